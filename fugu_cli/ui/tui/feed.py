@@ -118,7 +118,7 @@ class Feed:
     def _pieces(self, index: int) -> list[Piece]:
         blocks = self.story.blocks
         block = blocks[index]
-        gap = [GAP] if apart(blocks[index - 1] if index else None, block) else []
+        gap = [GAP] if apart(blocks, index) else []
         if not isinstance(block, Speech):
             return [*gap, *of_block(block, unfolded=self.unfolded != (index in self._turned))]
         growth = self._grown.get(index)

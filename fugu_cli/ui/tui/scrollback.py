@@ -113,7 +113,7 @@ class Scrollback:
             elif not _final(block):
                 return
             else:
-                self._gap(block)
+                self._gap()
                 self._pieces(block)
             self._next += 1
             self._chunks, self._chunker = 0, None
@@ -127,15 +127,14 @@ class Scrollback:
                 self._pieces(Note("(the reply began anew)"))
         chunks: list[Chunk] = speech.chunker.done if speech.live else speech.chunker.chunks()
         if chunks and not self._chunks:
-            self._gap(speech)
+            self._gap()
         for chunk in chunks[self._chunks :]:
             self.print(painted(chunk, self._width(), self.palette))
         self._chunks = max(self._chunks, len(chunks))
         return not speech.live
 
-    def _gap(self, block: Block) -> None:
-        before = self.story.blocks[self._next - 1] if self._next else None
-        if apart(before, block):
+    def _gap(self) -> None:
+        if apart(self.story.blocks, self._next):
             self.print(GAP.painted(self._width(), self.palette))
 
     def _pieces(self, block: Block, skip: int = 0) -> None:

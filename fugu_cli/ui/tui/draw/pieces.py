@@ -27,9 +27,18 @@ GAP = Piece(lambda width, palette: [BLANK], exact=1)
 """A blank line between two blocks."""
 
 
-def apart(before: Block | None, block: Block) -> bool:
-    """There is a gap between these two: what follows a row of tool calls is set off from them."""
-    return isinstance(before, ToolUse) and not isinstance(block, ToolUse | Request)
+def apart(blocks: Sequence[Block], index: int) -> bool:
+    """There is a gap before this block: what follows a row of tool calls is set off from them."""
+    block = blocks[index]
+    if isinstance(block, ToolUse | Request) or _empty(block):
+        return False
+    before = next((blocks[at] for at in range(index - 1, -1, -1) if not _empty(blocks[at])), None)
+    return isinstance(before, ToolUse)
+
+
+def _empty(block: Block) -> bool:
+    """Nothing was said in it (a reply that was only calls)."""
+    return isinstance(block, Speech) and not block.chunker.done and block.chunker.tail is None
 
 
 def of_block(block: Block, *, unfolded: bool) -> list[Piece]:
@@ -95,8 +104,8 @@ class Growth:
 def of_blocks(every: Sequence[Block], *, unfolded: bool) -> list[Piece]:
     """All pieces of a finished text."""
     pieces: list[Piece] = []
-    for before, block in zip([None, *every], every, strict=False):
-        pieces += [GAP] if apart(before, block) else []
+    for index, block in enumerate(every):
+        pieces += [GAP] if apart(every, index) else []
         pieces += of_block(block, unfolded=unfolded)
     return pieces
 

@@ -37,7 +37,7 @@ def _doing(now: Standing, clock: float, palette: Palette) -> list[Part]:
 
 
 def _lasting(now: Standing, width: int, palette: Palette) -> list[Part]:
-    place = now.place + (f" ⎇ {now.branch}" if now.branch and width >= 70 else "")
+    place = now.place + (f" ({now.branch})" if now.branch and width >= 70 else "")
     words = {"plan": palette.good, "auto": palette.warn, "yolo": palette.bad}.get(now.mode, palette.text)
     tail = [f"pinned {now.pinned}"] if now.pinned else []
     if now.context is not None:
