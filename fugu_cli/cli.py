@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fugu_cli.commands.flags import RunFlags, spread
+from fugu_cli.commands.flags import OpenFlags, RunFlags, SessionsFlags, spread
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -40,22 +40,19 @@ Session = Annotated[str, typer.Argument(metavar="SESSION", help="an id, the begi
 
 
 @app.callback()
-def root(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    inline: Annotated[bool, typer.Option("--inline", help="Work in the scrollback instead of a full screen.")] = False,
-) -> int:
+@spread(OpenFlags)
+def root(flags: OpenFlags) -> int:
     """Without a command: the terminal interface."""
-    if context.invoked_subcommand is not None:
+    if flags.context.invoked_subcommand is not None:
         return 0
-    if version:
+    if flags.version:
         from fugu_cli import __version__
 
         typer.echo(f"fugu {__version__}")
         return 0
     from fugu_cli.commands import interface
 
-    return interface.start(inline)
+    return interface.start(flags)
 
 
 @app.command()
@@ -83,19 +80,12 @@ def trace(
 
 
 @app.command()
-def sessions(
-    search: Annotated[str, typer.Argument(metavar="TEXT", help="only those in which this was said")] = "",
-    everywhere: Annotated[bool, typer.Option("--all", help="of every folder, not only this one")] = False,
-    latest: Annotated[bool, typer.Option("--latest", help="only the newest")] = False,
-    paths: Annotated[bool, typer.Option("--path", help="only the paths of their logs")] = False,
-    fork: Annotated[str | None, typer.Option("--fork", metavar="ID", help="copy a session under a new id")] = None,
-) -> int:
+@spread(SessionsFlags)
+def sessions(flags: SessionsFlags) -> int:
     """List the sessions of this folder, the newest first."""
     from fugu_cli.commands import sessions as command
 
-    if fork is not None:
-        return command.fork(fork)
-    return command.show(command.Wanted(search, everywhere, latest, paths))
+    return command.sessions(flags)
 
 
 @app.command()
@@ -107,6 +97,17 @@ def undo(
     from fugu_cli.commands import undo as command
 
     return command.undo(session, yes)
+
+
+@app.command()
+def redo(
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    session: Annotated[str, typer.Option("--session", metavar="ID", help="of this session")] = "latest",
+) -> int:
+    """Bring back what the newest undo took."""
+    from fugu_cli.commands import undo as command
+
+    return command.redo(session, yes)
 
 
 @pool.callback()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fugu_cli import judging, orchestrator, permissions, policy, views
+from fugu_cli import judging, orchestrator, permissions, policy, undoing, views
 from fugu_cli.bench import Bench
 from fugu_cli.config import Config, Mode
 from fugu_cli.coordinators import Coordinator
@@ -19,7 +19,6 @@ from fugu_cli.events import Asked, Finished, Undone
 from fugu_cli.log import Log
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
-from fugu_cli.ui.tui import undoing
 
 
 @dataclass

@@ -6,10 +6,12 @@ Stands beside the log, which knows the file but not the place. Listing reads no 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import secrets
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fugu_cli import log, views
@@ -17,6 +19,8 @@ from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.events import Asked
 
 SUFFIX = ".jsonl"
+TITLES = "titles.json"
+"""Beside the sessions of a folder: the titles the user gave them."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,37 @@ def summary(path: Path) -> Summary | None:
         requests=len(asked),
         state=end.reason if end else "unfinished" if asked else "empty",
     )
+
+
+def summaries(files: Iterable[Path]) -> list[Summary]:
+    """What lists show of these sessions, under the titles the user gave them."""
+    given: dict[Path, dict[str, str]] = {}
+    found = []
+    for path in files:
+        one = summary(path)
+        if one is not None:
+            titles = given.setdefault(path.parent, _titles(path.parent))
+            found.append(replace(one, title=titles.get(one.id, one.title)))
+    return found
+
+
+def rename(path: Path, title: str) -> None:
+    """Another title for a session in every list; its log stays as it is. Raises StorageError."""
+    file = path.parent / TITLES
+    part = file.with_suffix(".part")
+    try:
+        part.write_text(json.dumps({**_titles(path.parent), path.stem: title}, ensure_ascii=False, indent=1), "utf-8")
+        part.replace(file)
+    except OSError as error:
+        raise StorageError(f"cannot write {file}: {error.strerror}") from error
+
+
+def _titles(place: Path) -> dict[str, str]:
+    try:
+        found = json.loads((place / TITLES).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(id): str(title) for id, title in found.items()} if isinstance(found, dict) else {}
 
 
 def fork(path: Path, target: Path) -> Path:

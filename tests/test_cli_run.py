@@ -85,6 +85,12 @@ def test_a_request_is_carried_out_accepted_traced_and_undone(capsys: pytest.Capt
     assert isinstance(facts()[-1], Undone)
     assert called(["undo", "--yes"]) == 0
     assert "nothing to undo" in capsys.readouterr().out
+    assert called(["redo", "--yes"]) == 0
+    assert (root / "calc.py").read_text() == FIXED
+    (root / "calc.py").write_text("mine\n")
+    assert called(["undo", "--yes"]) == 1
+    assert "undo would lose edits of your own in 1 file: calc.py" in capsys.readouterr().err
+    assert (root / "calc.py").read_text() == "mine\n"
 
 
 def test_the_final_object_and_the_output_folder(capsys: pytest.CaptureFixture[str]) -> None:

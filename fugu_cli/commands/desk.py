@@ -6,14 +6,12 @@ them in a thread while the first frame is already on the screen.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli import sessions
-from fugu_cli.errors import StorageError
 
 if TYPE_CHECKING:
     from fugu_cli.bench import Ask
@@ -49,20 +47,11 @@ class HomeDesk:
 
     def listed(self) -> Sequence[sessions.Summary]:
         """This folder's sessions, the newest first, under the titles the user gave them."""
-        titles = self._titles()
-        found = (sessions.summary(path) for path in sessions.paths(self._data, self.root))
-        return [replace(one, title=titles.get(one.id, one.title)) for one in found if one is not None]
+        return sessions.summaries(sessions.paths(self._data, self.root))
 
     def rename(self, id: str, title: str) -> None:
         """Another title for the lists. Raises StorageError."""
-        titles = {**self._titles(), id: title}
-        part = self._titles_file.with_suffix(".part")
-        try:
-            self._titles_file.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps(titles, ensure_ascii=False, indent=1), encoding="utf-8")
-            part.replace(self._titles_file)
-        except OSError as error:
-            raise StorageError(f"cannot write {self._titles_file}: {error.strerror}") from error
+        sessions.rename(self._find(id), title)
 
     def doctor(self) -> str:
         """What `fugu doctor` prints."""
@@ -73,17 +62,6 @@ class HomeDesk:
     @property
     def _data(self) -> Path:
         return self.loaded.config.data
-
-    @property
-    def _titles_file(self) -> Path:
-        return sessions.folder(self._data, self.root) / "titles.json"
-
-    def _titles(self) -> dict[str, str]:
-        try:
-            found = json.loads(self._titles_file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return {str(id): str(title) for id, title in found.items()} if isinstance(found, dict) else {}
 
     def _find(self, id: str) -> Path:
         return sessions.find(self._data, self.root, id)

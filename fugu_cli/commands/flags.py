@@ -118,6 +118,47 @@ class RunFlags:
         return {key: value for key, value in said.items() if value is not None}
 
 
+@dataclass(frozen=True)
+class OpenFlags:
+    """`fugu` alone: how the interface is opened. None means: not said here."""
+
+    context: typer.Context = None  # type: ignore[assignment]  # typer fills it in
+    version: Annotated[bool, option("--version", help="print the version and exit")] = False
+    inline: Annotated[bool, option("--inline", help="work in the scrollback instead of a full screen")] = False
+    go_on: Annotated[bool, option("-c", "--continue", help="open this folder's newest session")] = False
+    resume: Annotated[str | None, option("-r", "--resume", help="open a session", metavar="ID")] = None
+    fork_session: Annotated[bool, option("--fork-session", help="open a copy of the session")] = False
+    tier: Annotated[Tier | None, option("--tier", help="fugu or ultra", metavar="TIER")] = None
+    permission_mode: Annotated[
+        Mode | None, option("--permission-mode", help="plan, ask, edit, auto or yolo", metavar="MODE")
+    ] = None
+    agent: Annotated[str | None, option("--agent", help="let one agent take every turn", metavar="NAME")] = None
+    trust: Annotated[bool, option("--trust", help="trust this folder this time")] = False
+
+    def settings(self) -> Mapping[str, Any]:
+        """What of these is configuration, by its key; only what was said."""
+        said = {
+            "tier": self.tier.value if self.tier else None,
+            "permission_mode": self.permission_mode.value if self.permission_mode else None,
+            "coordinator": f"single:{self.agent}" if self.agent else None,
+        }
+        return {key: value for key, value in said.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class SessionsFlags:
+    """`fugu sessions`: which are listed, or what is done with one."""
+
+    search: Annotated[str, typer.Argument(metavar="TEXT", help="only those in which this was said")] = ""
+    everywhere: Annotated[bool, option("--all", help="of every folder, not only this one")] = False
+    latest: Annotated[bool, option("--latest", help="only the newest")] = False
+    paths: Annotated[bool, option("--path", help="only the paths of their logs")] = False
+    fork: Annotated[str | None, option("--fork", help="copy a session under a new id", metavar="ID")] = None
+    rename: Annotated[
+        tuple[str, str] | None, option("--rename", help="give a session another title", metavar="ID TITLE")
+    ] = None
+
+
 def spread(flags: type[Flags]) -> Callable[[Callable[[Flags], int]], Callable[..., int]]:
     """Make a command whose parameters are the fields of a frozen dataclass: it is called with one of those."""
 

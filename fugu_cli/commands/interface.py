@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
+
+from fugu_cli.commands.flags import OpenFlags
 
 HOW_TO = """\
 fugu is a coding agent that works with a pool of models and shows every routing decision.
@@ -20,20 +23,33 @@ In a terminal, `fugu` alone opens the interface.
 """
 
 
-def start(inline: bool = False) -> int:
+def start(flags: OpenFlags) -> int:
     """Open the interface, full screen or in the scrollback; the exit code once the user has left. Raises FuguError."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
         print(HOW_TO, end="")
         return 0
+    from fugu_cli import sessions
     from fugu_cli.commands.desk import HomeDesk
     from fugu_cli.commands.here import here
     from fugu_cli.ui.tui import Options, run_app
 
-    loaded = here()
+    loaded = here(flags.settings(), trust=flags.trust)
+    data = loaded.config.data
+    wanted = flags.resume or ("latest" if flags.go_on else None)
+    options = Options(
+        state=data / "interface",
+        resume=sessions.find(data, loaded.root, wanted).stem if wanted else None,
+        fork=flags.fork_session,
+        tier=loaded.config.tier,
+    )
     desk = HomeDesk(loaded, os.environ)
-    options = Options(state=loaded.config.data / "interface")
-    if inline:
+    if flags.inline or not fullscreen(os.environ):
         from fugu_cli.ui.inline import run_inline
 
         return run_inline(desk, options)
     return run_app(desk, options)
+
+
+def fullscreen(environ: Mapping[str, str]) -> bool:
+    """The terminal can be drawn on as a whole. Emacs' shell, editors' output panes and the like cannot."""
+    return environ.get("TERM", "" if os.name == "posix" else "windows") not in ("", "dumb", "unknown")

@@ -16,13 +16,13 @@ from typing import Any
 
 from fugu_cli import sessions, views, wiring
 from fugu_cli.agents.scripted import load as load_script
-from fugu_cli.commands.contents import diffs
 from fugu_cli.commands.embedded import check_embedded
 from fugu_cli.commands.flags import Format, RunFlags
 from fugu_cli.commands.here import here
 from fugu_cli.commands.leaving import Leaving, name_of
 from fugu_cli.config import AgentEntry
 from fugu_cli.config_files import Loaded
+from fugu_cli.contents import diffs
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.session import Session
 from fugu_cli.ui import ask, headless, output_dir, stream

@@ -1,11 +1,12 @@
-"""`fugu sessions`: the list, a search through it, and copies."""
+"""`fugu sessions`: the list, a search through it, copies, other titles."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
-from fugu_cli import log, sessions
+from fugu_cli import log
+from fugu_cli import sessions as kept
+from fugu_cli.commands.flags import SessionsFlags
 from fugu_cli.commands.here import here, newline
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.events import Asked, Replied
@@ -13,25 +14,22 @@ from fugu_cli.sessions import Summary
 from fugu_cli.ui.clean import cut, one_line
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What is to be listed."""
-
-    search: str = ""
-    everywhere: bool = False
-    latest: bool = False
-    paths: bool = False
+def sessions(flags: SessionsFlags) -> int:
+    """Print the list, or do what was asked with one of them."""
+    if flags.fork is not None:
+        return _fork(flags.fork)
+    return _rename(*flags.rename) if flags.rename is not None else _show(flags)
 
 
-def show(wanted: Wanted) -> int:
+def _show(wanted: SessionsFlags) -> int:
     """Print a line a session, or only their paths. No session at all is an error only where one was asked for."""
     loaded = here()
     data, root = loaded.config.data, loaded.root
     if wanted.latest and wanted.paths and not wanted.search and not wanted.everywhere:
-        newline(str(sessions.find(data, root, "latest")))  # scripts ask this; nothing has to be read for it
+        newline(str(kept.find(data, root, "latest")))  # scripts ask this; nothing has to be read for it
         return 0
-    found = [sessions.summary(path) for path in sessions.paths(data, None if wanted.everywhere else root)]
-    listed = [one for one in found if one is not None and _says(one, wanted.search)]
+    found = kept.summaries(kept.paths(data, None if wanted.everywhere else root))
+    listed = [one for one in found if _says(one, wanted.search)]
     if wanted.latest:
         listed = listed[:1]
     if not listed:
@@ -52,10 +50,10 @@ def _line(one: Summary, everywhere: bool) -> str:
 
 
 def _says(one: Summary, search: str) -> bool:
-    """The text occurs in a request or a reply of the session."""
-    if not search:
-        return True
+    """The text occurs in the session's title, or in a request or a reply of it."""
     wanted = search.casefold()
+    if wanted in one.title.casefold():
+        return True
     try:
         events = [record.event for record in log.read(one.path)]
     except StorageError:
@@ -63,10 +61,22 @@ def _says(one: Summary, search: str) -> bool:
     return any(isinstance(event, Asked | Replied) and wanted in event.text.casefold() for event in events)
 
 
-def fork(key: str) -> int:
+def _fork(key: str) -> int:
     """Copy a session; prints the new one's id."""
     loaded = here()
     data, root = loaded.config.data, loaded.root
-    copy = sessions.fork(sessions.find(data, root, key), sessions.new_path(data, root))
+    copy = kept.fork(kept.find(data, root, key), kept.new_path(data, root))
     newline(copy.stem)
+    return 0
+
+
+def _rename(key: str, title: str) -> int:
+    """Give a session another title."""
+    loaded = here()
+    path = kept.find(loaded.config.data, loaded.root, key)
+    title = one_line(title, 200)
+    if not title:
+        raise UsageError("the title is empty", hint='fugu sessions --rename ID "what it was about"')
+    kept.rename(path, title)
+    newline(f"{path.stem}: {title}")
     return 0

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fugu_cli import context, log, sessions, views, wiring
-from fugu_cli.commands.contents import diffs
 from fugu_cli.commands.here import here
 from fugu_cli.config_files import Loaded
+from fugu_cli.contents import diffs
 from fugu_cli.errors import UsageError
 from fugu_cli.events import Assigned, Change, Event, Recorded
 from fugu_cli.messages import Prompt

@@ -1,85 +1,75 @@
-"""`fugu undo`: the files as they stood before the newest request, shown first, and recorded as a fact."""
+"""`fugu undo` and `fugu redo`: the files as they stood before the newest request, and back."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
-from fugu_cli import sessions, views, wiring
-from fugu_cli.commands.contents import diffs
+from fugu_cli import sessions, undoing, wiring
 from fugu_cli.commands.here import here, newline
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Change, Undone
+from fugu_cli.events import Undone
 from fugu_cli.log import Log
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui.headless import coloured_diff
 from fugu_cli.ui.screen import Screen
 
-NOTHING = "nothing to undo: the files are as they were before the newest request"
+
+@dataclass(frozen=True)
+class _Way:
+    """Back or forth: what it is called, what it would change, and doing it."""
+
+    name: str
+    preview: Callable[[Log, Workspace], Awaitable[str]]
+    go: Callable[[Log, Workspace], Awaitable[Undone]]
+
+
+_BACK = _Way("undo", undoing.undo_preview, undoing.undo)
+_FORTH = _Way("redo", undoing.redo_preview, undoing.redo)
 
 
 def undo(session: str, yes: bool) -> int:
-    """Ask, unless `yes`, then put the files back. Raises UsageError without a terminal to ask on."""
-    return asyncio.run(_undo(session, yes))
+    """Ask, unless `yes`, then put the files back. Raises UsageError where it cannot ask or edits would be lost."""
+    return asyncio.run(_go(_BACK, session, yes))
 
 
-async def _undo(session: str, yes: bool) -> int:
+def redo(session: str, yes: bool) -> int:
+    """Ask, unless `yes`, then bring back what the newest undo took. Raises UsageError likewise."""
+    return asyncio.run(_go(_FORTH, session, yes))
+
+
+async def _go(way: _Way, session: str, yes: bool) -> int:
     loaded = here()
     log = Log.open(sessions.find(loaded.config.data, loaded.root, session))
     try:
-        asked = views.asked(log.events)
-        if asked is None:
-            raise UsageError("nothing was asked in this session, so there is nothing to undo")
         workspace = wiring.build_workspace(loaded.config, loaded.root)
-        if asked.snapshot is not None and workspace.in_git:
-            return await _whole(log, workspace, asked.snapshot, yes)
-        return await _files(log, workspace, yes)
+        try:
+            patch = await way.preview(log, workspace)
+        except undoing.Nothing as nothing:
+            newline(f"{nothing}: {nothing.hint}")
+            return 0
+        if not _agreed(way.name, patch, yes):
+            return 4
+        done = await way.go(log, workspace)
     finally:
         log.close()
+    newline(f"{_files_in_words(len(done.paths))} put back; `fugu run --continue` knows about it")
+    _, _, left = done.reason.partition(undoing.LEFT_ALONE)
+    if left:
+        newline(f"left alone, changed since: {left}")
+    return 3 if left else 0
 
 
-async def _whole(log: Log, workspace: Workspace, snapshot: str, yes: bool) -> int:
-    """In git: exactly the tree of then, files that fugu did not touch included."""
-    now = await workspace.snapshot()
-    assert now is not None
-    patch = (await workspace.patch(now, snapshot)).decode("utf-8", "replace")
-    if not patch:
-        newline(NOTHING)
-        return 0
-    if not _agreed(patch, yes):
-        return 4
-    paths = await workspace.restore(snapshot)
-    log.append(Undone(snapshot=snapshot, reason="undone by the user", paths=paths))
-    newline(f"{_files_in_words(len(paths))} put back; `fugu run --continue` knows about it")
-    return 0
-
-
-async def _files(log: Log, workspace: Workspace, yes: bool) -> int:
-    """Outside git: the files fugu wrote, where nobody changed them since."""
-    changes = tuple(views.changes(log.events).values())
-    backwards = [Change(path=c.path, before=c.after, after=c.before, mode=c.mode) for c in changes]
-    patch = "".join((await diffs(workspace, backwards)).values())
-    if not changes:
-        newline(NOTHING)
-        return 0
-    if not _agreed(patch, yes):
-        return 4
-    done = await workspace.restore_changes(changes)
-    log.append(Undone(snapshot=None, reason="undone by the user", paths=done.paths))
-    newline(f"{_files_in_words(len(done.paths))} put back")
-    for path in done.conflicts:
-        newline(f"left alone, it was changed since: {path}")
-    return 3 if done.conflicts else 0
-
-
-def _agreed(patch: str, yes: bool) -> bool:
+def _agreed(name: str, patch: str, yes: bool) -> bool:
     screen = Screen()
     for line in coloured_diff(patch):
         screen.show(line)
     if yes:
         return True
     if not (sys.stdin is not None and sys.stdin.isatty()):
-        raise UsageError("undo asks before it changes files, and there is no terminal", hint="add --yes")
+        raise UsageError(f"{name} asks before it changes files, and there is no terminal", hint="add --yes")
     screen.err.raw("put these files back? [y/N] ")
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli import log as logs
-from fugu_cli import orchestrator, policy, sessions, views
+from fugu_cli import orchestrator, policy, sessions, undoing, views
 from fugu_cli.agents.scripted import Script, Scripted
 from fugu_cli.bench import Ask, Bench
 from fugu_cli.coordinators.fixed import Cascade, Single
@@ -34,7 +34,6 @@ from fugu_cli.tools.run_tests import RUN_TESTS
 from fugu_cli.tools.search import GLOB, GREP, LIST
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.ui.tui import undoing
 from fugu_cli.ui.tui.session import Options
 
 if TYPE_CHECKING:
@@ -159,7 +158,6 @@ class DemoDesk:
     data: Path
     scripts: dict[str, str] = field(default_factory=lambda: {"small": SCRIPT, "large": VERDICT})
     mode: policy.Mode = "ask"
-    titles: dict[str, str] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Everything is imported already."""
@@ -175,11 +173,10 @@ class DemoDesk:
         return self._session(sessions.fork(source, sessions.new_path(self.data, self.root)), ask)
 
     def listed(self) -> Sequence[sessions.Summary]:
-        found = (sessions.summary(path) for path in sessions.paths(self.data, self.root))
-        return [replace(one, title=self.titles.get(one.id, one.title)) for one in found if one is not None]
+        return sessions.summaries(sessions.paths(self.data, self.root))
 
     def rename(self, id: str, title: str) -> None:
-        self.titles[id] = title
+        sessions.rename(sessions.find(self.data, self.root, id), title)
 
     def doctor(self) -> str:
         return f"python {sys.version.split()[0]}\ngit: {shutil.which('git') or 'missing'}"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from fugu_cli.diffs import unified
 from fugu_cli.errors import StorageError
 from fugu_cli.events import Change, ToolRan
-from fugu_cli.ui.diffs import unified
 from fugu_cli.ui.tui.draw import diff
 
 Blob = Callable[[str], Awaitable[bytes]]

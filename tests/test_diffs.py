@@ -1,6 +1,6 @@
 """Diffs of recorded changes."""
 
-from fugu_cli.ui.diffs import unified
+from fugu_cli.diffs import unified
 
 
 def test_a_change_a_creation_and_a_deletion() -> None:

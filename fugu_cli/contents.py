@@ -1,14 +1,14 @@
-"""Diffs of recorded changes, from the contents that the workspace keeps. Between the commands and tools/workspace."""
+"""Diffs of recorded changes, from the contents that the workspace keeps. Above tools/workspace."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fugu_cli.diffs import unified
 from fugu_cli.errors import StorageError
 from fugu_cli.events import Change
 from fugu_cli.tools.blobs import blob_id
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.ui.diffs import unified
 
 
 async def diffs(workspace: Workspace, changes: Iterable[Change]) -> dict[Change, str]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fugu_cli import views
+from fugu_cli.contents import diffs
 from fugu_cli.errors import UsageError
 from fugu_cli.events import Asked, Change, Event, Undone
 from fugu_cli.log import Log
@@ -19,7 +20,12 @@ from fugu_cli.tools.workspace import Workspace
 
 UNDONE = "undone by the user, from tree {tree}"
 REDONE = "redone by the user, from tree {tree}"
+LEFT_ALONE = "; left alone, because they were changed since: "
 _LEFT = re.compile(r"^(undone|redone) by the user, from tree ([0-9a-f]+)$")
+
+
+class Nothing(UsageError):
+    """There is nothing to undo or to redo: the files are as they should be."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,11 @@ def steps(events: Sequence[Event]) -> tuple[list[Step], list[str]]:
 
 
 async def undo_preview(log: Log, workspace: Workspace) -> str:
-    """What `undo` would change, as a unified diff. Raises UsageError."""
+    """What `undo` would change, as a unified diff. Raises Nothing, or UsageError where edits would be lost."""
     step = await _undoable(log, workspace)
     if step.asked.snapshot is None:
-        return "\n".join(f"--- {path}\n+++ {path}\n@@ put back @@" for path in step.changes)
+        back = [c.model_copy(update={"before": c.after, "after": c.before}) for c in step.changes.values()]
+        return "".join((await diffs(workspace, back)).values())
     return await _patch(workspace, step.asked.snapshot)
 
 
@@ -67,7 +74,7 @@ async def undo(log: Log, workspace: Workspace) -> Undone:
         restored = await workspace.restore_changes(tuple(step.changes.values()))
         reason = "undone by the user"
         if restored.conflicts:
-            reason += f"; left alone, because they were changed since: {', '.join(restored.conflicts)}"
+            reason += LEFT_ALONE + ", ".join(restored.conflicts)
         done = Undone(snapshot=None, reason=reason, paths=restored.paths)
     else:
         done = await _restore(workspace, step.asked.snapshot, UNDONE)
@@ -76,7 +83,7 @@ async def undo(log: Log, workspace: Workspace) -> Undone:
 
 
 async def redo_preview(log: Log, workspace: Workspace) -> str:
-    """What `redo` would change, as a unified diff. Raises UsageError."""
+    """What `redo` would change, as a unified diff. Raises Nothing, or UsageError where edits would be lost."""
     return await _patch(workspace, await _redoable(log, workspace))
 
 
@@ -90,17 +97,17 @@ async def redo(log: Log, workspace: Workspace) -> Undone:
 async def _undoable(log: Log, workspace: Workspace) -> Step:
     done, _ = steps(log.events)
     if not done:
-        raise UsageError("there is nothing to undo", hint="every request of this session was undone, or none was made")
+        raise Nothing("there is nothing to undo", hint="every request of this session was undone, or none was made")
     step = done[-1]
     if step.asked.snapshot is None:
         if not step.changes:
-            raise UsageError("there is nothing to undo", hint="the newest request changed nothing")
+            raise Nothing("there is nothing to undo", hint="the newest request changed nothing")
         return step
     now = await workspace.snapshot()
     if now is None:
         raise UsageError("undo needs the git repository the request was made in")
     if now == step.asked.snapshot:
-        raise UsageError("there is nothing to undo", hint="the files are as they were before the request")
+        raise Nothing("there is nothing to undo", hint="the files are as they were before the request")
     own = [
         change.path
         for change in await workspace.diff(step.asked.snapshot, now)
@@ -114,7 +121,7 @@ async def _redoable(log: Log, workspace: Workspace) -> str:
     _, trees = steps(log.events)
     undone = next((e for e in reversed(log.events) if isinstance(e, Undone) and e.turn == 0), None)
     if not trees or undone is None or undone.snapshot is None:
-        raise UsageError("there is nothing to redo", hint="redo brings back what /undo took, until something is asked")
+        raise Nothing("there is nothing to redo", hint="redo brings back what /undo took, until something is asked")
     now = await workspace.snapshot()
     if now is None:
         raise UsageError("redo needs the git repository the request was made in")

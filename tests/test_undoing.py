@@ -1,16 +1,29 @@
 import asyncio
 import os
+import shutil
+import subprocess
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
 
+from fugu_cli import undoing
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Permitted, ToolRan, Undone
+from fugu_cli.events import Asked, Assigned, Permitted, Replied, ToolRan, Undone
 from fugu_cli.log import Log
 from fugu_cli.messages import Call
+from fugu_cli.tools.files import WRITE
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.ui.tui import undoing
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A repository with a file."""
+    root = tmp_path / "project"
+    root.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    (root / "kept.txt").write_text("mine\n")
+    return root
 
 
 async def request(log: Log, workspace: Workspace, change: Callable[[Path], None]) -> None:
@@ -21,8 +34,6 @@ async def request(log: Log, workspace: Workspace, change: Callable[[Path], None]
     after = await workspace.snapshot()
     changes = await workspace.diff(before, after) if before and after else ()
     call = Call.make(f"t1-0-{len(log.events)}", "bash", command="change")
-    from fugu_cli.events import Assigned, Replied
-
     log.append(Assigned(turn=1, agent="small", role="worker", by="cascade"))
     log.append(Replied(turn=1, agent="small", calls=(call,)))
     log.append(Permitted(turn=1, call=call, allowed=True, by="policy"))
@@ -141,3 +152,24 @@ def test_without_anything_asked_there_is_nothing_to_undo(project: Path) -> None:
             await undoing.undo(log, workspace)
 
     play(project, what)
+
+
+def test_outside_git_the_preview_is_a_real_diff_and_what_was_changed_since_is_left_alone(project: Path) -> None:
+    shutil.rmtree(project / ".git")
+
+    async def what(log: Log, workspace: Workspace) -> None:
+        log.append(Asked(text="write two files"))
+        log.append(Assigned(turn=1, agent="small", role="worker", by="cascade"))
+        for name in ("one.txt", "two.txt"):
+            call = Call.make(f"t1-0-{name}", "write", path=name, content="x\n")
+            log.append(Replied(turn=1, agent="small", calls=(call,)))
+            log.append(Permitted(turn=1, call=call, allowed=True, by="policy"))
+            _, changes = await workspace.observe(WRITE, WRITE.arguments(path=name, content="x\n"), lambda text: None)
+            log.append(ToolRan(turn=1, call=call, output="", ok=True, changes=changes))
+        assert "--- a/one.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n" in await undoing.undo_preview(log, workspace)
+        (project / "two.txt").write_text("the user\n")
+        done = await undoing.undo(log, workspace)
+        assert (done.paths, done.reason.partition(undoing.LEFT_ALONE)[2]) == (("one.txt",), "two.txt")
+
+    play(project, what)
+    assert state(project) == {"kept.txt": ("mine\n", False), "two.txt": ("the user\n", False)}
