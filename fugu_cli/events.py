@@ -39,6 +39,8 @@ class Member(Value):
     price: Price = Price()
     context: int = 32768
     attempts: int = 1
+    description: str = ""
+    """One line about it for a planner, which reads no names."""
 
 
 class Opened(Value):
@@ -68,21 +70,36 @@ class Asked(Value):
 
 
 class Step(Value):
-    """One step of a Conductor's workflow: who, what, and which earlier steps it may read."""
+    """One step of a Conductor's workflow: who, what, and which earlier steps it may read (their places, from 0).
+
+    `plans`: the planner named itself; the step is a workflow of its own.
+    """
 
     agent: str
     instruction: str
     access: tuple[int, ...] | Literal["all"] = ()
+    plans: bool = False
 
 
 class Planned(Value):
-    """A workflow. From here on the Conductor reads it back from the log."""
+    """The planner's reply as it was read: a workflow, which the Conductor reads back from here on.
+
+    Without steps: `fault` says why the reply is none, or, in a later round, the result was kept ("" then).
+    """
 
     type: Literal["planned"] = "planned"
     steps: tuple[Step, ...]
     text: str
     agent: str = ""
     usage: Usage = Usage()
+    fault: str = ""
+    round: int = 1
+    within: tuple[int, int] | None = None
+    """The plan (counted from 1 in the request) and the step of it that this workflow is the inside of."""
+    models: tuple[str, ...] = ()
+    """The agents behind the anonymous names: Model 0, Model 1, ..."""
+    model: str = ""
+    seconds: float = 0.0
 
 
 class Milliseconds(Value):
@@ -131,6 +148,14 @@ class Assigned(Value):
     scores: Scores | None = None
     override: Role | None = None
     """The role the head chose, where a Thinker's suggestion replaced it."""
+    plan: int = 0
+    """The workflow this turn is a step of, counted from 1 in the request; 0 for a turn of its own. Then `sees` names
+    the turns whose outputs it may read, and nothing else of others reaches the agent."""
+    step: int = 0
+    remembers: tuple[int, ...] = ()
+    """Lines of the log: what tools said in earlier workflows and still holds: what it depended on is as it was."""
+    worktree: str = ""
+    """The folder of its own it works in, where several agents were given the same job; "" for the repository."""
     snapshot: str | None = None
     """The working tree when the turn began; set by the orchestrator, None where undo is limited."""
     milliseconds: Milliseconds = Milliseconds()
@@ -182,6 +207,34 @@ class ToolRan(Value):
     ok: bool
     seconds: float = 0.0
     changes: tuple[Change, ...] = ()
+    state: str = ""
+    """The content the output depended on: a file's blob or the whole tree; "" where nobody knows."""
+
+
+class Merged(Value):
+    """Several agents had the same job, each in its own worktree: whose work was taken over.
+
+    `chosen` is a turn, 0 where nobody's work was good enough. `diffs` are (turn, unified diff, clipped) of all of them.
+    """
+
+    type: Literal["merged"] = "merged"
+    plan: int
+    turns: tuple[int, ...]
+    chosen: int
+    reason: str
+    diffs: tuple[tuple[int, str], ...] = ()
+    changes: tuple[Change, ...] = ()
+
+
+class Masked(Value):
+    """From here on exactly these agents are out, each for its reason, until the next such fact or an agent's Failed.
+
+    Written before a decision where that has changed: an agent rests after a failure, or may be tried again; the client
+    of an endpoint opted one out for its request.
+    """
+
+    type: Literal["masked"] = "masked"
+    agents: tuple[tuple[str, str], ...] = ()
 
 
 class Failed(Value):
@@ -195,11 +248,17 @@ class Failed(Value):
 
 
 class Compacted(Value):
-    """Facts up to line `upto` are replaced by `summary` in prompts; the file keeps them."""
+    """Facts up to line `upto` are replaced by `summary` in prompts; the file keeps them.
+
+    `agent` wrote it, for `usage`; "" where no agent could and the facts were listed.
+    """
 
     type: Literal["compacted"] = "compacted"
     summary: str
     upto: int
+    agent: str = ""
+    usage: Usage = Usage()
+    seconds: float = 0.0
 
 
 class Interrupted(Value):
@@ -240,6 +299,8 @@ Event = Annotated[
     | Replied
     | Permitted
     | ToolRan
+    | Merged
+    | Masked
     | Failed
     | Compacted
     | Interrupted

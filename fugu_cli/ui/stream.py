@@ -23,6 +23,7 @@ from fugu_cli.events import (
     Interrupted,
     Live,
     Member,
+    Merged,
     Permitted,
     Planned,
     Recorded,
@@ -32,6 +33,7 @@ from fugu_cli.events import (
     Waiting,
 )
 from fugu_cli.messages import Call
+from fugu_cli.ui import workflow
 from fugu_cli.ui.result import arguments, routing, usage_object
 
 STOPS = {"end": "end_turn", "calls": "tool_use", "length": "max_tokens", "refusal": "refusal", "cut": None}
@@ -93,13 +95,15 @@ def _body(event: Event, before: Sequence[Event], session: str, seq: int) -> Obje
             return _tool_result(event.call, f"Not allowed: {event.reason}", ok=False)
         case ToolRan():
             return _evidence(event) if _by_fugu(event.call, before) else _ran(event)
-        case Failed() | Undone() | Interrupted() | Compacted() | Planned():
+        case Failed() | Undone() | Interrupted() | Compacted():
             return _system(event)
+        case Planned() | Merged():
+            return workflow.as_object(event)
         case _:
             return None
 
 
-def _system(event: Failed | Undone | Interrupted | Compacted | Planned) -> Object:
+def _system(event: Failed | Undone | Interrupted | Compacted) -> Object:
     match event:
         case Failed():
             name = "agent_failed"
@@ -110,8 +114,6 @@ def _system(event: Failed | Undone | Interrupted | Compacted | Planned) -> Objec
             name, said = "interrupted", {"partial": event.partial}
         case Compacted():
             name, said = "compact_boundary", {"summary": event.summary}
-        case Planned():
-            name, said = "plan", {"steps": [step.model_dump(mode="json") for step in event.steps]}
     return {"type": "system", "subtype": name, "turn": getattr(event, "turn", None), **said}
 
 

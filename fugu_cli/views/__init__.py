@@ -21,7 +21,8 @@ from fugu_cli.views.outcome import (
     verdict,
     verdict_of,
 )
-from fugu_cli.views.spending import cost, price, usage
+from fugu_cli.views.shortening import compacted, shortened
+from fugu_cli.views.spending import cost, orchestration, price, usage
 from fugu_cli.views.turns import (
     STOPPED,
     Run,
@@ -32,14 +33,17 @@ from fugu_cli.views.turns import (
     failed_agents,
     finished,
     interrupted_calls,
+    lane,
     open_calls,
     opened,
     pair_runs,
     pool,
     request,
     requests,
+    turn_of,
     turns,
 )
+from fugu_cli.views.workflow import Workflow, answering, done, merges, output, plans, result, said, workflows
 
 __all__ = [
     "RUN_TESTS",
@@ -48,11 +52,15 @@ __all__ = [
     "TestRun",
     "Turn",
     "Verdict",
+    "Workflow",
     "answer",
+    "answering",
     "asked",
     "baseline",
     "changes",
+    "compacted",
     "cost",
+    "done",
     "effective",
     "failed_agents",
     "failing",
@@ -61,18 +69,28 @@ __all__ = [
     "has_worker_answer",
     "interrupted_calls",
     "judged_by_tests",
+    "lane",
+    "merges",
     "open_calls",
     "opened",
+    "orchestration",
+    "output",
     "pair_runs",
     "passing",
+    "plans",
     "pool",
     "price",
     "request",
     "requests",
+    "result",
+    "said",
+    "shortened",
     "suggested_role",
     "tests",
+    "turn_of",
     "turns",
     "usage",
     "verdict",
     "verdict_of",
+    "workflows",
 ]

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fugu_cli.events import EVIDENCE, Change, Event, Permitted, Role, ToolRan
+from fugu_cli.events import EVIDENCE, Change, Event, Merged, Permitted, Role, ToolRan
 from fugu_cli.views.turns import Turn, asked, baseline, effective, turns
+from fugu_cli.views.workflow import answering, said
 
 Verdict = Literal["ACCEPT", "REVISE"]
 RUN_TESTS = "run_tests"
@@ -45,6 +46,8 @@ def tests(events: Sequence[Event]) -> TestRun | None:
         elif isinstance(event, ToolRan):
             stale = stale or bool(event.changes)
             killed.discard(event.call.id)
+        elif isinstance(event, Merged):
+            stale = stale or bool(event.changes)
     return TestRun(newest.ok, newest.output, stale or bool(killed), newest.turn) if newest else None
 
 
@@ -147,8 +150,8 @@ def answer(events: Sequence[Event]) -> str:
     if not spoken:
         return ""
     newest = (workers or spoken)[-1]
-    changed = ", ".join(sorted({change.path for change in newest.changes}))
-    return newest.text.strip() or (f"Changed {changed}." if changed else "")
+    planned = answering(events) if newest.assigned.plan else None
+    return said(planned or newest)
 
 
 def has_worker_answer(events: Sequence[Event]) -> bool:
@@ -162,9 +165,9 @@ def has_worker_answer(events: Sequence[Event]) -> bool:
 def changes(events: Sequence[Event]) -> dict[str, Change]:
     """Net changes of the newest request by path: the first `before` and the last `after`; undone ones are gone."""
     net: dict[str, Change] = {}
-    for turn in turns(events):
-        for change in turn.changes:
-            first = net.get(change.path)
-            before = first.before if first else change.before
-            net[change.path] = Change(path=change.path, before=before, after=change.after, mode=change.mode)
+    made = [event for event in effective(events) if isinstance(event, ToolRan | Merged)]
+    for change in (change for event in made for change in event.changes):
+        first = net.get(change.path)
+        before = first.before if first else change.before
+        net[change.path] = Change(path=change.path, before=before, after=change.after, mode=change.mode)
     return {path: change for path, change in net.items() if change.before != change.after}

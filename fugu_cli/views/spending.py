@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fugu_cli.events import Event, Member, Replied
+from fugu_cli.events import Assigned, Compacted, Event, Member, Planned, Replied
 from fugu_cli.messages import Usage
 from fugu_cli.views.turns import pool
 
+Paid = Replied | Planned | Compacted
+"""Facts that a model call was paid for: replies, workflows, summaries."""
+
 
 def usage(events: Sequence[Event]) -> dict[str, Usage]:
-    """Tokens by agent over all given facts, rolled-back draws included: they were paid for."""
+    """Tokens by agent over all given facts, rolled-back draws and plans included: they were paid for."""
     total: dict[str, Usage] = {}
     for event in events:
-        if isinstance(event, Replied):
+        if isinstance(event, Paid) and event.agent:
             total[event.agent] = total.get(event.agent, Usage()) + event.usage
     return total
 
 
-def price(reply: Replied, member: Member | None) -> float:
-    """USD of one reply at its agent's prices; 0.0 where the agent has none."""
+def price(reply: Paid, member: Member | None) -> float:
+    """USD of one model call at its agent's prices; 0.0 where the agent has none."""
     if member is None:
         return 0.0
     rates = member.price
@@ -31,4 +34,16 @@ def price(reply: Replied, member: Member | None) -> float:
 def cost(events: Sequence[Event], members: dict[str, Member] | None = None) -> float:
     """USD of all given facts. `members` defaults to the pool in the Opened line among them."""
     known = members if members is not None else pool(events)
-    return sum(price(event, known.get(event.agent)) for event in events if isinstance(event, Replied))
+    return sum(price(event, known.get(event.agent)) for event in events if isinstance(event, Paid))
+
+
+def orchestration(events: Sequence[Event]) -> Usage:
+    """Tokens the orchestration itself took: plans and summaries as their providers count them, and what the learned
+    coordinator read."""
+    total = Usage()
+    for event in events:
+        if isinstance(event, Planned | Compacted):
+            total += event.usage
+        elif isinstance(event, Assigned) and event.scores is not None:
+            total += Usage(input=event.scores.tokens, cached=event.scores.cached_tokens)
+    return total

@@ -14,6 +14,7 @@ from fugu_cli.events import (
     Failed,
     Finished,
     Interrupted,
+    Masked,
     Member,
     Opened,
     Permitted,
@@ -114,14 +115,40 @@ def pool(events: Sequence[Event]) -> dict[str, Member]:
 
 
 def turns(events: Sequence[Event]) -> tuple[Turn, ...]:
-    """The turns of the newest request, oldest first. Facts before the first Assigned belong to none (`baseline`)."""
-    groups: list[list[Event]] = []
+    """The turns of the newest request, oldest first. A fact belongs to the turn it names: turns that are open at the
+    same time are interleaved in the log. Facts of no turn (`baseline`) are in none."""
+    groups: dict[int, list[Event]] = {}
     for event in request(events):
+        number = getattr(event, "turn", 0)
         if isinstance(event, Assigned):
-            groups.append([event])
-        elif groups:
-            groups[-1].append(event)
-    return tuple(_turn(group) for group in groups)
+            groups[number] = [event]
+        elif number in groups:
+            groups[number].append(event)
+    return tuple(_turn(group) for group in groups.values())
+
+
+def turn_of(events: Sequence[Event], number: int) -> Turn | None:
+    """The turn of the newest request with this number."""
+    return next((turn for turn in turns(events) if turn.number == number), None)
+
+
+def lane(events: Sequence[Event], number: int) -> Sequence[Event]:
+    """The facts as the turn `number` stands in them, as if it were the newest: without what others, open at the same
+    time, did since it began. A worktree of its own is its repository here."""
+    start = next((i for i in range(len(events) - 1, -1, -1) if _begins(events[i], number)), None)
+    if start is None:
+        return events
+    later = [event for event in events[start + 1 :] if getattr(event, "turn", number) == number]
+    begin = events[start]
+    assert isinstance(begin, Assigned)
+    if not later and start == len(events) - 1 and not begin.worktree:
+        return events
+    own = begin.model_copy(update={"worktree": ""}) if begin.worktree else begin
+    return (*events[:start], own, *later)
+
+
+def _begins(event: Event, number: int) -> bool:
+    return isinstance(event, Assigned) and event.turn == number
 
 
 def _turn(group: list[Event]) -> Turn:
@@ -145,13 +172,18 @@ def _turn(group: list[Event]) -> Turn:
 
 
 def effective(events: Sequence[Event]) -> tuple[Event, ...]:
-    """The newest request without the draws that were rolled back: what the working tree is the result of."""
+    """The newest request without the draws that were rolled back and without what was done in worktrees: what the
+    working tree is the result of. What was taken over from a worktree is in its Merged."""
     kept: list[Event] = []
+    apart: set[int] = set()
     for event in request(events):
+        if isinstance(event, Assigned) and event.worktree:
+            apart.add(event.turn)
         if isinstance(event, Undone):
             start = next((i for i, fact in enumerate(kept) if _draw_of(fact, event.turn)), len(kept))
-            kept = kept[:start]
-        else:
+            others = [fact for fact in kept[start:] if event.turn and getattr(fact, "turn", 0) != event.turn]
+            kept = [*kept[:start], *others]
+        elif getattr(event, "turn", 0) not in apart:
             kept.append(event)
     return tuple(kept)
 
@@ -195,6 +227,8 @@ def failed_agents(events: Sequence[Event]) -> dict[str, str]:
     for fact in request(events):
         if isinstance(fact, Opened):
             failed.clear()
+        elif isinstance(fact, Masked):
+            failed = dict(fact.agents)
         elif isinstance(fact, Failed):
             failed[fact.what] = f"{fact.kind}: {fact.message}"
     return failed

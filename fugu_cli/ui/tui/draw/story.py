@@ -19,6 +19,7 @@ from fugu_cli.events import (
     Finished,
     Interrupted,
     Live,
+    Merged,
     Opened,
     Permitted,
     Planned,
@@ -30,6 +31,7 @@ from fugu_cli.events import (
     Undone,
     Waiting,
 )
+from fugu_cli.ui import render
 from fugu_cli.ui.tui.draw.block import (
     Block,
     Ended,
@@ -43,6 +45,7 @@ from fugu_cli.ui.tui.draw.block import (
     Welcome,
 )
 from fugu_cli.ui.tui.draw.chunks import Chunker
+from fugu_cli.ui.workflow import merged
 
 LIVE_OUTPUT = 4000
 """Characters of a running tool's newest output that are kept for the screen."""
@@ -142,7 +145,9 @@ class Story:
                     self.blocks.append(Welcome(event))
                 self._opened = event
             case _:
-                self.blocks.append(_told(event))
+                block = _told(event)
+                if block is not None:
+                    self.blocks.append(block)
         return None
 
     def _replied(self, event: Replied) -> int | None:
@@ -193,16 +198,20 @@ class Story:
         return first
 
 
-def _told(event: Planned | Failed | Compacted | Undone) -> Block:
+def _told(event: Event) -> Block | None:
     match event:
         case Planned():
             return Plan(event)
         case Failed():
             return Note(f"{event.what} failed: {event.message}", "bad", "It is left out for the rest of this request.")
         case Compacted():
-            return Note("the conversation was shortened for the agents; the log keeps all of it", "dim", event.summary)
+            author = f"by {event.agent}" if event.agent else "without a model"
+            return Note(f"summed up {author}; agents read this from now on, the log keeps all", "dim", event.summary)
         case Undone():
             return _undone(event)
+        case _:  # whatever every output has a line for
+            said = render.line((event,))
+            return Note(said.plain.strip(), "dim") if said is not None else None
 
 
 def _undone(event: Undone) -> Note:

@@ -1,0 +1,157 @@
+"""A planner's reply -> three lists, without ever evaluating anything. Pure.
+
+Tolerates fences, bullets, think blocks, labels with `:` or `=`, smart quotes, JSON (SPEC 4). A label counts only outside
+the lists, so nothing that is written inside a subtask can pass for one. What cannot be read is a Fault that says why.
+What the lists mean (numbers in range, access to earlier steps) is validate.py's.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import warnings
+from dataclasses import dataclass
+
+LIMIT = 32_768
+"""Characters of a reply that are looked at; a planner that never stops is cut off before by its token limit."""
+LABELS = ("model_id", "subtasks", "access_list")
+_LABEL = re.compile(
+    r"(?<![A-Za-z0-9_])(?:(?P<model_id>model[_ ]ids?)|(?P<subtasks>sub[_ ]?tasks?)"
+    r"|(?P<access_list>access(?:[_ ]lists?)?))"
+    r"[`*\"'“”‘’]*\s*(?:[:=])[`*]*\s*(?:```[\w-]*\s*)?(?P<list>\[)",
+    re.IGNORECASE,
+)
+_THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.IGNORECASE | re.DOTALL)
+_OPENING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
+_CLOSING = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+_BULLET = re.compile(r"^[ \t]*[-*•][ \t]+", re.MULTILINE)
+_NEXT = re.compile(r"\s*[,\]]")
+"""What follows the end of a string: ’ is an apostrophe elsewhere."""
+_CLOSERS = {'"': '"', "'": "'", "“": "”", "‘": "’", "”": "”"}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a reply is no workflow, in words for the planner and the trace."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The three lists as they were written: literals of any kind, not yet checked."""
+
+    model_id: list[object]
+    subtasks: list[object]
+    access_list: list[object]
+
+
+def parse(text: str) -> Lists | Fault:
+    """The lists of a reply."""
+    if len(text) > LIMIT:
+        return Fault(f"the reply has {len(text)} characters; at most {LIMIT} are read")
+    found: dict[str, list[object]] = {}
+    said = without_thought(text)
+    at = 0
+    while (label := _LABEL.search(said, at)) is not None:
+        name = next(name for name in LABELS if label.group(name))
+        start = label.start("list")
+        end = _end(said, start)
+        if end is None:
+            return Fault(f"the list {name} does not end")
+        value = literal(said[start:end])
+        if value is None:
+            return Fault(f"{name} is not a list that can be read")
+        if name in found and not _same(found[name], value):
+            return Fault(f"{name} is given twice, with different values")
+        found[name] = value
+        at = end
+    missing = [name for name in LABELS if name not in found]
+    if missing:
+        return Fault(f"there is no list {missing[0]}" if len(missing) < 3 else "there are no lists in it")
+    return Lists(found["model_id"], found["subtasks"], found["access_list"])
+
+
+def without_thought(text: str) -> str:
+    """`text` without think blocks; one that was never closed takes everything after it along."""
+    said = _THOUGHT.sub("\n", text)
+    closings = list(_CLOSING.finditer(said))
+    if closings:
+        said = said[closings[-1].end() :]
+    opening = _OPENING.search(said)
+    return said[: opening.start()] if opening else said
+
+
+def _same(one: list[object], other: list[object]) -> bool:
+    return repr(one) == repr(other)
+
+
+def _end(text: str, start: int) -> int | None:
+    """The place after the bracket that closes the one at `start`; quotes are respected. None when there is none."""
+    depth, at = 0, start
+    while at < len(text):
+        char = text[at]
+        if char in _CLOSERS:
+            after = _after_string(text, at)
+            if after is None:
+                return None
+            at = after
+            continue
+        depth += (char == "[") - (char == "]")
+        at += 1
+        if depth == 0:
+            return at
+    return None
+
+
+def _after_string(text: str, start: int) -> int | None:
+    """The place after the string that begins at `start`, None when it does not end."""
+    triple = text[start : start + 3]
+    if triple in ('"""', "'''"):
+        end = text.find(triple, start + 3)
+        return None if end < 0 else end + 3
+    closer = _CLOSERS[text[start]]
+    at = start + 1
+    while at < len(text):
+        if text[at] == "\\":
+            at += 2
+            continue
+        if text[at] == closer and (closer != "’" or _NEXT.match(text, at + 1)):
+            return at + 1
+        at += 1
+    return None
+
+
+def literal(text: str) -> list[object] | None:
+    """The list a bracketed text is: as a Python literal, as JSON, then both again with smart quotes made plain and
+    bullets taken off. None when it is no list."""
+    for form in dict.fromkeys((text, _plain(text), _plain(_BULLET.sub("", text)))):
+        for read in (ast.literal_eval, json.loads):
+            try:
+                with warnings.catch_warnings(action="ignore"):  # odd escapes in a model's strings are no news
+                    value = read(form)
+            except (ValueError, SyntaxError, RecursionError, MemoryError):
+                continue
+            if isinstance(value, list):
+                return value
+    return None
+
+
+def _plain(text: str) -> str:
+    """Strings in smart quotes, or with line breaks in them, as JSON strings; the rest as it is."""
+    parts: list[str] = []
+    at = 0
+    while at < len(text):
+        char = text[at]
+        after = _after_string(text, at) if char in _CLOSERS else None
+        if after is None:
+            parts.append(char)
+            at += 1
+            continue
+        raw = text[at:after]
+        at = after
+        inner = raw[1:-1]
+        odd = char in "“‘”" or ("\n" in raw and not raw.startswith(('"""', "'''")))
+        parts.append(json.dumps(inner, ensure_ascii=False) if odd else raw)
+    return "".join(parts)

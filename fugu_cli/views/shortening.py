@@ -1,0 +1,38 @@
+"""What goes into prompts after a compaction: the newest summary, and the facts it does not stand for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fugu_cli.events import Asked, Assigned, Compacted, Event, Failed, Interrupted, Permitted, Replied, ToolRan
+from fugu_cli.views.turns import finished, request
+
+_OF_A_TURN = (Assigned, Replied, Permitted, ToolRan, Failed, Interrupted)
+
+
+def compacted(events: Sequence[Event]) -> Compacted | None:
+    """The newest compaction."""
+    return next((event for event in reversed(events) if isinstance(event, Compacted)), None)
+
+
+def shortened(events: Sequence[Event]) -> tuple[str, Sequence[Event]]:
+    """The newest summary and the facts after it; "" and all facts where nothing was compacted.
+
+    A request that goes on after it keeps its words, and an open turn its assignment: both stay what they were.
+    """
+    newest = compacted(events)
+    if newest is None:
+        return "", events
+    before, after = events[: newest.upto + 1], events[newest.upto + 1 :]
+    return newest.summary, (*_going_on(before, after), *after)
+
+
+def _going_on(before: Sequence[Event], after: Sequence[Event]) -> list[Event]:
+    """The request and the assignments in `before` that facts in `after` belong to."""
+    until = next((index for index, event in enumerate(after) if isinstance(event, Asked)), len(after))
+    open_turns = {event.turn for event in after[:until] if isinstance(event, _OF_A_TURN)}
+    facts = request(before)
+    if not facts or (finished(before) is not None and not open_turns):
+        return []
+    begun = [event for event in facts if isinstance(event, Assigned) and event.turn in open_turns]
+    return [facts[0], *begun]

@@ -1,0 +1,84 @@
+"""Workflows as the log holds them: the plans of a request, the turns of each step, and which turn's words are a step's
+output. Pure folds; whether a step may start is the Conductor's question, not answered here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fugu_cli.events import Event, Merged, Planned
+from fugu_cli.views.turns import Turn, request, turns
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """A plan of the newest request that has steps. `number` counts all plans from 1, those that failed included."""
+
+    number: int
+    planned: Planned
+    turns: tuple[Turn, ...]
+
+    def tries(self, step: int) -> tuple[Turn, ...]:
+        """The turns that were spent on a step, oldest first."""
+        return tuple(turn for turn in self.turns if turn.assigned.step == step)
+
+
+def plans(events: Sequence[Event]) -> tuple[Planned, ...]:
+    """Every reply of the planner in the newest request, oldest first."""
+    return tuple(event for event in request(events) if isinstance(event, Planned))
+
+
+def workflows(events: Sequence[Event]) -> tuple[Workflow, ...]:
+    """The plans with steps, oldest first."""
+    every = turns(events)
+    return tuple(
+        Workflow(number, planned, tuple(turn for turn in every if turn.assigned.plan == number))
+        for number, planned in enumerate(plans(events), start=1)
+        if planned.steps
+    )
+
+
+def merges(events: Sequence[Event]) -> tuple[Merged, ...]:
+    """What was taken over from worktrees in the newest request."""
+    return tuple(event for event in request(events) if isinstance(event, Merged))
+
+
+def said(turn: Turn) -> str:
+    """What a turn leaves for others: the agent's last words; where it only wrote files, which ones."""
+    changed = ", ".join(sorted({change.path for change in turn.changes}))
+    return turn.text.strip() or (f"Changed {changed}." if changed else "")
+
+
+def done(turn: Turn) -> bool:
+    """A closed turn that came to something: neither failed nor cut, with words or with changes."""
+    return not turn.failed and not turn.interrupted and bool(turn.replies) and bool(said(turn))
+
+
+def output(found: Sequence[Workflow], number: int, step: int) -> Turn | None:
+    """The turn whose words are the output of a step; for a step that is a workflow, that of its last step that has one.
+
+    None while there is none, or where it came to nothing.
+    """
+    flow = next((flow for flow in found if flow.number == number), None)
+    if flow is None:
+        return None
+    own = next((turn for turn in reversed(flow.tries(step)) if done(turn)), None)
+    if own is not None:
+        return own
+    inside = [child for child in found if child.planned.within == (number, step)]
+    return result(found, inside[-1].number) if inside else None
+
+
+def result(found: Sequence[Workflow], number: int) -> Turn | None:
+    """The turn that holds a workflow's answer: its last step's, or the last one before it that has an output."""
+    flow = next(flow for flow in found if flow.number == number)
+    outputs = (output(found, number, step) for step in reversed(range(len(flow.planned.steps))))
+    return next((turn for turn in outputs if turn is not None), None)
+
+
+def answering(events: Sequence[Event]) -> Turn | None:
+    """The turn that answers a request done by workflows: of the newest round that has an answer. None without one."""
+    found = workflows(events)
+    rounds = [flow for flow in found if flow.planned.within is None]
+    answers = (result(found, flow.number) for flow in reversed(rounds))
+    return next((turn for turn in answers if turn is not None), None)
