@@ -1,8 +1,8 @@
 """Tasks: what is asked, in which repository, and when it counts as solved.
 
-Values only; `loading.py` reads them from files, `repository.py` puts one on the disk, `grading.py` judges what an agent
-left there. A task knows nothing of agents, logs or coordinators. Questions with a checkable answer instead of a
-repository are a second kind, to come; `loading.py` recognises their lines and says that it left them out.
+Values only; `loading.py` reads them from task files, `folders.py` from folders of repositories, `gym.py` makes
+questions without end; `repository.py` puts a task on the disk, `grading.py` judges what an agent left there,
+`questions.py` an answer, `checking.py` the task itself. A task knows nothing of agents, logs or coordinators.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import ConfigDict
+
 from fugu_cli.messages import Value
 
 
 class Task(Value):
     """One repository with a request. Paths are relative, with forward slashes; contents are text.
 
-    `files` is what the agent finds, `hidden` is laid over it for grading only, `solution` is a known answer (files
-    written over `files`). `test_files` are put back before grading. `needs` are the modules or programs without which
-    the task cannot run here.
+    `files` is what the agent finds, with `binaries` for what is no text; `hidden` is laid over it for grading only,
+    `solution` is a known answer (files written over `files`). `test_files` are put back before grading. `executable`
+    names files to be marked so. `needs` are the modules or programs without which the task cannot run here.
     """
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
     id: str
     source: str
@@ -35,11 +39,35 @@ class Task(Value):
     grade_command: str
     timeout: float
     needs: tuple[str, ...] = ()
+    binaries: Mapping[str, bytes] = {}
+    executable: tuple[str, ...] = ()
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The files that are not tests, in a fixed order: what a solution may change."""
         return tuple(sorted(set(self.files) - set(self.test_files)))
+
+
+class Question(Value):
+    """A question whose answer can be checked. `prompt` is all that is asked.
+
+    `number`: the answer's last number is compared with `answer`. `code`: the answer's Python must pass `tests`, lines
+    of it. `gym`: the generator of `dataset` scores it by `entry`, its own JSON.
+    """
+
+    id: str
+    source: str
+    kind: Literal["number", "code", "gym"]
+    prompt: str
+    answer: str = ""
+    tests: tuple[str, ...] = ()
+    dataset: str = ""
+    entry: str = ""
+    timeout: float = 20.0
+
+
+Problem = Task | Question
+"""What can be put to a pool and judged."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +80,28 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a folder held: the tasks to run, in the files' order, and what was left out."""
+    """What a folder held, in the files' order: the tasks and questions to run, and what was left out."""
 
     tasks: tuple[Task, ...]
     skipped: tuple[Skipped, ...]
+    questions: tuple[Question, ...] = ()
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Tasks, then questions."""
+        return (*self.tasks, *self.questions)
 
 
 @dataclass(frozen=True)
 class Grade:
-    """Solved or not; `output` is what the grading command printed (clipped), `seconds` how long it took."""
+    """Solved or not; `output` is what the grading command printed (clipped), `seconds` how long it took.
+
+    `passed` counts tests where the runner says so, `code` is the command's exit code, None when its time was up.
+    """
 
     ok: bool
     output: str
     seconds: float
+    passed: int = 0
+    code: int | None = None
+    timed_out: bool = False

@@ -2,19 +2,24 @@
 
 Stands after the work is done, whoever did it. Three layers make the copy: what the agent left, without anything that
 could change the judge rather than the code; the task's own tests and test configuration, put back; the hidden files.
-The agent's folder is only read. Nothing here needs a network.
+The agent's folder is only read. Nothing here needs a network. Where pytest judges, its own account of the run counts
+(`witness.py`) and not what was printed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
+import secrets
 import shlex
 import shutil
 import sys
 import tempfile
 from pathlib import Path, PurePosixPath
+
+from pydantic import BaseModel, ValidationError
 
 from fugu_cli.errors import StorageError
 from fugu_cli.tasks import Grade, Task
@@ -35,29 +40,93 @@ _JUDGING_FOLDERS = frozenset({".git", ".cargo", "__pycache__", ".pytest_cache", 
 _JUDGING_ENDINGS = (".pyc", ".pyo", ".pth", ".dist-info", ".egg-info", ".egg-link")
 _RUNNER_MODULES = sys.stdlib_module_names | {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py"}
 """A module of such a name beside the tests would be imported by the test runner instead of the real one."""
-_PASSED = re.compile(r"^(?:=+ )?(?:\d+ \w+, )*[1-9]\d* passed\b", re.MULTILINE)
+_PYTEST = re.compile(r"\b(?:pytest|py\.test)\b")
+_COUNTS = (
+    re.compile(r"^test result: \w+\. (\d+) passed", re.MULTILINE),  # cargo, a line for each program
+    re.compile(r"^(?:#|\u2139) pass (\d+)$", re.MULTILINE),  # node --test
+)
 _KEPT = 4000
 """Characters of output kept from each end."""
 
 
-async def grade(task: Task, folder: Path) -> Grade:
-    """Judge the working tree in `folder`. Solved means: the grading command ends with 0 within the task's time, and
-    where it is pytest, at least one test passed. Raises StorageError when the copy cannot be made.
+class _Told(BaseModel):
+    """A line of the witness: at the beginning of a pytest session, or at its end."""
+
+    secret: str
+    begun: bool
+    passed: int = 0
+    wrong: int = 0
+    missing: int = 0
+    exit: int = 0
+    changed: tuple[str, ...] = ()
+
+
+class _Judge:
+    """The witness of one grading run, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._secret = secrets.token_hex(16)
+        self._report = folder / secrets.token_hex(8)
+        self._name = f"witness_{secrets.token_hex(8)}"
+        folder.mkdir()
+        shutil.copyfile(Path(__file__).parent / "witness.py", folder / f"{self._name}.py")
+        (folder / f"{self._name}.note").write_text(f"{self._secret}\n{self._report}", encoding="utf-8")
+        self.environment = {"PYTHONPATH": str(folder), "PYTEST_ADDOPTS": f"-p {self._name}"}
+
+    def told(self) -> list[_Told]:
+        """What it left; lines of anybody else do not count."""
+        lines = (
+            self._report.read_text(encoding="utf-8", errors="replace").splitlines() if self._report.is_file() else []
+        )
+        found = []
+        for line in lines:
+            try:
+                found.append(_Told.model_validate(json.loads(line)))
+            except (ValueError, ValidationError):
+                continue
+        return [line for line in found if line.secret == self._secret]
+
+
+async def grade(task: Task, folder: Path, least: int = 0) -> Grade:
+    """Judge the working tree in `folder`. Solved means: the grading command ends with 0 within the task's time, where
+    it is pytest every test that was found ran and none was wrong, and at least `least` tests passed (counted for
+    pytest, cargo and node). Raises StorageError when the copy cannot be made.
     """
     with tempfile.TemporaryDirectory(prefix="fugu-grade-", ignore_cleanup_errors=True) as temporary:
         copy = Path(temporary) / "repo"
         home = Path(temporary) / "home"
         try:
             home.mkdir()
+            judge = _Judge(Path(temporary) / secrets.token_hex(8))
             await asyncio.to_thread(_copy, task, folder, copy)
         except OSError as error:
             raise StorageError(f"cannot copy {folder} to grade the task {task.id}: {error}") from error
-        ended = await run_command(_command(task, home), copy, task.timeout, lambda _text: None)
+        ended = await run_command(_command(task, home, judge), copy, task.timeout, lambda _text: None)
+        told = judge.told()
     output = clip(ended.output, 2 * _KEPT)
     if ended.code is None:
-        return Grade(False, f"{output}\n(stopped after {task.timeout:g} s)".lstrip(), ended.seconds)
-    passed = "-m pytest" not in task.grade_command or _PASSED.search(ended.output) is not None
-    return Grade(ended.code == 0 and passed, output, ended.seconds)
+        return Grade(False, f"{output}\n(stopped after {task.timeout:g} s)".lstrip(), ended.seconds, timed_out=True)
+    passed, why = _account(task, told, ended.output)
+    ok = ended.code == 0 and not why and passed >= least
+    if ended.code == 0 and not ok:
+        output = f"{output}\n({why or f'only {passed} of {least} tests passed'})".lstrip()
+    return Grade(ok, output, ended.seconds, passed=passed, code=ended.code)
+
+
+def _account(task: Task, told: list[_Told], output: str) -> tuple[int, str]:
+    """How many tests passed, and why the run does not count; "" where it does."""
+    begun, ends = [line for line in told if line.begun], [line for line in told if not line.begun]
+    if not begun and not _PYTEST.search(task.grade_command):
+        return sum(int(count) for pattern in _COUNTS for count in pattern.findall(output)), ""
+    passed = sum(line.passed for line in ends)
+    changed = [name for line in ends for name in line.changed]
+    if not begun or len(ends) != len(begun):
+        return passed, "the test run did not come to its end"
+    if changed:
+        return passed, f"the test runner was changed: {', '.join(changed)}"
+    if any(line.wrong or line.missing or line.exit for line in ends):
+        return passed, "not every test that was found ran and passed"
+    return passed, "" if passed else "no test passed"
 
 
 def _copy(task: Task, folder: Path, copy: Path) -> None:
@@ -103,9 +172,11 @@ def _clear(copy: Path, path: PurePosixPath) -> None:
         shutil.rmtree(copy / path)
 
 
-def _command(task: Task, home: Path) -> str:
+def _command(task: Task, home: Path, judge: _Judge) -> str:
     """The grading command in an environment of its own; only the mark by which its processes are found goes through."""
-    values = " ".join(shlex.quote(f"{name}={value}") for name, value in _environment(home).items())
+    values = " ".join(
+        shlex.quote(f"{name}={value}") for name, value in (_environment(home) | judge.environment).items()
+    )
     return f'exec env -i {MARK}="${MARK}" {values} /bin/sh -c {shlex.quote(task.grade_command)}'
 
 

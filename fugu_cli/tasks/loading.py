@@ -1,4 +1,4 @@
-"""Reads tasks from `*.jsonl` files: one JSON object a line, parsed once, here.
+"""Reads tasks and questions from `*.jsonl` files: one JSON object a line, parsed once, here.
 
 Stands at the edge: outside it are the data sets' field names, inside it `Task`. It must not know what is done with a
 task. A line that cannot be a task is the file's fault and ends the loading with its file and line; a task whose needs
@@ -17,7 +17,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fugu_cli.errors import ConfigError
-from fugu_cli.tasks import Loaded, Skipped, Task
+from fugu_cli.tasks import Loaded, Question, Skipped, Task, folders, questions
 
 
 def _inside(path: str) -> str:
@@ -52,36 +52,53 @@ class _Row(BaseModel):
 
 
 class _Question(BaseModel):
-    """Enough of a question's line to know it for one."""
+    """A question with a number for its answer, or with the lines of Python that its code must pass."""
 
     model_config = ConfigDict(extra="ignore")
 
-    id: str
-    question: str
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    question: Annotated[str, Field(min_length=1)]
+    answer: str | int | float | None = None
+    imports: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
 
 
-def load(path: Path, *, only: Sequence[str] = ()) -> Loaded:
-    """The tasks of one file, or of every `*.jsonl` of a folder in the order of their names.
+def load(path: Path, *, only: Sequence[str] = (), defaults: folders.Defaults | None = None) -> Loaded:
+    """The tasks of one file, or of every `*.jsonl` of a folder in the order of their names; of a folder without any,
+    the repositories in it (`folders.load`, with `defaults` for what they do not say themselves).
 
-    `only` keeps the files whose name (without the ending) is in it. Raises ConfigError naming file and line for a line
-    that is no task, for an id given twice, for a name in `only` without a file, and for a path with nothing to read.
+    `only` keeps the files (of repositories: the folders) whose name without the ending is in it. Raises ConfigError
+    naming file and line for a line that is no task, for an id given twice, for a name in `only` that is not there, and
+    for a path with nothing to read.
     """
+    if path.is_dir() and not any(path.glob("*.jsonl")):
+        return _runnable(folders.load(path, only, defaults or folders.Defaults()))
     tasks: list[Task] = []
-    skipped: list[Skipped] = []
+    asked: list[Question] = []
     seen: dict[str, str] = {}
     for file in _files(path, only):
         for where, line in _lines(file):
-            found = _parse(where, line)
+            found = _parse(where, line, file.stem)
             if found.id in seen:
                 raise ConfigError(f"{where}: the id {found.id!r} was given before, in {seen[found.id]}")
             seen[found.id] = where
-            if isinstance(found, Skipped):
-                skipped.append(found)
-            elif missing := [need for need in found.needs if not _present(need)]:
-                skipped.append(Skipped(found.id, f"needs {', '.join(missing)}, not found on this machine"))
+            if isinstance(found, Question):
+                asked.append(found)
             else:
                 tasks.append(found)
-    return Loaded(tuple(tasks), tuple(skipped))
+    return _runnable(Loaded(tuple(tasks), (), tuple(asked)))
+
+
+def _runnable(loaded: Loaded) -> Loaded:
+    """Without the tasks that need what is not on this machine."""
+    missing = {task.id: [need for need in task.needs if not _present(need)] for task in loaded.tasks}
+    skipped = [
+        Skipped(name, f"needs {', '.join(needs)}, not found on this machine")
+        for name, needs in missing.items()
+        if needs
+    ]
+    kept = tuple(task for task in loaded.tasks if not missing[task.id])
+    return Loaded(kept, (*loaded.skipped, *skipped), loaded.questions)
 
 
 def _files(path: Path, only: Sequence[str]) -> list[Path]:
@@ -89,7 +106,7 @@ def _files(path: Path, only: Sequence[str]) -> list[Path]:
         return [path]
     files = sorted(path.glob("*.jsonl"))
     if not files:
-        raise ConfigError(f"{path}: no task files here", hint="give a folder that holds *.jsonl files of tasks")
+        raise ConfigError(f"{path}: no task files here", hint="give a folder of *.jsonl files, or one of repositories")
     names = {file.stem for file in files}
     if unknown := [name for name in only if name not in names]:
         raise ConfigError(f"{path}: no {unknown[0]}.jsonl here; there are {', '.join(sorted(names))}")
@@ -106,13 +123,13 @@ def _lines(file: Path) -> Iterator[tuple[str, str]]:
             yield f"{file}:{number}", line
 
 
-def _parse(where: str, line: str) -> Task | Skipped:
+def _parse(where: str, line: str, source: str) -> Task | Question:
     try:
         fields = json.loads(line)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{where}: not JSON: {error}") from error
     if isinstance(fields, dict) and "question" in fields:
-        return Skipped(_validated(_Question, where, fields).id, "a question without a repository; not run yet")
+        return _question(where, _validated(_Question, where, fields), source)
     row = _validated(_Row, where, fields)
     for name in row.test_files:
         if name not in row.repo:
@@ -131,6 +148,17 @@ def _parse(where: str, line: str) -> Task | Skipped:
         grade_command=row.grade_command or row.test_command,
         timeout=row.timeout_s,
         needs=_needs(row),
+    )
+
+
+def _question(where: str, row: _Question, source: str) -> Question:
+    if row.tests:
+        prompt = questions.code_prompt(row.question, row.tests)
+        return Question(id=row.id, source=source, kind="code", prompt=prompt, tests=(*row.imports, *row.tests))
+    if row.answer is None or questions.number(str(row.answer)) is None:
+        raise ConfigError(f"{where}: a question needs `tests`, or an `answer` that is a number")
+    return Question(
+        id=row.id, source=source, kind="number", prompt=questions.number_prompt(row.question), answer=str(row.answer)
     )
 
 

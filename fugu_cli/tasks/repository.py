@@ -32,6 +32,9 @@ async def materialise(task: Task, folder: Path) -> Path:
         if any(folder.iterdir()):
             raise UsageError(f"{folder} is not empty", hint="give a new folder for every try at a task")
         lay(task.files, folder)
+        lay_bytes(task.binaries, folder)
+        for name in task.executable:
+            (folder / name).chmod(0o755)
         await _git(folder, "init", "--quiet", "--initial-branch=main", "--template=")
         exclude = folder / ".git" / "info" / "exclude"
         exclude.parent.mkdir(exist_ok=True)
@@ -45,10 +48,15 @@ async def materialise(task: Task, folder: Path) -> Path:
 
 def lay(files: Mapping[str, str], folder: Path) -> None:
     """Write each file below `folder`, byte for byte, over whatever stands there."""
-    for path, text in files.items():
+    lay_bytes({path: text.encode("utf-8") for path, text in files.items()}, folder)
+
+
+def lay_bytes(files: Mapping[str, bytes], folder: Path) -> None:
+    """The same for contents that are no text."""
+    for path, content in files.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(text.encode("utf-8"))
+        target.write_bytes(content)
 
 
 async def _git(folder: Path, *arguments: str) -> None:

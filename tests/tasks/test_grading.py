@@ -147,8 +147,10 @@ def test_the_environment_of_the_agent_does_not_reach_the_judge(
 ) -> None:
     monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only")
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
-    result = graded(checked_by(task, 'echo "[$PYTEST_ADDOPTS$PYTHONPATH]"\n'), tmp_path / "repo", {})
-    assert (result.ok, result.output) == (True, "[]\n")
+    result = graded(checked_by(task, 'echo "$PYTEST_ADDOPTS:$PYTHONPATH"\n'), tmp_path / "repo", {})
+    assert result.ok
+    assert "--collect-only" not in result.output
+    assert "/nowhere" not in result.output
 
 
 def test_a_folder_that_is_gone_is_unsolved(task: Task, tmp_path: Path) -> None:

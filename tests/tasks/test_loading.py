@@ -55,14 +55,11 @@ def test_a_task_that_runs_pytest_needs_it(tmp_path: Path) -> None:
     assert task.needs == ("pytest",)
 
 
-def test_missing_needs_and_questions_are_left_out_with_the_reason(tmp_path: Path) -> None:
-    written(tmp_path, "own", ROW | {"needs": ["no_such_program_anywhere", "sh"]}, {"id": "q-1", "question": "6 x 7?"})
+def test_what_needs_something_that_is_missing_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    written(tmp_path, "own", ROW | {"needs": ["no_such_program_anywhere", "sh"]})
     assert load(tmp_path) == Loaded(
         (),
-        (
-            Skipped("own-1", "needs no_such_program_anywhere, not found on this machine"),
-            Skipped("q-1", "a question without a repository; not run yet"),
-        ),
+        (Skipped("own-1", "needs no_such_program_anywhere, not found on this machine"),),
     )
 
 

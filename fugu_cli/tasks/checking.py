@@ -1,0 +1,72 @@
+"""Is a task one at all? Its tests must fail before any work and pass with the known solution.
+
+Asked once for each task before anybody spends money on it. Stands on grading.py; knows nothing of agents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from fugu_cli.messages import Value
+from fugu_cli.tasks import Grade, Question, Task
+from fugu_cli.tasks.grading import grade
+from fugu_cli.tasks.repository import lay, materialise
+
+NOT_FOUND = frozenset({126, 127})
+NO_TESTS = frozenset({4, 5})
+"""pytest's exit codes for a command line it cannot use and for no tests."""
+
+
+class Checked(Value):
+    """What came of it. `refused` is why the task cannot be used, "" where it can; `least` how many tests an answer must
+    pass, as many as the known solution (0: not known); `sha` names the task's contents."""
+
+    task: str
+    sha: str
+    refused: str = ""
+    note: str = ""
+    least: int = 0
+
+
+def sha(problem: Task | Question) -> str:
+    """What names a problem's contents."""
+    return hashlib.sha256(problem.model_dump_json().encode()).hexdigest()[:16]
+
+
+async def check(task: Task) -> Checked:
+    """Grade the task as it is, then with its solution where one is known. Raises StorageError."""
+    found = Checked(task=task.id, sha=sha(task))
+    before = await _graded(task, {})
+    if before.ok:
+        return found.model_copy(update={"refused": "its tests pass before any work: there is nothing to solve"})
+    if task.solution:
+        after = await _graded(task, task.solution)
+        if after.timed_out:
+            why = f"its tests hang: with the known solution, too, they do not end within {task.timeout:g} s"
+            return found.model_copy(update={"refused": why})
+        if not after.ok:
+            why = f"its tests fail with the known solution, too: {_last(after)}"
+            return found.model_copy(update={"refused": why})
+        return found.model_copy(update={"least": after.passed})
+    if before.timed_out:
+        note = f"its tests do not end within {task.timeout:g} s before any work; every try may take as long"
+        return found.model_copy(update={"note": note})
+    if before.code in NOT_FOUND or ("pytest" in task.grade_command and before.code in NO_TESTS):
+        why = f"its tests cannot be run: `{task.grade_command}` says: {_last(before)}"
+        return found.model_copy(update={"refused": why})
+    return found
+
+
+async def _graded(task: Task, changes: Mapping[str, str]) -> Grade:
+    with tempfile.TemporaryDirectory(prefix="fugu-check-", ignore_cleanup_errors=True) as temporary:
+        folder = await materialise(task, Path(temporary) / "repo")
+        lay(changes, folder)
+        return await grade(task, folder)
+
+
+def _last(judged: Grade) -> str:
+    lines = [line.strip() for line in judged.output.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "nothing"

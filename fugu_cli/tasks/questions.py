@@ -1,0 +1,111 @@
+"""Questions with a checkable answer: how they are put, and whether a reply is right.
+
+Stands beside grading.py, which judges repositories; code answers are graded by it. It must not know who answered.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+from fugu_cli import prompts
+from fugu_cli.agents.fences import blocks
+from fugu_cli.tasks import Question, Task
+from fugu_cli.tasks.grading import grade
+from fugu_cli.tasks.repository import lay
+
+_NUMBER = re.compile(r"-?\$?\s?\d[\d,]*(?:\.\d+)?|-?\.\d+")
+_MARKED = (
+    re.compile(r"answer\s*(?:is)?\s*[:=]?\s*\**\s*(.+)", re.IGNORECASE),
+    re.compile(r"\\boxed\{([^{}]*)\}"),
+    re.compile(r"####\s*(.+)"),
+)
+
+
+def number_prompt(question: str) -> str:
+    """What is asked where a number is wanted."""
+    return prompts.fill(prompts.load("evaluation/number"), question=question.strip()).strip()
+
+
+def code_prompt(question: str, tests: Sequence[str]) -> str:
+    """What is asked where Python code is wanted that passes `tests`."""
+    filled = prompts.fill(prompts.load("evaluation/code"), question=question.strip(), tests="\n".join(tests))
+    return filled.strip()
+
+
+def exact_prompt(question: str) -> str:
+    """What is asked where one word or line is wanted."""
+    return prompts.fill(prompts.load("evaluation/exact"), question=question.strip()).strip()
+
+
+def task_of(question: Question) -> Task:
+    """The question as a repository that holds nothing but itself: what a session is opened on."""
+    return Task(
+        id=question.id,
+        source=question.source,
+        language="",
+        kind="implement",
+        prompt=question.prompt,
+        files={"QUESTION.md": f"{question.prompt}\n"},
+        test_command="true",
+        grade_command="true",
+        timeout=question.timeout,
+    )
+
+
+async def right(question: Question, reply: str) -> bool:
+    """Whether a reply answers the question. Raises ConfigError where a generator is needed and not installed."""
+    match question.kind:
+        case "number":
+            found, wanted = number(final(reply)), number(question.answer)
+            return found is not None and found == wanted
+        case "code":
+            return await _passes(question, reply)
+        case "gym":
+            from fugu_cli.tasks import gym
+
+            return gym.right(question.dataset, json.loads(question.entry), final(reply))
+
+
+def final(reply: str) -> str:
+    """The part of a reply that is its answer: after the last mark of one, else the last line that says something."""
+    for mark in _MARKED:
+        found = mark.findall(reply)
+        if found:
+            return str(found[-1]).strip().strip("*`").strip()
+    lines = [line.strip() for line in reply.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def number(text: str) -> Decimal | None:
+    """The last number in a text; None where there is none."""
+    found = _NUMBER.findall(text)
+    if not found:
+        return None
+    try:
+        return Decimal(re.sub(r"[$,\s]", "", found[-1])).normalize()
+    except InvalidOperation:
+        return None
+
+
+async def _passes(question: Question, reply: str) -> bool:
+    """The longest block, or a reply that is nothing but code, with each line of the tests as a check of its own."""
+    found = blocks(reply)
+    code = max((block.body for block in found), key=len) if found else reply
+    checks = "\n".join(f"    {line}" for test in question.tests for line in test.splitlines())
+    test = f"from answer import *\n\n\ndef test_answer():\n{checks}\n"
+    judged = task_of(question).model_copy(
+        update={
+            "files": {"answer.py": ""},
+            "hidden": {"test_answer.py": test},
+            "grade_command": "python -m pytest -q -p no:cacheprovider test_answer.py",
+        }
+    )
+    with tempfile.TemporaryDirectory(prefix="fugu-answer-", ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary)
+        lay({"answer.py": code}, folder)
+        return (await grade(judged, folder, least=1)).ok

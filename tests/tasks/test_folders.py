@@ -1,0 +1,142 @@
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.errors import ConfigError
+from fugu_cli.tasks import Loaded, Skipped, Task
+from fugu_cli.tasks.checking import Checked, check, sha
+from fugu_cli.tasks.folders import Defaults
+from fugu_cli.tasks.loading import load
+from fugu_cli.tasks.repository import materialise
+
+CHECK = "grep -q right answer.txt\n"
+
+
+def put(folder: Path, **files: str | bytes) -> Path:
+    for name, content in files.items():
+        path = folder / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
+
+
+def own(folder: Path, toml: str = 'prompt = "Make it right."\ntest_command = "sh tests/check.sh"\n') -> Path:
+    put(folder / "one", task_dot_toml=toml, repo__answer_dot_txt="wrong\n", repo__tests__check_dot_sh=CHECK)
+    return put(folder / "one", repo__logo_dot_png=b"\x89\xff", solution__answer_dot_txt="right\n").parent
+
+
+def test_a_folder_of_repositories_is_a_folder_of_tasks(tmp_path: Path) -> None:
+    (task,) = load(own(tmp_path)).tasks
+    assert task == Task(
+        id="one",
+        source=tmp_path.name,
+        language="",
+        kind="fix",
+        prompt="Make it right.",
+        files={"answer.txt": "wrong\n", "tests/check.sh": CHECK},
+        binaries={"logo.png": b"\x89\xff"},
+        solution={"answer.txt": "right\n"},
+        test_files=("tests/check.sh",),
+        test_command="sh tests/check.sh",
+        grade_command="sh tests/check.sh",
+        timeout=120.0,
+    )
+    folder = asyncio.run(materialise(task, tmp_path / "fresh"))
+    assert (folder / "logo.png").read_bytes() == b"\x89\xff"
+    assert Task.model_validate_json(task.model_dump_json()) == task
+    assert asyncio.run(check(task)) == Checked(task="one", sha=sha(task))
+
+
+def test_a_git_repository_is_taken_as_committed_and_without_its_history(tmp_path: Path) -> None:
+    repository = put(tmp_path / "two", answer_dot_txt="wrong\n", run_dot_sh="true\n")
+    (repository / "run.sh").chmod(0o755)
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *words], cwd=repository, check=True)
+    put(repository, answer_dot_txt="not committed\n")
+    (task,) = load(tmp_path, defaults=Defaults(prompt="Fix it.", test_command="sh run.sh")).tasks
+    assert (dict(task.files), task.executable) == ({"answer.txt": "wrong\n", "run.sh": "true\n"}, ("run.sh",))
+    folder = asyncio.run(materialise(task, tmp_path / "fresh"))
+    log = subprocess.run(["git", "log", "--format=%s"], cwd=folder, check=True, capture_output=True, text=True).stdout
+    assert log == "task two\n"
+    assert (folder / "run.sh").stat().st_mode & 0o100
+
+
+@pytest.mark.parametrize(
+    ("toml", "reason"),
+    [
+        ("", "it has no prompt: write one into one/task.toml, or give --prompt"),
+        ('prompt = "x"', "it has no test command: write one into one/task.toml, or give --test-command"),
+        ("prompt = ", "task.toml is no TOML: "),
+        ('promt = "x"', "task.toml: promt: Extra inputs are not permitted"),
+    ],
+)
+def test_a_folder_that_cannot_be_a_task_is_left_out_with_the_reason(tmp_path: Path, toml: str, reason: str) -> None:
+    loaded = load(own(tmp_path, toml))
+    assert loaded.tasks == ()
+    (skipped,) = loaded.skipped
+    assert skipped.id == "one"
+    assert skipped.reason.startswith(reason)
+
+
+def test_a_broken_repository_and_an_empty_one_are_named_and_the_others_kept(tmp_path: Path) -> None:
+    own(tmp_path)
+    put(tmp_path / "broken", _dot_git__HEAD="nonsense\n")
+    (tmp_path / "nothing").mkdir()
+    loaded = load(tmp_path, defaults=Defaults(prompt="Fix it.", test_command="true"))
+    assert [task.id for task in loaded.tasks] == ["one"]
+    broken, nothing = loaded.skipped
+    assert broken.reason.startswith("its repository is broken: git archive HEAD: ")
+    assert nothing == Skipped("nothing", "its repository is empty")
+
+
+def test_only_some_folders_can_be_asked_for(tmp_path: Path) -> None:
+    own(tmp_path)
+    assert load(tmp_path, only=["one"]).tasks[0].id == "one"
+    with pytest.raises(ConfigError, match="no folder other here; there are one"):
+        load(tmp_path, only=["other"])
+
+
+def refused(task: Task) -> str:
+    return asyncio.run(check(task)).refused
+
+
+def test_tasks_that_are_none_are_refused_and_say_why(tmp_path: Path) -> None:
+    (task,) = load(own(tmp_path)).tasks
+    passes = task.model_copy(update={"files": {**task.files, "answer.txt": "right\n"}})
+    assert refused(passes) == "its tests pass before any work: there is nothing to solve"
+    unsolved = task.model_copy(update={"solution": {"answer.txt": "no\n"}})
+    assert refused(unsolved) == "its tests fail with the known solution, too: nothing"
+    hangs = task.model_copy(update={"grade_command": "sleep 30", "timeout": 0.3})
+    assert refused(hangs) == "its tests hang: with the known solution, too, they do not end within 0.3 s"
+    cannot = task.model_copy(update={"solution": {}, "grade_command": "no-such-program"})
+    assert "its tests cannot be run: `no-such-program` says: " in refused(cannot)
+    empty = task.model_copy(update={"solution": {}, "grade_command": "python -m pytest -q"})
+    assert "its tests cannot be run: `python -m pytest -q` says: no tests ran" in refused(empty)
+
+
+def test_tests_that_hang_before_any_work_may_be_the_fault_and_are_noted(tmp_path: Path) -> None:
+    (task,) = load(own(tmp_path)).tasks
+    hangs = task.model_copy(update={"solution": {}, "grade_command": "sleep 30", "timeout": 0.3})
+    checked = asyncio.run(check(hangs))
+    assert checked.refused == ""
+    assert checked.note == "its tests do not end within 0.3 s before any work; every try may take as long"
+
+
+def test_an_answer_must_pass_as_many_tests_as_the_known_solution(task: Task) -> None:
+    assert asyncio.run(check(task)) == Checked(task="double", sha=sha(task), least=2)
+
+
+def test_questions_and_tasks_are_read_from_one_folder(tmp_path: Path) -> None:
+    (tmp_path / "maths.jsonl").write_text('{"id": "m-1", "question": "2 + 2?", "answer": "4"}\n')
+    (tmp_path / "code.jsonl").write_text('{"id": "c-1", "question": "f", "imports": ["import math"], "tests": ["x"]}\n')
+    loaded = load(tmp_path)
+    assert loaded == Loaded((), (), loaded.questions)
+    assert [(found.id, found.source, found.kind, found.tests) for found in loaded.problems] == [
+        ("c-1", "code", "code", ("import math", "x")),
+        ("m-1", "maths", "number", ()),
+    ]
+    (tmp_path / "bad.jsonl").write_text('{"id": "b-1", "question": "Why?", "answer": "because"}\n')
+    with pytest.raises(ConfigError, match=r"bad\.jsonl:1: a question needs `tests`, or an `answer` that is a number"):
+        load(tmp_path)

@@ -1,0 +1,68 @@
+import asyncio
+from decimal import Decimal
+
+import pytest
+
+from fugu_cli.tasks import Question
+from fugu_cli.tasks.questions import final, number, number_prompt, right, task_of
+
+SUM = Question(id="q", source="own", kind="number", prompt=number_prompt("How many are 2 + 2?"), answer="1,004")
+CODE = Question(
+    id="c", source="own", kind="code", prompt="Show it.", tests=("import math", "assert square(3) == 9", "assert True")
+)
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("4 + 1000 = 1004\nAnswer: 1004", True),
+        ("**Answer: $1,004.00**", True),
+        ("so it is \\boxed{1004}", True),
+        ("7 apples\n#### 1004\n", True),
+        ("That makes 1004 in the end.", True),
+        ("Answer: 1004, not 7", False),
+        ("Answer: 1005", False),
+        ("I cannot say.", False),
+        ("", False),
+    ],
+)
+def test_the_number_of_the_answer_is_compared_as_a_number(reply: str, expected: bool) -> None:
+    assert asyncio.run(right(SUM, reply)) is expected
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("Here:\n```python\ndef square(n):\n    return n * n\n```\n", True),
+        ("def square(n):\n    return n * n\n", True),
+        ("```python\ndef square(n):\n    return n + n\n```", False),
+        ("```python\nimport os\nos._exit(0)\n```", False),
+        ("I do not know.", False),
+    ],
+)
+def test_code_is_run_against_the_tests_like_any_other(reply: str, expected: bool) -> None:
+    assert asyncio.run(right(CODE, reply)) is expected
+
+
+def test_the_last_mark_counts_and_else_the_last_line() -> None:
+    assert final("Answer: 3\nNo.\nAnswer: **4**\n") == "4"
+    assert final("one\n\ntwo\n\n") == "two"
+    assert number("between 3 and -4.50") == Decimal("-4.5")
+    assert number("none") is None
+
+
+def test_a_question_becomes_a_repository_that_holds_only_itself() -> None:
+    task = task_of(SUM)
+    assert (task.id, task.prompt, dict(task.files)) == ("q", SUM.prompt, {"QUESTION.md": f"{SUM.prompt}\n"})
+
+
+def test_generated_questions_are_the_same_each_time_and_scored_by_their_maker() -> None:
+    pytest.importorskip("reasoning_gym")
+    from fugu_cli.tasks import gym
+
+    first, second = gym.load("gym:chain_sum:2:7"), gym.load("gym:chain_sum:2:7")
+    assert first == second
+    assert [question.id for question in first.questions] == ["gym-chain_sum-7-0", "gym-chain_sum-7-1"]
+    question = first.questions[0]
+    assert asyncio.run(right(question, f"It is easy.\nAnswer: {question.answer}"))
+    assert not asyncio.run(right(question, "Answer: nothing"))
