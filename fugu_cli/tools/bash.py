@@ -9,7 +9,7 @@ from pydantic import Field
 from fugu_cli.tools import Result, Say, Tool
 from fugu_cli.tools.clip import clip
 from fugu_cli.tools.files import Given
-from fugu_cli.tools.process import Ended, run_command
+from fugu_cli.tools.process import Around, Ended, run_command
 from fugu_cli.tools.workspace import Workspace
 
 DEFAULT, MOST = 120, 600
@@ -27,7 +27,7 @@ async def bash(given: Bash, workspace: Workspace, say: Say) -> Result:
     if "\0" in given.command or not given.command.strip():
         return Result(text="The command is empty or holds a NUL character.", ok=False)
     try:
-        ended = await run_command(given.command, workspace.root, given.timeout, say)
+        ended = await run_command(given.command, workspace.root, given.timeout, say, Around(box=workspace.box))
     except OSError as error:
         return Result(text=f"The command could not be started: {error.strerror}.", ok=False)
     return Result(

@@ -14,12 +14,14 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from fugu_cli.sandbox.box import Box
 from fugu_cli.tools import Say, reaping
 from fugu_cli.tools.clip import plain
 from fugu_cli.tools.git import LOCAL
+from fugu_cli.tools.starting import start
 
 KEPT = 400_000
 """Characters kept of each end of the output."""
@@ -83,36 +85,47 @@ class _Output:
         return plain(self._head + dropped + self._tail)
 
 
-async def run_command(
-    command: str, folder: Path, seconds: float, say: Say, more: Mapping[str, str | None] | None = None
-) -> Ended:
-    """Run `command` with bash (or sh) in `folder` for at most `seconds`. Raises OSError when it cannot be started.
+@dataclass(frozen=True)
+class Around:
+    """What a command runs in: more variables (None takes one out), and the sandbox, if any."""
 
-    `more` goes into its environment; None takes a variable out.
+    variables: Mapping[str, str | None] = field(default_factory=dict)
+    box: Box | None = None
+
+
+async def run_command(command: str, folder: Path, seconds: float, say: Say, around: Around = Around()) -> Ended:
+    """Run `command` with bash (or sh) in `folder` for at most `seconds`. Raises OSError when it cannot be started,
+    UsageError for a sandbox that was asked for and does not hold.
 
     Cancelled, it ends all the command's processes before it lets the cancellation through.
     """
     mark, started = uuid.uuid4().hex, time.monotonic()
     output = _Output(say)
+    guard = around.box.guard() if around.box is not None else None
     with contextlib.closing(_Pipe(output.take)) as pipe:
-        process = await asyncio.create_subprocess_exec(
-            shutil.which("bash") or "/bin/sh", "-c", command, cwd=folder, env=_environment(mark, more or {}),
-            start_new_session=True, stdin=asyncio.subprocess.DEVNULL, stdout=pipe.write_end, stderr=pipe.write_end,
-        )  # fmt: skip
+        running = await start(_shell(command), folder, _environment(mark, around), pipe.write_end, around.box)
         pipe.started()
         late, left = False, 0
         try:
             async with asyncio.timeout(seconds):
-                await process.wait()
+                await running.process.wait()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(pipe.closed.wait(), LINGER)
         except TimeoutError:
             late = True
         finally:
-            left = await reaping.end(mark, process.pid)
-        await process.wait()
+            left = await running.end(mark)
+            changed = guard.restore() if guard is not None else ()
+        await running.process.wait()
     output.take(b"", final=True)
-    return Ended(output.text, None if late else process.returncode, time.monotonic() - started, 0 if late else left)
+    for path in changed:
+        output.take(f"\n[{path} was changed and put back: commands may not write it]".encode())
+    code = None if late else running.process.returncode
+    return Ended(output.text, code, time.monotonic() - started, 0 if late else left)
+
+
+def _shell(command: str) -> list[str]:
+    return [shutil.which("bash") or "/bin/sh", "-c", command]
 
 
 class _Pipe:
@@ -156,7 +169,8 @@ class _Pipe:
             os.close(self.write_end)
 
 
-def _environment(mark: str, more: Mapping[str, str | None]) -> dict[str, str]:
+def _environment(mark: str, around: Around) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
-    found = {**kept, **QUIET, **more, reaping.MARK: mark}
+    boxed = around.box.variables() if around.box is not None else {}
+    found = {**kept, **QUIET, **boxed, **around.variables, reaping.MARK: mark}
     return {name: value for name, value in found.items() if value is not None}

@@ -15,7 +15,7 @@ from fugu_cli.tools import Result, Say, Tool
 from fugu_cli.tools.bash import outcome
 from fugu_cli.tools.failures import digest
 from fugu_cli.tools.files import Given
-from fugu_cli.tools.process import run_command
+from fugu_cli.tools.process import Around, run_command
 from fugu_cli.tools.tests import runner
 from fugu_cli.tools.workspace import Workspace
 
@@ -44,7 +44,8 @@ async def run_tests(given: RunTests, workspace: Workspace, say: Say) -> Result:
         else:
             note = f"\n(target is for pytest; all tests were run with `{command}`)"
     try:
-        ended = await run_command(command, workspace.root, workspace.test_timeout, say, _environment(workspace))
+        around = Around(_environment(workspace), workspace.box)
+        ended = await run_command(command, workspace.root, workspace.test_timeout, say, around)
     except OSError as error:
         return Result(text=f"The tests could not be started: {error.strerror}.", ok=False)
     ok = ended.code == 0

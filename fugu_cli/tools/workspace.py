@@ -23,6 +23,7 @@ from fugu_cli.messages import Call
 from fugu_cli.policy import paths
 from fugu_cli.policy.arguments import Malformed, arguments_of
 from fugu_cli.policy.patterns import WRITING
+from fugu_cli.sandbox.box import Box
 from fugu_cli.tools import Result, Say, Tool, blobs, restoring
 from fugu_cli.tools.atomic import write_whole
 from fugu_cli.tools.implicated import implicated, is_test
@@ -42,15 +43,25 @@ class Restored:
 
 
 class Workspace:
-    """The folder `root` with its `store` (a folder of fugu's own, outside the repository) and its test command."""
+    """The folder `root` with its `store` (a folder of fugu's own, outside the repository) and its test command.
+
+    `box` confines the commands that are run in it; without one they are not confined.
+    """
 
     def __init__(
-        self, root: Path, store: Path, *, test_command: str | None = None, test_timeout: float = 300.0
+        self,
+        root: Path,
+        store: Path,
+        *,
+        test_command: str | None = None,
+        test_timeout: float = 300.0,
+        box: Box | None = None,
     ) -> None:
         self.root = Path(os.path.realpath(root))
         self.store = store
         self.test_command = test_command
         self.test_timeout = test_timeout
+        self.box = box
         self.seen = Seen()
         repository = _usable(self.root)
         self.snapshots = Snapshots(self.root, store, repository) if repository else None

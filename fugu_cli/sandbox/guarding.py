@@ -1,0 +1,68 @@
+"""Files that a command must leave as they are, put back after it where the sandbox could not forbid writing them.
+
+For Landlock without namespaces, whose rules can only add: what may write the repository may write `.git/hooks` as well.
+What such a command leaves there lives for as long as the command does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+
+class Guard:
+    """Remembers the files at and below `paths`; `restore` makes them that again."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = tuple(Path(path) for path in paths)
+        self._kept = {path: _content(path) for path in self._all()}
+
+    def _all(self) -> Iterator[Path]:
+        for path in self._paths:
+            if path.is_dir() and not path.is_symlink():
+                yield from (Path(folder) / name for folder, _, names in os.walk(path) for name in names)
+            elif os.path.lexists(path):
+                yield path
+
+    def restore(self) -> tuple[Path, ...]:
+        """Put back what was changed; returns which files. Raises OSError."""
+        now = {path: _content(path) for path in self._all()}
+        changed = [path for path in {**now, **self._kept} if now.get(path) != self._kept.get(path)]
+        for path in changed:
+            _clear(path)
+            kept = self._kept.get(path)
+            if kept is not None:
+                _put(path, *kept)
+        return tuple(changed)
+
+
+def _content(path: Path) -> tuple[int, bytes]:
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        return found.st_mode, os.fsencode(path.readlink())
+    return found.st_mode, path.read_bytes() if stat.S_ISREG(found.st_mode) else b""
+
+
+def _clear(path: Path) -> None:
+    """Nothing at `path`, and folders above it that are folders."""
+    for parent in path.parents:
+        if parent.is_symlink():
+            parent.unlink()
+            break
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.unlink()
+
+
+def _put(path: Path, mode: int, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if stat.S_ISLNK(mode):
+        path.symlink_to(os.fsdecode(data))
+    elif stat.S_ISREG(mode):
+        path.write_bytes(data)
+        path.chmod(stat.S_IMODE(mode))

@@ -1,0 +1,93 @@
+"""Which parts of a home a command may see: what toolchains need, and nothing that may hold a key.
+
+The rule, for `fugu help safety`: entries whose name starts with a dot are hidden, unless they are named here; of those,
+the files that hold credentials are hidden all the same. Data, and the function that applies it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from fugu_cli.policy.paths import is_secret
+
+SHOWN: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        (
+            *(".rustup", ".pyenv", ".nvm", ".volta", ".fnm", ".asdf", ".rbenv", ".rvm", ".jenv", ".goenv", ".nodenv"),
+            *(".sdkman", ".bun", ".deno", ".dotnet", ".conda", ".virtualenvs", ".venv", ".venvs", ".npm", ".yarn"),
+            *(".pnpm-store", ".ivy2", ".sbt", ".stack", ".ghcup", ".opam", ".mix", ".elan", ".juliaup", ".julia"),
+            *(".foundry", ".gitconfig", ".gitignore", ".gitignore_global", ".gitattributes", ".editorconfig"),
+            *(".tool-versions", ".python-version", ".nvmrc", ".node-version", ".ruby-version"),
+        ),
+        (),
+    ),
+    ".cargo": ("credentials", "credentials.toml"),
+    ".gem": ("credentials",),
+    ".m2": ("settings.xml", "settings-security.xml"),
+    ".gradle": ("gradle.properties",),
+    ".nuget": ("NuGet",),
+    ".pub-cache": ("credentials.json",),
+    ".cabal": ("config",),
+    ".hex": ("hex.config",),
+}
+"""Entries of a home that may be read, each with what is hidden in it."""
+
+PARTLY: dict[str, dict[str, tuple[str, ...]]] = {
+    ".local": {"bin": (), "lib": (), "pipx": ()},
+    ".local/share": dict.fromkeys(("uv", "pnpm", "mise", "rtx", "fnm", "pipx", "virtualenvs", "hatch"), ()),
+    ".config": {"git": ("credentials",), "go": (), "ruff": (), "black": (), "matplotlib": ()},
+    ".cache": {
+        **dict.fromkeys(("pip", "uv", "go-build", "pypoetry", "yarn", "deno", "node-gyp", "pre-commit"), ()),
+        **dict.fromkeys(("ms-playwright", "Cypress", "puppeteer", "electron", "ccache", "sccache", "torch"), ()),
+        "huggingface": ("token", "stored_tokens"),
+    },
+}
+"""Entries of a home of which only these may be read."""
+
+SYSTEM = (
+    *("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d", "/etc/ssh"),
+    *("/etc/ssl/private", "/etc/krb5.keytab", "/etc/docker", "/var/spool/cron", "/var/lib/docker", "/run/secrets"),
+    *("/run/user", "/run/credentials", "/run/docker.sock", "/run/podman", "/run/containerd"),
+)
+"""What no command needs to see, readable only to root or not."""
+
+
+def hidden(homes: tuple[Path, ...]) -> list[str]:
+    """Existing paths that must not be read, sorted: of these homes, of other people's, and of the system."""
+    found = [path for path in SYSTEM if os.path.lexists(path)]
+    for home in homes:
+        found += _of(home)
+    for home in (Path("/root"), *_entries(Path("/home"))):
+        if home.is_dir() and not any(home == own or home in own.parents or own in home.parents for own in homes):
+            found.append(str(home))
+    return sorted(dict.fromkeys(found))
+
+
+def _of(home: Path) -> Iterator[str]:
+    for entry in _entries(home):
+        if entry.name in PARTLY:
+            yield from _partly(home, entry.name)
+        elif entry.name in SHOWN:
+            yield from (str(entry / name) for name in SHOWN[entry.name] if os.path.lexists(entry / name))
+        elif entry.name.startswith(".") or is_secret(entry.name):
+            yield str(entry)
+
+
+def _partly(home: Path, name: str) -> Iterator[str]:
+    shown = PARTLY[name]
+    for entry in _entries(home / name):
+        if f"{name}/{entry.name}" in PARTLY:
+            yield from _partly(home, f"{name}/{entry.name}")
+        elif entry.name in shown:
+            yield from (str(entry / inner) for inner in shown[entry.name] if os.path.lexists(entry / inner))
+        else:
+            yield str(entry)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []

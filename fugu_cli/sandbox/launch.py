@@ -1,0 +1,210 @@
+"""Starts one command, confined as its arguments say, and lets nothing of it live on: a process of its own.
+
+    launch --control FD [--namespaces] [--no-network] [--landlock] [--hide PATH]... -- COMMAND
+
+Between process.py, which speaks to it over the socket FD, and the command. It stays outside the confinement as the
+"subreaper" of everything the command starts, so that a daemon that left its session and wiped its environment is still
+its descendant. Only the standard library's quick parts are imported: it starts before every command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+LINGER, GRACE = 0.3, 2.0
+"""Seconds that what a command left running may take to end by itself, and to end when it is asked to."""
+REFUSED = 126
+"""The exit code when the confinement could not be set up: the command was not started."""
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Options:
+    """The arguments, as attributes; every `--x value` may be given more than once."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self.switches: set[str] = set()
+        self.values: dict[str, list[str]] = {}
+        rest = list(arguments)
+        while rest:
+            name = rest.pop(0)
+            if name == "--":
+                break
+            if name in {"--namespaces", "--no-network", "--landlock"}:
+                self.switches.add(name)
+            else:
+                self.values.setdefault(name, []).append(rest.pop(0))
+        self.command = rest
+
+    def all(self, name: str) -> list[str]:
+        return self.values.get(name, [])
+
+    def one(self, name: str) -> str:
+        return self.values[name][-1]
+
+
+def main(arguments: list[str]) -> None:
+    """The whole life of a command. Never returns."""
+    options = Options(arguments)
+    control = socket.socket(fileno=int(options.one("--control")))
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    child = os.fork()
+    if child == 0:
+        start(options, control)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    status, ordered = watch(child, control)
+    left = sweep(control, ordered)
+    with contextlib.suppress(OSError):  # nobody may be there to hear it
+        control.send(b"left %d\n" % left)
+    leave(status)
+
+
+def start(options: Options, control: socket.socket) -> None:
+    """The child: confine itself and become the command. Never returns."""
+    try:
+        control.close()
+        os.setsid()
+        for number in range(1, signal.NSIG):
+            if number not in {signal.SIGKILL, signal.SIGSTOP, 32, 33}:
+                signal.signal(number, signal.SIG_DFL)
+        if options.switches - {"--no-network"}:
+            from fugu_cli.sandbox import confine
+
+            confine.confine(options)
+        for folder in options.all("--chdir"):
+            os.chdir(folder)
+    except (OSError, ValueError) as error:
+        os.write(2, b"fugu: the sandbox could not be set up: %s\n" % str(error).encode("utf-8", "replace"))
+        os._exit(REFUSED)
+    try:
+        os.execvp(options.command[0], options.command)
+    except OSError as error:
+        os.write(2, b"fugu: %s\n" % str(error).encode("utf-8", "replace"))
+    os._exit(127)
+
+
+def watch(child: int, control: socket.socket) -> tuple[int | None, str]:
+    """Wait for the command, or for the word to end it. Its wait status (None: ended early), and the word."""
+    ended, awake = os.pipe()
+    os.set_blocking(awake, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(awake, warn_on_full_buffer=False)
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(ended, select.POLLIN)
+    while True:
+        done = os.waitpid(child, os.WNOHANG)
+        if done[0]:
+            return done[1], ""
+        for descriptor, _ in poll.poll():
+            if descriptor == ended:
+                os.read(ended, 4096)
+                collect(child)
+            else:
+                return None, heard(control)
+
+
+def heard(control: socket.socket) -> str:
+    """`T`: ask, then end. `K`, or nobody there any more: end."""
+    try:
+        return "ask" if control.recv(1) == b"T" else "end"
+    except OSError:
+        return "end"
+
+
+def collect(child: int = -1) -> None:
+    """Take the exit codes of those that were left to us; not the command's own."""
+    while True:
+        try:
+            done = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if done is None or done.si_pid == child:
+                return
+            os.waitpid(done.si_pid, os.WNOHANG)
+        except ChildProcessError:
+            return
+
+
+def sweep(control: socket.socket, ordered: str) -> int:
+    """End whatever is left below us; how many there were. `ordered` "end" gives nobody time."""
+    if ordered != "end":
+        if not ordered:
+            wait(LINGER, control)
+        left = len(living())
+        if left:
+            tell(signal.SIGTERM)
+            tell(signal.SIGCONT)  # a stopped one would not hear it
+            wait(GRACE, control)
+    else:
+        left = len(living())
+    for _ in range(200):
+        if not tell(signal.SIGSTOP):  # none can start another while the rest are ended
+            break
+        tell(signal.SIGKILL)
+        collect()
+        time.sleep(0.005)
+    return left
+
+
+def wait(seconds: float, control: socket.socket) -> None:
+    """Until all have ended, or this time is over, or the word comes that there is no time."""
+    end = time.monotonic() + seconds
+    while living() and time.monotonic() < end:
+        if select.select([control], [], [], 0.02)[0] and heard(control) == "end":
+            return
+
+
+def tell(number: int) -> int:
+    """Send a signal to all; how many there were."""
+    found = living()
+    for pid in found:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+    return len(found)
+
+
+def living() -> set[int]:
+    """Ids of all descendants that are not dead yet."""
+    collect()
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            if fields and fields[0] not in (b"Z", b"X"):
+                parents[int(name)] = int(fields[1])
+    found = {os.getpid()}
+    while True:
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+        if not more:
+            return found - {os.getpid()}
+        found |= more
+
+
+def leave(status: int | None) -> None:
+    """End as the command did."""
+    if status is None:
+        os._exit(REFUSED)
+    if os.WIFSIGNALED(status):
+        import resource
+
+        number = os.WTERMSIG(status)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if number not in {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)

@@ -1,0 +1,120 @@
+"""What a command may read, write and not see: the one rule, whatever means holds it.
+
+Between the means (bubblewrap.py, landlock through launch.py) and the disk. Writable: the repository, its git folder
+without hooks and configuration, a temporary folder, a build cache of fugu's own, and what the user named. Hidden:
+secrets and dot-folders of the home, fugu's own data. Everything else can be read.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fugu_cli.sandbox.gitdirs import git_places
+from fugu_cli.sandbox.homes import hidden
+
+RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nscd")
+"""Of /run, what finding a host's address needs."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Absolute, resolved paths as text. A deeper path goes before a shallower one."""
+
+    writable: tuple[str, ...]
+    sealed: tuple[str, ...]
+    readable: tuple[str, ...]
+    hidden: tuple[str, ...]
+    covered: tuple[str, ...]
+    """Folders of sockets, which no rule about files protects: whoever answers there works outside."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user allows beyond the rule, and where fugu keeps its own things (`own` is hidden, `cache` writable)."""
+
+    writable: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
+    own: tuple[Path, ...] = ()
+    cache: tuple[Path, ...] = ()
+    network: bool = False
+
+
+def places(root: Path, wishes: Wishes, environ: Mapping[str, str]) -> Places:
+    """The rule for commands in `root`, which is resolved, with the disk as it is now."""
+    homes = _homes(environ)
+    git = git_places(root)
+    writable = [root, *git.writable, *wishes.cache, *wishes.writable]
+    unseen = [*hidden(homes), *(str(path) for path in wishes.own if path.exists())]
+    wanted = [*_programs(environ, homes), *wishes.readable, *(homes if _below_tmp(homes) else ())]
+    if wishes.network:
+        wanted += [Path(name) for name in RESOLVERS]
+    sealed = [*git.sealed, *_installation(root)]
+    kept = [str(path) for path in wanted if path.exists()]
+    return Places(
+        writable=_texts(writable),
+        sealed=_texts(sealed),
+        readable=tuple(dict.fromkeys(path for path in kept if path not in _texts(writable))),
+        hidden=tuple(path for path in dict.fromkeys(unseen) if path not in _texts([*writable, *wishes.readable])),
+        covered=tuple(_sockets(environ)),
+    )
+
+
+def _texts(paths: list[Path]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in paths))
+
+
+def _homes(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The home that is set, and the one the system knows."""
+    named = [environ.get("HOME", ""), _system_home()]
+    found = [Path(os.path.realpath(name)) for name in named if name]
+    return tuple(dict.fromkeys(home for home in found if home.is_dir() and home != Path("/")))
+
+
+def _system_home() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return ""
+
+
+def _below_tmp(homes: tuple[Path, ...]) -> bool:
+    return any(Path("/tmp") in home.parents for home in homes)
+
+
+def _programs(environ: Mapping[str, str], homes: tuple[Path, ...]) -> Iterator[Path]:
+    """Where the programs on PATH are, and the Python that runs fugu: they work although they lie in a hidden place."""
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "GOROOT", "JAVA_HOME", "CARGO_HOME", "RUSTUP_HOME"):
+        if (value := environ.get(name)) and _in_hiding(Path(value), homes):
+            yield Path(os.path.realpath(value))
+    for entry in environ.get("PATH", "").split(os.pathsep):
+        if entry.startswith("/") and _in_hiding(Path(entry), homes):
+            yield Path(os.path.realpath(entry))
+    for prefix in (sys.prefix, sys.base_prefix):
+        if _in_hiding(Path(prefix), homes):
+            yield Path(os.path.realpath(prefix))
+
+
+def _in_hiding(path: Path, homes: tuple[Path, ...]) -> bool:
+    """In a place that may be hidden or covered; not a home itself, nor above one."""
+    real = Path(os.path.realpath(path))
+    if any(real == home or real in home.parents for home in homes):
+        return False
+    return Path("/tmp") in real.parents or any(home in real.parents for home in homes)
+
+
+def _installation(root: Path) -> Iterator[Path]:
+    """The environment fugu runs from, where it lies in the repository: the next run must find it as it was."""
+    prefix = Path(os.path.realpath(sys.prefix))
+    if sys.prefix != sys.base_prefix and root in prefix.parents:
+        yield prefix
+
+
+def _sockets(environ: Mapping[str, str]) -> Iterator[str]:
+    for name in ("/run", environ.get("XDG_RUNTIME_DIR", ""), str(Path(environ.get("SSH_AUTH_SOCK", "")).parent)):
+        if name.startswith("/") and name not in {"/", "/tmp"} and Path(name).is_dir():
+            yield os.path.realpath(name)
