@@ -62,9 +62,10 @@ def _draws_before(events: Sequence[Event], turn: views.Turn) -> int:
 
 
 def _full(events: Sequence[Event]) -> tuple[Message, ...]:
-    """Every request with its turns, as one neutral history."""
-    *earlier, newest = views.requests(events)
-    messages: list[Message] = []
+    """Every request with its turns, as one neutral history; what was compacted, as its summary."""
+    summary, kept = views.shortened(events)
+    *earlier, newest = views.requests(kept)
+    messages: list[Message] = [FromUser(text=f"[What happened before, summed up:]\n{summary}")] if summary else []
     for facts in earlier:
         messages += _past(_Past(facts))
     return (*messages, *_request_messages(newest))
@@ -192,9 +193,10 @@ def _brief(events: Sequence[Event], turn: views.Turn) -> tuple[Message, ...]:
 
 def _request_text(events: Sequence[Event], request: Asked) -> str:
     """The request, after the newest earlier one and its answer where there was one."""
-    before = views.requests(events)[:-1]
+    summary, kept = views.shortened(events)
+    before = views.requests(kept)[:-1]
     if not before:
-        return request.text
+        return f"(Before: {summary[:EARLIER_LIMIT]})\n\n{request.text}" if summary else request.text
     last = before[-1]
     first = last[0]
     assert isinstance(first, Asked)

@@ -220,8 +220,10 @@ class Merged(Value):
     type: Literal["merged"] = "merged"
     plan: int
     turns: tuple[int, ...]
-    chosen: int
-    reason: str
+    chosen: int = 0
+    reason: str = ""
+    open: bool = False
+    """Not yet decided: a later step of the plan reads the diffs and chooses."""
     diffs: tuple[tuple[int, str], ...] = ()
     changes: tuple[Change, ...] = ()
 

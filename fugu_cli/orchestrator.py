@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fugu_cli import context, judging, turn, views
+from fugu_cli import compaction, context, judging, turn, views
 from fugu_cli.agents import Agent
 from fugu_cli.bench import Bench, Limits, may_read, roll_back, run_call, run_evidence
 from fugu_cli.coordinators import Coordinator
@@ -179,6 +179,9 @@ async def _reply(log: Log, crew: Crew, bench: Bench, now: views.Turn) -> None:
     prompt = context.prompt(
         log.events, member, _specs(bench.toolbox, now, member, _asked(log.events)), bench.instructions
     )
+    if compaction.due(log.events, prompt, member):
+        await _compact(log, crew, bench, member)
+        return
     if (stop := _cannot_afford(log.events, member, prompt, bench.limits)) is not None:
         log.append(stop)
         return
@@ -212,6 +215,18 @@ async def _reply(log: Log, crew: Crew, bench: Bench, now: views.Turn) -> None:
             seconds=round(time.monotonic() - started, 3),
         )
     )
+
+
+async def _compact(log: Log, crew: Crew, bench: Bench, member: Member) -> None:
+    """Sum up what no longer fits the agent whose turn it is; it writes the summary itself."""
+    upto = compaction.boundary(log.events, member)
+    assert upto is not None
+    scribe = compaction.Scribe(
+        member,
+        crew.agents[member.name],
+        lambda prompt: _cannot_afford(log.events, member, prompt, bench.limits) is None,
+    )
+    await compaction.shorten(log, (scribe,), upto)
 
 
 def _asked(events: Sequence[Event]) -> str:

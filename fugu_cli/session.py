@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fugu_cli import judging, orchestrator, permissions, policy, undoing, views
+from fugu_cli import compaction, judging, orchestrator, permissions, policy, undoing, views
 from fugu_cli.bench import Bench
 from fugu_cli.config import Config, Mode
 from fugu_cli.coordinators import Coordinator
+from fugu_cli.coordinators.along import reading_along
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Finished, Undone
+from fugu_cli.events import Asked, Finished, Replied, Undone
 from fugu_cli.log import Log
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
@@ -74,7 +75,8 @@ class Session:
         limits = self.bench.limits
         if self.config.time_limit is not None:
             limits = replace(limits, deadline=time.monotonic() + self.config.time_limit)
-        return await orchestrator.run(self.log, self.crew, replace(self.bench, limits=limits))
+        async with reading_along(self.log, self.crew.coordinator):
+            return await orchestrator.run(self.log, self.crew, replace(self.bench, limits=limits))
 
     def set_mode(self, mode: Mode) -> None:
         """Another permission mode from the next call on."""
@@ -130,8 +132,19 @@ class Session:
         return await undoing.redo(self.log, self.bench.workspace)
 
     async def compact(self) -> None:
-        """Shorten what agents read of earlier requests. Raises UsageError: this version keeps them whole."""
-        raise UsageError("this version keeps every request whole", hint="a new session starts with nothing to read")
+        """Sum up what was said so far, for the agents. Raises UsageError where there is nothing to sum up.
+
+        The agent of the newest turn writes the summary, unless it was left out since; then another one.
+        """
+        events = self.log.events
+        _, kept = views.shortened(events)
+        if not any(isinstance(event, Replied) for event in kept):
+            raise UsageError("there is nothing to shorten yet", hint="ask something first")
+        out = self.excluded.union(self.config.opt_out)
+        names = [self.pinned, *(turn.assigned.agent for turn in reversed(views.turns(events))), *self.crew.members]
+        chosen = [name for name in dict.fromkeys(names) if name in self.crew.agents and name not in out]
+        scribes = [compaction.Scribe(self.crew.members[name], self.crew.agents[name]) for name in chosen if name]
+        await compaction.shorten(self.log, scribes[:2], len(events) - 1)
 
     async def close(self) -> None:
         """Give back connections, leases and the log's lock."""

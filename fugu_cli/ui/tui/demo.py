@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fugu_cli import compaction, orchestrator, policy, sessions, undoing, views
 from fugu_cli import log as logs
-from fugu_cli import orchestrator, policy, sessions, undoing, views
 from fugu_cli.agents.scripted import Script, Scripted
 from fugu_cli.bench import Ask, Bench
 from fugu_cli.coordinators.fixed import Cascade, Single
@@ -136,7 +136,9 @@ class DemoSession:
         return await undoing.redo(self.log, self.bench.workspace)
 
     async def compact(self) -> None:
-        raise UsageError("there is nothing to shorten yet")
+        agents = self.crew.agents
+        scribes = [compaction.Scribe(member, agents[name]) for name, member in self.crew.members.items()]
+        await compaction.shorten(self.log, scribes, len(self.log.events) - 1)
 
     async def close(self) -> None:
         for agent in self.crew.agents.values():

@@ -209,6 +209,8 @@ def _told(event: Event) -> Block | None:
             return Note(f"summed up {author}; agents read this from now on, the log keeps all", "dim", event.summary)
         case Undone():
             return _undone(event)
+        case Merged():
+            return Note(merged(event).plain, "dim")
         case _:  # whatever every output has a line for
             said = render.line((event,))
             return Note(said.plain.strip(), "dim") if said is not None else None

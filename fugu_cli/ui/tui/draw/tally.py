@@ -9,6 +9,7 @@ from fugu_cli import views
 from fugu_cli.events import (
     Asked,
     Assigned,
+    Compacted,
     Failed,
     Finished,
     Interrupted,
@@ -16,6 +17,7 @@ from fugu_cli.events import (
     Member,
     Opened,
     Permitted,
+    Planned,
     Recorded,
     Replied,
     Said,
@@ -78,6 +80,10 @@ class Tally:
             case Replied():
                 self._replied(event)
                 self._now("deciding", at)
+            case Planned() | Compacted():
+                self._paid(event)
+                self.context = None
+                self._now("deciding", at)
             case Permitted():
                 self._now(f"running {flat(describe(event.call), 60)}" if event.allowed else f"{self._turn} reads", at)
             case ToolRan():
@@ -90,10 +96,15 @@ class Tally:
                 return
 
     def _replied(self, event: Replied) -> None:
+        self._paid(event)
         member = self.members.get(event.agent)
-        cost = views.price(event, member)
+        if member is not None and member.context:
+            self.context = (event.usage.input + event.usage.output) / member.context
+
+    def _paid(self, event: Replied | Planned | Compacted) -> None:
+        if not event.agent:
+            return
+        cost = views.price(event, self.members.get(event.agent))
         usage, before = self.by_agent.get(event.agent, (Usage(), 0.0))
         self.by_agent[event.agent] = (usage + event.usage, before + cost)
         self.cost += cost
-        if member is not None and member.context:
-            self.context = (event.usage.input + event.usage.output) / member.context

@@ -1,0 +1,229 @@
+"""Compaction: what was said so far in few words, so that prompts stay below what an agent can read. The log keeps all.
+
+Between the orchestrator, which calls `shorten` before a call that would not fit, an open session's /compact, and
+context.py, which reads the fact it leaves (`views.shortened`). The user's requests are kept word for word, a call is
+never parted from its result, and the summary says what it stands for. Knows no provider.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fugu_cli import prompts, views
+from fugu_cli.agents import Agent
+from fugu_cli.errors import AgentError
+from fugu_cli.events import (
+    Asked,
+    Assigned,
+    Compacted,
+    Event,
+    Failed,
+    Finished,
+    Member,
+    Permitted,
+    Replied,
+    ToolRan,
+    Undone,
+    Waiting,
+)
+from fugu_cli.log import Log
+from fugu_cli.messages import FromUser, Prompt
+
+FULL = 0.9
+"""Share of an agent's context that prompt and reply may take together."""
+KEPT = 0.3
+"""Share of the context that the newest facts, which are kept as they are, may take."""
+CHARACTERS = 3.5
+"""Of a token, for guessing: code has more, prose fewer tokens than that."""
+WORDS = 900
+"""Tokens of a summary."""
+REQUEST, REQUESTS = 1500, 6000
+"""Characters kept of one earlier request, and of all."""
+SAID, RAN = 2000, 900
+"""Characters of a reply, and of a tool's result, that the summary is written from."""
+
+
+@dataclass(frozen=True)
+class Scribe:
+    """Who writes the summary. `affords` says whether a call may be paid for."""
+
+    member: Member
+    agent: Agent
+    affords: Callable[[Prompt], bool] = lambda prompt: True
+
+
+def due(events: Sequence[Event], prompt: Prompt, member: Member) -> bool:
+    """The prompt is too long for the agent and something can be left out of it.
+
+    A workflow's steps are not looked at: they read nobody's history. A small model's brief is bounded anyway.
+    """
+    turn = views.turns(events)[-1].assigned
+    if member.protocol != "native" or turn.plan or turn.sees != "all":
+        return False
+    room = min(prompt.max_tokens, member.context // 4)
+    return size(prompt) + room > FULL * member.context and boundary(events, member) is not None
+
+
+def size(prompt: Prompt) -> int:
+    """Tokens of a prompt, guessed."""
+    said = sum(len(message.model_dump_json()) for message in prompt.messages)
+    offered = sum(len(tool.description) + len(tool.parameters) for tool in prompt.tools)
+    return int((len(prompt.system) + said + offered) / CHARACTERS)
+
+
+def boundary(events: Sequence[Event], member: Member) -> int | None:
+    """The newest line that a summary would stand for in the middle of a request; None when nothing is gained.
+
+    The earliest place after which all that is kept takes little of the agent's context; always before a reply, so that
+    every call that is kept has its result.
+    """
+    newest = views.compacted(events)
+    first = newest.upto + 1 if newest else 0
+    starts = [i for i in range(first, len(events)) if isinstance(events[i], Asked)]
+    begin = starts[-1] if starts else first
+    places = [i for i in range(max(begin, first + 1), len(events)) if isinstance(events[i], Asked | Replied)]
+    whole = [place for place in places if _parts_nothing(events, begin, place)]
+    room = KEPT * member.context * CHARACTERS
+    fits = next((place for place in whole if sum(map(_length, events[place:])) <= room), whole[-1] if whole else None)
+    if fits is None or not any(isinstance(event, Replied | ToolRan) for event in events[first:fits]):
+        return None
+    return fits - 1
+
+
+def _parts_nothing(events: Sequence[Event], begin: int, place: int) -> bool:
+    """No call made before `place` is judged or answered after it."""
+    made = {call.id for event in events[begin:place] if isinstance(event, Replied) for call in event.calls}
+    later = (event.call.id for event in events[place:] if isinstance(event, Permitted | ToolRan))
+    again = {call.id for event in events[place:] if isinstance(event, Replied) for call in event.calls}
+    return not any(id in made and id not in again for id in later)
+
+
+def _length(event: Event) -> int:
+    """Characters a fact puts into a prompt, about."""
+    match event:
+        case Replied():
+            return len(event.text) + sum(len(call.arguments) for call in event.calls)
+        case ToolRan():
+            return len(event.output)
+        case _:
+            return 100
+
+
+async def shorten(log: Log, scribes: Sequence[Scribe], upto: int) -> Compacted:
+    """Let the first scribe who can sum up everything up to line `upto`, and record it. Raises StorageError.
+
+    Where nobody can, the facts themselves are listed: who asked for what, what was answered and changed.
+    """
+    events = log.events
+    written: Compacted | None = None
+    for scribe in scribes:
+        log.tell(Waiting(why=f"{scribe.member.name} sums up what was said so far"))
+        written = await _written(events, scribe, upto)
+        if written is not None:
+            break
+    fact = written or Compacted(summary=listed(events[: upto + 1]), upto=upto)
+    fact = fact.model_copy(update={"summary": f"{fact.summary}\n\n{_words(events, upto)}".strip()})
+    log.append(fact)
+    return fact
+
+
+async def _written(events: Sequence[Event], scribe: Scribe, upto: int) -> Compacted | None:
+    room = int(max(scribe.member.context - 2 * WORDS, WORDS) * FULL * 3)
+    prompt = Prompt(
+        system=prompts.load("compact"),
+        messages=(FromUser(text=_fitting(transcript(events, upto), room)),),
+        max_tokens=WORDS,
+    )
+    if not scribe.affords(prompt):
+        return None
+    started = time.monotonic()
+    try:
+        reply = await scribe.agent.reply(prompt, lambda text: None, lambda why, seconds: None)
+    except AgentError:
+        return None
+    if not reply.text.strip():
+        return None
+    spent = round(time.monotonic() - started, 3)
+    return Compacted(summary=reply.text.strip(), upto=upto, agent=scribe.member.name, usage=reply.usage, seconds=spent)
+
+
+def _fitting(text: str, room: int) -> str:
+    """The beginning, which says what it is about, and the end, which says where it stands."""
+    if len(text) <= room:
+        return text
+    head, tail = text[: room // 5], text[-room * 4 // 5 :]
+    return f"{head}\n\n[... {len(text) - len(head) - len(tail):,} characters left out ...]\n\n{tail}"
+
+
+def transcript(events: Sequence[Event], upto: int) -> str:
+    """What a summary is written from: the summary before it, and what happened since. Pure."""
+    earlier = views.compacted(events[: upto + 1])
+    first = earlier.upto + 1 if earlier else 0
+    lines = [f"The summary so far:\n{earlier.summary}"] if earlier else []
+    now = views.asked(events[:first])
+    if now is not None and not any(isinstance(event, Asked) for event in events[first : upto + 1]):
+        lines.append(f"THE REQUEST THAT IS BEING WORKED ON: {_clipped(now.text, SAID)}")
+    lines += [said for event in events[first : upto + 1] if (said := _said(event))]
+    return "\n\n".join(lines)
+
+
+def _said(event: Event) -> str:
+    match event:
+        case Asked():
+            return f"THE USER ASKED: {_clipped(event.text, SAID)}"
+        case Assigned():
+            return f"-- {event.agent} as {event.role} {event.instruction}".rstrip()
+        case Replied():
+            calls = "".join(f"\n[calls {call.tool} {_clipped(call.arguments, RAN)}]" for call in event.calls)
+            return f"{event.agent}: {_clipped(event.text.strip(), SAID)}{calls}"
+        case ToolRan():
+            return f"[{event.call.tool} {'ok' if event.ok else 'FAILED'}]\n{_clipped(event.output.strip(), RAN)}"
+        case Permitted(allowed=False):
+            return f"[{event.call.tool} was not allowed: {event.reason}]"
+        case Failed() | Undone() | Finished():
+            return _happened(event)
+        case _:
+            return ""
+
+
+def _happened(event: Failed | Undone | Finished) -> str:
+    match event:
+        case Failed():
+            return f"[{event.what} failed: {event.message}]"
+        case Undone():
+            return f"[the files were put back: {event.reason}]"
+        case Finished():
+            return f"[the request ended: {event.reason}. {event.message}]"
+
+
+def _clipped(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2]} [...] {text[-limit // 2 :]}"
+
+
+def listed(events: Sequence[Event]) -> str:
+    """A summary without a model: what was answered and changed, request by request. Pure."""
+    lines = []
+    for number, facts in enumerate(views.requests(events), start=1):
+        changed = ", ".join(sorted(views.changes(facts))) or "nothing"
+        lines.append(f"Request {number}: changed {changed}. Answer: {_clipped(views.answer(facts).strip(), 600)}")
+    return "\n".join(lines)
+
+
+def _words(events: Sequence[Event], upto: int) -> str:
+    """The requests the summary stands for, word for word, and how much else it does. Pure."""
+    past = events[: upto + 1]
+    _, kept = views.shortened((*events, Compacted(summary="", upto=upto)))
+    asked = [event for event in past if isinstance(event, Asked) and not any(event is fact for fact in kept)]
+    said = [f"{number}. {_clipped(event.text.strip(), REQUEST)}" for number, event in enumerate(asked, start=1)]
+    text = _clipped("\n".join(said), REQUESTS)
+    replies = sum(isinstance(event, Replied) for event in past)
+    results = [len(event.output) for event in past if isinstance(event, ToolRan)]
+    dropped = (
+        f"[Left out above: {replies} replies and {len(results)} tool results of {sum(results):,} characters. "
+        "Files may not be as they were then: read one before you change it.]"
+    )
+    return "\n\n".join(part for part in (f"The user asked, word for word:\n{text}" if said else "", dropped) if part)

@@ -1,0 +1,202 @@
+"""Compaction: what agents read stays short, nothing of the request is lost, no call is parted from its result."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fugu_cli import compaction, context, orchestrator, views
+from fugu_cli.coordinators.fixed import Single
+from fugu_cli.coordinators.settings import Settings
+from fugu_cli.events import Asked, Assigned, Compacted, Event, Finished, Member
+from fugu_cli.log import Log
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply
+from tests.facts import STRONG, opened, ran, replied
+from tests.reacting import Reacting, Stage, calls, fails, repository
+
+TIGHT = Member(name="strong", provider="openai", model="s", slot="strong", context=9000)
+BIG = "x = 1\n" * 1500
+
+
+def session(requests: int, steps: int, *, done: bool = True) -> list[Event]:
+    """Requests with native tool calls of long output; the last one unfinished unless `done`."""
+    facts: list[Event] = [opened()]
+    for number in range(requests):
+        facts.append(Asked(text=f"request number {number}: keep every word", snapshot="t"))
+        facts.append(Assigned(turn=1, agent="strong", role="worker", by="single"))
+        for step in range(steps):
+            call = Call.make(f"t1-0-{step}", "read", path=f"f{number}-{step}.py")
+            facts += [replied(1, "strong", f"I read {number}.{step}", call), *ran(1, call, f"{number}.{step} {BIG}")]
+        if done or number < requests - 1:
+            facts += [replied(1, "strong", f"answer {number}"), Finished(reason="answered")]
+    return facts
+
+
+def compacted(facts: list[Event], upto: int, text: str = "SUMMARY") -> list[Event]:
+    return [*facts, Compacted(summary=text, upto=upto)]
+
+
+def shown(facts: list[Event], member: Member = STRONG) -> Prompt:
+    return context.prompt(facts, member, ())
+
+
+def whole(prompt: Prompt) -> bool:
+    """Every call that is shown has its result right behind it, and no result stands alone."""
+    waiting: list[str] = []
+    for message in prompt.messages:
+        if isinstance(message, FromTool):
+            if message.call not in waiting:
+                return False
+            waiting.remove(message.call)
+        elif waiting:
+            return False
+        elif isinstance(message, FromAgent):
+            waiting = [call.id for call in message.calls]
+    return not waiting
+
+
+def test_between_requests_the_summary_takes_the_place_of_all_that_was_said() -> None:
+    facts = session(2, 2)
+    facts = [*compacted(facts, len(facts) - 1), Asked(text="and now?"), Assigned(turn=1, agent="strong", role="worker",
+             by="single")]  # fmt: skip
+    first, second, *rest = shown(facts).messages
+    assert first == FromUser(text="[What happened before, summed up:]\nSUMMARY")
+    assert second == FromUser(text="and now?")
+    assert [type(message) for message in rest] == [FromUser]
+
+
+def test_inside_a_request_its_words_and_the_newest_calls_stay_as_they_are() -> None:
+    facts = session(2, 4, done=False)
+    upto = compaction.boundary(facts, TIGHT)
+    assert upto is not None
+    prompt = shown(compacted(facts, upto))
+    assert prompt.messages[0] == FromUser(text="[What happened before, summed up:]\nSUMMARY")
+    assert prompt.messages[1] == FromUser(text="request number 1: keep every word")
+    assert [m.text for m in prompt.messages if isinstance(m, FromAgent)] == ["I read 1.3"]
+    assert whole(prompt)
+
+
+def test_a_second_compaction_stands_for_the_first_too() -> None:
+    facts = session(1, 3, done=False)
+    facts = compacted(facts, 4, "FIRST")
+    assert "The summary so far:\nFIRST" in compaction.transcript(facts, len(facts) - 1)
+    facts = compacted(facts, 7, "SECOND")
+    texts = "".join(message.model_dump_json() for message in shown(facts).messages)
+    assert "SECOND" in texts and "FIRST" not in texts
+
+
+def test_an_earlier_request_that_was_cut_in_half_keeps_its_words_and_its_later_half() -> None:
+    facts = session(1, 3, done=False)
+    facts = [*compacted(facts, 5), replied(1, "strong", "the end"), Finished(reason="answered"), Asked(text="next"),
+             Assigned(turn=1, agent="strong", role="worker", by="single")]  # fmt: skip
+    prompt = shown(facts)
+    assert [m.text for m in prompt.messages if isinstance(m, FromAgent)] == ["I read 0.1", "I read 0.2", "the end"]
+    assert FromUser(text="request number 0: keep every word") in prompt.messages
+    assert whole(prompt)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    requests=st.integers(1, 4),
+    steps=st.integers(0, 5),
+    done=st.booleans(),
+    budget=st.integers(2000, 40000),
+    twice=st.booleans(),
+)
+def test_no_compaction_ever_parts_a_call_from_its_result(
+    requests: int, steps: int, done: bool, budget: int, twice: bool
+) -> None:
+    facts = session(requests, steps, done=done)
+    for _ in range(1 + twice):
+        upto = compaction.boundary(facts, TIGHT.model_copy(update={"context": budget}))
+        if upto is None:
+            break
+        facts = compacted(facts, upto)
+    if done:
+        facts = [*facts, Asked(text="more"), Assigned(turn=1, agent="strong", role="worker", by="single")]
+    prompt = shown(facts)
+    assert whole(prompt)
+    newest = next(event for event in reversed(facts) if isinstance(event, Asked))
+    assert FromUser(text=newest.text) in prompt.messages
+
+
+def test_a_small_models_brief_carries_the_summary_instead_of_the_request_before() -> None:
+    facts = session(2, 1)
+    facts = [*compacted(facts, len(facts) - 1), Asked(text="and now?"), Assigned(turn=1, agent="small", role="worker",
+             by="single")]  # fmt: skip
+    text = context.prompt(facts, views.pool(facts)["small"], ()).messages[0].model_dump()["text"]
+    assert "(Before: SUMMARY)\n\nand now?" in text
+    assert "request number" not in text
+
+
+def test_the_summary_keeps_requests_word_for_word_and_says_what_it_dropped() -> None:
+    log = Log.memory(session(2, 2))
+    scribe = compaction.Scribe(STRONG, Reacting("strong", lambda prompt: Reply(text="Done: much.")))
+    fact = asyncio.run(compaction.shorten(log, (scribe,), len(log.events) - 1))
+    assert fact.summary == (
+        "Done: much.\n\n"
+        "The user asked, word for word:\n"
+        "1. request number 0: keep every word\n2. request number 1: keep every word\n\n"
+        "[Left out above: 6 replies and 4 tool results of 36,016 characters. "
+        "Files may not be as they were then: read one before you change it.]"
+    )
+    assert (fact.agent, fact.usage.input, log.events[-1]) == ("strong", 100, fact)
+    assert views.usage(log.events)["strong"].input == 100 * 6 + 100
+
+
+def test_where_no_agent_can_write_it_the_facts_are_listed() -> None:
+    log = Log.memory(session(2, 1))
+    fact = asyncio.run(compaction.shorten(log, (compaction.Scribe(STRONG, Reacting("strong", fails)),), 12))
+    assert fact.agent == ""
+    assert fact.summary.startswith("Request 1: changed nothing. Answer: answer 0\nRequest 2: changed nothing.")
+
+
+def test_what_the_summary_is_written_from_fits_the_agent_that_writes_it() -> None:
+    log = Log.memory(session(30, 6))
+    agent = Reacting("strong", lambda prompt: Reply(text="short"))
+    asyncio.run(compaction.shorten(log, (compaction.Scribe(TIGHT, agent),), len(log.events) - 1))
+    assert compaction.size(agent.shown[0]) + agent.shown[0].max_tokens <= TIGHT.context
+    assert "characters left out" in agent.shown[0].messages[0].model_dump()["text"]
+
+
+def test_before_a_call_would_not_fit_the_loop_compacts_and_goes_on(tmp_path: Path) -> None:
+    root = repository(tmp_path / "repo", {f"f{number}.py": BIG for number in range(6)})
+    shown_sizes: list[int] = []
+
+    def react(prompt: Prompt) -> Reply:
+        shown_sizes.append(compaction.size(prompt))
+        if "memory of a coding session" in prompt.system:
+            return Reply(text="Known: the files say x = 1.")
+        step = len(shown_sizes)
+        return calls(Call.make("1", "read", path=f"f{step % 6}.py")) if step < 9 else Reply(text="all read")
+
+    agent = Reacting("strong", react)
+    stage = Stage(
+        root, tmp_path / "store", (TIGHT,), {"strong": agent}, Single("strong", (TIGHT,), Settings()), test_command=None
+    )
+
+    async def play() -> tuple[Log, Finished]:
+        log = Log.memory()
+        await stage.begin(log, "read them all", judged=False)
+        return log, await orchestrator.run(log, stage.crew(), stage.bench())
+
+    log, end = asyncio.run(play())
+    facts = [event for event in log.events if isinstance(event, Compacted)]
+    assert facts and all(fact.agent == "strong" for fact in facts)
+    assert end.reason == "answered"
+    assert max(shown_sizes) <= TIGHT.context
+    assert all("read them all" in json.dumps([m.model_dump() for m in prompt.messages]) for prompt in agent.shown)
+
+
+def test_a_summary_that_cannot_be_paid_for_is_not_asked_for() -> None:
+    agent = Reacting("strong", lambda prompt: Reply(text="dear"))
+    log = Log.memory(session(1, 1))
+    fact = asyncio.run(compaction.shorten(log, (compaction.Scribe(STRONG, agent, lambda prompt: False),), 6))
+    assert (agent.shown, fact.agent) == ([], "")
+
+
+def test_a_prompt_that_fits_is_left_alone() -> None:
+    facts = session(2, 1, done=False)
+    assert not compaction.due(facts, shown(facts), STRONG.model_copy(update={"context": 200_000}))
