@@ -1,7 +1,8 @@
 """The backbone: reads a transcript, gives the hidden state at its penultimate token, and remembers what it has read.
 
 Stands between decoder.py (the arithmetic) and trinity.py (the decision). A transcript that grew costs only its new
-tokens: the longest common prefix with what was read before is kept. Must not know what the text means, nor any head.
+tokens: the longest common prefix with what was read before is kept. What is still being written can be taken in ahead
+of time (`feed`), which gives way to every `read`. Must not know what the text means, nor any head.
 
 Departures from the authors' code: plain bf16 torch without flash attention; the last token is never computed, since the
 state at the penultimate one cannot depend on it.
@@ -9,15 +10,18 @@ state at the penultimate one cannot depend on it.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.coordinators import chat, loading
-from fugu_cli.coordinators.decoder import Decoder
+from fugu_cli.coordinators.decoder import Decoder, GoOn
 from fugu_cli.coordinators.transcript import Format, Line, raw
 from fugu_cli.errors import CoordinatorUnavailable
 
@@ -29,6 +33,12 @@ if TYPE_CHECKING:
 
 CHUNK = 512
 """Tokens of one forward pass; a longer text is read in several, which bounds the memory of a pass."""
+COUNTED = 1024
+"""Texts whose number of tokens is remembered."""
+TAIL = 64
+"""Characters at the end of a text that what follows it may join to another token."""
+CONTINUATIONS = ("x", "0", " x", ".", "\n", "\n\n", ")", "_")
+"""What may follow, one of each kind of character that tokenizers tell apart."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,9 @@ class Backbone:
         self._cache = decoder.new_cache()
         self._known: list[int] = []
         self._lock = threading.Lock()
+        self._readers: set[int] = set()
+        self.count = functools.lru_cache(maxsize=COUNTED)(self._count)
+        """How many tokens a text has. Remembers: the lines of a transcript that grew are mostly the same."""
 
     @property
     def width(self) -> int:
@@ -65,8 +78,14 @@ class Backbone:
         """Token numbers of `text`."""
         return list(self._tokenizer.encode(text).ids)
 
-    def count(self, text: str) -> int:
-        """How many tokens `text` has."""
+    def settled(self, text: str) -> list[int]:
+        """Tokens of `text` that stay the same whatever is written after it: all but those of its last word or so."""
+        ids, tail = self.tokens(text), text[-TAIL:]
+        found = self._tokenizer.encode(tail)
+        kept = min(_common(found.ids, self._tokenizer.encode(tail + more).ids) for more in CONTINUATIONS)
+        return ids[: max(len(ids) - (len(found.ids) - kept), 0)]
+
+    def _count(self, text: str) -> int:
         return len(self._tokenizer.encode(text).ids)
 
     def read(self, tokens: Sequence[int]) -> Reading:
@@ -77,7 +96,7 @@ class Backbone:
         if not tokens:
             raise ValueError("nothing to read: a transcript has at least one token")
         wanted = list(tokens[:-1] or tokens)
-        with self._lock:
+        with self._hurried(), self._lock:
             cached = self._keep_common(wanted)
             self._extend(wanted)
             last = self._cache.hidden[len(wanted) - 1]
@@ -86,15 +105,31 @@ class Backbone:
     def feed(self, tokens: Sequence[int], stop: threading.Event, chunk: int = 64) -> int:
         """Read along: take in what is there of a transcript still being written, by chunks, until `stop` is set.
 
-        Returns how many of `tokens` are known now. A `read` in between waits for one chunk at most.
+        Returns how many of `tokens` are known now. A `read` in between ends it: it waits for half a chunk at most, and
+        a chunk that had only begun is dropped. Blocking; raises MemoryError.
         """
-        done = 0
-        while not stop.is_set() and done < len(tokens):
+        half = len(self.decoder.layers) // 2
+
+        def go_on(layer: int) -> bool:
+            return not stop.is_set() and (layer >= half or not self._readers)
+
+        while not stop.is_set() and not self._readers:
             with self._lock:
-                done = min(_common(self._known, tokens) + chunk, len(tokens))
-                self._keep_common(tokens)
-                self._extend(list(tokens[:done]))
-        return done
+                done = self._keep_common(tokens)
+                if done == len(tokens) or not self._extend(tokens[: done + chunk], go_on):
+                    return done
+        with self._lock:
+            return _common(self._known, tokens)
+
+    @contextmanager
+    def _hurried(self) -> Iterator[None]:
+        """Tell whoever reads along that a decision is waiting."""
+        me = threading.get_ident()
+        self._readers.add(me)
+        try:
+            yield
+        finally:
+            self._readers.discard(me)
 
     def forget(self) -> None:
         """Drop everything read: the weights were changed, or the next text has nothing to do with the last."""
@@ -108,43 +143,57 @@ class Backbone:
         del self._known[common:]
         return common
 
-    def _extend(self, wanted: list[int]) -> None:
-        """Compute what of `wanted` is not in the cache yet; the cache holds a prefix of it."""
+    def _extend(self, wanted: Sequence[int], go_on: GoOn | None = None) -> bool:
+        """Compute what of `wanted` is not in the cache yet; the cache holds a prefix of it. False: `go_on` said no."""
         import torch
 
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), enough_memory(f"to read {len(wanted)} tokens"):
                 for start in range(len(self._known), len(wanted), CHUNK):
-                    piece = wanted[start : start + CHUNK]
-                    self.decoder.extend(torch.tensor(piece, device=self.decoder.device), self._cache)
+                    piece = list(wanted[start : start + CHUNK])
+                    if not self.decoder.extend(torch.tensor(piece, device=self.decoder.device), self._cache, go_on):
+                        return False
                     self._known += piece
-        except (torch.OutOfMemoryError, RuntimeError) as error:
-            if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
-                self._cache = self.decoder.new_cache()
-                self._known = []
-                raise MemoryError(f"no memory to read {len(wanted)} tokens") from error
+        except MemoryError:
+            self._cache = self.decoder.new_cache()
+            self._known = []
             raise
+        return True
+
+
+@contextmanager
+def enough_memory(what: str) -> Iterator[None]:
+    """Torch says in several ways that memory ran out; here they become one MemoryError."""
+    import torch
+
+    try:
+        yield
+    except RuntimeError as error:  # torch.OutOfMemoryError is one
+        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error) or "out of mem" in str(error):
+            raise MemoryError(f"no memory {what}") from error
+        raise
 
 
 def load(folder: Path, *, device: str = "auto", cache: Path | None = None) -> Backbone:
     """A backbone from its folder, in bf16, memory-mapped on the CPU, on the GPU where there is one.
 
-    `cache` is a folder for small notes (the hash of weights without a sidecar). Raises CoordinatorUnavailable.
+    `cache` is a folder for small notes (the hash of weights without a sidecar). Raises CoordinatorUnavailable, and
+    MemoryError where the weights find no room.
     """
     start_torch()
-    import torch
-
     shape = loading.shape_of(folder)
-    weights = loading.weights_of(folder, torch.bfloat16)
-    target = _device(device)
-    try:
-        decoder = Decoder(shape, {name: weight.to(target) for name, weight in weights.items()})
-    except KeyError as error:
-        raise CoordinatorUnavailable(f"the weights in {folder} lack {error}", hint=loading.AGAIN) from error
-    except torch.OutOfMemoryError as error:
-        raise CoordinatorUnavailable(f"no memory for the backbone on {target}") from error
-    tokenizer = loading.tokenizer_of(folder)
-    return Backbone(decoder, tokenizer, loading.identity(folder, cache), loading.chat_template_of(folder))
+    with ThreadPoolExecutor(1) as beside:  # a tokenizer is a large JSON text: it is parsed while the weights are mapped
+        tokenizer = beside.submit(loading.tokenizer_of, folder)
+        target = device_of(device)
+        with enough_memory(f"for the backbone on {target}"):
+            weights = loading.weights_of(folder, dtype_of(target))
+            placed = {name: weight.to(target) for name, weight in weights.items()}
+        try:
+            decoder = Decoder(shape, placed)
+        except KeyError as error:
+            raise CoordinatorUnavailable(f"the weights in {folder} lack {error}", hint=loading.AGAIN) from error
+        identity, template = loading.identity(folder, cache), loading.chat_template_of(folder)
+        return Backbone(decoder, tokenizer.result(), identity, template)
 
 
 def start_torch() -> None:
@@ -165,7 +214,8 @@ def start_torch() -> None:
             del os.environ["OMP_WAIT_POLICY"]
 
 
-def _device(wanted: str) -> torch.device:
+def device_of(wanted: str) -> torch.device:
+    """`auto`: CUDA, else Apple's MPS, else the CPU."""
     import torch
 
     if wanted != "auto":
@@ -173,6 +223,17 @@ def _device(wanted: str) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def dtype_of(device: torch.device) -> torch.dtype:
+    """bf16, or fp16 on a GPU that has none."""
+    import torch
+
+    if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        return torch.float16
+    if device.type == "mps" and not torch.backends.mps.is_macos_or_newer(14, 0):
+        return torch.float16
+    return torch.bfloat16
 
 
 def _common(known: Sequence[int], wanted: Sequence[int]) -> int:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     Remember = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
+GoOn = Callable[[int], bool]
+"""Whether a pass that has come to this layer is to go on."""
+
 FAMILY = ("qwen2", "qwen3", "llama", "mistral")
 """`model_type`s whose arithmetic this is."""
 
@@ -144,16 +147,22 @@ class Decoder:
         """Other weights in one layer; the tensors that were there are left as they are."""
         self.layers[index] = replace(self.layers[index], **weights)
 
-    def extend(self, tokens: Tensor, cache: Cache) -> None:
-        """Read `tokens` (1-d, int64) after those in the cache; their keys, values and hidden states go into it."""
+    def extend(self, tokens: Tensor, cache: Cache, go_on: GoOn | None = None) -> bool:
+        """Read `tokens` (1-d, int64) after those in the cache; their keys, values and hidden states go into it.
+
+        `go_on` is asked before each layer; where it says no, nothing counts as read and the answer is False.
+        """
         start, end = cache.length, cache.length + len(tokens)
         cache.reserve(end)
         x = self.embed(tokens)
         place = place_of(self.shape, start, end, x)
         for index in range(len(self.layers)):
+            if go_on is not None and not go_on(index):
+                return False
             x = self.through(index, x, cache, place)
         cache.hidden[start:end] = rms_norm(x, self.final_norm, self.shape.eps)
         cache.length = end
+        return True
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Input vectors (len(tokens), width)."""

@@ -6,11 +6,13 @@ Loads in the background: `warm()` while the first prompt is read, the first deci
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from fugu_cli.coordinators import Coordinator, Decision
+from fugu_cli.coordinators.along import ReadsAlong
 from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.events import Assigned, Event
 
@@ -44,6 +46,26 @@ class Fallback:
             except MemoryError as error:
                 self._failed = CoordinatorUnavailable(f"out of memory: {error}", hint="close other programs")
         return self._marked(await self._rule.decide(events), self._failed)
+
+    @property
+    def shares_processor(self) -> bool:
+        """As the learned one says; True while it is not there: then nothing is lost by waiting."""
+        learned = self._learned()
+        return learned is None or learned.shares_processor
+
+    async def ahead(self, events: Sequence[Event], said: str, stop: threading.Event) -> None:
+        """Let the learned coordinator read along, once it is loaded."""
+        learned = self._learned()
+        if learned is not None:
+            await learned.ahead(events, said, stop)
+
+    def _learned(self) -> ReadsAlong | None:
+        if self._failed is not None or self._loading is None or not self._loading.done():
+            return None
+        if self._loading.exception() is not None:
+            return None
+        learned = self._loading.result()
+        return learned if isinstance(learned, ReadsAlong) else None
 
     def _marked(self, decision: Decision, why: CoordinatorUnavailable) -> Decision:
         if not isinstance(decision, Assigned):

@@ -12,14 +12,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli import views
-from fugu_cli.coordinators import Coordinator, head, masks, slots, stopping, transcript
+from fugu_cli.coordinators import Coordinator, along, head, masks, slots, stopping, transcript
 from fugu_cli.coordinators.fallback import Fallback, with_fallback
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.errors import CoordinatorUnavailable, InfrastructureError
@@ -33,6 +35,8 @@ SHIPPED = Path(__file__).parent / "data" / "slots.safetensors"
 """The slot checkpoint that comes with the package, for the embedded backbone."""
 EMBEDDED = "qwen2.5-coder-0.5b"
 """The embedded model that is the backbone where no other is named."""
+CONTINUATION = " and"
+"""Where a reply stands for one that goes on: what differs then is not read along."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,24 @@ class Trinity:
             return Finished(reason="failed", message=f"no agent is left to act ({why}). `fugu pool check` tries each.")
         read = await self.read(events)
         return self._assign(events, read, seats)
+
+    @property
+    def shares_processor(self) -> bool:
+        """The backbone computes on the CPU, like local agents."""
+        return bool(self._backbone.decoder.device.type == "cpu")
+
+    async def ahead(self, events: Sequence[Event], said: str, stop: threading.Event) -> None:
+        """Read along (along.ReadsAlong): what the next transcript begins with if the reply goes on from `said`."""
+
+        def feed() -> None:
+            same = [self._write(along.continued(events, said + more)) for more in ("", CONTINUATION)]
+            with suppress(MemoryError):  # the next decision will say so
+                self._backbone.feed(self._backbone.settled(along.shared(*same)), stop)
+
+        await asyncio.to_thread(feed)
+
+    def _write(self, events: Sequence[Event]) -> str:
+        return write(self._backbone, self._checkpoint.meta, events, self._members)
 
     async def read(self, events: Sequence[Event]) -> Read:
         """What the coordinator reads of this log, and the hidden state it ends in."""
@@ -193,11 +215,16 @@ def labels(meta: Meta, members: Sequence[Member]) -> Mapping[str, str]:
     return {member.name: member.slot if meta.kind == "slots" else member.name for member in members}
 
 
+def write(backbone: Backbone, meta: Meta, events: Sequence[Event], members: Sequence[Member]) -> str:
+    """The transcript of `events`, cut to the checkpoint's budget, in its format."""
+    lines = transcript.lines(events, labels(meta, members), workers_only=meta.workers_only)
+    return backbone.write(transcript.fit(lines, meta.budget, backbone.count), meta.format)
+
+
 def read(backbone: Backbone, meta: Meta, events: Sequence[Event], members: Sequence[Member]) -> Read:
     """Format, cut, tokenise and read the transcript of `events`. Blocking."""
     started = time.perf_counter()
-    lines = transcript.lines(events, labels(meta, members), workers_only=meta.workers_only)
-    text = backbone.write(transcript.fit(lines, meta.budget, backbone.count), meta.format)
+    text = write(backbone, meta, events, members)
     written = time.perf_counter()
     tokens = backbone.tokens(text)
     tokenised = time.perf_counter()
