@@ -9,7 +9,14 @@ from __future__ import annotations
 import json
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 
 class Value(BaseModel):
@@ -106,6 +113,15 @@ class Prompt(Value):
     seed: int | None = None
     reply_schema: str = ""
     """A JSON schema, as text, that the reply must follow; for servers that can hold a model to one."""
+    stop: tuple[str, ...] = ()
+    """Texts that end the reply; they are not part of it."""
+    tool_choice: str = ""
+    """none, required, or the name of the tool to be called; "" leaves it to the model."""
+
+    @model_serializer(mode="wrap")
+    def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """Without what was not asked for: the key of a kept reply stays what it was before there was more to ask."""
+        return {key: value for key, value in serialise(self).items() if value or key not in ("stop", "tool_choice")}
 
 
 class Reply(Value):

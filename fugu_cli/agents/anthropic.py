@@ -46,7 +46,12 @@ def encode(prompt: Prompt, access: Access, dialect: Dialect) -> Json:
         payload["tools"] = [*tools]
     if tools and not prompt.tools:
         payload["tool_choice"] = {"type": "none"}
-    thinks = bool(access.effort) and dialect.effort and _may_think(messages)
+    elif tools and prompt.tool_choice:
+        payload["tool_choice"] = _choice(prompt.tool_choice)
+    if prompt.stop:
+        payload["stop_sequences"] = [stop for stop in prompt.stop if stop.strip()]
+    forced = prompt.tool_choice not in ("", "none")
+    thinks = bool(access.effort) and dialect.effort and not forced and _may_think(messages)
     if thinks:
         payload |= _thinking(prompt, access.effort, dialect)
     if prompt.temperature is not None and dialect.temperature and not thinks:
@@ -110,6 +115,15 @@ def _block(thinking: Thinking) -> Json | None:
     signed = block.get("type") == "thinking" and block.get("signature")
     sealed = block.get("type") == "redacted_thinking" and block.get("data")
     return json.loads(thinking.data) if signed or sealed else None
+
+
+def _choice(choice: str) -> Json:
+    match choice:
+        case "none":
+            return {"type": "none"}
+        case "required":
+            return {"type": "any"}
+    return {"type": "tool", "name": choice}
 
 
 def _tool(tool: ToolSpec) -> Json:

@@ -22,6 +22,8 @@ class Dialect:
     """`max_completion_tokens` instead of `max_tokens` (OpenAI's reasoning models)."""
     temperature: bool = True
     seed: bool = True
+    stop: bool = True
+    """`stop` sequences (OpenAI's reasoning models take none)."""
     stream_usage: bool = True
     """`stream_options.include_usage`."""
     schema: Literal["schema", "object", "none"] = "schema"
@@ -44,6 +46,7 @@ RULES: tuple[tuple[str, Change], ...] = (
         lambda d: replace(d, temperature=False),
     ),
     (rf"stream_options.*({REFUSED})|({REFUSED}).*stream_options", lambda d: replace(d, stream_usage=False)),
+    (rf"['`\"]stop['`\"].*({REFUSED})|({REFUSED}).*['`\"]stop['`\"]", lambda d: replace(d, stop=False)),
     (rf"\bseed\b.*({REFUSED})|({REFUSED}).*\bseed\b", lambda d: replace(d, seed=False)),
     (r"thinking\.type\.enabled|thinking.*adaptive", lambda d: replace(d, adaptive=True)),
     (

@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 import httpx
+from pydantic import JsonValue
 
 from fugu_cli.agents import Say, Wait
 from fugu_cli.agents.access import Access
@@ -34,6 +35,10 @@ def encode(prompt: Prompt, access: Access, dialect: Dialect) -> Json:
         payload["temperature"] = prompt.temperature
     if prompt.seed is not None and dialect.seed:
         payload["seed"] = prompt.seed
+    if prompt.stop and dialect.stop:
+        payload["stop"] = [*prompt.stop]
+    if prompt.tools and prompt.tool_choice:
+        payload["tool_choice"] = _choice(prompt.tool_choice)
     if dialect.stream_usage:
         payload["stream_options"] = {"include_usage": True}
     if access.effort and dialect.effort:
@@ -62,6 +67,10 @@ def _message(message: Message, name: str, dialect: Dialect) -> Json:
             if dialect.reasoning_back and message.agent == name and message.thinking:
                 said["reasoning_content"] = "\n".join(block.text for block in message.thinking)
             return said
+
+
+def _choice(choice: str) -> JsonValue:
+    return choice if choice in ("none", "required") else {"type": "function", "function": {"name": choice}}
 
 
 def _tool(tool: ToolSpec) -> Json:

@@ -22,6 +22,8 @@ from fugu_cli.events import (
     Failed,
     Finished,
     Interrupted,
+    Masked,
+    Merged,
     Opened,
     Permitted,
     Planned,
@@ -30,6 +32,7 @@ from fugu_cli.events import (
     Undone,
 )
 from fugu_cli.messages import Call
+from fugu_cli.ui import workflow
 from fugu_cli.ui.clean import clean, count, cut, head, money, one_line, probability, seconds
 
 INDENT = "  "
@@ -59,7 +62,7 @@ def line(events: Sequence[Event]) -> Text | None:
         case Asked():
             return Text("> " + "\n  ".join(clean(event.text).strip().splitlines()), "bold")
         case Planned():
-            return Text(f"plan: {len(event.steps)} steps")
+            return workflow.planned(event)
         case Assigned():
             return assigned(event, reason_of(event, events[:-1]))
         case Replied():
@@ -78,8 +81,12 @@ def _by_fugu(events: Sequence[Event], event: ToolRan) -> bool:
     return next((fact.by == EVIDENCE for fact in permitted), False)
 
 
-def _rest(event: Failed | Compacted | Interrupted | Undone | Finished) -> Text:
+def _rest(event: Masked | Failed | Compacted | Interrupted | Undone | Merged | Finished) -> Text:
     match event:
+        case Merged():
+            return workflow.merged(event)
+        case Masked():
+            return _masked(event)
         case Failed():
             return Text(f"{INDENT}{event.what} failed: {one_line(event.message, 300)}", "red")
         case Compacted():
@@ -93,6 +100,11 @@ def _rest(event: Failed | Compacted | Interrupted | Undone | Finished) -> Text:
             return Text(said + (f": {one_line(event.message, 300)}" if event.message else ""), style)
         case _:
             assert_never(event)
+
+
+def _masked(event: Masked) -> Text:
+    said = "; ".join(f"{name} ({why})" for name, why in event.agents)
+    return Text(f"{INDENT}{one_line(f'out for now: {said}' if said else 'every agent may be asked again', 300)}", "dim")
 
 
 def _opened(event: Opened) -> Text:
@@ -136,7 +148,7 @@ def standing(event: Assigned) -> str | None:
 
 
 def _replied(events: Sequence[Event], event: Replied) -> Text:
-    turn = views.turns(events)[-1]
+    turn = views.turn_of(events, event.turn) or views.turns(events)[-1]
     numbers = f"{count(event.usage.input)} in, {count(event.usage.output)} out, {seconds(event.seconds)}"
     cost = views.price(event, views.pool(events).get(event.agent))
     text = Text().append(f"{INDENT}{event.agent}: ", "cyan")

@@ -1,0 +1,86 @@
+"""Budgets before the call: what a call may cost at most, and whether that is more than is left.
+
+Used by the orchestrator and the endpoint before every model call. Pure but for `Elsewhere`, which the caller brings: it
+knows what other sessions spent (ledger.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fugu_cli import views
+from fugu_cli.events import Event, Member
+from fugu_cli.messages import Prompt
+
+BYTES_PER_TOKEN = 3
+"""A prompt's tokens are taken as its bytes / 3: more than any tokenizer met so far makes of code and prose."""
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """USD at most; None: no limit. `day` is a calendar day of this machine, `project` everything in this folder."""
+
+    request: float | None = None
+    session: float | None = None
+    day: float | None = None
+    project: float | None = None
+
+
+class Elsewhere(Protocol):
+    """What was spent outside the session at hand, in USD."""
+
+    def day(self) -> float: ...
+
+    def project(self) -> float: ...
+
+
+def worst(member: Member, prompt: Prompt) -> float:
+    """USD that a call costs at most, cached tokens counted as fresh ones."""
+    size = sum(len(message.model_dump_json().encode("utf-8", "replace")) for message in prompt.messages)
+    size += len(prompt.system.encode("utf-8", "replace"))
+    size += sum(len(tool.model_dump_json()) for tool in prompt.tools) + len(prompt.reply_schema)
+    return (size / BYTES_PER_TOKEN * member.price.input + prompt.max_tokens * member.price.output) / 1e6
+
+
+def rest(
+    events: Sequence[Event], budgets: Budgets, elsewhere: Elsewhere | None = None
+) -> tuple[float, str, float] | None:
+    """The tightest budget: what is left of it, whose it is, and how large it is; None where there is none."""
+    pool = views.pool(events)
+    session = views.cost(events, pool)
+    spent = {
+        "request": (budgets.request, lambda: views.cost(views.request(events), pool)),
+        "session": (budgets.session, lambda: session),
+        "day": (budgets.day, lambda: session + (elsewhere.day() if elsewhere else 0.0)),
+        "project": (budgets.project, lambda: session + (elsewhere.project() if elsewhere else 0.0)),
+    }
+    left = [(limit - known(), name, limit) for name, (limit, known) in spent.items() if limit is not None]
+    return min(left, default=None)
+
+
+def used_up(events: Sequence[Event], budgets: Budgets, elsewhere: Elsewhere | None = None) -> str:
+    """Says so where nothing is left of a budget; "" otherwise."""
+    tightest = rest(events, budgets, elsewhere)
+    if tightest is None or tightest[0] > 0:
+        return ""
+    left, name, limit = tightest
+    return f"${limit - left:.4f} of ${limit:.4f} were spent (the {name}'s budget)"
+
+
+def too_dear(
+    events: Sequence[Event], member: Member, prompt: Prompt, budgets: Budgets, elsewhere: Elsewhere | None = None
+) -> str:
+    """Says so where this call could exceed what is left of a budget; "" where it may be made."""
+    tightest = rest(events, budgets, elsewhere)
+    if tightest is None:
+        return ""
+    left, name, limit = tightest
+    most = worst(member, prompt)
+    if most <= left:
+        return ""
+    return (
+        f"the next call to {member.name} may cost ${most:.4f}; ${max(left, 0):.4f} of the {name}'s budget"
+        f" of ${limit:.4f} are left"
+    )

@@ -1,0 +1,64 @@
+"""Before a decision: who rests is written down, and where nobody is left it is waited for, if the user wants that.
+
+One hook of the orchestrator. A coordinator stays a function of the log: what `Health` knows becomes a `Masked` fact,
+and only where it differs from what the log says already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from fugu_cli import views
+from fugu_cli.coordinators import Coordinator, Decision
+from fugu_cli.events import Finished, Masked, Waiting
+from fugu_cli.log import Log
+
+
+class Rests(Protocol):
+    """What is known of agents that failed (agents.health.Health)."""
+
+    def out(self) -> Mapping[str, str]: ...
+
+    def rested(self, name: str) -> bool: ...
+
+    def soonest(self) -> tuple[str, float] | None: ...
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a request waits, in seconds and in all, when every agent rests; 0: it ends. Tests bring their sleep."""
+
+    seconds: float = 0.0
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+async def decide(log: Log, coordinator: Coordinator, rests: Rests | None, patience: Patience) -> Decision:
+    """The coordinator's decision, with everybody masked who rests and nobody who does not any more."""
+    if rests is None:
+        return await coordinator.decide(log.events)
+    left = patience.seconds
+    while True:
+        refresh(log, rests)
+        decision = await coordinator.decide(log.events)
+        soonest = rests.soonest()
+        if not isinstance(decision, Finished) or decision.reason != "failed" or soonest is None:
+            return decision
+        name, seconds = soonest
+        if seconds > left:
+            return decision
+        log.tell(Waiting(why=f"every agent rests; {name} is tried again", seconds=seconds))
+        await patience.sleep(seconds)
+        left -= seconds
+
+
+def refresh(log: Log, rests: Rests) -> None:
+    """Write down who is out now, where that has changed."""
+    known = views.failed_agents(log.events)
+    resting = rests.out()
+    kept = {name: why for name, why in known.items() if name not in resting and not rests.rested(name)}
+    now = {**kept, **resting}
+    if now.keys() != known.keys():
+        log.append(Masked(agents=tuple(sorted(now.items()))))
