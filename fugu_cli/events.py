@@ -131,6 +131,8 @@ class Scores(Value):
     read: str = ""
     tokens: int = 0
     cached_tokens: int = 0
+    temperature: float = 1.0
+    """Of the softmax."""
 
 
 class Assigned(Value):

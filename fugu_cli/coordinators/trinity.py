@@ -146,6 +146,7 @@ class Trinity:
                 read=read.text,
                 tokens=read.reading.tokens,
                 cached_tokens=read.reading.cached,
+                temperature=self._settings.temperature,
             ),
             override=by_head if by_head != role else None,
             milliseconds=now,

@@ -12,11 +12,12 @@ import time
 from collections.abc import Sequence
 
 from fugu_cli import views
-from fugu_cli.events import Opened, Recorded
+from fugu_cli.events import Assigned, Opened, Recorded
 from fugu_cli.ui import render
 from fugu_cli.ui.clean import clean, count, cut, money, one_line, probability, seconds
 from fugu_cli.ui.result import routing
 from fugu_cli.ui.rows import Cell, Request, Row, requests
+from fugu_cli.views.weighing import weighing
 
 RESULT_WIDTH = 28
 """Columns the result needs at least for a table to be worth it."""
@@ -208,11 +209,32 @@ def as_json(records: Sequence[Recorded], session: str) -> str:
     )
 
 
+def explanation(event: Assigned, slot: str) -> dict[str, object]:
+    """What the coordinator read and how it weighed it, for programs; {} for a rule. `slot`: of the chosen agent."""
+    scores, found = event.scores, weighing(event, slot)
+    if scores is None or found is None:
+        return {}
+    return {
+        "probabilities_before_masks": {one.name: one.before for one in (*found.rows, *found.roles)},
+        "margin": found.lead.margin if found.lead else None,
+        "runner_up": found.lead.over if found.lead else None,
+        "role_margin": found.role_lead.margin if found.role_lead else None,
+        "role_runner_up": found.role_lead.over if found.role_lead else None,
+        "read": scores.read,
+        "tokens": scores.tokens,
+        "cached_tokens": scores.cached_tokens,
+        "cold": found.cold,
+        "temperature": scores.temperature,
+        "milliseconds_by_part": event.milliseconds.model_dump(),
+    }
+
+
 def _decision(row: Row) -> dict[str, object]:
     cells = (*row.rows, *row.roles)
     return {
         **routing(row.turn.assigned),
         "logits": {cell.name: cell.logit for cell in cells},
+        **explanation(row.turn.assigned, next((cell.name for cell in row.rows if cell.chosen), "")),
         "seconds": round(row.seconds, 3),
         "model_seconds": round(row.model_seconds, 3),
         "usage": row.usage.model_dump(),

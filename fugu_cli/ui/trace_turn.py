@@ -28,6 +28,7 @@ from fugu_cli.ui import render
 from fugu_cli.ui.clean import clean, count, probability, seconds
 from fugu_cli.ui.rows import Cell, Row, requests
 from fugu_cli.ui.trace import result
+from fugu_cli.views.weighing import weighing
 
 Shown = Callable[[Sequence[Event]], Prompt]
 """The prompt of the next model call at the end of these facts."""
@@ -73,6 +74,7 @@ def _decision(event: Assigned, row: Row) -> str:
     for title, cells in (("agents", row.rows), ("roles", row.roles)):
         if cells:
             lines += [f"{title}:", *(f"  {_bar(cell)}" for cell in cells)]
+    lines += _leads(event, row)
     if event.instruction:
         lines.append(f"instruction: {event.instruction}")
     parts = event.milliseconds
@@ -80,6 +82,14 @@ def _decision(event: Assigned, row: Row) -> str:
         named = {"format": parts.format, "tokenise": parts.tokenise, "forward": parts.forward, "head": parts.head}
         lines.append("milliseconds: " + ", ".join(f"{name} {value:.1f}" for name, value in named.items()))
     return _titled("the decision", "\n".join(lines))
+
+
+def _leads(event: Assigned, row: Row) -> list[str]:
+    found = weighing(event, next((cell.name for cell in row.rows if cell.chosen), ""))
+    if found is None:
+        return []
+    leads = [lead for lead in (found.lead, found.role_lead) if lead is not None]
+    return [f"margin: {lead.chosen} is {lead.margin:+.3f} over {lead.over}" for lead in leads]
 
 
 def _bar(cell: Cell) -> str:
@@ -99,7 +109,7 @@ def _read(event: Assigned) -> str:
 
 def _tokens(scores: Scores) -> str:
     return f"{count(scores.tokens)} tokens" + (
-        f", {count(scores.cached_tokens)} cached" if scores.cached_tokens else ""
+        f", warm: {count(scores.cached_tokens)} cached" if scores.cached_tokens else ", cold"
     )
 
 

@@ -85,6 +85,24 @@ def test_json_holds_probabilities_logits_masks_and_what_came_of_it() -> None:
         "masked": {"verifier": "no Worker answer yet", "strong": "opted out"},
         "milliseconds": 310.0,
         "logits": {"cheap": -2.5, "middle": 2.5, "strong": -5.0, "worker": 2.5, "thinker": 0.25, "verifier": 1.5},
+        "probabilities_before_masks": {
+            "cheap": 0.0067,
+            "middle": 0.9928,
+            "strong": 0.0005,
+            "worker": 0.6788,
+            "thinker": 0.0715,
+            "verifier": 0.2497,
+        },
+        "margin": 5.0,
+        "runner_up": "cheap",
+        "role_margin": 2.25,
+        "role_runner_up": "thinker",
+        "read": "user: fix the tests\nmiddle (worker): done",
+        "tokens": 412,
+        "cached_tokens": 400,
+        "cold": False,
+        "temperature": 1.0,
+        "milliseconds_by_part": {"format": 1.0, "tokenise": 2.0, "forward": 306.0, "head": 1.0},
         "seconds": 30.0,
         "model_seconds": 16.0,
         "usage": {"input": 4800, "cached": 800, "output": 1200, "reasoning": 0},
@@ -124,9 +142,11 @@ roles:
   worker     .91  ##################   *  logit +2.500
   thinker    .09  ##                      logit +0.250
   verifier    --  masked: no Worker answer yet  logit +1.500
+margin: middle is +5.000 over cheap
+margin: worker is +2.250 over thinker
 milliseconds: format 1.0, tokenise 2.0, forward 306.0, head 1.0
 
-== what the coordinator read (412 tokens, 400 cached)
+== what the coordinator read (412 tokens, warm: 400 cached)
 user: fix the tests
 middle (worker): done
 
