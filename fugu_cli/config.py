@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 from pydantic_core import PydanticCustomError
 
+from fugu_cli.coordinators import baselines
 from fugu_cli.events import Member, Price
 from fugu_cli.policy import patterns
 
@@ -101,6 +102,21 @@ class AgentEntry(Settings):
         )
 
 
+class SandboxEntry(Settings):
+    """The table `sandbox`: how commands and tests are confined."""
+
+    mode: Literal["auto", "bubblewrap", "landlock", "off"] = "auto"
+    """auto takes the best that works here; a name insists on it"""
+    network: bool = False
+    """commands may reach other machines"""
+    writable: tuple[Path, ...] = ()
+    """folders that may be written beside the repository"""
+    readable: tuple[Path, ...] = ()
+    """places that may be read although they are hidden"""
+    environment: Names = ()
+    """variables that commands get although their names look like secrets"""
+
+
 class Config(Settings):
     """Every key of `.fugurc`. A key that is None has no default of its own: there is no limit, or fugu finds it."""
 
@@ -140,6 +156,8 @@ class Config(Settings):
     """seconds before a test run is ended"""
     verify_answers: bool = False
     """let a Verifier look at answers that changed nothing, too"""
+    sandbox: SandboxEntry = SandboxEntry()
+    """how commands are confined: auto, bubblewrap, landlock or off (`fugu help safety`)"""
     opt_out: Names = ()
     """agents of the pool that are never chosen"""
     local_idle: float = Field(default=120.0, ge=0)
@@ -154,7 +172,7 @@ class Config(Settings):
     @field_validator("coordinator")
     @classmethod
     def _is_a_rule(cls, value: str) -> str:
-        if value in RULES or (value.startswith("single:") and value != "single:"):
+        if value in RULES or (value.startswith("single:") and value != "single:") or baselines.is_one(value):
             return value
         raise ValueError(f"must be one of {', '.join(RULES)} or single:NAME with the name of an agent")
 

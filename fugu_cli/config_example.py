@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from fugu_cli.config import AgentEntry, Config
@@ -59,7 +60,7 @@ def example() -> str:
             continue
         default = spec.default
         mark = "# " if default is None else ""
-        value = json.dumps(SAMPLES[key] if default is None else default)
+        value = _table(default) if isinstance(default, BaseModel) else json.dumps(SAMPLES.get(key, default))
         lines.append(_line(f"{mark}{key} = {value}", spec.description))
     lines.append(POOL.rstrip("\n"))
     for key, spec in AgentEntry.model_fields.items():
@@ -67,6 +68,11 @@ def example() -> str:
         note = "" if spec.default is PydanticUndefined else "optional: "
         lines.append(_line(f"# {key} = {value}", note + (spec.description or "")))
     return "\n".join(lines) + "\n"
+
+
+def _table(value: BaseModel) -> str:
+    """An inline table."""
+    return "{ " + ", ".join(f"{key} = {json.dumps(one)}" for key, one in value.model_dump(mode="json").items()) + " }"
 
 
 def _line(setting: str, description: str | None) -> str:

@@ -18,15 +18,16 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from fugu_cli import config_trust
-from fugu_cli.config import LISTS, MODES, PATHS, AgentEntry, Config
+from fugu_cli.config import LISTS, MODES, PATHS, AgentEntry, Config, SandboxEntry
 from fugu_cli.errors import ConfigError
 from fugu_cli.events import Price
 
 NAME = ".fugurc"
 PREFIX = "FUGU_"
+TABLES = ("sandbox",)
 HELP = "`fugu help config` lists every key"
 
-Setting = str | int | float | bool | Sequence[str]
+Setting = str | int | float | bool | Sequence[str] | Mapping[str, object]
 Spot = tuple[str | int, ...]
 
 HARMLESS = frozenset({"ask", "deny", "opt_out", "verify_answers", "seed", "test_timeout"})
@@ -155,7 +156,7 @@ def from_environment(environ: Mapping[str, str], folder: Path) -> Layer | None:
     for key in Config.model_fields:
         value = environ.get(PREFIX + key.upper(), "")
         if key != "agents" and value:
-            values[key] = _listed(value) if key in LISTS else value
+            values[key] = _listed(value) if key in LISTS else _tabled(value) if key in TABLES else value
     return from_settings(values, "the environment", folder) if values else None
 
 
@@ -192,6 +193,17 @@ def _listed(value: str) -> list[str]:
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"the environment holds a list that is not valid TOML: {value}") from error
     return [part.strip() for part in re.split(r",(?![^()]*\))", value) if part.strip()]
+
+
+def _tabled(value: str) -> dict[str, object]:
+    """A table written as in TOML, or the one word that stands for it."""
+    if not value.lstrip().startswith("{"):
+        return {"mode": value}
+    try:
+        found: dict[str, object] = tomllib.loads(f"x = {value}")["x"]
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the environment holds a table that is not valid TOML: {value}") from error
+    return found
 
 
 def _resolved(config: Config, base: Path) -> Config:
@@ -261,6 +273,8 @@ def _shown(value: object) -> str:
 
 def _keys(spot: Spot) -> list[str]:
     model: type[BaseModel] = Config
-    if len(spot) > 2 and spot[0] == "agents":
+    if spot[0] == "sandbox":
+        model = SandboxEntry
+    elif len(spot) > 2 and spot[0] == "agents":
         model = Price if "price" in spot[:-1] else AgentEntry
     return list(model.model_fields)

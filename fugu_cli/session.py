@@ -63,7 +63,7 @@ class Session:
 
     def notes(self, text: str) -> tuple[str, ...]:
         """Sentences about what is missing here, and what that means for the request `text`."""
-        said = []
+        said = [] if self.bench.workspace.box is None else list(self.bench.workspace.box.notes())
         if not self.bench.workspace.in_git:
             said.append("this is not a git repository: undo is limited to files that fugu's own tools change")
         if self.bench.workspace.test_command is None and judging.is_about_tests(text):

@@ -5,7 +5,6 @@ Below the command line and the user interfaces, above everything else. Builds an
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,7 +19,10 @@ from fugu_cli.events import Member, Opened
 from fugu_cli.log import Log
 from fugu_cli.orchestrator import Crew
 from fugu_cli.policy import Rules
+from fugu_cli.sandbox.box import Box
+from fugu_cli.sandbox.box import Rules as BoxRules
 from fugu_cli.session import Session
+from fugu_cli.tools.git import program
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace, recall
 
@@ -69,15 +71,25 @@ def build_workspace(config: Config, root: Path) -> Workspace:
 
     store = config.data / "snapshots" / sessions.folder(config.data, root).name
     command = config.test_command or find_test_command(root)
-    return Workspace(root, store, test_command=command, test_timeout=config.test_timeout)
+    box = build_box(config, root, store)
+    return Workspace(root, store, test_command=command, test_timeout=config.test_timeout, box=box)
+
+
+def build_box(config: Config, root: Path, store: Path) -> Box:
+    """The sandbox of a folder's commands. What holds is found out when the first one runs."""
+    wanted = config.sandbox
+    writable, readable = ([root / path.expanduser() for path in paths] for paths in (wanted.writable, wanted.readable))
+    rules = BoxRules(wanted.mode, wanted.network, tuple(writable), tuple(readable), wanted.environment)
+    return Box(root, store, rules, own=(config.data,))
 
 
 def _commit(root: Path) -> str | None:
     """The commit that is checked out, None without git, without a repository or before its first commit."""
-    if shutil.which("git") is None:
+    git = program(root)
+    if git is None:
         return None
     done = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        [git, "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
     return done.stdout.strip() or None if done.returncode == 0 else None
 
@@ -116,7 +128,7 @@ def build_coordinator(
     A learned one that cannot decide here (no torch, no backbone, a checkpoint that does not fit) leaves the decision to
     the cascade, and every decision says so.
     """
-    from fugu_cli.coordinators import fixed
+    from fugu_cli.coordinators import baselines, fixed
     from fugu_cli.coordinators.settings import Settings
 
     settings = Settings(
@@ -130,6 +142,8 @@ def build_coordinator(
         return fixed.Single(config.coordinator.removeprefix("single:"), members, settings), None, _nothing
     if config.coordinator == "random":
         return fixed.Random(members, settings), None, _nothing
+    if baselines.is_one(config.coordinator):
+        return baselines.build(config.coordinator, members, settings), None, _nothing
     cascade = fixed.Cascade(members, settings)
     if config.coordinator == "cascade":
         return cascade, None, _nothing

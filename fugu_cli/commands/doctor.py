@@ -1,4 +1,5 @@
-"""`fugu doctor`: what is there, what is missing, and what to do about it. Looks only; starts, loads and calls nothing.
+"""`fugu doctor`: what is there, what is missing, and what to do about it. Looks, and tries the sandbox
+out; loads and calls nothing.
 
 Each check is a function that gives one Finding or several. Names of keys are shown, never their values.
 """
@@ -26,6 +27,7 @@ from fugu_cli.config_pool import keys_found, left_out, pool
 from fugu_cli.errors import ConfigError, FuguError
 from fugu_cli.models.store import Store
 from fugu_cli.ui.clean import clean
+from fugu_cli.wiring import build_box
 
 ROOM = 2_000_000_000
 """Bytes that should be free: the embedded models and the converted backbone."""
@@ -77,6 +79,7 @@ def _all() -> Iterator[Finding]:
     yield _checkpoint(loaded.config)
     yield _backbone(loaded.config)
     yield _tests(loaded)
+    yield _sandbox(loaded)
     yield _room(loaded.config)
     yield _terminal()
 
@@ -172,6 +175,22 @@ def _tests(loaded: Loaded) -> Finding:
         advice = "without tests a Verifier's word is all there is; --test-command names them"
         return Finding("note", "tests", f"no test command found in {loaded.root}", advice)
     return Finding("ok", "tests", command)
+
+
+def _sandbox(loaded: Loaded) -> Finding:
+    """Tried out: what a session's commands would have."""
+    box = build_box(loaded.config, loaded.root, loaded.config.data)
+    try:
+        held = box.held
+    except FuguError as error:
+        return Finding("missing", "sandbox", str(error), error.hint)
+    if held.kind == "none":
+        return Finding("note", "sandbox", held.said, "commands run with your own rights; `fugu help safety`")
+    network = "on" if loaded.config.sandbox.network else "off"
+    said = f"{held.said}; network {network}; writable: the repository and a temporary folder"
+    if held.kind == "landlock" and not held.namespaces:
+        return Finding("note", "sandbox", said, "install bubblewrap: it also gives commands a loopback network")
+    return Finding("ok", "sandbox", said)
 
 
 def _room(config: Config) -> Finding:

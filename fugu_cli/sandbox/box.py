@@ -50,6 +50,13 @@ class Box:
         self._own = tuple(own)
         self._private: Path | None = None
 
+    def notes(self) -> tuple[str, ...]:
+        """What a user must know before commands run; tries the means out."""
+        held = self.held
+        if held.kind != "none":
+            return ()
+        return (f"commands are not confined ({held.why}): they run with your own rights",)
+
     def at(self, root: Path) -> Box:
         """The same for another folder: a working tree of the same repository."""
         return Box(root, self._store, self.rules, self._own)

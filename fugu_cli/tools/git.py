@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,21 @@ OPTIONS = (
 
 LOCAL = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
 """Variables that bind git to one repository; a hook that starts fugu has them set."""
+
+
+def outside(root: Path) -> str:
+    """PATH without folders in `root` and relative ones: what fugu itself runs is nothing a repository brought."""
+    kept = (Path(entry) for entry in os.get_exec_path() if entry.startswith("/"))
+    return os.pathsep.join(str(entry) for entry in kept if not _within(entry.resolve(), root))
+
+
+def _within(path: Path, root: Path) -> bool:
+    return path == root or root in path.parents
+
+
+def program(root: Path) -> str | None:
+    """The path of git, None where it is not installed outside `root`."""
+    return shutil.which("git", path=outside(root))
 
 
 @dataclass(frozen=True)
@@ -64,9 +80,12 @@ class Git:
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
         """A git process with all three streams piped. Raises UsageError when git is missing."""
+        git = program(self.tree)
         try:
+            if git is None:
+                raise FileNotFoundError("git")
             return await asyncio.create_subprocess_exec(
-                "git", *OPTIONS, *arguments, cwd=self.cwd, env=self.environment(), limit=2**20,
+                git, *OPTIONS, *arguments, cwd=self.cwd, env=self.environment(), limit=2**20,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             )  # fmt: skip
         except FileNotFoundError as error:

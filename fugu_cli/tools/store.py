@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from fugu_cli.errors import StorageError
 from fugu_cli.tools.atomic import storage, write_whole
-from fugu_cli.tools.git import LOCAL, Git
+from fugu_cli.tools.git import LOCAL, Git, program
 from fugu_cli.tools.repository import Repository
 
 ATTRIBUTES = "* -text -ident -filter -working-tree-encoding\n"
@@ -91,7 +91,7 @@ async def users_excludes(root: Path) -> str:
     """The user's core.excludesFile as their configuration names it, "" when it does not."""
     kept = {name: value for name, value in os.environ.items() if name not in LOCAL}
     process = await asyncio.create_subprocess_exec(
-        "git", "config", "--path", "--get", "core.excludesFile", cwd=root, env=kept,
+        program(root) or "git", "config", "--path", "--get", "core.excludesFile", cwd=root, env=kept,
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     out, _ = await process.communicate()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fugu_cli.tools import tree
+from fugu_cli.tools.git import outside
 
 PYTEST_OPTIONS = "-q -p no:cacheprovider"
 """Short output, and no cache folder left in the repository."""
@@ -68,13 +69,19 @@ def _pythons(root: Path) -> Iterator[str]:
 
 
 def _has_pytest(root: Path, python: str) -> bool:
-    """By looking beside it (an environment's own packages), else by asking it."""
-    beside = (root / python).parent.parent if "/" in python else None
-    if beside is not None and any(beside.glob("lib/python3*/site-packages/pytest/__init__.py")):
+    """By looking beside it (an environment's own packages), else by asking it; never one that lies in the repository,
+    which whoever wrote the repository wrote."""
+    found = python if "/" in python else shutil.which(python, path=outside(root))
+    if found is None:
+        return False
+    beside = (root / found).parent.parent
+    if any(beside.glob("lib/python3*/site-packages/pytest/__init__.py")):
         return True
-    command = [python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('pytest') is None)"]
+    if root in (root / found).parents:
+        return False
+    command = [found, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('pytest') is None)"]
     try:
-        done = subprocess.run(command, cwd=root, capture_output=True, timeout=10, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, cwd="/", capture_output=True, timeout=10, check=False, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0

@@ -8,7 +8,6 @@ judged before a tool runs.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from fugu_cli.policy.patterns import WRITING
 from fugu_cli.sandbox.box import Box
 from fugu_cli.tools import Result, Say, Tool, blobs, restoring
 from fugu_cli.tools.atomic import write_whole
+from fugu_cli.tools.git import program
 from fugu_cli.tools.implicated import implicated, is_test
 from fugu_cli.tools.repository import Repository, find_repository
 from fugu_cli.tools.seen import Seen
@@ -224,9 +224,10 @@ def _net(changes: list[Change]) -> list[Change]:
 
 def _usable(root: Path) -> Repository | None:
     """The repository of `root`, unless git is missing or ignores `root` (a project inside a home kept in git)."""
-    found = find_repository(root) if shutil.which("git") else None
+    git = program(root)
+    found = find_repository(root) if git else None
     if found is None or found.top == root:
         return found
-    command = ["git", f"--git-dir={found.folder}", f"--work-tree={found.top}", "check-ignore", "-q", str(root)]
+    command = [git or "git", f"--git-dir={found.folder}", f"--work-tree={found.top}", "check-ignore", "-q", str(root)]
     ignored = subprocess.run(command, cwd=root, capture_output=True, check=False).returncode == 0
     return None if ignored else found
