@@ -72,10 +72,13 @@ def trace(
         int | None, typer.Option("--request", metavar="N", help="of this request, not the newest")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="as one JSON document")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="print it, in a terminal too")] = False,
 ) -> int:
     """Show who was chosen each turn, against whom, and what came of it."""
     from fugu_cli.commands import trace as command
 
+    if not plain and not as_json and turn is None and request is None and command.can_be_opened():
+        return command.opened(session)
     return command.trace(session, turn, request, as_json)
 
 

@@ -171,6 +171,16 @@ def test_sessions_are_listed_searched_copied_and_found(capsys: pytest.CaptureFix
     assert code == 0 and copied.read_bytes() == path.read_bytes() and copied != path
 
 
+def test_a_session_gets_another_title_and_its_log_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    path = kept()
+    before = path.read_bytes()
+    assert fugu("sessions", "--rename", path.stem, "the sign", capture=capsys) == (0, f"{path.stem}: the sign\n", "")
+    assert fugu("sessions", capture=capsys)[1].endswith("1 request    the sign\n")
+    assert fugu("sessions", "THE SIGN", "--path", capture=capsys)[1] == f"{path}\n"
+    assert fugu("sessions", "--rename", path.stem, " ", capture=capsys)[0] == 1
+    assert path.read_bytes() == before
+
+
 def test_sessions_of_other_folders_are_listed_only_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     other = Path.cwd() / "other"
     other.mkdir()

@@ -1,23 +1,50 @@
-"""`fugu trace`: reads a finished or running session and prints its decisions."""
+"""`fugu trace`: reads a finished or running session; prints its decisions, or opens them in a terminal."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
+import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from fugu_cli import context, log, sessions, views, wiring
 from fugu_cli.commands.here import here
+from fugu_cli.commands.interface import fullscreen
 from fugu_cli.config_files import Loaded
 from fugu_cli.contents import diffs
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Assigned, Change, Event, Recorded
+from fugu_cli.events import Assigned, Change, Event, Recorded, ToolRan
 from fugu_cli.messages import Prompt
 from fugu_cli.ui import trace as plain
 from fugu_cli.ui import trace_turn
 from fugu_cli.ui.rows import Row
+
+
+def can_be_opened() -> bool:
+    """There is somebody to look, and a terminal that can be drawn on."""
+    watched = sys.stdin is not None and sys.stdin.isatty() and sys.stdout is not None and sys.stdout.isatty()
+    return watched and fullscreen(os.environ)
+
+
+def opened(session: str) -> int:
+    """Show the decisions as the interface does: one row each, each of which can be opened."""
+    from fugu_cli.ui.tui import Options, run_trace
+
+    loaded = here()
+    path = sessions.find(loaded.config.data, loaded.root, session)
+    records = log.read(path)
+    workspace = wiring.build_workspace(loaded.config, _root(loaded, records))
+
+    def patch_of(ran: ToolRan) -> str:
+        """The workspace answers in a loop of its own: the screen's is busy showing this."""
+        with ThreadPoolExecutor(1) as thread:
+            made = thread.submit(asyncio.run, diffs(workspace, ran.changes)).result()
+        return "".join(made.values())
+
+    return run_trace(records, f"trace of {path.stem}", Options(state=loaded.config.data / "interface"), patch_of)
 
 
 def trace(session: str, turn: int | None, request: int | None, as_json: bool) -> int:
@@ -47,11 +74,15 @@ def _width() -> int:
 
 
 async def _turn(loaded: Loaded, records: Sequence[Recorded], row: Row) -> str:
-    first = views.opened([record.event for record in records])
-    root = Path(first.repo) if first and Path(first.repo).is_dir() else loaded.root
-    workspace = wiring.build_workspace(loaded.config, root)
+    workspace = wiring.build_workspace(loaded.config, _root(loaded, records))
     changes = await diffs(workspace, row.turn.changes)
     return trace_turn.text(records, row, _shown, lambda change: _known(changes, change))
+
+
+def _root(loaded: Loaded, records: Sequence[Recorded]) -> Path:
+    """Where the session worked, if that is still there."""
+    first = views.opened([record.event for record in records])
+    return Path(first.repo) if first and Path(first.repo).is_dir() else loaded.root
 
 
 def _known(changes: dict[Change, str], change: Change) -> str:

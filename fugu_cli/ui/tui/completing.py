@@ -29,11 +29,15 @@ class Completing:
         self._search = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed_at = ""
+        self._offered_for = ""
         prompt.keys = self.key
 
     def changed(self) -> None:
         """The text or the cursor is not where it was."""
         text, word = self._prompt.text, self._prompt.word
+        if text == self._offered_for and not word.startswith("@"):
+            return
+        self._offered_for = text
         self._search += 1
         if text == self._closed_at:
             return
@@ -57,7 +61,13 @@ class Completing:
             self._choices.offer([Choice(f"@{path}", path) for path in paths])
 
     def key(self, key: str) -> bool:
-        """A key that was pressed in the prompt; True when it was for the list."""
+        """A key that was pressed in the prompt; True when it was for the list.
+
+        Keys may come faster than the list follows them: what fitted fewer letters must not be taken.
+        """
+        if self._prompt.text != self._offered_for:
+            self._choices.offer(())
+            self.changed()
         marked = self._choices.marked
         if marked is None:
             return False

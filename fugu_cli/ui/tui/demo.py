@@ -22,7 +22,7 @@ from fugu_cli.bench import Ask, Bench
 from fugu_cli.coordinators.fixed import Cascade, Single
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Finished, Member, Opened, Undone
+from fugu_cli.events import Asked, Finished, Member, Opened, Replied, Undone
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
 from fugu_cli.tools.apply_patch import APPLY_PATCH
@@ -136,6 +136,8 @@ class DemoSession:
         return await undoing.redo(self.log, self.bench.workspace)
 
     async def compact(self) -> None:
+        if not any(isinstance(event, Replied) for event in self.log.events):
+            raise UsageError("there is nothing to shorten yet")
         agents = self.crew.agents
         scribes = [compaction.Scribe(member, agents[name]) for name, member in self.crew.members.items()]
         await compaction.shorten(self.log, scribes, len(self.log.events) - 1)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from textual import events
 from textual.app import App
 from textual.pilot import Pilot
 
@@ -133,6 +134,31 @@ def test_commands_are_completed_with_their_help(play: Callable[..., None]) -> No
         await hand.until(lambda: hand.app.theme == "light")
 
     play(what)
+
+
+def test_keys_that_are_faster_than_the_list_are_not_taken_for_what_it_shows(play: Callable[..., None]) -> None:
+    async def what(hand: Hand) -> None:
+        prompt = hand.app.main.query_one(Prompt)
+        await hand.pilot.press("/")
+        await hand.sees("› /help")
+        prompt.insert("mode plan")  # the list has not heard of it yet
+        await prompt._on_key(events.Key("enter", None))
+        await hand.until(lambda: hand.room.work.mode == "plan")
+
+    play(what)
+
+
+def test_compact_sums_up_what_agents_read(play: Callable[..., None]) -> None:
+    async def what(hand: Hand) -> None:
+        await hand.type("/compact")
+        await hand.sees("there is nothing to shorten yet")
+        await hand.type("hello")
+        await hand.done(1)
+        await hand.type("/compact")
+        await hand.sees("summed up by small", "What was said.", "1. hello")
+        assert hand.kinds()[-1] == "compacted"
+
+    play(what, {"small": ANSWER + '[[step]]\ntext = "What was said."\n'})
 
 
 def test_files_are_completed_and_attached(play: Callable[..., None]) -> None:

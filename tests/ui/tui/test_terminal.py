@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -116,6 +117,48 @@ def test_a_killed_session_goes_on(place: Place, server: Loopback, fugu: Callable
     again.sees("/continue goes on")
     again.keys("/continue\r")
     again.sees("It calculates.", "answered")
+
+
+def test_a_session_is_summed_up_looked_at_and_gone_on_with(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    server.play("m", Says("It calculates."), Says("Known: it calculates."))
+    terminal = ready(fugu())
+    terminal.keys("explain calc\r")
+    terminal.sees("answered")
+    terminal.keys("/compact\r")
+    terminal.sees("summed up by m", "Known: it calculates.", "1. explain calc")
+    terminal.keys("\x04")
+    assert terminal.ended() == 0
+
+    view = fugu("trace")
+    view.sees("trace of ", "1 explain calc", "enter opens it")
+    view.keys("\r")
+    view.sees("request 1, turn 1: m as worker", "1 The decision", "What m was shown")
+    view.keys("qq")
+    assert view.ended() == 0
+    printed = fugu("trace", "--plain")
+    printed.sees("request 1: explain calc", "total:")
+    assert printed.ended() == 0
+
+    again = ready(fugu("--continue"))
+    again.sees("explain calc", "summed up by m")
+    again.keys("\x04")
+    assert again.ended() == 0
+
+
+def test_a_terminal_that_cannot_be_drawn_on_gets_the_inline_mode(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    server.play("m", Says("It calculates."))
+    command = [shutil.which("env") or "env", "TERM=dumb", sys.executable, "-m", "fugu_cli"]
+    terminal = Terminal(command, place.repo, place.environ(), (100, 34))
+    ready(terminal).keys("explain calc\r")
+    terminal.sees("It calculates.", "answered")
+    terminal.keys("\x04")
+    assert terminal.ended() == 0
+    terminal.close()
+    assert b"\x1b[?1049h" not in terminal.raw  # no full screen
 
 
 def test_nothing_a_model_says_reaches_the_terminal_as_an_order(
