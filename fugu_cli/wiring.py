@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fugu_cli import __version__, crewing, log, permissions, sessions, views
+from fugu_cli.agents import Agent
 from fugu_cli.bench import Ask, Bench, Limits
 from fugu_cli.config import Config
 from fugu_cli.config_files import Loaded
@@ -30,8 +31,16 @@ INSTRUCTIONS_LIMIT = 6000
 """Characters of AGENTS.md that every agent is shown."""
 
 
-async def open_session(loaded: Loaded, environ: Mapping[str, str], ask: Ask, resume: Path | None = None) -> Session:
+async def open_session(
+    loaded: Loaded,
+    environ: Mapping[str, str],
+    ask: Ask,
+    resume: Path | None = None,
+    around: Callable[[Agent], Agent] | None = None,
+) -> Session:
     """A new session for `loaded.root`, or the one at `resume` continued with today's configuration.
+
+    `around` is put around every agent: an evaluation keeps their replies.
 
     Raises ConfigError for a pool that cannot be used, SessionBusy and StorageError as `Log.open` does.
     """
@@ -40,8 +49,10 @@ async def open_session(loaded: Loaded, environ: Mapping[str, str], ask: Ask, res
     members = tuple(entry.member() for entry in entries)
     workspace = build_workspace(config, loaded.root)
     coordinator, checkpoint, warm = build_coordinator(config, members)
-    before = [record.event for record in log.read(resume)] if resume else []
+    scripted = any(entry.provider == "scripted" for entry in entries)  # only scripts go on where they were
+    before = [record.event for record in log.read(resume)] if resume and scripted else []
     agents = crewing.build(entries, environ, crewing.Places(config.cache, config.local_idle), before)
+    agents = {name: around(agent) for name, agent in agents.items()} if around else agents
     journal = Log.open(resume) if resume else Log.create(sessions.new_path(config.data, loaded.root))
     opened = Opened(
         version=__version__,

@@ -7,6 +7,7 @@ judged before a tool runs.
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 from collections.abc import Iterable
@@ -67,6 +68,18 @@ class Workspace:
         self.snapshots = Snapshots(self.root, store, repository) if repository else None
         self._hash_name = repository.hash_name if repository else "sha1"
         self._written: list[Change] = []
+
+    def apart(self) -> Workspace:
+        """The same folder for an agent that works at the same time as others: what they saw, it has not seen."""
+        other = copy.copy(self)
+        other.seen = Seen()
+        other._written = []
+        return other
+
+    @property
+    def hash_name(self) -> str:
+        """The hash that names contents: sha1, or the repository's own."""
+        return self._hash_name
 
     @property
     def in_git(self) -> bool:
@@ -183,17 +196,16 @@ def recall(workspace: Workspace, records: Iterable[Recorded]) -> None:
 
     What fugu put back counts where it had been seen before, as in the process that did it (`Seen.refresh`).
     """
-    known: dict[Path, None] = {}
+    newest: dict[str, float] = {}
     for record in records:
         if isinstance(record.event, Undone):
-            touched = list(known)
+            newest = dict.fromkeys(newest, record.at)
         elif isinstance(record.event, ToolRan):
-            touched = [path for name in _touched(record.event) if isinstance(path := _at(workspace, name), Path)]
-        else:
-            continue
-        known |= dict.fromkeys(touched)
-        for path in touched:
-            workspace.seen.recall(path, record.at)
+            newest |= dict.fromkeys(_touched(record.event), record.at)
+    for name, at in newest.items():
+        path = _at(workspace, name)
+        if isinstance(path, Path):
+            workspace.seen.recall(path, at)
 
 
 def _touched(event: ToolRan) -> list[str]:

@@ -249,6 +249,9 @@ def streaming(place: Place, server: Loopback, tokens: int) -> list[Row]:
         wait_for(terminal, f"w{mark:05d}"[:-1].encode(), 300)
         cpu.append(terminal.cpu())
     parts = [1000 * (after - before) / (tokens / 8) for before, after in pairwise(cpu)]
+    terminal.resize((SIZE[0], SIZE[1] - 1))  # drawn anew: so far nobody followed what was written
+    drained(terminal, 0.5)
+    terminal.resize(SIZE)
     terminal.sees("■ answered", seconds=120)
     terminal.keys("\x1b[1;5H")
     terminal.until(lambda screen: "w00000" in screen and "■ answered" not in screen)
@@ -258,6 +261,8 @@ def streaming(place: Place, server: Loopback, tokens: int) -> list[Row]:
         before = terminal.screen.text
         terminal.keys("\x1b[6~")
         terminal.until(lambda now, before=before: now != before)  # type: ignore[misc]
+        while terminal.read(0.06):  # the frame to its end
+            pass
     seen |= {word for word in terminal.screen.text.split() if word.startswith("w") and word[1:].isdigit()}
     missing = sum(f"w{number:05d}" not in seen for number in range(tokens))
     terminal.close()
