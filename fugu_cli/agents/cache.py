@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,12 @@ from pydantic import JsonValue, ValidationError
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.errors import StorageError
 from fugu_cli.messages import Prompt, Reply
+
+Same = Callable[[Prompt], Prompt]
+
+
+def _itself(prompt: Prompt) -> Prompt:
+    return prompt
 
 
 def key(settings: Mapping[str, JsonValue], prompt: Prompt) -> str:
@@ -33,10 +39,12 @@ def key(settings: Mapping[str, JsonValue], prompt: Prompt) -> str:
 class Cached:
     """`agent`, asked only for what `folder` does not hold. Failures are not kept. Raises StorageError."""
 
-    def __init__(self, agent: Agent, folder: Path, settings: Mapping[str, JsonValue]) -> None:
+    def __init__(self, agent: Agent, folder: Path, settings: Mapping[str, JsonValue], same: Same | None = None) -> None:
+        """`same` turns prompts that mean the same into equal ones; the agent gets the prompt as it was."""
         self._agent = agent
         self._folder = folder
         self._settings = settings
+        self._same = same or _itself
 
     @property
     def name(self) -> str:
@@ -44,7 +52,7 @@ class Cached:
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         """The kept reply, its text said at once, or a new one, kept before it is returned."""
-        name = key(self._settings, prompt)
+        name = key(self._settings, self._same(prompt))
         path = self._folder / name[:2] / f"{name[2:]}.json"
         kept = _read(path)
         if kept is not None:

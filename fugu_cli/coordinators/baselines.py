@@ -1,9 +1,9 @@
 """Baselines on the same engine: what a learned coordinator has to be better than (SPEC 6).
 
-`one-pass:NAME` one turn of one agent; `retry:NAME` the same agent while the tests fail; `reflect:NAME` one agent that
-looks at its own work five times. `panels.py` has those that ask several agents, `prompted.py` the one that asks an agent
-whom to ask. They are functions of the log like every coordinator and can be named in a configuration, but nobody needs
-them for work.
+`one-pass:NAME` one turn of one agent; `retry-same:NAME` the same agent while the tests fail; `self-reflection:NAME` one
+agent that looks at its own work five times. `panels.py` has those that ask several agents, `prompted.py` the one that
+asks an agent whom to ask. They are functions of the log like every coordinator and can be named in a configuration, but
+nobody needs them for work.
 
 Departures from the papers: they answer questions, these work in a repository with tools and tests. So what they sample
 in parallel is asked one after the other, and where tests judge a request a run ends when they pass.
@@ -19,9 +19,9 @@ from fugu_cli.coordinators import masks, slots, stopping
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Assigned, Event, Finished, Member
 
-NAMED = ("one-pass", "retry", "reflect", "prompted")
-"""Those that are about one agent: `retry:NAME`."""
-PLAIN = ("moa", "fusion")
+NAMED = ("one-pass", "retry-same", "self-reflection", "prompted")
+"""Those that are about one agent: `retry-same:NAME`."""
+PLAIN = ("mixture-of-agents", "panel-judge-merge")
 ROUNDS = 5
 """Of self-reflection (SPEC 6)."""
 
@@ -41,13 +41,13 @@ def build(coordinator: str, members: Sequence[Member], settings: Settings) -> Co
     match kind:
         case "one-pass":
             return Rounds("one-pass", name, 1)
-        case "retry":
-            return Rounds("retry", name, settings.turns)
-        case "reflect":
-            return Rounds("reflect", name, 1 + ROUNDS)
-        case "moa":
+        case "retry-same":
+            return Rounds("retry-same", name, settings.turns)
+        case "self-reflection":
+            return Rounds("self-reflection", name, 1 + ROUNDS)
+        case "mixture-of-agents":
             return panels.mixture(members, settings)
-        case "fusion":
+        case "panel-judge-merge":
             return panels.fusion(members, settings)
         case "prompted":
             return Prompted(name, members, settings)
@@ -56,7 +56,7 @@ def build(coordinator: str, members: Sequence[Member], settings: Settings) -> Co
 
 
 class Rounds:
-    """One agent as Worker, `most` times at most; from the second turn on a reflecting one is told to look critically."""
+    """One agent as Worker, `most` times at most; a reflecting one is told to look critically from the second turn on."""
 
     def __init__(self, kind: str, name: str, most: int) -> None:
         self._kind = kind
@@ -77,12 +77,12 @@ class Rounds:
             role="worker",
             by=self._kind,
             reason=f"turn {len(taken) + 1} of at most {self._most}",
-            instruction=prompts.load("evaluation/reflect") if taken and self._kind == "reflect" else "",
+            instruction=prompts.load("evaluation/reflect") if taken and self._kind == "self-reflection" else "",
         )
 
     def _answered(self, events: Sequence[Event]) -> bool:
         """Nothing judges an answer: asking again would be another draw, not a retry. Reflection goes on."""
-        return self._kind == "retry" and not views.judged_by_tests(events)
+        return self._kind == "retry-same" and not views.judged_by_tests(events)
 
 
 def taken_turns(events: Sequence[Event]) -> list[views.Turn]:

@@ -98,7 +98,7 @@ def mixture(members: Sequence[Member], settings: Settings, layers: int = 2) -> P
         parts += [Part(member.name, "propose", before) for member in panel]
         before = tuple(range(first, len(parts)))
     parts.append(Part(panel[-1].name if panel else "", "aggregate", before, works=True))
-    return Panel("moa", parts, members)
+    return Panel("mixture-of-agents", parts, members)
 
 
 def fusion(members: Sequence[Member], settings: Settings) -> Panel:
@@ -108,7 +108,7 @@ def fusion(members: Sequence[Member], settings: Settings) -> Panel:
     read = tuple(range(len(parts)))
     last = panel[-1].name if panel else ""
     parts += [Part(last, "judge", read), Part(last, "merge", (*read, len(read)), works=True)]
-    return Panel("fusion", parts, members)
+    return Panel("panel-judge-merge", parts, members)
 
 
 def _panel(members: Sequence[Member], settings: Settings) -> list[Member]:

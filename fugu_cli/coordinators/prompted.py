@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fugu_cli import prompts, views
+from fugu_cli import prompts
 from fugu_cli.coordinators import baselines, masks, stopping
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings

@@ -46,12 +46,16 @@ class Session(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a try happens: the arm's name, the task, its repository, and the folder for the session's data."""
+    """Where a try happens: the arm's name, the task, its repository, and the folder for the session's data; which
+    repetition it is, the log to go on with, and whether the task is a question that nothing but an answer solves."""
 
     arm: str
     task: Task
     repository: Path
     data: Path
+    seed: int = 0
+    resume: Path | None = None
+    question: bool = False
 
 
 Open = Callable[[Place], Awaitable[Session]]
@@ -68,8 +72,19 @@ class Spent(Value):
     seconds: float
 
 
+class Use(Value):
+    """How many turns of a try an agent took in a role."""
+
+    agent: str
+    role: str
+    turns: int
+
+
 class Outcome(Value):
-    """A row. `ok` is the grade, `accepted` what the engine said of itself; `session` the log, relative to the rows."""
+    """A row. `ok` is the grade, `accepted` what the engine said of itself; `session` the log, relative to the rows.
+
+    `seed` counts repetitions, `usd` is what the pool's prices make of it.
+    """
 
     task: str
     arm: str
@@ -81,6 +96,9 @@ class Outcome(Value):
     spent: tuple[Spent, ...]
     session: str
     failures: tuple[str, ...] = ()
+    seed: int = 0
+    usd: float = 0.0
+    uses: tuple[Use, ...] = ()
 
     @property
     def calls(self) -> int:

@@ -1,0 +1,116 @@
+"""An agent whose every reply is paid for once: kept under what it depends on, and counted in the purse.
+
+Stands around each agent of a rollout's crew. A reply depends on the agent's settings, the prompt and the seed of the
+rollout; where the rollout's repository lies, and how long its tests took, are not part of what a prompt means.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from fugu_cli.agents import Agent, Say, Wait
+from fugu_cli.agents.cache import Cached, key
+from fugu_cli.evaluation.purse import Paid, Purse, usd, worst_price
+from fugu_cli.events import Price
+from fugu_cli.messages import Prompt, Reply
+
+REPLIES = "replies"
+_CHANCE = (
+    (re.compile(r"\b\d+\.\d+ ?s\b"), "0 s"),
+    (re.compile(r"0x[0-9a-f]{6,}"), "0x0"),
+    (re.compile(r"/tmp/[\w.-]+"), "/tmp/x"),
+    (re.compile(r"(duration_ms|finished in) \d+\.\d+\w*"), r"\1 0"),
+)
+"""What changes from run to run in the words of test runners, and what stands in for it in the name of a reply."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """Who pays: the rollout's name and repository, its seed, the folder of all kept replies, and the purse."""
+
+    rollout: str
+    repository: Path
+    seed: int
+    folder: Path
+    purse: Purse
+
+
+class Paying:
+    """`agent`, asked only for what nobody paid for yet. `settings` is everything that changes its answers."""
+
+    def __init__(self, agent: Agent, price: Price, settings: Mapping[str, JsonValue], account: Account) -> None:
+        self._account = account
+        self._settings = dict(settings) | ({"seed": account.seed} if account.seed else {})
+        counted = _Counted(agent, price, account)
+        self._cached = Cached(counted, account.folder / REPLIES, self._settings, self._same)
+
+    @property
+    def name(self) -> str:
+        return self._cached.name
+
+    async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
+        """The kept reply, or a new one. Raises Spent and Unanswered, which end the rollout for now."""
+        asked = _seeded(prompt, self._account.seed)
+        async with self._account.purse.alone(key(self._settings, self._same(asked))):
+            return await self._cached.reply(asked, say, wait)
+
+    async def close(self) -> None:
+        await self._cached.close()
+
+    def _same(self, prompt: Prompt) -> Prompt:
+        text = prompt.model_dump_json().replace(str(self._account.repository), "/repository")
+        for pattern, instead in _CHANCE:
+            text = pattern.sub(instead, text)
+        return Prompt.model_validate_json(text)
+
+
+class _Counted:
+    """A call that is really made: within the limits, timed and written down."""
+
+    def __init__(self, agent: Agent, price: Price, account: Account) -> None:
+        self._agent = agent
+        self._price = price
+        self._account = account
+
+    @property
+    def name(self) -> str:
+        return self._agent.name
+
+    async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
+        started = time.monotonic()
+        async with self._account.purse.call(self.name, worst_price(prompt, self._price)):
+            reply = await self._agent.reply(prompt, say, wait)
+        seconds = round(time.monotonic() - started, 3)
+        self._account.purse.pay(
+            Paid(
+                rollout=self._account.rollout,
+                agent=self.name,
+                input=reply.usage.input,
+                cached=reply.usage.cached,
+                output=reply.usage.output,
+                seconds=seconds,
+                usd=usd(reply, self._price),
+            )
+        )
+        return reply.model_copy(update={"seconds": seconds})
+
+    async def close(self) -> None:
+        await self._agent.close()
+
+
+def _seeded(prompt: Prompt, seed: int) -> Prompt:
+    """Another seed for another repetition; the first one leaves prompts as they are."""
+    return prompt.model_copy(update={"seed": (prompt.seed or 0) + 1000 * seed}) if seed else prompt
+
+
+if TYPE_CHECKING:
+
+    def _fits(agent: Paying) -> Agent:
+        return agent

@@ -1,0 +1,148 @@
+"""What an evaluation may spend and has spent: requests, money, and which agents do not answer any more.
+
+One for all rollouts of a process, beside their rows. Only calls that are really made are counted: a kept reply was paid
+for before. It must not know tasks or coordinators.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fugu_cli.errors import AgentError, FuguError
+from fugu_cli.evaluation import rows
+from fugu_cli.events import Price
+from fugu_cli.messages import Prompt, Reply, Value
+
+SURROUNDINGS = frozenset({"refused", "credit", "limited", "overloaded", "network"})
+"""Kinds of failure that say nothing about an agent: the rollout waits for better times, it is never scored 0."""
+FINAL = frozenset({"refused", "credit"})
+"""Those that no waiting mends: somebody has to do something about a key or an account."""
+STRIKES = 3
+"""Failures in a row after which an agent is not asked again by this run."""
+
+
+class Spent(FuguError):
+    """A limit of the evaluation is reached. Nothing is lost; a larger limit goes on."""
+
+    exit_code = 3
+
+
+class Unanswered(FuguError):
+    """An agent does not answer, for reasons outside it. `final`: nobody else should try either."""
+
+    def __init__(self, message: str, *, agent: str, final: bool, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.agent = agent
+        self.final = final
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What all rollouts together may take; None: no limit."""
+
+    usd: float | None = None
+    requests: int | None = None
+
+
+class Paid(Value):
+    """One call that was made. `rollout` is whose."""
+
+    rollout: str
+    agent: str
+    input: int
+    cached: int
+    output: int
+    seconds: float
+    usd: float
+
+
+class Purse:
+    """Counts the calls in `file` and refuses those that would go beyond the limits."""
+
+    def __init__(self, file: Path, limits: Limits) -> None:
+        self._file = file
+        self.limits = limits
+        before = rows.read(file, Paid)
+        self.requests = len(before)
+        self.usd = sum(call.usd for call in before)
+        self._reserved = 0.0
+        self._under_way = 0
+        self._failed: dict[str, int] = defaultdict(int)
+        self._down: dict[str, Unanswered] = {}
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    @asynccontextmanager
+    async def alone(self, name: str) -> AsyncIterator[None]:
+        """One at a time for one reply: whoever comes second finds it kept."""
+        async with self._locks[name]:
+            yield
+
+    @asynccontextmanager
+    async def call(self, agent: str, worst: float) -> AsyncIterator[None]:
+        """Around a call that may cost `worst` USD. Raises Spent, or Unanswered for an agent that is down."""
+        if agent in self._down:
+            raise self._down[agent]
+        self._check(agent, worst)
+        self._reserved += worst
+        self._under_way += 1
+        try:
+            yield
+        except AgentError as error:
+            if error.kind in SURROUNDINGS:
+                raise self._unanswered(agent, error) from error
+            raise
+        finally:
+            self._reserved -= worst
+            self._under_way -= 1
+        self._failed[agent] = 0
+
+    def left(self) -> Limits:
+        """What may still be spent."""
+        limits = self.limits
+        return Limits(
+            usd=None if limits.usd is None else limits.usd - self.usd,
+            requests=None if limits.requests is None else limits.requests - self.requests,
+        )
+
+    def pay(self, paid: Paid) -> None:
+        """Record a call that was made. Raises StorageError."""
+        rows.append(self._file, paid)
+        self.requests += 1
+        self.usd += paid.usd
+
+    def _check(self, agent: str, worst: float) -> None:
+        most = self.limits.requests
+        if most is not None and self.requests + self._under_way >= most:
+            raise Spent(f"{self.requests} of {most} requests are made", hint="a larger --max-requests goes on")
+        money = self.limits.usd
+        if money is not None and self.usd + self._reserved + worst > money:
+            raise Spent(
+                f"${self.usd:.4f} of ${money:.4f} are spent, and the next call to {agent} may cost ${worst:.4f}",
+                hint="a larger --max-budget-usd goes on",
+            )
+
+    def _unanswered(self, agent: str, error: AgentError) -> Unanswered:
+        self._failed[agent] += 1
+        final = error.kind in FINAL
+        failure = Unanswered(f"{agent} does not answer: {error}", agent=agent, final=final, hint=error.hint)
+        if final or self._failed[agent] >= STRIKES:
+            self._down[agent] = failure
+        return failure
+
+
+def worst_price(prompt: Prompt, price: Price) -> float:
+    """USD a call can cost at most. Prompt tokens are taken as bytes / 3, as the engine does."""
+    size = sum(len(message.model_dump_json()) for message in prompt.messages) + len(prompt.system)
+    return (size / 3 * price.input + prompt.max_tokens * price.output) / 1e6
+
+
+def usd(reply: Reply, price: Price) -> float:
+    """USD of one reply."""
+    cached = price.cached if price.cached is not None else price.input
+    fresh = max(reply.usage.input - reply.usage.cached, 0)
+    return (fresh * price.input + reply.usage.cached * cached + reply.usage.output * price.output) / 1e6
