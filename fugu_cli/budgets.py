@@ -50,13 +50,17 @@ def rest(
     """The tightest budget: what is left of it, whose it is, and how large it is; None where there is none."""
     pool = views.pool(events)
     session = views.cost(events, pool)
-    spent = {
-        "request": (budgets.request, lambda: views.cost(views.request(events), pool)),
-        "session": (budgets.session, lambda: session),
-        "day": (budgets.day, lambda: session + (elsewhere.day() if elsewhere else 0.0)),
-        "project": (budgets.project, lambda: session + (elsewhere.project() if elsewhere else 0.0)),
-    }
-    left = [(limit - known(), name, limit) for name, (limit, known) in spent.items() if limit is not None]
+    left: list[tuple[float, str, float]] = []
+    if budgets.request is not None:
+        left.append((budgets.request - views.cost(views.request(events), pool), "request", budgets.request))
+    if budgets.session is not None:
+        left.append((budgets.session - session, "session", budgets.session))
+    if budgets.day is not None:
+        others = elsewhere.day() if elsewhere else 0.0
+        left.append((budgets.day - session - others, "day", budgets.day))
+    if budgets.project is not None:
+        others = elsewhere.project() if elsewhere else 0.0
+        left.append((budgets.project - session - others, "project", budgets.project))
     return min(left, default=None)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fugu_cli.commands.flags import OpenFlags, RunFlags, SessionsFlags, spread
+from fugu_cli.commands.flags import OpenFlags, RunFlags, ServeFlags, SessionsFlags, spread
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -165,6 +165,15 @@ def models_path(name: Annotated[str, typer.Argument(metavar="NAME")] = "") -> in
     from fugu_cli.commands import models as command
 
     return command.path(name)
+
+
+@app.command()
+@spread(ServeFlags)
+def serve(flags: ServeFlags) -> int:
+    """Answer as one endpoint: Chat Completions, Responses and Messages over the whole pool."""
+    from fugu_cli.commands import serve as command
+
+    return command.serve(flags)
 
 
 @app.command()

@@ -17,22 +17,33 @@ from fugu_cli.events import Event, Replied
 
 if TYPE_CHECKING:
     from fugu_cli.agents.access import Access
+    from fugu_cli.agents.health import Health
+    from fugu_cli.agents.retry import Shared
     from fugu_cli.models.local import Lease
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where models are kept, and how many seconds an unused local one stays loaded."""
+    """Where models are kept, and how many seconds an unused local one stays loaded.
+
+    `health`: what all agents of a process share about failures and rate limits; None where each call stands alone.
+    """
 
     cache: Path
     idle: float
+    health: Health | None = None
 
 
 def build(
     entries: Sequence[AgentEntry], environ: Mapping[str, str], places: Places, events: Sequence[Event] = ()
 ) -> dict[str, Agent]:
     """An agent per entry, by name. Nothing is started or called. `events`: the session so far; scripts go on there."""
-    return {entry.name: _with_protocol(entry, _provider(entry, environ, places, events)) for entry in entries}
+    made = {entry.name: _with_protocol(entry, _provider(entry, environ, places, events)) for entry in entries}
+    if places.health is None:
+        return made
+    from fugu_cli.agents.health import Watched
+
+    return {name: Watched(agent, places.health) for name, agent in made.items()}
 
 
 def _with_protocol(entry: AgentEntry, agent: Agent) -> Agent:
@@ -58,11 +69,11 @@ def _provider(entry: AgentEntry, environ: Mapping[str, str], places: Places, eve
         case "openai":
             from fugu_cli.agents.openai import OpenAI
 
-            return Retrying(OpenAI(_access(entry, environ)))
+            return Retrying(OpenAI(_access(entry, environ)), shared=_shared(entry, places))
         case "anthropic":
             from fugu_cli.agents.anthropic import Anthropic
 
-            return Retrying(Anthropic(_access(entry, environ)))
+            return Retrying(Anthropic(_access(entry, environ)), shared=_shared(entry, places))
         case "local":
             return Retrying(_local(entry, places))
         case "scripted":
@@ -71,6 +82,15 @@ def _provider(entry: AgentEntry, environ: Mapping[str, str], places: Places, eve
             return Retrying(Scripted(entry.name, load(Path(entry.model)), _replies(events, entry.name)))
         case _:
             assert_never(entry.provider)
+
+
+def _shared(entry: AgentEntry, places: Places) -> Shared | None:
+    """Two entries of one model and one key are one account to the server."""
+    if places.health is None:
+        return None
+    from fugu_cli.agents.retry import Shared
+
+    return Shared(places.health, f"{entry.base_url} {entry.api_key_env} {entry.model}")
 
 
 def _access(entry: AgentEntry, environ: Mapping[str, str]) -> Access:

@@ -22,7 +22,7 @@ class Rests(Protocol):
 
     def out(self) -> Mapping[str, str]: ...
 
-    def rested(self, name: str) -> bool: ...
+    def rested(self, name: str, why: str) -> bool: ...
 
     def soonest(self) -> tuple[str, float] | None: ...
 
@@ -58,7 +58,7 @@ def refresh(log: Log, rests: Rests) -> None:
     """Write down who is out now, where that has changed."""
     known = views.failed_agents(log.events)
     resting = rests.out()
-    kept = {name: why for name, why in known.items() if name not in resting and not rests.rested(name)}
+    kept = {name: why for name, why in known.items() if name not in resting and not rests.rested(name, why)}
     now = {**kept, **resting}
     if now.keys() != known.keys():
         log.append(Masked(agents=tuple(sorted(now.items()))))

@@ -71,10 +71,10 @@ class Health:
             if rest.until > now
         }
 
-    def rested(self, name: str) -> bool:
-        """`name` failed and its rest is over: it may be tried again."""
+    def rested(self, name: str, why: str) -> bool:
+        """`name` is masked for a failure (`why` begins with its kind) and its rest is over: it may be tried again."""
         rest = self._rests.get(name)
-        return rest is not None and rest.until <= self._now()
+        return rest is not None and rest.until <= self._now() and why.partition(":")[0] in RESTS
 
     def soonest(self) -> tuple[str, float] | None:
         """The agent whose rest ends first and the seconds until then; None where nobody rests."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fugu_cli.agents import Agent, Say, Wait
+from fugu_cli.agents.health import Health
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt, Reply
 
@@ -43,13 +44,24 @@ class Time:
     chance: Callable[[], float] = random.random
 
 
+@dataclass(frozen=True)
+class Shared:
+    """What calls of one account have in common: its rate limits (`account`: who is asked, with which key)."""
+
+    health: Health
+    account: str
+
+
 class Retrying:
     """`agent`, tried again after failures that may pass."""
 
-    def __init__(self, agent: Agent, patience: Patience | None = None, time: Time | None = None) -> None:
+    def __init__(
+        self, agent: Agent, patience: Patience | None = None, time: Time | None = None, shared: Shared | None = None
+    ) -> None:
         self._agent = agent
         self._patience = patience or Patience()
         self._time = time or Time()
+        self._shared = shared
 
     @property
     def name(self) -> str:
@@ -61,9 +73,12 @@ class Retrying:
         attempt = 1
         while True:
             try:
+                await self._keep_to_limits(wait)
                 return await self._agent.reply(prompt, say, wait)
             except AgentError as error:
                 seconds = self._pause(error, attempt)
+                if self._shared is not None and error.kind == "limited" and (error.after or seconds):
+                    self._shared.health.limit(self._shared.account, error.after or seconds or 0.0)
                 gone = self._time.now() - began
                 if seconds is None or attempt >= self._patience.attempts or gone + seconds > self._patience.total:
                     raise
@@ -73,6 +88,17 @@ class Retrying:
 
     async def close(self) -> None:
         await self._agent.close()
+
+    async def _keep_to_limits(self, wait: Wait) -> None:
+        """Another turn was told to leave the account alone: so does this one. Raises AgentError for too long a wait."""
+        seconds = self._shared.health.pause(self._shared.account) if self._shared else 0.0
+        if seconds > self._patience.asked:
+            raise AgentError(
+                f"{self.name}: its server wants to be left alone for {seconds:.0f} s", kind="limited", after=seconds
+            )
+        if seconds > 0:
+            wait(f"{self.name}: its server limits how often it is asked", seconds)
+            await self._time.sleep(seconds)
 
     def _pause(self, error: AgentError, attempt: int) -> float | None:
         """Seconds to wait before the next try; None where there should be none."""

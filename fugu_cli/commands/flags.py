@@ -159,6 +159,36 @@ class SessionsFlags:
     ] = None
 
 
+@dataclass(frozen=True)
+class ServeFlags:
+    """`fugu serve`, as the user wrote it."""
+
+    host: Annotated[str, option("--host", help="address to listen on; others than this machine's need a token")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, option("--port", help="port to listen on, 0 for any free one (8484)", metavar="N")] = 8484
+    token_env: Annotated[
+        str, option("--token-env", help="the variable that holds the bearer token (FUGU_SERVE_TOKEN)", metavar="NAME")
+    ] = "FUGU_SERVE_TOKEN"
+    coordinator: Annotated[
+        str | None, option("--coordinator", help="trinity, cascade, random or single:NAME", metavar="RULE")
+    ] = None
+    agent: Annotated[str | None, option("--agent", help="let one agent answer everything", metavar="NAME")] = None
+    opt_out: Annotated[
+        list[str] | None, option("--opt-out", help="never choose this agent; repeatable", metavar="NAME")
+    ] = None
+    max_turns: Annotated[int | None, option("--max-turns", help="turns of one answer at most", metavar="N")] = None
+    max_budget_usd: Annotated[
+        float | None, option("--max-budget-usd", help="money a request may cost", metavar="USD")
+    ] = None
+    max_request_mb: Annotated[float, option("--max-request-mb", help="longest request (32)", metavar="MB")] = 32.0
+    max_concurrent: Annotated[int, option("--max-concurrent", help="answers at once (128)", metavar="N")] = 128
+    request_timeout: Annotated[
+        float, option("--request-timeout", help="time an answer may take (1800)", metavar="SECONDS")
+    ] = 1800.0
+    grace: Annotated[float, option("--grace", help="time for answers after a stop (30)", metavar="SECONDS")] = 30.0
+
+
 def spread(flags: type[Flags]) -> Callable[[Callable[[Flags], int]], Callable[..., int]]:
     """Make a command whose parameters are the fields of a frozen dataclass: it is called with one of those."""
 

@@ -1,0 +1,67 @@
+"""Config -> House: what `fugu serve` answers with. The endpoint's half of wiring.
+
+Builds and hands over; decides nothing. Agents are shared by all requests; the loop without a client's tools works on no
+tools at all, in an empty folder of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fugu_cli import __version__, crewing
+from fugu_cli.agents.health import Health
+from fugu_cli.bench import Bench, Permission
+from fugu_cli.config import Config
+from fugu_cli.config_files import Loaded
+from fugu_cli.config_pool import pool
+from fugu_cli.events import Opened
+from fugu_cli.messages import Call
+from fugu_cli.orchestrator import Crew
+from fugu_cli.policy import Judgement, Rules
+from fugu_cli.serve.house import House
+from fugu_cli.tools.toolbox import Toolbox
+from fugu_cli.tools.workspace import Workspace
+from fugu_cli.wiring import build_coordinator
+
+
+def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:
+    """The house of a configuration. `scratch` is an empty folder. Raises ConfigError for a pool that cannot be used."""
+    # An answer of the loop is always judged: the client asked for the pool's answer, not for the first one.
+    config = loaded.config.model_copy(update={"verify_answers": True, "tier": "fugu"})
+    entries = pool(config, environ)
+    members = tuple(entry.member() for entry in entries)
+    health = Health()
+    free = [entry.model_copy(update={"max_tokens": None}) for entry in entries]
+    agents = crewing.build(free, environ, crewing.Places(config.cache, config.local_idle, health))
+    coordinator, checkpoint, warm = build_coordinator(config, members)
+    warm()
+    return House(
+        opened=Opened(
+            version=__version__,
+            repo=str(loaded.root),
+            pool=members,
+            coordinator=config.coordinator,
+            checkpoint=checkpoint,
+        ),
+        crew=Crew({member.name: member for member in members}, agents, coordinator),
+        health=health,
+        bench=_bench(scratch),
+        longest={entry.name: entry.max_tokens for entry in entries if entry.max_tokens is not None},
+        single=_single(config),
+    )
+
+
+def _single(config: Config) -> str | None:
+    rule, _, name = config.coordinator.partition(":")
+    return name if rule == "single" else None
+
+
+def _bench(scratch: Path) -> Bench:
+    workspace = Workspace(scratch, scratch)
+    return Bench(Toolbox(()), workspace, Rules(mode="plan"), _nobody)
+
+
+async def _nobody(call: Call, judgement: Judgement) -> Permission:
+    """There is nothing to permit: no tool is offered."""
+    return "headless"

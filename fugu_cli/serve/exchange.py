@@ -1,0 +1,203 @@
+"""One HTTP exchange: a body in, an answer out, whole or as a stream; ended at once when the client goes away.
+
+Between app.py and service.py. The status of a stream is not sent before there is something to say, so that an agent
+that fails first is a proper error; while nothing can be said a comment keeps the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from starlette.requests import Request as Http
+from starlette.types import Message, Receive, Scope, Send
+
+from fugu_cli.serve.asking import Answer, Asking, Head, Refused
+from fugu_cli.serve.service import Service
+from fugu_cli.serve.wire import Wire
+
+IDLE = 10.0
+"""Seconds of silence after which the client is told that work goes on."""
+
+
+class Exchange:
+    """`POST` on one wire."""
+
+    def __init__(self, service: Service, wire: Wire) -> None:
+        self._service = service
+        self._wire = wire
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application of one path."""
+        try:
+            body = await read_body(receive, self._service.bounds.body)
+            asking = self._wire.parse(body, Http(scope).headers)
+            head = self._service.head(asking)
+        except Refused as refused:
+            await refuse(self._wire, refused, send)
+            return
+        answering = Answering(self._service, self._wire, asking, head)
+        work = asyncio.ensure_future(answering.stream(send) if asking.stream else answering.whole(send))
+        await _while_connected(work, receive)
+
+
+async def _while_connected(work: asyncio.Future[None], receive: Receive) -> None:
+    """`work` to its end, cancelled as soon as the client is gone."""
+    gone = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (work, gone):
+            task.cancel()
+        await asyncio.wait({work, gone})
+    if not work.cancelled() and (error := work.exception()) is not None and not isinstance(error, OSError):
+        raise error
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class Answering:
+    """One answer on its way to one client."""
+
+    def __init__(self, service: Service, wire: Wire, asking: Asking, head: Head) -> None:
+        self._service = service
+        self._wire = wire
+        self._asking = asking
+        self._head = head
+        self._agent = ""
+
+    async def whole(self, send: Send) -> None:
+        """The answer as one JSON object."""
+        try:
+            answer = await self._service.answer(self._asking, self._head, _silent, self._chosen)
+        except Refused as refused:
+            await refuse(self._wire, refused, send, self._headers())
+            return
+        await reply(200, self._wire.whole(self._head, answer, self._asking), send, self._headers())
+
+    async def stream(self, send: Send) -> None:
+        """The answer as events, as it is written."""
+        pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        work = asyncio.ensure_future(self._worked(pieces))
+        out = self._wire.stream(self._head, self._asking)
+        began = False
+        try:
+            while True:
+                said = await _next(pieces)
+                if said is None:
+                    break
+                data = out.piece(said) if said else out.idle()
+                if not began:
+                    await _begin(send, self._headers())
+                    data, began = out.begin() + data, True
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+            answer = await work
+            last = out.end(answer)
+        except Refused as refused:
+            if not began:
+                await refuse(self._wire, refused, send, self._headers())
+                return
+            last = out.fail(refused)
+        finally:
+            await _ended(work)
+        if not began:
+            await _begin(send, self._headers())
+            last = out.begin() + last
+        await send({"type": "http.response.body", "body": last})
+
+    async def _worked(self, pieces: asyncio.Queue[str | None]) -> Answer:
+        try:
+            return await self._service.answer(self._asking, self._head, _saying(pieces), self._chosen)
+        finally:
+            pieces.put_nowait(None)
+
+    def _chosen(self, agent: str) -> None:
+        self._agent = agent
+
+    def _headers(self) -> dict[str, str]:
+        told = {"x-fugu-trace": self._head.id, "x-request-id": self._head.id, "request-id": self._head.id}
+        return {**told, "x-fugu-agent": self._agent} if self._agent else told
+
+
+def _saying(pieces: asyncio.Queue[str | None]) -> Any:
+    def say(text: str) -> None:
+        if text:
+            pieces.put_nowait(text)
+
+    return say
+
+
+async def _next(pieces: asyncio.Queue[str | None]) -> str | None:
+    """What has been said since; "" after a while of silence, None at the end."""
+    try:
+        async with asyncio.timeout(IDLE):
+            said = await pieces.get()
+    except TimeoutError:
+        return ""
+    while said is not None and not pieces.empty():  # a slow client gets larger portions, not a longer queue
+        more = pieces.get_nowait()
+        if more is None:
+            pieces.put_nowait(None)
+            break
+        said += more
+    return said
+
+
+async def _ended(work: asyncio.Future[Answer]) -> None:
+    """The model call is over when this returns, also where the client left."""
+    if not work.done():
+        work.cancel()
+        await asyncio.wait({work})
+
+
+async def _begin(send: Send, headers: Mapping[str, str]) -> None:
+    told = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **headers}
+    await send({"type": "http.response.start", "status": 200, "headers": _raw(told)})
+
+
+async def reply(status: int, value: object, send: Send, headers: Mapping[str, str] | None = None) -> None:
+    """One JSON object."""
+    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    told = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
+    await send({"type": "http.response.start", "status": status, "headers": _raw(told)})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def refuse(wire: Wire, refused: Refused, send: Send, headers: Mapping[str, str] | None = None) -> None:
+    """A refusal in the wire's own form. What was tried here already is not to be tried again at once."""
+    told = dict(headers or {})
+    if refused.after is not None:
+        told["retry-after"] = str(max(1, round(refused.after)))
+    elif refused.status >= 500 or refused.status == 429:
+        told["x-should-retry"] = "false"
+    await reply(refused.status, wire.failure(refused), send, told)
+
+
+async def read_body(receive: Receive, most: int) -> bytes:
+    """The whole body. Raises Refused (413) as soon as it is too long, (499) for a client that left."""
+    body = bytearray()
+    while True:
+        message: Message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(499, "the client went away")
+        body += message.get("body", b"")
+        if len(body) > most:
+            raise Refused(413, f"the request is longer than {most} bytes", code="request_too_large")
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
+
+
+def _silent(text: str) -> None:
+    pass
+
+
+Work = Coroutine[Any, Any, None]

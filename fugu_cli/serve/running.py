@@ -1,0 +1,116 @@
+"""The process of an endpoint: a socket, uvicorn, and a stop that lets answers end.
+
+The first SIGINT or SIGTERM stops taking requests and waits for those on their way, the second ends them at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from fugu_cli.errors import InfrastructureError, UsageError
+from fugu_cli.serve.app import build
+from fugu_cli.serve.gate import is_loopback
+from fugu_cli.serve.service import Service
+
+BACKLOG = 256
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an endpoint listens. Port 0: any free one. `grace`: seconds that answers may take after a stop."""
+
+    host: str = "127.0.0.1"
+    port: int = 8484
+    token: str | None = None
+    grace: float = 30.0
+
+
+def check(place: Place, variable: str) -> None:
+    """Raises UsageError for an address that others reach without a token."""
+    if place.token is None and not is_loopback(place.host):
+        raise UsageError(
+            f"{place.host} can be reached from other machines, and no token protects it",
+            hint=f"set {variable} to a long random text, or leave --host out: 127.0.0.1 is this machine alone",
+        )
+    if place.token is not None and len(place.token) < 16:
+        raise UsageError(f"the token in {variable} is too short", hint="`openssl rand -hex 24` makes a good one")
+
+
+def listen(place: Place) -> socket.socket:
+    """The bound socket. Raises InfrastructureError that names the address and what to do."""
+    try:
+        family = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0][0]
+        opened = socket.socket(family)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind((place.host, place.port))
+        opened.listen(BACKLOG)
+    except OSError as error:
+        raise InfrastructureError(
+            f"cannot listen on {place.host} port {place.port}: {error.strerror or error}",
+            hint="another program may use it: choose another one with --port, or 0 for any",
+        ) from error
+    return opened
+
+
+async def serve(service: Service, place: Place, said: Callable[[str], None]) -> int:
+    """Answers until it is told to stop. `said` gets the lines for people. Returns the exit code."""
+    opened = listen(place)
+    port = opened.getsockname()[1]
+    server = _Server(_config(build(service, place.token), place.grace))
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    said(f"listening on http://{host}:{port}/v1")
+    stopping = _Stopping(server, service, said)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.stop)
+    try:
+        await server.serve([opened])
+    finally:
+        await service.close()
+    return 0
+
+
+def _config(app: ASGIApp, grace: float) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=max(1, round(grace)),
+        ws="none",
+    )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, with signals left to us: it would raise them again at its end."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Stopping:
+    """What a signal does."""
+
+    def __init__(self, server: uvicorn.Server, service: Service, said: Callable[[str], None]) -> None:
+        self._server = server
+        self._service = service
+        self._said = said
+
+    def stop(self) -> None:
+        if self._server.should_exit:
+            self._server.force_exit = True
+            return
+        self._server.should_exit = True
+        if self._service.busy:
+            self._said(f"stopping after {self._service.busy} answers; once more to stop at once")

@@ -1,0 +1,138 @@
+"""The endpoint without HTTP: a request in, an answer out, a trace left behind.
+
+Stands between exchange.py and the two ways to answer. Which one: `direct.py` for client-side tools, a named agent or a
+pinned one; `looping.py` for everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from fugu_cli.agents import Say
+from fugu_cli.coordinators import Coordinator
+from fugu_cli.events import Finished, Interrupted, Recorded
+from fugu_cli.serve import direct, looping
+from fugu_cli.serve.asking import Answer, Asking, Head, Refused
+from fugu_cli.serve.direct import Request
+from fugu_cli.serve.house import FUGU, ULTRA, House
+from fugu_cli.serve.traces import Traces, new_id
+from fugu_cli.ui import trace as shown
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one endpoint takes: bytes of a body, seconds of an answer, answers at once."""
+
+    body: int = 32 * 1024 * 1024
+    seconds: float = 1800.0
+    at_once: int = 128
+
+
+class Service:
+    """One endpoint. Closed once; then every trace is on the disk."""
+
+    def __init__(self, house: House, traces: Traces, bounds: Bounds | None = None) -> None:
+        self.bounds = bounds or Bounds()
+        self.traces = traces
+        self._house = house
+        self._busy = 0
+        self._began = int(time.time())
+
+    @property
+    def busy(self) -> int:
+        """Answers on their way."""
+        return self._busy
+
+    def head(self, asking: Asking) -> Head:
+        """A new answer's id and label. Raises Refused for a model that is not there, or one too many at once."""
+        known = {FUGU, ULTRA, *self._house.members}
+        if asking.model not in known:
+            raise Refused(
+                404,
+                f"the model {asking.model!r} does not exist here; there are: {', '.join(sorted(known))}",
+                code="model_not_found",
+            )
+        if self._busy >= self.bounds.at_once:
+            raise Refused(
+                429,
+                f"{self._busy} requests are being answered, which is the limit of this endpoint",
+                kind="rate_limit_error",
+                code="too_many_requests",
+                after=1.0,
+            )
+        return Head(new_id(), asking.model, int(time.time()))
+
+    async def answer(self, asking: Asking, head: Head, say: Say, chosen: Callable[[str], None]) -> Answer:
+        """The answer; `say` gets its text as far as it can be told early, `chosen` who writes it. Raises Refused."""
+        log = self.traces.open(head.id)
+        log.append(self._house.opened)
+        request = Request(head.id, asking, log, self.traces.author, say, chosen, lambda: self.traces.save(head.id))
+        self._busy += 1
+        try:
+            async with asyncio.timeout(self.bounds.seconds):
+                return await self._answered(request)
+        except TimeoutError as error:
+            log.append(Finished(reason="time_limit", message=f"no answer within {self.bounds.seconds:g} s"))
+            raise Refused(
+                504, f"no answer within {self.bounds.seconds:g} s", kind="server_error", code="timeout"
+            ) from error
+        except asyncio.CancelledError:
+            if not any(isinstance(event, Interrupted) for event in log.events):
+                log.append(Interrupted(turn=0))
+            log.append(Finished(reason="interrupted", message="the client went away"))
+            raise
+        finally:
+            self._busy -= 1
+            self.traces.finish(head.id)
+
+    async def _answered(self, request: Request) -> Answer:
+        asking = request.asking
+        if asking.model in self._house.members:
+            return await direct.answer(self._house, request, asking.model)
+        ultra = self._ultra(asking)
+        if asking.tools or (self._house.single is not None and ultra is None):
+            return await direct.answer(self._house, request, self._house.single)
+        return await looping.answer(self._house, request, ultra or self._house.crew.coordinator)
+
+    def _ultra(self, asking: Asking) -> Coordinator | None:
+        """The Conductor, where the request asks for it. Raises Refused where there is none."""
+        if asking.options.tier != "ultra" and (asking.model != ULTRA or asking.options.tier == "fugu"):
+            return None
+        if self._house.ultra is None:
+            raise Refused(404, "the tier ultra is not available here; use the model fugu", code="model_not_found")
+        return self._house.ultra()
+
+    def models(self) -> list[JsonValue]:
+        """What `GET /v1/models` lists: the pool as a whole in its two tiers, then its members."""
+        names = [FUGU, ULTRA, *self._house.members]
+        return [_model(name, "fugu" if name in (FUGU, ULTRA) else self._provider(name), self._began) for name in names]
+
+    def _provider(self, name: str) -> str:
+        return self._house.members[name].provider
+
+    def trace(self, id: str) -> JsonValue | None:
+        """A trace as `fugu trace ID --json` shows it, None where there is none. Raises StorageError."""
+        records = self.traces.read(id)
+        return None if records is None else _trace(records, id)
+
+    async def close(self) -> None:
+        """Give back connections; write every trace."""
+        for agent in self._house.crew.agents.values():
+            await agent.close()
+        self.traces.close()
+
+
+def _trace(records: list[Recorded], id: str) -> JsonValue:
+    """The decisions as people read them, then every fact they were made from."""
+    told: dict[str, JsonValue] = json.loads(shown.as_json(records, id))
+    return {"id": id, "object": "trace", **told, "events": [record.model_dump(mode="json") for record in records]}
+
+
+def _model(name: str, owner: str, created: int) -> JsonValue:
+    return {"id": name, "object": "model", "type": "model", "created": created, "owned_by": owner, "display_name": name}
