@@ -15,6 +15,8 @@ CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "
 def arguments(found: Places, private: str, *, network: bool) -> list[str]:
     """What stands between `bwrap` and the command."""
     options = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--unshare-ipc"]
+    for path in ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"):  # root may write them otherwise
+        options += ["--ro-bind-try", path, path]
     options += ["--die-with-parent", *(() if network else ("--unshare-net",)), "--bind", private, "/tmp"]
     if os.geteuid() == 0:
         options += ["--cap-drop", "ALL", *(word for name in CAPABILITIES for word in ("--cap-add", f"CAP_{name}"))]

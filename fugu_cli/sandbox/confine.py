@@ -40,7 +40,7 @@ def _restrict(options: Options, *, apart: bool, offline: bool) -> None:
         raise OSError(0, "the kernel has no Landlock")
     ruleset = kernel.landlock_ruleset(abi, tcp=offline and not apart)
     everything = kernel.FS_ALL.get(abi, 0xFFFF)
-    hidden = set(options.all("--hide"))
+    hidden = {*options.all("--hide"), "/dev"}  # of the devices only those that hold nothing
     above = frozenset(_above(hidden))
     for path in _outside("/", hidden, above):
         kernel.landlock_allow(ruleset, path, kernel.FS_READ)
@@ -51,7 +51,8 @@ def _restrict(options: Options, *, apart: bool, offline: bool) -> None:
         for part in _outside(path, hidden, above) if path in above and not apart else [path]:
             kernel.landlock_allow(ruleset, part, everything)
     for path in (*options.all("--read"), *options.all("--seal")):
-        kernel.landlock_allow(ruleset, path, kernel.FS_READ)
+        for part in _outside(path, hidden, above) if path in above else [path]:
+            kernel.landlock_allow(ruleset, part, kernel.FS_READ)
     kernel.landlock_restrict(ruleset)
     os.close(ruleset)
 
