@@ -6,15 +6,17 @@ Used by the orchestrator alone; `Permitted` is on the disk before anything happe
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from fugu_cli import policy, views
-from fugu_cli.events import EVIDENCE, Event, Permitted, Recorded, ToolRan, ToolSaid, Undone
+from fugu_cli.agents import Agent
+from fugu_cli.coordinators import Coordinator
+from fugu_cli.events import EVIDENCE, Event, Member, Permitted, Recorded, ToolRan, ToolSaid, Undone
 from fugu_cli.log import Log
 from fugu_cli.messages import Call
-from fugu_cli.tools import Result
+from fugu_cli.tools import Result, content
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace, recall
 
@@ -35,6 +37,15 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Crew:
+    """Who works: the members of the pool by name, each one's agent, and the coordinator that chooses among them."""
+
+    members: Mapping[str, Member]
+    agents: Mapping[str, Agent]
+    coordinator: Coordinator
+
+
+@dataclass(frozen=True)
 class Bench:
     """Where and under which rules they work."""
 
@@ -44,6 +55,8 @@ class Bench:
     ask: Ask
     limits: Limits = Limits()
     instructions: str = ""
+    remembers: bool = False
+    """What a call depended on is recorded with its result: the tool memory of workflows needs it."""
 
 
 async def run_call(log: Log, bench: Bench, number: int, call: Call, barred: str = "") -> None:
@@ -102,6 +115,7 @@ async def run_evidence(log: Log, bench: Bench, number: int, call: Call) -> None:
 async def _finish_tool(log: Log, bench: Bench, number: int, call: Call) -> None:
     tool, arguments = bench.toolbox.parse(call)
     started = time.monotonic()
+    state = await content.state(bench.workspace, call) if bench.remembers else ""
     if tool is None or isinstance(arguments, Result):
         assert isinstance(arguments, Result)
         log.append(ToolRan(turn=number, call=call, output=arguments.text, ok=False))
@@ -117,6 +131,7 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call) -> None:
             ok=result.ok,
             seconds=round(time.monotonic() - started, 3),
             changes=changes,
+            state=state if result.ok and not changes else "",
         )
     )
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import takewhile
 
 from fugu_cli import prompts, views
+from fugu_cli.conductor.seen import isolated
 from fugu_cli.events import Asked, Event, Member, Permitted, Replied
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
 
@@ -35,7 +36,8 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
     seed); the first leaves both to the agent's entry.
     """
     turn = views.turns(events)[-1]
-    messages = _brief(events, turn) if member.protocol != "native" else _full(events)
+    seen = isolated(events)
+    messages = _brief(events, seen, turn) if member.protocol != "native" else _full(seen)
     again = _draws_before(events, turn)
     system = prompts.load("system") if member.protocol == "native" else "{instructions}"
     return Prompt(
@@ -103,7 +105,7 @@ def _request_messages(facts: Sequence[Event]) -> tuple[Message, ...]:
 
 
 def _opening(facts: Sequence[Event], turn: views.Turn) -> str:
-    role = prompts.load(turn.assigned.role)
+    role = "" if turn.assigned.plan else prompts.load(turn.assigned.role)
     opening = _opening_ids(turn)
     shown = [_evidence_text(run) for run in turn.runs if run.evidence and run.permitted.call.id in opening]
     failed = [_draw_text(index, draw) for index, draw in enumerate(turn.draws, start=1)]
@@ -169,8 +171,8 @@ def _draw_text(index: int, draw: tuple[Event, ...]) -> str:
     return f"[Try {index} of this turn was rolled back: {reason}]"
 
 
-def _brief(events: Sequence[Event], turn: views.Turn) -> tuple[Message, ...]:
-    """One user message with all that matters, then this turn's own calls and results.
+def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn) -> tuple[Message, ...]:
+    """One user message with all that matters, then this turn's own calls and results. `seen`: the facts it may see.
 
     Few words and the code first: a small model that is told of roles, tools and colleagues talks about them.
     """
@@ -182,11 +184,11 @@ def _brief(events: Sequence[Event], turn: views.Turn) -> tuple[Message, ...]:
     role = prompts.fill(role, named=named)
     text = prompts.fill(
         prompts.load("brief"),
-        request=_request_text(events, request),
+        request=_request_text(seen, request),
         tests=_tests_section(events, request),
         files=_files_section(events, turn),
-        earlier=_earlier_section(events, turn),
-        role="\n\n".join(part for part in (turn.assigned.instruction, role) if part),
+        earlier="" if turn.assigned.plan else _earlier_section(events, turn),
+        role="\n\n".join(part for part in (views.turns(seen)[-1].assigned.instruction, role) if part),
     )
     return (FromUser(text=text), *_turn_messages(turn))
 

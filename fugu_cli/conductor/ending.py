@@ -1,0 +1,61 @@
+"""When a request that was planned is over, and as what (SPEC 4, exit codes). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fugu_cli import views
+from fugu_cli.coordinators import Check, stopping
+from fugu_cli.coordinators.settings import Settings
+from fugu_cli.events import Event, Finished, Opened, Planned
+
+GO_ON = "`fugu run --continue` goes on from here."
+
+
+def check_due(events: Sequence[Event]) -> Check | None:
+    """Something was changed and the tests do not know of it yet."""
+    asked, run = views.asked(events), views.tests(events)
+    if asked is None or asked.test_command is None or not views.changes(events):
+        return None
+    return Check() if run is None or run.stale else None
+
+
+def tests_pass(events: Sequence[Event]) -> bool:
+    """The tests judge this request, and they pass."""
+    run = views.tests(events)
+    return views.judged_by_tests(events) and run is not None and run.ok and not run.stale
+
+
+def turn_limit(events: Sequence[Event], settings: Settings) -> Finished | None:
+    """The round has had its turns (those of workflows inside it count; those that failed or were cut do not)."""
+    taken = 0
+    counting = {turn.number: turn for turn in views.turns(events) if not turn.failed and not turn.interrupted}
+    for event in views.request(events):
+        if isinstance(event, Opened) or (isinstance(event, Planned) and event.within is None):
+            taken = 0
+        elif event.type == "assigned" and event.turn in counting:
+            taken += 1
+    if taken < settings.turns:
+        return None
+    message = f"stopped after {taken} turns of a workflow that is not at its end. {GO_ON}"
+    return Finished(reason="turn_limit", message=message)
+
+
+def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, note: str = "") -> Finished:
+    """The end of a request whose last workflow is over. `kept`: the planner looked at the result and kept it."""
+    steps = sum(turn.assigned.plan > 0 for turn in views.turns(events))
+    what = f"a workflow of {steps} step{'' if steps == 1 else 's'}" + (f"; {note}" if note else "")
+    if tests_pass(events):
+        return Finished(reason="accepted", message=f"{what}; the tests pass")
+    if stopping.tests_fail(events):
+        return Finished(reason="turn_limit", message=f"{what} is at its end. The tests do not pass. {GO_ON}")
+    turn = views.answering(events)
+    if turn is None:
+        return Finished(reason="failed", message=f"{what}; no step said or did anything")
+    if kept:
+        return Finished(reason="accepted", message=f"{what}; the planner kept the result")
+    if not views.changes(events) and not settings.verify_answers:
+        return Finished(reason="answered", message=what)
+    if views.verdict_of(turn.text) == "ACCEPT" and not turn.changes:
+        return Finished(reason="accepted", message=f"{what}; accepted by {turn.assigned.agent}")
+    return Finished(reason="turn_limit", message=f"{what} is at its end; nobody accepted the result. {GO_ON}")

@@ -1,0 +1,110 @@
+"""Turns that are open at the same time: the steps of a workflow that do not read one another.
+
+Below the loop. Every lane reads at once; what writes or runs waits until the lanes before it are over, so that writing
+happens in the plan's order. A lane in a worktree of its own waits for nobody. What is open is read from the log, so a
+workflow that was killed goes on with all its lanes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fugu_cli import turn, views, worktrees
+from fugu_cli.bench import Bench, Permission
+from fugu_cli.events import Finished, Waiting
+from fugu_cli.messages import Call
+from fugu_cli.policy import Judgement
+from fugu_cli.taking import Place, next_step, take
+from fugu_cli.tools.workspace import recall
+
+
+def open_turns(place: Place) -> list[int]:
+    """Numbers of the turns that have something left to do, in the order in which they began."""
+    turns = views.turns(place.log.events)
+    if turns and not turns[-1].assigned.plan:
+        turns = turns[-1:]
+    return [one.number for one in turns if not isinstance(next_step(place, one.number), turn.Closed)]
+
+
+async def go_on(place: Place, numbers: Sequence[int]) -> None:
+    """Drive these turns to their ends. Where the budget does not allow a call, the request ends when all stopped."""
+    lanes = Lanes(place, numbers)
+    tasks = [asyncio.create_task(lanes.drive(number)) for number in numbers]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if lanes.end is not None:
+        place.log.append(lanes.end)
+
+
+class Lanes:
+    """Open turns by number, and what they wait for."""
+
+    def __init__(self, place: Place, numbers: Sequence[int]) -> None:
+        self._place = place
+        self._over = {number: asyncio.Event() for number in numbers}
+        self._asking = asyncio.Lock()
+        self.end: Finished | None = None
+
+    async def drive(self, number: int) -> None:
+        """One lane to its end."""
+        try:
+            place = replace(self._place, bench=await self._bench(number))
+            while self.end is None and not isinstance(step := next_step(place, number), turn.Closed):
+                await self._wait(place, number, step)
+                if self.end is None:
+                    self.end = await take(place, number, step) or self.end
+        finally:
+            self._over[number].set()
+
+    async def _bench(self, number: int) -> Bench:
+        """The lane's own bench: alone it is the one there is; beside others it has not seen what they saw."""
+        bench, log = self._place.bench, self._place.log
+        now = views.turn_of(log.events, number)
+        assert now is not None
+        if now.assigned.worktree:
+            assert now.assigned.snapshot is not None
+            folder = Path(now.assigned.worktree)
+            workspace = await worktrees.make(bench.workspace, now.assigned.snapshot, folder)
+        elif len(self._over) > 1:
+            workspace = bench.workspace.apart()
+        else:
+            return bench
+        start = next(i for i, event in enumerate(log.events) if event is now.assigned)
+        mine = [r for r in log.records if r.seq < start or getattr(r.event, "turn", number) == number]
+        recall(workspace, mine)
+        return replace(bench, workspace=workspace, ask=self._ask)
+
+    async def _ask(self, call: Call, judgement: Judgement) -> Permission:
+        """One question at a time."""
+        async with self._asking:
+            return await self._place.bench.ask(call, judgement)
+
+    async def _wait(self, place: Place, number: int, step: turn.Step) -> None:
+        """Until it is this lane's turn to write or run something."""
+        if not self._writes(place, step) or place.bench.workspace.root != self._place.bench.workspace.root:
+            return
+        before = [one for one in self._over if one < number and not self._over[one].is_set() and self._here(one)]
+        for one in before:
+            place.log.tell(Waiting(why=f"turn {number} waits for turn {one} before it changes anything"))
+            await self._over[one].wait()
+
+    def _here(self, number: int) -> bool:
+        now = views.turn_of(self._place.log.events, number)
+        return now is not None and not now.assigned.worktree
+
+    def _writes(self, place: Place, step: turn.Step) -> bool:
+        toolbox = place.bench.toolbox
+        match step:
+            case turn.Run(call) | turn.Evidence(call):
+                return call.tool in toolbox and toolbox[call.tool].effect != "reads"
+            case turn.RollBack():
+                return True
+            case _:
+                return False

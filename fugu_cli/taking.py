@@ -1,0 +1,186 @@
+"""Doing one step of an open turn, and recording it: evidence, the agent's reply, a call of its, rolling a draw back.
+
+Between the loop, which says which turn goes on (orchestrator.py, lanes.py), and turn.py, which says what it needs. A
+turn sees the facts as `facts_of` gives them: other turns may be open at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fugu_cli import affording, compaction, context, judging, turn, views
+from fugu_cli.affording import Purse
+from fugu_cli.bench import Bench, Crew, may_read, roll_back, run_call, run_evidence
+from fugu_cli.errors import AgentError
+from fugu_cli.events import Event, Failed, Finished, Interrupted, Member, Replied, Said, Waiting
+from fugu_cli.log import Log
+from fugu_cli.messages import Call, ToolSpec
+from fugu_cli.tools.toolbox import Toolbox
+
+MOST_FILES = 4
+"""Files in a small model's brief: the first ones are the likeliest, and each costs seconds to read."""
+_GONE = "it is not in the pool any more; another agent takes the turn"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a turn goes on: the log, who works, under which rules, and what calls under way may cost."""
+
+    log: Log
+    crew: Crew
+    bench: Bench
+    purse: Purse = field(default_factory=Purse)
+
+
+def facts_of(events: Sequence[Event], number: int) -> Sequence[Event]:
+    """The facts as turn `number` stands in them: its own are the newest."""
+    now = views.turn_of(events, number)
+    return views.lane(events, number) if now is not None and now.assigned.plan else events
+
+
+def next_step(place: Place, number: int) -> turn.Step:
+    """What the turn needs next; Closed when it is over."""
+    events = facts_of(place.log.events, number)
+    name = views.turns(events)[-1].assigned.agent
+    member = place.crew.members.get(name) or views.pool(events)[name]
+    return turn.next_step(events, member, _rules(events, member, place.bench))
+
+
+def _rules(events: Sequence[Event], member: Member, bench: Bench) -> turn.Rules:
+    if member.protocol == "native":
+        return turn.Rules(bench.limits.replies)
+    if views.turns(events)[-1].replies:
+        return turn.Rules(bench.limits.brief_replies)  # the files were read when the turn opened
+    request, run = views.asked(events), views.tests(events)
+    text = request.text if request else ""
+    files = bench.workspace.implicated(run.output if run and not run.ok else "", text)
+    return turn.Rules(bench.limits.brief_replies, tuple(path for path in files if may_read(bench, path))[:MOST_FILES])
+
+
+async def take(place: Place, number: int, step: turn.Step) -> Finished | None:
+    """Do one step and record it. Returns the end of the request where its budget does not allow the step."""
+    events = facts_of(place.log.events, number)
+    now = views.turns(events)[-1]
+    if now.assigned.agent not in place.crew.agents:
+        place.log.append(Failed(turn=number, what=now.assigned.agent, kind="invalid", message=_GONE))
+        return None
+    match step:
+        case turn.Evidence(call):
+            await run_evidence(place.log, place.bench, number, call)
+        case turn.Reply():
+            return await _reply(place, events, now)
+        case turn.Run(call):
+            await run_call(place.log, place.bench, number, call, _barred(place, events, call))
+        case turn.RollBack(reason):
+            place.log.append(await roll_back(place.bench, now, reason))
+    return None
+
+
+def _barred(place: Place, events: Sequence[Event], call: Call) -> str:
+    """Why the turn's role or agent must not make this call; "" when it may be judged like any other."""
+    now, bench = views.turns(events)[-1], place.bench
+    member = place.crew.members[now.assigned.agent]
+    offered = {spec.name for spec in specs(bench.toolbox, now, member, _asked(events))}
+    if call.tool in bench.toolbox and call.tool not in offered:
+        return f"a {now.assigned.role.capitalize()} has no tool {call.tool}"
+    if member.protocol != "native" and views.judged_by_tests(events) and bench.workspace.writes_test(call):
+        return "the tests judge this request and stay as they are"  # a small model would make them pass this way
+    return ""
+
+
+async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> Finished | None:
+    """One model call. A failure after the agent's own retries closes the turn; the coordinator masks the agent."""
+    log, bench, name = place.log, place.bench, now.assigned.agent
+    member = place.crew.members[name]
+    prompt = context.prompt(events, member, specs(bench.toolbox, now, member, _asked(events)), bench.instructions)
+    if compaction.due(events, prompt, member):
+        await _compact(place, member)
+        return None
+    stop = affording.refusal(log.events, member, prompt, bench.limits.budget, place.purse.held)
+    if stop is not None:
+        return stop
+    started = time.monotonic()
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        log.tell(Said(turn=now.number, agent=name, text=text))
+
+    place.purse.hold(now.number, affording.worst(member, prompt))
+    try:
+        reply = await place.crew.agents[name].reply(
+            prompt, say, lambda why, seconds: log.tell(Waiting(why=why, seconds=seconds))
+        )
+    except asyncio.CancelledError:
+        log.append(Interrupted(turn=now.number, partial="".join(said)))
+        raise
+    except AgentError as error:
+        log.append(Failed(turn=now.number, what=name, kind=error.kind, message=message(error)))
+        return None
+    finally:
+        place.purse.hold(now.number, 0.0)
+    log.append(
+        Replied(
+            turn=now.number,
+            agent=name,
+            text=reply.text,
+            thinking=reply.thinking,
+            calls=_numbered(reply.calls, now),
+            usage=reply.usage,
+            model=reply.model or member.model,
+            stop=reply.stop,
+            seconds=reply.seconds or round(time.monotonic() - started, 3),
+        )
+    )
+    return None
+
+
+async def _compact(place: Place, member: Member) -> None:
+    """Sum up what no longer fits the agent whose turn it is; it writes the summary itself."""
+    log, budget = place.log, place.bench.limits.budget
+    upto = compaction.boundary(log.events, member)
+    assert upto is not None
+    scribe = compaction.Scribe(
+        member,
+        place.crew.agents[member.name],
+        lambda prompt: affording.refusal(log.events, member, prompt, budget, place.purse.held) is None,
+    )
+    await compaction.shorten(log, (scribe,), upto)
+
+
+def _asked(events: Sequence[Event]) -> str:
+    request = views.asked(events)
+    return request.text if request else ""
+
+
+def message(error: AgentError) -> str:
+    """An agent's failure in words."""
+    return f"{error}; {error.hint}" if error.hint else str(error)
+
+
+def _numbered(calls: Sequence[Call], now: views.Turn) -> tuple[Call, ...]:
+    """Our own ids: providers repeat theirs, and a result must find its one call."""
+    made = sum(len(reply.calls) for reply in now.replies)
+    return tuple(
+        call.model_copy(update={"id": f"t{now.number}-{len(now.draws)}-{made + index}"})
+        for index, call in enumerate(calls)
+    )
+
+
+def specs(toolbox: Toolbox, now: views.Turn, member: Member, asked: str) -> tuple[ToolSpec, ...]:
+    """What the role may use: a Worker all, a Thinker what reads, a Verifier what reads and the tests.
+
+    A small model that thinks, verifies or answers has its evidence in the brief; tools would only lead it astray.
+    """
+    match now.assigned.role:
+        case "worker":
+            answers = member.protocol != "native" and judging.is_question(asked)
+            return () if answers else toolbox.specs(lambda tool: tool.name != "diff")
+        case "thinker":
+            return toolbox.specs(lambda tool: tool.effect == "reads") if member.protocol == "native" else ()
+        case "verifier":
+            allowed = toolbox.specs(lambda tool: tool.effect == "reads" or tool.name == views.RUN_TESTS)
+            return allowed if member.protocol == "native" else ()

@@ -1,0 +1,108 @@
+"""What a workflow needs done beside its turns: a plan asked for, a step begun, worktrees merged.
+
+Below the loop, which calls it with the coordinator's decisions. Each ends in one fact of the log, and doing it again
+after a kill does no harm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fugu_cli import affording, views, worktrees
+from fugu_cli.bench import Bench
+from fugu_cli.conductor import memory
+from fugu_cli.coordinators import Merge, Planning, Together
+from fugu_cli.errors import AgentError
+from fugu_cli.events import Assigned, Change, Failed, Merged, Waiting
+from fugu_cli.log import Log
+from fugu_cli.messages import Call
+from fugu_cli.taking import Place, message
+from fugu_cli.tools import content
+
+
+async def plan(place: Place, decision: Planning) -> None:
+    """Ask the planner and record what it wrote; what it costs is the request's like any other call."""
+    log, name = place.log, decision.agent
+    member = place.crew.members[name]
+    stop = affording.refusal(log.events, member, decision.prompt, place.bench.limits.budget)
+    if stop is not None:
+        log.append(stop)
+        return
+    log.tell(Waiting(why=f"{name} is planning"))
+    started = time.monotonic()
+    try:
+        reply = await place.crew.agents[name].reply(
+            decision.prompt, _unheard, lambda why, seconds: log.tell(Waiting(why=why, seconds=seconds))
+        )
+    except AgentError as error:
+        log.append(Failed(turn=0, what=name, kind=error.kind, message=message(error)))
+        return
+    seconds = reply.seconds or round(time.monotonic() - started, 3)
+    planned = decision.read(reply)
+    log.append(planned.model_copy(update={"seconds": seconds, "model": planned.model or member.model}))
+
+
+def _unheard(text: str) -> None:
+    """A plan is shown when it is whole."""
+
+
+async def begin(log: Log, bench: Bench, decision: Together) -> None:
+    """Record the steps that begin now, each with the tree it starts from and what the memory still knows."""
+    workspace = bench.workspace
+    tree = await workspace.snapshot()
+
+    async def state(call: Call) -> str:
+        return await content.state(workspace, call)
+
+    known: dict[int, tuple[int, ...]] = {}
+    for decided in decision.turns:
+        if decided.plan not in known and bench.remembers:
+            known[decided.plan] = await memory.fresh(log.events, decided.plan, state)
+    for decided in decision.turns:
+        remembers = known.get(decided.plan, ())
+        log.append(
+            decided.model_copy(
+                update={"snapshot": tree, "remembers": remembers, "worktree": _folder(log, bench, decided, tree)}
+            )
+        )
+
+
+def _folder(log: Log, bench: Bench, decided: Assigned, tree: str | None) -> str:
+    """Where a worktree is made, "" where there is to be none or cannot be."""
+    if not decided.worktree or tree is None:
+        return ""
+    session = log.path.stem if log.path else "memory"
+    name = f"{len(views.requests(log.events))}-{decided.plan}-{decided.turn}"
+    return str(bench.workspace.store.parent / "worktrees" / session / name)
+
+
+async def merge(log: Log, bench: Bench, decision: Merge) -> None:
+    """Record what was done in the worktrees, take the chosen one's work over, and remove them once that is settled."""
+    found = {turn.number: turn.assigned for turn in views.turns(log.events)}
+    group = [found[number] for number in (decision.among if decision.open else decision.turns)]
+    diffs: list[tuple[int, str]] = []
+    made: tuple[Change, ...] = ()
+    left: Sequence[str] = ()
+    for one in group:
+        assert one.snapshot is not None
+        worktree = await worktrees.make(bench.workspace, one.snapshot, Path(one.worktree))
+        diffs.append((one.turn, await worktrees.diff(worktree, one.snapshot)))
+        changes = await worktrees.keep(worktree, bench.workspace, one.snapshot)
+        if one.turn == decision.chosen and not decision.open:
+            made, left = await worktrees.take_over(bench.workspace, changes)
+    reason = decision.reason + (f"; left alone, changed since: {', '.join(left)}" if left else "")
+    log.append(
+        Merged(
+            plan=decision.plan,
+            turns=decision.turns,
+            chosen=decision.chosen,
+            reason=reason,
+            open=decision.open,
+            diffs=tuple(diffs),
+            changes=made,
+        )
+    )
+    for one in group if not decision.open else ():
+        worktrees.remove(Path(one.worktree))

@@ -1,0 +1,144 @@
+"""A copy of the working tree for one agent, where several were given the same job, and what is taken over from it.
+
+A worktree is a repository of its own in fugu's data folder, made from a snapshot; the user's .git is not touched. It
+lacks what git ignores, but for the environments the tests need (links). Knows no agent and no plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from fugu_cli.errors import StorageError
+from fugu_cli.events import Change
+from fugu_cli.policy import paths
+from fugu_cli.tools import blobs
+from fugu_cli.tools.atomic import link_whole, write_whole
+from fugu_cli.tools.git import LOCAL, program
+from fugu_cli.tools.workspace import Workspace
+
+ENVIRONMENTS = (".venv", "venv", "env", "node_modules")
+DIFF = 20_000
+"""Characters of a diff that are kept in the log."""
+
+
+async def make(workspace: Workspace, tree: str, folder: Path) -> Workspace:
+    """The worktree at `folder` holding `tree`; one that is there already is taken as it is. Raises StorageError."""
+    root = folder / "tree"
+    if not (root / ".git" / "HEAD").exists() or not (folder / "made").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        root.mkdir(parents=True)
+        await _fill(workspace, tree, root)
+        (folder / "made").write_text(tree, encoding="utf-8")
+    return Workspace(
+        root,
+        folder / "store",
+        test_command=workspace.test_command,
+        test_timeout=workspace.test_timeout,
+        box=workspace.box.at(root) if workspace.box else None,
+    )
+
+
+async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
+    assert workspace.snapshots is not None
+    await _git(root, "init", "-q", "--template=")
+    git = root / ".git"
+    (git / "info").mkdir(exist_ok=True)
+    objects = [workspace.store / "objects", workspace.snapshots.repository.objects]
+    (git / "objects" / "info").mkdir(parents=True, exist_ok=True)
+    (git / "objects" / "info" / "alternates").write_text("".join(f"{path}\n" for path in objects), encoding="utf-8")
+    (git / "info" / "attributes").write_text("* -text -ident -filter -working-tree-encoding\n", encoding="utf-8")
+    (git / "info" / "exclude").write_text("".join(f"/{name}\n" for name in ENVIRONMENTS), encoding="utf-8")
+    await _git(root, "read-tree", tree)
+    await _git(root, "checkout-index", "-a", "-q")
+    author = ("-c", "user.name=fugu", "-c", "user.email=fugu@localhost")
+    commit = await _git(root, *author, "commit-tree", tree, "-m", "start")
+    await _git(root, "update-ref", "HEAD", commit)
+    for name in ENVIRONMENTS:
+        if (workspace.root / name).is_dir() and not (root / name).exists():
+            (root / name).symlink_to(workspace.root / name, target_is_directory=True)
+
+
+async def _git(root: Path, *arguments: str) -> str:
+    git = program(root)
+    assert git is not None
+    kept = {name: value for name, value in os.environ.items() if name not in LOCAL}
+    process = await asyncio.create_subprocess_exec(
+        git, *arguments, cwd=root, env=kept,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate()
+    if process.returncode:
+        said = err.decode("utf-8", "replace").strip()
+        raise StorageError(f"a worktree could not be made in {root}: {said}", hint="check free space with `df -h`")
+    return out.decode("utf-8", "surrogateescape").strip()
+
+
+async def diff(worktree: Workspace, tree: str) -> str:
+    """What was done in a worktree since `tree`, as a unified diff, clipped."""
+    now = await worktree.snapshot()
+    text = (await worktree.patch(tree, now)).decode("utf-8", "replace") if now else ""
+    return text if len(text) <= DIFF else f"{text[:DIFF]}\n[... {len(text) - DIFF} characters left out ...]\n"
+
+
+async def keep(worktree: Workspace, workspace: Workspace, tree: str) -> tuple[Change, ...]:
+    """What was done in a worktree since `tree`; the contents are kept in the repository's own store."""
+    now = await worktree.snapshot()
+    changes = await worktree.diff(tree, now) if now else ()
+    for change in changes:
+        if change.after is not None:
+            blobs.keep(workspace.store / "objects", await worktree.blob(change.after), workspace.hash_name)
+    return changes
+
+
+async def take_over(workspace: Workspace, changes: Sequence[Change]) -> tuple[tuple[Change, ...], tuple[str, ...]]:
+    """Make the same changes in the repository: those made, and the paths left alone because they are not as they were.
+
+    A file that is as it should be already counts as made: running it again is safe.
+    """
+    made: list[Change] = []
+    left: list[str] = []
+    for change in changes:
+        path = workspace.root / paths.actual(change.path)
+        now = _blob(path, workspace.hash_name)
+        if now in (change.before, change.after):
+            if now != change.after:
+                await _put(workspace, path, change)
+            made.append(change)
+        else:
+            left.append(change.path)
+    return tuple(made), tuple(left)
+
+
+def _blob(path: Path, hash_name: str) -> str | None:
+    if path.is_symlink():
+        return blobs.blob_id(os.fsencode(path.readlink()), hash_name)
+    return blobs.blob_id(path.read_bytes(), hash_name) if path.is_file() else None
+
+
+async def _put(workspace: Workspace, path: Path, change: Change) -> None:
+    if change.after is None:
+        path.unlink()
+        for folder in path.parents:
+            if folder == workspace.root or any(folder.iterdir()):
+                return
+            folder.rmdir()
+        return
+    data = await workspace.blob(change.after)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if change.mode == "120000":
+        link_whole(path, os.fsdecode(data))
+        return
+    write_whole(path, data)
+    if change.mode == "100755":
+        path.chmod(path.stat().st_mode | 0o111)
+
+
+def remove(folder: Path) -> None:
+    """The worktree is not needed any more; what was done in it is in the log and the store."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(folder)
