@@ -1,0 +1,140 @@
+"""What must go on working inside the sandbox: the tools of a day's work, and what the user allowed beyond the rule."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.sandbox import means
+from fugu_cli.sandbox.box import Rules
+from tests.sandbox.conftest import SECRET, Make, World, working
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a sandbox for Linux only")
+
+CARGO = '[package]\nname = "demo"\nversion = "0.1.0"\nedition = "2021"\n'
+RUST = "#[test]\nfn adds() { assert_eq!(1 + 1, 2); }\n"
+LOOPBACK = (
+    "import socket\ns = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()\n"
+    "socket.create_connection(s.getsockname()).close(); print('connected')\n"
+)
+POOL = (
+    "import multiprocessing, pty\nif __name__ == '__main__':\n"
+    "    with multiprocessing.get_context('spawn').Pool(1) as pool: print(pool.map(abs, [-1]))\n"
+    "    print(len(pty.openpty()))\n"
+)
+
+
+def test_pytest_runs_and_writes_where_tests_write(world: World) -> None:
+    (world.root / "test_it.py").write_text(
+        "import tempfile\ndef test_it(tmp_path):\n    (tmp_path / 'x').write_text('x')\n"
+        "    open('made', 'w').close()\n    tempfile.TemporaryDirectory().cleanup()\n"
+    )
+    ended = world.run(f"{sys.executable} -m pytest -q -p no:cacheprovider")
+    assert (ended.code, "1 passed" in ended.output) == (0, True), ended.output
+    assert (world.root / "made").exists()
+
+
+def test_git_commits_branches_and_merges(world: World) -> None:
+    ended = world.run(
+        "set -e; git checkout -q -b other; echo x > new; git add new; git commit -q -m new; git checkout -q main\n"
+        "git merge -q other; git stash list; git tag v1; git gc -q; git worktree list; git status --short; git log --format=%s"
+    )
+    assert (ended.code, ended.output.split("\n")[-3:]) == (0, ["new", "start", ""]), ended.output
+
+
+def test_node_runs_its_tests(world: World) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("no node")
+    (world.root / "a.test.js").write_text("require('node:test')('adds', () => {})\n")
+    ended = world.run("node --test")
+    assert ended.code == 0, ended.output
+
+
+def test_cargo_builds_and_tests_offline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    if shutil.which("cargo") is None:
+        pytest.skip("no cargo")
+    monkeypatch.setenv("CARGO_HOME", str(home / ".cargo"))
+    monkeypatch.setenv("RUSTUP_HOME", str(home / ".rustup"))
+    (world.root / "src").mkdir()
+    (world.root / "Cargo.toml").write_text(CARGO)
+    (world.root / "src" / "lib.rs").write_text(RUST)
+    ended = world.run("cargo test -q", 120)
+    assert (ended.code, "1 passed" in ended.output) == (0, True), ended.output
+
+
+def test_a_command_has_a_temporary_folder_shared_memory_terminals_and_a_loopback_of_its_own(
+    world: World, kind: str
+) -> None:
+    (world.root / "pool.py").write_text(POOL)
+    (world.root / "loopback.py").write_text(LOOPBACK)
+    assert world.run('echo x > "$TMPDIR/x" && cat "$TMPDIR/x"').output == "x\n"
+    if kind == "bare landlock":
+        return
+    assert world.run("echo x > /tmp/y && ls /tmp/x").output == "/tmp/x\n"
+    assert world.run("python3 loopback.py").output == "connected\n"
+    assert world.run("python3 pool.py").output == "[1]\n2\n"
+
+
+def test_it_ends_as_the_command_did_and_says_so(world: World, kind: str) -> None:
+    assert world.run("exit 7").code == 7
+    assert world.run("kill -9 $$").code == (137 if kind == "bubblewrap" else -9)
+    late = world.run("sleep 1000", 0.5)
+    assert late.code is None
+    assert world.run("no-such-program").code == 127
+
+
+def test_what_toolchains_need_of_the_home_can_be_read(world: World) -> None:
+    assert world.run("cat ~/.cargo/registry/crate ~/notes.txt").output == "a cratenotes"
+
+
+def test_keys_are_taken_out_of_the_environment(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "GH_TOKEN", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY", "CI_KEY", "SSH_AUTH_SOCK"):
+        monkeypatch.setenv(name, SECRET)
+    monkeypatch.setenv("KEYBOARD", "plain")
+    monkeypatch.setenv("GIT_AUTHOR_NAME", "A. Tester")
+    world = make(Rules(environment=("CI_KEY",)))
+    found = dict(line.split("=", 1) for line in world.run("env").output.splitlines() if "=" in line)
+    assert [name for name, value in found.items() if value == SECRET] == ["CI_KEY"]
+    assert (found["KEYBOARD"], found["GIT_AUTHOR_NAME"]) == ("plain", "A. Tester")
+
+
+def test_what_the_user_allows_is_allowed(make: Make) -> None:
+    home = Path.home()
+    more = home.parent / "more"
+    more.mkdir(exist_ok=True)
+    world = make(Rules(network=True, writable=(more,), readable=(home / ".aws",)))
+    assert world.run(f"echo x > {more}/x; cat ~/.aws/credentials").output == SECRET
+    assert (more / "x").read_text() == "x\n"
+    assert SECRET not in world.run("cat ~/.ssh/id_rsa").output
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        code = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]})); print('there')"
+        assert world.run(f'python3 -c "{code}"').output == "there\n"
+
+
+def test_a_linked_working_tree_can_be_committed_in(world: World, tmp_path: Path) -> None:
+    world.run("true")
+    tree = tmp_path / "tree"
+    os.spawnlp(os.P_WAIT, "git", "git", "-C", str(world.root), "worktree", "add", "-q", "-b", "side", str(tree))
+    beside = World(tree, world.home, world.outside, world.box.at(tree))
+    beside.box.means = world.box.means  # type: ignore[attr-defined]
+    ended = beside.run("echo x > new && git add new && git commit -q -m side && git log -1 --format=%s; echo x > .git")
+    assert ended.output.splitlines()[0] == "side", ended.output
+    before = world.untouched()
+    beside.run(f"echo x > {world.root}/.git/hooks/pre-commit; echo x >> {world.root}/.git/config")
+    assert world.untouched() == before
+    assert (tree / ".git").read_text().startswith("gitdir: ")
+
+
+def test_a_means_that_is_asked_for_must_hold() -> None:
+    assert means.find("off", "").said == "none: the sandbox is turned off"
+    assert means.find("bubblewrap", "/nowhere") == means.Means("none", why="bubblewrap is not installed")
+    assert working("landlock").said == "Landlock with namespaces"
