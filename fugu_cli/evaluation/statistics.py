@@ -1,8 +1,10 @@
-"""How sure a count is. Pure: Wilson's interval for one share, McNemar's exact test for two arms on the same tasks."""
+"""How sure a number is. Pure: Wilson's interval for one share, McNemar's exact test for two arms on the same tasks, a
+bootstrap over tasks for means and for shares of repeated tries."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
 from typing import TypeVar
@@ -55,3 +57,28 @@ def mcnemar(first: Mapping[Key, bool], second: Mapping[Key, bool]) -> Paired:
     tail = sum(comb(differing, k) for k in range(min(first_only, second_only) + 1))
     p = min(1.0, 2 * tail / 2**differing)
     return Paired(both, first_only, second_only, len(common) - both - differing, p)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over tasks with the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def bootstrap(groups: Sequence[Sequence[float]], draws: int = 2000, seed: int = 0) -> Mean:
+    """The mean of all values with a percentile interval over resampled groups (Efron 1979): repetitions of one task are
+    one group, for they are not independent. The same values give the same interval. (0, 0, 0) for no values."""
+    kept = [(sum(group), len(group)) for group in groups if group]
+    if not kept:
+        return Mean(0.0, 0.0, 0.0)
+    value = sum(total for total, _ in kept) / sum(count for _, count in kept)
+    draw = random.Random(seed)
+    means = []
+    for _ in range(draws):
+        again = draw.choices(kept, k=len(kept))
+        means.append(sum(total for total, _ in again) / sum(count for _, count in again))
+    means.sort()
+    return Mean(value, means[int(0.025 * draws)], means[min(draws - 1, int(0.975 * draws))])

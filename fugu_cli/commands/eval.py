@@ -1,0 +1,203 @@
+"""`fugu eval`: coordinators against each other on the same tasks, with the user's own pool, and a report of it.
+
+Everything that was measured is kept in one folder and not measured again; a run that was stopped, or killed, goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fugu_cli import __version__
+from fugu_cli.commands.embedded import check_embedded
+from fugu_cli.commands.evalflags import EngineName, EvalFlags
+from fugu_cli.commands.here import here
+from fugu_cli.commands.opening import Opening
+from fugu_cli.config import Config
+from fugu_cli.config_pool import SERVICES, pool
+from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.evaluation import arms, capacity, pages, rows, running
+from fugu_cli.evaluation.loop import Outcome
+from fugu_cli.evaluation.purse import Limits, Purse
+from fugu_cli.evaluation.summary import summarise
+from fugu_cli.events import Member
+from fugu_cli.tasks import Loaded, Problem, gym
+from fugu_cli.tasks.folders import Defaults
+from fugu_cli.tasks.loading import load
+
+INTERRUPTED = 4
+UNFINISHED = 2
+
+
+def evaluate(flags: EvalFlags) -> int:
+    """The exit code: 0 measured and reported, 2 agents that did not answer, 3 a limit, 4 interrupted."""
+    if not flags.suites:
+        raise UsageError("no tasks were given", hint="`fugu help evaluation` shows what they can be")
+    loaded = here(_settings(flags))
+    config, environ = loaded.config, dict(os.environ)
+    for note in check_embedded(config, environ):
+        _say(note)
+    members = tuple(entry.member() for entry in pool(config, environ))
+    problems = chosen(_problems(flags), flags.limit)
+    folder = (flags.out or Path("fugu-eval")).resolve()
+    plan = running.Plan(
+        problems=problems,
+        arms=arms.expand(flags.arms or arms.DEFAULT, members),
+        seeds=_least(flags.seeds, "--seeds"),
+        pool=members,
+        settings=_fixed(config),
+        at_once=capacity.at_once(flags.rollouts or _local(members), flags.cores, flags.memory),
+    )
+    ended = running.Ended()
+    if not flags.report:
+        interpreter = str(Path(sys.executable).parent)
+        os.environ["PATH"] = os.pathsep.join([interpreter, os.environ.get("PATH", os.defpath)])  # tasks say `python`
+        try:
+            ended = asyncio.run(_measured(flags, plan, _opening(config, environ, folder)))
+        except KeyboardInterrupt:
+            _say("interrupted; the same command goes on")
+            return INTERRUPTED
+        finally:
+            _reported(folder, plan, ended)
+    else:
+        _reported(folder, plan, ended)
+    return _ended(ended, folder)
+
+
+def chosen(problems: Sequence[Problem], limit: int | None) -> tuple[Problem, ...]:
+    """In an order of no meaning that is always the same, so that an evaluation cut short covers every suite."""
+    mixed = sorted(problems, key=lambda problem: zlib.crc32(problem.id.encode()))
+    return tuple(mixed[:limit])
+
+
+def _settings(flags: EvalFlags) -> dict[str, Any]:
+    said = {"max_turns": flags.max_turns, "time_limit": flags.time_limit}
+    return {name: value for name, value in said.items() if value is not None} | {"permission_mode": "auto"}
+
+
+def _least(number: int, flag: str) -> int:
+    if number < 1:
+        raise UsageError(f"{flag} must be 1 or more")
+    return number
+
+
+def _problems(flags: EvalFlags) -> tuple[Problem, ...]:
+    """Of all suites. Raises ConfigError for what cannot be read, UsageError for one id in two suites."""
+    defaults = Defaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
+    found: dict[str, Problem] = {}
+    for suite in flags.suites or ():
+        loaded = _loaded(suite, tuple(flags.only or ()), defaults)
+        for skipped in loaded.skipped:
+            _say(f"{skipped.id}: left out: {skipped.reason}")
+        for problem in loaded.problems:
+            if found.setdefault(problem.id, problem) != problem:
+                raise UsageError(f"two suites have a task {problem.id!r}, and they differ")
+    if not found:
+        raise UsageError(f"there is no task to run in {', '.join(flags.suites or ())}")
+    return tuple(found.values())
+
+
+def _loaded(suite: str, only: Sequence[str], defaults: Defaults) -> Loaded:
+    if suite.startswith(gym.PREFIX):
+        return gym.load(suite)
+    path = Path(suite)
+    if not path.exists():
+        raise UsageError(f"{suite}: there is no such file or folder")
+    return load(path, only=only, defaults=defaults)
+
+
+def _fixed(config: Config) -> dict[str, str]:
+    """The limits that all rows of a table share."""
+    names = ("max_turns", "time_limit", "steps_per_turn", "max_budget_usd", "checkpoint", "sample")
+    return {name: str(getattr(config, name)) for name in names}
+
+
+def _local(members: Sequence[Member]) -> int | None:
+    """A model on this machine uses all its cores for one reply."""
+    return 1 if any(member.provider == "local" for member in members) else None
+
+
+def _opening(config: Config, environ: Mapping[str, str], folder: Path) -> Opening:
+    """With the keys the pool needs and nothing else of the environment."""
+    named = {entry.api_key_env for entry in config.agents} | {service.variable for service in SERVICES}
+    return Opening(config, tuple(sorted((k, v) for k, v in environ.items() if k in named)), folder)
+
+
+async def _measured(flags: EvalFlags, plan: running.Plan, opening: Opening) -> running.Ended:
+    folder = opening.folder
+    purse = Purse(folder / "paid.jsonl", Limits(flags.max_budget_usd, flags.max_requests))
+    engine: running.Engine
+    if flags.engine is EngineName.ray:
+        from fugu_cli.evaluation.spread import Spread
+
+        engine = Spread(opening, folder, purse, plan.at_once)
+    else:
+        engine = running.Here(opening, folder, purse)
+    try:
+        return await running.run(plan, engine, folder, _tell)
+    finally:
+        await engine.close()
+
+
+def _tell(told: running.Progress | str) -> None:
+    if isinstance(told, str):
+        _say(told)
+        return
+    row = told.row
+    cost = f"{row.turns} turns, {row.calls} calls, {row.seconds:.0f} s" + (f", ${row.usd:.4f}" if row.usd else "")
+    left = f"; about {_duration(told.left)} left" if told.left else ""
+    said = "solved" if row.ok else "not solved"
+    _say(f"[{told.done}/{told.total}] {row.arm} {row.task}: {said} ({row.reason}), {cost}{left}")
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{seconds:.0f} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def _say(text: str) -> None:
+    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+
+
+def _reported(folder: Path, plan: running.Plan, ended: running.Ended) -> None:
+    """The report of all rows there are, for the tasks and arms that were asked for."""
+    sources = {problem.id: problem.source for problem in sorted(plan.problems, key=lambda one: (one.source, one.id))}
+    found = [row for row in rows.read(folder / running.ROWS, Outcome) if row.arm in plan.arms]
+    found.sort(key=lambda row: plan.arms.index(row.arm))
+    summary = summarise(found, sources)
+    facts = {
+        "fugu": __version__,
+        "pool": ", ".join(f"{member.name} ({member.model}, {member.slot})" for member in plan.pool),
+        "tasks": f"{len(sources)} of {', '.join(dict.fromkeys(sources.values()))}; {plan.seeds} seed(s)",
+        "limits": ", ".join(f"{name} {value}" for name, value in plan.settings.items() if value != "None"),
+        "written": time.strftime("%Y-%m-%d %H:%M"),
+    }
+    notes = [f"Refused: {found.task}: {found.refused}." for found in ended.refused]
+    if summary.missing or ended.missing:
+        left = max(summary.missing, ended.missing)
+        notes.append(f"Not finished: {left} rollouts are missing; arms are compared on what both have.")
+    page, html = pages.write(folder, pages.Report("Evaluation", facts, tuple(notes)), summary)
+    print(page)
+    print(html)
+
+
+def _ended(ended: running.Ended, folder: Path) -> int:
+    """What is left to say. Raises what stopped it, with the way to go on."""
+    if ended.stopped is not None:
+        kept = f"{ended.missing} rollouts are left; everything measured is kept in {folder}"
+        stopped = type(ended.stopped)
+        error = FuguError(
+            f"{ended.stopped}; {kept}", hint=f"{ended.stopped.hint}; the same command goes on".lstrip("; ")
+        )
+        error.exit_code = stopped.exit_code
+        raise error
+    if ended.missing:
+        _say(f"{ended.missing} rollouts are left, for agents did not answer; the same command goes on")
+        return UNFINISHED
+    return 0

@@ -1,0 +1,93 @@
+"""How a rollout's session is opened: the user's configuration, the arm as coordinator, agents that pay once.
+
+Between `fugu eval` (and training) and wiring. A value that can be sent to other machines: it names the configuration
+and the environment's keys, and holds nothing open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from fugu_cli import policy, prompts, wiring
+from fugu_cli.agents import Agent
+from fugu_cli.bench import Permission
+from fugu_cli.config import AgentEntry, Config
+from fugu_cli.config_files import Loaded
+from fugu_cli.config_pool import pool
+from fugu_cli.evaluation.loop import Open, Place, Session
+from fugu_cli.evaluation.paying import Account, Paying
+from fugu_cli.evaluation.purse import Purse
+from fugu_cli.events import Price
+from fugu_cli.messages import Call
+
+CONDUCTOR = "conductor"
+SETTINGS = ("provider", "model", "base_url", "protocol", "temperature", "max_tokens", "effort", "context")
+"""Fields of an entry that change its answers. Not its name: two entries of one model share what was paid for."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Opens sessions for the arms of an evaluation in `folder`, paid from a purse."""
+
+    config: Config
+    environ: tuple[tuple[str, str], ...]
+    folder: Path
+
+    def __call__(self, purse: Purse) -> Open:
+        """What opens a session for a place."""
+        return _Opened(self, purse).open
+
+
+class _Opened:
+    def __init__(self, opening: Opening, purse: Purse) -> None:
+        self._opening = opening
+        self._purse = purse
+        self._environ = dict(opening.environ)
+        self._entries = {entry.name: entry for entry in pool(opening.config, self._environ)}
+
+    async def open(self, place: Place) -> Session:
+        """A session as `fugu run` opens it, with nobody to ask."""
+        name = str(place.data.parent.relative_to(self._opening.folder))
+        account = Account(name, place.repository, place.seed, self._opening.folder, self._purse)
+
+        def around(agent: Agent) -> Agent:
+            entry = self._entries[agent.name]
+            return Paying(agent, entry.price or Price(), settings(entry), account)
+
+        config = configured(self._opening.config, place)
+        loaded = Loaded(config=config, files=(), notes=(), root=place.repository, trusted=False)
+        return await wiring.open_session(loaded, self._environ, _no, place.resume, around)
+
+
+def configured(config: Config, place: Place) -> Config:
+    """The user's configuration, changed to what the place asks for. Draws differ from task to task and seed to seed."""
+    conductor = place.arm == CONDUCTOR
+    return config.model_copy(
+        update={
+            "coordinator": config.coordinator if conductor else place.arm,
+            "tier": "ultra" if conductor else "fugu",
+            "data_dir": place.data,
+            "test_command": place.task.test_command if place.task.test_files else None,
+            "test_timeout": place.task.timeout,
+            "verify_answers": place.question or config.verify_answers,
+            "seed": zlib.crc32(place.task.id.encode()) + place.seed,
+        }
+    )
+
+
+def settings(entry: AgentEntry) -> dict[str, JsonValue]:
+    """Everything of an entry that its replies depend on, the words of its protocol among it."""
+    found = entry.model_dump(mode="json", include=set(SETTINGS))
+    if entry.protocol in ("schema", "text"):
+        found["asked"] = hashlib.sha256(prompts.load(f"protocols/{entry.protocol}").encode()).hexdigest()[:16]
+    return found
+
+
+async def _no(_call: Call, _judgement: policy.Judgement) -> Permission:
+    """Nobody is there to ask."""
+    return "headless"

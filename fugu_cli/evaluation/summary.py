@@ -1,0 +1,169 @@
+"""What the rows of an evaluation say, as numbers: each arm, every two arms, what a turn budget gives, who did what.
+
+Pure: rows in, values out; `pages.py` makes a report of them. It must not know how a row was made.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+
+from fugu_cli.evaluation.loop import Outcome
+from fugu_cli.evaluation.statistics import Mean, Paired, Share, bootstrap, mcnemar, wilson
+
+Key = tuple[str, int]
+"""A task and a seed: what arms are paired by."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm. `solved` with Wilson's interval where every task was tried once, `over_tasks` the bootstrap's; costs are
+    means a try, `usd` and `seconds` (of model calls) with their intervals. `once`: no task was tried twice."""
+
+    name: str
+    solved: Share
+    over_tasks: Mean
+    usd: Mean
+    seconds: Mean
+    wall: float
+    tokens_in: float
+    tokens_out: float
+    calls: float
+    turns: float
+    accepted: int
+    wrongly: int
+    by_source: Mapping[str, tuple[int, int]]
+    once: bool
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval to show."""
+        return self.solved.low if self.once else self.over_tasks.low
+
+    @property
+    def high(self) -> float:
+        return self.solved.high if self.once else self.over_tasks.high
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two arms on the tasks and seeds that both were run on. `difference` is the second's mean cost less the first's:
+    USD where the pool has prices, else seconds of model calls."""
+
+    first: str
+    second: str
+    paired: Paired
+    difference: Mean
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All of it. `priced`: costs are money, else seconds. `curves` is each arm's share solved within 1, 2, ... turns;
+    `uses` turns by arm, agent and role; `oracle` the share that any single agent solved, where there are several;
+    `missing` tries that only some arms have."""
+
+    priced: bool
+
+    arms: tuple[Arm, ...]
+    pairs: tuple[Pair, ...]
+    curves: Mapping[str, tuple[float, ...]]
+    uses: Mapping[str, Mapping[tuple[str, str], int]]
+    oracle: Share | None
+    missing: int
+
+
+def summarise(rows: Sequence[Outcome], sources: Mapping[str, str]) -> Summary:
+    """Of the rows whose task is in `sources` (task id -> the suite it is from). Arms stay in the order of the rows."""
+    by_arm: dict[str, list[Outcome]] = defaultdict(list)
+    for row in rows:
+        if row.task in sources:
+            by_arm[row.arm].append(row)
+    every = {_key(row) for own in by_arm.values() for row in own}
+    longest = max((row.turns for own in by_arm.values() for row in own), default=0)
+    priced = any(row.usd for own in by_arm.values() for row in own)
+    return Summary(
+        priced=priced,
+        arms=tuple(_arm(name, own, sources) for name, own in by_arm.items()),
+        pairs=tuple(_pair((one, by_arm[one]), (two, by_arm[two]), priced) for one, two in _compared(list(by_arm))),
+        curves={name: _curve(own, longest) for name, own in by_arm.items()},
+        uses={name: _uses(own) for name, own in by_arm.items()},
+        oracle=_oracle(by_arm),
+        missing=sum(len(every) - len({_key(row) for row in own}) for own in by_arm.values()),
+    )
+
+
+MOST = 5
+"""Arms of which every two are compared; of more, each with the first."""
+
+
+def _compared(arms: Sequence[str]) -> list[tuple[str, str]]:
+    return [(one, two) for one, two in combinations(arms, 2) if len(arms) <= MOST or one == arms[0]]
+
+
+def _key(row: Outcome) -> Key:
+    return row.task, row.seed
+
+
+def _arm(name: str, rows: Sequence[Outcome], sources: Mapping[str, str]) -> Arm:
+    found: dict[str, tuple[int, int]] = {}
+    for source in dict.fromkeys(sources.values()):
+        own = [row.ok for row in rows if sources[row.task] == source]
+        if own:
+            found[source] = sum(own), len(own)
+    return Arm(
+        name=name,
+        solved=wilson(sum(row.ok for row in rows), len(rows)),
+        over_tasks=_over_tasks(rows, [float(row.ok) for row in rows]),
+        usd=_over_tasks(rows, [row.usd for row in rows]),
+        seconds=_over_tasks(rows, [row.model_seconds for row in rows]),
+        wall=fmean(row.seconds for row in rows),
+        tokens_in=fmean(row.input for row in rows),
+        tokens_out=fmean(row.output for row in rows),
+        calls=fmean(row.calls for row in rows),
+        turns=fmean(row.turns for row in rows),
+        accepted=sum(row.accepted for row in rows),
+        wrongly=sum(row.accepted and not row.ok for row in rows),
+        by_source=found,
+        once=len({row.task for row in rows}) == len(rows),
+    )
+
+
+def _over_tasks(rows: Sequence[Outcome], values: Sequence[float]) -> Mean:
+    groups: dict[str, list[float]] = defaultdict(list)
+    for row, value in zip(rows, values, strict=True):
+        groups[row.task].append(value)
+    return bootstrap(list(groups.values()))
+
+
+def _pair(first: tuple[str, Sequence[Outcome]], second: tuple[str, Sequence[Outcome]], priced: bool) -> Pair:
+    one, two = ({_key(row): row for row in rows} for _, rows in (first, second))
+    common = [key for key in one if key in two]
+    paired = mcnemar({key: one[key].ok for key in common}, {key: two[key].ok for key in common})
+    groups: dict[str, list[float]] = defaultdict(list)
+    for key in common:
+        costs = [row.usd if priced else row.model_seconds for row in (one[key], two[key])]
+        groups[key[0]].append(costs[1] - costs[0])
+    return Pair(first[0], second[0], paired, bootstrap(list(groups.values())))
+
+
+def _curve(rows: Sequence[Outcome], longest: int) -> tuple[float, ...]:
+    return tuple(sum(row.ok and row.turns <= turns for row in rows) / len(rows) for turns in range(1, longest + 1))
+
+
+def _uses(rows: Sequence[Outcome]) -> dict[tuple[str, str], int]:
+    total: dict[tuple[str, str], int] = defaultdict(int)
+    for row in rows:
+        for use in row.uses:
+            total[use.agent, use.role] += use.turns
+    return dict(total)
+
+
+def _oracle(by_arm: Mapping[str, Sequence[Outcome]]) -> Share | None:
+    singles = [{_key(row): row.ok for row in own} for name, own in by_arm.items() if name.startswith("single:")]
+    if len(singles) < 2:
+        return None
+    common = set.intersection(*(set(one) for one in singles))
+    return wilson(sum(any(one[key] for one in singles) for key in common), len(common))
