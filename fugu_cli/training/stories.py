@@ -75,7 +75,7 @@ class Teller:
         yield Story(start, self._belief("unjudged work"), "worker", text)
         for row in range(self._count):
             tests = self._draw.choice((None, True))
-            worked = (*start, *self._scribe.worked(1, row, _path(text), tests))
+            worked = (*start, *self._scribe.worked(1, row, path_of(text), tests))
             yield Story(worked, self._belief("unjudged verify"), "verifier", text)
             revised = (*worked, *self._scribe.said(2, self._count - 1, "verifier", "REVISE: it is not done yet."))
             yield Story(revised, self._belief("unjudged work"), "worker", text)
@@ -93,7 +93,7 @@ class Teller:
         if aside == 1:
             yield Story((*start, *self._scribe.failed(number, row)), worth, "worker", task.task, weight / 2)
         likely = weight * max(chance(task, row, history)[0], 0.1)
-        done = (*start, *self._scribe.worked(number, row, _path(task.prompt), True))
+        done = (*start, *self._scribe.worked(number, row, path_of(task.prompt), True))
         name = "verify after cheap" if self._order[row] == 0 else "verify"
         yield Story(done, self._belief(name), "verifier", task.task, likely)
         if aside == 2:
@@ -107,7 +107,7 @@ class Teller:
         start: list[Event] = [*before, self._scribe.asked(task.prompt, judged=True)]
         start += self._scribe.tests(0, "e0-0", False)
         for number, row in enumerate(history, start=1):
-            start += self._scribe.worked(number, row, _path(task.prompt), False)
+            start += self._scribe.worked(number, row, path_of(task.prompt), False)
         return tuple(start)
 
     def _any(self) -> int:
@@ -131,7 +131,8 @@ def _reach(task: TaskRates, history: History) -> float:
     return max(reached, 0.05)
 
 
-def _path(prompt: str) -> str:
+def path_of(prompt: str) -> str:
+    """The file a request names, else one of no meaning."""
     found = re.search(r"`([\w./-]+\.\w{1,4})`", prompt)
     return found.group(1) if found else "main.py"
 

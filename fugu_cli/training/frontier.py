@@ -1,0 +1,116 @@
+"""The frontier: accuracy against cost of what was learned, beside everything that needs no learning (SPEC 3).
+
+Best single, a random mix at the same cost, every fixed cascade, retrying the same row, the oracle; differences are
+paired by case, with their standard errors. Everything is exact in expectation, like the replay itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fugu_cli.training.outcomes import Case
+from fugu_cli.training.replay import Check, Mass, grown
+from fugu_cli.training.values import chance
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A way to decide, by case (n,): chance solved, and relative cost."""
+
+    name: str
+    solved: Numbers
+    cost: Numbers
+
+    def reward(self, price: float) -> Numbers:
+        """solved - lambda x cost (n,)."""
+        return self.solved - price * self.cost
+
+
+@dataclass(frozen=True)
+class Paired:
+    """A mean difference over the same cases, and its standard error."""
+
+    difference: float
+    error: float
+
+
+def paired(first: Numbers, second: Numbers) -> Paired:
+    """first - second."""
+    gap = first - second
+    return Paired(float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap))) if len(gap) > 1 else 0.0)
+
+
+def sequence(name: str, cases: Sequence[Case], rows: Sequence[int], check: Check) -> Arm:
+    """One row after another while the check fails; the last one's work is taken as it is, unchecked."""
+    found = [_followed(case, rows, check) for case in cases]
+    return Arm(name, np.array([one[0] for one in found]), np.array([one[1] for one in found]))
+
+
+def _followed(case: Case, rows: Sequence[int], check: Check) -> tuple[float, float]:
+    solved, cost = 0.0, 0.0
+    mass, path = Mass(0.0, 1.0), ()
+    for place, row in enumerate(rows):
+        cost += mass.total * chance(case.task, row, tuple(step.row for step in path))[1]
+        ways = dict(grown(case, path, row, mass, check))
+        passed = sum(part.right for step, part in ways.items() if step.passed)
+        failed = next((part for step, part in ways.items() if not step.passed), Mass(0.0, 0.0))
+        solved += passed + (failed.right if place == len(rows) - 1 else 0.0)
+        path = (*path, next(step for step in ways))
+        mass = failed
+    return solved, cost
+
+
+def singles(cases: Sequence[Case], names: Sequence[str]) -> list[Arm]:
+    """Every row alone, one run, no check."""
+    return [sequence(name, cases, (row,), Check()) for row, name in enumerate(names)]
+
+
+def cascades(cases: Sequence[Case], names: Sequence[str], check: Check) -> list[Arm]:
+    """Every order of two or more different rows."""
+    orders = [order for size in range(2, len(names) + 1) for order in permutations(range(len(names)), size)]
+    return [sequence(" > ".join(names[row] for row in order), cases, order, check) for order in orders]
+
+
+def retries(cases: Sequence[Case], names: Sequence[str], check: Check, times: int = 3) -> list[Arm]:
+    """The same row again while the check fails."""
+    return [sequence(f"{name} x{times}", cases, (row,) * times, check) for row, name in enumerate(names)]
+
+
+def oracle(cases: Sequence[Case]) -> Arm:
+    """Knows which rows solve a case: the cheapest of them, the cheapest of all where none does."""
+    solved, cost = [], []
+    for case in cases:
+        rows = sorted(case.task.rows, key=lambda rate: (-rate.first, rate.first_cost))
+        best = rows[0] if rows[0].first > 0 else min(case.task.rows, key=lambda rate: rate.first_cost)
+        solved.append(best.first)
+        cost.append(best.first_cost)
+    return Arm("oracle", np.array(solved), np.array(cost))
+
+
+def mixed(arms: Sequence[Arm], cost: float) -> Arm:
+    """A coin between two single rows that costs as much as asked for, the best such coin; the nearest row beyond both
+    ends."""
+    order = sorted(arms, key=lambda arm: float(arm.cost.mean()))
+    best: Arm | None = None
+    for low in order:
+        for high in order:
+            ends = float(low.cost.mean()), float(high.cost.mean())
+            if not ends[0] <= cost <= ends[1]:
+                continue
+            share = 0.0 if ends[0] == ends[1] else (cost - ends[0]) / (ends[1] - ends[0])
+            both = [low.solved * (1 - share) + high.solved * share, low.cost * (1 - share) + high.cost * share]
+            arm = Arm("random mix at this cost", *both)
+            best = arm if best is None or arm.solved.mean() > best.solved.mean() else best
+    return best or (order[0] if cost < float(order[0].cost.mean()) else order[-1])
+
+
+def best_fixed(arms: Sequence[Arm], price: float) -> Arm:
+    """The arm with the highest mean reward at this lambda: chosen with hindsight, on the very cases it is judged on."""
+    return max(arms, key=lambda arm: float(arm.reward(price).mean()))

@@ -1,0 +1,160 @@
+"""Recorded outcomes: what strong models really did on real issues, as tasks for the replay (SPEC 3).
+
+Reads `{id, repo, text, outcomes: {model: {ok, cost, calls}}}`, one JSON object a line, plain or gzipped, and gives each
+model a row of the head. Stands at the edge, before replay.py; knows nothing of transcripts or heads.
+
+Every model ran once, so what a second draw would bring is not recorded. The replay gives no row a second run; only the
+baseline of retrying the same model needs a guess, `REDRAW`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fugu_cli.errors import ConfigError
+from fugu_cli.training.matrix import Rates, TaskRates
+
+REDRAW = (0.96, 0.11)
+"""The chance that a model drawn again is right where it was right before, and where it was wrong. Measured where runs
+were repeated: four draws of one model recover about two thirds of what an oracle over several models gains."""
+UNPRICED = 1.0
+
+
+class Result(BaseModel):
+    """One model on one issue. `cost` in USD and `calls` are None where they were not recorded."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    ok: bool
+    cost: float | None = None
+    calls: int | None = None
+
+
+class Issue(BaseModel):
+    """One line."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: str
+    repo: str = ""
+    text: str
+    outcomes: Mapping[str, Result]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An issue as it is replayed: rates and relative costs by row, the model calls each row made (0: not recorded), and
+    the group that a split never divides. `empty` rows have nobody; `looped` tasks were worked on in fugu's own loop."""
+
+    task: TaskRates
+    group: str
+    calls: tuple[int, ...] = ()
+    empty: frozenset[int] = frozenset()
+    looped: bool = False
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A model for each row, and what one run of it costs where that was not recorded. `unit` is the cost that counts as
+    1: the mean run of the dearest."""
+
+    models: tuple[str | None, ...]
+    prices: tuple[float, ...]
+    unit: float
+
+
+def read(path: Path) -> list[Issue]:
+    """The issues of a file. Raises ConfigError naming the line that is none."""
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: the outcomes cannot be read: {error}") from error
+    issues = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            issues.append(Issue.model_validate_json(line))
+        except ValidationError as error:
+            raise ConfigError(f"{path}:{number}: not a line of outcomes: {error.errors()[0]['msg']}") from error
+    if not issues:
+        raise ConfigError(f"{path}: there are no outcomes in it")
+    return issues
+
+
+def costs(issues: Sequence[Issue]) -> dict[str, float]:
+    """The mean recorded cost of a run by model, in USD; models without one are left out."""
+    found: dict[str, list[float]] = {}
+    for issue in issues:
+        for model, result in issue.outcomes.items():
+            if result.cost is not None:
+                found.setdefault(model, []).append(result.cost)
+    return {model: mean(values) for model, values in found.items()}
+
+
+def pool(issues: Sequence[Issue], models: Sequence[str], prices: Mapping[str, float]) -> Pool:
+    """The named models in the order of the rows. `prices` stand in where no cost was recorded. Raises ConfigError for a
+    model that nobody ran."""
+    known = {model for issue in issues for model in issue.outcomes}
+    if unknown := [model for model in models if model not in known]:
+        raise ConfigError(f"no outcomes of {unknown[0]}; there are {', '.join(sorted(known))}")
+    recorded = costs(issues)
+    each = tuple(recorded.get(model, prices.get(model, UNPRICED)) for model in models)
+    return Pool(tuple(models), each, max(each))
+
+
+def drawn(issues: Sequence[Issue], count: int, draw: random.Random, prices: Mapping[str, float]) -> Pool:
+    """A pool of `count` rows drawn at random, cheap ones first; sometimes one row has nobody. Where no cost was recorded
+    prices are drawn too: each row up to ten times dearer than the one before (pool randomisation)."""
+    rates: dict[str, list[bool]] = {}
+    for issue in issues:
+        for model, result in issue.outcomes.items():
+            rates.setdefault(model, []).append(result.ok)
+    chosen = draw.sample(sorted(rates), count)
+    recorded = {**costs(issues), **prices}
+    if set(chosen) <= set(recorded):
+        chosen.sort(key=recorded.__getitem__)
+        each = tuple(recorded[model] for model in chosen)
+    else:  # who costs more is mostly better, not always
+        chosen.sort(key=lambda model: mean(rates[model]) + draw.gauss(0, 0.05))
+        steps = [1.0, *(10 ** draw.uniform(0.3, 1) for _ in chosen[1:])]
+        each = tuple(_product(steps[: place + 1]) for place in range(count))
+    models: list[str | None] = list(chosen)
+    if draw.random() < 0.15:
+        models[draw.randrange(count)] = None
+    return Pool(tuple(models), each, max(each))
+
+
+def cases(issues: Sequence[Issue], pool: Pool) -> list[Case]:
+    """The issues that every model of the pool was run on."""
+    wanted = {model for model in pool.models if model is not None}
+    return [_case(issue, pool) for issue in issues if wanted <= set(issue.outcomes)]
+
+
+def _case(issue: Issue, pool: Pool) -> Case:
+    results = [None if model is None else issue.outcomes[model] for model in pool.models]
+    rows = tuple(_rates(result, price, pool.unit) for result, price in zip(results, pool.prices, strict=True))
+    calls = tuple(result.calls or 0 if result else 0 for result in results)
+    empty = frozenset(row for row, result in enumerate(results) if result is None)
+    return Case(TaskRates(issue.id, issue.text, rows), issue.repo or issue.id, calls, empty)
+
+
+def _rates(result: Result | None, price: float, unit: float) -> Rates:
+    if result is None:
+        return Rates(0.0, 0.0, 0.0, 0.0)
+    cost = (price if result.cost is None else result.cost) / unit
+    return Rates(float(result.ok), REDRAW[0] if result.ok else REDRAW[1], cost, cost)
+
+
+def _product(values: Sequence[float]) -> float:
+    total = 1.0
+    for value in values:
+        total *= value
+    return total

@@ -1,0 +1,123 @@
+"""Prior: what a coordinator can know that sees only who has tried and what the check said, from many cases at once.
+
+The best expected reward of every path, by dynamic programming over the cases it is reached in. It gives evolution a
+warm start (soft targets, SPEC 3 stage 1) without any case's own answer leaking into its target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fugu_cli.training.outcomes import Case
+from fugu_cli.training.replay import VERIFIER, Rules
+from fugu_cli.training.storyteller import WORKER, Step, Trail
+from fugu_cli.training.values import chance, soft
+
+Numbers = NDArray[np.float64]
+
+DISTRUST = 3
+"""After so many turns work that passed the check is not done over."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A point worth learning: the path, a distribution over the rows, the role, and how often it is met."""
+
+    path: Trail
+    rows: tuple[float, ...]
+    role: int
+    weight: float
+
+
+class Prior:
+    """`price` is lambda, the reward's weight of a relative cost of 1."""
+
+    def __init__(self, cases: Sequence[Case], rules: Rules, price: float) -> None:
+        self._cases = [case for case in cases if not case.empty] or list(cases)
+        self._rules = rules
+        self._price = price
+        self._rows = range(len(cases[0].task.rows))
+        self._tables: dict[tuple[int, bool], tuple[Numbers, Numbers]] = {}
+
+    def advice(self, tau: float = 0.02, depth: int | None = None) -> Iterator[Advice]:
+        """Every path of at most `depth` turns that is met at all, with what is best there."""
+        weights = np.zeros((2, len(self._cases)))
+        weights[1] = 1.0
+        yield from self._advised((), weights, tau, self._rules.turns - 1 if depth is None else depth)
+
+    def _advised(self, path: Trail, weights: Numbers, tau: float, depth: int) -> Iterator[Advice]:
+        if not self._left(path) and not path[-1].passed:
+            return
+        worth, verified = self.worth(path, weights), self._verified(path, weights)
+        met = weights.sum() / len(self._cases)
+        if verified is not None and verified >= max(worth):
+            talk = self._talk(weights)
+            yield Advice(path, soft([-cost for cost in talk], tau), VERIFIER, met)
+        else:
+            yield Advice(path, soft(worth, tau), WORKER, met)
+        if len(path) < depth:
+            for row in self._left(path):
+                for step, part in self._grown(path, row, weights):
+                    yield from self._advised((*path, step), part, tau, depth)
+
+    def worth(self, path: Trail, weights: Numbers) -> tuple[float, ...]:
+        """Expected reward of a Worker's turn by each row and of what is best after it, per unit of weight."""
+        total = weights.sum() or 1.0
+        found = []
+        for row in self._rows:
+            if row not in self._left(path):
+                found.append(-np.inf)
+                continue
+            rates = self._table(row, path)
+            value = -self._price * float((weights.sum(0) * rates[1]).sum())
+            for step, part in self._grown(path, row, weights):
+                value += self._best((*path, step), part)
+            found.append(value / total)
+        return tuple(found)
+
+    def _best(self, path: Trail, weights: Numbers) -> float:
+        """The best that can follow, not normalised: to end here where the check passed, or to go on."""
+        total = float(weights.sum())
+        if len(path) >= self._rules.turns or not self._left(path) or total < 1e-6 * len(self._cases):
+            return float(weights[0].sum())
+        verified = self._verified(path, weights)
+        if verified is not None and len(path) >= DISTRUST:
+            return verified * total
+        return total * max(*self.worth(path, weights), -np.inf if verified is None else verified)
+
+    def _left(self, path: Trail) -> tuple[int, ...]:
+        """Rows that can work now: where runs were recorded once, those that have not."""
+        spent = set() if self._cases[0].looped else {step.row for step in path}
+        return tuple(row for row in self._rows if row not in spent)
+
+    def _verified(self, path: Trail, weights: Numbers) -> float | None:
+        """What a Verifier's turn brings, per unit of weight; None where the check failed: nothing can be accepted."""
+        if not path or not path[-1].passed:
+            return None
+        return float(weights[0].sum() / weights.sum()) - self._price * min(self._talk(weights))
+
+    def _talk(self, weights: Numbers) -> tuple[float, ...]:
+        mass = weights.sum(0)
+        costs = (self._rules.talk * self._table(row, ())[1] for row in self._rows)
+        return tuple(float((mass * cost).sum() / (mass.sum() or 1.0)) for cost in costs)
+
+    def _grown(self, path: Trail, row: int, weights: Numbers) -> Iterator[tuple[Step, Numbers]]:
+        rate, check = self._table(row, path)[0], self._rules.check
+        mass = weights.sum(0)
+        right, wrong = mass * rate, mass * (1 - rate)
+        passed = np.stack([right * check.right, wrong * check.wrong])
+        yield Step(row, False), np.stack([right, wrong]) - passed
+        yield Step(row, True), passed
+
+    def _table(self, row: int, path: Trail) -> tuple[Numbers, Numbers]:
+        """Rates and costs (cases,) of a turn by `row` after `path`."""
+        again = any(step.row == row for step in path)
+        if (row, again) not in self._tables:
+            history = (row,) if again else ()
+            pairs = np.array([chance(case.task, row, history) for case in self._cases])
+            self._tables[row, again] = (pairs[:, 0], pairs[:, 1])
+        return self._tables[row, again]

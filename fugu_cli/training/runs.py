@@ -1,0 +1,166 @@
+"""The folder of a training run: what it was started with, where it stands, its log. One training at a time.
+
+Below evolve.py. Every file is replaced whole, so that a run that is killed, or whose disk is full, goes on from its last
+full iteration. Must not know what is trained.
+
+    run.json        what the run was started with; a run with anything else is refused
+    state.npz       the search, its random numbers, the best mean so far
+    es_log.jsonl    a line per iteration
+    checkpoint.safetensors   written by the caller through `save`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from filelock import FileLock, Timeout
+from pydantic import JsonValue, ValidationError
+
+from fugu_cli.errors import SessionBusy, StorageError, UsageError
+from fugu_cli.messages import Value
+from fugu_cli.training.optimise import Numbers
+
+Row = TypeVar("Row", bound=Value)
+LOG, STATE, ABOUT = "es_log.jsonl", "state.npz", "run.json"
+
+
+@dataclass(frozen=True)
+class State:
+    """After `iteration` iterations: the packed search, the best mean (N,), its validation and when it was found."""
+
+    iteration: int
+    search: bytes
+    best: Numbers
+    best_worth: float
+    best_at: int
+
+
+class Folder:
+    """`about` is everything the run depends on that must not change on the way; `save` writes the checkpoint of a mean."""
+
+    def __init__(self, path: Path, about: Mapping[str, JsonValue], save: Callable[[Numbers, Path], None]) -> None:
+        self.path = path
+        self._about = dict(about)
+        self._save = save
+
+    @contextmanager
+    def held(self) -> Iterator[Folder]:
+        """For the time of a run. Raises SessionBusy where another process trains here, UsageError where the folder holds
+        a run that was started with something else."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / ".lock")
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise SessionBusy(
+                f"another training is running in {self.path}", hint="wait for it, or give another folder with --out"
+            ) from error
+        except OSError as error:
+            raise _full(self.path, error) from error
+        try:
+            self._same()
+            yield self
+        finally:
+            lock.release()
+
+    def _same(self) -> None:
+        file = self.path / ABOUT
+        if not file.is_file():
+            _write(file, json.dumps(self._about, indent=1, sort_keys=True).encode())
+            return
+        try:
+            before = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{file} cannot be read: {error}", hint="give another folder with --out") from error
+        changed = [key for key in sorted({*before, *self._about}) if before.get(key) != self._about.get(key)]
+        if changed:
+            key = changed[0]
+            raise UsageError(
+                f"the run in {self.path} was started with another {key}: {_short(before.get(key))}, "
+                f"now it is {_short(self._about.get(key))}",
+                hint="go on with what it was started with, or give another folder with --out",
+            )
+
+    def restore(self) -> State | None:
+        """Where the run stands, None before its first iteration. Raises StorageError for a file that is no state."""
+        file = self.path / STATE
+        if not file.is_file():
+            return None
+        try:
+            with np.load(file, allow_pickle=False) as found:
+                numbers = found["numbers"]
+                search = found["search"].tobytes()
+                return State(int(numbers[0]), search, found["best"], float(numbers[1]), int(numbers[2]))
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise StorageError(f"{file} is no state of a training: {error}", hint="give another folder with --out") from error
+
+    def keep(self, state: State, history: Sequence[Value]) -> None:
+        """After an iteration: the log first, the state last, so that a state never knows more than its log."""
+        lines = "".join(row.model_dump_json() + "\n" for row in history)
+        _write(self.path / LOG, lines.encode())
+        try:
+            self._save(state.best, self.path / "checkpoint.safetensors")
+        except OSError as error:
+            raise _full(self.path, error) from error
+        _write_state(self.path / STATE, state)
+
+    def history(self, kind: type[Row]) -> list[Row]:
+        """The log's lines. Raises StorageError for one that is none."""
+        try:
+            lines = (self.path / LOG).read_text(encoding="utf-8").splitlines()
+            return [kind.model_validate_json(line) for line in lines]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValidationError) as error:
+            raise StorageError(f"{self.path / LOG} is no log of a training: {error}") from error
+
+
+def _write_state(file: Path, state: State) -> None:
+    parts = {
+        "numbers": np.array([state.iteration, state.best_worth, state.best_at], np.float64),
+        "search": np.frombuffer(state.search, np.uint8),
+        "best": state.best,
+    }
+    with _beside(file) as beside:
+        np.savez(beside, allow_pickle=False, **parts)
+
+
+def _write(file: Path, data: bytes) -> None:
+    with _beside(file) as beside, beside.open("wb") as stream:
+        stream.write(data)
+
+
+@contextmanager
+def _beside(file: Path) -> Iterator[Path]:
+    """A new file that takes `file`'s place when it was written whole. Raises StorageError where the disk is full."""
+    try:
+        number, name = tempfile.mkstemp(dir=file.parent, prefix=".new-", suffix=file.suffix)
+        os.close(number)
+        beside = Path(name)
+        try:
+            yield beside
+            beside.replace(file)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise _full(file, error) from error
+
+
+def _full(path: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"{path} cannot be written: {error.strerror or error}",
+        hint="make room and run the same command again: it goes on after its last full iteration",
+    )
+
+
+def _short(value: JsonValue) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."
