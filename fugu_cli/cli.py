@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from fugu_cli.commands import coordinator_app
 from fugu_cli.commands.flags import OpenFlags, RunFlags, ServeFlags, SessionsFlags, spread
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -35,6 +36,8 @@ models = typer.Typer(
 )
 app.add_typer(pool, name="pool")
 app.add_typer(models, name="models")
+app.add_typer(coordinator_app.app, name="coordinator")
+app.command()(coordinator_app.route)
 
 Session = Annotated[str, typer.Argument(metavar="SESSION", help="an id, the beginning of one, a file, or latest")]
 

@@ -36,7 +36,7 @@ def resolved(line: str) -> tuple[object, list[str]]:
 
 
 def options(command: object) -> set[str]:
-    found = {name for parameter in command.params for name in parameter.opts}  # type: ignore[attr-defined]
+    found = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}  # type: ignore[attr-defined]
     return {name for name in found if name.startswith("-")} | {"--help", "-h"}
 
 

@@ -49,8 +49,8 @@ def test_an_agent_of_a_pool_checkpoint_is_its_own_row() -> None:
     assert found.lead == Lead("small", -1.0, "c")
 
 
-@pytest.mark.parametrize(("cached", "cold"), [(0, True), (10, False)])
-def test_a_decision_is_cold_when_nothing_was_known(cached: int, cold: bool) -> None:
+@pytest.mark.parametrize(("cached", "cold"), [(0, True), (2, True), (10, False)])
+def test_a_decision_is_cold_when_most_of_it_was_read_anew(cached: int, cold: bool) -> None:
     found = weighing(decision(tokens=20, cached_tokens=cached))
     assert found is not None
     assert found.cold is cold

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
+    from torch import Tensor
 
 CHUNK = 512
 """Tokens of one forward pass; a longer text is read in several, which bounds the memory of a pass."""
@@ -130,6 +131,21 @@ class Backbone:
             yield
         finally:
             self._readers.discard(me)
+
+    def snapshot(self, tokens: Sequence[int]) -> dict[str, Tensor]:
+        """Read `tokens` and give what is known of them, for `restore` in another process."""
+        with self._lock:
+            self._keep_common(tokens)
+            self._extend(tokens)
+            return self._cache.state(len(tokens))
+
+    def restore(self, tokens: Sequence[int], state: Mapping[str, Tensor]) -> bool:
+        """Know `tokens` from a snapshot of them. False, and nothing changed, where it is of another shape."""
+        with self._lock:
+            if not self._cache.put(state, len(tokens)):
+                return False
+            self._known = list(tokens)
+            return True
 
     def forget(self) -> None:
         """Drop everything read: the weights were changed, or the next text has nothing to do with the last."""

@@ -90,6 +90,13 @@ class Checkpoint:
         about = self.meta.model_dump_json(exclude={"training"}).encode()
         return hashlib.sha256(about + self.vector.tobytes()).hexdigest()
 
+    def without_roles(self) -> Checkpoint:
+        """Product mode: the rows of agents alone, which are independent of those of the roles."""
+        if not self.meta.roles:
+            return self
+        head = self.head[: len(self.meta.rows)]
+        return Checkpoint(self.meta.model_copy(update={"roles": False}), head, self.offsets)
+
     def check(self, backbone: str, shape: Shape) -> None:
         """Raises CoordinatorUnavailable where this checkpoint was made for another backbone."""
         if self.meta.backbone != backbone:

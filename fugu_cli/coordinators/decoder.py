@@ -79,6 +79,9 @@ _NAMES = {
 _OPTIONAL = ("q_bias", "k_bias", "v_bias", "q_norm", "k_norm")
 
 
+_PARTS = ("keys", "values", "hidden")
+
+
 class Cache:
     """Keys, values and final hidden states of the tokens read so far. Grows by doubling, crops for free."""
 
@@ -112,6 +115,21 @@ class Cache:
                 grown[..., : self.length, :] = getattr(self, name)[..., : self.length, :]
             setattr(self, name, grown)
         self._capacity = capacity
+
+    def state(self, length: int) -> dict[str, Tensor]:
+        """A copy of what is known of the first `length` tokens."""
+        return {name: getattr(self, name)[..., :length, :].clone() for name in _PARTS}
+
+    def put(self, state: Mapping[str, Tensor], length: int) -> bool:
+        """Know `length` tokens from a `state` and nothing else. False where it is none of such a cache."""
+        self.reserve(length)
+        places = {name: getattr(self, name)[..., :length, :] for name in _PARTS}
+        if any(name not in state or state[name].shape != place.shape for name, place in places.items()):
+            return False
+        for name, place in places.items():
+            place.copy_(state[name])
+        self.length = length
+        return True
 
     def crop(self, length: int) -> None:
         """Forget all but the first `length` tokens."""

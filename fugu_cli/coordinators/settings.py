@@ -15,6 +15,8 @@ class Settings:
     turns: int = 5
     verify_answers: bool = False
     opt_out: frozenset[str] = frozenset()
+    roles: bool = True
+    """False: one agent a request and no roles (SPEC 2, product mode), also with a checkpoint that has them."""
     sample: bool = False
     temperature: float = 1.0
     seed: int = 0

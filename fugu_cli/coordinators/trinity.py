@@ -67,6 +67,7 @@ class Trinity:
         """Raises CoordinatorUnavailable when the checkpoint is of another backbone or another pool."""
         checkpoint.check(backbone.identity, backbone.decoder.shape)
         checkpoint.check_pool([member.name for member in members])
+        checkpoint = checkpoint if settings.roles else checkpoint.without_roles()
         self._checkpoint = checkpoint
         self._head = checkpoint.head.tolist()
         self._backbone = backbone
@@ -177,30 +178,38 @@ def build(
     starts loading in the background. Touches nothing but the checkpoint's file."""
     path = places.checkpoint or SHIPPED
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
-    made = with_fallback(lambda: ready(path, _backbone_folder(places), (members, settings), places.cache), rule)
+    made = with_fallback(lambda: ready(path, backbone_folder(places), (members, settings), places.cache), rule)
     return made, digest, made.warm
 
 
 def ready(checkpoint: Path, folder: Path, crew: tuple[Sequence[Member], Settings], cache: Path) -> Trinity:
     """A Trinity from files: the checkpoint, the backbone's folder, and the checkpoint's offsets put on it. Blocking.
 
-    `cache` is a folder for what is computed once per backbone. Raises CoordinatorUnavailable.
+    `cache` is a folder for what is computed once per backbone. Raises CoordinatorUnavailable and MemoryError.
     """
+    return Trinity(*prepared(checkpoint, folder, cache), *crew)
+
+
+def prepared(checkpoint: Path, folder: Path, cache: Path) -> tuple[Checkpoint, Backbone]:
+    """The checkpoint, and its backbone with the offsets on it and the transcript's constant beginning read."""
     from fugu_cli.coordinators import backbone as backbones
     from fugu_cli.coordinators import checkpoint as checkpoints
+    from fugu_cli.coordinators import prefix
     from fugu_cli.coordinators.svf import Adapter
 
     chosen = checkpoints.load(checkpoint)
     loaded = backbones.load(folder, cache=cache / "backbones")
-    made = Trinity(chosen, loaded, *crew)
+    chosen.check(loaded.identity, loaded.decoder.shape)
     try:
         Adapter(loaded.decoder, cache / "svf" / loaded.identity[:16]).apply(chosen.offsets, chosen.meta.tied)
     except ValueError as error:
         raise CoordinatorUnavailable(f"the checkpoint's offsets cannot be applied: {error}") from error
-    return made
+    prefix.recall(loaded, chosen, cache / "prefixes")
+    return chosen, loaded
 
 
-def _backbone_folder(places: Places) -> Path:
+def backbone_folder(places: Places) -> Path:
+    """Where the backbone is; the embedded one is converted at the first call. Raises CoordinatorUnavailable."""
     from fugu_cli.coordinators import convert, loading
 
     if places.backbone is not None:

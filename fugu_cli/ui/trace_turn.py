@@ -63,6 +63,11 @@ def text(records: Sequence[Recorded], row: Row, shown: Shown, diff: Diff) -> str
     return "\n\n".join(section for section in sections if section)
 
 
+def deciding(assigned: Assigned, row: Row) -> str:
+    """The decision alone: what was weighed, and what was read."""
+    return f"{_decision(assigned, row)}\n\n{_read(assigned)}"
+
+
 def _titled(title: str, body: str) -> str:
     return f"== {title}\n{clean(body).rstrip()}"
 
@@ -108,9 +113,8 @@ def _read(event: Assigned) -> str:
 
 
 def _tokens(scores: Scores) -> str:
-    return f"{count(scores.tokens)} tokens" + (
-        f", warm: {count(scores.cached_tokens)} cached" if scores.cached_tokens else ", cold"
-    )
+    cached = f": {count(scores.cached_tokens)} cached" if scores.cached_tokens else ""
+    return f"{count(scores.tokens)} tokens, {'cold' if 2 * scores.cached_tokens < scores.tokens else 'warm'}{cached}"
 
 
 def _facts(records: Sequence[Recorded], row: Row, shown: Shown, diff: Diff) -> list[str]:

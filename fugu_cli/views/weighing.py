@@ -33,7 +33,7 @@ class Lead:
 
 @dataclass(frozen=True)
 class Weighing:
-    """A whole decision. A lead is None where there was no choice; `cold`: nothing of the transcript was known."""
+    """A whole decision. A lead is None where there was no choice; `cold`: most was read anew."""
 
     rows: tuple[Weighed, ...]
     roles: tuple[Weighed, ...]
@@ -51,7 +51,7 @@ def weighing(assigned: Assigned, slot: str = "") -> Weighing | None:
     roles = _weighed(ROLES, scores.role_logits, scores.role_probabilities, scores)
     own = (assigned.agent, slot)
     by_head = assigned.override or assigned.role
-    return Weighing(rows, roles, _lead(rows, own), _lead(roles, (by_head,)), scores.cached_tokens == 0)
+    return Weighing(rows, roles, _lead(rows, own), _lead(roles, (by_head,)), 2 * scores.cached_tokens < scores.tokens)
 
 
 def _weighed(
