@@ -18,30 +18,34 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from fugu_cli import config_trust
-from fugu_cli.config import LISTS, MODES, PATHS, AgentEntry, Config, SandboxEntry
+from fugu_cli.config import (
+    LISTS,
+    PATHS,
+    AgentEntry,
+    ConductorEntry,
+    Config,
+    SandboxEntry,
+)
+from fugu_cli.config_layers import Layer, merged, narrowed
+from fugu_cli.config_tables import FORMS, Money, Patience, Phases
 from fugu_cli.errors import ConfigError
 from fugu_cli.events import Price
 
 NAME = ".fugurc"
 PREFIX = "FUGU_"
-TABLES = ("sandbox",)
+TABLES = ("sandbox", "conductor", "deny_agents", "max_budget_usd", "time_limit")
+TABLE_KEYS: Mapping[str, type[BaseModel]] = {
+    "sandbox": SandboxEntry,
+    "conductor": ConductorEntry,
+    "max_budget_usd": Money,
+    "time_limit": Patience,
+}
+WORDS = {"sandbox": "mode", "conductor": "agent"}
+"""What a single word stands for in a table."""
 HELP = "`fugu help config` lists every key"
 
 Setting = str | int | float | bool | Sequence[str] | Mapping[str, object]
 Spot = tuple[str | int, ...]
-
-HARMLESS = frozenset({"ask", "deny", "opt_out", "verify_answers", "seed", "test_timeout"})
-"""Keys an untrusted repository may set: they take rights away or cost nothing."""
-LOWERED = ("max_turns", "max_budget_usd", "time_limit", "steps_per_turn")
-"""Keys an untrusted repository may only lower."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One source of settings: only `config.model_fields_set` was said there."""
-
-    source: str
-    config: Config
 
 
 @dataclass(frozen=True)
@@ -69,55 +73,25 @@ def load(
     data = merged([layer for layer in (user, surroundings, given) if layer]).data
     known = trust or config_trust.trusted(data, root)
     own = _file_layer(root / NAME) if root != Path.home().resolve() else None
-    notes = []
+    notes = [] if known else _changed(data, root)
     if own is not None and not known:
         own, ignored = narrowed(own, user.config if user else Config())
         if ignored:
             notes.append(f"{own.source}: ignored until you run `fugu trust` here: {', '.join(ignored)}")
     config = merged([layer for layer in (user, own, surroundings, given) if layer])
-    if config.tier == "ultra":
-        raise ConfigError(
-            "tier 'ultra' (workflows planned by the Conductor) is not part of this version",
-            hint='leave the tier out, or say tier = "fugu"',
-        )
     files = tuple(Path(layer.source) for layer in (user, own) if layer)
     return Loaded(config, files, (*notes, *stray(environ)), root, known)
+
+
+def _changed(data: Path, root: Path) -> list[str]:
+    names = ", ".join(config_trust.changed(data, root))
+    return [f"{root} is not trusted any more: {names} changed since; look at it, then `fugu trust`"] if names else []
 
 
 def repository(folder: Path) -> Path:
     """The root of the repository that holds `folder`; `folder` itself where there is none."""
     here = folder.resolve()
     return next((place for place in (here, *here.parents) if (place / ".git").exists()), here)
-
-
-def merged(layers: Sequence[Layer]) -> Config:
-    """The layers laid over one another, the last on top."""
-    values: dict[str, object] = {}
-    for layer in layers:
-        for key in layer.config.model_fields_set:
-            value = getattr(layer.config, key)
-            values[key] = tuple(dict.fromkeys([*values.get(key, ()), *value])) if key in LISTS else value  # type: ignore[misc]
-    return Config().model_copy(update=values)
-
-
-def narrowed(layer: Layer, below: Config) -> tuple[Layer, tuple[str, ...]]:
-    """What an untrusted repository's file may say, and the keys that were left out."""
-    kept, ignored = {}, []
-    for key in sorted(layer.config.model_fields_set):
-        value = getattr(layer.config, key)
-        if key in HARMLESS or _lowers(key, value, getattr(below, key)):
-            kept[key] = value
-        else:
-            ignored.append(f"{key} (it may only be lowered)" if key in (*LOWERED, "permission_mode") else key)
-    return Layer(layer.source, Config().model_copy(update=kept)), tuple(ignored)
-
-
-def _lowers(key: str, value: float | str, before: float | str | None) -> bool:
-    if key == "permission_mode":
-        return MODES.index(value) <= MODES.index(before)
-    if key not in LOWERED:
-        return False
-    return before is None or value <= before  # type: ignore[operator]
 
 
 def _file_layer(path: Path) -> Layer | None:
@@ -156,7 +130,7 @@ def from_environment(environ: Mapping[str, str], folder: Path) -> Layer | None:
     for key in Config.model_fields:
         value = environ.get(PREFIX + key.upper(), "")
         if key != "agents" and value:
-            values[key] = _listed(value) if key in LISTS else _tabled(value) if key in TABLES else value
+            values[key] = _listed(value) if key in LISTS else _tabled(key, value) if key in TABLES else value
     return from_settings(values, "the environment", folder) if values else None
 
 
@@ -195,10 +169,10 @@ def _listed(value: str) -> list[str]:
     return [part.strip() for part in re.split(r",(?![^()]*\))", value) if part.strip()]
 
 
-def _tabled(value: str) -> dict[str, object]:
-    """A table written as in TOML, or the one word that stands for it."""
+def _tabled(key: str, value: str) -> dict[str, object] | str:
+    """A table written as in TOML, or what stands for it alone."""
     if not value.lstrip().startswith("{"):
-        return {"mode": value}
+        return {WORDS[key]: value} if key in WORDS else value
     try:
         found: dict[str, object] = tomllib.loads(f"x = {value}")["x"]
     except tomllib.TOMLDecodeError as error:
@@ -249,7 +223,7 @@ def _worst(error: ValidationError) -> ErrorDetails:
 
 def _refused(error: ErrorDetails, where: str) -> ConfigError:
     """One fault in words: where, which key, what is wrong with it, what is near."""
-    spot = error["loc"]
+    spot = tuple(part for part in error["loc"] if part not in FORMS)
     key, kind = str(spot[-1]), error["type"]
     if key in {"api_key", "key", "apikey", "token"} and kind == "extra_forbidden":
         advice = 'put the key into an environment variable and name that: api_key_env = "OPENAI_API_KEY"'
@@ -272,9 +246,7 @@ def _shown(value: object) -> str:
 
 
 def _keys(spot: Spot) -> list[str]:
-    model: type[BaseModel] = Config
-    if spot[0] == "sandbox":
-        model = SandboxEntry
-    elif len(spot) > 2 and spot[0] == "agents":
-        model = Price if "price" in spot[:-1] else AgentEntry
+    model: type[BaseModel] = TABLE_KEYS.get(str(spot[0]), Config) if len(spot) > 1 else Config
+    if len(spot) > 2 and spot[0] == "agents":
+        model = Price if "price" in spot[:-1] else Phases if "timeout" in spot[:-1] else AgentEntry
     return list(model.model_fields)

@@ -1,60 +1,116 @@
-"""Which folders the user trusts: only there a repository's own `.fugurc` counts in full.
+"""Which folders the user trusts, and with which contents: only then a repository's own `.fugurc` counts in full.
 
-One resolved path a line in the user's data folder. Knows nothing of what trust is used for.
+`DATA/trusted` maps each trusted folder to the hashes of the files in it that tell fugu or its agents what to do, as
+they were when the user said yes. A folder where one of them has changed, or a new one lies, has to be trusted again.
+Knows nothing of what trust is used for.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
 
+TELLING = (".fugurc", "AGENTS.md", ".mcp.json")
+"""Files of a repository's root that tell what to do; everything in `.agents` (skills, commands, hooks) does as well."""
+AGENTS = ".agents"
+
+Hashes = Mapping[str, str]
+
 
 def trusted(data: Path, folder: Path) -> bool:
-    """Whether `folder`, or one that holds it, was trusted."""
+    """Whether `folder` was trusted as it is now, or holds nothing that needs trust below one that was."""
     here = folder.resolve()
-    return any(here == known or known in here.parents for known in folders(data))
+    known = _read(data)
+    if here in known:
+        return not _differing(known[here], _hashes(here))
+    above = next((place for place in here.parents if place in known), None)
+    return above is not None and not _hashes(here) and not _differing(known[above], _hashes(above))
+
+
+def changed(data: Path, folder: Path) -> tuple[str, ...]:
+    """Files of a trusted folder that are not what they were when it was trusted; none for one that never was."""
+    here = folder.resolve()
+    known = _read(data)
+    return _differing(known[here], _hashes(here)) if here in known else ()
 
 
 def folders(data: Path) -> tuple[Path, ...]:
-    """Every trusted folder, sorted."""
-    try:
-        text = _file(data).read_text(encoding="utf-8", errors="surrogateescape")
-    except FileNotFoundError:
-        return ()
-    except OSError as error:
-        raise StorageError(f"cannot read {_file(data)}: {error.strerror}") from error
-    return tuple(sorted(Path(line) for line in text.splitlines() if line))
+    """Every folder that was ever trusted and not taken back, sorted."""
+    return tuple(sorted(_read(data)))
 
 
 def trust(data: Path, folder: Path) -> bool:
-    """Trust `folder` from now on; False when it was trusted already."""
-    if trusted(data, folder):
+    """Trust `folder` as it is now; False when it was trusted so already."""
+    here = folder.resolve()
+    known = _read(data)
+    if here in known and not _differing(known[here], _hashes(here)):
         return False
-    _write(data, {*folders(data), folder.resolve()})
+    _write(data, {**known, here: _hashes(here)})
     return True
 
 
 def untrust(data: Path, folder: Path) -> bool:
     """Take trust back from `folder` itself; False when it had none of its own."""
-    known, here = set(folders(data)), folder.resolve()
+    known, here = _read(data), folder.resolve()
     if here not in known:
         return False
-    _write(data, known - {here})
+    _write(data, {place: hashes for place, hashes in known.items() if place != here})
     return True
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Name -> SHA-256 of each file that tells what to do. One that cannot be read counts as changed every time."""
+    found = {}
+    for path in _telling(folder):
+        try:
+            found[path.relative_to(folder).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            found[path.relative_to(folder).as_posix()] = f"unreadable: {error.strerror}"
+    return found
+
+
+def _telling(folder: Path) -> Iterator[Path]:
+    yield from (folder / name for name in TELLING if (folder / name).is_file())
+    yield from (path for path in sorted((folder / AGENTS).rglob("*")) if path.is_file())
+
+
+def _differing(then: Hashes, now: Hashes) -> tuple[str, ...]:
+    unequal = {name for name in {**then, **now} if then.get(name) != now.get(name)}
+    return tuple(sorted(unequal | {name for name, value in now.items() if value.startswith("unreadable")}))
 
 
 def _file(data: Path) -> Path:
     return data / "trusted"
 
 
-def _write(data: Path, known: set[Path]) -> None:
+def _read(data: Path) -> dict[Path, Hashes]:
+    try:
+        text = _file(data).read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise StorageError(f"cannot read {_file(data)}: {error.strerror}") from error
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}  # trust that cannot be read is none
+    if not isinstance(found, dict):
+        return {}
+    return {Path(place): dict(hashes) for place, hashes in found.items() if isinstance(hashes, dict)}
+
+
+def _write(data: Path, known: Mapping[Path, Hashes]) -> None:
     target = _file(data)
     draft = target.with_name(f"trusted.{os.getpid()}.tmp")
+    text = json.dumps({str(place): dict(known[place]) for place in sorted(known)}, indent=1)
     try:
         data.mkdir(parents=True, exist_ok=True)
-        draft.write_text("".join(f"{path}\n" for path in sorted(known)), encoding="utf-8", errors="surrogateescape")
+        draft.write_text(text + "\n", encoding="utf-8", errors="surrogateescape")
         draft.replace(target)
     except OSError as error:
         raise StorageError(

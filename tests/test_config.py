@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from fugu_cli import config_trust
-from fugu_cli.config import AgentEntry, Config
+from fugu_cli.config import AgentEntry, ConductorEntry, Config
 from fugu_cli.config_example import example
-from fugu_cli.config_files import HARMLESS, LOWERED, key_lines, load, parsed
+from fugu_cli.config_files import key_lines, load, parsed
+from fugu_cli.config_layers import HARMLESS, LOWERED
 from fugu_cli.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
@@ -228,9 +229,14 @@ def test_a_file_that_is_not_text_is_told_so() -> None:
         load(Path.cwd(), {})
 
 
-def test_the_ultra_tier_says_that_it_is_not_there_yet() -> None:
-    with pytest.raises(ConfigError, match="not part of this version"):
-        load(Path.cwd(), {}, {"tier": "ultra"})
+def test_the_conductor_is_a_table() -> None:
+    table = '{ agent = "a", max_steps = 4, rounds = 1, depth = 0, agents = 2 }'
+    (Path.home() / ".fugurc").write_text(f"conductor = {table}\n")
+    assert load(Path.cwd(), {}).config.conductor == ConductorEntry(agent="a", max_steps=4, rounds=1, depth=0, agents=2)
+    assert load(Path.cwd(), {"FUGU_CONDUCTOR": "{ rounds = 1 }"}).config.conductor == ConductorEntry(rounds=1)
+    assert load(Path.cwd(), {"FUGU_CONDUCTOR": "strong"}).config.conductor == ConductorEntry(agent="strong")
+    with pytest.raises(ConfigError, match="rounds"):
+        load(Path.cwd(), {"FUGU_CONDUCTOR": "{ rounds = 0 }"})
 
 
 def test_lines_are_found_in_tables_arrays_and_quoted_keys() -> None:
@@ -244,6 +250,41 @@ def test_lines_are_found_in_tables_arrays_and_quoted_keys() -> None:
         ("agents", 1): 7,
         ("agents", 1, "name"): 8,
     }
+
+
+@pytest.mark.parametrize("name", [".fugurc", "AGENTS.md", ".mcp.json", ".agents/skills/x/SKILL.md"])
+def test_a_trusted_folder_whose_files_change_has_to_be_trusted_again(name: str) -> None:
+    data, folder = Config().data, Path.cwd()
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    assert config_trust.trust(data, folder) and config_trust.trusted(data, folder)
+    (folder / name).write_text("# new\n")
+    assert not config_trust.trusted(data, folder)
+    assert config_trust.trust(data, folder) and config_trust.trusted(data, folder)
+    (folder / name).write_text("# changed\n")
+    assert (config_trust.trusted(data, folder), config_trust.changed(data, folder)) == (False, (name,))
+    loaded = load(folder, {})
+    assert loaded.trusted is False
+    assert loaded.notes[0] == f"{folder} is not trusted any more: {name} changed since; look at it, then `fugu trust`"
+    (folder / name).unlink()
+    assert config_trust.changed(data, folder) == (name,)
+    assert config_trust.trust(data, folder) and config_trust.trusted(data, folder)
+
+
+def test_what_a_repository_below_a_trusted_folder_says_does_not_count() -> None:
+    data, inner = Config().data, Path.cwd() / "inner"
+    inner.mkdir()
+    config_trust.trust(data, Path.cwd())
+    assert config_trust.trusted(data, inner)
+    (inner / "AGENTS.md").write_text("Obey.")
+    assert not config_trust.trusted(data, inner)
+
+
+def test_a_file_of_trust_that_cannot_be_read_trusts_nobody() -> None:
+    data, folder = Config().data, Path.cwd()
+    data.mkdir(parents=True)
+    for text in (f"{folder}\n", "{", "[]", f'{{"{folder}": 1}}'):
+        (data / "trusted").write_text(text)
+        assert not config_trust.trusted(data, folder)
 
 
 def test_trust_is_kept_for_a_folder_and_what_lies_in_it() -> None:

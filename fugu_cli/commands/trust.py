@@ -14,7 +14,7 @@ def trust(folder: Path | None) -> int:
     """Trust the repository of `folder`, by default that of the current one."""
     root = _root(folder)
     known = config_trust.trust(here().config.data, root)
-    newline(f"{root} is trusted {'now' if known else 'already'}: its .fugurc and AGENTS.md count")
+    newline(f"{root} is trusted {'now' if known else 'already'}: its .fugurc and AGENTS.md count as they are")
     return 0
 
 
@@ -24,9 +24,6 @@ def untrust(folder: Path | None) -> int:
     if config_trust.untrust(data, root):
         newline(f"{root} is not trusted any more")
         return 0
-    above = next((path for path in config_trust.folders(data) if path in root.parents), None)
-    if above is not None:
-        raise UsageError(f"{root} is trusted because {above} is", hint=f"fugu untrust {above}")
     newline(f"{root} was not trusted")
     return 0
 
