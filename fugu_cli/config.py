@@ -11,9 +11,17 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    JsonValue,
+    StringConstraints,
+    Tag,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from fugu_cli.config_tables import Money, Patience, Phases, Positive, Settings, form
 from fugu_cli.coordinators import baselines
 from fugu_cli.events import Member, Price
 from fugu_cli.policy import patterns
@@ -28,12 +36,6 @@ Slot = Literal["cheap", "middle", "strong"]
 Text = Annotated[str, StringConstraints(min_length=1)]
 Names = tuple[Text, ...]
 RULES = ("trinity", "cascade", "random")
-
-
-class Settings(BaseModel):
-    """Frozen, closed: an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class AgentEntry(Settings):
@@ -61,12 +63,18 @@ class AgentEntry(Settings):
     """longest reply in tokens"""
     context: int | None = Field(default=None, ge=512)
     """context window in tokens"""
-    timeout: float | None = Field(default=None, gt=0)
-    """seconds to wait for the first sign of a reply"""
-    effort: Literal["low", "medium", "high"] | None = None
-    """how much it may reason first"""
+    timeout: Annotated[Positive | Annotated[Phases, Tag("table")], Discriminator(form)] | None = None
+    """seconds to the first sign of a reply; or { connect, first, between, total }"""
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    """how much it may reason first: none, minimal, low, medium, high, xhigh or max"""
+    headers: dict[str, str] = Field(default={})
+    """sent with every call, beside the key's"""
+    body: dict[str, JsonValue] = Field(default={})
+    """put into every request as it is, for what only this server knows"""
     price: Price | None = None
     """USD per million tokens: { input, cached, output }"""
+    description: str = Field(default="", max_length=200)
+    """what it is good at, in one line for a planner"""
 
     @field_validator("api_key_env")
     @classmethod
@@ -99,6 +107,7 @@ class AgentEntry(Settings):
             price=self.price or Price(),
             context=self.context or Member.model_fields["context"].default,
             attempts=self.attempts,
+            description=" ".join(self.description.split()),
         )
 
 
@@ -117,6 +126,21 @@ class SandboxEntry(Settings):
     """variables that commands get although their names look like secrets"""
 
 
+class ConductorEntry(Settings):
+    """The table `conductor`: how the ultra tier plans."""
+
+    agent: str = ""
+    """the planner, an agent of the pool; the strongest one when left out"""
+    max_steps: int = Field(default=5, ge=1, le=10)
+    """steps of one workflow"""
+    rounds: int = Field(default=2, ge=1, le=5)
+    """workflows for one request: after the first the planner keeps the result or corrects it"""
+    depth: int = Field(default=1, ge=0, le=3)
+    """how deep a planner may make a step a workflow of its own"""
+    agents: int = Field(default=3, ge=1, le=20)
+    """agents of the pool it is offered"""
+
+
 class Config(Settings):
     """Every key of `.fugurc`. A key that is None has no default of its own: there is no limit, or fugu finds it."""
 
@@ -131,13 +155,15 @@ class Config(Settings):
     seed: int = Field(default=0, ge=0)
     """seed of everything that is drawn"""
     tier: Literal["fugu", "ultra"] = "fugu"
-    """fugu decides turn by turn; ultra plans whole workflows (to come)"""
+    """fugu decides turn by turn; ultra plans whole workflows (`fugu help ultra`)"""
+    conductor: ConductorEntry = ConductorEntry()
+    """who plans workflows, and how far: agent ("" is the strongest), steps, rounds, depth, agents offered"""
     max_turns: int = Field(default=5, ge=1, le=100)
     """turns of one request"""
-    max_budget_usd: float | None = Field(default=None, gt=0)
-    """money one request may cost; no limit when left out"""
-    time_limit: float | None = Field(default=None, gt=0)
-    """seconds one request may take; no limit when left out"""
+    max_budget_usd: Annotated[Positive | Annotated[Money, Tag("table")], Discriminator(form)] | None = None
+    """USD one request may cost, no limit when left out; or { request, session, day, project }"""
+    time_limit: Annotated[Positive | Annotated[Patience, Tag("table")], Discriminator(form)] | None = None
+    """seconds one request may take, no limit when left out; or { request, wait } to wait when all fail"""
     steps_per_turn: int = Field(default=30, ge=1, le=1000)
     """model calls of one turn"""
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -160,6 +186,8 @@ class Config(Settings):
     """how commands are confined: auto, bubblewrap, landlock or off (`fugu help safety`)"""
     opt_out: Names = ()
     """agents of the pool that are never chosen"""
+    deny_agents: dict[Text, Names] = Field(default={})
+    """files whose content never reaches an agent, as in { "secrets/**" = ["strong"] }"""
     local_idle: float = Field(default=120.0, ge=0)
     """seconds an unused local model stays loaded"""
     data_dir: Path | None = None
@@ -195,6 +223,18 @@ class Config(Settings):
         return value
 
     @property
+    def money(self) -> Money:
+        """The budgets, whichever way they were written."""
+        given = self.max_budget_usd
+        return given if isinstance(given, Money) else Money(request=given)
+
+    @property
+    def patience(self) -> Patience:
+        """The limits on time, whichever way they were written."""
+        given = self.time_limit
+        return given if isinstance(given, Patience) else Patience(request=given)
+
+    @property
     def data(self) -> Path:
         """Where sessions, snapshots and trust live."""
         from platformdirs import user_data_path
@@ -211,4 +251,5 @@ class Config(Settings):
 
 PATHS = ("checkpoint", "data_dir", "cache_dir")
 LISTS = ("allow", "ask", "deny", "opt_out")
+ADDING = (*LISTS, "deny_agents", "max_budget_usd", "time_limit")
 """Keys that add up over files, environment and flags; every other key is replaced by the later one."""

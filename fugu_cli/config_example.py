@@ -48,6 +48,9 @@ AGENT = {
     "timeout": 120.0,
     "context": 400000,
     "effort": "medium",
+    "description": "writes careful code, slow",
+    "headers": {"x-title": "fugu"},
+    "body": {"service_tier": "flex"},
 }
 PRICE = "{ input = 1.25, cached = 0.125, output = 10.0 }"
 
@@ -60,11 +63,11 @@ def example() -> str:
             continue
         default = spec.default
         mark = "# " if default is None else ""
-        value = _table(default) if isinstance(default, BaseModel) else json.dumps(SAMPLES.get(key, default))
+        value = _table(default) if isinstance(default, BaseModel) else _inline(SAMPLES.get(key, default))
         lines.append(_line(f"{mark}{key} = {value}", spec.description))
     lines.append(POOL.rstrip("\n"))
     for key, spec in AgentEntry.model_fields.items():
-        value = PRICE if key == "price" else json.dumps(AGENT[key])
+        value = PRICE if key == "price" else _inline(AGENT[key])
         note = "" if spec.default is PydanticUndefined else "optional: "
         lines.append(_line(f"# {key} = {value}", note + (spec.description or "")))
     return "\n".join(lines) + "\n"
@@ -72,7 +75,13 @@ def example() -> str:
 
 def _table(value: BaseModel) -> str:
     """An inline table."""
-    return "{ " + ", ".join(f"{key} = {json.dumps(one)}" for key, one in value.model_dump(mode="json").items()) + " }"
+    return _inline(value.model_dump(mode="json"))
+
+
+def _inline(value: object) -> str:
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    return "{ " + ", ".join(f"{key} = {_inline(one)}" for key, one in value.items()) + " }" if value else "{}"
 
 
 def _line(setting: str, description: str | None) -> str:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, assert_never
 from fugu_cli import prompts
 from fugu_cli.agents import Agent
 from fugu_cli.config import AgentEntry
+from fugu_cli.config_tables import Phases
 from fugu_cli.events import Event, Replied
 
 if TYPE_CHECKING:
-    from fugu_cli.agents.access import Access
+    from fugu_cli.agents.access import Access, Timeouts
     from fugu_cli.agents.health import Health
     from fugu_cli.agents.retry import Shared
     from fugu_cli.models.local import Lease
@@ -94,7 +95,7 @@ def _shared(entry: AgentEntry, places: Places) -> Shared | None:
 
 
 def _access(entry: AgentEntry, environ: Mapping[str, str]) -> Access:
-    from fugu_cli.agents.access import Access, Timeouts
+    from fugu_cli.agents.access import Access
 
     variable = entry.api_key_env or ""
     return Access(
@@ -104,7 +105,24 @@ def _access(entry: AgentEntry, environ: Mapping[str, str]) -> Access:
         key=environ.get(variable, "").strip() if variable else "",
         key_env=variable,
         effort=entry.effort or "",
-        timeouts=Timeouts() if entry.timeout is None else Timeouts(first_byte=entry.timeout),
+        timeouts=_timeouts(entry.timeout),
+        headers=entry.headers,
+        body=entry.body,
+    )
+
+
+def _timeouts(said: float | Phases | None) -> Timeouts:
+    """The phases that were said, over the usual ones."""
+    from fugu_cli.agents.access import Timeouts
+
+    if not isinstance(said, Phases):
+        return Timeouts() if said is None else Timeouts(first_byte=said)
+    usual = Timeouts()
+    return Timeouts(
+        connect=said.connect or usual.connect,
+        first_byte=said.first or usual.first_byte,
+        between=said.between or usual.between,
+        whole=said.total or usual.whole,
     )
 
 

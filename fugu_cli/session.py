@@ -73,8 +73,8 @@ class Session:
     async def run(self) -> Finished:
         """Drive the newest request to its end. Cancel the task to interrupt it."""
         limits = self.bench.limits
-        if self.config.time_limit is not None:
-            limits = replace(limits, deadline=time.monotonic() + self.config.time_limit)
+        if (seconds := self.config.patience.request) is not None:
+            limits = replace(limits, deadline=time.monotonic() + seconds)
         async with reading_along(self.log, self.crew.coordinator):
             return await orchestrator.run(self.log, self.crew, replace(self.bench, limits=limits))
 
@@ -100,8 +100,11 @@ class Session:
 
     def set_tier(self, tier: str) -> None:
         """`fugu` or `ultra` from the next request on. Raises UsageError for one that cannot be had."""
-        if tier != "fugu":
-            raise UsageError(f"the tier {tier!r} is not part of this version", hint="/tier fugu is")
+        if tier not in ("fugu", "ultra"):
+            raise UsageError(f"there is no tier {tier!r}", hint="/tier fugu or /tier ultra")
+        self.config = self.config.model_copy(update={"tier": tier})
+        self.bench = replace(self.bench, remembers=tier == "ultra")
+        self._choose()
 
     def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
         """Remember a yes for this project. Returns the rule and the file it stands in, for people."""

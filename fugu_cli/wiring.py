@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from fugu_cli import __version__, crewing, log, permissions, sessions, views
@@ -16,6 +17,7 @@ from fugu_cli.config import Config
 from fugu_cli.config_files import Loaded
 from fugu_cli.config_pool import pool
 from fugu_cli.coordinators import Coordinator
+from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Member, Opened
 from fugu_cli.log import Log
 from fugu_cli.orchestrator import Crew
@@ -127,28 +129,46 @@ def build_bench(config: Config, workspace: Workspace, ask: Ask, instructions: st
         deny=config.deny,
         test_command=workspace.test_command,
     )
-    limits = Limits(budget=config.max_budget_usd, replies=config.steps_per_turn)
-    return Bench(build_toolbox(), workspace, rules, ask, limits, instructions)
+    limits = Limits(budget=config.money.request, replies=config.steps_per_turn)
+    return Bench(build_toolbox(), workspace, rules, ask, limits, instructions, remembers=config.tier == "ultra")
 
 
 def build_coordinator(
     config: Config, members: tuple[Member, ...]
 ) -> tuple[Coordinator, str | None, Callable[[], None]]:
-    """The coordinator a configuration names, its checkpoint's hash, and what starts loading it.
+    """What decides in a configuration's tier: the coordinator it names, in `ultra` behind the Conductor."""
+    found = _turn_by_turn(config, members)
+    if config.tier == "fugu":
+        return found
+    from fugu_cli.conductor.conductor import Bounds, Conductor
 
-    A learned one that cannot decide here (no torch, no backbone, a checkpoint that does not fit) leaves the decision to
-    the cascade, and every decision says so.
-    """
-    from fugu_cli.coordinators import baselines, fixed
-    from fugu_cli.coordinators.settings import Settings
+    wanted = config.conductor
+    bounds = Bounds(wanted.agent, wanted.max_steps, wanted.rounds, wanted.depth, wanted.agents)
+    if config.coordinator.startswith("single:"):
+        members = tuple(member for member in members if f"single:{member.name}" == config.coordinator)
+        bounds = replace(bounds, agent="")
+    return Conductor(members, bounds, _settings(config), found[0]), found[1], found[2]
 
-    settings = Settings(
+
+def _settings(config: Config) -> Settings:
+    return Settings(
         turns=config.max_turns,
         verify_answers=config.verify_answers,
         opt_out=frozenset(config.opt_out),
         sample=config.sample,
         seed=config.seed,
     )
+
+
+def _turn_by_turn(config: Config, members: tuple[Member, ...]) -> tuple[Coordinator, str | None, Callable[[], None]]:
+    """The coordinator a configuration names, its checkpoint's hash, and what starts loading it.
+
+    A learned one that cannot decide here (no torch, no backbone, a checkpoint that does not fit) leaves the decision to
+    the cascade, and every decision says so.
+    """
+    from fugu_cli.coordinators import baselines, fixed
+
+    settings = _settings(config)
     if config.coordinator.startswith("single:"):
         return fixed.Single(config.coordinator.removeprefix("single:"), members, settings), None, _nothing
     if config.coordinator == "random":

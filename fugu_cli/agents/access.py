@@ -5,11 +5,14 @@ Stands below every provider. It must not know any wire, and reads nothing from t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
-Effort = Literal["", "low", "medium", "high"]
+from pydantic import JsonValue
+
+Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How much a model may reason before it answers; "" leaves it to the server."""
 
 
@@ -38,6 +41,9 @@ class Access:
     key_env: str = ""
     effort: Effort = ""
     timeouts: Timeouts = Timeouts()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Put into every request as it is: what only this server knows."""
 
     @property
     def host(self) -> str:

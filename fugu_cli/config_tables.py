@@ -1,0 +1,62 @@
+"""The tables that some keys of `.fugurc` take instead of a number, and what all of its models have in common.
+
+Under config.py. Each key's description is its line in the pages of `fugu help`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, Tag
+
+
+class Settings(BaseModel):
+    """Frozen, closed: an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class Money(Settings):
+    """The table `max_budget_usd`: USD at most, each kept before a call is made."""
+
+    request: float | None = Field(default=None, gt=0)
+    """for one request"""
+    session: float | None = Field(default=None, gt=0)
+    """for a session"""
+    day: float | None = Field(default=None, gt=0)
+    """for a day on this machine, all sessions together"""
+    project: float | None = Field(default=None, gt=0)
+    """for everything ever done in this folder"""
+
+
+class Patience(Settings):
+    """The table `time_limit`. Seconds."""
+
+    request: float | None = Field(default=None, gt=0)
+    """for one request"""
+    wait: float = Field(default=0.0, ge=0)
+    """that a request waits when every agent fails, before it ends"""
+
+
+class Phases(Settings):
+    """The table `timeout` of an agent. Seconds."""
+
+    connect: float | None = Field(default=None, gt=0)
+    """for the connection"""
+    first: float | None = Field(default=None, gt=0)
+    """to the first sign of a reply"""
+    between: float | None = Field(default=None, gt=0)
+    """between two pieces of it"""
+    total: float | None = Field(default=None, gt=0)
+    """for the whole call"""
+
+
+def form(value: object) -> str:
+    return "table" if isinstance(value, dict | BaseModel) else "number"
+
+
+Positive = Annotated[float, Field(gt=0), Tag("number")]
+"""A number alone stands for the table's commonest key."""
+
+FORMS = ("number", "table")
+"""The two ways, as they stand in the place of a fault."""
