@@ -78,7 +78,8 @@ def _brought(incoming: Incoming, mapping: Mapping[str, str], config: Config) -> 
         made = checkpoint.load(incoming.file)
         unknown = [row for row in mapping if row not in made.meta.rows]
         if unknown:
-            raise ConfigError(f"--map {unknown[0]}=...: the checkpoint's rows are {', '.join(made.meta.rows)}")
+            rows = ", ".join(made.meta.rows)
+            raise UsageError(f"--map {unknown[0]}=...: the checkpoint's rows are {rows}", hint="name one of them")
         found = configured(config)
         if found is not None and found[1] is not None:
             made.check(found[0], found[1])
@@ -104,7 +105,8 @@ def _meta(incoming: Incoming, mapping: Mapping[str, str], found: tuple[str, Shap
     rows = tuple(name.strip() for name in (incoming.vector.rows or "").split(",") if name.strip())
     unknown = [row for row in mapping if row not in rows]
     if not rows or unknown:
-        raise UsageError(f"--rows {incoming.vector.rows} does not name {unknown[0] if unknown else 'anything'}")
+        lacking = unknown[0] if unknown else "anything"
+        raise UsageError(f"--rows {incoming.vector.rows} does not name {lacking}", hint="--rows cheap,middle,strong")
     named = tuple(mapping.get(row, row) for row in rows)
     return Meta.model_validate(
         {

@@ -192,7 +192,13 @@ def _meta(text: str, path: Path) -> Meta:
                 f"{path} has format version {version}, this fugu reads {FORMAT_VERSION}", hint="update fugu"
             )
         return Meta.model_validate_json(text)
-    except (ValueError, AttributeError, ValidationError) as error:
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        raise CoordinatorUnavailable(
+            f"{path} does not say what it is valid for: {where}: {fault['msg']}", hint=_INSTEAD
+        ) from error
+    except (ValueError, AttributeError) as error:
         raise CoordinatorUnavailable(f"{path} does not say what it is valid for: {error}", hint=_INSTEAD) from error
 
 

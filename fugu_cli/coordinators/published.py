@@ -39,7 +39,9 @@ def import_published(
     """
     unknown = [name for name in mapping if name not in ROWS]
     if unknown:
-        raise ConfigError(f"--map {unknown[0]}=...: the published agents are {', '.join(ROWS)}")
+        raise ConfigError(
+            f"--map {unknown[0]}=...: the published agents are {', '.join(ROWS)}", hint="name one of them"
+        )
     vector = checkpoint.read_npy(path)
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != sha256:
