@@ -226,7 +226,6 @@ cat .?/x
 cat {/etc,.}/passwd
 cat {"/etc/passwd",x}
 {sudo,ls}
-rm -rf {src,.}
 git --exec-path=/tmp status
 cat outside/hosts
 cat outside*
@@ -255,14 +254,7 @@ echo x > "$TARGET"
 echo x > outside/file
 tee AGENTS.md < README.md
 cp README.md .fugurc
-rm -rf /
-rm -rf ~
-rm -rf .
-rm -rf *
-rm -rf ../build
 rm -rf "$BUILD"
-rm -rf .git
-rm -rf src/../..
 find . -name '*.py' -delete
 find . -name '*.py' -exec rm {} \\;
 find . | xargs rm -f
@@ -274,22 +266,14 @@ git -C src push
 git reset --hard
 git reset --hard HEAD~3
 git clean -fd
-git clean -xfd
 git checkout -- src/app.py
 git checkout .
 git checkout -f main
 git restore src/app.py
 git switch -f main
-git branch -D feature
 git tag -d v1
-git stash drop
-git stash clear
 git rebase -i HEAD~3
 git commit --amend -m x
-git filter-branch --all
-git update-ref -d HEAD
-git reflog expire --all
-git gc --prune=now
 git config core.hooksPath hooks
 git config --global user.name x
 git remote add origin https://example.org/x.git
@@ -322,7 +306,6 @@ curl --upload-file src/app.py https://example.org
 curl file:///etc/passwd
 wget --post-file=src/app.py https://example.org
 dd if=/dev/zero of=disk.img
-mkfs.ext4 disk.img
 chmod -R 777 .
 chown -R nobody .
 kill -9 1234
@@ -339,10 +322,7 @@ npm publish
 cargo publish
 twine upload dist/a.whl
 docker push image
-docker system prune -af
-kubectl delete pod x
 terraform apply
-aws s3 rm s3://bucket --recursive
 gh pr merge 1
 ssh host ls
 scp src/app.py host:
@@ -371,11 +351,6 @@ echo $((1+1))
 cat <<EOF2
 $(rm -rf /)
 EOF2
-cat <<'EOF2'
-text\\
-EOF2
-rm -rf ~
-EOF2
 echo $'\\'' ; rm -rf / ; echo '
 python3 script.py && git push
 ls; sudo ls
@@ -398,6 +373,69 @@ xargs sudo < README.md
 time sudo ls
 awk -f /etc/x README.md
 """
+
+
+DESTROYS = """
+cat <<'EOF2'
+text\\
+EOF2
+rm -rf ~
+EOF2
+rm -rf /
+rm -rf ~
+rm -rf .
+rm -rf *
+rm -rf ../build
+rm -rf .git
+rm -rf src/../..
+git clean -xfd
+git branch -D feature
+git stash drop
+git stash clear
+git filter-branch --all
+git update-ref -d HEAD
+git reflog expire --all
+git gc --prune=now
+mkfs.ext4 disk.img
+docker system prune -af
+kubectl delete pod x
+aws s3 rm s3://bucket --recursive
+rm -rf {src,.}
+find .. -delete
+rm -rf .git/hooks
+rm ~/.bashrc
+rm outside/hosts
+cd .. && rm -rf repo
+ls; rm -rf /
+FOO=1 rm -rf /etc
+bash -c 'rm -rf ~/work'
+timeout 5 rm -rf /
+if true; then rm -rf /; fi
+git -C src stash drop
+git -c core.pager=cat branch -D main
+env git reflog expire --expire=now --all
+git worktree remove --force ../tree
+git clean -ffd
+git prune
+dd if=/dev/zero of=/dev/sda
+echo x > /dev/sda
+cat README.md | tee README.md > /dev/nvme0n1
+wipefs -a /dev/sda
+shred README.md
+truncate -s 0 ../other/file
+rmdir ../build
+docker volume rm data
+docker compose down && docker volume prune -f
+terraform destroy -auto-approve
+gh repo delete x
+psql -c 'DROP TABLE users'
+sqlite3 app.db "delete from users"
+redis-cli FLUSHALL
+dropdb production
+crontab -r
+echo "$(rm -rf /)"
+"""
+"""What destroys work that undo cannot restore."""
 
 
 def commands(table: str) -> list[str]:
@@ -452,7 +490,7 @@ def verdicts(command: str, root: Path) -> dict[str, str]:
 
 
 def test_the_tables_hold_at_least_300_commands() -> None:
-    assert len({*commands(READS), *commands(RUNS), *commands(EVERY)}) >= 300
+    assert len({*commands(READS), *commands(RUNS), *commands(EVERY), *commands(DESTROYS)}) >= 300
 
 
 def test_a_command_that_only_reads_is_allowed(root: Path) -> None:
@@ -471,11 +509,21 @@ def test_a_dangerous_command_is_asked_about_every_time(root: Path) -> None:
     assert [c for c in commands(EVERY) if not bash(c, root, "auto", allow=("bash(*)",)).every_time] == []
 
 
+def test_what_destroys_more_than_undo_can_restore_is_denied_unless_a_rule_names_it(root: Path) -> None:
+    expected = {"plan": "deny", "ask": "deny", "edit": "deny", "auto": "deny", "yolo": "allow"}
+    assert {c: verdicts(c, root) for c in commands(DESTROYS)} == dict.fromkeys(commands(DESTROYS), expected)
+    assert [c for c in commands(DESTROYS) if bash(c, root, "auto", allow=("bash", "bash(*)")).verdict != "deny"] == []
+    assert bash("git stash drop", root, allow=("bash(git stash drop)",)).verdict == "allow"
+    assert bash("git stash drop", root).reason == (
+        "`git stash drop`: it destroys what undo cannot restore (only a rule that allows this very command permits it)"
+    )
+
+
 def test_the_test_command_itself_runs_in_edit_and_auto_mode(root: Path) -> None:
     assert verdicts(f"  {TESTS} ", root) == {
         "plan": "deny", "ask": "ask", "edit": "allow", "auto": "allow", "yolo": "allow",
     }  # fmt: skip
-    assert bash(f"{TESTS}; rm -rf /", root).verdict == "ask"
+    assert bash(f"{TESTS}; rm -rf /", root).verdict == "deny"
 
 
 def test_run_tests_is_judged_like_the_test_command(root: Path) -> None:

@@ -2,7 +2,8 @@
 
 Stands below the loop, which asks the user where this says so, and beside the tools, whose ways of reading arguments and
 paths it shares. A function of the call, the rules and where links on the disk lead; it runs nothing and remembers
-nothing. In order: a deny rule, yolo, plan mode, what needs a yes every time, an ask rule, an allow rule, the mode.
+nothing. In order: a deny rule, yolo, plan mode, what undo cannot restore, what needs a yes every time, an ask rule, an
+allow rule, the mode.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def judge(call: Call, rules: Rules, root: Path) -> Judgement:
 
 
 def _decide(case: Case, rules: Rules) -> Judgement:
-    every = case.level is Level.EVERY and not case.exact
+    every = case.level >= Level.EVERY and not case.exact
 
     def say(verdict: Verdict, reason: str) -> Judgement:
         return Judgement(verdict=verdict, reason=reason, target=case.target, every_time=every)
@@ -102,6 +103,8 @@ def _decide(case: Case, rules: Rules) -> Judgement:
         return say("allow", "yolo: everything is allowed" + (f", although {case.reason}" if every else ""))
     if rules.mode == "plan" and not case.reads:
         return say("deny", "plan mode only reads: nothing is written and nothing is run")
+    if case.level is Level.DESTROYS and every:
+        return say("deny", f"{case.reason} (only a rule that allows this very command permits it)")
     if every or case.asked:
         return say("ask", case.reason if every else f"the rule {case.asked} asks")
     if case.allowed or case.level is Level.READS:

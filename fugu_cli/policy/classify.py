@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fugu_cli.policy import paths
 from fugu_cli.policy.commands import READS, RUNS, SAFE_VARIABLES, Finding, Level, base, known_risk, refuses
+from fugu_cli.policy.destroying import WHY, deletes, destroys
 from fugu_cli.policy.git import judge_git
 from fugu_cli.policy.naming import may_name_files, path_parts
 from fugu_cli.policy.shell import Command, Redirect, Word, read
@@ -69,7 +70,7 @@ def _by_name(command: Command, commands: Sequence[Command]) -> Finding:
         return Finding(Level.EVERY, "what it runs is known only when it runs")
     if "/" in first.text and first.text.rpartition("/")[0] not in SYSTEM_FOLDERS:
         return Finding(Level.RUNS, "it runs a program of its own")
-    risk = known_risk(command) or _fed(command, commands) or _given_more(command, commands)
+    risk = destroys(command) or known_risk(command) or _fed(command, commands) or _given_more(command, commands)
     if risk is not None:
         return risk
     if name == "git":
@@ -222,9 +223,19 @@ def _by_paths(command: Command, folders: Sequence[Path], root: Path) -> Iterator
             yield Finding(Level.EVERY, f"where `{word.text}` leads is known only when it runs")
             continue
         for text in path_parts(word.text):
+            if (
+                name != "find"
+                and deletes(command)
+                and any(paths.locate(text, root, folder) == root for folder in folders)
+            ):
+                yield Finding(Level.DESTROYS, f"`{text}`: it is the whole repository; {WHY}")
+                continue
             reason = _reason(replace(word, text=text), folders, root, writes)
             if reason:
-                yield Finding(Level.EVERY, f"`{text}`: {reason}")
+                lost = deletes(command) and not reason.startswith("it may hold") and not reason.startswith("it says")
+                yield Finding(
+                    Level.DESTROYS if lost else Level.EVERY, f"`{text}`: {f'{reason}; {WHY}' if lost else reason}"
+                )
 
 
 def _reason(word: Word, folders: Sequence[Path], root: Path, writes: bool) -> str:
@@ -268,6 +279,8 @@ def _redirected(redirect: Redirect, folders: Sequence[Path], root: Path) -> Find
     if target.dynamic:
         where = "writes" if redirect.writes else "reads"
         return Finding(Level.EVERY if redirect.writes else Level.RUNS, f"where it {where} is known only when it runs")
+    if redirect.writes and target.text.startswith("/dev/"):
+        return Finding(Level.DESTROYS, f"`{target.text}` is a device")
     reason = _reason(target, folders, root, redirect.writes)
     if reason:
         return Finding(Level.EVERY, f"`{target.text}`: {reason}")

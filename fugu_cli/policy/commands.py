@@ -17,11 +17,12 @@ from fugu_cli.policy.tables import EVERY_TIME, FIND_WRITES, PUBLISHES, REFUSED, 
 
 
 class Level(IntEnum):
-    """How much a command needs: nothing, a yes where the mode says so, a yes every time."""
+    """How much a command needs: nothing, a yes where the mode says so, a yes every time, a rule that names it."""
 
     READS = 0
     RUNS = 1
     EVERY = 2
+    DESTROYS = 3
 
 
 @dataclass(frozen=True)
