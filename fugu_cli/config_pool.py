@@ -226,7 +226,12 @@ def _slotted(entries: Sequence[AgentEntry]) -> tuple[AgentEntry, ...]:
 
 def _check_names(config: Config, names: Sequence[str], missing: set[str]) -> None:
     pinned = config.coordinator.removeprefix("single:") if config.coordinator.startswith("single:") else None
-    for name, key in [(pinned, "coordinator"), *((name, "opt_out") for name in config.opt_out)]:
+    planner = config.conductor.agent or None
+    for name, key in [
+        (pinned, "coordinator"),
+        (planner, "conductor.agent"),
+        *((name, "opt_out") for name in config.opt_out),
+    ]:
         if name is not None and name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"the pool has: {', '.join(names)}"

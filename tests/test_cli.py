@@ -54,7 +54,7 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("run", "x", "--opt-out", "smal"), "opt_out names 'smal'", "did you mean 'small'?"),
         (("run", "x", "--max-turns", "0"), "the command line (--max-turns): max_turns = 0", "help config"),
         (("run", "x", "--max-budget-usd", "0"), "max_budget_usd = 0.0: should be greater than 0", "help config"),
-        (("run", "x", "--tier", "ultra"), "not part of this version", "leave the tier out"),
+        (("run", "x", "--tier", "max"), "Invalid value for '--tier'", "`fugu run --help`"),
         (("run", "x", "--coordinator", "tirnity"), "must be one of trinity, cascade, random or single:NAME", ""),
         (
             ("run", "x", "--script", "good.toml", "--resume", "never"),
