@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fugu_cli import views
+from fugu_cli import budgets, views
+from fugu_cli.budgets import Limit, worst
 from fugu_cli.events import Event, Finished, Member
 from fugu_cli.messages import Prompt
+
+__all__ = ["Purse", "over", "refusal", "spent", "worst"]
 
 
 class Purse:
@@ -34,30 +37,15 @@ def spent(events: Sequence[Event]) -> float:
     return views.cost(views.request(events), views.pool(events))
 
 
-def over(events: Sequence[Event], budget: float | None) -> Finished | None:
-    """The end of a request whose budget is used up."""
-    now = spent(events)
-    if budget is None or now < budget:
-        return None
-    return Finished(reason="budget", message=f"${now:.4f} of ${budget:.4f} were spent")
-
-
-def worst(member: Member, prompt: Prompt) -> float:
-    """The dearest a call can get, in USD. Prompt tokens are taken as bytes / 3."""
-    size = sum(len(message.model_dump_json()) for message in prompt.messages) + len(prompt.system)
-    return (size / 3 * member.price.input + prompt.max_tokens * member.price.output) / 1e6
+def over(events: Sequence[Event], budget: Limit) -> Finished | None:
+    """The end of a request one of whose budgets is used up."""
+    said = budgets.used_up(events, budgets.of(budget))
+    return Finished(reason="budget", message=said) if said else None
 
 
 def refusal(
-    events: Sequence[Event], member: Member, prompt: Prompt, budget: float | None, held: float = 0.0
+    events: Sequence[Event], member: Member, prompt: Prompt, budget: Limit, held: float = 0.0
 ) -> Finished | None:
-    """The end of a request whose next call might exceed the rest of its budget. `held`: set aside for other calls."""
-    if budget is None:
-        return None
-    dearest, rest = worst(member, prompt), budget - spent(events) - held
-    if dearest <= rest:
-        return None
-    return Finished(
-        reason="budget",
-        message=f"the next call to {member.name} may cost ${dearest:.4f}; ${max(rest, 0):.4f} of the budget are left",
-    )
+    """The end of a request whose next call might exceed the rest of a budget. `held`: set aside for other calls."""
+    said = budgets.too_dear(events, member, prompt, budgets.of(budget), held)
+    return Finished(reason="budget", message=said) if said else None

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
 from fugu_cli import policy, views
 from fugu_cli.agents import Agent
+from fugu_cli.budgets import Limit
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.events import EVIDENCE, Event, Member, Permitted, Recorded, ToolRan, ToolSaid, Undone
 from fugu_cli.log import Log
 from fugu_cli.messages import Call
+from fugu_cli.resting import Patience, Rests
 from fugu_cli.tools import Result, content
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace, recall
@@ -27,9 +29,9 @@ Ask = Callable[[Call, policy.Judgement], Awaitable[Permission]]
 
 @dataclass(frozen=True)
 class Limits:
-    """What ends a request early. Money in USD; `deadline` on the monotonic clock, seconds."""
+    """What ends a request early. Money in USD, a request's where it is a number; `deadline` on the monotonic clock."""
 
-    budget: float | None = None
+    budget: Limit = None
     deadline: float | None = None
     replies: int = 30
     brief_replies: int = 6
@@ -43,6 +45,10 @@ class Crew:
     members: Mapping[str, Member]
     agents: Mapping[str, Agent]
     coordinator: Coordinator
+    rests: Rests | None = None
+    """Who rests after a failure; None where every failure stands until the request's end."""
+    patience: Patience = field(default_factory=Patience)
+    """How long a request waits when everybody rests."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Budgets before the call: what a call may cost at most, and whether that is more than is left.
 
-Used by the orchestrator and the endpoint before every model call. Pure but for `Elsewhere`, which the caller brings: it
-knows what other sessions spent (ledger.py).
+Under affording.py (the loop) and the endpoint. Pure but for `Elsewhere`, which the caller brings: it knows what other
+sessions spent (ledger.py).
 """
 
 from __future__ import annotations
@@ -26,6 +26,16 @@ class Budgets:
     session: float | None = None
     day: float | None = None
     project: float | None = None
+    elsewhere: Elsewhere | None = None
+
+
+Limit = Budgets | float | None
+"""A number alone is the request's."""
+
+
+def of(limit: Limit) -> Budgets:
+    """The budgets a limit means."""
+    return limit if isinstance(limit, Budgets) else Budgets(request=limit)
 
 
 class Elsewhere(Protocol):
@@ -44,9 +54,7 @@ def worst(member: Member, prompt: Prompt) -> float:
     return (size / BYTES_PER_TOKEN * member.price.input + prompt.max_tokens * member.price.output) / 1e6
 
 
-def rest(
-    events: Sequence[Event], budgets: Budgets, elsewhere: Elsewhere | None = None
-) -> tuple[float, str, float] | None:
+def rest(events: Sequence[Event], budgets: Budgets) -> tuple[float, str, float] | None:
     """The tightest budget: what is left of it, whose it is, and how large it is; None where there is none."""
     pool = views.pool(events)
     session = views.cost(events, pool)
@@ -56,31 +64,29 @@ def rest(
     if budgets.session is not None:
         left.append((budgets.session - session, "session", budgets.session))
     if budgets.day is not None:
-        others = elsewhere.day() if elsewhere else 0.0
+        others = budgets.elsewhere.day() if budgets.elsewhere else 0.0
         left.append((budgets.day - session - others, "day", budgets.day))
     if budgets.project is not None:
-        others = elsewhere.project() if elsewhere else 0.0
+        others = budgets.elsewhere.project() if budgets.elsewhere else 0.0
         left.append((budgets.project - session - others, "project", budgets.project))
     return min(left, default=None)
 
 
-def used_up(events: Sequence[Event], budgets: Budgets, elsewhere: Elsewhere | None = None) -> str:
+def used_up(events: Sequence[Event], budgets: Budgets) -> str:
     """Says so where nothing is left of a budget; "" otherwise."""
-    tightest = rest(events, budgets, elsewhere)
+    tightest = rest(events, budgets)
     if tightest is None or tightest[0] > 0:
         return ""
     left, name, limit = tightest
     return f"${limit - left:.4f} of ${limit:.4f} were spent (the {name}'s budget)"
 
 
-def too_dear(
-    events: Sequence[Event], member: Member, prompt: Prompt, budgets: Budgets, elsewhere: Elsewhere | None = None
-) -> str:
-    """Says so where this call could exceed what is left of a budget; "" where it may be made."""
-    tightest = rest(events, budgets, elsewhere)
+def too_dear(events: Sequence[Event], member: Member, prompt: Prompt, budgets: Budgets, held: float = 0.0) -> str:
+    """Says so where this call could exceed what is left of a budget; "" where it may be made. `held`: set aside."""
+    tightest = rest(events, budgets)
     if tightest is None:
         return ""
-    left, name, limit = tightest
+    left, name, limit = tightest[0] - held, *tightest[1:]
     most = worst(member, prompt)
     if most <= left:
         return ""

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from fugu_cli.commands import coordinator_app
+from fugu_cli.commands.evalflags import EvalFlags
 from fugu_cli.commands.flags import OpenFlags, RunFlags, ServeFlags, SessionsFlags, spread
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -171,12 +172,34 @@ def models_path(name: Annotated[str, typer.Argument(metavar="NAME")] = "") -> in
 
 
 @app.command()
+def cost(
+    by: Annotated[str, typer.Option("--by", metavar="WHAT", help="day, agent, session or project")] = "day",
+    days: Annotated[int | None, typer.Option("--days", metavar="N", help="of the last days only")] = None,
+    everywhere: Annotated[bool, typer.Option("--all", help="of every folder, not only this one")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="as one JSON document")] = False,
+) -> int:
+    """Show what was spent here, and what is left of the budgets."""
+    from fugu_cli.commands import cost as command
+
+    return command.show(by, days, everywhere, as_json)
+
+
+@app.command()
 @spread(ServeFlags)
 def serve(flags: ServeFlags) -> int:
     """Answer as one endpoint: Chat Completions, Responses and Messages over the whole pool."""
     from fugu_cli.commands import serve as command
 
     return command.serve(flags)
+
+
+@app.command("eval")
+@spread(EvalFlags)
+def evaluate(flags: EvalFlags) -> int:
+    """Compare coordinators on the same tasks, with your own pool: fugu eval TASKS --arm trinity --arm single."""
+    from fugu_cli.commands import eval as command
+
+    return command.evaluate(flags)
 
 
 @app.command()

@@ -15,14 +15,16 @@ from fugu_cli.bench import Bench, Permission
 from fugu_cli.config import Config
 from fugu_cli.config_files import Loaded
 from fugu_cli.config_pool import pool
+from fugu_cli.coordinators import Coordinator
 from fugu_cli.events import Opened
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
 from fugu_cli.policy import Judgement, Rules
+from fugu_cli.resting import Patience
 from fugu_cli.serve.house import House
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.wiring import build_coordinator
+from fugu_cli.wiring import build_budgets, build_conductor, build_coordinator
 
 
 def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:
@@ -36,6 +38,11 @@ def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:
     agents = crewing.build(free, environ, crewing.Places(config.cache, config.local_idle, health))
     coordinator, checkpoint, warm = build_coordinator(config, members)
     warm()
+    patience = Patience(config.patience.wait)
+
+    def ultra() -> Coordinator:
+        return build_conductor(config, members, coordinator)
+
     return House(
         opened=Opened(
             version=__version__,
@@ -44,11 +51,14 @@ def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:
             coordinator=config.coordinator,
             checkpoint=checkpoint,
         ),
-        crew=Crew({member.name: member for member in members}, agents, coordinator),
+        crew=Crew({member.name: member for member in members}, agents, coordinator, health, patience),
         health=health,
         bench=_bench(scratch),
         longest={entry.name: entry.max_tokens for entry in entries if entry.max_tokens is not None},
         single=_single(config),
+        budgets=build_budgets(config, loaded.root, None),
+        patience=patience,
+        ultra=ultra,
     )
 
 

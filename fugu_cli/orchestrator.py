@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import assert_never
 
-from fugu_cli import affording, lanes, views, working
+from fugu_cli import affording, lanes, resting, views, working
 from fugu_cli.bench import Bench, Crew, run_evidence
 from fugu_cli.coordinators import Check, Decision, Merge, Planning, Together
 from fugu_cli.events import Assigned, Event, Finished, Interrupted, Planned
@@ -91,7 +91,8 @@ async def _decided(place: Place) -> None:
     if stop is not None:
         log.append(stop)
         return
-    decision: Decision = await place.crew.coordinator.decide(log.events)
+    crew = place.crew
+    decision: Decision = await resting.decide(log, crew.coordinator, crew.rests, crew.patience)
     match decision:
         case Assigned():
             log.append(decision.model_copy(update={"snapshot": await bench.workspace.snapshot()}))

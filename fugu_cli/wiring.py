@@ -12,16 +12,21 @@ from pathlib import Path
 
 from fugu_cli import __version__, crewing, log, permissions, sessions, views
 from fugu_cli.agents import Agent
+from fugu_cli.agents.health import Health
 from fugu_cli.bench import Ask, Bench, Limits
+from fugu_cli.budgets import Budgets
 from fugu_cli.config import Config
 from fugu_cli.config_files import Loaded
 from fugu_cli.config_pool import pool
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Member, Opened
+from fugu_cli.ledger import Ledger
 from fugu_cli.log import Log
+from fugu_cli.masking import Mask
 from fugu_cli.orchestrator import Crew
 from fugu_cli.policy import Rules
+from fugu_cli.resting import Patience
 from fugu_cli.sandbox.box import Box
 from fugu_cli.sandbox.box import Rules as BoxRules
 from fugu_cli.session import Session
@@ -53,9 +58,12 @@ async def open_session(
     coordinator, checkpoint, warm = build_coordinator(config, members)
     scripted = any(entry.provider == "scripted" for entry in entries)  # only scripts go on where they were
     before = [record.event for record in log.read(resume)] if resume and scripted else []
-    agents = crewing.build(entries, environ, crewing.Places(config.cache, config.local_idle), before)
+    health = Health()
+    agents = crewing.build(entries, environ, crewing.Places(config.cache, config.local_idle, health), before)
     agents = {name: around(agent) for name, agent in agents.items()} if around else agents
     journal = Log.open(resume) if resume else Log.create(sessions.new_path(config.data, loaded.root))
+    mask = Mask(_secrets(environ, entries), loaded.root)
+    journal.mask = mask.fact
     opened = Opened(
         version=__version__,
         repo=str(loaded.root),
@@ -71,11 +79,19 @@ async def open_session(
         log=journal,
         root=loaded.root,
         config=config,
-        crew=Crew({member.name: member for member in members}, agents, coordinator),
-        bench=build_bench(config, workspace, ask, _instructions(loaded)),
+        crew=Crew(
+            {member.name: member for member in members}, agents, coordinator, health, Patience(config.patience.wait)
+        ),
+        bench=build_bench(config, workspace, ask, mask.text(_instructions(loaded)), journal.path),
         warm=warm,
         decide=lambda changed: build_coordinator(changed, members)[0],
     )
+
+
+def _secrets(environ: Mapping[str, str], entries: Sequence[AgentEntry]) -> dict[str, str]:
+    """The environment, the variables that hold this pool's keys named so that they count whatever they are called."""
+    keys = {f"{name}_KEY": environ.get(name, "").strip() for name in (e.api_key_env for e in entries) if name}
+    return {**environ, **keys}
 
 
 def build_workspace(config: Config, root: Path) -> Workspace:
@@ -120,8 +136,17 @@ def build_toolbox() -> Toolbox:
     return Toolbox((READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, DIFF))
 
 
-def build_bench(config: Config, workspace: Workspace, ask: Ask, instructions: str = "") -> Bench:
-    """The tools, the rules and the limits of a configuration."""
+def build_budgets(config: Config, root: Path, own: Path | None) -> Budgets:
+    """The budgets of a configuration. `own`: the session's log, whose spending is known from the log itself."""
+    money = config.money
+    elsewhere = Ledger(config.data, root, own) if money.day is not None or money.project is not None else None
+    return Budgets(money.request, money.session, money.day, money.project, elsewhere)
+
+
+def build_bench(
+    config: Config, workspace: Workspace, ask: Ask, instructions: str = "", own: Path | None = None
+) -> Bench:
+    """The tools, the rules and the limits of a configuration. `own`: the session's log."""
     rules = Rules(
         mode=config.permission_mode,
         allow=(*config.allow, *permissions.load(config.data, workspace.root)),
@@ -129,7 +154,7 @@ def build_bench(config: Config, workspace: Workspace, ask: Ask, instructions: st
         deny=config.deny,
         test_command=workspace.test_command,
     )
-    limits = Limits(budget=config.money.request, replies=config.steps_per_turn)
+    limits = Limits(budget=build_budgets(config, workspace.root, own), replies=config.steps_per_turn)
     return Bench(build_toolbox(), workspace, rules, ask, limits, instructions, remembers=config.tier == "ultra")
 
 
@@ -138,8 +163,11 @@ def build_coordinator(
 ) -> tuple[Coordinator, str | None, Callable[[], None]]:
     """What decides in a configuration's tier: the coordinator it names, in `ultra` behind the Conductor."""
     found = _turn_by_turn(config, members)
-    if config.tier == "fugu":
-        return found
+    return found if config.tier == "fugu" else (build_conductor(config, members, found[0]), *found[1:])
+
+
+def build_conductor(config: Config, members: tuple[Member, ...], turn_by_turn: Coordinator) -> Coordinator:
+    """The Conductor, before the coordinator that takes over where its workflow ends."""
     from fugu_cli.conductor.conductor import Bounds, Conductor
 
     wanted = config.conductor
@@ -147,7 +175,7 @@ def build_coordinator(
     if config.coordinator.startswith("single:"):
         members = tuple(member for member in members if f"single:{member.name}" == config.coordinator)
         bounds = replace(bounds, agent="")
-    return Conductor(members, bounds, _settings(config), found[0]), found[1], found[2]
+    return Conductor(members, bounds, _settings(config), turn_by_turn)
 
 
 def _settings(config: Config) -> Settings:

@@ -96,7 +96,7 @@ def _why_not(house: House, request: Request, messages: tuple[Message, ...], auth
     if author.agent in out:
         return out[author.agent]
     prompt = _prompt(house, request.asking, messages, member)
-    if short := budgets.too_dear(request.log.events, member, prompt, limits(house, request.asking), house.elsewhere):
+    if short := budgets.too_dear(request.log.events, member, prompt, limits(house, request.asking)):
         return short
     size = sum(len(message.model_dump_json()) for message in messages) // 4 + prompt.max_tokens
     if size > member.context:
@@ -156,7 +156,7 @@ async def _reply(house: House, request: Request, messages: tuple[Message, ...], 
     """The agent's reply, recorded; None where it failed and another one may try. Raises Refused where none may."""
     log, member = request.log, house.members[assigned.agent]
     prompt = _prompt(house, request.asking, messages, member)
-    short = budgets.too_dear(log.events, member, prompt, limits(house, request.asking), house.elsewhere)
+    short = budgets.too_dear(log.events, member, prompt, limits(house, request.asking))
     if short:
         log.append(Failed(turn=assigned.turn, what=member.name, kind="budget", message=short))
         return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from fugu_cli.agents.health import Health
 from fugu_cli.bench import Bench
-from fugu_cli.budgets import Budgets, Elsewhere
+from fugu_cli.budgets import Budgets
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Member, Opened
@@ -35,7 +35,6 @@ class House:
     health: Health
     bench: Bench
     budgets: Budgets = field(default_factory=Budgets)
-    elsewhere: Elsewhere | None = None
     patience: Patience = field(default_factory=Patience)
     longest: Mapping[str, int] = field(default_factory=dict)
     single: str | None = None

@@ -35,7 +35,7 @@ async def answer(house: House, request: Request, coordinator: Coordinator) -> An
     agents = {name: Speaking(agent, request, live=not verified) for name, agent in house.crew.agents.items()}
     crew = replace(house.crew, agents=agents, coordinator=coordinator if verified else Unverified(coordinator))
     limits = direct.limits(house, asking)
-    bench = replace(house.bench, limits=Limits(budget=limits.request))
+    bench = replace(house.bench, limits=Limits(budget=limits))
     end = await orchestrator.run(log, crew, bench)
     reply = _answer(log.events[began:])
     if reply is None:
