@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 
 from fugu_cli import views
 from fugu_cli.coordinators import Coordinator
-from fugu_cli.events import Assigned, Event, Permitted, Recorded, Replied, Said
+from fugu_cli.events import Event, Permitted, Recorded, Replied, Said
 from fugu_cli.log import Log
 
 WORTH = 24
@@ -51,6 +51,7 @@ async def reading_along(log: Log, coordinator: Coordinator) -> AsyncIterator[Non
         return
     reader = _Reader(log, coordinator)
     tasks = [asyncio.create_task(reader.listen()), asyncio.create_task(reader.read())]
+    await asyncio.sleep(0)  # they listen from here on: a word that was missed would spoil all that follow
     try:
         yield
     finally:
@@ -120,17 +121,23 @@ def local_agent_computes(events: Sequence[Event]) -> bool:
     return member is not None and member.provider == "local" and not running and not isinstance(events[-1], Replied)
 
 
-def continued(events: Sequence[Event], said: str) -> Sequence[Event]:
-    """The facts as they will be if the open turn's reply is `said` and nothing more; as they are where no turn is."""
+def endings(events: Sequence[Event], said: str, more: str) -> list[Sequence[Event]]:
+    """The logs that this one may become when the turn closes: its reply is `said`, or `said` and `more`.
+
+    Where no reply is due - there is no turn, or its agent has spoken and called nothing - that is the log as it is.
+    """
     turns = views.turns(events)
-    if not said or not turns or turns[-1].failed or turns[-1].interrupted:
-        return events
-    assigned: Assigned = turns[-1].assigned
-    return [*events, Replied(turn=assigned.turn, agent=assigned.agent, text=said)]
+    if not turns or turns[-1].failed or turns[-1].interrupted:
+        return [events]
+    replies, assigned = turns[-1].replies, turns[-1].assigned
+    if not said and replies and not replies[-1].calls:
+        return [events]
+    return [[*events, Replied(turn=assigned.turn, agent=assigned.agent, text=text)] for text in (said, said + more)]
 
 
-def shared(one: str, other: str) -> str:
+def shared(*texts: str) -> str:
     """The longest common beginning."""
+    one, other = min(texts), max(texts)
     for index, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:
             return one[:index]

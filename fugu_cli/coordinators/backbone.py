@@ -116,8 +116,11 @@ class Backbone:
 
         while not stop.is_set() and not self._readers:
             with self._lock:
-                done = self._keep_common(tokens)
-                if done == len(tokens) or not self._extend(tokens[: done + chunk], go_on):
+                done = _common(self._known, tokens)
+                if done == len(tokens):  # what is known beyond them stays
+                    return done
+                self._keep_common(tokens)
+                if not self._extend(tokens[: done + chunk], go_on):
                     return done
         with self._lock:
             return _common(self._known, tokens)

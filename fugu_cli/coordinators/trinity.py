@@ -70,7 +70,8 @@ class Trinity:
         checkpoint = checkpoint if settings.roles else checkpoint.without_roles()
         self._checkpoint = checkpoint
         self._head = checkpoint.head.tolist()
-        self._backbone = backbone
+        self.backbone = backbone
+        """What reads; shared with nobody else."""
         self._members = tuple(members)
         self._settings = settings
 
@@ -96,25 +97,25 @@ class Trinity:
     @property
     def shares_processor(self) -> bool:
         """The backbone computes on the CPU, like local agents."""
-        return bool(self._backbone.decoder.device.type == "cpu")
+        return bool(self.backbone.decoder.device.type == "cpu")
 
     async def ahead(self, events: Sequence[Event], said: str, stop: threading.Event) -> None:
         """Read along (along.ReadsAlong): what the next transcript begins with if the reply goes on from `said`."""
 
         def feed() -> None:
-            same = [self._write(along.continued(events, said + more)) for more in ("", CONTINUATION)]
+            same = [self._write(ending) for ending in along.endings(events, said, CONTINUATION)]
             with suppress(MemoryError):  # the next decision will say so
-                self._backbone.feed(self._backbone.settled(along.shared(*same)), stop)
+                self.backbone.feed(self.backbone.settled(along.shared(*same)), stop)
 
         await asyncio.to_thread(feed)
 
     def _write(self, events: Sequence[Event]) -> str:
-        return write(self._backbone, self._checkpoint.meta, events, self._members)
+        return write(self.backbone, self._checkpoint.meta, events, self._members)
 
     async def read(self, events: Sequence[Event]) -> Read:
         """What the coordinator reads of this log, and the hidden state it ends in."""
         try:
-            return await asyncio.to_thread(read, self._backbone, self._checkpoint.meta, events, self._members)
+            return await asyncio.to_thread(read, self.backbone, self._checkpoint.meta, events, self._members)
         except MemoryError as error:
             raise CoordinatorUnavailable(
                 f"the coordinator ran out of memory: {error}", hint="close other programs, or use a smaller backbone"

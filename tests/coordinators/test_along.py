@@ -82,6 +82,18 @@ def test_what_is_in_the_log_is_read_first_then_what_is_being_said() -> None:
     assert found == [(4, ""), (5, ""), (5, "a" * 30), (5, "a" * 30 + "b" * 30)]
 
 
+def test_the_first_word_is_heard() -> None:
+    coordinator, log = Listening(), Log.memory([*BROKEN, assigned(1, "strong")])
+
+    async def told() -> None:
+        async with reading_along(log, coordinator):
+            log.tell(said("a" * 30))
+            await settle()
+
+    asyncio.run(told())
+    assert coordinator.given[-1] == (5, "a" * 30)
+
+
 def test_a_few_characters_wait_for_more() -> None:
     log = Log.memory([*BROKEN, assigned(1, "strong")])
     found = heard(Listening(), log, said("a" * 30), said("b" * 10), said("c" * 10), said("d" * 10))
@@ -200,6 +212,25 @@ def test_what_the_tools_did_is_not_read_before_the_reply_ends(folder: Path) -> N
     assert least <= done.scores.cached_tokens <= least + len(" loop ")
 
 
+def test_a_reply_that_called_nothing_is_read_to_its_end_while_the_tests_run(folder: Path) -> None:
+    coordinator = build(folder)
+    done = [*BROKEN, assigned(1, "strong"), replied(1, "strong", REPLY)]
+    asyncio.run(coordinator.ahead(done, "", threading.Event()))
+    found = next_decision(coordinator, [*done, *checked(1, ok=False)])
+    assert found.scores is not None
+    assert found.scores.tokens - found.scores.cached_tokens < len("\n[tests failed 1]") + 12
+
+
+def test_what_is_known_beyond_the_certain_is_kept(folder: Path) -> None:
+    coordinator = build(folder)
+    done = [*BROKEN, assigned(1, "strong"), replied(1, "strong", REPLY)]
+    asyncio.run(coordinator.ahead(done, "", threading.Event()))
+    asyncio.run(coordinator.ahead(done[:-1], "", threading.Event()))
+    found = next_decision(coordinator, done)
+    assert found.scores is not None
+    assert found.scores.tokens - found.scores.cached_tokens < 24
+
+
 def test_a_long_reply_that_will_be_cut_is_read_up_to_the_cut(folder: Path) -> None:
     coordinator = build(folder, budget=400)
     events = [*BROKEN, assigned(1, "strong")]
@@ -236,6 +267,8 @@ def test_a_loaded_coordinator_reads_along_behind_the_fallback(folder: Path) -> N
     assert found.scores.tokens - found.scores.cached_tokens < 24
 
 
-@pytest.mark.parametrize(("one", "other", "same"), [("abc", "abd", "ab"), ("ab", "abc", "ab"), ("", "x", "")])
-def test_the_longest_common_beginning(one: str, other: str, same: str) -> None:
-    assert shared(one, other) == same
+@pytest.mark.parametrize(
+    ("texts", "same"), [(("abc", "abd"), "ab"), (("ab", "abc"), "ab"), (("", "x"), ""), (("abc",), "abc")]
+)
+def test_the_longest_common_beginning(texts: tuple[str, ...], same: str) -> None:
+    assert shared(*texts) == same
