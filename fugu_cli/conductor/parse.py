@@ -60,7 +60,7 @@ def parse(text: str) -> Lists | Fault:
         end = _end(said, start)
         if end is None:
             return Fault(f"the list {name} does not end")
-        value = literal(said[start:end])
+        value = literal(said[start:end], quoted='"' in label.group())
         if value is None:
             return Fault(f"{name} is not a list that can be read")
         if name in found and not _same(found[name], value):
@@ -123,11 +123,12 @@ def _after_string(text: str, start: int) -> int | None:
     return None
 
 
-def literal(text: str) -> list[object] | None:
+def literal(text: str, *, quoted: bool = False) -> list[object] | None:
     """The list a bracketed text is: as a Python literal, as JSON, then both again with smart quotes made plain and
-    bullets taken off. None when it is no list."""
+    bullets taken off. None when it is no list. `quoted`: its label was, so it is JSON first."""
+    reads = (json.loads, ast.literal_eval) if quoted else (ast.literal_eval, json.loads)
     for form in dict.fromkeys((text, _plain(text), _plain(_BULLET.sub("", text)))):
-        for read in (ast.literal_eval, json.loads):
+        for read in reads:
             try:
                 with warnings.catch_warnings(action="ignore"):  # odd escapes in a model's strings are no news
                     value = read(form)

@@ -73,10 +73,15 @@ def _step(place: int, number: object, subtask: object, access: Access | Fault, f
     itself = chosen == len(form.models)
     return Step(
         agent=form.itself if itself else form.models[chosen],
-        instruction=subtask.strip(),
+        instruction=_whole(subtask).strip(),
         access=access,
         plans=itself,
     )
+
+
+def _whole(text: str) -> str:
+    """Halves of characters, as JSON escapes them, joined."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _access(place: int, given: object, form: Form) -> Access | Fault:

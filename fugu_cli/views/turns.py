@@ -16,6 +16,7 @@ from fugu_cli.events import (
     Interrupted,
     Masked,
     Member,
+    Merged,
     Opened,
     Permitted,
     Replied,
@@ -138,7 +139,7 @@ def lane(events: Sequence[Event], number: int) -> Sequence[Event]:
     start = next((i for i in range(len(events) - 1, -1, -1) if _begins(events[i], number)), None)
     if start is None:
         return events
-    later = [event for event in events[start + 1 :] if getattr(event, "turn", number) == number]
+    later = [e for e in events[start + 1 :] if getattr(e, "turn", number) == number and not isinstance(e, Merged)]
     begin = events[start]
     assert isinstance(begin, Assigned)
     if not later and start == len(events) - 1 and not begin.worktree:
