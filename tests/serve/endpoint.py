@@ -1,0 +1,180 @@
+"""An endpoint on a real socket for the tests: agents made of functions, served by uvicorn on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import uvicorn
+
+from fugu_cli import sessions
+from fugu_cli.agents import Agent, Say, Wait
+from fugu_cli.agents.health import Health, Watched
+from fugu_cli.bench import Bench, Permission
+from fugu_cli.budgets import Budgets
+from fugu_cli.coordinators import Coordinator
+from fugu_cli.coordinators.fixed import Cascade
+from fugu_cli.coordinators.settings import Settings
+from fugu_cli.errors import AgentError
+from fugu_cli.events import Member, Opened, Price
+from fugu_cli.log import read
+from fugu_cli.messages import Call, Prompt, Reply, Thinking, Usage
+from fugu_cli.orchestrator import Crew
+from fugu_cli.policy import Judgement, Rules
+from fugu_cli.serve.app import build
+from fugu_cli.serve.house import House
+from fugu_cli.serve.service import Bounds, Service
+from fugu_cli.serve.traces import Traces
+from fugu_cli.tools.toolbox import Toolbox
+from fugu_cli.tools.workspace import Workspace
+
+SMALL = Member(name="small", provider="openai", model="m-small", slot="cheap", price=Price(input=1.0, output=2.0))
+STRONG = Member(name="strong", provider="openai", model="m-strong", slot="strong", price=Price(input=10.0, output=20.0))
+USED = Usage(input=100, cached=40, output=10, reasoning=3)
+
+React = Callable[[Prompt], Reply]
+
+
+class Closing(Protocol):
+    """A client that keeps connections."""
+
+    def close(self) -> None: ...
+
+
+class Speaker:
+    """An agent made of a function, which speaks in pieces. `pace`: seconds between them; `cut` once it was cancelled."""
+
+    def __init__(self, name: str, react: React, pace: float = 0.0) -> None:
+        self._name = name
+        self._react = react
+        self._pace = pace
+        self.shown: list[Prompt] = []
+        self.cut = threading.Event()
+        self.begun = threading.Event()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
+        self.shown.append(prompt)
+        self.begun.set()
+        reply = self._react(prompt)
+        try:
+            for word in reply.text.split(" "):
+                say(word if word == reply.text.split(" ")[0] else f" {word}")
+                await asyncio.sleep(self._pace)
+        except asyncio.CancelledError:
+            self.cut.set()
+            raise
+        return reply.model_copy(update={"usage": USED, "model": f"{self._name}-served"})
+
+    async def close(self) -> None:
+        pass
+
+
+def says(text: str) -> React:
+    """The same answer each time; a Verifier accepts."""
+    return lambda prompt: Reply(text="ACCEPT it is right" if judges(prompt) else text)
+
+
+def judges(prompt: Prompt) -> bool:
+    """The agent is asked for a verdict."""
+    return any("You are the Verifier now" in getattr(message, "text", "") for message in prompt.messages[-1:])
+
+
+def uses(tool: str = "bash", **arguments: object) -> React:
+    """Calls the tool until its result has come."""
+
+    def react(prompt: Prompt) -> Reply:
+        if any(message.type == "tool" for message in prompt.messages):
+            return Reply(text="the tool said it")
+        call = Call.make("x", tool, **(arguments or {"command": "ls"}))
+        thinking = (Thinking(text="hm", data='{"type": "thinking", "thinking": "hm", "signature": "s"}'),)
+        return Reply(text="looking", calls=(call,), stop="calls", thinking=thinking)
+
+    return react
+
+
+def fails(kind: str = "overloaded", *, after: float | None = None) -> React:
+    def react(prompt: Prompt) -> Reply:
+        raise AgentError(f"it is {kind}", kind=kind, after=after)
+
+    return react
+
+
+async def _nobody(call: Call, judgement: Judgement) -> Permission:
+    return "headless"
+
+
+@dataclass
+class Endpoint:
+    """What is served, and where."""
+
+    data: Path
+    agents: Mapping[str, Speaker]
+    members: Sequence[Member] = (SMALL, STRONG)
+    coordinator: Coordinator | None = None
+    single: str | None = None
+    ultra: Callable[[], Coordinator] | None = None
+    budgets: Budgets = field(default_factory=Budgets)
+    bounds: Bounds = field(default_factory=Bounds)
+    token: str | None = None
+    url: str = ""
+    health: Health = field(default_factory=Health)
+    clients: list[Closing] = field(default_factory=list)
+    """Closed with the endpoint."""
+
+    def house(self) -> House:
+        settings = Settings(verify_answers=True)
+        watched: dict[str, Agent] = {name: Watched(agent, self.health) for name, agent in self.agents.items()}
+        coordinator = self.coordinator or Cascade(self.members, settings)
+        empty = self.data / "empty"
+        empty.mkdir(parents=True, exist_ok=True)
+        return House(
+            opened=Opened(version="1", repo="/repo", pool=tuple(self.members), coordinator="cascade"),
+            crew=Crew({member.name: member for member in self.members}, watched, coordinator, self.health),
+            health=self.health,
+            bench=Bench(Toolbox(()), Workspace(empty, empty), Rules(mode="plan"), _nobody),
+            budgets=self.budgets,
+            single=self.single,
+            ultra=self.ultra,
+        )
+
+    @contextmanager
+    def serving(self) -> Iterator[Endpoint]:
+        """Answers on a free port until the block ends; then every trace is on the disk."""
+        service = Service(self.house(), Traces(self.data), self.bounds)
+        opened = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{opened.getsockname()[1]}"
+        config = uvicorn.Config(build(service, self.token), log_config=None, lifespan="off", ws="none")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=lambda: asyncio.run(_run(server, service, opened)))
+        thread.start()
+        try:
+            yield self
+        finally:
+            for client in self.clients:
+                client.close()
+            server.should_exit = True
+            thread.join()
+
+    def events(self, trace: str) -> list[str]:
+        """The facts of a trace as they lie on the disk, once the endpoint has stopped."""
+        return [record.event.type for record in read(sessions.find(self.data, Path("/nowhere"), trace))]
+
+
+async def _run(server: uvicorn.Server, service: Service, opened: socket.socket) -> None:
+    await server.serve([opened])
+    await service.close()
+
+
+def endpoint(data: Path, small: React, strong: React = says("from strong"), pace: float = 0.0) -> Endpoint:
+    """Two agents, the cheap one first."""
+    return Endpoint(data, {"small": Speaker("small", small, pace), "strong": Speaker("strong", strong, pace)})

@@ -1,0 +1,114 @@
+"""What happens on the socket: clients that leave, bodies that are too long, too many at once, pages of a browser."""
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fugu_cli.errors import UsageError
+from fugu_cli.log import read
+from fugu_cli.serve.running import Place, check
+from fugu_cli.serve.service import Bounds
+from tests.serve.endpoint import endpoint, says
+
+BODY = {"model": "small", "messages": [{"role": "user", "content": "tell"}]}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_ends_its_model_call(tmp_path: Path, stream: bool) -> None:
+    place = endpoint(tmp_path, says("word " * 400), pace=0.05)
+    agent = place.agents["small"]
+    with place.serving():
+        with httpx.Client(timeout=httpx.Timeout(5.0, read=0.3)) as client, pytest.raises(httpx.ReadTimeout):
+            if stream:
+                with client.stream("POST", f"{place.url}/v1/chat/completions", json={**BODY, "stream": True}) as answer:
+                    next(answer.iter_bytes())
+                    raise httpx.ReadTimeout("the client leaves")
+            client.post(f"{place.url}/v1/chat/completions", json=BODY)
+        left = time.monotonic()
+        assert agent.cut.wait(5.0)
+        assert time.monotonic() - left < 1.0
+    (trace,) = (tmp_path / "sessions" / "served").glob("*.jsonl")
+    kinds = [record.event.type for record in read(trace)]
+    assert kinds == ["opened", "asked", "assigned", "interrupted", "finished"]
+
+
+def test_a_body_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    place = endpoint(tmp_path, says("x"))
+    place.bounds = Bounds(body=1000)
+    with place.serving():
+        long = {**BODY, "messages": [{"role": "user", "content": "x" * 1000}]}
+        answer = httpx.post(f"{place.url}/v1/chat/completions", json=long)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
+
+
+def test_more_answers_at_once_than_allowed_are_refused_with_a_time_to_come_back(tmp_path: Path) -> None:
+    place = endpoint(tmp_path, says("a b c d e f"), pace=0.1)
+    place.bounds = Bounds(at_once=1)
+    with place.serving():
+        first = threading.Thread(target=httpx.post, args=(f"{place.url}/v1/chat/completions",), kwargs={"json": BODY})
+        first.start()
+        place.agents["small"].begun.wait(5.0)
+        answer = httpx.post(f"{place.url}/v1/chat/completions", json=BODY)
+        busy = httpx.get(f"{place.url}/health").json()["busy"]
+        first.join()
+    assert (answer.status_code, answer.headers["retry-after"], busy) == (429, "1", 1)
+
+
+def test_an_answer_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    place = endpoint(tmp_path, says("a b c d e f g h"), pace=0.2)
+    place.bounds = Bounds(seconds=0.1)
+    with place.serving():
+        answer = httpx.post(f"{place.url}/v1/messages", json={**BODY, "max_tokens": 5})
+        assert place.agents["small"].cut.wait(5.0)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (504, "timeout_error")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "https://evil.example"}, 403),
+        ({"host": "evil.example"}, 403),
+        ({"origin": "http://localhost:3000"}, 200),
+        ({}, 200),
+    ],
+)
+def test_a_web_page_cannot_use_a_server_without_a_token(tmp_path: Path, headers: dict[str, str], status: int) -> None:
+    with endpoint(tmp_path, says("x")).serving() as place:
+        assert httpx.get(f"{place.url}/v1/models", headers=headers).status_code == status
+
+
+def test_what_is_no_request_gets_a_plain_word(tmp_path: Path) -> None:
+    with endpoint(tmp_path, says("x")).serving() as place:
+        chat = f"{place.url}/v1/chat/completions"
+        said = [
+            httpx.post(chat, content=b"{").json()["error"]["message"],
+            httpx.post(chat, content=json.dumps({"model": "fugu"})).json()["error"]["message"],
+            httpx.get(f"{place.url}/v1/nothing").json()["error"]["message"],
+            httpx.get(f"{place.url}/v1/traces/..%2f..%2fetc").json()["error"]["code"],
+            httpx.get(f"{place.url}/v1/traces/20260101-000000-00000000").json()["error"]["code"],
+        ]
+    assert said == [
+        "the body is not JSON",
+        "messages: Field required",
+        "GET /v1/nothing is not offered here; `fugu help serve` lists what is",
+        "not_found",
+        "trace_not_found",
+    ]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "example.org", "::"])
+def test_other_machines_need_a_token(host: str) -> None:
+    with pytest.raises(UsageError, match="no token protects it"):
+        check(Place(host=host), "FUGU_SERVE_TOKEN")
+    with pytest.raises(UsageError, match="too short"):
+        check(Place(host=host, token="short"), "FUGU_SERVE_TOKEN")
+    check(Place(host=host, token="long enough to be safe"), "FUGU_SERVE_TOKEN")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.9"])
+def test_this_machine_needs_none(host: str) -> None:
+    check(Place(host=host), "FUGU_SERVE_TOKEN")
