@@ -11,14 +11,22 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol, TypeVar
 
 from filelock import FileLock, Timeout
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from fugu_cli.errors import SessionBusy, StorageError
 from fugu_cli.events import RECORDED, Event, Live, Recorded
+
+Told = TypeVar("Told", bound=BaseModel)
+
+
+class Masking(Protocol):
+    """Takes a fact or a live event, returns the same without secrets."""
+
+    def __call__(self, fact: Told, /) -> Told: ...
 
 
 class Log:
@@ -32,6 +40,8 @@ class Log:
         self._file: IO[bytes] | None = None
         self._lock: FileLock | None = None
         self._readers: list[asyncio.Queue[Recorded | Live | None]] = []
+        self.mask: Masking | None = None
+        """What everything goes through before it is written or told: secrets are taken out here and nowhere else."""
 
     @classmethod
     def create(cls, path: Path) -> Log:
@@ -92,6 +102,7 @@ class Log:
 
     def append(self, event: Event) -> Recorded:
         """Write one fact, then tell every reader. Raises StorageError; then the file ends with the last whole line."""
+        event = event if self.mask is None else self.mask(event)
         record = Recorded(seq=len(self._records), at=self._clock(), event=event)
         try:
             line = RECORDED.dump_json(record)
@@ -129,7 +140,7 @@ class Log:
 
     def tell(self, live: Live) -> None:
         """Tell every reader something that is not a fact and is written nowhere."""
-        self._tell(live)
+        self._tell(live if self.mask is None else self.mask(live))
 
     def _tell(self, item: Recorded | Live | None) -> None:
         for reader in self._readers:

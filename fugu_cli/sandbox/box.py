@@ -6,7 +6,6 @@ Between the tools that run commands and the means. Made by wiring; knows no tool
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 import weakref
@@ -15,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.errors import UsageError
+from fugu_cli.masking import NAMES
 from fugu_cli.sandbox import bubblewrap, means
 from fugu_cli.sandbox.guarding import Guard
 from fugu_cli.sandbox.means import Means, Mode
 from fugu_cli.sandbox.places import Wishes, places
 
-_SECRET = re.compile(r"(^|_)(KEYS?|TOKENS?|SECRETS?|PASSW(OR)?D|PASSPHRASE|CREDENTIALS?|PAT|AUTH)(_|$)|APIKEY", re.I)
 AGENTS = (
     *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY"),
     *("WAYLAND_DISPLAY", "XAUTHORITY", "DOCKER_HOST", "TMUX", "KUBECONFIG"),
@@ -106,7 +105,7 @@ class Box:
 
     def variables(self) -> dict[str, str | None]:
         """What a command's environment has more (None: less): no keys, its own folders, no network to try."""
-        gone = [name for name in os.environ if _SECRET.search(name) and name not in self.rules.environment]
+        gone = [name for name in os.environ if NAMES.search(name) and name not in self.rules.environment]
         found: dict[str, str | None] = dict.fromkeys([*gone, *(AGENTS if self.held.kind != "none" else ())])
         if self.held.kind == "none":
             return found

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from fugu_cli import masking
 from fugu_cli.errors import StorageError
 from fugu_cli.tools import Result, Say, Tool, matching, textfile
 from fugu_cli.tools.files import Given, not_a_file
@@ -50,15 +51,16 @@ async def edit(given: Edit, workspace: Workspace, say: Say) -> Result:
 
 def _replace(path: Path, data: bytes, given: Edit, workspace: Workspace) -> Result:
     file = textfile.decode(data)
-    changed = replaced(file.text, given.old, given.new, every=given.replace_all)
+    old, new = (masking.restored(text, file.text) for text in (given.old, given.new))
+    changed = replaced(file.text, old, new, every=given.replace_all)
     if isinstance(changed, Result):
         foreign = f" ({file.foreign} bytes of the file are not UTF-8.)" if file.foreign else ""
         return Result(text=f"{given.path}: {changed.text}{foreign}", ok=False)
     text, count, tolerant = changed
-    new = file.encode(text)
-    if new == data:
+    written = file.encode(text)
+    if written == data:
         return Result(text=f"{given.path}: old and new are the same: nothing changed.", ok=False)
-    workspace.write(path, new)
+    workspace.write(path, written)
     how = " (found but for white space; indented as the file is)" if tolerant else ""
     return Result(text=f"Changed {given.path}: {count} place{'s' if count > 1 else ''}{how}.")
 

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from fugu_cli import masking
 from fugu_cli.errors import StorageError
 from fugu_cli.events import Change, Recorded, ToolRan, Undone
 from fugu_cli.messages import Call
@@ -155,6 +156,7 @@ class Workspace:
     def write(self, path: Path, data: bytes) -> None:
         """Write a file whole, as seen and as fugu's doing. `path` is resolved. Raises StorageError, OSError."""
         old = path.read_bytes() if path.is_file() else None
+        data = _unmasked(data, old) if old is not None else data
         before = blobs.keep(self.store / "objects", old, self._hash_name) if old is not None else None
         write_whole(path, data)
         self.seen.note(path, data)
@@ -180,6 +182,14 @@ class Workspace:
         found = implicated(output, request, self.root)
         code = [path for path in found if not is_test(self.root / paths.actual(path), self.root)]
         return code or found
+
+
+def _unmasked(data: bytes, old: bytes) -> bytes:
+    """A secret the agent was shown a mark for is written as it was."""
+    if b"[secret " not in data:
+        return data
+    text = masking.restored(data.decode("utf-8", "surrogateescape"), old.decode("utf-8", "surrogateescape"))
+    return text.encode("utf-8", "surrogateescape")
 
 
 def resolve(workspace: Workspace, text: str) -> Path | Result:

@@ -1,0 +1,163 @@
+"""Secrets in text, found and replaced by a mark: in every fact before it is recorded, so in all that is made of it.
+
+Stands between the log, which asks it about each fact, and the surroundings: the values of variables and `.env` files
+whose names look like secrets, and what has the form of a key. `restored` is the way back for a file an agent rewrites
+that was shown a mark. Knows no provider and keeps nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from fugu_cli.policy.paths import is_secret
+
+NAMES = re.compile(
+    r"(^|_)(API_?KEYS?|KEYS?|TOKENS?|SECRETS?|PASS|PASSW(OR)?D|PASSPHRASE|CREDENTIALS?|PAT|AUTH|DSN)(_|$)|APIKEY",
+    re.IGNORECASE,
+)
+"""Names of variables whose values are secrets."""
+SHORTEST = 6
+"""Characters of the shortest value that is masked: a shorter one would tear ordinary words apart."""
+
+_FORMS = re.compile(
+    "|".join(
+        (
+            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
+            r"(?<![\w-])sk-(?:proj-|ant-|or-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}",
+            r"(?<![\w-])(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}(?![0-9A-Z])",
+            r"(?<![\w-])gh[pousr]_[A-Za-z0-9]{30,}|(?<![\w-])github_pat_[A-Za-z0-9_]{22,}|(?<![\w-])glpat-[\w-]{20,}",
+            r"(?<![\w-])xox[abeoprs]-[A-Za-z0-9-]{10,}|https://hooks\.slack\.com/services/[\w/]+",
+            r"(?<![\w-])AIza[\w-]{35}|(?<![\w-])ya29\.[\w-]{20,}|(?<![\w-])GOCSPX-[\w-]{20,}",
+            r"(?<![\w-])[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|(?<![\w-])whsec_[A-Za-z0-9]{20,}",
+            r"(?<![\w-])hf_[A-Za-z0-9]{30,}|(?<![\w-])npm_[A-Za-z0-9]{36}|(?<![\w-])pypi-[\w-]{50,}",
+            r"(?<![\w-])(?:gsk_|xai-|r8_|nvapi-|tvly-|pplx-|fw_|tgp_v1_)[A-Za-z0-9_-]{20,}",
+            r"(?<![\w-])SG\.[\w-]{16,}\.[\w-]{16,}|(?<![\w-])dop_v1_[a-f0-9]{64}",
+            r"(?<![\w-])eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}",
+            r"(?<=://)[^\s/:@'\"]{1,64}:[^\s/@'\"]{3,256}(?=@[\w.-])",
+            r"(?<=[Bb]earer )[A-Za-z0-9._~+/-]{20,}=*",
+            r"(?i:(?<=aws_secret_access_key=)|(?<=aws_secret_access_key = ))[A-Za-z0-9/+=]{40}",
+        )
+    ),
+    re.DOTALL,
+)
+_MARK = re.compile(r"\[secret [0-9a-f]{4}\]")
+_LINE = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+PLAIN = frozenset({"type", "id", "tool", "before", "after", "snapshot", "checkpoint", "commit", "mode", "data"})
+"""Fields that hold no text of anybody's: hashes, names, and what a provider signed."""
+WRITTEN = frozenset({"arguments"})
+"""What an agent wrote to be carried out: values it cannot know are masked, a key it made up for a test is not."""
+
+Fact = TypeVar("Fact", bound=BaseModel)
+
+
+class Mask:
+    """Secrets of one repository: known `values`, and those of its `.env` files, read again when they change."""
+
+    def __init__(self, values: Mapping[str, str], root: Path | None = None) -> None:
+        self._values = frozenset(value for name, value in values.items() if _counts(name, value))
+        self._root = root
+        self._stamps: tuple[tuple[Path, int], ...] | None = None
+        self._known: re.Pattern[str] | None = None
+
+    def text(self, text: str) -> str:
+        """`text` without secrets."""
+        known = self._pattern()
+        text = known.sub(_marked, text) if known is not None else text
+        return _FORMS.sub(_marked, text)
+
+    def known(self, text: str) -> str:
+        """`text` without the values that are known."""
+        known = self._pattern()
+        return known.sub(_marked, text) if known is not None else text
+
+    def fact(self, fact: Fact) -> Fact:
+        """The fact without secrets; itself where it holds none."""
+        return self._model(fact)
+
+    def _model(self, value: Fact) -> Fact:
+        changed = {}
+        for name in type(value).model_fields:
+            if name in PLAIN:
+                continue
+            old = getattr(value, name)
+            new = self._value(old, self.known if name in WRITTEN else self.text)
+            if new is not old:
+                changed[name] = new
+        return value.model_copy(update=changed) if changed else value
+
+    def _value(self, value: object, mask: Callable[[str], str]) -> object:
+        if isinstance(value, str):
+            new = mask(value)
+            return value if new == value else new
+        if isinstance(value, BaseModel):
+            return self._model(value)
+        if isinstance(value, tuple):
+            items = tuple(self._value(item, mask) for item in value)
+            return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+        return value
+
+    def _pattern(self) -> re.Pattern[str] | None:
+        stamps = tuple(_files(self._root)) if self._root is not None else ()
+        if self._stamps != stamps:
+            found = {value for path, _ in stamps for value in _in_file(path)} | self._values
+            escaped = {json.dumps(value, ensure_ascii=False)[1:-1] for value in found}
+            longest = sorted(found | escaped, key=len, reverse=True)
+            self._known = re.compile("|".join(map(re.escape, longest))) if longest else None
+            self._stamps = stamps
+        return self._known
+
+
+def restored(text: str, original: str) -> str:
+    """`text` with its marks replaced by the secrets of `original` they stand for: of the file it was made from."""
+    if _MARK.search(text) is None:
+        return text
+    found = [*_FORMS.findall(original), *(value for _, value in _assigned(original))]
+    known = {_mark(value): value for value in found}
+    return _MARK.sub(lambda mark: known.get(mark.group(), mark.group()), text)
+
+
+def _marked(found: re.Match[str]) -> str:
+    return _mark(found.group())
+
+
+def _mark(value: str) -> str:
+    """The same for the same secret, so that an agent can tell two apart; 16 bits of a hash give nothing away."""
+    return f"[secret {hashlib.sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()[:4]}]"
+
+
+def _counts(name: str, value: str) -> bool:
+    return len(value) >= SHORTEST and NAMES.search(name) is not None and not value.startswith("/")
+
+
+def _files(root: Path) -> Iterator[tuple[Path, int]]:
+    """`.env` files at the top and one folder down, with what changes when they do."""
+    for path in sorted((*root.glob(".env*"), *root.glob("*/.env*"))):
+        if is_secret(path.name):
+            try:
+                yield path, path.stat().st_mtime_ns
+            except OSError:
+                continue
+
+
+def _in_file(path: Path) -> set[str]:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")[:100_000]
+    except OSError:
+        return set()
+    return {value for name, value in _assigned(text) if _counts(name, value)}
+
+
+def _assigned(text: str) -> list[tuple[str, str]]:
+    """NAME=VALUE lines; quotes and what follows a `#` taken off."""
+    found = []
+    for name, value in _LINE.findall(text):
+        quoted = value[:1] in {'"', "'"}
+        found.append((name, value[1:].partition(value[0])[0] if quoted else value.partition(" #")[0].rstrip()))
+    return found

@@ -1,0 +1,124 @@
+"""Secrets: found in every form they come in, masked in every fact, and put back where an agent rewrites their file."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fugu_cli import log as logs
+from fugu_cli.events import Asked, Failed, Interrupted, Permitted, Planned, Replied, Step, ToolRan, ToolSaid
+from fugu_cli.log import Log
+from fugu_cli.masking import Mask, restored
+from fugu_cli.messages import Call
+
+KEY = "v3ry-s3cret-value"
+BLOCK = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmU\n-----END OPENSSH PRIVATE KEY-----"
+
+FORMS = [
+    "sk-abcdefghijklmnopqrstuvwx",
+    "sk-proj-abcdefghij_klmnopqrst-uvwx",
+    "sk-ant-api03-abcdefghijklmnopqrstuvwx",
+    "AKIAIOSFODNN7EXAMPLE",
+    "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+    "github_pat_11ABCDEFG0abcdefghijkl_mnop",
+    "glpat-abcdefghij0123456789",
+    "xoxb-1234567890-abcdefghij",
+    "AIzaSyA-abcdefghijklmnopqrstuvwxyz01234",
+    "hf_abcdefghijklmnopqrstuvwxyzABCDEF",
+    "sk_live_abcdefghijklmnop",
+    "gsk_abcdefghijklmnopqrstuvwxyz",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NSJ9.abcdefghijklmno",
+    BLOCK,
+]
+
+PLAIN = [
+    "sk-learn is a library; task-sk-1; risk-free",
+    "https://example.org/a:b@c git@github.com:a/b.git http://localhost:8080/x@y",
+    "def test_token(): assert token == 'abc'",
+    "commit 1234567890abcdef1234567890abcdef12345678",
+    "AKIA is a prefix, eyJ too; -----BEGIN PUBLIC KEY-----",
+    "[secret 12",
+]
+
+
+@pytest.mark.parametrize("secret", FORMS)
+def test_what_has_the_form_of_a_key_is_masked(secret: str) -> None:
+    told = Mask({}).text(f'before {secret}\nkey = "{secret}" after')
+    mark = told.split("\n")[0].removeprefix("before ")
+    assert re.fullmatch(r"\[secret [0-9a-f]{4}\]", mark)
+    assert told == f'before {mark}\nkey = "{mark}" after'
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_what_only_sounds_like_one_is_left_alone(text: str) -> None:
+    assert Mask({"PATH": "/usr/bin", "EDITOR": "libraries", "API_KEY": "short"}).text(text) == text
+
+
+def test_passwords_in_addresses_and_headers_are_masked() -> None:
+    told = Mask({}).text("postgres://app:hunter22@db.example.org/x and Authorization: Bearer abcdefghijklmnopqrst")
+    assert "hunter22" not in told and "abcdefghijklmnopqrst" not in told
+    assert "@db.example.org/x" in told
+
+
+def test_values_of_variables_and_env_files_are_masked_wherever_they_stand(tmp_path: Path) -> None:
+    mask = Mask({"OUR_API_KEY": KEY, "EDITOR": "plain-value"}, tmp_path)
+    assert mask.text(f"x{KEY}y plain-value").startswith("x[secret ")
+    (tmp_path / ".env").write_text(
+        "export DB_PASSWORD='pa ss\"word'\nPORT=8080123\nDEBUG=true\nAPP_TOKEN=abc123x # mine\n"
+    )
+    told = mask.text('the password is pa ss"word, escaped "pa ss\\"word", port 8080123, token abc123x')
+    assert "pa ss" not in told and "abc123x" not in told
+    assert "port 8080123" in told
+    (tmp_path / ".env").write_text("APP_TOKEN=another-one\n")
+    assert "another-one" not in mask.text("another-one")
+    (tmp_path / ".env.example").write_text("APP_TOKEN=put-yours-here\n")
+    assert mask.text("put-yours-here") == "put-yours-here"
+
+
+def test_no_fact_is_recorded_or_told_with_a_secret_in_it(tmp_path: Path) -> None:
+    log = Log.create(tmp_path / "s.jsonl")
+    log.mask = Mask({"OUR_API_KEY": KEY}).fact
+    call = Call.make("1", "bash", command=f"echo {KEY}")
+    facts = [
+        Asked(text=f"use {KEY} and {BLOCK}"),
+        Replied(turn=1, agent="a", text=KEY, calls=(call,)),
+        Permitted(turn=1, call=call, allowed=True, by="policy", reason=f"{KEY}"),
+        ToolRan(turn=1, call=call, output=f"{KEY}\n{FORMS[0]}", ok=True),
+        Failed(turn=1, what="a", kind="refused", message=f"Incorrect API key provided: {FORMS[1]}"),
+        Interrupted(turn=1, partial=KEY),
+        Planned(steps=(Step(agent="a", instruction=KEY),), text=KEY),
+    ]
+
+    async def told() -> str:
+        follow = log.follow()
+        for fact in facts:
+            log.append(fact)
+        texts = [(await anext(follow)).model_dump_json() for _ in facts]
+        log.tell(ToolSaid(turn=1, call="1", text=KEY))
+        texts.append((await anext(follow)).model_dump_json())
+        await follow.aclose()
+        return "\n".join(texts)
+
+    said = asyncio.run(told())
+    log.close()
+    for secret in (KEY, *FORMS[:2], "b3BlbnNzaC1rZXktdjEAAAAABG5vbmU"):
+        assert secret not in said
+        assert secret not in (tmp_path / "s.jsonl").read_text()
+    assert len(logs.read(tmp_path / "s.jsonl")) == len(facts)
+
+
+def test_a_key_an_agent_makes_up_for_a_test_is_written_as_it_is() -> None:
+    call = Call.make("1", "write", path="test_x.py", content=f'KEY = "{FORMS[0]}"')
+    fact = Replied(turn=1, agent="a", text="", calls=(call,))
+    assert Mask({"OUR_API_KEY": KEY}).fact(fact) is fact
+
+
+@given(st.text(max_size=80), st.sampled_from(FORMS), st.text(max_size=80))
+def test_what_was_masked_can_be_put_back_from_its_file(before: str, secret: str, after: str) -> None:
+    text = f"{before} {secret} {after}"
+    assert restored(Mask({}).text(text), text) == text
