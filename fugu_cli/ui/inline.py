@@ -22,7 +22,7 @@ from fugu_cli.ui.tui.draw.lines import Part, line
 from fugu_cli.ui.tui.draw.palette import PALETTES
 from fugu_cli.ui.tui.draw.rows import TurnRow
 from fugu_cli.ui.tui.draw.standing import status
-from fugu_cli.ui.tui.front import SCOPES
+from fugu_cli.ui.tui.front import SCOPES, scopes
 from fugu_cli.ui.tui.keeping import History, look
 from fugu_cli.ui.tui.printing import Printing, Terminal
 from fugu_cli.ui.tui.room import Room
@@ -162,7 +162,7 @@ class Inline:
         tail = ansi.text(lines, system)
         if self._asked():
             answers: list[Part] = []
-            for scope in ("once", "session", "always", "no"):
+            for scope in scopes(self.room.work.questions[0].judgement.every_time):
                 key, _, word = SCOPES[scope]
                 answers += [(f"{key} ", f"bold {palette.accent}"), (f"{word}  ", palette.text)]
             return tail + ansi.text([line(answers, self._width())], system).rstrip("\n")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import events
 from textual.app import App
 from textual.binding import BindingType
 
@@ -35,10 +36,27 @@ class FuguApp(App[int]):
         palette = PALETTES.get(options.theme) or PALETTES.get(left.theme) or guessed()
         self.theme = palette.name
         self.main = Main(desk, options, palette, left)
+        self._early: list[events.Key | events.Paste] | None = []
 
     def get_default_screen(self) -> Main:
         """The main screen is the only one that is always there."""
         return self.main
+
+    async def on_event(self, event: events.Event) -> None:
+        """What is typed before there is a prompt waits for it. Before that a terminal makes a line feed of Enter."""
+        if self._early is None or not isinstance(event, events.Key | events.Paste):
+            await super().on_event(event)
+        elif isinstance(event, events.Key) and event.key == "ctrl+j":
+            self._early.append(events.Key("enter", None))
+        else:
+            self._early.append(event)
+
+    def on_descendant_focus(self) -> None:
+        """The prompt takes keys now, first those that came too early."""
+        early, self._early = self._early or [], None
+        for event in early:
+            if self.focused is not None:
+                self.focused._forward_event(event)
 
     async def on_unmount(self) -> None:
         """However it ends, the session is closed: what was cut is in the log."""

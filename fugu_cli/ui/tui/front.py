@@ -28,6 +28,13 @@ SCOPES: dict[Scope, tuple[str, str, str]] = {
 }
 """The answers to a question: the key, what it means, and the same in a word."""
 
+
+
+def scopes(every_time: bool) -> tuple[Scope, ...]:
+    """The answers there are: what needs a yes every time is not remembered."""
+    return ("once", "no") if every_time else ("once", "session", "always", "no")
+
+
 Preview = Callable[[str], Sequence["Piece"]]
 Picked = tuple[str, str]
 """The key that ended a choice (`enter`, or one of the further ones) and the value that was chosen."""
@@ -44,7 +51,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Standing:
-    """What the status line says. `since` is when `doing` began (epoch); `hint` is said when nothing is under way."""
+    """What the status line says. `since` is when `doing` began (epoch); `hint` is said when nothing is under way.
+
+    `remark` takes the place of both for a moment.
+    """
 
     place: str = ""
     branch: str = ""
@@ -58,6 +68,7 @@ class Standing:
     since: float = 0.0
     queued: int = 0
     hint: str = ""
+    remark: str = ""
 
 
 class Shows(Protocol):

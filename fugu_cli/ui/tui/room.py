@@ -17,7 +17,7 @@ from fugu_cli.errors import FuguError
 from fugu_cli.events import Live, Recorded, ToolRan
 from fugu_cli.ui.tui import place
 from fugu_cli.ui.tui.draw.block import Note, Tone
-from fugu_cli.ui.tui.front import Scope, Standing
+from fugu_cli.ui.tui.front import Scope, Standing, scopes
 from fugu_cli.ui.tui.keeping import History
 from fugu_cli.ui.tui.patches import Patches
 from fugu_cli.ui.tui.shelling import Shell
@@ -131,7 +131,7 @@ class Room:
 
     def answer(self, scope: Scope) -> None:
         """The user's answer to the question that is shown."""
-        if not self.work.questions:
+        if not self.work.questions or scope not in scopes(self.work.questions[0].judgement.every_time):
             return
         question = self.work.questions[0]
         if scope == "always":
@@ -203,6 +203,7 @@ class Room:
         tally, work = self.feed.tally, self.work
         running = work.running or self.shell.running
         doing = "asking you" if work.questions else self.shell.doing or tally.doing or "starting"
+        begun = self.shell.began if self.shell.running else tally.since if tally.doing else 0.0
         spent = tally.tokens
         self.front.stand(
             Standing(
@@ -215,7 +216,7 @@ class Room:
                 tokens=spent.input + spent.output,
                 cost=tally.cost,
                 doing=doing if running else "",
-                since=(tally.since or time.time()) if running else 0.0,
+                since=(begun or time.time()) if running else 0.0,
                 queued=len(work.queue),
             )
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,6 +31,7 @@ class Shell:
         self._process: asyncio.subprocess.Process | None = None
         self._untold: list[str] = []
         self.doing = ""
+        self.began = 0.0
 
     @property
     def running(self) -> bool:
@@ -48,7 +50,7 @@ class Shell:
             start_new_session=True,
             env={**os.environ, "PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb"},
         )
-        self._process, self.doing = process, f"running {command[:40]}"
+        self._process, self.doing, self.began = process, f"running {command[:40]}", time.time()
         output = ""
         assert process.stdout is not None
         try:

@@ -119,6 +119,15 @@ def test_a_killed_session_goes_on(place: Place, server: Loopback, fugu: Callable
     again.sees("It calculates.", "answered")
 
 
+def test_what_is_typed_before_the_first_frame_is_not_lost(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    server.play("m", Says("It calculates."))
+    terminal = fugu()
+    terminal.keys("explain calc\r")
+    terminal.sees("▌ explain calc", "It calculates.", "answered")
+
+
 def test_a_session_is_summed_up_looked_at_and_gone_on_with(
     place: Place, server: Loopback, fugu: Callable[..., Terminal]
 ) -> None:

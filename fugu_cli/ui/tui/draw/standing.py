@@ -23,13 +23,15 @@ def status(now: Standing, clock: float, width: int, palette: Palette) -> Line:
     needs = sum(cell_len(text) for text, _ in (*lasting, *doing)) + 2
     if needs <= width:
         return spread(lasting, doing, width)
-    if now.doing or now.queued:
+    if now.doing or now.queued or now.remark:
         return line([*doing, ("  ", ""), *lasting], width)
     return line(lasting, width)
 
 
 def _doing(now: Standing, clock: float, palette: Palette) -> list[Part]:
     queued: list[Part] = [(f"{now.queued} queued ", palette.warn)] if now.queued else []
+    if now.remark:
+        return [(now.remark, palette.warn)]
     if not now.doing:
         return [*queued, (now.hint, palette.dim)]
     spent = brief_seconds(max(clock - now.since, 0.0))

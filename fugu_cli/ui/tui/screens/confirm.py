@@ -20,6 +20,7 @@ class Confirm(ModalScreen[bool]):
     """Shows a patch and asks. Escape is no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "answer(False)", show=False, priority=True),
         Binding("y,enter", "answer(True)", show=False),
         Binding("n,escape,q", "answer(False)", show=False),
     ]

@@ -39,6 +39,7 @@ TWICE = 2.0
 class Main(Hearing):
     """A conversation with its trace."""
 
+    AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", show=False),
         Binding("ctrl+c", "leave_twice", show=False, priority=True),
@@ -140,7 +141,7 @@ class Main(Hearing):
             prompt.put("")
         elif self.room is not None:
             self.room.interrupt()
-        self.app.notify("ctrl+c again leaves", timeout=TWICE)
+        self.remark("ctrl+c again leaves", TWICE)
 
     def action_leave_empty(self) -> None:
         """Leave, when nothing is typed."""

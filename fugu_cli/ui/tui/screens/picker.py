@@ -25,6 +25,7 @@ class Picker(ModalScreen[Picked | None]):
     """`keys` are further ways to choose, with a word about each: {"ctrl+f": "fork"}."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "leave", show=False, priority=True),
         Binding("escape", "leave", show=False),
         Binding("enter", "choose('enter')", show=False, priority=True),
         Binding("up,ctrl+p", "mark(-1)", show=False, priority=True),

@@ -25,6 +25,7 @@ class Reader(Screen[None]):
     """Shows one page; left and right turn to the ones beside it, where there are any."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "leave", show=False, priority=True),
         Binding("escape,q", "leave", show=False),
         Binding("left,h", "turn(-1)", show=False),
         Binding("right,l", "turn(1)", show=False),

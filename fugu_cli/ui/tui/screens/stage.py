@@ -57,6 +57,7 @@ class Stage(Screen[None]):
         self.palette = palette
         self.look = look
         self._state = state
+        self._remark = ""
 
     def compose(self) -> ComposeResult:
         """The parts, from top to bottom."""
@@ -122,12 +123,19 @@ class Stage(Screen[None]):
     def stand(self, standing: Standing) -> None:
         """The status line."""
         for status in self.query(Status):
-            status.tell(replace(standing, hint=self._hint()))
+            status.tell(replace(standing, hint=self._hint(), remark=self._remark))
+
+    def remark(self, text: str, seconds: float) -> None:
+        """Say something on the status line for a while."""
+        self._remark = text
+        self.on_descendant_focus()
+        if text:
+            self.set_timer(seconds, lambda: self.remark("", 0.0))
 
     def on_descendant_focus(self) -> None:
         """What the keys do depends on who has them."""
         for status in self.query(Status):
-            status.tell(replace(status.standing, hint=self._hint()))
+            status.tell(replace(status.standing, hint=self._hint(), remark=self._remark))
 
     def _hint(self) -> str:
         return HINTS.get(self.focused.id or "", "") if self.focused is not None else ""

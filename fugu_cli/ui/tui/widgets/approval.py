@@ -19,7 +19,7 @@ from fugu_cli.ui.tui.draw import diff
 from fugu_cli.ui.tui.draw.lines import BLANK, Line, Part, line, wrapped
 from fugu_cli.ui.tui.draw.palette import Palette
 from fugu_cli.ui.tui.draw.text import flat, safe
-from fugu_cli.ui.tui.front import SCOPES, Scope
+from fugu_cli.ui.tui.front import SCOPES, Scope, scopes
 from fugu_cli.ui.tui.place import at_home
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ class Approval(Widget, can_focus=True):
     @property
     def scopes(self) -> tuple[Scope, ...]:
         """The answers there are: what needs a yes every time is not remembered."""
-        every = self._question is not None and self._question.judgement.every_time
-        return ("once", "no") if every else ("once", "session", "always", "no")
+        return scopes(self._question is not None and self._question.judgement.every_time)
 
     def ask(self, question: Question | None, behind: int, patch: str = "") -> None:
         """Show a question with the change it is about, and how many wait behind it; None hides it."""
