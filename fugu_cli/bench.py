@@ -15,6 +15,7 @@ from fugu_cli.agents import Agent
 from fugu_cli.budgets import Limit
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.events import EVIDENCE, Event, Member, Permitted, Recorded, ToolRan, ToolSaid, Undone
+from fugu_cli.instructions import marked
 from fugu_cli.log import Log
 from fugu_cli.messages import Call
 from fugu_cli.resting import Patience, Rests
@@ -115,10 +116,10 @@ def may_read(bench: Bench, path: str) -> bool:
 async def run_evidence(log: Log, bench: Bench, number: int, call: Call) -> None:
     """A run of fugu's own: evidence."""
     log.append(Permitted(turn=number, call=call, allowed=True, by=EVIDENCE))
-    await _finish_tool(log, bench, number, call)
+    await _finish_tool(log, bench, number, call, by_fugu=True)
 
 
-async def _finish_tool(log: Log, bench: Bench, number: int, call: Call) -> None:
+async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fugu: bool = False) -> None:
     tool, arguments = bench.toolbox.parse(call)
     started = time.monotonic()
     state = await content.state(bench.workspace, call) if bench.remembers else ""
@@ -133,7 +134,7 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call) -> None:
         ToolRan(
             turn=number,
             call=call,
-            output=result.text,
+            output=result.text if by_fugu else marked(result.text),
             ok=result.ok,
             seconds=round(time.monotonic() - started, 3),
             changes=changes,

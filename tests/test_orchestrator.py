@@ -293,7 +293,7 @@ def test_what_the_user_is_asked_and_what_the_answer_covers(
 
 def test_what_needs_a_yes_every_time_is_asked_every_time(root: Path) -> None:
     def twice(prompt: Prompt) -> Reply:
-        return calls(Call.make("1", "bash", command="rm -rf ../x")) if len(said(prompt)) < 2 else Reply(text="done")
+        return calls(Call.make("1", "bash", command="touch ../x")) if len(said(prompt)) < 2 else Reply(text="done")
 
     user = Answers(["session"])
     found = play(root, (CHEAP, twice))
