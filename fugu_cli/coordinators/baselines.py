@@ -56,7 +56,7 @@ def build(coordinator: str, members: Sequence[Member], settings: Settings) -> Co
 
 
 class Rounds:
-    """One agent as Worker, `most` times at most; a reflecting one is told to look critically from the second turn on."""
+    """One agent as Worker, `most` times at most; a reflecting one is told to look critically from its second turn."""
 
     def __init__(self, kind: str, name: str, most: int) -> None:
         self._kind = kind

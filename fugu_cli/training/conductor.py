@@ -1,0 +1,255 @@
+"""Trains the Conductor with GRPO (SPEC 4; DeepSeekMath, arXiv 2402.03300), by TRL's trainer.
+
+`PAPER` is what the Conductor's paper used; `SMALL` is for one machine without a GPU: LoRA, few and short replies.
+Departures from the paper: the planner reads the prompt of fugu's own Conductor, or a brief form of it; access lists may
+name single steps; in the recursion fine-tune both rounds are learned from in one run, first rounds with a discounted
+advantage, and the first rounds that second ones are about are those of the model as it was when the run began.
+
+Stands on TRL, transformers and peft, which are imported when a training begins. A run is resumed from its newest saved
+step; one writer per folder.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.evaluation import rows
+from fugu_cli.evaluation.setup import alone
+from fugu_cli.messages import Value
+from fugu_cli.training.grpo_reward import Example, Execute, Rewards, Tally
+
+DISCOUNT = 0.2
+"""Of a first round's advantage in the recursion fine-tune."""
+LOG = "grpo_log.jsonl"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of a training. `questions` x `replies` are drawn each step; `lora` is the rank, 0 for all weights; `brief` asks
+    with the short prompt; `part` is how many replies are learned from at once (memory)."""
+
+    steps: int
+    questions: int
+    replies: int
+    tokens: int
+    rate: float
+    schedule: str
+    warmup: float
+    lora: int
+    brief: bool
+    part: int
+    save: int = 5
+    temperature: float = 1.0
+    clip: float = 0.2
+    seed: int = 0
+
+
+PAPER = Settings(
+    steps=200,
+    questions=4,
+    replies=64,
+    tokens=1024,
+    rate=1e-6,
+    schedule="cosine",
+    warmup=0.03,
+    lora=0,
+    brief=False,
+    part=8,
+)
+SMALL = Settings(
+    steps=60, questions=1, replies=8, tokens=96, rate=2e-4, schedule="constant", warmup=0.0, lora=16, brief=True, part=8
+)
+PRESETS = {"paper": PAPER, "small": SMALL}
+
+
+class Line(Value):
+    """A step of grpo_log.jsonl. `readable` and `right` are shares of the step's replies, `length` tokens a reply."""
+
+    step: int
+    replies: int
+    reward: float
+    readable: float
+    right: float
+    length: float
+    loss: float
+    rate: float
+    seconds: float
+
+
+def train(model: str, course: Sequence[Example], settings: Settings, rewards: Rewards, folder: Path) -> Path:
+    """Train to the last step, or on from the newest saved one. Returns the folder of the trained model (an adapter
+    where LoRA was used). Raises UsageError without the libraries, SessionBusy, StorageError."""
+    _needed()
+    with alone(folder):
+        _same_run(folder, model, settings)
+        trainer = _trainer(model, course, settings, rewards, folder)
+        newest = max(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]), default=None)
+        trainer.train(resume_from_checkpoint=str(newest) if newest is not None else None)
+        final = folder / "model"
+        try:
+            trainer.save_model(str(final))
+        except OSError as error:
+            raise StorageError(f"{final}: the trained model cannot be kept: {error}") from error
+        return final
+
+
+def log(folder: Path) -> list[Line]:
+    """What a training wrote down; of a step that was made twice, after a kill, the newer one."""
+    return sorted({line.step: line for line in rows.read(folder / LOG, Line)}.values(), key=lambda line: line.step)
+
+
+def dataset_rows(course: Sequence[Example]) -> list[dict[str, Any]]:
+    """The columns TRL reads: the prompt, the example as JSON, and the weight of its advantage."""
+    recursive = any(example.round == 2 for example in course)
+    return [
+        {
+            "prompt": example.prompt,
+            "example": example.model_dump_json(),
+            "weight": DISCOUNT if recursive and example.round == 1 else 1.0,
+        }
+        for example in course
+    ]
+
+
+def _needed() -> None:
+    import importlib.util
+
+    missing = [name for name in ("trl", "peft", "datasets") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"training a Conductor needs {', '.join(missing)}, not installed here", hint="pip install 'fugu-cli[train]'"
+        )
+
+
+def _same_run(folder: Path, model: str, settings: Settings) -> None:
+    """Another model or other settings cannot go on in a folder; more steps can. Raises UsageError."""
+    path = folder / "run.json"
+    now = {"model": model, **{k: v for k, v in vars(settings).items() if k not in ("steps", "save", "part")}}
+    if not path.is_file():
+        path.write_text(json.dumps(now), encoding="utf-8")
+        return
+    before = json.loads(path.read_text(encoding="utf-8"))
+    for name, value in now.items():
+        if before.get(name) != value:
+            raise UsageError(
+                f"{folder} was begun with {name} {before.get(name)} (now {value})",
+                hint="give another folder with --out, or go on with what it was begun with",
+            )
+
+
+def _trainer(model: str, course: Sequence[Example], settings: Settings, rewards: Rewards, folder: Path) -> Any:
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl import GRPOTrainer
+
+    class Discounting(GRPOTrainer):  # type: ignore[misc]
+        """First rounds count less where second ones are trained: their groups were normalised apart already."""
+
+        def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+            found: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            weights = torch.tensor([float(one["weight"]) for one in inputs], device=found["advantages"].device)
+            shape = (-1, *[1] * (found["advantages"].dim() - 1))
+            return {**found, "advantages": found["advantages"] * weights.view(shape)}
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    kind = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=kind)
+    trainer = Discounting(
+        model=loaded,
+        reward_funcs=rewards,
+        args=_arguments(settings, folder),
+        train_dataset=Dataset.from_list(dataset_rows(course)),
+        processing_class=tokenizer,
+        peft_config=_lora(settings),
+    )
+    trainer.add_callback(_writer(folder, rewards.tally))
+    return trainer
+
+
+def _arguments(settings: Settings, folder: Path) -> Any:
+    import torch
+    from trl import GRPOConfig
+
+    every = settings.questions * settings.replies
+    return GRPOConfig(
+        output_dir=str(folder),
+        max_steps=settings.steps,
+        per_device_train_batch_size=min(settings.part, every),
+        gradient_accumulation_steps=max(1, every // settings.part),
+        num_generations=settings.replies,
+        max_completion_length=settings.tokens,
+        temperature=settings.temperature,
+        learning_rate=settings.rate,
+        lr_scheduler_type=settings.schedule,
+        warmup_steps=settings.warmup,
+        adam_beta1=0.9,
+        adam_beta2=0.999,
+        epsilon=settings.clip,
+        beta=0.0,
+        loss_type="grpo",
+        scale_rewards="group",
+        logging_steps=1,
+        logging_strategy="steps",
+        save_steps=settings.save,
+        save_total_limit=2,
+        seed=settings.seed,
+        report_to="none",
+        disable_tqdm=True,
+        bf16=torch.cuda.is_available(),
+        use_cpu=not torch.cuda.is_available(),
+        gradient_checkpointing=torch.cuda.is_available(),
+        shuffle_dataset=False,
+    )
+
+
+def _lora(settings: Settings) -> Any:
+    if not settings.lora:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(r=settings.lora, lora_alpha=2 * settings.lora, target_modules="all-linear", task_type="CAUSAL_LM")
+
+
+def _writer(folder: Path, tally: Tally) -> Any:
+    """A callback that writes a line for each step."""
+    from transformers import TrainerCallback
+
+    class Writer(TrainerCallback):  # type: ignore[misc]
+        began = time.monotonic()
+
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **more: Any
+        ) -> None:
+            told = logs or {}
+            count, mean, readable, right = tally.taken()
+            if not count:
+                return
+            now = time.monotonic()
+            line = Line(
+                step=state.global_step,
+                replies=count,
+                reward=round(mean, 4),
+                readable=round(readable, 4),
+                right=round(right, 4),
+                length=float(told.get("completions/mean_length", 0.0)),
+                loss=float(told.get("loss", 0.0)),
+                rate=float(told.get("learning_rate", 0.0)),
+                seconds=round(now - self.began, 1),
+            )
+            self.began = now
+            rows.append(folder / LOG, line)
+
+    return Writer()
+
+
+def rewarding(opening: str, execute: Execute | None) -> Rewards:
+    """The reward function of a run."""
+    return Rewards(opening, execute)

@@ -1,0 +1,92 @@
+"""The Conductor's reward (SPEC 4): 0 for a reply that is no workflow, 0.5 for one that ran, 1 for one that was right.
+
+Beside conductor.py, which trains. The reply is read by the Conductor's own parser, so a planner is trained on exactly
+the form it will be held to. What running a workflow means is the caller's business (`Execute`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fugu_cli.conductor.parse import Fault
+from fugu_cli.conductor.validate import Form, workflow
+from fugu_cli.events import Step
+from fugu_cli.messages import Value
+
+UNREADABLE, RAN, RIGHT = 0.0, 0.5, 1.0
+
+
+class Example(Value):
+    """A question put to the planner: what it reads, the agents it may name (drawn anew for each), and in which round.
+
+    In the second round it has read what the first one came to; `kept` is whether that was right, for three empty lists
+    keep it.
+    """
+
+    problem: str
+    prompt: str
+    models: tuple[str, ...]
+    steps: int = 5
+    round: Literal[1, 2] = 1
+    kept: bool = False
+
+    def form(self) -> Form:
+        """What its workflow may be."""
+        second = self.round == 2
+        return Form(models=self.models, steps=self.steps, keeps=second, earlier=second)
+
+
+Execute = Callable[[str, tuple[Step, ...]], bool]
+"""Runs a workflow on a problem, by its id; whether the result was right."""
+
+
+@dataclass
+class Tally:
+    """What the replies since the last look were worth."""
+
+    rewards: list[float] = field(default_factory=list)
+
+    def taken(self) -> tuple[int, float, float, float]:
+        """(replies, mean reward, share with a readable workflow, share right); empties it."""
+        found, self.rewards = self.rewards, []
+        count = len(found)
+        if not count:
+            return 0, 0.0, 0.0, 0.0
+        readable, right = sum(r > UNREADABLE for r in found), sum(r == RIGHT for r in found)
+        return count, sum(found) / count, readable / count, right / count
+
+
+def reward(reply: str, example: Example, execute: Execute | None) -> float:
+    """One reply's reward. Without `execute` nothing is run: a readable workflow is worth 0.5."""
+    steps = workflow(reply, example.form())
+    if isinstance(steps, Fault):
+        return UNREADABLE
+    if not steps:
+        return RIGHT if example.kept else RAN
+    if execute is None:
+        return RAN
+    return RIGHT if execute(example.problem, steps) else RAN
+
+
+class Rewards:
+    """The function TRL calls: many replies at once, each with its example. Counts them in `tally`."""
+
+    __name__ = "workflow"
+
+    def __init__(self, opening: str, execute: Execute | None) -> None:
+        """`opening` is how every first reply begins: it stands in the prompt and is part of what was written."""
+        self._opening = opening
+        self._execute = execute
+        self.tally = Tally()
+
+    def __call__(self, completions: Sequence[str], example: Sequence[str], **_more: object) -> list[float]:
+        """One number for each completion; `example` holds each one's Example as JSON."""
+        found = []
+        for text, given in zip(completions, example, strict=True):
+            about = Example.model_validate_json(given)
+            begun = self._opening if about.round == 1 else ""
+            found.append(reward(begun + text, about, self._execute))
+        self.tally.rewards += found
+        return found
