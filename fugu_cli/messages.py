@@ -133,3 +133,5 @@ class Reply(Value):
     usage: Usage = Usage()
     model: str = ""
     stop: Literal["end", "calls", "length", "refusal", "cut"] = "end"
+    seconds: float = 0.0
+    """How long the call took when it was paid for, where a kept reply stands in for it; 0: as long as now."""
