@@ -15,9 +15,10 @@ GO_ON = "`fugu run --continue` goes on from here."
 def check_due(events: Sequence[Event]) -> Check | None:
     """Something was changed and the tests do not know of it yet."""
     asked, run = views.asked(events), views.tests(events)
-    if asked is None or asked.test_command is None or not views.changes(events):
+    if asked is None or asked.test_command is None:
         return None
-    return Check() if run is None or run.stale else None
+    due = bool(views.changes(events)) if run is None else run.stale
+    return Check() if due else None
 
 
 def tests_pass(events: Sequence[Event]) -> bool:

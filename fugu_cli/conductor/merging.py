@@ -47,8 +47,9 @@ def _decided(flow: views.Workflow, turns: tuple[int, ...], among: Sequence[int])
 
 
 def _best(events: Sequence[Event], group: Sequence[views.Turn]) -> tuple[list[int], str]:
-    """The turns whose changes are worth having, by the tests where they were run, and why."""
-    changed = [turn for turn in group if turn.changes and views.done(turn)]
+    """The turns whose changes are worth having, by the tests where they were run, and why. A call that was killed may
+    have changed something."""
+    changed = [turn for turn in group if views.done(turn) and (turn.changes or views.interrupted_calls(turn))]
     if not changed:
         return [], "nobody changed anything"
     runs = {turn.number: views.tests(views.lane(events, turn.number)) for turn in changed}

@@ -1,0 +1,210 @@
+"""A workflow that is killed after any recorded fact goes on, ends the same way, and does nothing twice.
+
+One session is filmed: before and after every line the repository, the worktrees, the snapshots and everything outside
+are copied. Then, for every frame, the world is put back, the log cut there, and another process's place is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from fugu_cli import log as logs
+from fugu_cli import orchestrator
+from fugu_cli.conductor.conductor import Bounds
+from fugu_cli.events import Event, Finished, Merged, Permitted, Planned, Recorded, ToolRan
+from fugu_cli.log import Log
+from fugu_cli.messages import Call, Prompt, Reply
+from fugu_cli.tools.workspace import recall
+from tests.conductor.staging import POOL, Play, both, lists, newest, planning
+from tests.reacting import CHECK, Reacting, calls, repository, results
+
+JOB = "Repair calc.txt."
+PLAN = lists(
+    (0, "Look at calc.txt.", []),
+    (1, "Note that it ran.", []),
+    (0, JOB, [0]),
+    (1, JOB, [0]),
+    (2, "Compare them.", [2, 3]),
+)
+
+
+def works(content: str) -> Callable[[Prompt], Reply]:
+    """Looks, leaves a mark outside, or writes: by the subtask."""
+
+    def react(prompt: Prompt) -> Reply:
+        text, tools = newest(prompt), [result.tool for result in results(prompt)]
+        if "Look at" in text:
+            return Reply(text="It is broken.") if tools else calls(Call.make("1", "read", path="calc.txt"))
+        if "Note that" in text:
+            command = Call.make("1", "bash", command="echo ran >> ../counter")
+            return Reply(text="It ran.") if tools else calls(Call.make("0", "list"), command)
+        if "Compare" in text:
+            return Reply(text="CHOOSE 4\nIt is right.")
+        last = results(prompt)[-1:]
+        if any(result.ok and (result.tool == "write" or content.strip() in result.text) for result in last):
+            return Reply(text="Repaired.")
+        if any(result.ok and result.tool == "read" for result in last):
+            return calls(Call.make("2", "write", path="calc.txt", content=content))
+        return calls(Call.make("1", "read", path="calc.txt"))
+
+    return react
+
+
+def session(world: Path, log: Log) -> Play:
+    agents = {
+        "a": Reacting("a", works("fixed first\n")),
+        "b": Reacting("b", works("fixed second\n")),
+        "c": Reacting("c", both(planning("prose", PLAN), works("fixed third\n"))),
+    }
+    change = lambda stage: replace(stage, mode="yolo", store=world / "data" / "store")  # noqa: E731
+    return Play(world / "repo", agents, POOL, Bounds(agent="c"), log=log, change=change)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The world when the log had `lines` lines."""
+
+    lines: int
+    world: Path
+    what: str
+
+
+class Filmed(Log):
+    """A log that has the world copied around every line."""
+
+    film: Callable[[int, str], None]
+
+    def append(self, event: Event) -> Recorded:
+        if isinstance(event, ToolRan | Merged):  # what it tells of has happened, and nobody wrote that down
+            self.film(len(self.records), f"before {event.type}")
+        record = super().append(event)
+        self.film(len(self.records), f"after {event.type}")
+        return record
+
+
+@dataclass(frozen=True)
+class Film:
+    """One whole session."""
+
+    frames: tuple[Frame, ...]
+    lines: tuple[bytes, ...]
+    end: Finished
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Film:
+    patch = pytest.MonkeyPatch()
+    for who in ("AUTHOR", "COMMITTER"):
+        patch.setenv(f"GIT_{who}_NAME", "A. Tester")
+        patch.setenv(f"GIT_{who}_EMAIL", "tester@example.org")
+    try:
+        return shoot(tmp_path_factory.mktemp("film"))
+    finally:
+        patch.undo()
+
+
+def shoot(folder: Path) -> Film:
+    world = folder / "world"
+    repository(world / "repo", {"calc.txt": "broken\n", "check.sh": CHECK})
+    (world / "counter").touch()
+    frames: list[Frame] = []
+
+    def film(lines: int, what: str) -> None:
+        copy = folder / "frames" / str(len(frames))
+        shutil.copytree(world, copy, symlinks=True)
+        frames.append(Frame(lines, copy, what))
+
+    log = Filmed.create(folder / "whole.jsonl")
+    log.film = lambda lines, what: None
+    play = session(world, log)
+
+    async def whole() -> Finished:
+        await play.stage().begin(log)
+        log.film = film
+        return await play.again()
+
+    try:
+        end = asyncio.run(whole())
+    finally:
+        log.close()
+    lines = tuple((folder / "whole.jsonl").read_bytes().splitlines(keepends=True))
+    return Film(tuple(frames), lines, end)
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """What came of going on from a frame."""
+
+    frame: Frame
+    world: Path
+    end: Finished
+    events: list[Event]
+
+
+async def resumed(film: Film, number: int, folder: Path, turn: asyncio.Semaphore) -> Resumed:
+    """On from a frame, in the very folders it was filmed in: worktrees are named in the log."""
+    frame = film.frames[number]
+    path = folder / f"{number}.jsonl"
+    world = frame.world
+    async with turn:
+        text = b"".join(film.lines[: frame.lines])
+        filmed_in = str(film.frames[0].world.parent.parent / "world").encode()
+        path.write_bytes(text.replace(filmed_in, str(world).encode()))
+        log = Log.open(path)
+        play = session(world, log)
+        bench = play.bench()
+        recall(bench.workspace, log.records)
+        try:
+            end = await orchestrator.run(log, play.stage().crew(), bench)
+            return Resumed(frame, world, end, list(log.events))
+        finally:
+            log.close()
+
+
+async def all_resumed(film: Film, folder: Path) -> list[Resumed]:
+    turn = asyncio.Semaphore(3)
+    return await asyncio.gather(*(resumed(film, number, folder, turn) for number in range(len(film.frames))))
+
+
+def test_the_filmed_session_holds_what_a_workflow_can(film: Film) -> None:
+    events = [record.event for record in logs.parse(b"".join(film.lines), Path("whole"))]
+    assert film.end.reason == "accepted"
+    assert [len(event.steps) for event in events if isinstance(event, Planned)] == [0, 5], (
+        "one refused, one carried out"
+    )
+    assert [event.chosen for event in events if isinstance(event, Merged)] == [0, 4]
+    turns = [event.turn for event in events if event.type == "replied"]
+    assert turns != sorted(turns), "two turns were open at the same time"
+
+
+def test_a_workflow_killed_anywhere_ends_the_same_and_does_nothing_twice(film: Film, tmp_path: Path) -> None:
+    found = asyncio.run(all_resumed(film, tmp_path))
+    assert len(found) > 40
+    assert [fault for one in found for fault in faults_of(one)] == []
+
+
+def faults_of(one: Resumed) -> list[str]:
+    """What is not as it would have been, in words."""
+    faults = []
+    if one.end.reason != "accepted":
+        faults.append(f"it ends as {one.end}")
+    if (one.world / "repo" / "calc.txt").read_text() != "fixed second\n":
+        faults.append("the file is not what it was")
+    permitted = [(event.turn, event.call.id) for event in one.events if isinstance(event, Permitted)]
+    again = {call for call in permitted if permitted.count(call) > 1}
+    if again:
+        faults.append(f"calls were made again: {again}")
+    count = (one.world / "counter").read_text().count("ran")
+    started = [e for e in one.events if isinstance(e, Permitted) and e.call.tool == "bash"]
+    killed = [e for e in started if not any(isinstance(r, ToolRan) and r.call.id == e.call.id for r in one.events)]
+    if len(started) != 1 or count not in ({0, 1} if killed else {1}):
+        faults.append(f"the command ran {count} times, was started {len(started)} times")
+    if sum(isinstance(event, Planned) for event in one.events) != 2:
+        faults.append("a plan was paid for twice")
+    return [f"after {one.frame.lines} lines, {one.frame.what}: {fault}" for fault in faults]
