@@ -14,6 +14,7 @@ from fugu_cli import policy, views
 from fugu_cli.agents import Agent
 from fugu_cli.budgets import Limit
 from fugu_cli.coordinators import Coordinator
+from fugu_cli.denials import Denials
 from fugu_cli.events import EVIDENCE, Event, Member, Permitted, Recorded, ToolRan, ToolSaid, Undone
 from fugu_cli.instructions import marked
 from fugu_cli.log import Log
@@ -64,6 +65,8 @@ class Bench:
     instructions: str = ""
     remembers: bool = False
     """What a call depended on is recorded with its result: the tool memory of workflows needs it."""
+    denials: Denials | None = None
+    """Files that are kept from some agents."""
 
 
 async def run_call(log: Log, bench: Bench, number: int, call: Call, barred: str = "") -> None:

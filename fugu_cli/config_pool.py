@@ -231,8 +231,9 @@ def _check_names(config: Config, names: Sequence[str], missing: set[str]) -> Non
         (pinned, "coordinator"),
         (planner, "conductor.agent"),
         *((name, "opt_out") for name in config.opt_out),
+        *((name, "deny_agents") for kept in config.deny_agents.values() for name in kept),
     ]:
-        if name is not None and name not in names:
+        if name is not None and (name, key) != ("*", "deny_agents") and name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"the pool has: {', '.join(names)}"
             raise ConfigError(f"{key} names {name!r}, which is not an agent of the pool", hint=hint)

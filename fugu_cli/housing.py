@@ -16,6 +16,7 @@ from fugu_cli.config import Config
 from fugu_cli.config_files import Loaded
 from fugu_cli.config_pool import pool
 from fugu_cli.coordinators import Coordinator
+from fugu_cli.denials import Denials
 from fugu_cli.events import Opened
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
@@ -24,7 +25,7 @@ from fugu_cli.resting import Patience
 from fugu_cli.serve.house import House
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.wiring import build_budgets, build_conductor, build_coordinator
+from fugu_cli.wiring import build_budgets, build_conductor, build_coordinator, build_guard
 
 
 def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:
@@ -36,6 +37,9 @@ def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:
     health = Health()
     free = [entry.model_copy(update={"max_tokens": None}) for entry in entries]
     agents = crewing.build(free, environ, crewing.Places(config.cache, config.local_idle, health))
+    if config.deny_agents:
+        denials = Denials(config.deny_agents, loaded.root)
+        agents = {name: build_guard(agent, denials, tuple) for name, agent in agents.items()}
     coordinator, checkpoint, warm = build_coordinator(config, members)
     warm()
     patience = Patience(config.patience.wait)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fugu_cli import affording, compaction, context, judging, turn, views
+from fugu_cli import affording, compaction, context, judging, turn, views, withheld
 from fugu_cli.affording import Purse
 from fugu_cli.bench import Bench, Crew, may_read, roll_back, run_call, run_evidence
 from fugu_cli.errors import AgentError
@@ -56,8 +56,13 @@ def _rules(events: Sequence[Event], member: Member, bench: Bench) -> turn.Rules:
         return turn.Rules(bench.limits.brief_replies)  # the files were read when the turn opened
     request, run = views.asked(events), views.tests(events)
     text = request.text if request else ""
+    denials = bench.denials
+
+    def reads(path: str) -> bool:
+        return may_read(bench, path) and not (denials and denials.denied(member.name, path))
+
     files = bench.workspace.implicated(run.output if run and not run.ok else "", text)
-    return turn.Rules(bench.limits.brief_replies, tuple(path for path in files if may_read(bench, path))[:MOST_FILES])
+    return turn.Rules(bench.limits.brief_replies, tuple(path for path in files if reads(path))[:MOST_FILES])
 
 
 async def take(place: Place, number: int, step: turn.Step) -> Finished | None:
@@ -88,14 +93,15 @@ def _barred(place: Place, events: Sequence[Event], call: Call) -> str:
         return f"a {now.assigned.role.capitalize()} has no tool {call.tool}"
     if member.protocol != "native" and views.judged_by_tests(events) and bench.workspace.writes_test(call):
         return "the tests judge this request and stay as they are"  # a small model would make them pass this way
-    return ""
+    return withheld.barred(place.log.events, member.name, call, bench.denials)
 
 
 async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> Finished | None:
     """One model call. A failure after the agent's own retries closes the turn; the coordinator masks the agent."""
     log, bench, name = place.log, place.bench, now.assigned.agent
     member = place.crew.members[name]
-    prompt = context.prompt(events, member, specs(bench.toolbox, now, member, _asked(events)), bench.instructions)
+    known = withheld.visible(events, name, bench.denials, log.events)
+    prompt = context.prompt(known, member, specs(bench.toolbox, now, member, _asked(events)), bench.instructions)
     if compaction.due(events, prompt, member):
         await _compact(place, member)
         return None

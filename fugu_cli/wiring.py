@@ -6,21 +6,22 @@ Below the command line and the user interfaces, above everything else. Builds an
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fugu_cli import __version__, crewing, log, permissions, sessions, views
+from fugu_cli import __version__, crewing, log, permissions, sessions, views, withheld
 from fugu_cli.agents import Agent
 from fugu_cli.agents.health import Health
 from fugu_cli.bench import Ask, Bench, Limits
 from fugu_cli.budgets import Budgets
-from fugu_cli.config import Config
+from fugu_cli.config import AgentEntry, Config
 from fugu_cli.config_files import Loaded
 from fugu_cli.config_pool import pool
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Member, Opened
+from fugu_cli.denials import Denials
+from fugu_cli.events import Event, Member, Opened
 from fugu_cli.ledger import Ledger
 from fugu_cli.log import Log
 from fugu_cli.masking import Mask
@@ -74,6 +75,9 @@ async def open_session(
     )
     if views.opened(journal.events) != opened:
         journal.append(opened)
+    denials = Denials(config.deny_agents, loaded.root) if config.deny_agents else None
+    if denials is not None:
+        agents = {name: build_guard(agent, denials, lambda: journal.events) for name, agent in agents.items()}
     recall(workspace, journal.records)
     return Session(
         log=journal,
@@ -82,10 +86,21 @@ async def open_session(
         crew=Crew(
             {member.name: member for member in members}, agents, coordinator, health, Patience(config.patience.wait)
         ),
-        bench=build_bench(config, workspace, ask, mask.text(_instructions(loaded)), journal.path),
+        bench=replace(
+            build_bench(config, workspace, ask, mask.text(_instructions(loaded)), journal.path), denials=denials
+        ),
         warm=warm,
         decide=lambda changed: build_coordinator(changed, members)[0],
     )
+
+
+def build_guard(agent: Agent, denials: Denials, events: Callable[[], Sequence[Event]]) -> Agent:
+    """The agent, what files are kept from it; itself where none are."""
+    from fugu_cli.agents.guarded import Guarded
+
+    if not denials.of(agent.name):
+        return agent
+    return Guarded(agent, lambda: withheld.hidden(events(), agent.name, denials))
 
 
 def _secrets(environ: Mapping[str, str], entries: Sequence[AgentEntry]) -> dict[str, str]:

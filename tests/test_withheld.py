@@ -1,0 +1,221 @@
+"""Files that are kept from an agent: nothing of them reaches it, whatever way it takes."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fugu_cli import context, withheld
+from fugu_cli.agents.guarded import guarded
+from fugu_cli.coordinators.fixed import Cascade
+from fugu_cli.coordinators.settings import Settings
+from fugu_cli.denials import Denials
+from fugu_cli.events import (
+    Asked,
+    Assigned,
+    Change,
+    Compacted,
+    Event,
+    Member,
+    Opened,
+    Permitted,
+    Planned,
+    Replied,
+    Step,
+    ToolRan,
+)
+from fugu_cli.log import Log
+from fugu_cli.messages import Call, Prompt, Reply, Thinking
+from fugu_cli.orchestrator import run
+from tests.reacting import Reacting, Stage, calls, repository, results
+
+FREE = Member(name="free", provider="openai", model="m-free", slot="cheap")
+KEPT = Member(name="kept", provider="openai", model="m-kept", slot="strong")
+SECRET = "launch-code-4711"
+RULES = {"secrets/**": ("kept",)}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = repository(tmp_path / "repo")
+    (root / "secrets").mkdir()
+    (root / "secrets" / "codes.txt").write_text(f"the codes\n{SECRET}\nimport os\n")
+    (root / "a.py").write_text("import os\nprint('hello')\n")
+    (root / "link.txt").symlink_to("secrets/codes.txt")
+    return root
+
+
+def all_text(prompt: Prompt) -> str:
+    return json.dumps(prompt.model_dump(mode="json"), ensure_ascii=False)
+
+
+def shown(events: list[Event], denials: Denials, agent: str = "kept") -> str:
+    """What the agent is sent at the end of `events`."""
+    known = withheld.visible(events, agent, denials)
+    prompt = context.prompt(known, KEPT, ())
+    return all_text(guarded(prompt, withheld.hidden(events, agent, denials)))
+
+
+def test_a_path_is_denied_by_its_name_and_by_where_it_leads(root: Path) -> None:
+    denials = Denials(RULES, root)
+    asked = ["secrets/codes.txt", "./secrets/new.txt", "a/../secrets/x", "link.txt", "secrets", "a.py", "secretsanta"]
+    assert [denials.denied("kept", path) for path in asked] == [True, True, True, True, False, False, False]
+    assert not any(denials.denied("free", path) for path in asked)
+    assert Denials({"secrets/**": ("*",)}, root).denied("free", "secrets/codes.txt")
+
+
+def test_what_everybody_may_read_elsewhere_gives_nothing_away(root: Path) -> None:
+    known = Denials(RULES, root).traces("kept")
+    assert [known.within(line) for line in ("import os", "the codes", f"x = '{SECRET}'", "hello")] == [
+        False, True, True, False,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (Call.make("1", "read", path="secrets/codes.txt"), "deny_agents keeps secrets/codes.txt from kept"),
+        (Call.make("1", "edit", path="link.txt", old="a", new="b"), "deny_agents keeps link.txt from kept"),
+        (Call.make("1", "bash", command="base64 s*/*"), "a command could read secrets/codes.txt"),
+        (Call.make("1", "read", path="a.py"), ""),
+        (Call.make("1", "grep", pattern="x"), ""),
+    ],
+)
+def test_the_agent_itself_cannot_ask_for_one(root: Path, call: Call, why: str) -> None:
+    denials = Denials(RULES, root)
+    assert withheld.barred([], "kept", call, denials).startswith(why)
+    assert (withheld.barred([], "kept", call, denials) == "") == (why == "")
+    assert withheld.barred([], "free", call, denials) == ""
+
+
+def test_without_rules_nothing_changes(root: Path) -> None:
+    events: list[Event] = [Asked(text="x")]
+    assert withheld.visible(events, "kept", None) is events
+    assert withheld.visible(events, "free", Denials(RULES, root)) is events
+
+
+OUTPUTS = st.sampled_from(
+    [
+        ("read", {"path": "secrets/codes.txt"}, f"1\tthe codes\n2\t{SECRET}"),
+        ("read", {"path": "link.txt"}, f"1\t{SECRET}"),
+        ("grep", {"pattern": "code"}, f"secrets/codes.txt:2:{SECRET}\na.py:1:import os"),
+        ("bash", {"command": "cat secrets/*"}, f"the codes\n{SECRET}"),
+        ("bash", {"command": "cat $(echo c2VjcmV0cw== | base64 -d)/*"}, f"{SECRET}"),
+        ("run_tests", {}, f"FAILED: expected '{SECRET}'"),
+        ("diff", {"since": "t"}, f"+++ b/secrets/codes.txt\n+{SECRET}"),
+        ("write", {"path": "notes.md", "content": f"remember {SECRET}"}, "written"),
+        ("read", {"path": "notes.md"}, f"remember {SECRET[::-1]}"),
+        ("read", {"path": "a.py"}, "import os"),
+    ]
+)
+WORDS = st.sampled_from(
+    [f"It says {SECRET}.", f"Reversed it is {SECRET[::-1]}", "4711, I believe", "Nothing to see.", f"`{SECRET}`"]
+)
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> list[Event]:
+    """A session in which the free agent works first and tells what it saw in every way there is."""
+    events: list[Event] = [Opened(version="1", repo="/r", pool=(FREE, KEPT)), Asked(text="do it", snapshot="t0")]
+    exposed = False
+    for turn in range(1, draw(st.integers(1, 4)) + 1):
+        events.append(Assigned(turn=turn, agent="free", role="worker", by="cascade"))
+        for number in range(draw(st.integers(0, 3))):
+            tool, arguments, output = draw(OUTPUTS)
+            if tool == "write" and not exposed:
+                continue  # before it has seen it, it cannot write it
+            if SECRET[::-1] in output and not exposed:
+                continue
+            call = Call(id=f"t{turn}-{number}", tool=tool, arguments=json.dumps(arguments))
+            events.append(Replied(turn=turn, agent="free", text="", calls=(call,), stop="calls"))
+            events.append(Permitted(turn=turn, call=call, allowed=True, by="policy"))
+            changes = (Change(path="notes.md", before=None, after="b"),) if tool == "write" else ()
+            events.append(ToolRan(turn=turn, call=call, output=output, ok=True, changes=changes))
+            exposed = exposed or SECRET in output
+        said = draw(WORDS) if exposed else "Nothing to see."
+        thinking = (Thinking(text=said, data=json.dumps({"thinking": said})),)
+        events.append(Replied(turn=turn, agent="free", text=said, thinking=thinking))
+        if exposed and draw(st.booleans()):
+            events.append(Compacted(summary=f"So far: {said} {SECRET}", upto=len(events) - 1, agent="free"))
+        if exposed and draw(st.booleans()):
+            step = Step(agent="kept", instruction=f"use {SECRET}")
+            events.append(Planned(steps=(step,), text=f"plan with {SECRET}", agent="free"))
+    instruction = f"use {SECRET[::-1]}" if exposed else ""
+    events.append(Assigned(turn=9, agent="kept", role="worker", by="conductor", instruction=instruction))
+    return events
+
+
+@given(events=stories())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_nothing_of_it_reaches_the_agent_by_output_quote_digest_summary_or_plan(
+    root: Path, events: list[Event]
+) -> None:
+    text = shown(events, Denials(RULES, root))
+    assert SECRET not in text
+    assert SECRET[::-1] not in text
+    assert "4711" not in text
+
+
+@given(events=stories())
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_other_agent_reads_everything(root: Path, events: list[Event]) -> None:
+    assert withheld.visible(events, "free", Denials(RULES, root)) is events
+
+
+def test_an_agent_with_the_same_rule_passes_its_words_on(root: Path) -> None:
+    both = Denials({"secrets/**": ("kept", "free")}, root)
+    call = Call.make("1", "bash", command="ls secrets")
+    events: list[Event] = [
+        Opened(version="1", repo="/r", pool=(FREE, KEPT)),
+        Asked(text="x"),
+        Assigned(turn=1, agent="free", role="worker", by="cascade"),
+        ToolRan(turn=1, call=call, output="secrets/codes.txt", ok=True),
+        Replied(turn=1, agent="free", text="a plan"),
+        Assigned(turn=2, agent="kept", role="worker", by="cascade"),
+    ]
+    assert "a plan" in shown(events, both)
+    assert "a plan" not in shown(events, Denials(RULES, root))
+
+
+def test_a_whole_session_keeps_it_from_the_agent(root: Path, tmp_path: Path) -> None:
+    def reads(prompt: Prompt) -> Reply:
+        if not results(prompt):
+            return calls(Call.make("a", "read", path="secrets/codes.txt"))
+        return Reply(text=f"It is {results(prompt)[0].text}")
+
+    def tries(prompt: Prompt) -> Reply:
+        done = len(results(prompt))
+        made = [
+            Call.make("a", "read", path="secrets/codes.txt"),
+            Call.make("b", "bash", command="cat secrets/codes.txt"),
+            Call.make("c", "grep", pattern="launch"),
+            Call.make("d", "read", path="link.txt"),
+        ]
+        return calls(made[done]) if done < len(made) else Reply(text="ACCEPT")
+
+    kept = Reacting("kept", tries)
+    stage = Stage(
+        root, tmp_path / "store", (FREE, KEPT), {"free": Reacting("free", reads), "kept": kept}, mode="yolo",
+        test_command=None,
+    )  # fmt: skip
+    stage.coordinator = Cascade(stage.members, Settings(verify_answers=True, turns=2))
+
+    async def go() -> Log:
+        log = Log.memory()
+        await stage.begin(log, "what does it say?", judged=False)
+        bench = stage.bench()
+        object.__setattr__(bench, "denials", Denials(RULES, root))
+        await run(log, stage.crew(), bench)
+        return log
+
+    log = asyncio.run(go())
+    assert [event.agent for event in log.events if isinstance(event, Assigned)] == ["free", "kept"]
+    assert len(kept.shown) == 5
+    assert SECRET not in "".join(all_text(prompt) for prompt in kept.shown)
+    reasons = [event.reason for event in log.events if isinstance(event, Permitted) and not event.allowed]
+    assert [reason.split(" keeps ")[0].split(" could ")[0] for reason in reasons] == [
+        "deny_agents", "a Verifier has no tool bash", "deny_agents",
+    ]  # fmt: skip
