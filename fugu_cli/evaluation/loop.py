@@ -16,7 +16,7 @@ from typing import Protocol
 from fugu_cli import views
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.evaluation import rows
-from fugu_cli.events import Event, Failed, Finished, Replied
+from fugu_cli.events import Event, Failed, Finished, Planned, Replied
 from fugu_cli.log import Log
 from fugu_cli.messages import Usage, Value
 from fugu_cli.tasks import Task
@@ -162,7 +162,7 @@ async def attempt(task: Task, arm: str, open_session: Open, folder: Path) -> Out
 
 def spent(events: Sequence[Event]) -> tuple[Spent, ...]:
     """The cost of a session by agent, in the order of their first reply."""
-    replies = [event for event in events if isinstance(event, Replied)]
+    replies = [event for event in events if isinstance(event, Replied | Planned)]
     total: list[Spent] = []
     for agent in dict.fromkeys(reply.agent for reply in replies):
         own = [reply for reply in replies if reply.agent == agent]
