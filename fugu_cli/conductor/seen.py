@@ -84,7 +84,7 @@ def opening(events: Sequence[Event], now: Assigned) -> str:
     ]
     shown = prompts.fill(prompts.load("conductor/outputs"), outputs="\n".join(outputs)) + "\n\n" if outputs else ""
     return prompts.fill(
-        prompts.load("conductor/step"),
+        prompts.load("conductor/step_brief" if brief else "conductor/step"),
         memory=_memory(events, now),
         outputs=shown + _candidates(events, now),
         subtask=now.instruction,
