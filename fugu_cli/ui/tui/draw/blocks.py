@@ -11,9 +11,11 @@ from fugu_cli.ui.clean import count as tokens
 from fugu_cli.ui.render import ENDS, standing, target_of, tests_in_words
 from fugu_cli.ui.tui.draw import diff
 from fugu_cli.ui.tui.draw.block import Ended, Heading, Note, Plan, Request, Thought, ToolUse, Welcome
+from fugu_cli.ui.tui.draw.graph import gutter
 from fugu_cli.ui.tui.draw.lines import BLANK, Line, Part, indented, line, spread, wrapped
 from fugu_cli.ui.tui.draw.palette import Palette
 from fugu_cli.ui.tui.draw.text import brief_seconds, count, flat, safe
+from fugu_cli.ui.workflow import title, who
 
 DIFF_LINES = 10
 OUTPUT_LINES = 400
@@ -140,12 +142,18 @@ def note(block: Note, width: int, palette: Palette) -> list[Line]:
 
 
 def plan(block: Plan, width: int, palette: Palette) -> list[Line]:
-    """A workflow: a row per step with what it may read."""
-    made = [line([("● ", palette.accent), (f"plan by {flat(block.planned.agent)}", f"bold {palette.text}")], width)]
-    for number, step in enumerate(block.planned.steps):
-        reads = "all" if step.access == "all" else ", ".join(str(index + 1) for index in step.access) or "the request"
-        head: list[Part] = [(f"  {number + 1} ", palette.accent), (f"{flat(step.agent)} ", f"bold {palette.text}")]
-        made.append(line([*head, (f"reads {reads}: ", palette.dim), (flat(step.instruction), palette.text)], width))
+    """A workflow as a graph: a line for each step, with the edges of what it may read."""
+    planned = block.planned
+    head: list[Part] = [("● ", palette.accent), (title(planned), f"bold {palette.accent}")]
+    made = [line([*head, (f" by {flat(planned.agent)}", palette.dim)], width)]
+    made += indented(wrapped(safe(planned.fault), width - 2, palette.warn), ("  ", "")) if planned.fault else []
+    for place, (edge, step) in enumerate(zip(gutter(planned.steps), planned.steps, strict=True)):
+        left: list[Part] = [
+            (f"  {edge}", palette.accent),
+            (f"{place} ", palette.dim),
+            (who(step), f"bold {palette.text}"),
+        ]
+        made.append(line([*left, (f" {flat(step.instruction)}", palette.text)], width))
     return [*made, BLANK]
 
 

@@ -51,7 +51,7 @@ def sections(
     records: Sequence[Recorded], row: TurnRow, instructions: str = "", patch_of: PatchOf = by_arguments
 ) -> list[Section]:
     """Everything the log says of a turn. `records` are the session's lines, `instructions` the user's standing ones."""
-    mine = records[row.first : row.last + 1]
+    mine = _own(records, row)
     cells = _cells(records, row)
     prompt, before = _shown(records, row, instructions)
     made = [
@@ -80,12 +80,20 @@ def title(text: str) -> Piece:
     return Piece(paint, exact=1)
 
 
+def _own(records: Sequence[Recorded], row: TurnRow) -> list[Recorded]:
+    """The turn's own lines: others may have been open at the same time."""
+    number = row.assigned.turn
+    between = records[row.first : row.last + 1]
+    return [record for record in between if getattr(record.event, "turn", number) == number]
+
+
 def _cells(records: Sequence[Recorded], row: TurnRow) -> plain_rows.Row | None:
     """The turn's probabilities, read from its request alone: the session may be long."""
     opened = [record for record in records[: row.first] if isinstance(record.event, Opened)]
     own = [*opened, *records[row.request.first : row.last + 1]]
     found = plain_rows.requests(own)
-    return found[-1].rows[-1] if found and found[-1].rows else None
+    every = found[-1].rows if found else ()
+    return next((cells for cells in every if cells.turn.number == row.assigned.turn), None)
 
 
 def _decision(row: TurnRow, cells: plain_rows.Row | None, width: int, palette: Palette) -> list[Line]:
@@ -100,6 +108,7 @@ def _decision(row: TurnRow, cells: plain_rows.Row | None, width: int, palette: P
         lines += wrapped(safe(said), width, palette.text) if said else []
     if assigned.override is not None:
         lines += wrapped(f"a Thinker asked for this role; the head had {assigned.override}", width, palette.warn)
+    lines += wrapped(_manifest(assigned), width, palette.text) if assigned.plan else []
     for name, group in (("agents", cells.rows if cells else ()), ("roles", cells.roles if cells else ())):
         if group:
             lines += [BLANK, line([(name, palette.dim)], width), *(_bar(cell, width, palette) for cell in group)]
@@ -111,6 +120,19 @@ def _decision(row: TurnRow, cells: plain_rows.Row | None, width: int, palette: P
         named = ", ".join(f"{name} {value:.1f}" for name, value in parts.items())
         lines += [BLANK, *wrapped(f"{spent.total:.1f} ms: {named}", width, palette.dim)]
     return [*lines, BLANK]
+
+
+def _manifest(assigned: Assigned) -> str:
+    """What a workflow's step may read, in words."""
+    if assigned.sees == "all":
+        opened = "all that was said before"
+    else:
+        turns = ", ".join(str(number) for number in assigned.sees)
+        opened = f"the request and the words of turn {turns}" if turns else "the request alone"
+    remembered = count(len(assigned.remembers), "result") if assigned.remembers else ""
+    memory = f"; {remembered} of tools from earlier workflows, still valid" if remembered else ""
+    apart = "; works in a folder of its own" if assigned.worktree else ""
+    return f"step {assigned.step} of workflow {assigned.plan} reads {opened}{memory}{apart}"
 
 
 def _bar(cell: plain_rows.Cell, width: int, palette: Palette) -> Line:
@@ -137,13 +159,13 @@ def _read(assigned: Assigned) -> str:
 
 def _shown(records: Sequence[Recorded], row: TurnRow, instructions: str) -> tuple[Prompt | None, Sequence[Recorded]]:
     """The prompt of the turn's first model call, and the lines before it."""
-    first = next((r.seq for r in records[row.first : row.last + 1] if isinstance(r.event, Replied)), row.last + 1)
+    first = next((r.seq for r in _own(records, row) if isinstance(r.event, Replied)), row.last + 1)
     before = records[:first]
     events = [record.event for record in before]
     member = views.pool(events).get(row.assigned.agent)
     if member is None:
         return None, before
-    return context.prompt(events, member, (), instructions), before
+    return context.prompt(views.lane(events, row.assigned.turn), member, (), instructions), before
 
 
 def _prompt(prompt: Prompt) -> tuple[Piece, ...]:

@@ -1,4 +1,4 @@
-"""The trace as rows: one for every request and every turn, folded from the log line by line.
+"""The trace as rows: one for every request, workflow and turn, folded from the log line by line.
 
 Under the trace panel and the trace view. A row knows which lines of the log it came from, so that its detail can be
 built when somebody opens it (detail.py). Adding a line costs the same in a long session as in a short one.
@@ -6,7 +6,8 @@ built when somebody opens it (detail.py). Adding a line costs the same in a long
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Literal
 
 from fugu_cli import views
@@ -35,7 +36,7 @@ State = Literal["open", "closed", "failed", "cut"]
 
 @dataclass
 class RequestRow:
-    """A request. `index` is its place among the rows, `planned` the Conductor's workflow, where there is one."""
+    """A request. `index` is its place among the rows."""
 
     number: int
     asked: Asked
@@ -43,8 +44,19 @@ class RequestRow:
     at: float
     index: int = 0
     finished: Finished | None = None
-    planned: Planned | None = None
     seconds: float = 0.0
+
+
+@dataclass
+class PlanRow:
+    """A planner's reply: a workflow, or why there is none. `steps` are the turns spent on each step so far."""
+
+    request: RequestRow
+    planned: Planned
+    number: int
+    index: int
+    cost: float = 0.0
+    steps: dict[int, list[TurnRow]] = field(default_factory=dict)
 
 
 @dataclass
@@ -64,6 +76,10 @@ class TurnRow:
     tests: bool | None = None
     verdict: str = ""
     state: State = "open"
+    plan: PlanRow | None = None
+    index: int = 0
+    said_all: bool = False
+    """Its newest reply made no calls: what comes now is the tests, if anything."""
 
     @property
     def probability(self) -> float | None:
@@ -78,80 +94,108 @@ class TurnRow:
         return max(scores.role_probabilities) if scores and scores.role_probabilities else None
 
 
-Row = RequestRow | TurnRow
+Row = RequestRow | PlanRow | TurnRow
 
 
 class Rows:
-    """The rows so far; `take` grows them and says from which on something changed."""
+    """The rows so far; `take` grows them and says from which on something changed.
+
+    Turns of a workflow may be open at the same time: a fact belongs to the turn it names.
+    """
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self._members: dict[str, Member] = {}
         self._request: RequestRow | None = None
-        self._turn: TurnRow | None = None
+        self._plans: list[PlanRow] = []
+        self._open: dict[int, TurnRow] = {}
         self._facts: list[Event] = []
         self._opened: Opened | None = None
 
     def take(self, item: Recorded | Live) -> int | None:
         """One item of the log. Returns the first row that changed."""
         if not isinstance(item, Recorded):
-            if isinstance(item, Said) and self._turn is not None:
-                self._turn.writing += 1
-                return len(self.rows) - 1 if self._turn.writing % TOLD == 1 else None
-            return None
-        before = len(self.rows)
+            return self._writing(item) if isinstance(item, Said) else None
         event = item.event
         self._facts.append(event)
-        inside = not isinstance(event, Asked | Assigned | Finished)
-        if inside and self._turn is not None and self._turn.state == "open":
-            self._turn.last, self._turn.ended = item.seq, item.at
+        first = self._first_open(len(self.rows))
         match event:
             case Opened():
                 self._opened = event
                 self._members |= {member.name: member for member in event.pool}
                 return None
             case Asked():
-                self._close()
+                self._close(self._open)
+                self._plans = []
                 self._facts = [*([self._opened] if self._opened else []), event]
-                self._request = RequestRow(1 + self._count(), event, item.seq, item.at, before)
+                self._request = RequestRow(1 + self._count(), event, item.seq, item.at, len(self.rows))
                 self.rows.append(self._request)
+            case Planned():
+                self._plan(event)
             case Assigned():
-                self._close()
                 self._begin(item, event)
             case Finished():
-                self._close()
+                self._close(self._open)
                 if self._request is not None:
                     self._request.finished = event
                     self._request.seconds = item.at - self._request.at
                     return self._request.index
             case _:
-                self._inside(event)
-        return max(before - 1, 0) if self.rows else None
+                self._inside(item)
+        return max(first - 1, 0) if self.rows else None
+
+    def _writing(self, said: Said) -> int | None:
+        turn = self._open.get(said.turn)
+        if turn is None:
+            return None
+        turn.writing += 1
+        return self._first_open(len(self.rows) - 1) if turn.writing % TOLD == 1 else None
+
+    def _first_open(self, default: int) -> int:
+        """The first row that an open turn is drawn in: its own, or its workflow's."""
+        shown = [row.index for row in self._plans if any(turn.plan is row for turn in self._open.values())]
+        return min([default, *shown, *(turn.index for turn in self._open.values())])
 
     def _count(self) -> int:
         return self._request.number if self._request else 0
 
-    def _begin(self, record: Recorded, event: Assigned) -> None:
-        if self._request is not None:
-            self._turn = TurnRow(self._request, event, record.seq, record.seq, record.at, record.at)
-            self.rows.append(self._turn)
+    def _plan(self, event: Planned) -> None:
+        if self._request is None:
+            return
+        cost = views.price(event, self._members.get(event.agent))
+        self._plans.append(PlanRow(self._request, event, len(self._plans) + 1, len(self.rows), cost))
+        self.rows.append(self._plans[-1])
 
-    def _inside(self, event: Event) -> None:
-        turn = self._turn
-        if isinstance(event, Planned) and self._request is not None:
-            self._request.planned = event
+    def _begin(self, record: Recorded, event: Assigned) -> None:
+        over = [n for n, turn in self._open.items() if event.plan != turn.assigned.plan or not event.plan]
+        over += [n for n, turn in self._open.items() if n not in over and (turn.said_all or turn.state != "open")]
+        self._close(over)
+        if self._request is None:
+            return
+        plan = self._plans[event.plan - 1] if 0 < event.plan <= len(self._plans) else None
+        turn = TurnRow(self._request, event, record.seq, record.seq, record.at, record.at)
+        turn.plan, turn.index = plan, len(self.rows)
+        if plan is not None:
+            plan.steps.setdefault(event.step, []).append(turn)
+        self._open[event.turn] = turn
+        self.rows.append(turn)
+
+    def _inside(self, record: Recorded) -> None:
+        event = record.event
+        turn = self._open.get(getattr(event, "turn", 0))
         if turn is None or turn.state != "open":
             return
+        turn.last, turn.ended = record.seq, record.at
         match event:
             case Replied():
                 turn.tokens += event.usage.input + event.usage.output
                 turn.cost += views.price(event, self._members.get(event.agent))
-                turn.writing = 0
+                turn.writing, turn.said_all = 0, not event.calls
             case ToolRan():
                 if event.call.tool == views.RUN_TESTS:
                     turn.tests = event.ok
             case Undone():
-                turn.draws += event.turn == turn.assigned.turn
+                turn.draws += 1
             case Failed():
                 turn.state = "failed"
             case Interrupted():
@@ -159,14 +203,13 @@ class Rows:
             case _:
                 return
 
-    def _close(self) -> None:
-        """The newest turn is over: now its verdict is known."""
-        turn, self._turn = self._turn, None
-        if turn is None:
-            return
-        if turn.state == "open":
-            turn.state = "closed"
-        if turn.assigned.role == "verifier" and turn.state == "closed":
-            found = next((t for t in views.turns(self._facts) if t.number == turn.assigned.turn), None)
-            verdict = views.verdict(self._facts, found) if found else None
-            turn.verdict = verdict or ""
+    def _close(self, numbers: Iterable[int]) -> None:
+        """These turns are over: now their verdicts are known."""
+        for number in list(numbers):
+            turn = self._open.pop(number)
+            if turn.state == "open":
+                turn.state = "closed"
+            if turn.assigned.role == "verifier" and turn.state == "closed":
+                found = views.turn_of(self._facts, number)
+                verdict = views.verdict(self._facts, found) if found else None
+                turn.verdict = verdict or ""

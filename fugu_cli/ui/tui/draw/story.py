@@ -57,7 +57,9 @@ class Story:
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self._calls: dict[str, int] = {}
-        self._speech: Speech | None = None
+        self._speeches: dict[int, Speech] = {}
+        self._turn = 0
+        self._agents: dict[int, str] = {}
         self._opened: Opened | None = None
         self._asked_at = 0.0
         self._turns = 0
@@ -91,11 +93,14 @@ class Story:
             case Said():
                 if not item.text:
                     return None
-                if self._speech is None:
-                    self._speech = Speech(item.agent)
-                    self.blocks.append(self._speech)
-                self._speech.add(item.text)
-                return self._index(self._speech)
+                first = len(self.blocks)
+                speech = self._speeches.get(item.turn)
+                if speech is None:
+                    self._speaks(item.turn, item.agent)
+                    speech = self._speeches[item.turn] = Speech(item.agent)
+                    self.blocks.append(speech)
+                speech.add(item.text)
+                return min(first, self._index(speech))
             case ToolSaid():
                 index = self._calls.get(item.call)
                 if index is None:
@@ -109,28 +114,38 @@ class Story:
 
     def _hush(self) -> None:
         """Nobody goes on with what was being said."""
-        if self._speech is not None:
-            self._speech.live = False
-            self._speech = None
+        for speech in self._speeches.values():
+            speech.live = False
+        self._speeches.clear()
+
+    def _speaks(self, turn: int, agent: str) -> None:
+        """Steps of a workflow may work at the same time: where another one goes on, it says which."""
+        if turn and turn != self._turn:
+            self.blocks.append(Note(f"turn {turn}, {agent}:"))
+        self._turn = turn or self._turn
 
     def _index(self, block: Block) -> int:
         """Where a block stands; it is among the newest."""
         return next(i for i in range(len(self.blocks) - 1, -1, -1) if self.blocks[i] is block)
 
     def _fact(self, event: Event, at: float) -> int | None:
-        if isinstance(event, Asked | Assigned | Failed | Finished | Interrupted):
+        if isinstance(event, Asked | Failed | Finished | Interrupted) or (
+            isinstance(event, Assigned) and not event.plan
+        ):
             self._hush()
         match event:
             case Asked():
-                self._calls = {}
+                self._calls, self._agents = {}, {}
                 self._asked_at, self._turns, self._tokens = at, 0, 0
                 self.blocks.append(Request(event.text, event.attachments))
             case Assigned():
-                self._turns += 1
+                self._turns, self._turn = self._turns + 1, event.turn
+                self._agents[event.turn] = event.agent
                 self.blocks.append(Heading(event))
             case Replied():
                 return self._replied(event)
             case Permitted():
+                self._speaks(event.turn, self._agents.get(event.turn, ""))
                 self._calls[event.call.id] = len(self.blocks)
                 self.blocks.append(ToolUse(event.call, event))
             case ToolRan():
@@ -153,7 +168,7 @@ class Story:
     def _replied(self, event: Replied) -> int | None:
         """The whole reply: where it is not what was said live (a retry, a schema), it takes its place."""
         self._tokens += event.usage.input + event.usage.output
-        speech, self._speech = self._speech, None
+        speech = self._speeches.pop(event.turn, None)
         changed = None
         thought = "\n".join(part.text for part in event.thinking if part.text.strip())
         if speech is not None:
@@ -165,6 +180,8 @@ class Story:
             if thought:
                 self.blocks.insert(changed, Thought(thought))
             return changed
+        if thought or event.text.strip():
+            self._speaks(event.turn, event.agent)
         if thought:
             self.blocks.append(Thought(thought))
         if event.text.strip():

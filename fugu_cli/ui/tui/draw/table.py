@@ -7,20 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fugu_cli.events import Step
 from fugu_cli.messages import Usage
 from fugu_cli.ui.clean import count, money, probability
 from fugu_cli.ui.render import ENDS
-from fugu_cli.ui.tui.draw.lines import BLANK, Line, Part, line, spread
+from fugu_cli.ui.tui.draw.graph import gutter
+from fugu_cli.ui.tui.draw.lines import BLANK, Line, Part, indented, line, spread, wrapped
 from fugu_cli.ui.tui.draw.palette import Palette
-from fugu_cli.ui.tui.draw.rows import RequestRow, Row, TurnRow
+from fugu_cli.ui.tui.draw.rows import PlanRow, RequestRow, Row, TurnRow
 from fugu_cli.ui.tui.draw.text import brief_seconds, flat
+from fugu_cli.ui.workflow import title, who
 
 WORKING = "◐"
 
 
 def row(item: Row, width: int, palette: Palette) -> list[Line]:
     """A request's line, or a turn's."""
-    return _request(item, width, palette) if isinstance(item, RequestRow) else [_turn(item, width, palette)]
+    match item:
+        case RequestRow():
+            return _request(item, width, palette)
+        case PlanRow():
+            return _plan(item, width, palette)
+        case TurnRow():
+            return [_turn(item, width, palette)]
+
+
+def empty(width: int, palette: Palette) -> list[Line]:
+    """What stands here before anything was asked."""
+    said = "The trace: who is chosen in each turn, in which role, against whom, and what it took."
+    return wrapped(said, width, palette.dim)
 
 
 def _request(item: RequestRow, width: int, palette: Palette) -> list[Line]:
@@ -32,18 +47,42 @@ def _request(item: RequestRow, width: int, palette: Palette) -> list[Line]:
     title: list[Part] = [(f"{item.number} ", palette.dim), (flat(item.asked.text, 200), f"bold {palette.text}")]
     lines = [] if item.number == 1 else [BLANK]
     lines.append(spread(title, right, width))
-    if item.planned is not None:
-        lines += [
-            line([("  ", ""), (f"{index + 1} {flat(step.agent)} ← {_access(step.access)}", palette.dim)], width)
-            for index, step in enumerate(item.planned.steps)
-        ]
     return lines
 
 
-def _access(access: tuple[int, ...] | str) -> str:
-    if isinstance(access, str):
-        return access
-    return ", ".join(str(index + 1) for index in access) or "the request"
+def _plan(item: PlanRow, width: int, palette: Palette) -> list[Line]:
+    """The workflow as a graph, with what became of each step and what it took."""
+    planned = item.planned
+    head: list[Part] = [("   ", ""), (title(planned), palette.accent), (f"  by {flat(planned.agent)}", palette.dim)]
+    lines = [spread(head, [(f"{money(item.cost):>7} ", palette.dim), (" " * (6 if width >= 56 else 1), "")], width)]
+    if planned.fault:
+        lines += indented(wrapped(flat(planned.fault, 300), width - 4, palette.warn), ("    ", ""))
+    edges = gutter(planned.steps)
+    for place, step in enumerate(planned.steps):
+        lines.append(_step(item, place, (edges[place], step), width, palette))
+    return lines
+
+
+def _step(item: PlanRow, place: int, drawn: tuple[str, Step], width: int, palette: Palette) -> Line:
+    edge, step = drawn
+    tries = item.steps.get(place, [])
+    sign, tone = _sign(tries[-1], palette) if tries else ("○", palette.dim)
+    right: list[Part] = []
+    if tries:
+        spent = sum(max(turn.ended - turn.begun, 0.0) for turn in tries)
+        right = [
+            (f" {brief_seconds(spent):>5}", palette.dim),
+            (f" {money(sum(t.cost for t in tries)):>7}", palette.dim),
+        ]
+    agent = tries[-1].assigned.agent if tries else who(step)  # a step that failed is given to another one
+    more = f" ×{len(tries)}" if len(tries) > 1 else ""
+    left: list[Part] = [(f"   {edge}", palette.accent), (f"{place} ", palette.dim), (f"{sign} ", tone)]
+    left += [
+        (flat(agent), f"bold {palette.text}"),
+        (more, palette.warn),
+        (f" {flat(step.instruction, 120)}", palette.dim),
+    ]
+    return spread(left, right if width >= 34 else [], width)
 
 
 def _turn(item: TurnRow, width: int, palette: Palette) -> Line:
@@ -54,6 +93,7 @@ def _turn(item: TurnRow, width: int, palette: Palette) -> Line:
         (f"{sign} ", tone),
         (assigned.role if width >= 44 else assigned.role[0].upper(), palette.role(assigned.role)),
         (f" {flat(assigned.agent)}", palette.text),
+        (f" step {assigned.step}" if assigned.plan and width >= 44 else "", palette.dim),
     ]
     if item.draws:
         left.append((f" ×{item.draws + 1}", palette.warn))

@@ -17,6 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
+HINT = "ask for something · @ file · / command · ! shell"
 PASTE_LINES = 20
 PASTE_CHARACTERS = 2000
 _FOLDED = re.compile(r"\[Pasted #(\d+): [\d,]+ (?:lines|characters)\]")
@@ -48,6 +49,7 @@ class Prompt(TextArea):
     def __init__(self, id: str = "prompt") -> None:
         super().__init__(id=id, compact=True, show_line_numbers=False, soft_wrap=True, highlight_cursor_line=False)
         self.cursor_blink = False
+        self.placeholder = HINT
         self.keys: Keys = lambda key: False
         self.typed_at = 0.0
         self._pastes: dict[int, str] = {}

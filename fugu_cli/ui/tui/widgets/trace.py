@@ -73,6 +73,10 @@ class Trace(Pager):
         self.column.cut(first)
         for index in range(len(self.column), len(rows.rows)):
             self.column.put(index, [_piece(rows.rows[index])])
+        if not rows.rows:
+            self.column.put(0, [Piece(table.empty, exact=2)])
+            self.grew()
+            return
         self.column.put(
             len(rows.rows), [Piece(lambda width, palette: table.totals(tally.by_agent, width, palette), exact=0)]
         )
