@@ -56,8 +56,6 @@ def evaluate(flags: EvalFlags) -> int:
     )
     ended = running.Ended()
     if not flags.report:
-        interpreter = str(Path(sys.executable).parent)
-        os.environ["PATH"] = os.pathsep.join([interpreter, os.environ.get("PATH", os.defpath)])  # tasks say `python`
         try:
             ended = asyncio.run(_measured(flags, plan, _opening(config, environ, folder)))
         except KeyboardInterrupt:

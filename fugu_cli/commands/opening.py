@@ -7,6 +7,8 @@ and the environment's keys, and holds nothing open.
 from __future__ import annotations
 
 import hashlib
+import os
+import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +41,10 @@ class Opening:
     folder: Path
 
     def __call__(self, purse: Purse) -> Open:
-        """What opens a session for a place."""
+        """What opens a session for a place. `python` in a task's commands is from then on the one that runs fugu."""
+        interpreter, path = str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)
+        if path.split(os.pathsep)[0] != interpreter:
+            os.environ["PATH"] = os.pathsep.join([interpreter, path])
         return _Opened(self, purse).open
 
 

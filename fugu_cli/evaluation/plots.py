@@ -60,7 +60,7 @@ def accuracy_against_cost(summary: Summary) -> str:
 
 def turn_budget(summary: Summary) -> str:
     """A line for each arm: the share it had solved and finished within so many turns."""
-    longest = max((len(curve) for curve in summary.curves.values()), default=1)
+    longest = max([1, *(len(curve) for curve in summary.curves.values())])
     frame = _Frame(float(longest))
     parts = [*_axes(frame, "turns", longest)]
     ends = _apart([frame.y(curve[-1]) if curve else frame.y(0) for curve in summary.curves.values()])

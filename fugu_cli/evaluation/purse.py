@@ -116,9 +116,9 @@ class Purse:
         self.usd += paid.usd
 
     def _check(self, agent: str, worst: float) -> None:
-        most = self.limits.requests
-        if most is not None and self.requests + self._under_way >= most:
-            raise Spent(f"{self.requests} of {most} requests are made", hint="a larger --max-requests goes on")
+        most, made = self.limits.requests, self.requests + self._under_way
+        if most is not None and made >= most:
+            raise Spent(f"{made} of {most} requests are made", hint="a larger --max-requests goes on")
         money = self.limits.usd
         if money is not None and self.usd + self._reserved + worst > money:
             raise Spent(

@@ -1,0 +1,132 @@
+"""GRPO for the Conductor on a small model and the CPU: does the share of readable workflows rise?
+
+    python tests/benchmarks/grpo.py --model DIR --tasks DIR --out DIR [--steps 40] [--report]
+
+The reward is 0 for a reply that the Conductor's parser cannot read and 0.5 for one it can; nothing is run, so what
+rises is the form alone. Takes minutes; a run that was stopped goes on from its newest saved step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fugu_cli import prompts
+from fugu_cli.config_pool import EMBEDDED
+from fugu_cli.errors import FuguError
+from fugu_cli.tasks.loading import load
+from fugu_cli.training import conductor
+from fugu_cli.training.grpo_examples import OPENING, Course, examples
+from fugu_cli.training.grpo_reward import Rewards
+
+TEMPLATE = Path(__file__).with_name("grpo.template.md")
+RESULT = Path(__file__).parent / "results" / "grpo.md"
+CURVE = RESULT.with_suffix(".svg")
+WINDOW = 5
+
+
+def options(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line, parsed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a folder with a causal language model in transformers' form")
+    parser.add_argument("--tasks", type=Path, required=True, help="a folder of task files (*.jsonl)")
+    parser.add_argument("--only", default="gsm8k,mbpp,quixbugs,hefix-py", help="files to use (default: %(default)s)")
+    parser.add_argument("--out", type=Path, required=True, help="where the run is kept")
+    parser.add_argument("--steps", type=int, default=40, help="optimisation steps (default: %(default)s)")
+    parser.add_argument("--replies", type=int, default=8, help="replies to each question (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=conductor.SMALL.rate, help="learning rate (default: %(default)s)")
+    parser.add_argument("--name", default="", help="what the model is called in the report")
+    parser.add_argument("--report", action="store_true", help="only write the report of what is there")
+    return parser.parse_args(arguments)
+
+
+def train(given: argparse.Namespace) -> None:
+    """To the last step."""
+    from transformers import AutoTokenizer
+
+    problems = load(given.tasks, only=given.only.split(",")).problems
+    members = {entry.name: entry.model_copy(update={"protocol": "text"}).member() for entry in EMBEDDED}
+    tokenizer = AutoTokenizer.from_pretrained(given.model)
+    course = list(examples(problems, members, tokenizer, Course("brief", times=2)))
+    settings = replace(conductor.SMALL, steps=given.steps, replies=given.replies, rate=given.rate, part=given.replies)
+    conductor.train(given.model, course, settings, Rewards(OPENING, None), given.out)
+
+
+def report(given: argparse.Namespace) -> None:
+    """The curve as a table and a picture."""
+    lines = conductor.log(given.out)
+    smooth = [sum(one.readable for one in part) / len(part) for part in _windows(lines)]
+    rows = [
+        f"| {part[0].step}-{part[-1].step} | {sum(one.replies for one in part)} | {100 * share:.0f} % "
+        f"| {sum(one.length for one in part) / len(part):.0f} | {sum(one.seconds for one in part) / len(part):.0f} |"
+        for part, share in zip(_windows(lines), smooth, strict=True)
+    ]
+    text = prompts.fill(
+        TEMPLATE.read_text(encoding="utf-8"),
+        model=given.name or Path(given.model).name,
+        machine=f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        steps=str(len(lines)),
+        replies=str(given.replies),
+        rate=f"{given.rate:g}",
+        rank=str(conductor.SMALL.lora),
+        tokens=str(conductor.SMALL.tokens),
+        rows="\n".join(rows),
+        first=f"{100 * smooth[0]:.0f}",
+        last=f"{100 * smooth[-1]:.0f}",
+    )
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(text, encoding="utf-8")
+    CURVE.write_text(_curve(lines), encoding="utf-8")
+
+
+def _windows(lines: Sequence[conductor.Line]) -> list[Sequence[conductor.Line]]:
+    return [lines[start : start + WINDOW] for start in range(0, len(lines), WINDOW)]
+
+
+def _curve(lines: Sequence[conductor.Line]) -> str:
+    """Each step's share as a dot, the mean of the last five as a line."""
+    wide, high, most = 640.0, 220.0, max(line.step for line in lines)
+
+    def x(step: float) -> float:
+        return 50 + wide * step / most
+
+    def y(share: float) -> float:
+        return 20 + high * (1 - share)
+
+    dots = "".join(f'<circle cx="{x(one.step):.1f}" cy="{y(one.readable):.1f}" r="2" fill="#7d8288"/>' for one in lines)
+    means = [
+        sum(one.readable for one in lines[max(0, i - 4) : i + 1]) / len(lines[max(0, i - 4) : i + 1])
+        for i in range(len(lines))
+    ]
+    points = " ".join(f"{x(one.step):.1f},{y(mean):.1f}" for one, mean in zip(lines, means, strict=True))
+    axis = "".join(
+        f'<line x1="50" x2="{50 + wide}" y1="{y(s):.0f}" y2="{y(s):.0f}" stroke="#ccc"/>'
+        f'<text x="44" y="{y(s) + 4:.0f}" text-anchor="end">{100 * s:.0f} %</text>'
+        for s in (0, 0.25, 0.5, 0.75, 1)
+    )
+    ticks = "".join(f'<text x="{x(s):.0f}" y="258" text-anchor="middle">{s}</text>' for s in range(0, most + 1, 10))
+    style = "<style>text{font:12px system-ui,sans-serif;fill:#777}</style>"
+    line = f'<polyline points="{points}" fill="none" stroke="#2f6fb7" stroke-width="2"/>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 710 270">{style}{axis}{ticks}{dots}{line}</svg>\n'
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code: 0, or that of the failure that ended it."""
+    given = options(arguments)
+    try:
+        if not given.report:
+            train(given)
+        report(given)
+    except FuguError as error:
+        print(f"{error}\n{error.hint}".strip(), file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

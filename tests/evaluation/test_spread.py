@@ -1,0 +1,82 @@
+"""Rollouts on a local ray instance of two workers. Left out where ray is not installed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import fugu_cli
+from fugu_cli.commands import eval as command
+from fugu_cli.commands.evalflags import EngineName, EvalFlags
+from fugu_cli.evaluation import rows
+from fugu_cli.evaluation.loop import Outcome
+from fugu_cli.evaluation.purse import Limits
+from fugu_cli.evaluation.spread import Result, work
+from tests.e2e.loopback import KEY, Refuses, running
+from tests.evaluation.pool import configured, fixes, idles, suite, task
+
+pytest.importorskip("ray")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_rollouts_are_spread_over_two_workers_and_kept_like_any_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.setenv("LOOPBACK_KEY", KEY)
+    monkeypatch.setenv("PYTHONPATH", str(Path(fugu_cli.__file__).parent.parent))
+    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.chdir(tmp_path)
+    file = suite(tmp_path, task("one"), task("two"))
+    with running() as server:
+        configured(Path(os.environ["HOME"]), server, ("idler", "cheap"), ("worker", "strong"))
+        server.react("idler", idles)
+        server.react("worker", fixes)
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+        flags = EvalFlags(
+            suites=[str(file)],
+            arms=["single:worker", "one-pass:idler"],
+            out=tmp_path / "out",
+            engine=EngineName.ray,
+            rollouts=2,
+        )
+        assert command.evaluate(flags) == 0
+        found = rows.read(tmp_path / "out" / "rows.jsonl", Outcome)
+        assert sorted((row.arm, row.task, row.ok) for row in found) == [
+            ("one-pass:idler", "one", False),
+            ("one-pass:idler", "two", False),
+            ("single:worker", "one", True),
+            ("single:worker", "two", True),
+        ]
+        assert len(list((tmp_path / "out" / "paid").glob("*.jsonl"))) == 4
+        assert not ray.is_initialized()
+
+
+def test_a_worker_says_what_it_spent_and_why_there_is_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fugu_cli.commands.opening import Opening
+    from fugu_cli.config_files import load as configuration
+    from fugu_cli.evaluation.rollout import Job
+    from fugu_cli.tasks.loading import load
+
+    problem = load(suite(tmp_path, task("one"))).tasks[0]
+    job = Job(arm="single:worker", problem=problem).model_dump_json()
+    with running() as server:
+        configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
+        config = configuration(tmp_path, os.environ).config
+        opening = Opening(config, (("LOOPBACK_KEY", KEY),), tmp_path / "out")
+        server.react("worker", fixes)
+
+        def worked(limits: Limits) -> Result:
+            return Result.model_validate_json(work(job, opening, str(tmp_path / "out"), limits))
+
+        stopped = worked(Limits(requests=2))
+        assert (stopped.row, stopped.why, stopped.requests) == (None, "spent", 2)
+        server.play("worker", Refuses(401, "no such key"))
+        refused = worked(Limits())
+        assert (refused.why, refused.agent, refused.final, refused.requests) == ("unanswered", "worker", True, 0)
+        server.react("worker", fixes)
+        done = worked(Limits())
+        assert done.row is not None
+        assert (done.row.ok, done.row.calls, done.requests) == (True, 4, 2)

@@ -1,0 +1,160 @@
+import re
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.evaluation import arms, capacity, pages, plots
+from fugu_cli.evaluation.loop import Outcome, Spent, Use
+from fugu_cli.evaluation.statistics import Mean, Paired, Share, bootstrap, wilson
+from fugu_cli.evaluation.summary import Summary, summarise
+from fugu_cli.events import Member
+
+SOURCES = {"a": "one", "b": "one", "c": "two"}
+
+
+def row(arm: str, task: str, ok: bool, *, seed: int = 0, turns: int = 1, usd: float = 0.0) -> Outcome:
+    return Outcome(
+        task=task,
+        arm=arm,
+        ok=ok,
+        accepted=ok or task == "c",
+        reason="accepted",
+        turns=turns,
+        seconds=2.0,
+        spent=(Spent(agent="small", calls=1, input=100, cached=0, output=10, seconds=float(turns)),),
+        session="",
+        seed=seed,
+        usd=usd,
+        uses=(Use(agent="small", role="worker", turns=turns),),
+    )
+
+
+ROWS = [
+    row("cascade", "a", True, turns=1),
+    row("cascade", "b", True, turns=3),
+    row("cascade", "c", False, turns=3),
+    row("single:small", "a", True),
+    row("single:small", "b", False, turns=2),
+    row("single:large", "a", False),
+    row("single:large", "b", True),
+    row("single:large", "elsewhere", True),
+]
+
+
+def test_arms_pairs_curves_and_the_oracle_are_counted_from_the_rows() -> None:
+    found = summarise(ROWS, SOURCES)
+    cascade = found.arms[0]
+    assert (cascade.name, cascade.solved, cascade.by_source) == (
+        "cascade",
+        wilson(2, 3),
+        {"one": (2, 2), "two": (0, 1)},
+    )
+    assert (cascade.accepted, cascade.wrongly, cascade.turns, cascade.tokens_in) == (3, 1, 7 / 3, 100)
+    assert (cascade.low, cascade.high) == (cascade.solved.low, cascade.solved.high)
+    assert found.curves == {"cascade": (1 / 3, 1 / 3, 2 / 3), "single:small": (0.5,) * 3, "single:large": (0.5,) * 3}
+    assert found.uses["cascade"] == {("small", "worker"): 7}
+    assert found.oracle == Share(2, 2, wilson(2, 2).low, 1.0)
+    assert [(pair.first, pair.second, pair.paired) for pair in found.pairs] == [
+        ("cascade", "single:small", Paired(1, 1, 0, 0, 1.0)),
+        ("cascade", "single:large", Paired(1, 1, 0, 0, 1.0)),
+        ("single:small", "single:large", Paired(0, 1, 1, 0, 1.0)),
+    ]
+    assert found.pairs[0].difference.value == -0.5
+    assert (found.priced, found.missing) == (False, 2)
+
+
+def test_repeated_tasks_are_paired_by_seed_and_their_interval_is_over_tasks() -> None:
+    repeated = [row("cascade", task, task == "a", seed=seed, usd=0.5) for task in "ab" for seed in range(3)]
+    repeated += [row("random", task, True, seed=seed, usd=1.5) for task in "ab" for seed in range(2)]
+    found = summarise(repeated, SOURCES)
+    cascade = found.arms[0]
+    assert (cascade.once, cascade.solved.count, cascade.solved.total) == (False, 3, 6)
+    assert (cascade.low, cascade.high) == (0.0, 1.0)
+    assert found.pairs[0].paired == Paired(2, 0, 2, 0, 0.5)
+    assert found.pairs[0].difference == Mean(1.0, 1.0, 1.0)
+    assert found.missing == 2
+
+
+def test_of_many_arms_each_is_compared_with_the_first() -> None:
+    many = [row(f"single:{name}", "a", True) for name in "abcdef"]
+    assert [(pair.first, pair.second) for pair in summarise(many, SOURCES).pairs] == [
+        ("single:a", f"single:{name}") for name in "bcdef"
+    ]
+
+
+def test_a_bootstrap_holds_its_mean_and_is_the_same_each_time() -> None:
+    groups = [[float(n), float(n) + 1] for n in range(10)]
+    first = bootstrap(groups)
+    assert first == bootstrap(groups)
+    assert first.value == 5.0
+    assert 2.5 < first.low < 5.0 < first.high < 7.5
+    assert bootstrap([[1.0], []]) == Mean(1.0, 1.0, 1.0)
+    assert bootstrap([]) == Mean(0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("draw", [plots.accuracy_against_cost, plots.turn_budget, plots.use_by_role])
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], [row("single:<b>&", "a", False, turns=0)], []])
+def test_a_picture_is_well_formed_and_names_its_arms(draw: object, rows: list[Outcome]) -> None:
+    summary = summarise(rows, SOURCES)
+    picture = xml.fromstring(draw(summary))  # type: ignore[operator]
+    words = {element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")}
+    assert {arm.name for arm in summary.arms} <= words
+    assert "nan" not in xml.tostring(picture, "unicode")
+
+
+def test_a_point_stands_where_its_cost_and_share_are() -> None:
+    picture = plots.accuracy_against_cost(summarise(ROWS[:3], SOURCES))
+    (x, y) = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', picture)[0]
+    assert float(x) == pytest.approx(50 + 500 / 1.1, abs=0.1)
+    assert float(y) == pytest.approx(30 + 260 / 3, abs=0.1)
+
+
+def test_the_report_is_written_twice_and_can_say_that_nothing_is_there(tmp_path: Path) -> None:
+    report = pages.Report("Evaluation <x>", {"pool": "small & large"}, ("Refused: t: it passes.",))
+    page, html = pages.write(tmp_path, report, summarise(ROWS, SOURCES))
+    assert page.read_text().startswith(
+        "# Evaluation <x>\n\n- pool: small & large\n\nRefused: t: it passes.\n\n## Solved\n"
+    )
+    assert "![accuracy-cost](accuracy-cost.svg)" in page.read_text()
+    assert "<h1>Evaluation &lt;x&gt;</h1><" in html.read_text().replace("\n", "")
+    assert sorted(path.name for path in tmp_path.glob("*.svg")) == [
+        "accuracy-cost.svg",
+        "agent-use.svg",
+        "turn-budget.svg",
+    ]
+    empty = pages.markdown(report, summarise([], SOURCES))
+    assert "There are no rows yet." in empty
+    with pytest.raises(StorageError, match="the report cannot be written"):
+        pages.write(tmp_path / "absent", report, Summary(False, (), (), {}, {}, None, 0))
+
+
+MEMBERS = [
+    Member(name="large", provider="openai", model="l", slot="strong"),
+    Member(name="small", provider="openai", model="s", slot="cheap"),
+]
+
+
+def test_words_for_arms_mean_every_agent_or_the_strongest() -> None:
+    assert arms.expand(["single", "prompted", "single:small", "random"], MEMBERS) == (
+        *("single:large", "single:small", "prompted:large", "random"),
+    )
+    assert arms.expand(["all"], MEMBERS) == (
+        *("trinity", "conductor", "one-pass:large", "one-pass:small", "single:large", "single:small", "random"),
+        *("self-reflection:large", "mixture-of-agents", "panel-judge-merge", "prompted:large", "cascade"),
+        *("retry-same:large", "retry-same:small"),
+    )
+
+
+@pytest.mark.parametrize("word", ["magic", "single:nobody", "cascade:small", ""])
+def test_an_arm_that_is_none_is_refused(word: str) -> None:
+    with pytest.raises(UsageError):
+        arms.expand([word], MEMBERS)
+
+
+def test_the_smallest_limit_counts_and_one_rollout_always_fits() -> None:
+    assert capacity.at_once(8, 4, 2.5) == 2
+    assert capacity.at_once(None, 3, None) == 3
+    assert capacity.at_once(None, None, 0.2) == 1
+    assert 1 <= capacity.at_once(None, None, None) <= 4
