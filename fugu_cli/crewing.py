@@ -70,11 +70,11 @@ def _provider(entry: AgentEntry, environ: Mapping[str, str], places: Places, eve
         case "openai":
             from fugu_cli.agents.openai import OpenAI
 
-            return Retrying(OpenAI(_access(entry, environ)), shared=_shared(entry, places))
+            return Retrying(OpenAI(access(entry, environ)), shared=_shared(entry, places))
         case "anthropic":
             from fugu_cli.agents.anthropic import Anthropic
 
-            return Retrying(Anthropic(_access(entry, environ)), shared=_shared(entry, places))
+            return Retrying(Anthropic(access(entry, environ)), shared=_shared(entry, places))
         case "local":
             return Retrying(_local(entry, places))
         case "scripted":
@@ -94,7 +94,7 @@ def _shared(entry: AgentEntry, places: Places) -> Shared | None:
     return Shared(places.health, f"{entry.base_url} {entry.api_key_env} {entry.model}")
 
 
-def _access(entry: AgentEntry, environ: Mapping[str, str]) -> Access:
+def access(entry: AgentEntry, environ: Mapping[str, str]) -> Access:
     from fugu_cli.agents.access import Access
 
     variable = entry.api_key_env or ""
@@ -105,13 +105,13 @@ def _access(entry: AgentEntry, environ: Mapping[str, str]) -> Access:
         key=environ.get(variable, "").strip() if variable else "",
         key_env=variable,
         effort=entry.effort or "",
-        timeouts=_timeouts(entry.timeout),
+        timeouts=timeouts(entry.timeout),
         headers=entry.headers,
         body=entry.body,
     )
 
 
-def _timeouts(said: float | Phases | None) -> Timeouts:
+def timeouts(said: float | Phases | None) -> Timeouts:
     """The phases that were said, over the usual ones."""
     from fugu_cli.agents.access import Timeouts
 

@@ -61,6 +61,16 @@ class Access:
         except ValueError:
             return False
 
+    def url(self, path: str) -> str:
+        """The address of one path. A query in `base_url` (Azure's api-version) stays at the end."""
+        base, mark, query = self.base_url.partition("?")
+        return base.rstrip("/") + path + mark + query
+
+    @property
+    def azure(self) -> bool:
+        """The server is Azure's, which takes a key in a header of its own."""
+        return self.host.endswith((".azure.com", ".azure.us", ".azure.cn")) or "api-version=" in self.base_url
+
     def hidden(self, text: str) -> str:
         """`text` without the key, should a server have repeated it."""
         return text.replace(self.key, "***") if self.key else text

@@ -25,7 +25,7 @@ from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, Re
 
 VERSION = "2023-06-01"
 
-BUDGETS = {"low": 2048, "medium": 8192, "high": 24576}
+BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 24576, "xhigh": 32768, "max": 65536}
 """Thinking tokens, for the models that take a budget; they come on top of `max_tokens`."""
 
 ENDS_HERE: Json = {"type": "ephemeral"}
@@ -51,7 +51,7 @@ def encode(prompt: Prompt, access: Access, dialect: Dialect) -> Json:
     if prompt.stop:
         payload["stop_sequences"] = [stop for stop in prompt.stop if stop.strip()]
     forced = prompt.tool_choice not in ("", "none")
-    thinks = bool(access.effort) and dialect.effort and not forced and _may_think(messages)
+    thinks = access.effort not in ("", "none") and dialect.effort and not forced and _may_think(messages)
     if thinks:
         payload |= _thinking(prompt, access.effort, dialect)
     if prompt.temperature is not None and dialect.temperature and not thinks:
@@ -65,7 +65,8 @@ def encode(prompt: Prompt, access: Access, dialect: Dialect) -> Json:
 
 def _thinking(prompt: Prompt, effort: str, dialect: Dialect) -> Json:
     if dialect.adaptive:
-        return {"thinking": {"type": "adaptive"}, "output_config": {"effort": effort}}
+        told = "low" if effort == "minimal" else effort
+        return {"thinking": {"type": "adaptive"}, "output_config": {"effort": told}}
     budget = BUDGETS[effort]
     return {"thinking": {"type": "enabled", "budget_tokens": budget}, "max_tokens": prompt.max_tokens + budget}
 

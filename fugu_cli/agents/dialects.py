@@ -28,6 +28,8 @@ class Dialect:
     """`stream_options.include_usage`."""
     schema: Literal["schema", "object", "none"] = "schema"
     """How a reply is held to a JSON schema: by the schema, only to be an object, not at all."""
+    cache_key: bool = True
+    """`prompt_cache_key`, where the server is one that knows it."""
     effort: bool = True
     adaptive: bool = False
     """Anthropic: thinking without a budget (Claude 4.7 and later refuse one)."""
@@ -53,6 +55,7 @@ RULES: tuple[tuple[str, Change], ...] = (
         r"reasoning_content.*(missing|must|required)|(missing|must|required).*reasoning_content",
         lambda d: replace(d, reasoning_back=True),
     ),
+    (r"prompt_cache_key", lambda d: replace(d, cache_key=False)),
     (rf"effort.*({REFUSED})|({REFUSED}).*effort", lambda d: replace(d, effort=False)),
     (
         r"response_format|json_schema|output_config",

@@ -54,7 +54,7 @@ class Connection:
         if not (access.key.isascii() and access.key.isprintable()):
             raise _odd_key(access)
         # Lone surrogates (a file name that is no UTF-8) cannot travel in JSON: they go as question marks.
-        body = json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace")
+        body = json.dumps({**payload, **access.body}, ensure_ascii=False).encode("utf-8", "replace")
         phase = _Phase(access)
         try:
             async with phase.deadline:
@@ -75,7 +75,7 @@ class Connection:
             await client.aclose()
 
     async def _exchange(self, path: str, body: bytes, take: Take, phase: _Phase) -> None:
-        url = self._access.base_url.rstrip("/") + path
+        url = self._access.url(path)
         async with self._open().stream("POST", url, content=body) as response:
             if response.status_code != 200:
                 raise await _refusal(self._access, response)
@@ -101,7 +101,13 @@ class Connection:
         here = self._access.loopback
         kept = {"connection": "close"} if here else {}
         return httpx.AsyncClient(
-            headers={"content-type": "application/json", "accept": "text/event-stream", **kept, **self._headers},
+            headers={
+                "content-type": "application/json",
+                "accept": "text/event-stream",
+                **kept,
+                **self._headers,
+                **self._access.headers,
+            },
             timeout=httpx.Timeout(None, connect=self._access.timeouts.connect),
             limits=httpx.Limits(max_keepalive_connections=0 if here else 10, keepalive_expiry=KEEP),
             transport=self._transport,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import httpx
 from pydantic import JsonValue
 
-from fugu_cli.agents import Say, Wait
+from fugu_cli.agents import Say, Wait, caching, signatures
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.dialects import Dialect, adapted
 from fugu_cli.agents.history import call_id, closed
@@ -26,7 +26,9 @@ from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, Re
 def encode(prompt: Prompt, access: Access, dialect: Dialect) -> Json:
     """The request body. Only what was asked for is in it: servers refuse what they do not know."""
     messages: list[Json] = [{"role": "system", "content": prompt.system}] if prompt.system.strip() else []
-    messages += [_message(message, access.name, dialect) for message in closed(prompt.messages, access.name)]
+    messages += [_message(message, access, dialect) for message in closed(prompt.messages, access.name)]
+    if caching.wants_marks(access):
+        caching.mark(messages)
     payload: Json = {"model": access.model, "messages": [*messages], "stream": True}
     payload["max_completion_tokens" if dialect.completion_tokens else "max_tokens"] = prompt.max_tokens
     if prompt.tools:
@@ -39,6 +41,8 @@ def encode(prompt: Prompt, access: Access, dialect: Dialect) -> Json:
         payload["stop"] = [*prompt.stop]
     if prompt.tools and prompt.tool_choice:
         payload["tool_choice"] = _choice(prompt.tool_choice)
+    if caching.wants_a_key(access) and dialect.cache_key:
+        payload["prompt_cache_key"] = caching.key(prompt)
     if dialect.stream_usage:
         payload["stream_options"] = {"include_usage": True}
     if access.effort and dialect.effort:
@@ -51,7 +55,7 @@ def encode(prompt: Prompt, access: Access, dialect: Dialect) -> Json:
     return payload
 
 
-def _message(message: Message, name: str, dialect: Dialect) -> Json:
+def _message(message: Message, access: Access, dialect: Dialect) -> Json:
     match message:
         case FromUser():
             return {"role": "user", "content": message.text}
@@ -60,13 +64,19 @@ def _message(message: Message, name: str, dialect: Dialect) -> Json:
         case FromAgent():
             said: Json = {"role": "assistant", "content": message.text or None}
             if message.calls:
-                said["tool_calls"] = [
-                    {"id": call.id, "type": "function", "function": {"name": call.tool, "arguments": call.arguments}}
-                    for call in message.calls
-                ]
-            if dialect.reasoning_back and message.agent == name and message.thinking:
-                said["reasoning_content"] = "\n".join(block.text for block in message.thinking)
+                said["tool_calls"] = _calls(message, access)
+            if dialect.reasoning_back and message.agent == access.name and message.thinking:
+                said["reasoning_content"] = "\n".join(block.text for block in message.thinking if block.text)
             return said
+
+
+def _calls(message: FromAgent, access: Access) -> list[JsonValue]:
+    calls: list[JsonValue] = []
+    for call, extra in zip(message.calls, signatures.returned(message, access), strict=True):
+        function: Json = {"name": call.tool, "arguments": call.arguments}
+        made: Json = {"id": call.id, "type": "function", "function": function}
+        calls.append({**made, signatures.KIND: extra} if extra else made)
+    return calls
 
 
 def _choice(choice: str) -> JsonValue:
@@ -86,7 +96,8 @@ class OpenAI:
 
     def __init__(self, access: Access, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._access = access
-        headers = {"authorization": f"Bearer {access.key}"} if access.key else {}
+        given = {"api-key": access.key} if access.azure else {"authorization": f"Bearer {access.key}"}
+        headers = given if access.key else {}
         self._connection = Connection(access, headers, transport)
         self._dialect = Dialect()
 

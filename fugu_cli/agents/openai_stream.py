@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from fugu_cli.agents import failures
+from fugu_cli.agents import failures, signatures
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.history import arguments_object
 from fugu_cli.agents.sse import ServerEvent
@@ -48,6 +48,7 @@ class _ToolCall(_Wire):
     index: int | None = None
     id: str | None = None
     function: _Function = _Function()
+    extra_content: JsonValue = None
 
 
 class _Part(_Wire):
@@ -112,6 +113,7 @@ class _Open:
         self.id = ""
         self.name = ""
         self.arguments = ""
+        self.extra: JsonValue = None
 
 
 def _begins_another(call: _Open, shred: _ToolCall) -> bool:
@@ -168,7 +170,7 @@ class Decoding:
         thinking = "".join(self._thinking)
         return Reply(
             text="".join(self._text),
-            thinking=(Thinking(text=thinking),) if thinking else (),
+            thinking=((Thinking(text=thinking),) if thinking else ()) + signatures.kept(self._extras()),
             calls=calls,
             usage=self._usage,
             model=self._model or self._access.model,
@@ -209,6 +211,7 @@ class Decoding:
         call = self._call_of(shred)
         call.id = call.id or shred.id or ""
         call.name = call.name or shred.function.name or ""
+        call.extra = call.extra or shred.extra_content
         arguments = shred.function.arguments
         if isinstance(arguments, str):
             call.arguments += arguments
@@ -222,6 +225,9 @@ class Decoding:
             self._calls.append(_Open(shred.index))
             same = self._calls
         return same[-1]
+
+    def _extras(self) -> list[JsonValue]:
+        return [call.extra for call in self._calls if call.name or call.arguments]
 
     def _closed_calls(self) -> list[Call]:
         calls: list[Call] = []

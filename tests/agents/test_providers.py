@@ -1,0 +1,226 @@
+"""Each provider as its page has it: the entry is read from the page, the agent built from it, a recorded stream played."""
+
+import asyncio
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import Server, quiet, recorded, unhurried
+
+from fugu_cli import crewing
+from fugu_cli.agents.access import Access, Timeouts
+from fugu_cli.agents.anthropic import Anthropic
+from fugu_cli.agents.openai import OpenAI
+from fugu_cli.config import AgentEntry
+from fugu_cli.config_files import parsed
+from fugu_cli.config_pool import pool
+from fugu_cli.config_tables import Phases
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Thinking, ToolSpec, Usage
+
+PAGE = files("fugu_cli").joinpath("help/providers.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (.+?)\n\n(    \[\[agents\]\]\n(?:    .*\n)+)", PAGE, re.MULTILINE))
+PROMPT = Prompt(
+    system="be brief",
+    messages=(FromUser(text="which line?"),),
+    tools=(ToolSpec(name="read", description="reads", parameters='{"type": "object", "properties": {}}'),),
+)
+KEY = "k-0123456789"
+
+
+def entry(provider: str) -> AgentEntry:
+    """The entry of the page, as the pool completes it."""
+    text = "\n".join(line.removeprefix("    ") for line in SECTIONS[provider].splitlines())
+    config = parsed(text, Path("/x/.fugurc")).config
+    environ = {one.api_key_env: KEY for one in config.agents if one.api_key_env}
+    return pool(config, environ)[0]
+
+
+def access(provider: str) -> Access:
+    one = entry(provider)
+    return crewing.access(one, {one.api_key_env or "": KEY})
+
+
+def agent(provider: str, server: Server) -> OpenAI | Anthropic:
+    kind = Anthropic if entry(provider).provider == "anthropic" else OpenAI
+    return kind(access(provider), server)
+
+
+def call(provider: str, stream: str, prompt: Prompt = PROMPT) -> tuple[Reply, Server, dict[str, Any]]:
+    server = Server(recorded(stream))
+    reply = asyncio.run(agent(provider, server).reply(prompt, quiet, unhurried))
+    return reply, server, json.loads(server.requests[0])
+
+
+READ_A = Call(id="", tool="read", arguments='{"path": "a.py"}')
+
+RECORDED = {
+    "OpenAI": ("openai/text.sse", "https://api.openai.com/v1/chat/completions", "Der Fehler", 1920),
+    "Anthropic": ("anthropic/text.sse", "https://api.anthropic.com/v1/messages", "The bug", 2000),
+    "Google": (
+        "gemini/signed_call.sse", "https://generativelanguage.googleapis.com/v1beta/openai/chat/completions", "", 512,
+    ),
+    "OpenRouter": ("openrouter/text.sse", "https://openrouter.ai/api/v1/chat/completions", "Line 7.", 2048),
+    "DeepSeek": ("deepseek/reasoning_tools.sse", "https://api.deepseek.com/v1/chat/completions", "", 256),
+    "Mistral": ("mistral/thinking.sse", "https://api.mistral.ai/v1/chat/completions", "Line 7.", 0),
+    "Azure": (
+        "azure/text.sse", "https://my-resource.openai.azure.com/openai/v1/chat/completions", "The test is right.", 1408,
+    ),
+    "Ollama": ("ollama/reasoning.sse", "http://127.0.0.1:11434/v1/chat/completions", "Line 7.", 0),
+    "vLLM": ("vllm/reasoning_tools.sse", "http://127.0.0.1:8000/v1/chat/completions", "", 880),
+    "llama.cpp": ("llamacpp/text.sse", "http://127.0.0.1:8080/v1/chat/completions", "Bonjour", 0),
+}  # fmt: skip
+
+
+def test_the_page_has_an_entry_for_each() -> None:
+    assert list(SECTIONS) == list(RECORDED)
+
+
+@pytest.mark.parametrize("provider", RECORDED)
+def test_the_entry_of_the_page_reads_its_providers_stream(provider: str) -> None:
+    stream, url, begins, cached = RECORDED[provider]
+    reply, server, body = call(provider, stream)
+    assert server.urls == [url]
+    assert reply.text.startswith(begins)
+    assert reply.usage.cached == cached
+    assert body["model"] == entry(provider).model
+    assert body["stream"] is True
+
+
+def headers(provider: str) -> dict[str, str]:
+    _, server, _ = call(provider, RECORDED[provider][0])
+    return {
+        name: value for name, value in server.headers[0].items() if name in ("authorization", "api-key", "x-api-key")
+    }
+
+
+def test_the_key_goes_where_the_provider_looks_for_it() -> None:
+    assert headers("OpenAI") == {"authorization": f"Bearer {KEY}"}
+    assert headers("Anthropic") == {"x-api-key": KEY}
+    assert headers("Azure") == {"api-key": KEY}
+    assert headers("Ollama") == {}
+
+
+def test_an_older_azure_address_keeps_its_query_at_the_end() -> None:
+    old = re.search(r'base_url = "(https://my-resource.*api-version.*)"', PAGE)
+    assert old is not None
+    server = Server(recorded("azure/text.sse"))
+    reached = Access(name="azure", model="m", base_url=old.group(1), key=KEY)
+    asyncio.run(OpenAI(reached, server).reply(PROMPT, quiet, unhurried))
+    assert server.urls == [
+        "https://my-resource.openai.azure.com/openai/deployments/my-deployment/chat/completions?api-version=2024-10-21"
+    ]
+    assert server.headers[0]["api-key"] == KEY
+
+
+def test_prompt_caches_are_marked_where_that_helps() -> None:
+    mark = {"type": "ephemeral"}
+    _, _, claude = call("Anthropic", "anthropic/text.sse")
+    assert claude["system"][0]["cache_control"] == claude["messages"][-1]["content"][-1]["cache_control"] == mark
+    _, _, router = call("OpenRouter", "openrouter/text.sse")
+    assert [message["content"][0]["cache_control"] for message in router["messages"]] == [mark, mark]
+    _, _, gpt = call("OpenAI", "openai/text.sse")
+    longer = PROMPT.model_copy(
+        update={"messages": (*PROMPT.messages, FromAgent(agent="gpt", text="7"), FromUser(text="?"))}
+    )
+    _, _, later = call("OpenAI", "openai/text.sse", longer)
+    assert gpt["prompt_cache_key"] == later["prompt_cache_key"]
+    other = PROMPT.model_copy(update={"messages": (FromUser(text="another conversation"),)})
+    assert call("OpenAI", "openai/text.sse", other)[2]["prompt_cache_key"] != gpt["prompt_cache_key"]
+    assert "cache" not in json.dumps(call("DeepSeek", "deepseek/reasoning_tools.sse")[2])
+
+
+def test_what_only_a_server_knows_is_put_into_its_requests() -> None:
+    assert call("vLLM", "vllm/reasoning_tools.sse")[2]["chat_template_kwargs"] == {"enable_thinking": False}
+    assert call("OpenRouter", "openrouter/text.sse")[2]["provider"] == {"data_collection": "deny"}
+    server = Server(recorded("openai/text.sse"))
+    reached = Access(name="a", model="m", base_url="https://x.example/v1", headers={"x-title": "fugu"})
+    asyncio.run(OpenAI(reached, server).reply(PROMPT, quiet, unhurried))
+    assert server.headers[0]["x-title"] == "fugu"
+
+
+def test_two_modes_of_a_model_are_two_agents() -> None:
+    assert call("OpenAI", "openai/text.sse")[2]["reasoning_effort"] == "medium"
+    assert call("Google", "gemini/signed_call.sse")[2]["reasoning_effort"] == "low"
+    assert call("Anthropic", "anthropic/text.sse")[2]["thinking"] == {"type": "enabled", "budget_tokens": 24576}
+    assert "reasoning_effort" not in call("DeepSeek", "deepseek/reasoning_tools.sse")[2]
+    two = """
+        [[agents]]
+        name = "direct"
+        provider = "anthropic"
+        model = "m"
+        effort = "none"
+        [[agents]]
+        name = "thinking"
+        provider = "anthropic"
+        model = "m"
+        effort = "max"
+    """
+    bodies = []
+    for one in pool(parsed(two, Path("/x/.fugurc")).config, {"ANTHROPIC_API_KEY": KEY}):
+        server = Server(recorded("anthropic/text.sse"))
+        made = Anthropic(crewing.access(one, {"ANTHROPIC_API_KEY": KEY}), server)
+        asyncio.run(made.reply(PROMPT, quiet, unhurried))
+        bodies.append(json.loads(server.requests[0]).get("thinking"))
+    assert bodies == [None, {"type": "enabled", "budget_tokens": 65536}]
+
+
+def test_reasoning_is_kept_apart_from_the_answer() -> None:
+    assert call("vLLM", "vllm/reasoning_tools.sse")[0] == Reply(
+        thinking=(Thinking(text="I need the file."),),
+        calls=(READ_A.model_copy(update={"id": "chatcmpl-tool-9f3"}),),
+        usage=Usage(input=900, cached=880, output=48),
+        model="Qwen/Qwen3-32B",
+        stop="calls",
+    )
+    assert call("Ollama", "ollama/reasoning.sse")[0].thinking == (Thinking(text="Short."),)
+
+
+def asked_again(reply: Reply, author: str) -> dict[str, Any]:
+    """What Google gets after a reply of `author` with calls."""
+    messages = (
+        FromUser(text="?"),
+        FromAgent(agent=author, calls=reply.calls, thinking=reply.thinking),
+        *(FromTool(call=made.id, tool=made.tool, text="x") for made in reply.calls),
+    )
+    _, _, body = call("Google", "gemini/signed_call.sse", PROMPT.model_copy(update={"messages": messages}))
+    return body["messages"][2]
+
+
+def test_googles_signatures_go_back_with_their_calls() -> None:
+    reply, _, _ = call("Google", "gemini/signed_call.sse")
+    calls = asked_again(reply, "gemini")["tool_calls"]
+    assert calls[0]["extra_content"] == {"google": {"thought_signature": "CvQBAb4+9vtGq1"}}
+    assert "extra_content" not in calls[1]
+
+
+def test_calls_of_another_agent_carry_the_word_google_gives_for_those() -> None:
+    reply, _, _ = call("vLLM", "vllm/reasoning_tools.sse")
+    (made,) = asked_again(reply, "vllm-direct")["tool_calls"]
+    assert made["extra_content"] == {"google": {"thought_signature": "skip_thought_signature_validator"}}
+
+
+def test_signatures_reach_no_other_provider() -> None:
+    reply, _, _ = call("Google", "gemini/signed_call.sse")
+    messages = (
+        FromUser(text="?"),
+        FromAgent(agent="gemini", calls=reply.calls, thinking=reply.thinking),
+        *(FromTool(call=made.id, tool=made.tool, text="x") for made in reply.calls),
+    )
+    history = PROMPT.model_copy(update={"messages": messages})
+    for provider, stream in (("DeepSeek", "deepseek/reasoning_tools.sse"), ("Anthropic", "anthropic/text.sse")):
+        assert "CvQBAb4" not in json.dumps(call(provider, stream, history)[2])
+
+
+def test_patience_is_set_by_phase() -> None:
+    assert access("llama.cpp").timeouts == Timeouts(first_byte=900.0, between=300.0)
+    assert access("Ollama").timeouts == Timeouts(first_byte=600.0)
+    assert access("OpenAI").timeouts == Timeouts()
+    said = re.search(r"^    timeout = (\{ connect.*\})$", PAGE, re.MULTILINE)
+    assert said is not None
+    given = parsed(f'[[agents]]\nname = "a"\nprovider = "openai"\nmodel = "m"\ntimeout = {said.group(1)}', Path("/x/y"))
+    phases = given.config.agents[0].timeout
+    assert phases == Phases(connect=10.0, first=120.0, between=60.0, total=1800.0)
+    assert crewing.timeouts(phases) == Timeouts()
