@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fugu_cli.commands import coordinator_app
+from fugu_cli.commands import coordinator_app, train
 from fugu_cli.commands.evalflags import EvalFlags
 from fugu_cli.commands.flags import OpenFlags, RunFlags, ServeFlags, SessionsFlags, spread
 
@@ -38,6 +38,7 @@ models = typer.Typer(
 app.add_typer(pool, name="pool")
 app.add_typer(models, name="models")
 app.add_typer(coordinator_app.app, name="coordinator")
+app.add_typer(train.app, name="train")
 app.command()(coordinator_app.route)
 
 Session = Annotated[str, typer.Argument(metavar="SESSION", help="an id, the beginning of one, a file, or latest")]

@@ -48,8 +48,8 @@ class Settings(Value):
 
 
 class Iteration(Value):
-    """A line of es_log.jsonl. `rows` and `roles` are shares of all turns taken; `cost` is USD where calls were paid for,
-    `mean_cost` the relative one that the fitness weighs."""
+    """A line of es_log.jsonl. `rows` and `roles` are shares of all turns taken; `cost` is USD, where calls were paid
+    for, `mean_cost` the relative one that the fitness weighs."""
 
     iteration: int
     best: float
@@ -154,9 +154,7 @@ class Evolution:
         best = (search.mean, number) if better else (state.best, state.best_at)
         top = state.best_worth if validation is None or not better else validation
         row = _row(number, played, worth, search)
-        row = row.model_copy(
-            update={"validation": _short(validation), "seconds": round(time.monotonic() - started, 3)}
-        )
+        row = row.model_copy(update={"validation": _short(validation), "seconds": round(time.monotonic() - started, 3)})
         return row, State(number, search.pack(), best[0], top, best[1])
 
     def _validated(self, vector: Numbers) -> float | None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.replay import Check, Mass, grown
+from fugu_cli.training.storyteller import Trail
 from fugu_cli.training.values import chance
 
 Numbers = NDArray[np.float64]
@@ -55,7 +56,8 @@ def sequence(name: str, cases: Sequence[Case], rows: Sequence[int], check: Check
 
 def _followed(case: Case, rows: Sequence[int], check: Check) -> tuple[float, float]:
     solved, cost = 0.0, 0.0
-    mass, path = Mass(0.0, 1.0), ()
+    mass = Mass(0.0, 1.0)
+    path: Trail = ()
     for place, row in enumerate(rows):
         cost += mass.total * chance(case.task, row, tuple(step.row for step in path))[1]
         ways = dict(grown(case, path, row, mass, check))

@@ -49,9 +49,11 @@ class Heads:
 
 @dataclass(frozen=True)
 class Shaped:
-    """Candidates with offsets of their own: `see` gives each its own states (size, n, width)."""
+    """Candidates with `offsets` (size, sum of seven blocks) of their own: `see` gives each its own states (size, n,
+    width)."""
 
     heads: Vector
+    offsets: Vector
     see: Callable[[Sequence[str]], Vector]
 
     @property

@@ -152,7 +152,9 @@ def _strategy() -> type[CMAEvolutionStrategy]:
             warnings.simplefilter("ignore")
             import cma
     except ImportError as error:
-        raise UsageError("cma is not installed, so nothing can be evolved", hint="`pip install 'fugu-cli[train]'`") from error
+        raise UsageError(
+            "cma is not installed, so nothing can be evolved", hint="`pip install 'fugu-cli[train]'`"
+        ) from error
     found: type[CMAEvolutionStrategy] = cma.CMAEvolutionStrategy
     return found
 

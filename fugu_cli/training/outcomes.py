@@ -111,8 +111,8 @@ def pool(issues: Sequence[Issue], models: Sequence[str], prices: Mapping[str, fl
 
 
 def drawn(issues: Sequence[Issue], count: int, draw: random.Random, prices: Mapping[str, float]) -> Pool:
-    """A pool of `count` rows drawn at random, cheap ones first; sometimes one row has nobody. Where no cost was recorded
-    prices are drawn too: each row up to ten times dearer than the one before (pool randomisation)."""
+    """A pool of `count` rows drawn at random, cheap ones first; sometimes one row has nobody. Where no cost was
+    recorded prices are drawn too: each row up to ten times dearer than the one before (pool randomisation)."""
     rates: dict[str, list[bool]] = {}
     for issue in issues:
         for model, result in issue.outcomes.items():

@@ -23,6 +23,7 @@ BEGUN, PLANNED, PASSED, FAILED = range(4)
 
 States = NDArray[np.int64]
 
+
 @dataclass(frozen=True)
 class Plan:
     """The sizes of a planted pool."""
@@ -86,7 +87,8 @@ class Pool:
 
     def states(self, kinds: States, phases: States, noise: Numbers) -> Numbers:
         """Hidden states (n, width)."""
-        return (self._common + self._codes[kinds] + self._phases[phases] + noise) / np.sqrt(2 + self.plan.noise**2)
+        states = self._common + self._codes[kinds] + self._phases[phases] + noise
+        return np.asarray(states / np.sqrt(2 + self.plan.noise**2))
 
     def act(self, kinds: States, phases: States, chosen: tuple[States, States], luck: Numbers) -> Acted:
         """What one turn leads to. Work that is done is checked by the surroundings, nine times in ten rightly; a

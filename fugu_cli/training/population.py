@@ -147,4 +147,3 @@ def _rotated(x: Tensor, place: Place) -> Tensor:
 
     half = x.shape[-1] // 2
     return x * place.cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * place.sin
-

@@ -19,6 +19,8 @@ from fugu_cli.training.values import chance, soft
 
 Numbers = NDArray[np.float64]
 
+SELDOM = 1e-3
+"""Paths met less often are not told of."""
 DISTRUST = 3
 """After so many turns work that passed the check is not done over."""
 
@@ -52,8 +54,10 @@ class Prior:
     def _advised(self, path: Trail, weights: Numbers, tau: float, depth: int) -> Iterator[Advice]:
         if not self._left(path) and not path[-1].passed:
             return
+        met = float(weights.sum()) / len(self._cases)
+        if met < SELDOM:
+            return
         worth, verified = self.worth(path, weights), self._verified(path, weights)
-        met = weights.sum() / len(self._cases)
         if verified is not None and verified >= max(worth):
             talk = self._talk(weights)
             yield Advice(path, soft([-cost for cost in talk], tau), VERIFIER, met)

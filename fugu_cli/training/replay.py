@@ -4,8 +4,8 @@ A path is the Workers that took a turn so far and how a check judged each. Its t
 through the coordinator's own functions (storyteller.py); a mind's logits say who is next and in which role. Nothing is
 sampled: the check's errors split every path in two, each with its weight, so all candidates meet the same chances.
 
-A Verifier accepts where the check passed and ends the request. Any other turn than a Worker's is vain here, for nothing
-was recorded of it: the request ends with what there is. So it does where every row has worked: a model ran once on a
+A Verifier accepts where the check passed and ends the request. Any other turn than a Worker's is vain here: nothing was
+recorded of it, and the request ends with what there is. So it does where every row has worked: a model ran once on a
 recorded issue, and what a second run would bring is not known. What counts is the newest Worker's result, as in a session.
 """
 
@@ -90,7 +90,9 @@ class Replay:
     def play(self, minds: Minds, cases: Sequence[Case]) -> Played:
         """Every candidate on every case."""
         tally = Tally(minds.size, len(cases), len(cases[0].task.rows))
-        wave = {(number, ()): [(who, Mass(0.0, 1.0)) for who in range(minds.size)] for number in range(len(cases))}
+        wave: Wave = {
+            (number, ()): [(who, Mass(0.0, 1.0)) for who in range(minds.size)] for number in range(len(cases))
+        }
         for turn in range(self._rules.turns):
             wave = self._turn(minds, cases, wave, tally, last=turn == self._rules.turns - 1)
             if not wave:

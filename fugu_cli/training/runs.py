@@ -1,6 +1,6 @@
 """The folder of a training run: what it was started with, where it stands, its log. One training at a time.
 
-Below evolve.py. Every file is replaced whole, so that a run that is killed, or whose disk is full, goes on from its last
+Below evolve.py. Every file is replaced whole: a run that is killed, or whose disk is full, goes on from its last
 full iteration. Must not know what is trained.
 
     run.json        what the run was started with; a run with anything else is refused
@@ -44,7 +44,7 @@ class State:
 
 
 class Folder:
-    """`about` is everything the run depends on that must not change on the way; `save` writes the checkpoint of a mean."""
+    """`about` is everything that must not change on the way; `save` writes the checkpoint of a mean."""
 
     def __init__(self, path: Path, about: Mapping[str, JsonValue], save: Callable[[Numbers, Path], None]) -> None:
         self.path = path
@@ -53,8 +53,8 @@ class Folder:
 
     @contextmanager
     def held(self) -> Iterator[Folder]:
-        """For the time of a run. Raises SessionBusy where another process trains here, UsageError where the folder holds
-        a run that was started with something else."""
+        """For the time of a run. Raises SessionBusy where another process trains here, UsageError where the folder
+        holds a run that was started with something else."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / ".lock")
@@ -100,7 +100,9 @@ class Folder:
                 search = found["search"].tobytes()
                 return State(int(numbers[0]), search, found["best"], float(numbers[1]), int(numbers[2]))
         except (OSError, ValueError, KeyError, EOFError) as error:
-            raise StorageError(f"{file} is no state of a training: {error}", hint="give another folder with --out") from error
+            raise StorageError(
+                f"{file} is no state of a training: {error}", hint="give another folder with --out"
+            ) from error
 
     def keep(self, state: State, history: Sequence[Value]) -> None:
         """After an iteration: the log first, the state last, so that a state never knows more than its log."""
@@ -124,13 +126,9 @@ class Folder:
 
 
 def _write_state(file: Path, state: State) -> None:
-    parts = {
-        "numbers": np.array([state.iteration, state.best_worth, state.best_at], np.float64),
-        "search": np.frombuffer(state.search, np.uint8),
-        "best": state.best,
-    }
+    numbers = np.array([state.iteration, state.best_worth, state.best_at], np.float64)
     with _beside(file) as beside:
-        np.savez(beside, allow_pickle=False, **parts)
+        np.savez(beside, numbers=numbers, search=np.frombuffer(state.search, np.uint8), best=state.best)
 
 
 def _write(file: Path, data: bytes) -> None:

@@ -30,6 +30,7 @@ from fugu_cli.errors import ConfigError, FuguError
 from fugu_cli.events import ROLES, Event
 from fugu_cli.training import evaluate, fit, matrix, stories
 from fugu_cli.training.matrix import Seat, TaskRates
+from fugu_cli.training.minds import See
 from fugu_cli.training.offsets import Descent, Tail, fit_offsets
 from fugu_cli.training.states import states
 from fugu_cli.training.stories import Story
@@ -118,8 +119,8 @@ class WarmStart:
             told += [story for text in changes for story in teller.change(text)]
         return told
 
-    def examples(self, told: Sequence[Story], tell: Callable[[str], None]) -> fit.Examples:
-        """Stories as numbers."""
+    def examples(self, told: Sequence[Story], tell: Callable[[str], None], see: See | None = None) -> fit.Examples:
+        """Stories as numbers. `see` reads their texts where it is given, else they are read and kept in the store."""
         texts = [self.text(story.events) for story in told]
 
         def progress(done: int, total: int) -> None:
@@ -127,7 +128,7 @@ class WarmStart:
                 tell(f"  {done} of {total} transcripts read")
 
         return fit.Examples(
-            hidden=states(self._backbone, texts, self._store, progress),
+            hidden=see(texts) if see else states(self._backbone, texts, self._store, progress),
             rows=np.array([story.rows for story in told], np.float32),
             roles=np.array([ROLES.index(story.role) for story in told], np.int64),
             weights=np.array([story.weight for story in told], np.float32),

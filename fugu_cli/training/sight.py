@@ -1,7 +1,7 @@
 """Sight: a search's numbers become minds that read - the layout of what is evolved, and hidden states kept on the disk.
 
-Between the optimiser's flat vector and the texts a trial shows. Two layouts: the head alone, where every candidate reads
-the same states; or the head with the SVF offsets of the second-to-last layer, where candidates share everything below
+Between the optimiser's flat vector and the texts a trial shows. Two layouts: the head alone, where all candidates read the
+same states; or the head with the SVF offsets of the second-to-last layer, where candidates share everything below
 it (population.py).
 
     z = [ seven blocks of offsets (or none) | (L + 3) x width head in units of 1 / rms(h) ]
@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from fugu_cli.coordinators.svf import Vector
 from fugu_cli.training.minds import Heads, Minds, Shaped
 from fugu_cli.training.optimise import Numbers
 from fugu_cli.training.states import states
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Tell = Callable[[str], None]
 
@@ -89,7 +93,7 @@ class LayerLayout:
         self._tail = Tail(backbone.decoder, adapter)
         self._population = Population(backbone.decoder, adapter)
         self._rows = rows
-        self._below: dict[str, object] = {}
+        self._below: dict[str, Tensor] = {}
         self._shift = sum(self._population.sizes)
         self.scale: Vector = units(sample)
 
@@ -114,7 +118,7 @@ class LayerLayout:
         """Points (size, N) to minds."""
         offsets = np.stack([self.offsets(vector) for vector in vectors])
         heads = np.stack([self.head(vector) for vector in vectors])
-        return Shaped(heads, lambda texts: self._states(texts, offsets))
+        return Shaped(heads, offsets, lambda texts: self._states(texts, offsets))
 
     def _states(self, texts: Sequence[str], offsets: Vector) -> Vector:
         import torch

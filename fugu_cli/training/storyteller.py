@@ -78,7 +78,7 @@ def _best(scores: NDArray[np.float64], out: Sequence[int]) -> Places:
         return np.full(len(scores), -1)
     masked = scores.copy()
     masked[:, list(out)] = -np.inf
-    return masked.argmax(1)
+    return np.asarray(masked.argmax(1))
 
 
 class Storyteller:

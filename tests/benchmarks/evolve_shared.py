@@ -1,11 +1,12 @@
 """What a population costs: candidates that share one forward pass against one candidate after another.
 
-    python tests/benchmarks/evolve_shared.py --backbone FOLDER --store FOLDER [--population 32] [--tokens 256] [--texts 1]
+    python tests/benchmarks/evolve_shared.py --backbone FOLDER --store FOLDER [--population 32] [--tokens 256]
 
 `one after another` puts each candidate's offsets on the backbone and reads the text, as a session with that candidate
 would; its offsets change the second-to-last layer, so nothing read for another candidate can be kept. `one after
 another, cached` starts from the cached input of that layer too and only goes through the last two layers with the
-changed weights. `shared` is fugu_cli/training/population.py. All three give the same states; how near they are is shown.
+changed weights. `shared` is fugu_cli/training/population.py. All three give the same states; how near
+they are is shown.
 """
 
 from __future__ import annotations
@@ -108,9 +109,7 @@ def main() -> None:
     middle = {name: [statistics.median(one[kind] for one in each) for kind in (0, 1)] for name, each in seconds.items()}
     flat = {name: state.reshape(-1, state.shape[-1]) for name, state in states.items()}
     norms = {name: np.linalg.norm(state, axis=1) for name, state in flat.items()}
-    near = {
-        name: float(((flat["shared"] * flat[name]).sum(1) / norms["shared"] / norms[name]).min()) for name in flat
-    }
+    near = {name: float(((flat["shared"] * flat[name]).sum(1) / norms["shared"] / norms[name]).min()) for name in flat}
     row = {"population": given.population, "tokens": given.tokens, "texts": given.texts}
     row |= {f"{name} s": round(each[0], 2) for name, each in middle.items()}
     row |= {f"{name} cpu s": round(each[1], 2) for name, each in middle.items()}

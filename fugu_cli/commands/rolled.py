@@ -1,0 +1,214 @@
+"""Candidates judged by real sessions: a rollout is a session with the candidate's checkpoint (SPEC 3, stage 2).
+
+Between evolve.py and the evaluation's rollouts: several at once, every reply paid for once over all candidates and
+iterations, rows kept, so that a run that was killed repeats no call. Cost 1 is the mean rollout of the first iteration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+
+from fugu_cli.commands.opening import Opening
+from fugu_cli.commands.train import EvolveFlags
+from fugu_cli.commands.train_learning import save, say
+from fugu_cli.config import Config
+from fugu_cli.config_pool import SERVICES, pool
+from fugu_cli.coordinators import checkpoint as checkpoints
+from fugu_cli.coordinators import svf, trinity
+from fugu_cli.coordinators.backbone import Backbone
+from fugu_cli.coordinators.checkpoint import Checkpoint, Training
+from fugu_cli.coordinators.svf import Vector
+from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.evaluation import capacity, rows
+from fugu_cli.evaluation.loop import Outcome
+from fugu_cli.evaluation.purse import Limits, Purse, Unanswered
+from fugu_cli.evaluation.rollout import Job, rollout
+from fugu_cli.events import ROLES
+from fugu_cli.messages import Value
+from fugu_cli.tasks import Problem, Task
+from fugu_cli.tasks.checking import check
+from fugu_cli.tasks.loading import load
+from fugu_cli.training.minds import Heads, Minds, Shaped
+from fugu_cli.training.replay import Played
+
+
+class Row(Value):
+    """A rollout of a candidate. The name of its place is `iteration-candidate`."""
+
+    place: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One rollout: a candidate's opening, on one problem with one seed."""
+
+    place: str
+    problem: Problem
+    seed: int
+    opening: Opening
+
+
+def begun(start: Path | None, config: Config, backbone: Backbone) -> Checkpoint:
+    """The checkpoint to begin with: the one named, the configured one, the shipped one."""
+    found = checkpoints.load(start or config.checkpoint or trinity.SHIPPED)
+    found.check(backbone.identity, backbone.decoder.shape)
+    return found
+
+
+class Rolled:
+    """A trial of real sessions. Tasks whose tests pass before, hang or cannot be run are refused and named."""
+
+    def __init__(self, flags: EvolveFlags, config: Config, out: Path, base: Checkpoint) -> None:
+        self._flags = flags
+        self._config = config
+        self._out = out
+        self._base = base
+        self._problems = asyncio.run(_usable(flags.suites or ()))
+        self.names = [problem.id for problem in self._problems]
+        keys = {entry.api_key_env for entry in config.agents} | {service.variable for service in SERVICES}
+        self._environ = tuple(sorted((key, value) for key, value in os.environ.items() if key in keys))
+        self._slots = {e.name: e.member().slot for e in pool(config, dict(self._environ))}
+        self._purse = Purse(out / "paid.jsonl", Limits(flags.max_budget_usd, flags.max_requests))
+
+    def play(self, minds: Minds, iteration: int) -> Played:
+        """Every candidate on the iteration's tasks, the same tasks and seeds for all."""
+        draw = random.Random(f"{self._flags.seed}/{iteration}")
+        chosen = [draw.choice(self._problems) for _ in range(self._flags.replications)]
+        seeds = [draw.randrange(1000) for _ in chosen]
+        wanted = [
+            Wanted(f"{iteration}-{who}", problem, seed, self._opening(minds, who, iteration))
+            for who in range(minds.size)
+            for problem, seed in zip(chosen, seeds, strict=True)
+        ]
+        found = asyncio.run(self._all(wanted))
+        return self._played(found, minds.size)
+
+    def validate(self, minds: Minds) -> Played | None:
+        """None: real sessions are too dear to be repeated for this."""
+        return None
+
+    def pack(self, head: Vector, offsets: Vector, how: str) -> Checkpoint:
+        """A checkpoint like the one the search began with, with another head (and offsets, where there are any)."""
+        blocks = list(self._base.offsets)
+        if len(offsets):
+            sizes = self._base.meta.ranks[1:8]
+            blocks[1:8] = np.split(offsets, np.cumsum(sizes)[:-1])
+        training = Training(stage="evolved on sessions", data=f"{', '.join(self.names)[:400]}; {how}")
+        meta = self._base.meta.model_copy(update={"training": training})
+        return checkpoints.make(svf.join(blocks, head), meta)
+
+    def _opening(self, minds: Minds, who: int, iteration: int) -> Opening:
+        """Sessions with this candidate's checkpoint."""
+        assert isinstance(minds, Heads | Shaped)
+        offsets = minds.offsets[who] if isinstance(minds, Shaped) else np.zeros(0, np.float32)
+        path = self._out / "candidates" / f"{iteration}-{who}.safetensors"
+        save(self.pack(minds.heads[who], offsets, "a candidate"), path)
+        config = self._config.model_copy(update={"checkpoint": path, "sample": False})
+        return Opening(config, self._environ, self._out)
+
+    async def _all(self, wanted: Sequence[Wanted]) -> list[Outcome | None]:
+        """In the order of `wanted`; None where an agent did not answer. Raises Spent and final Unanswered."""
+        file = self._out / "rollouts.jsonl"
+        known = {(row.place, row.outcome.task, row.outcome.seed): row.outcome for row in rows.read(file, Row)}
+        gate = asyncio.Semaphore(capacity.at_once(self._flags_at_once(), None, None))
+
+        async def one(job: Wanted) -> Outcome | None:
+            key = (job.place, job.problem.id, job.seed)
+            async with gate:
+                if key in known:
+                    return known[key]
+                try:
+                    folder = self._out / "iterations" / job.place
+                    done = await rollout(
+                        Job(arm="trinity", problem=job.problem, seed=job.seed), job.opening(self._purse), folder
+                    )
+                except Unanswered as error:
+                    if error.final:
+                        raise
+                    say(f"{job.problem.id}: {error}; dropped")
+                    return None
+                known[key] = done
+                rows.append(file, Row(place=job.place, outcome=done))
+                return done
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(job)) for job in wanted]
+        return [task.result() for task in tasks]
+
+    def _flags_at_once(self) -> int | None:
+        local = any(entry.provider == "local" for entry in pool(self._config, dict(self._environ)))
+        return 1 if local else None
+
+    def _played(self, found: Sequence[Outcome | None], size: int) -> Played:
+        rowed = self._base.meta.rows
+        by_agents = self._base.meta.kind == "agents"
+        uses, roles = np.zeros((size, len(rowed))), np.zeros((size, len(ROLES)))
+        count = len(found) // size
+        for place, outcome in enumerate(found):
+            for use in outcome.uses if outcome else ():
+                row = use.agent if by_agents else self._slots.get(use.agent, "")
+                if row in rowed:
+                    uses[place // count, rowed.index(row)] += use.turns
+                if use.role in ROLES:
+                    roles[place // count, ROLES.index(use.role)] += use.turns
+        unit = self._unit([outcome for outcome in found if outcome])
+
+        def table(values: Sequence[float]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+            return np.array(values, np.float64).reshape(size, count)
+
+        return Played(
+            table([float(outcome.ok) if outcome else np.nan for outcome in found]),
+            table([_cost(outcome) / unit if outcome else np.nan for outcome in found]),
+            table([float(outcome.turns) if outcome else np.nan for outcome in found]),
+            uses,
+            roles,
+            len(found),
+            self._purse.usd,
+        )
+
+    def _unit(self, found: Sequence[Outcome]) -> float:
+        """What counts as 1, the same for the whole run."""
+        file = self._out / "unit.json"
+        if file.is_file():
+            return float(json.loads(file.read_text(encoding="utf-8")))
+        unit = mean(_cost(outcome) for outcome in found) if found else 1.0
+        try:
+            file.write_text(json.dumps(unit or 1.0), encoding="utf-8")
+        except OSError as error:
+            raise StorageError(f"{file} cannot be written: {error}") from error
+        return unit or 1.0
+
+
+def _cost(outcome: Outcome) -> float:
+    """USD where calls cost money, else the models' seconds."""
+    return outcome.usd or outcome.model_seconds
+
+
+async def _usable(suites: Sequence[str]) -> list[Problem]:
+    """Tasks that can judge. Raises UsageError where there is none."""
+    found: list[Problem] = []
+    for suite in suites:
+        loaded = load(Path(suite))
+        for skipped in loaded.skipped:
+            say(f"{skipped.id}: left out: {skipped.reason}")
+        for problem in loaded.problems:
+            checked = await check(problem) if isinstance(problem, Task) else None
+            if checked is not None and checked.refused:
+                say(f"{problem.id}: refused: {checked.refused}")
+            else:
+                found.append(problem)
+    if not found:
+        raise UsageError(
+            "no task is left that could judge anything", hint="`fugu help training` says what a task needs"
+        )
+    return found

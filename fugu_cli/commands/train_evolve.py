@@ -1,0 +1,167 @@
+"""`fugu train evolve`: what is evolved, what it is judged by, and the folder that everything is kept in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from fugu_cli.commands.coordinator import usable
+from fugu_cli.commands.here import here
+from fugu_cli.commands.train import EvolveFlags
+from fugu_cli.commands.train_learning import backbone_of, checks, save, say, store_of
+from fugu_cli.config import Config
+from fugu_cli.config_pool import pool
+from fugu_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from fugu_cli.coordinators.backbone import Backbone
+    from fugu_cli.coordinators.checkpoint import Checkpoint
+    from fugu_cli.coordinators.svf import Vector
+    from fugu_cli.training.evolve import Evolved, Iteration, Settings, Trial
+    from fugu_cli.training.mixture import Blend, Mixture
+    from fugu_cli.training.optimise import Numbers
+    from fugu_cli.training.sight import Layout, Sight
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is evolved: where the search begins, how its points become checkpoints, and in what it is judged."""
+
+    start: Numbers
+    layout: Layout
+    trial: Trial
+    pack: Callable[[Numbers, str], Checkpoint]
+    about: dict[str, JsonValue]
+
+
+def evolve(flags: EvolveFlags) -> int:
+    """Run or go on with an evolution. Exit code 0; failures are those of the tree."""
+    kinds = [bool(flags.suites), flags.outcomes is not None or flags.matrix is not None]
+    if sum(kinds) != 1:
+        raise UsageError("say what candidates are judged by: TASKS, or --outcomes FILE and/or --matrix FILE")
+    loaded = here({"permission_mode": "auto"})
+    config, out = loaded.config, (flags.out or Path("fugu-evolve")).resolve()
+    interpreter = str(Path(sys.executable).parent)
+    os.environ["PATH"] = os.pathsep.join([interpreter, os.environ.get("PATH", os.defpath)])  # tasks say `python`
+    with usable():
+        backbone = backbone_of(config)
+        found = _played(flags, config, backbone, out) if flags.suites else _replayed(flags, config, backbone)
+        evolved = _run(flags, found, out)
+    made = found.pack(evolved.vector, f"{len(evolved.history)} iterations, {evolved.stopped}")
+    save(made, out / "checkpoint.safetensors")
+    say(f"{len(evolved.history)} iterations; {evolved.stopped}")
+    print(out / "checkpoint.safetensors")
+    return 0
+
+
+def _run(flags: EvolveFlags, found: Subject, out: Path) -> Evolved:
+    from fugu_cli.training.evolve import Evolution
+    from fugu_cli.training.runs import Folder
+
+    settings = _settings(flags)
+    fixed = settings.model_dump(mode="json", exclude={"iterations", "patience"})
+    folder = Folder(out, {**found.about, "settings": fixed}, lambda mean, path: save(found.pack(mean, "running"), path))
+    with folder.held():
+        return Evolution(settings, found.trial, found.layout.breed, folder).run(found.start, _tell)
+
+
+def _settings(flags: EvolveFlags) -> Settings:
+    from fugu_cli.training.evolve import Settings, Shaping
+
+    return Settings(
+        population=flags.population,
+        iterations=flags.iterations,
+        replications=flags.replications,
+        sigma=flags.sigma,
+        seed=flags.seed,
+        patience=flags.patience,
+        shaping=Shaping(diversity=flags.diversity, turns=flags.turns, cost=flags.cost),
+    )
+
+
+def _tell(row: Iteration) -> None:
+    held = "" if row.validation is None else f", held {row.validation:.4f}"
+    say(
+        f"iteration {row.iteration}: best {row.best:.4f}, mean {row.mean:.4f}{held}; sigma {row.sigma:.3g}; "
+        f"solved {row.reward:.1%}, cost {row.mean_cost:.3f}, turns {row.mean_turns:.2f}; {row.seconds:.1f} s"
+    )
+
+
+def _replayed(flags: EvolveFlags, config: Config, backbone: Backbone) -> Subject:
+    """Recorded outcomes under random pools, a pass matrix, or both."""
+    from fugu_cli.training.sight import Sight
+    from fugu_cli.training.slotted import mixture_of, packed, starting
+
+    sight = Sight(backbone, store_of(config), say)
+    mixture, told = mixture_of(flags.outcomes, flags.matrix, tuple(flags.rows or ()), _blend(flags), (backbone, sight))
+    start, data = starting(flags.start, told, mixture, backbone)
+    layout = _layout(flags, config, (backbone, sight), (told.hidden, len(start)))
+    return Subject(
+        layout.start(start),
+        layout,
+        mixture.trial(),
+        lambda point, how: packed(layout, point, mixture, (backbone, f"{data}; {how}")),
+        {"layout": type(layout).__name__, **_about(mixture)},
+    )
+
+
+def _about(mixture: Mixture) -> dict[str, JsonValue]:
+    found: dict[str, JsonValue] = dict(mixture.about())
+    return found
+
+
+def _blend(flags: EvolveFlags) -> Blend:
+    from fugu_cli.training.lessons import Course
+    from fugu_cli.training.mixture import Blend
+
+    course = Course(price=flags.cost, settings=_settings(flags))
+    return Blend(check=checks(flags.check)[0], course=course, shown=flags.replications, seed=flags.seed)
+
+
+def _layout(flags: EvolveFlags, config: Config, reading: tuple[Backbone, Sight], like: tuple[Vector, int]) -> Layout:
+    """The head alone, or with the offsets of the second-to-last layer; `like` are states and the head's rows."""
+    from fugu_cli.coordinators import svf
+    from fugu_cli.training.sight import HeadLayout, LayerLayout
+
+    backbone, sight = reading
+    if not flags.offsets:
+        return HeadLayout(sight, like[1], like[0])
+    adapter = svf.Adapter(backbone.decoder, config.cache / "svf" / backbone.identity[:16])
+    return LayerLayout(backbone, adapter, like[1], like[0])
+
+
+def _played(flags: EvolveFlags, config: Config, backbone: Backbone, out: Path) -> Subject:
+    """Real sessions on tasks: every candidate's checkpoint in the engine, every reply paid for once."""
+    from fugu_cli.commands.rolled import Rolled, begun
+    from fugu_cli.training.sight import Sight
+
+    sight = Sight(backbone, store_of(config), say)
+    members = tuple(entry.member() for entry in pool(config, dict(os.environ)))
+    base = begun(flags.start, config, backbone)
+    trial = Rolled(flags, config, out, base)
+    layout = _layout_of(flags, config, (backbone, sight), base)
+    return Subject(
+        layout.start(base.head),
+        layout,
+        trial,
+        lambda point, how: trial.pack(layout.head(point), layout.offsets(point), how),
+        {
+            "pool": [member.model_dump(mode="json") for member in members],
+            "tasks": list(trial.names),
+            "start": base.digest,
+        },
+    )
+
+
+def _layout_of(flags: EvolveFlags, config: Config, reading: tuple[Backbone, Sight], base: Checkpoint) -> Layout:
+    """Units from a few requests as the backbone reads them: sessions have not been read yet."""
+    from fugu_cli.training import stories
+
+    texts = [f"user: {text}" for part in stories.general_requests() for text in part[:12]]
+    return _layout(flags, config, reading, (reading[1](texts), len(base.head)))

@@ -1,0 +1,90 @@
+"""`fugu train matrix`: the pass matrix through the engine, and what it says.
+
+Everything is measured as `fugu eval` does: several at once within limits, every reply paid for once, resumable.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fugu_cli.commands.eval import evaluate
+from fugu_cli.commands.evalflags import EvalFlags
+from fugu_cli.commands.train import MatrixFlags
+from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.evaluation import rows, running
+from fugu_cli.evaluation.loop import Outcome
+from fugu_cli.tasks.loading import load
+from fugu_cli.training.headroom import Draw, headroom, report
+from fugu_cli.training.matrix import Cell
+
+FILE = "matrix.jsonl"
+
+
+def matrix(flags: MatrixFlags) -> int:
+    """The exit code of the measurement; what there is is reported whatever ended it."""
+    if flags.repeats < 1:
+        raise UsageError("--repeats must be 1 or more")
+    folder = (flags.out or Path("fugu-matrix")).resolve()
+    kind = "single" if flags.loop else "one-pass"
+    code = 0
+    try:
+        if not flags.report:
+            code = evaluate(_eval_flags(flags, kind, folder))
+    finally:
+        _reported(flags, kind, folder)
+    return code
+
+
+def _eval_flags(flags: MatrixFlags, kind: str, folder: Path) -> EvalFlags:
+    return EvalFlags(
+        suites=flags.suites,
+        arms=[kind],
+        only=flags.only,
+        limit=flags.limit,
+        seeds=flags.repeats,
+        out=folder,
+        max_budget_usd=flags.max_budget_usd,
+        max_requests=flags.max_requests,
+        rollouts=flags.rollouts,
+    )
+
+
+def _reported(flags: MatrixFlags, kind: str, folder: Path) -> None:
+    found = [row for row in rows.read(folder / running.ROWS, Outcome) if row.arm.startswith(f"{kind}:")]
+    if not found:
+        print("nothing was measured yet", file=sys.stderr)
+        return
+    prompts = _prompts(flags.suites, tuple(flags.only or ()))
+    cells = [_cell(row, prompts.get(row.task, row.task)) for row in found]
+    try:
+        (folder / FILE).write_text("".join(f"{cell.model_dump_json()}\n" for cell in cells), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"{folder / FILE} cannot be written: {error}") from error
+    paid = any(row.usd for row in found)
+    draws = [
+        Draw(row.task, row.arm.partition(":")[2], row.seed, row.ok, row.usd if paid else row.model_seconds)
+        for row in found
+    ]
+    try:
+        print(report(headroom(draws, "USD" if paid else "model seconds")))
+    except ValueError as error:
+        print(f"{error}: nothing can be said yet", file=sys.stderr)
+    print(folder / FILE)
+
+
+def _cell(row: Outcome, prompt: str) -> Cell:
+    agent = row.arm.partition(":")[2]
+    seconds = row.model_seconds
+    return Cell(task=row.task, agent=agent, repeat=row.seed, ok=row.ok, seconds=row.usd or seconds, prompt=prompt)
+
+
+def _prompts(suites: Sequence[str], only: tuple[str, ...]) -> dict[str, str]:
+    """Requests by task, for the warm start; a generated suite's are not needed again."""
+    found: dict[str, str] = {}
+    for suite in suites:
+        path = Path(suite)
+        if path.exists():
+            found |= {problem.id: problem.prompt for problem in load(path, only=only).problems}
+    return found

@@ -1,0 +1,164 @@
+"""Headroom: what a pass matrix says before anybody spends money on training (SPEC 3, stage 1).
+
+headroom = oracle - best single agent. An oracle that picks each task's luckiest agent with hindsight is too good: where
+there are repeats, it picks with half of them and is judged by the other half. Pure numbers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import mean
+
+DRAWS = 2000
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One run of an agent on a task. `cost` in USD, or in seconds where calls cost nothing."""
+
+    task: str
+    agent: str
+    repeat: int
+    ok: bool
+    cost: float
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value and the ends of its 95 % interval (bootstrap over tasks)."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """`agents`: mean rate and cost each. `oracle` with hindsight, `fair` judged on other repeats than it chose by (None
+    without repeats). `disagreement`: the share of tasks on which two agents differ, mean over pairs."""
+
+    agents: Mapping[str, tuple[float, float]]
+    best: str
+    oracle: float
+    fair: float | None
+    headroom: Interval
+    disagreement: float
+    tasks: int
+    repeats: int
+    unit: str
+
+    @property
+    def pays(self) -> bool:
+        """More is solved by knowing whom to ask, and not only by luck."""
+        return self.headroom.low > 0
+
+    @property
+    def cheaper(self) -> str | None:
+        """An agent that costs less than the best and is right where the best one is, nearly as often: routing can save
+        money even without headroom."""
+        rate, cost = self.agents[self.best]
+        found = [name for name, (own, price) in self.agents.items() if price < 0.5 * cost and own > 0.5 * rate]
+        return min(found, key=lambda name: self.agents[name][1], default=None)
+
+
+def headroom(draws: Sequence[Draw], unit: str, seed: int = 0) -> Headroom:
+    """Of the tasks that every agent was run on. Raises ValueError where there is none."""
+    agents = list(dict.fromkeys(draw.agent for draw in draws))
+    table: dict[str, dict[str, list[bool]]] = {}
+    for draw in sorted(draws, key=lambda draw: draw.repeat):
+        table.setdefault(draw.task, {}).setdefault(draw.agent, []).append(draw.ok)
+    table = {task: row for task, row in table.items() if len(row) == len(agents)}
+    if not table:
+        raise ValueError("no task was run with every agent")
+    tasks = list(table)
+    rates = {agent: mean(mean(table[task][agent]) for task in tasks) for agent in agents}
+    costs = {agent: mean(draw.cost for draw in draws if draw.agent == agent) for agent in agents}
+    best = max(agents, key=lambda agent: (rates[agent], -costs[agent]))
+    repeats = min(len(oks) for row in table.values() for oks in row.values())
+    gains = [_gain(table[task], best) for task in tasks]
+    fair = None if repeats < 2 else mean(_fair(table[task]) for task in tasks)
+    return Headroom(
+        agents={agent: (rates[agent], costs[agent]) for agent in agents},
+        best=best,
+        oracle=mean(max(mean(oks) for oks in table[task].values()) for task in tasks),
+        fair=fair,
+        headroom=_bootstrap(gains, random.Random(seed)),
+        disagreement=_disagreement(list(table.values()), agents),
+        tasks=len(tasks),
+        repeats=repeats,
+        unit=unit,
+    )
+
+
+def _gain(row: Mapping[str, Sequence[bool]], best: str) -> float:
+    """What choosing adds on one task; with repeats, chosen by some of them and judged by the others."""
+    fair = min(len(oks) for oks in row.values()) > 1
+    return (_fair(row) if fair else max(mean(oks) for oks in row.values())) - mean(row[best])
+
+
+def _fair(row: Mapping[str, Sequence[bool]]) -> float:
+    """Both halves choose, each is judged by the other. Ties go to the agent that comes first."""
+    found = []
+    for even in (0, 1):
+        chosen = max(row, key=lambda agent: mean(row[agent][even::2]))
+        found.append(mean(row[chosen][1 - even :: 2]))
+    return mean(found)
+
+
+def _disagreement(rows: Sequence[Mapping[str, Sequence[bool]]], agents: Sequence[str]) -> float:
+    pairs = list(combinations(agents, 2))
+    if not pairs:
+        return 0.0
+    return mean(mean(row[a][0] != row[b][0] for row in rows) for a, b in pairs)
+
+
+def _bootstrap(gains: Sequence[float], draw: random.Random) -> Interval:
+    means = sorted(mean(draw.choices(gains, k=len(gains))) for _ in range(DRAWS))
+    edge = int((1 - LEVEL) / 2 * DRAWS)
+    return Interval(mean(gains), means[edge], means[-1 - edge])
+
+
+def report(found: Headroom) -> str:
+    """For people: the table, and whether training a coordinator on this pool can pay."""
+    lines = [
+        f"{found.tasks} tasks, {found.repeats} run{'s' if found.repeats > 1 else ''} of each agent on each",
+        "",
+        f"| agent | solved | {found.unit} a run |",
+        "|---|---|---|",
+    ]
+    lines += [f"| {agent} | {rate:.1%} | {cost:.4g} |" for agent, (rate, cost) in found.agents.items()]
+    lines.append(f"| oracle, with hindsight | {found.oracle:.1%} | - |")
+    if found.fair is not None:
+        lines.append(f"| oracle, judged on other runs than it chose by | {found.fair:.1%} | - |")
+    gain = found.headroom
+    lines += [
+        "",
+        f"headroom over {found.best}: {100 * gain.value:+.1f} points "
+        f"(95 % {100 * gain.low:+.1f} to {100 * gain.high:+.1f})",
+        f"disagreement between two agents: {found.disagreement:.1%} of the tasks",
+        "",
+        _verdict(found),
+    ]
+    return "\n".join(lines)
+
+
+def _verdict(found: Headroom) -> str:
+    if found.pays and found.repeats == 1:
+        return (
+            "Routing may pay, but with one run of each agent luck looks like skill: run it again with --repeats 4 "
+            "before you train."
+        )
+    if found.pays:
+        return "Routing can pay: choosing the right agent for a task solves more than the best agent alone."
+    if found.cheaper is not None:
+        return (
+            f"Choosing by the task does not solve more than {found.best} alone. It can save money: {found.cheaper} costs "
+            "less than half and solves more than half as much, so trying it first and escalating when a check fails "
+            "can pay. Train on whole sessions (`fugu train evolve`), not on the request's text."
+        )
+    alone = f"{found.best} alone does as well as any choice, and nobody is much cheaper."
+    return f"Routing cannot pay on these tasks: {alone}"

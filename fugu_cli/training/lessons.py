@@ -1,0 +1,106 @@
+"""Lessons: a head learned on replayed cases - a warm start from what is best on average, then evolution.
+
+Between the cases (outcomes.py) and a head; used by cross-validation (study.py) and by the shipped checkpoint's recipe.
+No rule is written by hand here: the targets come from dynamic programming over the training cases, evolution from what
+decisions were worth.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fugu_cli.coordinators.svf import Vector
+from fugu_cli.events import ROLES
+from fugu_cli.training import fit
+from fugu_cli.training.evolve import Evolution, Evolved, Iteration, Settings, Shaping, Trial
+from fugu_cli.training.minds import See
+from fugu_cli.training.outcomes import Case
+from fugu_cli.training.prior import Prior
+from fugu_cli.training.replay import Rules
+from fugu_cli.training.runs import Folder
+from fugu_cli.training.sight import HeadLayout, Sight
+from fugu_cli.training.storyteller import Storyteller
+
+Tell = Callable[[Iteration], None]
+
+
+@dataclass(frozen=True)
+class Course:
+    """How to learn. `price` is lambda: what a relative cost of 1 is worth. `tau` softens the targets, `seldom` leaves
+    out paths that are met less often than that, `shown` is how many cases' texts each path is shown with."""
+
+    rules: Rules = field(default_factory=Rules)
+    price: float = 0.1
+    tau: float = 0.02
+    l2: float = 3e-2
+    seldom: float = 0.04
+    shown: int = 24
+    settings: Settings = field(default_factory=lambda: Settings(iterations=20, patience=8))
+
+    def evolving(self) -> Settings:
+        """Evolution weighs cost as the lesson does."""
+        return self.settings.model_copy(update={"shaping": Shaping(cost=self.price)})
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Cases that belong together (one pool, or one draw of it), told by one storyteller, with a weight."""
+
+    cases: Sequence[Case]
+    storyteller: Storyteller
+    rules: Rules
+    weight: float = 1.0
+
+
+def examples(lessons: Sequence[Lesson], course: Course, see: See) -> fit.Examples:
+    """Every path of every lesson with some of its cases' texts: soft targets over the rows, the role, how often."""
+    texts: list[str] = []
+    rows, roles, weights, groups = [], [], [], []
+    for lesson in lessons:
+        shown = lesson.cases[: course.shown]
+        for advice in Prior(lesson.cases, lesson.rules, course.price).advice(course.tau):
+            if advice.weight < course.seldom:
+                continue
+            for case in shown:
+                texts.append(lesson.storyteller.scene(case, advice.path).text)
+                rows.append(advice.rows)
+                roles.append(advice.role)
+                weights.append(lesson.weight * max(advice.weight, 0.05) / len(shown))
+                groups.append(case.group)
+    return fit.Examples(
+        hidden=see(texts),
+        rows=np.array(rows, np.float32),
+        roles=np.array(roles, np.int64),
+        weights=np.array(weights, np.float32),
+        groups=tuple(groups),
+    )
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The head (rows + roles, width), the warm start's, and how evolution went."""
+
+    head: Vector
+    warm: Vector
+    evolved: Evolved
+
+
+def warm_start(told: fit.Examples, course: Course) -> Vector:
+    """The head that fits the examples."""
+    return fit.fit(told, len(ROLES), l2=course.l2)
+
+
+def learn(told: fit.Examples, trial: Trial, course: Course, sight: Sight, tell: Tell) -> Learned:
+    """Warm start, then evolution in a folder that nobody keeps."""
+    warm = warm_start(told, course)
+    layout = HeadLayout(sight, len(warm), told.hidden)
+    with tempfile.TemporaryDirectory(prefix="fugu-lesson-") as temporary:
+        folder = Folder(Path(temporary), {}, lambda _mean, _path: None)
+        with folder.held():
+            evolved = Evolution(course.evolving(), trial, layout.breed, folder).run(layout.start(warm), tell)
+    return Learned(layout.head(evolved.vector), warm, evolved)

@@ -1,0 +1,184 @@
+"""A study of recorded outcomes: learn on some repositories, decide on the others, for every lambda and every check.
+
+What `fugu train replay` runs and prints: the accuracy-cost frontier of what was learned beside everything that needs no
+learning (frontier.py). Every case is decided by a head that saw no case of its repository.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from pydantic import ValidationError
+
+from fugu_cli.errors import StorageError
+from fugu_cli.messages import Value
+from fugu_cli.training import fit, frontier
+from fugu_cli.training.frontier import Arm, Paired, paired
+from fugu_cli.training.lessons import Course, Lesson, examples, learn
+from fugu_cli.training.minds import Heads
+from fugu_cli.training.outcomes import Case
+from fugu_cli.training.replay import Check, Replay, Rules
+from fugu_cli.training.sight import Sight
+from fugu_cli.training.storyteller import Storyteller
+from fugu_cli.training.trials import Replayed
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: the lambdas, the checks, how many folds, and how many cases' texts are read for training."""
+
+    prices: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
+    checks: tuple[Check, ...] = (Check(0.95, 0.10), Check(0.90, 0.20), Check(0.80, 0.40))
+    folds: int = 5
+    sample: int = 48
+    turns: int = 4
+    seed: int = 0
+    course: Course = field(default_factory=Course)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One check and one lambda: what was learned, the best fixed way found with hindsight, and the paired difference of
+    their rewards."""
+
+    check: Check
+    price: float
+    ours: Arm
+    fixed: Arm
+    reward: Paired
+
+
+class Part(Value):
+    """A line of answers.jsonl: what was learned for one check and one lambda, by case."""
+
+    study: str
+    check: tuple[float, float]
+    price: float
+    solved: tuple[float, ...]
+    cost: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything, with the baselines by check."""
+
+    names: tuple[str, ...]
+    unit: float
+    singles: tuple[Arm, ...]
+    oracle: Arm
+    cascades: dict[Check, tuple[Arm, ...]]
+    retries: dict[Check, tuple[Arm, ...]]
+    answers: tuple[Answer, ...]
+
+
+class Study:
+    """The cases of one pool, and how texts are seen."""
+
+    def __init__(self, cases: Sequence[Case], names: Sequence[str], storyteller: Storyteller, sight: Sight) -> None:
+        self._cases = list(cases)
+        self._names = tuple(names)
+        self._storyteller = storyteller
+        self._sight = sight
+
+    def sha(self, question: Question) -> str:
+        """Names a study: its cases, its pool and what is asked of each of its parts."""
+        asked = replace(question, prices=(), checks=())
+        return hashlib.sha256(repr((self._cases, self._names, asked)).encode()).hexdigest()[:16]
+
+    def run(self, question: Question, unit: float, file: Path, tell: Tell) -> Findings:
+        """`unit` is the cost in USD that counts as 1. Parts that `file` holds are not learned again; those of another
+        study in it are left alone. Raises StorageError."""
+        sha = self.sha(question)
+        known = {(part.check, part.price): part for part in _read(file) if part.study == sha}
+        singles = frontier.singles(self._cases, self._names)
+        cascades, retries, answers = {}, {}, []
+        for check in question.checks:
+            cascades[check] = tuple(frontier.cascades(self._cases, self._names, check))
+            retries[check] = tuple(frontier.retries(self._cases, self._names, check))
+            for price in question.prices:
+                part = known.get(((check.right, check.wrong), price))
+                if part is None:
+                    part = self._part(question, check, price, sha)
+                    _append(file, part)
+                ours = Arm(f"learned, lambda {price:g}", np.array(part.solved), np.array(part.cost))
+                fixed = frontier.best_fixed([*singles, *cascades[check]], price)
+                answer = Answer(check, price, ours, fixed, paired(ours.reward(price), fixed.reward(price)))
+                answers.append(answer)
+                tell(
+                    f"check {check.right:.0%}/{check.wrong:.0%}, lambda {price:g}: ours {ours.solved.mean():.1%} at "
+                    f"${ours.cost.mean() * unit:.3f}; best fixed ({fixed.name}) {fixed.solved.mean():.1%} at "
+                    f"${fixed.cost.mean() * unit:.3f}; reward {answer.reward.difference:+.4f} "
+                    f"(s.e. {answer.reward.error:.4f})"
+                )
+        oracle = frontier.oracle(self._cases)
+        return Findings(self._names, unit, tuple(singles), oracle, cascades, retries, tuple(answers))
+
+    def _part(self, question: Question, check: Check, price: float, sha: str) -> Part:
+        arm = self._learned(question, Rules(check, question.turns), price)
+        solved, cost = (tuple(round(float(value), 6) for value in each) for each in (arm.solved, arm.cost))
+        return Part(study=sha, check=(check.right, check.wrong), price=price, solved=solved, cost=cost)
+
+    def _learned(self, question: Question, rules: Rules, price: float) -> Arm:
+        """Every case decided by the head of the fold that does not know its repository."""
+        solved, cost = np.zeros(len(self._cases)), np.zeros(len(self._cases))
+        groups = [case.group for case in self._cases]
+        for held in fit.folds(groups, question.folds, question.seed):
+            known = [case for case, out in zip(self._cases, held, strict=True) if not out]
+            head = self._head(known, question, rules, price)
+            places = np.flatnonzero(held)
+            replay = Replay(self._storyteller, rules)
+            played = replay.play(Heads(head[None], self._sight), [self._cases[place] for place in places])
+            solved[places], cost[places] = played.solved[0], played.cost[0]
+        return Arm(f"learned, lambda {price:g}", solved, cost)
+
+    def _head(self, known: Sequence[Case], question: Question, rules: Rules, price: float) -> np.ndarray:
+        """The targets are computed from all known cases but those that validate; the texts of some are read."""
+        course = question.course
+        read = sample(known, question.sample, question.seed)
+        shown, held = split(read)
+        lesson = Lesson([*shown, *(case for case in known if case not in read)], self._storyteller, rules)
+        course = Course(rules, price, course.tau, course.l2, course.seldom, len(shown), course.settings)
+        told = examples([lesson], course, self._sight)
+        replay = Replay(self._storyteller, rules)
+        trial = Replayed(replay, lambda draw: draw.sample(shown, max(2 * len(shown) // 3, 1)), held)
+        return learn(told, trial, course, self._sight, lambda _: None).head
+
+
+def split(cases: list[Case]) -> tuple[list[Case], list[Case]]:
+    """Two thirds to learn from, one third to say which iteration was best: a head knows the texts it was evolved on by
+    heart, and with them who solved what."""
+    cut = max(2 * len(cases) // 3, 1)
+    return cases[:cut], cases[cut:] or cases[:cut]
+
+
+def sample(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
+    """The same cases for every lambda, check and fold, as far as the fold has them: a text is read once."""
+    order = sorted(cases, key=lambda case: random.Random(f"{seed}/{case.task.task}").random())
+    return order[:count]
+
+
+def _read(file: Path) -> list[Part]:
+    """The parts of a file; a last line that was cut is left out."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.is_file() else []
+        return [Part.model_validate_json(line) for line in lines if line.endswith("\n")]
+    except (OSError, ValidationError) as error:
+        raise StorageError(f"{file} does not hold the parts of a study: {error}", hint="give another --out") from error
+
+
+def _append(file: Path, part: Part) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a", encoding="utf-8") as stream:
+            stream.write(part.model_dump_json() + "\n")
+    except OSError as error:
+        raise StorageError(
+            f"{file} cannot be written: {error}", hint="make room and run it again: it goes on"
+        ) from error
