@@ -195,9 +195,10 @@ def prepared(checkpoint: Path, folder: Path, cache: Path) -> tuple[Checkpoint, B
     """The checkpoint, and its backbone with the offsets on it and the transcript's constant beginning read."""
     from fugu_cli.coordinators import backbone as backbones
     from fugu_cli.coordinators import checkpoint as checkpoints
-    from fugu_cli.coordinators import prefix
+    from fugu_cli.coordinators import prefix, preloading
     from fugu_cli.coordinators.svf import Adapter
 
+    preloading.preload()
     chosen = checkpoints.load(checkpoint)
     loaded = backbones.load(folder, cache=cache / "backbones")
     chosen.check(loaded.identity, loaded.decoder.shape)
