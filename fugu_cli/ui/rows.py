@@ -6,7 +6,7 @@ Under trace.py (plain text, JSON) and the trace panel. Everything is read from t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fugu_cli import views
 from fugu_cli.events import ROLES, Asked, Assigned, Event, Finished, Recorded, Replied, ToolRan
@@ -80,17 +80,29 @@ def _request(records: Sequence[Recorded], number: int, start: int, end: int) -> 
     asked = events[start]
     assert isinstance(asked, Asked)
     begins = [index for index in range(start, end) if isinstance(events[index], Assigned)]
-    stops = [*begins[1:], end] if begins else []
+    stops = [_stop(events, begin, stop) for begin, stop in zip(begins, [*begins[1:], end], strict=False)]
     rows = tuple(_row(records, number, begin, stop) for begin, stop in zip(begins, stops, strict=True))
     return Request(number, asked, views.first_tests(events), rows, views.finished(events), end)
 
 
+def _stop(events: Sequence[Event], begin: int, stop: int) -> int:
+    """The place after a turn's last fact. Steps of a workflow are interleaved with others that are open with them."""
+    assigned = events[begin]
+    assert isinstance(assigned, Assigned)
+    if not assigned.plan:
+        return stop
+    return 1 + max(i for i in range(begin, len(events)) if getattr(events[i], "turn", 0) == assigned.turn)
+
+
 def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Row:
     events = [record.event for record in records[:stop]]
-    turn = views.turns(events)[-1]
-    mine = events[begin:stop]
+    assigned = events[begin]
+    assert isinstance(assigned, Assigned)
+    events = list(views.lane(events, assigned.turn)) if assigned.plan else events
+    turn = replace(views.turns(events)[-1], assigned=assigned)
+    mine = events[begin:]
     ran = [event for event in mine if isinstance(event, ToolRan) and event.call.tool == views.RUN_TESTS]
-    last = max((index for index in range(begin, stop) if not isinstance(events[index], Finished)), default=begin)
+    last = max((index for index in range(begin, stop) if not isinstance(records[index].event, Finished)), default=begin)
     return Row(
         request=number,
         turn=turn,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fugu_cli import views
 from fugu_cli.errors import UsageError
 from fugu_cli.events import (
     Assigned,
@@ -124,8 +125,11 @@ def _facts(records: Sequence[Recorded], row: Row, shown: Shown, diff: Diff) -> l
     before: tuple[Message, ...] = ()
     for index in range(row.start + 1, row.upto):
         event = events[index]
+        if row.turn.assigned.plan and getattr(event, "turn", 0) != row.turn.number:
+            continue  # of a step that was open at the same time
         if isinstance(event, Replied | Failed | Interrupted) and _was_asked(event):
-            prompt = shown(events[:index])
+            before_it = events[:index]
+            prompt = shown(views.lane(before_it, row.turn.number) if row.turn.assigned.plan else before_it)
             sections.append(_prompt(prompt, before))
             before = prompt.messages
         section = _fact(event, diff)
