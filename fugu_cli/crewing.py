@@ -95,6 +95,7 @@ def _shared(entry: AgentEntry, places: Places) -> Shared | None:
 
 
 def access(entry: AgentEntry, environ: Mapping[str, str]) -> Access:
+    """How an entry is reached, with the key that is in the environment."""
     from fugu_cli.agents.access import Access
 
     variable = entry.api_key_env or ""

@@ -1,4 +1,4 @@
-"""Each provider as its page has it: the entry is read from the page, the agent built from it, a recorded stream played."""
+"""Each provider as its page has it: the entry is read from the page, an agent built from it, a recording played."""
 
 import asyncio
 import json

@@ -76,6 +76,37 @@ REPLIES = {
         model="qwen3:8b",
         stop="calls",
     ),
+    "gemini/signed_call.sse": Reply(
+        thinking=(
+            Thinking(
+                data='{"type": "extra_content", "calls": [{"google": {"thought_signature": "CvQBAb4+9vtGq1"}}, null]}'
+            ),
+        ),
+        calls=(
+            call("function-call-7", "read", '{"path":"a.py"}'),
+            call("function-call-8", "read", '{"path":"b.py"}'),
+        ),
+        usage=Usage(input=820, cached=512, output=33),
+        model="gemini-3.8-flash",
+        stop="calls",
+    ),
+    "mistral/thinking.sse": Reply(text="Line 7.", usage=Usage(input=41, output=19), model="magistral-medium-latest"),
+    "azure/text.sse": Reply(
+        text="The test is right.", usage=Usage(input=1500, cached=1408, output=5), model="gpt-5.2-2026-01-15"
+    ),
+    "vllm/reasoning_tools.sse": Reply(
+        thinking=(Thinking(text="I need the file."),),
+        calls=(call("chatcmpl-tool-9f3", "read", '{"path": "a.py"}'),),
+        usage=Usage(input=900, cached=880, output=48),
+        model="Qwen/Qwen3-32B",
+        stop="calls",
+    ),
+    "ollama/reasoning.sse": Reply(
+        text="Line 7.", thinking=(Thinking(text="Short."),), usage=Usage(input=26, output=14), model="qwen3:8b"
+    ),
+    "openrouter/text.sse": Reply(
+        text="Line 7.", usage=Usage(input=2300, cached=2048, output=4), model="anthropic/claude-sonnet-5.5"
+    ),
     "llamacpp/text.sse": Reply(text="Bonjour", usage=Usage(input=37, output=2), model=QWEN),
     "llamacpp/length.sse": Reply(text="1, 2,", usage=Usage(input=39, cached=24, output=5), model=QWEN, stop="length"),
     "llamacpp/schema.sse": Reply(
