@@ -22,7 +22,7 @@ from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.setup import alone
 from fugu_cli.messages import Value
-from fugu_cli.training.grpo_reward import Example, Execute, Rewards, Tally
+from fugu_cli.training.grpo_reward import Example, Rewards, Tally
 
 DISCOUNT = 0.2
 """Of a first round's advantage in the recursion fine-tune."""
@@ -165,7 +165,7 @@ def _trainer(model: str, course: Sequence[Example], settings: Settings, rewards:
     trainer = Discounting(
         model=loaded,
         reward_funcs=rewards,
-        args=_arguments(settings, folder),
+        args=arguments(settings, folder),
         train_dataset=Dataset.from_list(dataset_rows(course)),
         processing_class=tokenizer,
         peft_config=_lora(settings),
@@ -174,7 +174,8 @@ def _trainer(model: str, course: Sequence[Example], settings: Settings, rewards:
     return trainer
 
 
-def _arguments(settings: Settings, folder: Path) -> Any:
+def arguments(settings: Settings, folder: Path) -> Any:
+    """What TRL is told."""
     import torch
     from trl import GRPOConfig
 
@@ -248,8 +249,3 @@ def _writer(folder: Path, tally: Tally) -> Any:
             rows.append(folder / LOG, line)
 
     return Writer()
-
-
-def rewarding(opening: str, execute: Execute | None) -> Rewards:
-    """The reward function of a run."""
-    return Rewards(opening, execute)

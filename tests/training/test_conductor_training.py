@@ -1,0 +1,191 @@
+"""GRPO for the Conductor: the reward, the examples, and a real run of TRL's trainer on a tiny random model."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.conductor.validate import Form
+from fugu_cli.errors import UsageError
+from fugu_cli.events import Member, Step
+from fugu_cli.tasks import Question
+from fugu_cli.training import conductor
+from fugu_cli.training.conductor import PAPER, SMALL, Settings
+from fugu_cli.training.grpo_examples import OPENING, Course, again, examples
+from fugu_cli.training.grpo_reward import Example, Rewards, Tally, reward
+from tests.coordinators import tiny
+
+GOOD = 'model_id = [1, 0]\nsubtasks = ["Find it.", "Check it."]\naccess_list = [[], ["all"]]'
+EXAMPLE = Example(problem="q", prompt="", models=("small", "large"))
+MEMBERS = {
+    name: Member(name=name, provider="openai", model=name, slot="middle") for name in ("small", "medium", "large")
+}
+QUESTIONS = [
+    Question(id=f"q{number}", source="own", kind="number", prompt=f"What is {number} + 1?", answer=str(number + 1))
+    for number in range(3)
+]
+
+
+class Plain:
+    """A chat template that anybody can read."""
+
+    def apply_chat_template(
+        self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
+    ) -> str:
+        assert not tokenize
+        assert add_generation_prompt
+        return "\n".join(f"{message['role']}: {message['content']}" for message in conversation)
+
+
+@pytest.mark.parametrize(
+    ("reply", "right", "expected"),
+    [
+        (GOOD, True, 1.0),
+        (GOOD, False, 0.5),
+        (GOOD.replace("[1, 0]", "[1, 2]"), True, 0.0),
+        (GOOD.replace("[1, 0]", "[1]"), True, 0.0),
+        ("I would ask Model 1.", True, 0.0),
+        ("model_id = []\nsubtasks = []\naccess_list = []", True, 0.0),
+    ],
+)
+def test_a_reply_is_worth_0_half_or_1(reply: str, right: bool, expected: float) -> None:
+    ran: list[tuple[str, tuple[Step, ...]]] = []
+
+    def execute(problem: str, steps: tuple[Step, ...]) -> bool:
+        ran.append((problem, steps))
+        return right
+
+    assert reward(reply, EXAMPLE, execute) == expected
+    steps = (Step(agent="large", instruction="Find it."), Step(agent="small", instruction="Check it.", access="all"))
+    assert ran == ([("q", steps)] if expected else [])
+
+
+def test_without_anything_to_run_it_the_form_alone_is_worth_half() -> None:
+    assert reward(GOOD, EXAMPLE, None) == 0.5
+
+
+@pytest.mark.parametrize(("kept", "expected"), [(True, 1.0), (False, 0.5)])
+def test_in_the_second_round_three_empty_lists_keep_what_the_first_came_to(kept: bool, expected: float) -> None:
+    second = EXAMPLE.model_copy(update={"round": 2, "kept": kept})
+    assert second.form() == Form(models=("small", "large"), steps=5, keeps=True, earlier=True)
+    assert reward("model_id = []\nsubtasks = []\naccess_list = []", second, None) == expected
+
+
+def test_the_opening_is_part_of_a_first_reply_and_all_rewards_are_counted() -> None:
+    rewards = Rewards(OPENING, lambda _problem, steps: len(steps) == 2)
+    rest = GOOD.removeprefix(OPENING)
+    second = EXAMPLE.model_copy(update={"round": 2})
+    given = [EXAMPLE, EXAMPLE, second]
+    found = rewards([rest, "nothing", GOOD], example=[one.model_dump_json() for one in given], prompts=["", "", ""])
+    assert found == [1.0, 0.0, 1.0]
+    assert rewards.tally.taken() == (3, 2 / 3, 2 / 3, 2 / 3)
+    assert rewards.tally.taken() == (0, 0.0, 0.0, 0.0)
+    assert Tally() == rewards.tally
+
+
+def test_every_question_comes_with_a_pool_of_its_own_and_a_seed_settles_it() -> None:
+    course = Course("brief", fewest=2, most=3, times=4, seed=7)
+    made = list(examples(QUESTIONS, MEMBERS, Plain(), course))
+    assert made == list(examples(QUESTIONS, MEMBERS, Plain(), course))
+    assert sorted(example.problem for example in made) == sorted(f"q{n}" for n in range(3) for _ in range(4))
+    assert {len(example.models) for example in made} == {2, 3}
+    assert len({example.models for example in made}) > 3
+    first = made[0]
+    assert first.prompt.endswith(f"{OPENING}")
+    shown = ", ".join(f"Model {number}" for number in range(len(first.models)))
+    assert f"({shown})\n{OPENING}" in first.prompt
+    assert not any(name in first.prompt for name in MEMBERS)
+
+
+def test_the_full_prompt_is_the_conductors_own_and_names_nobody() -> None:
+    (made,) = examples(QUESTIONS[:1], MEMBERS, Plain(), Course("full", times=1))
+    assert "Example 4." in made.prompt
+    assert "What is 0 + 1?" in made.prompt
+    assert f"- Model {len(made.models) - 1}" in made.prompt
+    assert f"- Model {len(made.models)}" not in made.prompt
+    assert not any(name in made.prompt for name in MEMBERS)
+
+
+def test_a_second_round_reads_the_first_workflow_and_what_came_of_it() -> None:
+    second = again(EXAMPLE, GOOD, "The answer was 3.", True)
+    assert (second.round, second.kept) == (2, True)
+    assert GOOD in second.prompt
+    assert "The answer was 3." in second.prompt
+
+
+def test_first_rounds_count_less_only_where_second_ones_are_trained() -> None:
+    second = EXAMPLE.model_copy(update={"round": 2})
+    assert [row["weight"] for row in conductor.dataset_rows([EXAMPLE, EXAMPLE])] == [1.0, 1.0]
+    assert [row["weight"] for row in conductor.dataset_rows([EXAMPLE, second])] == [0.2, 1.0]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_papers_preset_is_the_papers() -> None:
+    """Conductor, section on training: 200 iterations, 4 questions x 64 rollouts, temperature 1, 1,024 tokens, 1e-6."""
+    assert (
+        Settings(
+            steps=200,
+            questions=4,
+            replies=64,
+            tokens=1024,
+            rate=1e-6,
+            schedule="cosine",
+            warmup=0.03,
+            lora=0,
+            brief=False,
+            part=8,
+            temperature=1.0,
+            clip=0.2,
+        )
+        == PAPER
+    )
+    arguments = conductor.arguments(PAPER, Path("/nowhere"))
+    batch = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps
+    assert (batch, arguments.num_generations, arguments.max_completion_length) == (256, 64, 1024)
+    assert (arguments.beta, arguments.epsilon, arguments.loss_type, arguments.scale_rewards) == (
+        0,
+        0.2,
+        "grpo",
+        "group",
+    )
+    assert (arguments.adam_beta1, arguments.adam_beta2, arguments.warmup_steps) == (0.9, 0.999, 0.03)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_is_logged_saved_resumed_and_kept_apart_from_others(tmp_path: Path) -> None:
+    """A random model writes no workflow: one reply in two is made readable by the reward given here."""
+    model = tiny.folder(tmp_path / "model", "qwen2")
+    about = json.loads((model / "config.json").read_text()) | {"head_dim": tiny.HEAD_DIM, "eos_token_id": 0}
+    (model / "config.json").write_text(json.dumps(about))
+    (model / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "!", "pad_token": "!"})
+    )
+    settings = Settings(
+        steps=2, questions=1, replies=4, tokens=6, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
+        part=4, save=1,
+    )  # fmt: skip
+    course = list(examples(QUESTIONS, MEMBERS, Plain(), Course("brief", times=4)))
+
+    class Alternating(Rewards):
+        def __call__(self, completions: object, example: object, **more: object) -> list[float]:
+            found = [0.5 * (index % 2) for index in range(len(completions))]  # type: ignore[arg-type]
+            self.tally.rewards += found
+            return found
+
+    out = tmp_path / "out"
+    trained = conductor.train(str(model), course, settings, Alternating(OPENING, None), out)
+    assert (trained / "adapter_model.safetensors").is_file()
+    lines = conductor.log(out)
+    assert [(line.step, line.replies, line.reward, line.readable) for line in lines] == [
+        (1, 4, 0.25, 0.5),
+        (2, 4, 0.25, 0.5),
+    ]
+    longer = Settings(**{**vars(settings), "steps": 3})
+    conductor.train(str(model), course, longer, Alternating(OPENING, None), out)
+    assert [line.step for line in conductor.log(out)] == [1, 2, 3]
+    with pytest.raises(UsageError, match=r"was begun with replies 4 \(now 8\)"):
+        conductor.train(str(model), course, Settings(**{**vars(settings), "replies": 8}), Rewards("", None), out)
+
+
+def test_the_small_preset_fits_a_machine_without_a_gpu() -> None:
+    assert (SMALL.lora, SMALL.brief, SMALL.questions * SMALL.replies) == (16, True, 8)
