@@ -57,7 +57,7 @@ class Backbone:
     def __init__(self, decoder: Decoder, tokenizer: Tokenizer, identity: str, template: str = "") -> None:
         self.decoder = decoder
         self.identity = identity
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._template = template
         self._cache = decoder.new_cache()
         self._known: list[int] = []
@@ -77,17 +77,17 @@ class Backbone:
 
     def tokens(self, text: str) -> list[int]:
         """Token numbers of `text`."""
-        return list(self._tokenizer.encode(text).ids)
+        return list(self.tokenizer.encode(text).ids)
 
     def settled(self, text: str) -> list[int]:
         """Tokens of `text` that stay the same whatever is written after it: all but those of its last word or so."""
         ids, tail = self.tokens(text), text[-TAIL:]
-        found = self._tokenizer.encode(tail)
-        kept = min(_common(found.ids, self._tokenizer.encode(tail + more).ids) for more in CONTINUATIONS)
+        found = self.tokenizer.encode(tail)
+        kept = min(_common(found.ids, self.tokenizer.encode(tail + more).ids) for more in CONTINUATIONS)
         return ids[: max(len(ids) - (len(found.ids) - kept), 0)]
 
     def _count(self, text: str) -> int:
-        return len(self._tokenizer.encode(text).ids)
+        return len(self.tokenizer.encode(text).ids)
 
     def read(self, tokens: Sequence[int]) -> Reading:
         """The hidden state at the penultimate of `tokens` (of a single one: its own). Blocking: call it on a thread.
@@ -106,24 +106,26 @@ class Backbone:
     def feed(self, tokens: Sequence[int], stop: threading.Event, chunk: int = 64) -> int:
         """Read along: take in what is there of a transcript still being written, by chunks, until `stop` is set.
 
-        Returns how many of `tokens` are known now. A `read` in between ends it: it waits for half a chunk at most, and
-        a chunk that had only begun is dropped. Blocking; raises MemoryError.
+        Returns how many of `tokens` are known now. A `read` in between ends it: the chunk is dropped unless it is
+        almost done. Blocking; raises MemoryError.
         """
-        half = len(self.decoder.layers) // 2
-
-        def go_on(layer: int) -> bool:
-            return not stop.is_set() and (layer >= half or not self._readers)
-
         while not stop.is_set() and not self._readers:
             with self._lock:
                 done = _common(self._known, tokens)
                 if done == len(tokens):  # what is known beyond them stays
                     return done
                 self._keep_common(tokens)
-                if not self._extend(tokens[: done + chunk], go_on):
+                new = tokens[: done + chunk]
+                if not self._extend(new, self._unless_read(stop, len(new) - done)):
                     return done
         with self._lock:
             return _common(self._known, tokens)
+
+    def _unless_read(self, stop: threading.Event, tokens: int) -> GoOn:
+        """Go on until stopped, or until a decision waits and reading these again along with its own is the cheaper way:
+        up to 16 tokens a pass costs hardly more than for one, so that only its last layers are worth waiting for."""
+        late = len(self.decoder.layers) * (9 if tokens <= 16 else 4) // 10
+        return lambda layer: not stop.is_set() and (layer >= late or not self._readers)
 
     @contextmanager
     def _hurried(self) -> Iterator[None]:

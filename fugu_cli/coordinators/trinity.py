@@ -74,6 +74,7 @@ class Trinity:
         """What reads; shared with nobody else."""
         self._members = tuple(members)
         self._settings = settings
+        self._deciding = 0
 
     async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
         """The next turn, or the end of the request. Raises CoordinatorUnavailable when memory runs out."""
@@ -91,7 +92,11 @@ class Trinity:
         if all(seat.member is None for seat in seats):
             why = "; ".join(f"{seat.row}: {seat.why}" for seat in seats)
             return Finished(reason="failed", message=f"no agent is left to act ({why}). `fugu pool check` tries each.")
-        read = await self.read(events)
+        self._deciding += 1
+        try:
+            read = await self.read(events)
+        finally:
+            self._deciding -= 1
         return self._assign(events, read, seats)
 
     @property
@@ -107,7 +112,8 @@ class Trinity:
             with suppress(MemoryError):  # the next decision will say so
                 self.backbone.feed(self.backbone.settled(along.shared(*same)), stop)
 
-        await asyncio.to_thread(feed)
+        if not self._deciding:  # which reads the same, and more
+            await asyncio.to_thread(feed)
 
     def _write(self, events: Sequence[Event]) -> str:
         return write(self.backbone, self._checkpoint.meta, events, self._members)
