@@ -202,6 +202,7 @@ def as_json(records: Sequence[Recorded], session: str) -> str:
                     "text": request.asked.text,
                     "reason": request.end.reason if request.end else None,
                     "decisions": [_decision(row) for row in request.rows],
+                    "plans": workflow.plans_json([record.event for record in records[: request.upto]]),
                 }
                 for request in requests(records)
             ],

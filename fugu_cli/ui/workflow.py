@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -182,3 +183,27 @@ def _kept(events: Sequence[Event]) -> set[int]:
             apart = {turn for merge in views.merges(events) for turn in merge.turns if turn != merge.chosen}
             waiting += [turn for turn in (sees if isinstance(sees, tuple) else ()) if turn not in apart]
     return kept
+
+
+def plans_json(events: Sequence[Event]) -> list[dict[str, object]]:
+    """The plans of the newest request of `events`, each step with the turns spent on it and what they were shown."""
+    every = views.turns(events)
+    return [
+        {
+            **as_object(plan),
+            "plan": number,
+            "taken": [
+                {
+                    "step": turn.assigned.step,
+                    "turn": turn.number,
+                    "agent": turn.assigned.agent,
+                    "came_to_something": views.done(turn),
+                    "shown": asdict(manifest(events, turn.number)),
+                    "saved": asdict(memory.saved(events, turn)),
+                }
+                for turn in every
+                if turn.assigned.plan == number
+            ],
+        }
+        for number, plan in enumerate(views.plans(events), start=1)
+    ]
