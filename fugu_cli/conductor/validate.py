@@ -113,6 +113,8 @@ def _shown(value: object) -> str:
 
 
 def same_job(steps: Sequence[Step], one: int, other: int) -> bool:
-    """Two steps were given the same job: the same words to do it from the same outputs."""
+    """Two steps were given the same job: the same words, the same outputs to read, and neither reads the other."""
     a, b = steps[one], steps[other]
+    if a.access == "all":
+        return False
     return " ".join(a.instruction.split()) == " ".join(b.instruction.split()) and a.access == b.access
