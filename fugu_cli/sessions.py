@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fugu_cli import log, views
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.events import Asked
+from fugu_cli.events import Asked, Replied
 
 SUFFIX = ".jsonl"
 TITLES = "titles.json"
@@ -117,6 +117,18 @@ def summaries(files: Iterable[Path]) -> list[Summary]:
             titles = given.setdefault(path.parent, _titles(path.parent))
             found.append(replace(one, title=titles.get(one.id, one.title)))
     return found
+
+
+def says(one: Summary, wanted: str) -> bool:
+    """The text occurs in the session's title, or in a request or a reply of it. Case does not count."""
+    folded = wanted.casefold()
+    if folded in one.title.casefold():
+        return True
+    try:
+        events = [record.event for record in log.read(one.path)]
+    except StorageError:
+        return False
+    return any(isinstance(event, Asked | Replied) and folded in event.text.casefold() for event in events)
 
 
 def rename(path: Path, title: str) -> None:

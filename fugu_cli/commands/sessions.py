@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 
-from fugu_cli import log
 from fugu_cli import sessions as kept
 from fugu_cli.commands.flags import SessionsFlags
 from fugu_cli.commands.here import here, newline
-from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.events import Asked, Replied
+from fugu_cli.errors import UsageError
 from fugu_cli.sessions import Summary
 from fugu_cli.ui.clean import cut, one_line
 
@@ -29,7 +27,7 @@ def _show(wanted: SessionsFlags) -> int:
         newline(str(kept.find(data, root, "latest")))  # scripts ask this; nothing has to be read for it
         return 0
     found = kept.summaries(kept.paths(data, None if wanted.everywhere else root))
-    listed = [one for one in found if _says(one, wanted.search)]
+    listed = [one for one in found if not wanted.search or kept.says(one, wanted.search)]
     if wanted.latest:
         listed = listed[:1]
     if not listed:
@@ -47,18 +45,6 @@ def _line(one: Summary, everywhere: bool) -> str:
     count = f"{one.requests} request{'' if one.requests == 1 else 's'}"
     place = f"  {cut(one.repo, 40)}" if everywhere else ""
     return f"{one.id}  {when}  {one.state:<11}  {count:<11}{place}  {one_line(one.title, 60)}".rstrip()
-
-
-def _says(one: Summary, search: str) -> bool:
-    """The text occurs in the session's title, or in a request or a reply of it."""
-    wanted = search.casefold()
-    if wanted in one.title.casefold():
-        return True
-    try:
-        events = [record.event for record in log.read(one.path)]
-    except StorageError:
-        return False
-    return any(isinstance(event, Asked | Replied) and wanted in event.text.casefold() for event in events)
 
 
 def _fork(key: str) -> int:

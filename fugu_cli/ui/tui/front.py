@@ -29,7 +29,6 @@ SCOPES: dict[Scope, tuple[str, str, str]] = {
 """The answers to a question: the key, what it means, and the same in a word."""
 
 
-
 def scopes(every_time: bool) -> tuple[Scope, ...]:
     """The answers there are: what needs a yes every time is not remembered."""
     return ("once", "no") if every_time else ("once", "session", "always", "no")

@@ -17,12 +17,12 @@ KEPT = 2000
 
 @dataclass(frozen=True)
 class Look:
-    """How the screen was left."""
+    """How the screen was left. None: never said; then the full screen notifies and the inline mode does not."""
 
     theme: str = ""
     panel: bool | None = None
     panel_width: int = 0
-    notify: bool = False
+    notify: bool | None = None
 
 
 def look(folder: Path) -> Look:
@@ -38,7 +38,7 @@ def look(folder: Path) -> Look:
         theme=theme if isinstance(theme, str) else "",
         panel=panel if isinstance(panel, bool) else None,
         panel_width=width if isinstance(width, int) else 0,
-        notify=notify is True,
+        notify=notify if isinstance(notify, bool) else None,
     )
 
 

@@ -1,7 +1,7 @@
 """A word to the desktop when a long request ended or something is asked, while the terminal is not looked at.
 
 OSC 9 (Windows Terminal, iTerm2, kitty, WezTerm and others) and the bell; inside tmux the sequence is passed through.
-Never while the terminal has the focus.
+Never while the terminal has the focus; one that does not tell counts as looked at.
 """
 
 from __future__ import annotations
@@ -10,22 +10,30 @@ import os
 from typing import TYPE_CHECKING
 
 from fugu_cli.events import Finished, Live, Recorded
+from fugu_cli.ui.tui.draw.text import flat
 
 if TYPE_CHECKING:
     from textual.app import App
 
     from fugu_cli.ui.tui.draw.tally import Tally
+    from fugu_cli.ui.tui.working import Question
 
 LONG = 10.0
 """Seconds after which a request's end is worth a word."""
 
 
-def heard(app: App[object], item: Recorded | Live, tally: Tally, wanted: bool) -> None:
+def heard(app: App[object], item: Recorded | Live, tally: Tally) -> None:
     """Notify when this item ends a request that took long."""
-    if not wanted or app.app_focus or not isinstance(item, Recorded) or not isinstance(item.event, Finished):
+    if app.app_focus or not isinstance(item, Recorded) or not isinstance(item.event, Finished):
         return
     if item.at - tally.asked_at >= LONG:
-        send(app, f"fugu: {item.event.reason}")
+        send(app, f"fugu: {item.event.reason.replace('_', ' ')}")
+
+
+def asked(app: App[object], question: Question) -> None:
+    """Notify when somebody is needed."""
+    if not app.app_focus:
+        send(app, f"fugu asks: {flat(question.judgement.target or question.call.tool, 100)}")
 
 
 def send(app: App[object], text: str) -> None:

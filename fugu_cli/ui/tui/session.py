@@ -133,4 +133,3 @@ class Options:
     tier: str = "fugu"
     panel: bool | None = None
     mouse: bool = True
-    notify: bool = False

@@ -23,7 +23,7 @@ from rich.cells import cell_len
 _SEQUENCE = re.compile(
     rb"\x1b\[(?P<private>[<=>?]?)(?P<numbers>[\d;:]*)(?P<between>[ -/]*)(?P<final>[@-~])"
     rb"|\x1b(?P<string>[\]PX^_])(?P<text>.*?)(?:\x07|\x1b\\)"
-    rb"|\x1b(?P<short>[ -/]*[0-~])",
+    rb"|\x1b(?P<short>[ -/]*(?![\[\]PX^_])[0-~])",
     re.DOTALL,
 )
 

@@ -170,6 +170,25 @@ def test_a_terminal_that_cannot_be_drawn_on_gets_the_inline_mode(
     assert b"\x1b[?1049h" not in terminal.raw  # no full screen
 
 
+def test_a_question_that_nobody_looks_at_is_told_to_the_desktop(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    server.play("m", Says("", (SHELL,)), Says("Done."), Says("ACCEPT"))
+    terminal = ready(fugu())
+    terminal.keys("make a file\r")
+    terminal.keys("\x1b[O")  # the terminal has lost the focus
+    terminal.sees("Allow bash?")
+    end = time.monotonic() + 10
+    while b"\x1b]9;" not in terminal.raw and time.monotonic() < end:
+        terminal.read()
+    assert [text for text in terminal.screen.strings if text.startswith(b"\x1b]9;")] == [
+        b"\x1b]9;fugu asks: bash(echo one > made.txt)\x07"
+    ]
+    terminal.keys("\x1b[I")
+    terminal.keys("n")
+    terminal.sees("Done.")
+
+
 def test_nothing_a_model_says_reaches_the_terminal_as_an_order(
     place: Place, server: Loopback, fugu: Callable[..., Terminal]
 ) -> None:

@@ -37,8 +37,9 @@ async def pick(room: Room, argument: str) -> None:
     if not found:
         room.say("this folder has no session yet")
         return
-    words = argument.lower().split()
-    chosen = [summary for summary in found if all(word in f"{summary.id} {summary.title}".lower() for word in words)]
+    chosen = await asyncio.to_thread(lambda: [one for one in found if not argument or sessions.says(one, argument)])
+    if not chosen:
+        room.say(f"nobody said {argument!r} in a session of this folder; here are all")
     paths = {summary.id: summary.path for summary in found}
     picked = await room.front.pick(
         "Sessions of this folder",
@@ -163,7 +164,7 @@ def _tool(event: ToolRan) -> str:
 
 def _choice(summary: sessions.Summary) -> Choice:
     day = time.strftime("%d %b %H:%M", time.localtime(summary.newest))
-    about = f"{count(summary.requests, 'request')} · {summary.state} · {day}"
+    about = f"{day} · {summary.state.replace('_', ' ')} · {count(summary.requests, 'request')}"
     return Choice(summary.id, flat(summary.title, 200) or "(nothing asked)", about)
 
 

@@ -135,7 +135,7 @@ async def trace(room: Room, argument: str) -> None:
 
 
 async def notify(room: Room, argument: str) -> None:
-    """A word to the desktop when a long request ends while the terminal is not looked at: on or off."""
+    """A word to the desktop when a long request ends or something is asked and nobody looks: on or off."""
     if argument not in ("on", "off"):
         raise UsageError("on or off?", hint="/notify on")
     room.front.keep(notify=argument == "on")

@@ -164,8 +164,10 @@ def ended(block: Ended, width: int, palette: Palette) -> list[Line]:
     good = finished.reason in ("accepted", "answered")
     tone = palette.good if good else palette.warn if finished.reason != "failed" else palette.bad
     numbers = f"{count(block.turns, 'turn')} · {brief_seconds(block.seconds)} · {tokens(block.tokens)} tokens"
-    first = line([("■ ", tone), (said, f"bold {tone}"), (f"  {numbers}", palette.dim)], width)
-    more = wrapped(safe(finished.message), width - 2, palette.dim if good else tone) if finished.message else []
+    fits = len(said) + len(numbers) + 4 <= width
+    first = line([("■ ", tone), (said, f"bold {tone}"), (f"  {numbers}" if fits else "", palette.dim)], width)
+    more = [] if fits else wrapped(numbers, width - 2, palette.dim)
+    more += wrapped(safe(finished.message), width - 2, palette.dim if good else tone) if finished.message else []
     return [first, *indented(more, ("  ", "")), BLANK]
 
 

@@ -93,7 +93,6 @@ def _turn(item: TurnRow, width: int, palette: Palette) -> Line:
         (f"{sign} ", tone),
         (assigned.role if width >= 44 else assigned.role[0].upper(), palette.role(assigned.role)),
         (f" {flat(assigned.agent)}", palette.text),
-        (f" step {assigned.step}" if assigned.plan and width >= 44 else "", palette.dim),
     ]
     if item.draws:
         left.append((f" ×{item.draws + 1}", palette.warn))
@@ -102,7 +101,8 @@ def _turn(item: TurnRow, width: int, palette: Palette) -> Line:
 
 def _numbers(item: TurnRow, width: int, palette: Palette) -> list[Part]:
     chance = item.probability
-    shown = probability(chance) if chance is not None else item.assigned.by[:7]
+    rule = f"step {item.assigned.step}" if item.assigned.plan else item.assigned.by[:7]
+    shown = probability(chance) if chance is not None else rule
     tokens = f"~{item.writing}" if item.writing and not item.tokens else count(item.tokens)
     cells: list[tuple[str, str, int]] = [
         (f"{shown:>4}", palette.accent, 30),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fugu_cli.ui.tui.draw.rows import TurnRow
     from fugu_cli.ui.tui.feed import Feed
     from fugu_cli.ui.tui.room import Room
+    from fugu_cli.ui.tui.working import Question
 
 
 class Hearing(Stage):
@@ -37,6 +38,7 @@ class Hearing(Stage):
         self._history = History(state)
         self._completing: Completing | None = None
         self._waiting: list[str] = []
+        self._asked: Question | None = None
 
     @property
     def feed(self) -> Feed:
@@ -144,10 +146,21 @@ class Hearing(Stage):
             self.query_one(Trace).focus()
 
     def noticed(self, item: Recorded | Live) -> None:
-        """A word to the desktop, where it is wanted and nobody looks."""
+        """A word to the desktop, unless it is not wanted or somebody looks."""
         from fugu_cli.ui.tui import notifying
 
-        notifying.heard(self.app, item, self.feed.tally, self.look.notify)
+        if self.look.notify is not False:
+            notifying.heard(self.app, item, self.feed.tally)
+
+    def question(self, question: Question | None, behind: int, patch: str) -> None:
+        """Ask; where nobody looks, with a word to the desktop."""
+        from fugu_cli.ui.tui import notifying
+
+        new = question is not None and question is not self._asked
+        self._asked = question
+        super().question(question, behind, patch)
+        if new and question is not None and self.look.notify is not False:
+            notifying.asked(self.app, question)
 
     def open_turn(self, number: str) -> None:
         """A turn of the newest request by its number."""

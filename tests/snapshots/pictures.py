@@ -1,0 +1,203 @@
+"""Pictures of the real program: a small repository, a model on this machine, the learned coordinator.
+
+    python tests/snapshots/pictures.py [--cache FOLDER]
+
+Writes fugu_cli/help/pictures/*.svg. What the model says is written here; decisions, tools, tests, costs and the screen
+are fugu's own. `--cache` is where the coordinator's backbone is, by default the user's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from textual.pilot import Pilot
+
+from fugu_cli.commands.desk import HomeDesk
+from fugu_cli.commands.here import here
+from fugu_cli.ui.tui.app import FuguApp
+from fugu_cli.ui.tui.session import Options
+from fugu_cli.ui.tui.widgets.approval import Approval
+from tests.e2e.loopback import KEY, Answer, Asked, Says, Use, running
+
+PICTURES = Path(__file__).parents[2] / "fugu_cli" / "help" / "pictures"
+DEMO = Path(__file__).parents[1] / "demo" / "invoices"
+WRONG, RIGHT = "lines.add(GAP", "lines.append(GAP"
+READ = Use("read", {"path": "invoices/columns.py"})
+EDIT = Use("edit", {"path": "invoices/columns.py", "old": WRONG, "new": RIGHT})
+DONE = f"""`aligned` builds its lines now: **`append`** is what a list has.
+
+```python
+        {RIGHT}.join([first, *others]))
+```
+
+| test | before | now |
+|---|---|---|
+| columns | fails | passes |
+| layout | fails | passes |
+"""
+PLAN = """model_id = [0, 1, 2]
+subtasks = ["Find out why the tests fail.", "Look for other places with the same fault.", "Put it right, run the tests."]
+access_list = [[], [], [0, 1]]
+"""
+AGENTS = (
+    ("small", "cheap", "{ input = 0.1, output = 0.4 }"),
+    ("coder", "middle", "{ input = 0.5, cached = 0.05, output = 2.0 }"),
+    ("large", "strong", "{ input = 3.0, cached = 0.3, output = 15.0 }"),
+)
+
+
+def answer(asked: Asked) -> Answer:
+    """What a model of some sense would say to this prompt."""
+    text = str(asked.body)
+    used = (2100 + len(text) // 40, 90)
+    if "access_list" in text and "Model 0" in text:
+        return Says(PLAN, tokens=used, slow=0.01)
+    if "You are the Verifier now" in text.rpartition("'role': 'user'")[2]:
+        return Says("ACCEPT\n\nBoth tests failed before and pass now; nothing else was changed.", tokens=used)
+    if "Find out why" in text and "Put it right" not in text:
+        return Says("`columns.py` calls `add` on a list; it has `append`.", tokens=used, slow=0.01)
+    if "Look for other places" in text and "Put it right" not in text:
+        return Says("No other list is given an `add`.", tokens=used, slow=0.01)
+    if any(result.startswith("Changed ") for result in asked.results):
+        return Says(DONE, tokens=used, slow=0.01)
+    if asked.results:
+        return Says("It calls `add` on a list.", (EDIT,), tokens=used, slow=0.01)
+    return Says("I read the file the traceback ends in.", (READ,), tokens=used, slow=0.01)
+
+
+class Studio:
+    """A repository, a home and a server; each picture opens the interface there anew."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.repo, self._home, self._url = folder / "home" / "invoices", folder / "home", url
+        self._home.mkdir()
+        os.environ |= {"HOME": str(self._home), "XDG_DATA_HOME": str(self._home / "data"), "LOOPBACK_KEY": KEY}
+        shutil.copytree(DEMO, self.repo, ignore=shutil.ignore_patterns("__pycache__"))
+        for words in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-q", "-m", "start"]):
+            who = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+            subprocess.run(["git", *who, *words], cwd=self.repo, check=True)
+        os.chdir(self.repo)
+
+    def configure(self, more: str) -> None:
+        """The user's .fugurc."""
+        lines = [f'test_command = "{sys.executable} -m pytest -q -p no:cacheprovider"', more]
+        for name, slot, price in AGENTS:
+            lines += ["[[agents]]", f'name = "{name}"', 'provider = "openai"', 'model = "m"', f'slot = "{slot}"',
+                      f'base_url = "{self._url}"', 'api_key_env = "LOOPBACK_KEY"', f"price = {price}"]  # fmt: skip
+        (self._home / ".fugurc").write_text("\n".join(lines) + "\n")
+        subprocess.run(["git", "checkout", "-q", "."], cwd=self.repo, check=True)
+
+    def take(self, size: tuple[int, int], play: Callable[[Sitting], Awaitable[None]], theme: str = "dark") -> None:
+        """Open the interface and play."""
+
+        async def whole() -> None:
+            loaded = here()
+            options = Options(state=self._home / "state", theme=theme, tier=loaded.config.tier)
+            app = FuguApp(HomeDesk(loaded, os.environ), options)
+            async with app.run_test(size=size) as pilot:
+                await play(Sitting(app, pilot))
+
+        asyncio.run(whole())
+
+
+class Sitting:
+    """The interface in front of the camera."""
+
+    def __init__(self, app: FuguApp, pilot: Pilot[int]) -> None:
+        self.app, self.pilot = app, pilot
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Wait, a minute at most."""
+        for _ in range(1200):
+            if true():
+                await self.pilot.pause(0.3)
+                return
+            await self.pilot.pause(0.05)
+        raise AssertionError("it did not come to that")
+
+    async def ask(self, text: str) -> None:
+        """Type it and send it, once the session is there."""
+        await self.until(lambda: self.app.main.room is not None and self.app.main.room.work.session is not None)
+        await self.pilot.press(*text, "enter")
+
+    async def done(self) -> None:
+        """Until the request has its end."""
+        room = self.app.main.room
+        assert room is not None
+        await self.until(lambda: room.session.log.events[-1].type == "finished" and not room.work.running)
+
+    async def keys(self, *keys: str) -> None:
+        """Press them."""
+        await self.pilot.press(*keys)
+        await self.pilot.pause(0.5)
+
+    def picture(self, name: str) -> None:
+        """Take it."""
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        svg = self.app.export_screenshot(title="fugu")
+        (PICTURES / f"{name}.svg").write_text(svg, encoding="utf-8")
+        print(f"{name}.svg")
+
+
+async def work(sitting: Sitting) -> None:
+    """A request to its end, with the trace beside it; then its first turn in full."""
+    await sitting.ask("fix the failing tests")
+    await sitting.done()
+    sitting.picture("work")
+    await sitting.keys(*"/trace 1", "enter")
+    sitting.picture("turn")
+
+
+async def question(sitting: Sitting) -> None:
+    """Approval before a change."""
+    await sitting.ask("fix the failing tests")
+    await sitting.until(lambda: sitting.app.main.query_one(Approval).display)
+    sitting.picture("question")
+    await sitting.keys("n", "ctrl+c")
+
+
+async def workflow(sitting: Sitting) -> None:
+    """A workflow and its graph."""
+    await sitting.ask("fix the failing tests")
+    await sitting.done()
+    sitting.picture("workflow")
+
+
+async def sessions(sitting: Sitting) -> None:
+    """Earlier sessions, on a light ground."""
+    await sitting.ask("/sessions")
+    await sitting.keys()
+    sitting.picture("sessions")
+    await sitting.keys("escape")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "fugu")
+    os.environ["FUGU_CACHE_DIR"] = str(parser.parse_args().cache.resolve())
+    os.environ.pop("NO_COLOR", None)
+    with tempfile.TemporaryDirectory(prefix="fugu-pictures-") as folder, running() as server:
+        server.react("m", answer)
+        studio = Studio(Path(folder), server.url)
+        studio.configure("")
+        studio.take((120, 36), work)
+        studio.configure('permission_mode = "ask"')
+        studio.take((100, 30), question)
+        studio.configure('tier = "ultra"\nconductor = { agent = "large" }')
+        studio.take((120, 36), workflow)
+        studio.take((110, 26), sessions, "light")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
