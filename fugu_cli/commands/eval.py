@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ from fugu_cli import __version__
 from fugu_cli.commands.embedded import check_embedded
 from fugu_cli.commands.evalflags import EngineName, EvalFlags
 from fugu_cli.commands.here import here
-from fugu_cli.commands.opening import Opening
+from fugu_cli.commands.opening import Opening, keys
 from fugu_cli.config import Config
-from fugu_cli.config_pool import SERVICES, pool
+from fugu_cli.config_pool import pool
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.evaluation import arms, capacity, pages, rows, running
 from fugu_cli.evaluation.loop import Outcome
@@ -57,7 +57,7 @@ def evaluate(flags: EvalFlags) -> int:
     ended = running.Ended()
     if not flags.report:
         try:
-            ended = asyncio.run(_measured(flags, plan, _opening(config, environ, folder)))
+            ended = asyncio.run(_measured(flags, plan, Opening(config, keys(config, environ), folder)))
         except KeyboardInterrupt:
             _say("interrupted; the same command goes on")
             return INTERRUPTED
@@ -90,7 +90,7 @@ def _problems(flags: EvalFlags) -> tuple[Problem, ...]:
     defaults = Defaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
     found: dict[str, Problem] = {}
     for suite in flags.suites or ():
-        loaded = _loaded(suite, tuple(flags.only or ()), defaults)
+        loaded = loaded_suite(suite, tuple(flags.only or ()), defaults)
         for skipped in loaded.skipped:
             _say(f"{skipped.id}: left out: {skipped.reason}")
         for problem in loaded.problems:
@@ -101,7 +101,8 @@ def _problems(flags: EvalFlags) -> tuple[Problem, ...]:
     return tuple(found.values())
 
 
-def _loaded(suite: str, only: Sequence[str], defaults: Defaults) -> Loaded:
+def loaded_suite(suite: str, only: Sequence[str], defaults: Defaults) -> Loaded:
+    """What a word of the command line names. Raises UsageError, and ConfigError for what cannot be read."""
     if suite.startswith(gym.PREFIX):
         return gym.load(suite)
     path = Path(suite)
@@ -119,12 +120,6 @@ def _fixed(config: Config) -> dict[str, str]:
 def _local(members: Sequence[Member]) -> int | None:
     """A model on this machine uses all its cores for one reply."""
     return 1 if any(member.provider == "local" for member in members) else None
-
-
-def _opening(config: Config, environ: Mapping[str, str], folder: Path) -> Opening:
-    """With the keys the pool needs and nothing else of the environment."""
-    named = {entry.api_key_env for entry in config.agents} | {service.variable for service in SERVICES}
-    return Opening(config, tuple(sorted((k, v) for k, v in environ.items() if k in named)), folder)
 
 
 async def _measured(flags: EvalFlags, plan: running.Plan, opening: Opening) -> running.Ended:

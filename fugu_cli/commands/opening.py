@@ -10,6 +10,7 @@ import hashlib
 import os
 import sys
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from fugu_cli.agents import Agent
 from fugu_cli.bench import Permission
 from fugu_cli.config import AgentEntry, Config
 from fugu_cli.config_files import Loaded
-from fugu_cli.config_pool import pool
+from fugu_cli.config_pool import SERVICES, pool
 from fugu_cli.evaluation.loop import Open, Place, Session
 from fugu_cli.evaluation.paying import Account, Paying
 from fugu_cli.evaluation.purse import Purse
@@ -67,6 +68,12 @@ class _Opened:
         config = configured(self._opening.config, place)
         loaded = Loaded(config=config, files=(), notes=(), root=place.repository, trusted=False)
         return await wiring.open_session(loaded, self._environ, _no, place.resume, around)
+
+
+def keys(config: Config, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The variables that hold keys of the pool, and nothing else of the environment."""
+    named = {entry.api_key_env for entry in config.agents} | {service.variable for service in SERVICES}
+    return tuple(sorted((name, value) for name, value in environ.items() if name in named))
 
 
 def configured(config: Config, place: Place) -> Config:

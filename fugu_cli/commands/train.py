@@ -145,6 +145,44 @@ def replay(flags: ReplayFlags) -> int:
 
 
 @dataclass(frozen=True)
+class ConductorFlags:
+    """`fugu train conductor`. None means: as the preset has it."""
+
+    suites: Annotated[list[str], typer.Argument(metavar="TASKS...", help="task files, folders of them, gym:NAME")]
+    model: Annotated[str, option("--model", help="the planner to train: a folder or hub id", metavar="MODEL")] = (
+        "Qwen/Qwen2.5-7B-Instruct"
+    )
+    preset: Annotated[str, option("--preset", help="paper, or small for a machine without a GPU", metavar="NAME")] = (
+        "paper"
+    )
+    steps: Annotated[int | None, option("--steps", help="optimisation steps", metavar="N")] = None
+    questions: Annotated[int | None, option("--questions", help="questions of a step", metavar="N")] = None
+    replies: Annotated[int | None, option("--replies", help="replies to each question", metavar="N")] = None
+    tokens: Annotated[int | None, option("--tokens", help="of a reply at most", metavar="N")] = None
+    rate: Annotated[float | None, option("--rate", help="learning rate", metavar="R")] = None
+    lora: Annotated[int | None, option("--lora", help="rank of the adapter, 0 trains all weights", metavar="N")] = None
+    agents: Annotated[int, option("--agents", help="agents drawn for a question at most (7)", metavar="N")] = 7
+    max_steps: Annotated[int, option("--max-steps", help="steps of a workflow (5)", metavar="N")] = 5
+    form_only: Annotated[bool, option("--form-only", help="run nothing: a readable workflow is worth 0.5")] = False
+    recursion: Annotated[bool, option("--recursion", help="second rounds too, the first discounted by 0.2")] = False
+    only: Annotated[list[str] | None, option("--only", help="these files only; repeatable", metavar="NAME")] = None
+    limit: Annotated[int | None, option("--limit", help="so many tasks", metavar="N")] = None
+    max_budget_usd: Annotated[float | None, option("--max-budget-usd", help="money at most", metavar="USD")] = None
+    max_requests: Annotated[int | None, option("--max-requests", help="model calls at most", metavar="N")] = None
+    seed: Annotated[int | None, option("--seed", help="seed of everything drawn (0)", metavar="N")] = None
+    out: Out = None
+
+
+@app.command("conductor")
+@spread(ConductorFlags)
+def train_conductor(flags: ConductorFlags) -> int:
+    """Train a planner of workflows with GRPO; goes on where it was stopped."""
+    from fugu_cli.commands import train_conductor as command
+
+    return command.train(flags)
+
+
+@dataclass(frozen=True)
 class SessionFlags:
     """`fugu train sessions`."""
 

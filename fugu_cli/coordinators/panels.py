@@ -81,6 +81,40 @@ class Panel:
         )
 
 
+class Given:
+    """A workflow that was written elsewhere, one step after the other: how a planner's reply is tried out in training.
+
+    A step whose agent fails is left out; what would have read it reads the others.
+    """
+
+    def __init__(self, steps: Sequence[Step], text: str = "") -> None:
+        self._steps = tuple(steps)
+        self._text = text
+
+    async def decide(self, events: Sequence[Event]) -> Planned | Assigned | Finished:
+        """The plan as it was given, then each step once, in the role of a Worker."""
+        if not views.plans(events):
+            return Planned(steps=self._steps, text=self._text)
+        out = masks.agents_out(events)
+        turns = {turn.assigned.step: turn for turn in baselines.taken_turns(events)}
+        for number, step in enumerate(self._steps):
+            if number in turns or step.agent in out:
+                continue
+            reads = range(number) if step.access == "all" else step.access
+            return Assigned(
+                turn=masks.next_turn(events),
+                agent=step.agent,
+                role="worker",
+                by="workflow",
+                reason=f"step {number + 1} of {len(self._steps)}",
+                instruction=step.instruction,
+                sees=tuple(turns[read].number for read in reads if read in turns),
+                plan=1,
+                step=number,
+            )
+        return baselines.over(events, f"{len(turns)} of {len(self._steps)} steps were taken")
+
+
 def _role(events: Sequence[Event], part: Part) -> Role:
     """Only who settles it works on files; where a question is asked every part is an answer."""
     asked = views.asked(events)
@@ -126,3 +160,4 @@ if TYPE_CHECKING:
     from fugu_cli.coordinators import Coordinator
 
     _panel_fits: Coordinator = Panel("", (), ())
+    _given_fits: Coordinator = Given(())

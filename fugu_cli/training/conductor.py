@@ -63,7 +63,7 @@ PAPER = Settings(
     part=8,
 )
 SMALL = Settings(
-    steps=60, questions=1, replies=8, tokens=96, rate=2e-4, schedule="constant", warmup=0.0, lora=16, brief=True, part=8
+    steps=60, questions=1, replies=8, tokens=96, rate=5e-4, schedule="constant", warmup=0.0, lora=16, brief=True, part=8
 )
 PRESETS = {"paper": PAPER, "small": SMALL}
 

@@ -22,12 +22,14 @@ from fugu_cli.training.grpo_reward import Example
 
 OPENING = "model_id = ["
 """How a brief planner's reply begins."""
-REQUEST = 600
+REQUEST = 200
 """Characters of a request in a brief prompt."""
 
 
 class Tokenizer(Protocol):
-    """What of a tokenizer is needed: its chat template."""
+    """What of a tokenizer is needed: its chat template, and how a text ends."""
+
+    eos_token: str | None
 
     def apply_chat_template(
         self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
@@ -61,7 +63,7 @@ def examples(
             count = draw.randint(min(course.fewest, len(names)), min(course.most, len(names)))
             models = tuple(draw.sample(names, count))
             if course.form == "brief":
-                prompt = _brief(problem, models, course)
+                prompt = _brief(problem, models, course, tokenizer.eos_token or "")
             else:
                 said = _full(problem, models, members, course)
                 prompt = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
@@ -74,10 +76,12 @@ def again(example: Example, workflow: str, outcome: str, right: bool) -> Example
     return example.model_copy(update={"prompt": f"{example.prompt}{workflow}\n\n{shown}\n", "round": 2, "kept": right})
 
 
-def _brief(problem: Problem, models: Sequence[str], course: Course) -> str:
+def _brief(problem: Problem, models: Sequence[str], course: Course, end: str) -> str:
+    """Its examples end with the token that ends a text: a small model goes on as they do."""
     shown = ", ".join(f"Model {number}" for number in range(len(models)))
     request = " ".join(problem.prompt.split())[:REQUEST]
-    filled = prompts.fill(prompts.load("training/plan_brief"), steps=str(course.steps), request=request, models=shown)
+    words = prompts.load("training/plan_brief")
+    filled = prompts.fill(words, steps=str(course.steps), request=request, models=shown, end=end)
     return f"{filled}\n{OPENING}"
 
 

@@ -38,8 +38,16 @@ class Example(Value):
         return Form(models=self.models, steps=self.steps, keeps=second, earlier=second)
 
 
-Execute = Callable[[str, tuple[Step, ...]], bool]
-"""Runs a workflow on a problem, by its id; whether the result was right."""
+@dataclass(frozen=True)
+class Ran:
+    """What a workflow came to: whether that was right, and what it answered."""
+
+    right: bool
+    answer: str = ""
+
+
+Execute = Callable[[str, tuple[Step, ...]], Ran]
+"""Runs a workflow on a problem, by its id."""
 
 
 @dataclass
@@ -67,7 +75,7 @@ def reward(reply: str, example: Example, execute: Execute | None) -> float:
         return RIGHT if example.kept else RAN
     if execute is None:
         return RAN
-    return RIGHT if execute(example.problem, steps) else RAN
+    return RIGHT if execute(example.problem, steps).right else RAN
 
 
 class Rewards:

@@ -88,6 +88,16 @@ def test_every_arm_on_every_task_and_a_report_of_it(here: Path, capsys: pytest.C
     assert "http" not in html.replace("http://www.w3.org/2000/svg", "")
 
 
+def test_the_conductor_is_an_arm_whose_plans_are_paid_for_like_any_call(here: Path, server: Loopback) -> None:
+    suite(here, task("one"))
+    assert evaluate(here, "conductor") == 0
+    (row,) = measured(here)
+    assert (row.arm, row.ok) == ("conductor", True)
+    planned = [asked for asked in server.asked("worker") if "You plan." in asked.text]
+    assert len(planned) >= 1
+    assert len(paid(here)) == len(server.asked("worker")) + len(server.asked("idler"))
+
+
 def test_a_reply_is_paid_for_once_whoever_asks_again(here: Path, server: Loopback) -> None:
     suite(here, task("one"))
     assert evaluate(here, "single:worker") == 0

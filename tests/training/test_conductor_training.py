@@ -12,7 +12,7 @@ from fugu_cli.tasks import Question
 from fugu_cli.training import conductor
 from fugu_cli.training.conductor import PAPER, SMALL, Settings
 from fugu_cli.training.grpo_examples import OPENING, Course, again, examples
-from fugu_cli.training.grpo_reward import Example, Rewards, Tally, reward
+from fugu_cli.training.grpo_reward import Example, Ran, Rewards, Tally, reward
 from tests.coordinators import tiny
 
 GOOD = 'model_id = [1, 0]\nsubtasks = ["Find it.", "Check it."]\naccess_list = [[], ["all"]]'
@@ -28,6 +28,8 @@ QUESTIONS = [
 
 class Plain:
     """A chat template that anybody can read."""
+
+    eos_token = "<end>"
 
     def apply_chat_template(
         self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
@@ -51,9 +53,9 @@ class Plain:
 def test_a_reply_is_worth_0_half_or_1(reply: str, right: bool, expected: float) -> None:
     ran: list[tuple[str, tuple[Step, ...]]] = []
 
-    def execute(problem: str, steps: tuple[Step, ...]) -> bool:
+    def execute(problem: str, steps: tuple[Step, ...]) -> Ran:
         ran.append((problem, steps))
-        return right
+        return Ran(right)
 
     assert reward(reply, EXAMPLE, execute) == expected
     steps = (Step(agent="large", instruction="Find it."), Step(agent="small", instruction="Check it.", access="all"))
@@ -72,7 +74,7 @@ def test_in_the_second_round_three_empty_lists_keep_what_the_first_came_to(kept:
 
 
 def test_the_opening_is_part_of_a_first_reply_and_all_rewards_are_counted() -> None:
-    rewards = Rewards(OPENING, lambda _problem, steps: len(steps) == 2)
+    rewards = Rewards(OPENING, lambda _problem, steps: Ran(len(steps) == 2))
     rest = GOOD.removeprefix(OPENING)
     second = EXAMPLE.model_copy(update={"round": 2})
     given = [EXAMPLE, EXAMPLE, second]
@@ -94,6 +96,7 @@ def test_every_question_comes_with_a_pool_of_its_own_and_a_seed_settles_it() -> 
     assert first.prompt.endswith(f"{OPENING}")
     shown = ", ".join(f"Model {number}" for number in range(len(first.models)))
     assert f"({shown})\n{OPENING}" in first.prompt
+    assert first.prompt.count("]<end>\n") == 2
     assert not any(name in first.prompt for name in MEMBERS)
 
 

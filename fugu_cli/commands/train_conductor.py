@@ -1,0 +1,126 @@
+"""`fugu train conductor`: GRPO for a planner of workflows, rewarded by what its workflows come to with the user's pool.
+
+Every workflow is carried out in a session of its own, with tools and tests, and every agent reply is paid for once. A
+run that was stopped goes on from its newest saved step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from fugu_cli import log, views
+from fugu_cli.commands.eval import chosen, loaded_suite
+from fugu_cli.commands.here import here
+from fugu_cli.commands.opening import Opening, keys
+from fugu_cli.commands.train import ConductorFlags
+from fugu_cli.config_pool import pool
+from fugu_cli.coordinators.panels import Given
+from fugu_cli.errors import UsageError
+from fugu_cli.evaluation import rows
+from fugu_cli.evaluation.loop import Open, Outcome, Place, Session
+from fugu_cli.evaluation.purse import Limits, Purse
+from fugu_cli.evaluation.rollout import Job, rollout
+from fugu_cli.events import Member, Step
+from fugu_cli.session import Session as OpenSession
+from fugu_cli.tasks import Problem
+from fugu_cli.tasks.folders import Defaults
+from fugu_cli.training import conductor, grpo_rounds
+from fugu_cli.training.conductor import PRESETS, Settings
+from fugu_cli.training.grpo_examples import OPENING, Course, examples
+from fugu_cli.training.grpo_reward import Example, Execute, Ran, Rewards
+
+WORKFLOWS = "workflows.jsonl"
+
+
+@dataclass(frozen=True)
+class Trying:
+    """Carries workflows out: problems by id, where their sessions lie, and who pays."""
+
+    problems: Mapping[str, Problem]
+    folder: Path
+    opening: Opening
+    purse: Purse
+
+    def __call__(self, problem: str, steps: tuple[Step, ...]) -> Ran:
+        """One workflow on one problem; the same one is not carried out again. Raises Spent and Unanswered."""
+        arm = f"workflow:{hashlib.sha256(repr(steps).encode()).hexdigest()[:16]}"
+        known = {(row.arm, row.task): row for row in rows.read(self.folder / WORKFLOWS, Outcome)}
+        row = known.get((arm, problem))
+        if row is None:
+            job = Job(arm=arm, problem=self.problems[problem])
+            row = asyncio.run(rollout(job, _given(self.opening(self.purse), steps), self.folder))
+            rows.append(self.folder / WORKFLOWS, row)
+        events = [record.event for record in log.read(self.folder / row.session)]
+        return Ran(row.ok, views.answer(events))
+
+
+def _given(open_session: Open, steps: tuple[Step, ...]) -> Open:
+    async def opened(place: Place) -> Session:
+        session = await open_session(replace(place, arm="cascade"))
+        assert isinstance(session, OpenSession)
+        session.crew = replace(session.crew, coordinator=Given(steps))
+        return session
+
+    return opened
+
+
+def train(flags: ConductorFlags) -> int:
+    """The exit code: 0 trained. Raises UsageError, and what stopped it."""
+    settings = _settings(flags)
+    loaded = here({"permission_mode": "auto"})
+    members = {entry.name: entry.member() for entry in pool(loaded.config, os.environ)}
+    found = [one for suite in flags.suites for one in loaded_suite(suite, tuple(flags.only or ()), Defaults()).problems]
+    problems = chosen(found, flags.limit)
+    if not problems:
+        raise UsageError("there is no task to train on", hint="`fugu help training` shows what they can be")
+    folder = (flags.out or Path("fugu-conductor")).resolve()
+    opening = Opening(loaded.config, keys(loaded.config, os.environ), folder)
+    purse = Purse(folder / "paid.jsonl", Limits(flags.max_budget_usd, flags.max_requests))
+    execute: Execute | None = None
+    if not flags.form_only:
+        execute = Trying({problem.id: problem for problem in problems}, folder, opening, purse)
+    course = _course(flags, settings, problems, members)
+    begun = OPENING if settings.brief else ""
+    if flags.recursion:
+        if execute is None:
+            raise UsageError("--recursion needs workflows to be carried out: leave out --form-only")
+        write = grpo_rounds.writing(flags.model, settings.tokens, settings.temperature, settings.seed)
+        course = [*course, *grpo_rounds.second_rounds(course, write, execute, begun, folder)]
+    trained = conductor.train(flags.model, course, settings, Rewards(begun, execute), folder)
+    print(trained)
+    return 0
+
+
+def _settings(flags: ConductorFlags) -> Settings:
+    given = {
+        "steps": flags.steps,
+        "questions": flags.questions,
+        "replies": flags.replies,
+        "tokens": flags.tokens,
+        "rate": flags.rate,
+        "lora": flags.lora,
+        "seed": flags.seed,
+    }
+    if flags.preset not in PRESETS:
+        raise UsageError(f"there is no preset {flags.preset!r}", hint=f"presets are {', '.join(PRESETS)}")
+    said = {name: value for name, value in given.items() if value is not None}
+    return replace(PRESETS[flags.preset], **said)  # type: ignore[arg-type]
+
+
+def _course(
+    flags: ConductorFlags, settings: Settings, problems: Sequence[Problem], members: Mapping[str, Member]
+) -> list[Example]:
+    from transformers import AutoTokenizer
+
+    needed = settings.steps * settings.questions
+    times = max(1, -(-needed // len(problems)))
+    form: Literal["brief", "full"] = "brief" if settings.brief else "full"
+    course = Course(form, steps=flags.max_steps, most=flags.agents, times=times, seed=settings.seed)
+    tokenizer = AutoTokenizer.from_pretrained(flags.model)
+    return list(examples(problems, members, tokenizer, course))[:needed]
