@@ -56,7 +56,7 @@ async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
     await _git(root, "read-tree", tree)
     await _git(root, "checkout-index", "-a", "-q")
     author = ("-c", "user.name=fugu", "-c", "user.email=fugu@localhost")
-    commit = await _git(root, *author, "commit-tree", tree, "-m", "start")
+    commit = await _git(root, *author, "commit-tree", f"{tree}^{{tree}}", "-m", "start")
     await _git(root, "update-ref", "HEAD", commit)
     for name in ENVIRONMENTS:
         if (workspace.root / name).is_dir() and not (root / name).exists():

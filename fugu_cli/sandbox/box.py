@@ -130,7 +130,7 @@ class Box:
             folder.mkdir(parents=True, exist_ok=True)
         return Wishes(
             writable=tuple(path for path in self.rules.writable if path.exists()),
-            readable=self.rules.readable,
+            readable=(*self.rules.readable, self._store / "objects"),
             own=self._own,
             cache=caches,
             network=self.rules.network,

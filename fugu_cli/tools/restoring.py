@@ -13,6 +13,7 @@ from pathlib import Path
 from fugu_cli.errors import StorageError
 from fugu_cli.policy.paths import shown
 from fugu_cli.tools.atomic import link_whole, write_whole
+from fugu_cli.tools.extras import Extras, clear, put_back
 from fugu_cli.tools.git import names
 from fugu_cli.tools.snapshots import Blobs, Difference, Snapshots, reading
 
@@ -26,20 +27,38 @@ async def restore(snapshots: Snapshots, tree: str) -> tuple[str, ...]:
     safe. Ignore rules are put back first: a file that was ignored then is not deleted now.
     """
     async with snapshots.held():
-        found = await snapshots.differences(await snapshots.take_held(), tree)
+        now = await snapshots.take_held()
+        found = await snapshots.differences(now, tree)
         rules = [d for d in found if Path(d.path).name == ".gitignore"]
         others = [d for d in found if Path(d.path).name != ".gitignore"]
+        wanted, had = await snapshots.extras(tree), await snapshots.extras(now)
+        more = clear(snapshots.root, wanted, had)
         async with reading(snapshots.git) as blobs:
             failed = await _apply(snapshots.root, rules, blobs)
             kept = await _ignored(snapshots, [d.path for d in others if not d.mode])
             done = [d for d in others if d.path not in kept]
             failed += await _apply(snapshots.root, done, blobs)
+        more += await _extras(snapshots, tree, (wanted, had), [d.path for d in rules + done])
         if failed:
             raise StorageError(
                 f"{len(failed)} of {len(rules) + len(done)} files could not be put back: {'; '.join(failed[:3])}",
                 hint="clear what is in the way, then undo again",
             )
-        return tuple(d.path for d in rules + done)
+        return tuple(dict.fromkeys([*(d.path for d in rules + done), *more]))
+
+
+async def _extras(snapshots: Snapshots, then: str, extras: tuple[Extras, Extras], restored: Sequence[str]) -> list[str]:
+    """Modes and empty folders as they were `then`, once the files are there; which were changed."""
+    wanted, had = extras
+    if wanted == had == Extras() and not restored:
+        return []
+    usual = (wanted.plain, wanted.executable) == (had.plain, had.executable)
+    doubtful = {*wanted.modes, *had.modes, *restored} if usual else None
+    out = await snapshots.git.run("ls-tree", "-r", "-z", "--full-tree", then)
+    files = (line.partition(b"\t") for line in out.split(b"\0") if line)
+    executable = {os.fsdecode(path): head.startswith(b"100755") for head, _, path in files if head.startswith(b"100")}
+    chosen = {path: runs for path, runs in executable.items() if doubtful is None or path in doubtful}
+    return list(put_back(snapshots.root, wanted, chosen))
 
 
 async def _ignored(snapshots: Snapshots, paths: Sequence[str]) -> frozenset[str]:

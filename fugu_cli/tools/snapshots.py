@@ -1,7 +1,8 @@
 """The working tree as git trees: taken, compared, and (restoring.py) put back, exactly.
 
 Under the workspace. A snapshot holds every file git does not ignore, untracked ones included, byte for byte with its
-executable bit; links as links. Nested repositories are left alone. The user's index, refs and objects are only read.
+mode; links as links; empty folders (extras.py). Nested repositories are left alone. The user's index, refs and objects
+are only read.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
 from fugu_cli.events import Change
 from fugu_cli.policy.paths import shown
+from fugu_cli.tools import extras
 from fugu_cli.tools.git import Git, Output, end, names
 from fugu_cli.tools.repository import Repository
 from fugu_cli.tools.store import clear, locked, prepare, users_excludes, users_git
@@ -35,6 +37,17 @@ class Difference:
     blob: str
 
 
+@dataclass(frozen=True)
+class _Newest:
+    """The newest snapshot: its tree, git's index then, its files, its id, and its extras as they are kept."""
+
+    tree: str
+    index: object
+    files: tuple[str, ...]
+    name: str
+    extras: bytes = b""
+
+
 class Snapshots:
     """Trees of `root`, which is the top of its repository or a folder in it, kept in `store`."""
 
@@ -45,7 +58,7 @@ class Snapshots:
         self.git = Git(store, repository.top, store / "index", root)
         self._alone = asyncio.Lock()
         self._ready = False
-        self._newest: tuple[str, object] | None = None
+        self._newest: _Newest | None = None
         self._ignored_when: object = None
         self._forced: tuple[str, ...] = ()
 
@@ -77,11 +90,39 @@ class Snapshots:
             raise
 
     async def _take(self) -> str:
-        out = await self.git.run("ls-files", "-z", "-m", "-d", "-o", "--exclude-standard")
-        changed = [name for name in names(out) if not name.endswith("/")]
+        found = names(await self.git.run("ls-files", "-z", "-m", "-d", "-o", "--directory", "--exclude-standard"))
+        folders = [name.rstrip("/") for name in found if name.endswith("/")]
+        before = self._newest
+        newest = await self._tree([name for name in found if not name.endswith("/")], folders)
+        if newest is not before:  # a folder whose files are gone was no folder of its own for git a moment ago
+            listed = names(await self.git.run("ls-files", "-z", "-o", "--directory", "--exclude-standard"))
+            folders = [name.rstrip("/") for name in listed if name.endswith("/")]
+        kept = (await asyncio.to_thread(extras.look, self.root, newest.files, folders)).written()
+        if newest.extras != kept:
+            newest = replace(newest, extras=kept, name=await self._named(newest.tree, kept))
+        self._newest = newest
+        return newest.name
+
+    async def _named(self, tree: str, kept: bytes) -> str:
+        """The snapshot's id: the tree's own, or that of a commit nobody refers to, which holds the extras as well."""
+        if not kept:
+            return tree
+        who = b"fugu <fugu@localhost> 0 +0000"
+        commit = b"tree %b\nauthor %b\ncommitter %b\n\n%b\n" % (tree.encode(), who, who, kept)
+        return (await self.git.run("hash-object", "-t", "commit", "-w", "--stdin", given=commit)).decode().strip()
+
+    async def extras(self, snapshot: str) -> extras.Extras:
+        """What the snapshot holds beside its tree."""
+        done = await self.git.try_run("cat-file", "commit", snapshot)
+        return extras.read(done.out.partition(b"\n\n")[2]) if done.code == 0 else extras.Extras()
+
+    async def _tree(self, changed: Sequence[str], folders: Sequence[str]) -> _Newest:
+        """The tree as it is now, with the names of its files; extras and id still those of the one before."""
         stale = self._rules() != self._ignored_when or any(Path(name).name == ".gitignore" for name in changed)
-        if not (changed or stale) and self._newest and self._newest[1] == _stamp(self.git.index):
-            return self._newest[0]
+        same = self._newest is not None and self._newest.index == _stamp(self.git.index)
+        new = changed or stale or any(extras.holds_files(self.root, folder) for folder in folders)
+        if self._newest is not None and same and not new:
+            return self._newest
         _check(await self.git.try_run("add", "-A", "--ignore-errors", "--", "."))
         if stale:
             await self._apply_ignore_rules()
@@ -89,8 +130,8 @@ class Snapshots:
             await self._index("--add", "--remove", paths=[p for p in self._forced if not self._is_folder(p)])
         self._ignored_when = self._rules()
         tree = await self._write_tree()
-        self._newest = (tree, _stamp(self.git.index))
-        return tree
+        files = tuple(names(await self.git.run("ls-files", "-z", "-c")))
+        return _Newest(tree, _stamp(self.git.index), files, tree)
 
     def _rules(self) -> object:
         """Changes when what is ignored may have changed: what the user tracks, the exclude file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -22,7 +23,7 @@ Tree = dict[str, tuple[str, bytes]]
 
 
 def contents(root: Path) -> Tree:
-    """Every file and link below `root` but .git: (kind, content)."""
+    """Every file, link and empty folder below `root` but .git: (kind or mode, content)."""
     found: Tree = {}
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if name != ".git"]
@@ -32,7 +33,10 @@ def contents(root: Path) -> Tree:
             if path.is_symlink():
                 found[key] = ("link", os.fsencode(path.readlink()))
             else:
-                found[key] = ("x" if os.access(path, os.X_OK) else "-", path.read_bytes())
+                mode = f"{stat.S_IMODE(path.stat().st_mode):o}"
+                found[key] = ({"644": "-", "755": "x"}.get(mode, mode), path.read_bytes())
+        if not folders and not files and Path(folder) != root:
+            found[Path(folder).relative_to(root).as_posix()] = ("empty", b"")
     return found
 
 
@@ -52,9 +56,11 @@ def make(root: Path, tree: Tree) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if kind == "link":
             path.symlink_to(os.fsdecode(content))
+        elif kind == "empty":
+            path.mkdir()
         else:
             path.write_bytes(content)
-            path.chmod(0o755 if kind == "x" else 0o644)
+            path.chmod({"-": 0o644, "x": 0o755}.get(kind) or int(kind, 8))
 
 
 names = st.lists(
@@ -62,7 +68,7 @@ names = st.lists(
     min_size=1, max_size=3,
 ).map("/".join)  # fmt: skip
 entries = st.tuples(
-    st.sampled_from(["-", "x", "link"]),
+    st.sampled_from(["-", "x", "600", "640", "700", "444", "link", "empty"]),
     st.one_of(
         st.binary(max_size=40), st.sampled_from([b"", b"a\r\nb\r\n", b"\xef\xbb\xbftext\n", b"$Id$\n", b"\0\xff" * 9])
     ),
@@ -77,7 +83,7 @@ def without_conflicts(tree: Tree) -> Tree:
         if parents & kept.keys() or any(other.startswith(name + "/") for other in kept):
             continue
         target = content.replace(b"\0", b"").replace(b"/", b"") or b"target"
-        kept[name] = (kind, target) if kind == "link" else (kind, content)
+        kept[name] = (kind, target if kind == "link" else b"" if kind == "empty" else content)
     return kept
 
 
@@ -324,3 +330,38 @@ def test_outside_git_the_files_fugu_changed_can_be_put_back(plain: Build) -> Non
     assert asyncio.run(workspace.restore_changes(changes)) == Restored(("a.txt", "new.txt"), ("b.txt",))
     assert contents(root) == {"a.txt": ("-", b"1\n"), "b.txt": ("-", b"somebody else\n")}
     assert asyncio.run(workspace.restore_changes(changes)) == Restored((), ("b.txt",))
+
+
+def test_a_submodule_is_left_alone_whatever_happens_in_and_around_it(repo: Build, tmp_path: Path) -> None:
+    workspace = repo({"a.txt": "1\n"})
+    root = workspace.root
+    git(tmp_path, "init", "-q", "-b", "main", "library")
+    lay(tmp_path / "library", {"lib.py": "x = 1\n"})
+    git(tmp_path / "library", "add", "-A")
+    git(tmp_path / "library", "commit", "-q", "-m", "start")
+    git(root, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(tmp_path / "library"), "vendor/library")
+    git(root, "commit", "-q", "-m", "a submodule")
+    before = asyncio.run(workspace.snapshot())
+    lay(root, {"vendor/library/lib.py": "x = 2\n", "vendor/library/new.py": "", "vendor/own.py": "", "a.txt": "2\n"})
+    assert set(asyncio.run(workspace.restore(before or ""))) == {"vendor/own.py", "a.txt"}
+    assert (root / "vendor" / "library" / "lib.py").read_text() == "x = 2\n"
+    assert (root / "vendor" / "library" / "new.py").exists()
+    assert git(root, "submodule", "status").startswith(b" ")
+
+
+def test_a_file_comes_back_with_its_own_permissions_and_an_empty_folder_with_none(repo: Build) -> None:
+    workspace = repo({"key": "secret\n", "run.sh": "#!/bin/sh\n"})
+    root = workspace.root
+    (root / "key").chmod(0o600)
+    (root / "run.sh").chmod(0o750)
+    (root / "kept" / "deep").mkdir(parents=True)
+    before = asyncio.run(workspace.snapshot())
+    (root / "key").unlink()
+    lay(root, {"key": "other\n", "kept/deep/file": ""})
+    (root / "run.sh").chmod(0o644)
+    (root / "made").mkdir()
+    asyncio.run(workspace.restore(before or ""))
+    assert contents(root) == {
+        "key": ("600", b"secret\n"), "run.sh": ("750", b"#!/bin/sh\n"), "kept/deep": ("empty", b""),
+    }  # fmt: skip
+    assert asyncio.run(workspace.snapshot()) == before
