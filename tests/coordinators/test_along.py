@@ -1,13 +1,17 @@
 """Reading along: what is read ahead, when it pauses, and that it changes no decision."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fugu_cli.coordinators import Decision, backbone
+from fugu_cli import wiring
+from fugu_cli.config_files import load
+from fugu_cli.coordinators import Decision, backbone, checkpoint
 from fugu_cli.coordinators.along import ReadsAlong, local_agent_computes, reading_along, shared
 from fugu_cli.coordinators.fallback import with_fallback
 from fugu_cli.coordinators.fixed import Cascade
@@ -20,6 +24,7 @@ from fugu_cli.messages import Call
 from tests.coordinators import tiny
 from tests.coordinators.test_stopping import BROKEN, worked
 from tests.facts import POOL, assigned, checked, ran, replied
+from tests.reacting import never, repository
 
 REPLY = "I read the file a.py and see that the loop ends one too early.\n\nThe last element is never compared. " * 2
 
@@ -265,6 +270,53 @@ def test_a_loaded_coordinator_reads_along_behind_the_fallback(folder: Path) -> N
     assert isinstance(found, Assigned)
     assert found.scores is not None
     assert found.scores.tokens - found.scores.cached_tokens < 24
+
+
+def thinking(folder: Path, path: Path) -> None:
+    """A checkpoint that makes every turn a Thinker's, as far as one can say."""
+    made = tiny.checkpoint(tiny.meta(folder, budget=8000))
+    one = backbone.load(folder, device="cpu")
+    state = one.read(one.tokens("user: think")).hidden
+    made.head[:] = 0
+    made.head[4] = state / np.linalg.norm(state)
+    checkpoint.save(made, path)
+
+
+LINES = "".join(f"{number}. the loop ends one too early in file {number}\n" for number in range(12))
+
+
+def test_a_session_reads_along_and_ends_as_one_that_does_not(folder: Path, tmp_path: Path) -> None:
+    thinking(folder, tmp_path / "c.safetensors")
+    script = tmp_path / "script.toml"
+    step = f"[[step]]\ntext = {json.dumps(LINES)}\n"
+    script.write_text(step + "pace = 0.1\n" + step)
+    settings = [
+        f'checkpoint = "{tmp_path / "c.safetensors"}"\nbackbone = "{folder}"\nmax_turns = 2',
+        f'[[agents]]\nname = "strong"\nprovider = "scripted"\nmodel = "{script}"\nslot = "strong"',
+    ]
+    (Path.home() / ".fugurc").write_text("\n".join(settings))
+    repo = repository(tmp_path / "repo").resolve()
+
+    async def driven() -> list[Event]:
+        session = await wiring.open_session(load(repo, {}, {}), {}, never)
+        session.warm()
+        await session.ask("think")
+        await session.run()
+        await session.close()
+        return list(session.log.events)
+
+    events = asyncio.run(asyncio.wait_for(driven(), 60))
+    decisions = [event for event in events if isinstance(event, Assigned)]
+    assert [(one.by, one.role) for one in decisions] == [("trinity", "thinker")] * 2
+    second = decisions[1].scores
+    assert second is not None
+    assert LINES.strip() in second.read
+    assert second.cached_tokens > len(prefix_of(second.read))
+
+
+def prefix_of(read: str) -> list[int]:
+    """Tokens of what was there before the reply began, and half of the reply: far less than what is read along."""
+    return list(tiny.tokenizer().encode(read[: len(read) // 2]).ids)
 
 
 @pytest.mark.parametrize(

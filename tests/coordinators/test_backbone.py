@@ -96,6 +96,80 @@ def test_reading_along_follows_a_text_that_changed(loaded: Backbone) -> None:
     assert np.array_equal(loaded.read(tokens).hidden.shape, (tiny.WIDTH,))
 
 
+def test_a_decision_that_waits_ends_reading_along(loaded: Backbone) -> None:
+    tokens = loaded.tokens(TEXT * 30)
+    with loaded._hurried():
+        assert loaded.feed(tokens, threading.Event(), chunk=16) == 0
+    assert loaded.feed(tokens[:40], threading.Event(), chunk=16) == 40
+    passes: list[int] = []
+
+    def go_on(layer: int) -> bool:
+        passes.append(layer)
+        return layer < 2
+
+    with loaded._lock:
+        assert not loaded._extend(tokens[:100], go_on)
+    assert passes == [0, 1, 2]
+    found = loaded.read(tokens)
+    assert found.cached == 40
+    np.testing.assert_allclose(found.hidden, fresh(loaded, tokens)[-2], atol=0.15)
+
+
+def test_only_a_pass_that_is_almost_done_is_waited_for(loaded: Backbone) -> None:
+    stop = threading.Event()
+    short, long = loaded._unless_read(stop, 8), loaded._unless_read(stop, 64)
+    layers = range(tiny.LAYERS)
+    assert [short(layer) for layer in layers] == [True] * 4
+    with loaded._hurried():
+        assert [short(layer) for layer in layers] == [False, False, False, True]
+        assert [long(layer) for layer in layers] == [False, True, True, True]
+    stop.set()
+    assert not any(long(layer) for layer in layers)
+
+
+def test_reading_along_a_prefix_of_what_is_known_drops_nothing(loaded: Backbone) -> None:
+    tokens = loaded.tokens(TEXT)
+    loaded.read(tokens)
+    assert loaded.feed(tokens[:10], threading.Event()) == 10
+    assert loaded.read(tokens).cached == len(tokens) - 1
+
+
+@pytest.mark.parametrize("text", ["fix the worker", "fix the work", "wer", "", "a\n", "你好", "done.", "x" * 200])
+def test_settled_tokens_stay_whatever_follows(loaded: Backbone, text: str) -> None:
+    settled = loaded.settled(text)
+    assert len(settled) >= len(loaded.tokens(text)) - 3
+    for more in ("", "er", "k", " and", "\n[tests failed 1]", "!", "é"):
+        assert loaded.tokens(text + more)[: len(settled)] == settled
+
+
+def test_running_out_of_memory_is_one_error_and_forgets_what_was_half_read(loaded: Backbone) -> None:
+    tokens = loaded.tokens(TEXT)
+    tiny.crowd(loaded)
+    with pytest.raises(MemoryError, match="no memory to read"):
+        loaded.read(tokens)
+    assert np.array_equal(loaded.read(tokens).hidden, fresh(loaded, tokens)[-2])
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), MemoryError),
+        (RuntimeError("MPS backend out of memory"), MemoryError),
+        (RuntimeError("shapes do not match"), RuntimeError),
+    ],
+)
+def test_every_way_torch_runs_out_of_memory_is_known(error: Exception, expected: type[Exception]) -> None:
+    with pytest.raises(expected), backbone.enough_memory("for this"):
+        raise error
+
+
+def test_the_processor_computes_in_bf16_and_is_taken_where_there_is_no_gpu() -> None:
+    assert backbone.dtype_of(torch.device("cpu")) == torch.bfloat16
+    assert backbone.device_of("cpu") == torch.device("cpu")
+    expected = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    assert backbone.device_of("auto").type == expected
+
+
 def test_threads_that_read_at_once_each_get_their_own_answer(loaded: Backbone) -> None:
     texts = [loaded.tokens(f"user: number {n} " + "x" * n) for n in range(8)]
     expected = [loaded.read(tokens).hidden for tokens in texts]

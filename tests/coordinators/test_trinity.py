@@ -9,6 +9,7 @@ import pytest
 
 from fugu_cli.coordinators import backbone, checkpoint, trinity
 from fugu_cli.coordinators.checkpoint import Checkpoint
+from fugu_cli.coordinators.fallback import with_fallback
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.coordinators.svf import split
@@ -170,6 +171,27 @@ def test_without_roles_one_agent_works_until_the_tests_pass(folder: Path) -> Non
     assert decide(coordinator, [*BROKEN, *worked(1, ok=False)]).role == "worker"
     end = asyncio.run(coordinator.decide([*BROKEN, *worked(1, ok=True)]))
     assert end == Finished(reason="answered", message="answered by one agent")
+
+
+def test_roles_can_be_left_out_of_a_checkpoint_that_has_them(folder: Path) -> None:
+    made = leaning(folder, BROKEN, 1, 2)
+    found = decide(built(folder, made, Settings(roles=False)), BROKEN)
+    whole = decide(built(folder, made), BROKEN)
+    assert (found.agent, found.role) == ("coder", "worker")
+    assert found.scores is not None
+    assert whole.scores is not None
+    assert found.scores.row_logits == whole.scores.row_logits
+    assert found.scores.role_logits == ()
+
+
+def test_running_out_of_memory_while_reading_leaves_the_decision_to_the_cascade_and_says_so(folder: Path) -> None:
+    coordinator = built(folder, tiny.checkpoint(tiny.meta(folder)))
+    tiny.crowd(coordinator.backbone)
+    found = asyncio.run(with_fallback(lambda: coordinator, Cascade(POOL, Settings())).decide(BROKEN))
+    assert isinstance(found, Assigned)
+    assert (found.by, found.agent) == ("cascade", "small")
+    assert "the coordinator ran out of memory: no memory to read" in found.reason
+    assert "close other programs" in found.reason
 
 
 def test_a_second_decision_reads_only_what_is_new(folder: Path) -> None:

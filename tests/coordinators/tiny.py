@@ -10,7 +10,9 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from fugu_cli.coordinators import svf
+from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint, Meta, make
+from fugu_cli.coordinators.decoder import Cache
 from fugu_cli.coordinators.loading import shape_of
 
 WIDTH, INNER, LAYERS, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 32, 48, 4, 4, 2, 8, 300
@@ -18,6 +20,25 @@ TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+
+
+class Crowded(Cache):
+    """A cache on a machine without memory to let it grow."""
+
+    def reserve(self, length: int) -> None:
+        if self.length:
+            raise RuntimeError(
+                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes"
+            )
+        super().reserve(length)
+
+
+def crowd(backbone: Backbone) -> None:
+    """Let `backbone`, which has read one token, find no memory for more."""
+    backbone.forget()
+    decoder = backbone.decoder
+    backbone._cache = Crowded(decoder.shape, decoder.dtype, decoder.device)
+    backbone.read(backbone.tokens("user: x")[:1])
 
 
 def config(kind: str = "qwen3", *, tied: bool = True) -> dict[str, object]:
