@@ -5,6 +5,7 @@ Built by wiring, which names the parts; everything it does ends in a fact of the
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,11 +16,12 @@ from fugu_cli.bench import Bench
 from fugu_cli.config import Config, Mode
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.along import reading_along
-from fugu_cli.errors import UsageError
+from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.events import Asked, Finished, Replied, Undone
 from fugu_cli.log import Log
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
+from fugu_cli.tools import pruning
 
 
 @dataclass
@@ -154,3 +156,5 @@ class Session:
         for agent in self.crew.agents.values():
             await agent.close()
         self.log.close()
+        with contextlib.suppress(StorageError):
+            await pruning.sweep(self.config.data, self.bench.workspace.snapshots, self.log.path)

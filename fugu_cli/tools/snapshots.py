@@ -22,6 +22,8 @@ from fugu_cli.tools.git import Git, Output, end, names
 from fugu_cli.tools.repository import Repository
 from fugu_cli.tools.store import clear, locked, prepare, users_excludes, users_git
 
+PRUNED = "pruned"
+"""A file in the store that is touched when objects were removed."""
 NESTED = "160000"
 """The mode of a nested repository in a tree."""
 
@@ -59,6 +61,7 @@ class Snapshots:
         self._alone = asyncio.Lock()
         self._ready = False
         self._newest: _Newest | None = None
+        self._pruned: object = None
         self._ignored_when: object = None
         self._forced: tuple[str, ...] = ()
 
@@ -69,6 +72,8 @@ class Snapshots:
             if not self._ready:
                 prepare(self.store, self.repository, await users_excludes(self.root))
                 self._ready = True
+            if (mark := _stamp(self.store / PRUNED)) != self._pruned:
+                self._newest, self._pruned = None, mark  # its objects may be gone
             yield
 
     async def take(self) -> str:

@@ -1,0 +1,79 @@
+"""Snapshots that no session needs any more, removed from fugu's store.
+
+Beside snapshots.py. A session names what it needs by id; what no session of the repository names, and nothing named
+reaches, goes once it is a day old. Called when a session ends, and then at most once a day.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from fugu_cli.errors import StorageError
+from fugu_cli.tools.snapshots import PRUNED, Snapshots
+
+DAY = 86_400.0
+_ID = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
+
+
+def due(store: Path) -> bool:
+    """The last time is a day ago or more."""
+    try:
+        return time.time() - (store / PRUNED).stat().st_mtime >= DAY
+    except OSError:
+        return True
+
+
+async def prune(snapshots: Snapshots, sessions: Iterable[Path], age: str = "1.day.ago") -> int:
+    """Remove what none of these session files needs and is older than `age`; how many objects went.
+
+    Raises StorageError when a session cannot be read: then everything stays.
+    """
+    named = await asyncio.to_thread(_named, sessions)
+    async with snapshots.held():
+        given = b"".join(name + b"\n" for name in sorted(named))
+        listed = await snapshots.git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", given=given)
+        there = [line.split()[0].decode() for line in listed.splitlines() if not line.endswith(b" missing")]
+        before = _count(snapshots.store)
+        await snapshots.git.run("prune", f"--expire={age}", *there)
+        (snapshots.store / PRUNED).touch()
+    return before - _count(snapshots.store)
+
+
+async def sweep(data: Path, snapshots: Snapshots | None, session: Path | None) -> None:
+    """Both, when they are due: for the repository of `session`, and for those of which no session is left."""
+    if snapshots is None or session is None or not due(snapshots.store) or not snapshots.store.is_dir():
+        return
+    folders = {session.parent, data / "sessions" / snapshots.store.name}
+    await prune(snapshots, [path for folder in folders for path in folder.glob("*.jsonl")])
+    await asyncio.to_thread(forget, data)
+
+
+def forget(data: Path) -> int:
+    """Remove the stores of repositories of which no session is left; how many. For `data`, fugu's folder."""
+    gone = 0
+    for store in (data / "snapshots").glob("*"):
+        if store.is_dir() and due(store) and not any((data / "sessions" / store.name).glob("*.jsonl")):
+            shutil.rmtree(store, ignore_errors=True)
+            gone += 1
+    return gone
+
+
+def _named(sessions: Iterable[Path]) -> set[bytes]:
+    found: set[bytes] = set()
+    for path in sessions:
+        try:
+            with path.open("rb") as lines:
+                for line in lines:
+                    found.update(_ID.findall(line))
+        except OSError as error:
+            raise StorageError(f"cannot read {path}: {error.strerror}", hint="nothing was pruned") from error
+    return found
+
+
+def _count(store: Path) -> int:
+    return sum(1 for _ in (store / "objects").glob("??/*"))
