@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -387,3 +389,15 @@ def test_the_published_file_is_known_by_its_hash(tmp_path: Path, capsys: pytest.
     found = json.loads(out)
     assert (found["published"], found["numbers"], found["finite"]) == (False, 19456, True)
     assert found["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest() != published.SHA256
+
+
+@pytest.mark.parametrize("library", ["torch", "safetensors", "tokenizers"])
+def test_without_a_library_the_cascade_decides_and_what_lacks_is_said(
+    file: Path, library: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = f"import sys; sys.modules[{library!r}] = None; from fugu_cli.__main__ import main; main()"
+    words = [sys.executable, "-c", code, "route", "fix it"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "small worker\n")
+    assert f"{library} is not installed" in done.stderr
+    assert f"`pip install {library}`" in done.stderr

@@ -33,11 +33,10 @@ LONGEST = 32768
 def usable() -> Iterator[None]:
     """What the learned coordinator cannot use is a mistake of the command line here."""
     try:
-        yield
+        with loading.libraries():
+            yield
     except CoordinatorUnavailable as error:
         raise UsageError(str(error), hint=error.hint) from error
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{error.name} is not installed", hint=f"`pip install {error.name}`") from error
 
 
 def show(file: Path | None, as_json: bool) -> int:

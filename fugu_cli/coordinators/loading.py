@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 SIDECAR = "fugu.json"
 _WANTED = ["config.json", "*.safetensors", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
 AGAIN = "`fugu models pull` fetches the embedded one; or name another backbone in .fugurc"
+
+
+@contextmanager
+def libraries() -> Iterator[None]:
+    """A library that is not installed becomes CoordinatorUnavailable, which says how to get it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise CoordinatorUnavailable(
+            f"{error.name} is not installed, so the learned coordinator cannot run", hint=f"`pip install {error.name}`"
+        ) from error
 
 
 def locate(source: str) -> Path:

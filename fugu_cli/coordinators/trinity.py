@@ -10,6 +10,7 @@ product mode (a checkpoint without roles) the one chosen agent goes on until the
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import random
 import threading
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli import views
-from fugu_cli.coordinators import Coordinator, along, head, masks, slots, stopping, transcript
+from fugu_cli.coordinators import Coordinator, along, head, loading, masks, slots, stopping, transcript
 from fugu_cli.coordinators.fallback import Fallback, with_fallback
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.errors import CoordinatorUnavailable, InfrastructureError
@@ -71,7 +72,7 @@ class Trinity:
         self._checkpoint = checkpoint
         self._head = checkpoint.head.tolist()
         self.backbone = backbone
-        """What reads; shared with nobody else."""
+        """What reads; others of the same files share it."""
         self._members = tuple(members)
         self._settings = settings
         self._deciding = 0
@@ -185,8 +186,19 @@ def build(
     starts loading in the background. Touches nothing but the checkpoint's file."""
     path = places.checkpoint or SHIPPED
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
-    made = with_fallback(lambda: ready(path, backbone_folder(places), (members, settings), places.cache), rule)
+
+    def factory() -> Trinity:
+        stamp = path.stat().st_mtime_ns if path.is_file() else 0
+        return Trinity(*_kept(path, stamp, backbone_folder(places), places.cache), members, settings)
+
+    made = with_fallback(factory, rule)
     return made, digest, made.warm
+
+
+@functools.lru_cache(maxsize=1)
+def _kept(checkpoint: Path, stamp: int, folder: Path, cache: Path) -> tuple[Checkpoint, Backbone]:
+    """Loaded once a process: a pin, an exclusion or the next session finds it as the last one left it."""
+    return prepared(checkpoint, folder, cache)
 
 
 def ready(checkpoint: Path, folder: Path, crew: tuple[Sequence[Member], Settings], cache: Path) -> Trinity:
@@ -197,6 +209,7 @@ def ready(checkpoint: Path, folder: Path, crew: tuple[Sequence[Member], Settings
     return Trinity(*prepared(checkpoint, folder, cache), *crew)
 
 
+@loading.libraries()
 def prepared(checkpoint: Path, folder: Path, cache: Path) -> tuple[Checkpoint, Backbone]:
     """The checkpoint, and its backbone with the offsets on it and the transcript's constant beginning read."""
     from fugu_cli.coordinators import backbone as backbones
@@ -218,7 +231,7 @@ def prepared(checkpoint: Path, folder: Path, cache: Path) -> tuple[Checkpoint, B
 
 def backbone_folder(places: Places) -> Path:
     """Where the backbone is; the embedded one is converted at the first call. Raises CoordinatorUnavailable."""
-    from fugu_cli.coordinators import convert, loading
+    from fugu_cli.coordinators import convert
 
     if places.backbone is not None:
         return loading.locate(places.backbone)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fugu_cli.coordinators import backbone, checkpoint, trinity
+from fugu_cli.coordinators import Coordinator, backbone, checkpoint, trinity
 from fugu_cli.coordinators.checkpoint import Checkpoint
 from fugu_cli.coordinators.fallback import with_fallback
 from fugu_cli.coordinators.fixed import Cascade
@@ -34,7 +34,7 @@ def built(
     return Trinity(made, backbone.load(folder, device="cpu"), members, settings or Settings())
 
 
-def decide(coordinator: Trinity, events: list[Event]) -> Assigned:
+def decide(coordinator: Coordinator, events: list[Event]) -> Assigned:
     found = asyncio.run(coordinator.decide(events))
     assert isinstance(found, Assigned), found
     return found
@@ -262,6 +262,22 @@ def test_what_is_built_from_places_decides_and_names_its_checkpoint(folder: Path
     found = asyncio.run(coordinator.decide(BROKEN))
     assert isinstance(found, Assigned)
     assert (found.by, len(digest or "")) == ("trinity", 64)
+
+
+def test_the_same_files_are_loaded_once_and_other_ones_anew(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    checkpoint.save(tiny.checkpoint(tiny.meta(folder)), path)
+    places = Places(path, str(folder), tmp_path / "cache")
+
+    def cached(opt_out: str) -> int:
+        settings = Settings(opt_out=frozenset({opt_out}))
+        found = decide(trinity.build(places, POOL, settings, Cascade(POOL, settings))[0], BROKEN)
+        assert found.scores is not None
+        return found.scores.tokens - 1 - found.scores.cached_tokens
+
+    first, pinned = cached("small"), cached("coder")
+    checkpoint.save(tiny.checkpoint(tiny.meta(folder), seed=1), path)
+    assert (first > 5, pinned, cached("small")) == (True, 0, first)
 
 
 def test_without_the_embedded_model_the_cascade_decides_and_says_so(folder: Path, tmp_path: Path) -> None:
