@@ -139,6 +139,8 @@ class ConductorEntry(Settings):
     """how deep a planner may make a step a workflow of its own"""
     agents: int = Field(default=3, ge=1, le=20)
     """agents of the pool it is offered"""
+    works: bool = True
+    """the planner may be given steps, too"""
 
 
 class Config(Settings):

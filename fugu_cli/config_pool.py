@@ -127,6 +127,10 @@ VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 PROTOCOLS: Mapping[str, Protocol] = {"local": "text"}
 
 
+PLANNER = "embedded"
+"""`conductor.agent` that stands for an embedded model, which then plans and does nothing else."""
+
+
 @dataclass(frozen=True)
 class LeftOut:
     """An entry that cannot be used now, and why."""
@@ -143,6 +147,8 @@ def pool(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
     or when `coordinator` or `opt_out` name an agent that is not there.
     """
     entries = config.agents or found(environ)
+    if config.conductor.agent == PLANNER and all(entry.name != PLANNER for entry in entries):
+        entries = (*entries, next(e for e in EMBEDDED if e.name == "coder").model_copy(update={"name": PLANNER}))
     out = left_out(config, environ)
     missing = {entry.name for entry in out}
     usable = [_filled(entry, config) for entry in entries if entry.name not in missing]

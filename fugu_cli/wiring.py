@@ -17,7 +17,7 @@ from fugu_cli.bench import Ask, Bench, Limits
 from fugu_cli.budgets import Budgets
 from fugu_cli.config import AgentEntry, Config
 from fugu_cli.config_files import Loaded
-from fugu_cli.config_pool import pool
+from fugu_cli.config_pool import PLANNER, pool
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.denials import Denials
@@ -177,7 +177,9 @@ def build_coordinator(
     config: Config, members: tuple[Member, ...]
 ) -> tuple[Coordinator, str | None, Callable[[], None]]:
     """What decides in a configuration's tier: the coordinator it names, in `ultra` behind the Conductor."""
-    found = _turn_by_turn(config, members)
+    planner = config.conductor
+    idle = (planner.agent,) if planner.agent and (not planner.works or planner.agent == PLANNER) else ()
+    found = _turn_by_turn(config.model_copy(update={"opt_out": (*config.opt_out, *idle)}), members)
     return found if config.tier == "fugu" else (build_conductor(config, members, found[0]), *found[1:])
 
 
@@ -186,10 +188,11 @@ def build_conductor(config: Config, members: tuple[Member, ...], turn_by_turn: C
     from fugu_cli.conductor.conductor import Bounds, Conductor
 
     wanted = config.conductor
-    bounds = Bounds(wanted.agent, wanted.max_steps, wanted.rounds, wanted.depth, wanted.agents)
+    works = wanted.works and wanted.agent != PLANNER
+    bounds = Bounds(wanted.agent, wanted.max_steps, wanted.rounds, wanted.depth, wanted.agents, works)
     if config.coordinator.startswith("single:"):
         members = tuple(member for member in members if f"single:{member.name}" == config.coordinator)
-        bounds = replace(bounds, agent="")
+        bounds = replace(bounds, agent="", works=True)
     return Conductor(members, bounds, _settings(config), turn_by_turn)
 
 

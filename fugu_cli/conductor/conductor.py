@@ -35,13 +35,14 @@ UNPLANNED = "[no workflow:"
 @dataclass(frozen=True)
 class Bounds:
     """What the user set: the planner's name ("" for the strongest agent), steps of a workflow, rounds, how deep a
-    planner may plan a step of its own, and how many agents it is offered."""
+    planner may plan a step of its own, how many agents it is offered, and whether it may be one of them."""
 
     agent: str = ""
     steps: int = 5
     rounds: int = 2
     depth: int = 1
     agents: int = 3
+    works: bool = True
 
 
 class Conductor:
@@ -67,12 +68,13 @@ class Conductor:
         found = self._planned(events, None, number)
         if isinstance(found, Planning):
             return found
-        if isinstance(found, str):
-            if number == 1:
-                return await self._turn_by_turn(events, found)
-            return ending.ended(events, self._settings, note=f"the second workflow cannot be had ({found})")
-        if not found.steps:
-            return ending.ended(events, self._settings, kept=True)
+        if isinstance(found, str) and number == 1:
+            return await self._turn_by_turn(events, found)
+        if isinstance(found, str) or not found.steps:
+            if ending.reopened(events) and isinstance(again := self._ask(events, None, number + 1, None), Planning):
+                return again
+            note = f"the next workflow cannot be had ({found})" if isinstance(found, str) else ""
+            return ending.ended(events, self._settings, kept=not note, note=note)
         flow = next(flow for flow in reversed(views.workflows(events)) if flow.planned is found)
         return self._advance(events, flow) or await self._over(events, flow)
 
@@ -113,6 +115,11 @@ class Conductor:
             planner.name, prompt(events, task, known, planner), lambda reply: read(reply, task, planner.name)
         )
 
+    def _crew(self, events: Sequence[Event]) -> Crew:
+        """Who may take a step."""
+        apart = {} if self._bounds.works else {self._bounds.agent: "it only plans"}
+        return Crew(self._members, {**masks.agents_out(events, self._settings.opt_out), **apart})
+
     def _planner(self, out: dict[str, str]) -> Member | str:
         """Who plans now, or why nobody does."""
         wanted = self._bounds.agent
@@ -124,7 +131,8 @@ class Conductor:
 
     def _offered(self, out: dict[str, str]) -> list[Member]:
         """A small pool (a prompted planner does worse over a large one): one of each slot first, the strongest ones."""
-        able = [member for member in reversed(by_strength(self._members)) if member.name not in out]
+        apart = set() if self._bounds.works else {self._bounds.agent}
+        able = [member for member in reversed(by_strength(self._members)) if member.name not in {*out, *apart}]
         first = [next((m for m in able if m.slot == slot), None) for slot in reversed(SLOTS)]
         ranked = list(dict.fromkeys([member for member in (*first, *able) if member is not None]))
         chosen = {member.name for member in ranked[: self._bounds.agents]}
@@ -141,7 +149,7 @@ class Conductor:
 
     def _advance(self, events: Sequence[Event], flow: views.Workflow) -> Decision | None:
         """What a workflow needs next; None when it is over, or when one of its steps failed for good."""
-        crew = Crew(self._members, masks.agents_out(events, self._settings.opt_out))
+        crew = self._crew(events)
         merge = scheduling.merge_due(events, flow)
         if merge is not None:
             return merge
@@ -173,7 +181,7 @@ class Conductor:
 
     async def _over(self, events: Sequence[Event], flow: views.Workflow) -> Decision:
         """The round's workflow has come to its end, one way or the other."""
-        lost = scheduling.lost(events, flow, Crew(self._members, masks.agents_out(events, self._settings.opt_out)))
+        lost = scheduling.lost(events, flow, self._crew(events))
         if not lost:
             check = ending.check_due(events)
             if check is not None:
@@ -181,7 +189,8 @@ class Conductor:
             if ending.tests_pass(events):
                 return ending.ended(events, self._settings)
         number = flow.planned.round
-        if number < (max(self._bounds.rounds, 2) if lost else self._bounds.rounds):
+        last = max(self._bounds.rounds, 2) if lost else self._bounds.rounds
+        if number < last or ending.reopened(events):
             asked = self._ask(events, None, number + 1, None)
             if isinstance(asked, Planning):
                 return asked

@@ -42,6 +42,14 @@ def turn_limit(events: Sequence[Event], settings: Settings) -> Finished | None:
     return Finished(reason="turn_limit", message=message)
 
 
+def reopened(events: Sequence[Event]) -> bool:
+    """The request was stopped after its newest plan and opened again: there may be one more round."""
+    for event in reversed(views.request(events)):
+        if isinstance(event, Planned | Opened):
+            return isinstance(event, Opened)
+    return False
+
+
 def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, note: str = "") -> Finished:
     """The end of a request whose last workflow is over. `kept`: the planner looked at the result and kept it."""
     steps = sum(turn.assigned.plan > 0 for turn in views.turns(events))

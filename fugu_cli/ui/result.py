@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fugu_cli import views
-from fugu_cli.events import Assigned, Event, Member, Permitted, Recorded, Replied
+from fugu_cli.events import Assigned, Event, Member, Permitted, Planned, Recorded, Replied
 from fugu_cli.messages import Call, Usage
 
 SUBTYPES = {
@@ -76,7 +76,7 @@ def result(
         "subtype": SUBTYPES[end.reason],
         "is_error": EXIT_CODES[end.reason] != 0,
         "duration_ms": span if milliseconds is None else milliseconds,
-        "duration_api_ms": int(sum(event.seconds for event in mine if isinstance(event, Replied)) * 1000),
+        "duration_api_ms": int(sum(event.seconds for event in mine if isinstance(event, Replied | Planned)) * 1000),
         "num_turns": len(views.turns(every)),
         "result": views.answer(every),
         "session_id": session,
@@ -101,14 +101,14 @@ def usage_object(used: Usage) -> dict[str, int]:
 
 
 def _by_model(events: Sequence[Event], members: dict[str, Member]) -> dict[str, dict[str, object]]:
-    models: dict[str, list[Replied]] = {}
+    models: dict[str, list[Replied | Planned]] = {}
     for event in events:
-        if isinstance(event, Replied):
+        if isinstance(event, Replied | Planned):
             models.setdefault(event.model or event.agent, []).append(event)
     return {name: _model(replies, members) for name, replies in models.items()}
 
 
-def _model(replies: Sequence[Replied], members: dict[str, Member]) -> dict[str, object]:
+def _model(replies: Sequence[Replied | Planned], members: dict[str, Member]) -> dict[str, object]:
     used = sum((reply.usage for reply in replies), Usage())
     member = members.get(replies[0].agent)
     return {
@@ -134,6 +134,15 @@ def arguments(call: Call) -> dict[str, object]:
     return parsed if isinstance(parsed, dict) else {"text": call.arguments}
 
 
+def _orchestration(used: Usage) -> dict[str, int]:
+    """What deciding and planning took themselves."""
+    return {
+        "orchestration_input_tokens": used.input,
+        "orchestration_input_cached_tokens": used.cached,
+        "orchestration_output_tokens": used.output,
+    }
+
+
 def _own(events: Sequence[Event], end: Ending) -> dict[str, object]:
     before, after = views.first_tests(events), views.tests(events)
     return {
@@ -143,6 +152,7 @@ def _own(events: Sequence[Event], end: Ending) -> dict[str, object]:
         "tests_after": after.ok if after and not after.stale else None,
         "changed": sorted(views.changes(events)),
         "failed_agents": views.failed_agents(events),
+        "orchestration": _orchestration(views.orchestration(views.request(events))),
         "routing": [routing(turn.assigned) for turn in views.turns(events)],
     }
 

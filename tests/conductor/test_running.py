@@ -321,3 +321,37 @@ def test_a_session_outside_git_runs_workflows_without_worktrees(tmp_path: Path) 
     found.run("write a line")
     assert not [e for e in found.of(Assigned) if isinstance(e, Assigned) and e.worktree]
     assert not found.of(Merged)
+
+
+def test_a_planner_that_never_stops_is_cut_and_told(tmp_path: Path) -> None:
+    def endless(prompt: Prompt) -> Reply:
+        if "could not be used" in newest(prompt):
+            return Reply(text=CHAIN)
+        return Reply(text="model_id = [" + "0, " * 9000, stop="length")
+
+    found = play(tmp_path, endless, {})
+    assert found.run().reason == "answered"
+    (first, _) = found.of(Planned)
+    assert isinstance(first, Planned)
+    assert first.fault == "the list model_id does not end; it was cut at the reply limit"
+    assert len(newest(found.shown("c")[1])) < 5000
+
+
+def test_a_planner_may_be_kept_from_working(tmp_path: Path) -> None:
+    bounds = Bounds(agent="c", rounds=1, works=False)
+    found = play(tmp_path, planning(lists((0, "One.", []), (1, "Two.", []))), {"a": fails}, bounds=bounds)
+    assert found.run().reason == "answered"
+    assert {e.agent for e in found.of(Assigned) if isinstance(e, Assigned)} == {"a", "b"}
+    (plan,) = found.of(Planned)
+    assert isinstance(plan, Planned)
+    assert plan.models == ("a", "b")
+
+
+def test_a_stopped_workflow_that_is_opened_again_gets_another_round(tmp_path: Path) -> None:
+    again = lists((2, "Fix it.", []))
+    found = play(tmp_path, planning(CHAIN, again), {"c": writes("fixed\n")})
+    assert found.run("fix the tests", judged=True).reason == "turn_limit"
+    opened = found.log.events[0]
+    found.log.append(opened)
+    assert asyncio.run(found.again()).reason == "accepted"
+    assert [plan.round for plan in found.of(Planned) if isinstance(plan, Planned)] == [1, 2]

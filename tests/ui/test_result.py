@@ -75,6 +75,11 @@ def test_the_final_object_of_an_accepted_request() -> None:
         "tests_after": True,
         "changed": ["a.py"],
         "failed_agents": {"small": "network: m-small: the server does not answer"},
+        "orchestration": {
+            "orchestration_input_tokens": 824,
+            "orchestration_input_cached_tokens": 800,
+            "orchestration_output_tokens": 0,
+        },
     }
     assert [(one["turn"], one["agent"], one["role"]) for one in routing] == [
         (1, "coder", "worker"),

@@ -1,0 +1,104 @@
+"""The tier as a user gets it: from the configuration to a Conductor over the pool."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fugu_cli import policy, wiring
+from fugu_cli.bench import Permission
+from fugu_cli.conductor.conductor import Conductor
+from fugu_cli.config import AgentEntry, ConductorEntry, Config
+from fugu_cli.config_files import Loaded
+from fugu_cli.config_pool import pool
+from fugu_cli.coordinators.fixed import Cascade
+from fugu_cli.errors import ConfigError, UsageError
+from fugu_cli.events import Planned
+from fugu_cli.messages import Call
+from fugu_cli.session import Session
+from tests.reacting import repository
+
+SCRIPT = """
+[[step]]
+text = "model_id = [0]\\nsubtasks = ['Say it.']\\naccess_list = [[]]"
+usage = { input = 900, output = 60 }
+[[step]]
+text = "It holds a word."
+[[step]]
+text = "model_id = []\\nsubtasks = []\\naccess_list = []"
+"""
+
+
+async def no(_call: Call, _judgement: policy.Judgement) -> Permission:
+    return "no"
+
+
+def entry(tmp: Path, name: str = "one") -> AgentEntry:
+    path = tmp / "script.toml"
+    path.write_text(SCRIPT)
+    return AgentEntry(name=name, provider="scripted", model=str(path))
+
+
+async def opened(tmp: Path, tier: str) -> Session:
+    config = Config(
+        tier=tier,  # type: ignore[arg-type]
+        coordinator="cascade",
+        agents=(entry(tmp),),
+        data_dir=tmp / "data",
+        conductor=ConductorEntry(depth=0),
+    )
+    loaded = Loaded(config=config, files=(), notes=(), root=repository(tmp / "repo"), trusted=False)
+    return await wiring.open_session(loaded, {}, no)
+
+
+def test_a_request_of_the_ultra_tier_is_planned_and_kept(tmp_path: Path) -> None:
+    async def whole() -> None:
+        session = await opened(tmp_path, "ultra")
+        try:
+            await session.ask("what is it?")
+            end = await session.run()
+            assert (end.reason, end.message) == ("accepted", "a workflow of 1 step; the planner kept the result")
+            assert sum(isinstance(event, Planned) for event in session.log.events) == 2
+        finally:
+            await session.close()
+
+    asyncio.run(whole())
+
+
+def test_the_tier_is_changed_while_a_session_is_open(tmp_path: Path) -> None:
+    async def whole() -> None:
+        session = await opened(tmp_path, "fugu")
+        try:
+            assert isinstance(session.crew.coordinator, Cascade)
+            session.set_tier("ultra")
+            assert isinstance(session.crew.coordinator, Conductor)
+            assert session.bench.remembers
+            session.pin("one")
+            assert isinstance(session.crew.coordinator, Conductor), "the one agent plans and does every step"
+            session.pin(None)
+            session.set_tier("fugu")
+            assert isinstance(session.crew.coordinator, Cascade)
+            with pytest.raises(UsageError, match="no tier 'max'"):
+                session.set_tier("max")
+        finally:
+            await session.close()
+
+    asyncio.run(whole())
+
+
+def test_an_embedded_planner_stands_beside_the_pool_and_only_plans(tmp_path: Path) -> None:
+    config = Config(agents=(entry(tmp_path),), conductor=ConductorEntry(agent="embedded"), coordinator="cascade")
+    found = pool(config, {})
+    assert [(one.name, one.provider) for one in found] == [("one", "scripted"), ("embedded", "local")]
+    members = tuple(one.member() for one in found)
+    conductor = wiring.build_conductor(config, members, Cascade(members, wiring._settings(config)))
+    assert isinstance(conductor, Conductor)
+    assert [member.name for member in conductor._offered({})] == ["one"]
+
+
+def test_a_planner_that_is_not_in_the_pool_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"conductor.agent names 'onee'") as caught:
+        pool(Config(agents=(entry(tmp_path),), conductor=ConductorEntry(agent="onee")), {})
+    assert "did you mean 'one'" in caught.value.hint
