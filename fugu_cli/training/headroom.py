@@ -156,9 +156,10 @@ def _verdict(found: Headroom) -> str:
         return "Routing can pay: choosing the right agent for a task solves more than the best agent alone."
     if found.cheaper is not None:
         return (
-            f"Choosing by the task does not solve more than {found.best} alone. It can save money: {found.cheaper} costs "
-            "less than half and solves more than half as much, so trying it first and escalating when a check fails "
-            "can pay. Train on whole sessions (`fugu train evolve`), not on the request's text."
+            f"Choosing by the task does not solve more than {found.best} alone. It can save money: "
+            f"{found.cheaper} costs less than half and solves more than half as much, so trying it first and "
+            "escalating when a check fails can pay. Train on whole sessions (`fugu train evolve`), not on the "
+            "request's text."
         )
     alone = f"{found.best} alone does as well as any choice, and nobody is much cheaper."
     return f"Routing cannot pay on these tasks: {alone}"

@@ -41,8 +41,9 @@ class Factors:
 class Population:
     """The last two layers of a decoder for many candidates."""
 
-    def __init__(self, decoder: Decoder, adapter: svf.Adapter) -> None:
+    def __init__(self, decoder: Decoder, adapter: svf.Adapter, at_once: int = AT_ONCE) -> None:
         """The spectra of the layer's seven matrices come from `adapter`: computed once and kept."""
+        self._at_once = at_once
         self._shape = decoder.shape
         self._first, self._last = decoder.layers[-2:]
         self._norm = decoder.final_norm
@@ -55,7 +56,7 @@ class Population:
         import torch
 
         scales = self._scales(torch.from_numpy(np.ascontiguousarray(offsets, np.float32)))
-        size = max(AT_ONCE // len(below), 1)
+        size = max(self._at_once // len(below), 1)
         with torch.inference_mode():
             parts = [
                 self._through(below, {name: scale[start : start + size] for name, scale in scales.items()})

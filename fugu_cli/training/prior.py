@@ -46,7 +46,8 @@ class Prior:
         self._tables: dict[tuple[int, bool], tuple[Numbers, Numbers]] = {}
 
     def advice(self, tau: float = 0.02, depth: int | None = None) -> Iterator[Advice]:
-        """Every path of at most `depth` turns that is met at all, with what is best there."""
+        """Every path of at most `depth` turns that is met at all, with what is best there; nothing beyond a
+        point at which work is accepted."""
         weights = np.zeros((2, len(self._cases)))
         weights[1] = 1.0
         yield from self._advised((), weights, tau, self._rules.turns - 1 if depth is None else depth)
@@ -61,8 +62,8 @@ class Prior:
         if verified is not None and verified >= max(worth):
             talk = self._talk(weights)
             yield Advice(path, soft([-cost for cost in talk], tau), VERIFIER, met)
-        else:
-            yield Advice(path, soft(worth, tau), WORKER, met)
+            return
+        yield Advice(path, soft(worth, tau), WORKER, met)
         if len(path) < depth:
             for row in self._left(path):
                 for step, part in self._grown(path, row, weights):

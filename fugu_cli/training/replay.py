@@ -4,9 +4,9 @@ A path is the Workers that took a turn so far and how a check judged each. Its t
 through the coordinator's own functions (storyteller.py); a mind's logits say who is next and in which role. Nothing is
 sampled: the check's errors split every path in two, each with its weight, so all candidates meet the same chances.
 
-A Verifier accepts where the check passed and ends the request. Any other turn than a Worker's is vain here: nothing was
-recorded of it, and the request ends with what there is. So it does where every row has worked: a model ran once on a
-recorded issue, and what a second run would bring is not known. What counts is the newest Worker's result, as in a session.
+A Verifier accepts where the check passed and ends the request. Any other turn than a Worker's is vain here: nothing
+was recorded of it, and the request ends with what there is. So it does where every row has worked: a model ran once on
+a recorded issue, and what a second run would bring is not known. What counts is the newest Worker's result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sight: a search's numbers become minds that read - the layout of what is evolved, and hidden states kept on the disk.
 
-Between the optimiser's flat vector and the texts a trial shows. Two layouts: the head alone, where all candidates read the
-same states; or the head with the SVF offsets of the second-to-last layer, where candidates share everything below
+Between the optimiser's flat vector and the texts a trial shows. Two layouts: the head alone, where all candidates read
+the same states; or the head with the SVF offsets of the second-to-last layer, where candidates share everything below
 it (population.py).
 
     z = [ seven blocks of offsets (or none) | (L + 3) x width head in units of 1 / rms(h) ]

@@ -1,0 +1,58 @@
+"""A pass matrix says whether routing can pay, without taking luck for skill."""
+
+import random
+
+import pytest
+
+from fugu_cli.training.headroom import Draw, headroom, report
+
+
+def draws(table: dict[str, dict[str, list[int]]], costs: dict[str, float]) -> list[Draw]:
+    return [
+        Draw(task, agent, repeat, bool(ok), costs[agent])
+        for task, row in table.items()
+        for agent, oks in row.items()
+        for repeat, ok in enumerate(oks)
+    ]
+
+
+def test_agents_that_are_good_at_different_tasks_leave_headroom() -> None:
+    table = {f"t{n}": {"a": [n % 2] * 4, "b": [1 - n % 2] * 4} for n in range(20)}
+    found = headroom(draws(table, {"a": 1.0, "b": 1.0}), "USD")
+    assert (found.oracle, found.fair, found.disagreement) == (1.0, 1.0, 1.0)
+    assert found.headroom.value == pytest.approx(0.5)
+    assert found.pays
+    assert "Routing can pay" in report(found)
+
+
+def test_luck_is_no_headroom_where_there_are_repeats() -> None:
+    luck = random.Random(3)
+    table = {f"t{n}": {a: [luck.random() < 0.5 for _ in range(4)] for a in ("a", "b", "c")} for n in range(60)}
+    found = headroom(draws(table, {"a": 1.0, "b": 1.0, "c": 1.0}), "USD")  # type: ignore[arg-type]
+    assert found.oracle > 0.65
+    assert found.fair is not None
+    assert found.fair < 0.58
+    assert not found.pays
+    assert "Routing cannot pay" in report(found)
+
+
+def test_one_run_each_is_told_apart_from_proof() -> None:
+    table = {f"t{n}": {"a": [n % 2], "b": [1 - n % 2]} for n in range(20)}
+    found = headroom(draws(table, {"a": 1.0, "b": 1.0}), "USD")
+    assert found.fair is None
+    assert "luck looks like skill" in report(found)
+
+
+def test_a_cheap_agent_that_is_nearly_as_good_can_save_money() -> None:
+    table = {f"t{n}": {"small": [n % 4 > 0] * 2, "big": [1, 1]} for n in range(12)}
+    found = headroom(draws(table, {"small": 0.01, "big": 1.0}), "USD")  # type: ignore[arg-type]
+    assert (found.best, found.cheaper, found.pays) == ("big", "small", False)
+    assert "It can save money: small costs less than half" in report(found)
+    assert "| small | 75.0% | 0.01 |" in report(found)
+
+
+def test_tasks_that_not_everybody_was_run_on_do_not_count() -> None:
+    table = {"t0": {"a": [1], "b": [0]}, "t1": {"a": [1]}}
+    assert headroom(draws(table, {"a": 1.0, "b": 1.0}), "s").tasks == 1
+    with pytest.raises(ValueError, match="no task was run with every agent"):
+        headroom([Draw("t0", "a", 0, True, 1.0), Draw("t1", "b", 0, True, 1.0)], "s")

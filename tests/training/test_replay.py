@@ -1,0 +1,242 @@
+"""The replay of recorded outcomes: told as the coordinator reads, exact in expectation, learned across repositories."""
+
+import asyncio
+import gzip
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fugu_cli.coordinators import backbone, svf
+from fugu_cli.coordinators.backbone import Backbone
+from fugu_cli.coordinators.checkpoint import Checkpoint, Meta, make
+from fugu_cli.coordinators.settings import Settings
+from fugu_cli.coordinators.trinity import Trinity
+from fugu_cli.errors import ConfigError
+from fugu_cli.events import ROLES, Assigned, Member, Opened
+from fugu_cli.training import frontier, outcomes, study, study_report
+from fugu_cli.training.evolve import Settings as Evolving
+from fugu_cli.training.lessons import Course
+from fugu_cli.training.matrix import Rates, Seat, TaskRates
+from fugu_cli.training.minds import Heads
+from fugu_cli.training.outcomes import Case
+from fugu_cli.training.prior import Prior
+from fugu_cli.training.replay import Check, Replay, Rules
+from fugu_cli.training.sight import Sight
+from fugu_cli.training.storyteller import Reading, Step, Storyteller
+from tests.coordinators import tiny
+
+SEATS = tuple(Seat(slot, slot) for slot in ("cheap", "middle", "strong"))
+FEW = Evolving(iterations=2, population=6)
+SURE = Rules(Check(1.0, 0.0), turns=4, talk=0.0)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
+    return backbone.load(tiny.folder(tmp_path_factory.mktemp("replay") / "backbone"), device="cpu")
+
+
+def case(name: str, oks: tuple[int, int, int], group: str = "r") -> Case:
+    costs = (0.05, 0.2, 1.0)
+    rows = tuple(Rates(float(ok), 0.5, cost, cost) for ok, cost in zip(oks, costs, strict=True))
+    return Case(TaskRates(name, f"issue {name}", rows), group, (3, 5, 9))
+
+
+def teller(loaded: Backbone) -> Storyteller:
+    return Storyteller(SEATS, loaded, Reading())
+
+
+def packed(loaded: Backbone, head: np.ndarray) -> Checkpoint:
+    shape = loaded.decoder.shape
+    meta = Meta(backbone=loaded.identity, width=shape.width, ranks=svf.ranks(shape), rows=tuple(s.row for s in SEATS))
+    return make(svf.join([np.zeros(size, np.float32) for size in meta.ranks], head), meta)
+
+
+class Scripted:
+    """Minds that decide by the text: `turns` gives row and role by how many Workers have acted."""
+
+    def __init__(self, *minds: list[tuple[int, int]]) -> None:
+        self._minds = minds
+
+    @property
+    def size(self) -> int:
+        return len(self._minds)
+
+    def logits(self, texts: list[str]) -> np.ndarray:
+        found = np.zeros((self.size, len(texts), 6), np.float32)
+        for who, turns in enumerate(self._minds):
+            for place, text in enumerate(texts):
+                passed = text.endswith("passed; 3 calls]") or "tests passed" in text.rpartition("Worker")[2]
+                row, role = (1, 2) if passed else turns[min(text.count("Worker ("), len(turns) - 1)]
+                found[who, place, [row, 3 + role]] = 1
+        return found
+
+
+def test_a_run_is_told_by_its_calls_and_the_checks_word(loaded: Backbone) -> None:
+    scene = teller(loaded).scene(case("a", (0, 1, 1)), (Step(0, False), Step(2, True)))
+    assert scene.text == (
+        "user: issue a\n"
+        "assistant: Worker (cheap):\n[bash ok x2; edit ok; tests failed; 3 calls]\n"
+        "assistant: Worker (strong):\n[bash ok x8; edit ok; tests passed; 9 calls]"
+    )
+    assert (scene.roles_out, scene.spent) == ((), (0, 2))
+    assert teller(loaded).scene(case("a", (0, 1, 1)), ()).roles_out == (ROLES.index("verifier"),)
+
+
+def test_a_scene_is_decided_as_trinity_decides_on_the_same_log(loaded: Backbone) -> None:
+    told = teller(loaded)
+    draw = np.random.default_rng(4)
+    pool = tuple(Member(name=seat.row, provider="local", model="m", slot=seat.row) for seat in SEATS)  # type: ignore[arg-type]
+    decided = set()
+    for number in range(6):
+        made = packed(loaded, draw.normal(size=(6, loaded.width)).astype(np.float32))
+        for path in ((), (Step(0, False),), (Step(1, False), Step(2, True))):
+            one = case(f"c{number}", (0, 1, 1))
+            loaded.forget()
+            scene = told.scene(one, path)
+            hidden = loaded.read(loaded.tokens(scene.text)).hidden
+            rows, roles = scene.choose((made.head @ hidden)[None])
+            events = [Opened(version="1", repo="/r", pool=pool), *told.events(one, path)]
+            found = asyncio.run(Trinity(made, loaded, pool, Settings()).decide(events))
+            assert isinstance(found, Assigned)
+            assert found.role == ROLES[int(roles[0])]
+            if SEATS[int((made.head[:3] @ hidden).argmax())].row not in {SEATS[step.row].row for step in path}:
+                assert found.agent == SEATS[int(rows[0])].row
+            decided.add((found.agent, found.role))
+    assert len(decided) > 2
+
+
+def test_what_is_expected_is_exact(loaded: Backbone) -> None:
+    cases = [case("a", (0, 1, 1)), case("b", (1, 0, 0))]
+    minds = Scripted([(0, 0), (2, 0)], [(2, 0), (0, 0)])
+    played = Replay(teller(loaded), SURE).play(minds, cases)
+    np.testing.assert_allclose(played.solved, [[1, 1], [1, 1]])
+    np.testing.assert_allclose(played.cost, [[1.05, 0.05], [1.0, 1.05]])
+    np.testing.assert_allclose(played.turns, [[3, 2], [2, 3]])
+    checked = Replay(teller(loaded), Rules(Check(0.9, 0.2), turns=4, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
+    np.testing.assert_allclose(checked.solved[0, 0], 0.8 * 1.0)  # wrong work that passes ends it: 0.2
+    np.testing.assert_allclose(checked.cost[0, 0], 0.05 + 0.8 * (1.0 + 0.1 * 0.2))
+
+
+def test_the_replay_of_a_cascade_is_that_cascade(loaded: Backbone) -> None:
+    cases = [case(f"{number}", tuple(int(digit) for digit in f"{number:03b}")) for number in range(8)]  # type: ignore[arg-type]
+    check = Check(0.9, 0.2)
+    played = Replay(teller(loaded), Rules(check, turns=4, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
+    fixed = frontier.sequence("cheap > strong", cases, (0, 2), check)
+    ended = Replay(teller(loaded), Rules(check, turns=2, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
+    np.testing.assert_allclose(ended.solved[0], fixed.solved)
+    np.testing.assert_allclose(ended.cost[0], fixed.cost)
+    assert played.cost.sum() > ended.cost.sum()
+
+
+def test_turns_of_words_alone_end_a_replay(loaded: Backbone) -> None:
+    played = Replay(teller(loaded), SURE).play(Scripted([(0, 1)], [(0, 0), (0, 1)]), [case("a", (0, 1, 1))])
+    np.testing.assert_allclose(played.solved[:, 0], [0, 0])
+    np.testing.assert_allclose(played.turns[:, 0], [1, 2])
+
+
+def test_the_prior_is_the_best_that_the_checks_word_allows() -> None:
+    cases = [case(f"{number}", (number % 2, 1, 1)) for number in range(4)]
+    advice = {one.path: one for one in Prior(cases, SURE, 0.1).advice()}
+    assert int(np.argmax(advice[()].rows)) == 0  # then the middle one, for the other half: 0.15 in all
+    assert advice[(Step(1, True),)].role == ROLES.index("verifier")
+    assert int(np.argmax(advice[(Step(0, False),)].rows)) == 1
+    worth = Prior(cases, SURE, 0.1).worth((), np.array([[0.0] * 4, [1.0] * 4]))
+    np.testing.assert_allclose(worth, [1 - 0.1 * (0.05 + 0.5 * 0.2), 1 - 0.1 * 0.2, 1 - 0.1 * 1.0])
+
+
+def lines(count: int) -> list[dict[str, object]]:
+    """The cheap model solves every second issue, the strong one nearly all; the text says nothing."""
+    return [
+        {
+            "id": f"i{number}",
+            "source": "s",
+            "repo": f"repo{number % 4}",
+            "text": f"issue {number}",
+            "outcomes": {
+                "small": {"ok": number % 2 == 0, "cost": 0.02, "calls": 4},
+                "mid": {"ok": number % 3 != 0, "cost": 0.1, "calls": 5},
+                "big": {"ok": number % 7 != 0, "cost": 1.0, "calls": 6},
+            },
+        }
+        for number in range(count)
+    ]
+
+
+def file_of(path: Path, rows: list[dict[str, object]]) -> Path:
+    path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    return path
+
+
+def test_outcomes_become_rates_and_relative_costs(tmp_path: Path) -> None:
+    issues = outcomes.read(file_of(tmp_path / "o.jsonl.gz", lines(4)))
+    pool = outcomes.pool(issues, ["small", "mid", "big"], {})
+    assert pool.unit == 1.0
+    first = outcomes.cases(issues, pool)[1]
+    assert (first.group, first.calls) == ("repo1", (4, 5, 6))
+    assert [rate.first for rate in first.task.rows] == [0.0, 1.0, 1.0]
+    assert [rate.first_cost for rate in first.task.rows] == [0.02, 0.1, 1.0]
+
+
+def test_drawn_pools_are_ordered_by_price_and_repeat_with_their_seed(tmp_path: Path) -> None:
+    rows = lines(6)
+    for row in rows:
+        for result in row["outcomes"].values():  # type: ignore[attr-defined]
+            result.pop("cost")
+    issues = outcomes.read(file_of(tmp_path / "o.jsonl", rows))
+    pools = [outcomes.drawn(issues, 3, random.Random(seed), {}) for seed in range(40)]
+    assert pools == [outcomes.drawn(issues, 3, random.Random(seed), {}) for seed in range(40)]
+    assert all(list(pool.prices) == sorted(pool.prices) for pool in pools)
+    assert any(None in pool.models for pool in pools)
+    assert len({pool.models for pool in pools}) > 3
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "there are no outcomes"), (b"{}\n", "o.jsonl:1: not a line of outcomes"), (b"\x1f\x8bxx", "cannot be read")],
+)
+def test_a_file_that_holds_no_outcomes_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "o.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=said):
+        outcomes.read(path)
+    with pytest.raises(ConfigError, match="no outcomes of nobody"):
+        outcomes.pool(outcomes.read(file_of(path, lines(2))), ["nobody"], {})
+
+
+def test_a_study_learns_across_repositories_and_keeps_its_parts(loaded: Backbone, tmp_path: Path) -> None:
+    issues = outcomes.read(file_of(tmp_path / "o.jsonl.gz", lines(12)))
+    pool = outcomes.pool(issues, ["small", "mid", "big"], {})
+    sight = Sight(loaded, tmp_path / "states", lambda _: None)
+    question = study.Question(prices=(0.3,), checks=(Check(0.95, 0.1),), folds=2, sample=4, course=Course(settings=FEW))
+    one = study.Study(outcomes.cases(issues, pool), ["small", "mid", "big"], teller(loaded), sight)
+    found = one.run(question, pool.unit, tmp_path / "answers.jsonl", lambda _: None)
+    answer = found.answers[0]
+    assert answer.fixed.reward(0.3).mean() >= max(arm.reward(0.3).mean() for arm in found.singles)
+    assert answer.ours.reward(0.3).mean() > found.singles[2].reward(0.3).mean()
+    text = study_report.report(found)
+    assert "| small > mid > big |" in text
+    assert "| 0.3 | " in text
+    kept = (tmp_path / "answers.jsonl").read_text()
+    again = one.run(question, pool.unit, tmp_path / "answers.jsonl", lambda _: None)
+    assert (tmp_path / "answers.jsonl").read_text() == kept
+    np.testing.assert_allclose(again.answers[0].ours.solved, answer.ours.solved, atol=1e-6)
+
+
+def test_heads_share_the_states_of_a_text(loaded: Backbone, tmp_path: Path) -> None:
+    sight = Sight(loaded, tmp_path, lambda _: None)
+    heads = np.random.default_rng(0).normal(size=(3, 6, loaded.width)).astype(np.float32)
+    texts = ["user: a", "user: b"]
+    found = Heads(heads, sight).logits(texts)
+    np.testing.assert_allclose(found[2, 1], heads[2] @ sight(["user: b"])[0], rtol=1e-4, atol=1e-4)
+    assert found.shape == (3, 2, 6)
+
+
+def test_a_random_mix_costs_what_was_asked() -> None:
+    cases = [case("a", (1, 1, 1)), case("b", (0, 0, 1))]
+    singles = frontier.singles(cases, ["cheap", "middle", "strong"])
+    coin = frontier.mixed(singles, 0.525)
+    assert (coin.solved.mean(), coin.cost.mean()) == (pytest.approx(0.75), pytest.approx(0.525))
+    assert frontier.oracle(cases).cost.mean() == pytest.approx(0.525)
