@@ -1,0 +1,142 @@
+"""Money: what is left of each budget, and that a call which could exceed it is not made; what was spent, by whom."""
+
+import json
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from fugu_cli import budgets, log, sessions
+from fugu_cli.budgets import Budgets
+from fugu_cli.commands import cost
+from fugu_cli.config_files import load
+from fugu_cli.events import Asked, Event, Member, Opened, Price, Replied
+from fugu_cli.ledger import Ledger, everything
+from fugu_cli.log import Log
+from fugu_cli.messages import FromUser, Prompt, ToolSpec, Usage
+
+PAID = Member(name="a", provider="openai", model="m", slot="strong", price=Price(input=10.0, cached=1.0, output=20.0))
+PROMPT = Prompt(system="", messages=(FromUser(text="x" * 300),), max_tokens=1000)
+
+
+def spent(dollars: float, agent: str = "a") -> Replied:
+    """A reply that cost so much."""
+    return Replied(turn=1, agent=agent, text="x", usage=Usage(output=round(dollars / 20.0 * 1e6)))
+
+
+def session(*paid: float, repo: str = "/r") -> list[Event]:
+    events: list[Event] = [Opened(version="1", repo=repo, pool=(PAID,))]
+    for dollars in paid:
+        events += [Asked(text="x"), spent(dollars)]
+    return events
+
+
+class Others:
+    def __init__(self, day: float, project: float) -> None:
+        self._day, self._project = day, project
+
+    def day(self) -> float:
+        return self._day
+
+    def project(self) -> float:
+        return self._project
+
+
+def test_the_dearest_a_call_can_get_counts_prompt_tools_and_the_longest_reply() -> None:
+    bare = budgets.worst(PAID, PROMPT)
+    assert bare >= (300 / 3 * 10.0 + 1000 * 20.0) / 1e6
+    tools = PROMPT.model_copy(update={"tools": (ToolSpec(name="t", description="d" * 3000, parameters="{}"),)})
+    assert budgets.worst(PAID, tools) - bare >= 1000 * 10.0 / 1e6
+
+
+@pytest.mark.parametrize(
+    ("limits", "name"),
+    [
+        (Budgets(request=0.51), "request"),
+        (Budgets(session=1.51), "session"),
+        (Budgets(day=2.51, elsewhere=Others(1.0, 0.0)), "day"),
+        (Budgets(project=5.51, elsewhere=Others(0.0, 4.0)), "project"),
+        (Budgets(request=0.51, session=9.0, day=9.0, elsewhere=Others(0.0, 0.0)), "request"),
+    ],
+)
+def test_a_call_that_could_exceed_what_is_left_is_named_with_its_budget(limits: Budgets, name: str) -> None:
+    events = session(1.0, 0.5)
+    said = budgets.too_dear(events, PAID, PROMPT, limits)
+    assert said.startswith("the next call to a may cost $0.02")
+    assert f"$0.0100 of the {name}'s budget" in said
+
+
+def test_within_all_budgets_it_may_be_made() -> None:
+    limits = Budgets(request=0.6, session=1.6, day=2.0, project=2.0, elsewhere=Others(0.1, 0.2))
+    assert budgets.too_dear(session(1.0, 0.5), PAID, PROMPT, limits) == ""
+    assert budgets.too_dear(session(1.0, 0.5), PAID, PROMPT, Budgets()) == ""
+    assert budgets.used_up(session(1.0, 0.5), limits) == ""
+
+
+def test_what_calls_under_way_may_cost_is_taken_off() -> None:
+    assert budgets.too_dear(session(0.0), PAID, PROMPT, Budgets(request=0.05), held=0.0) == ""
+    assert "$0.0100 of the request's" in budgets.too_dear(session(0.0), PAID, PROMPT, Budgets(request=0.05), held=0.04)
+
+
+def test_a_budget_that_is_used_up_says_so() -> None:
+    assert budgets.used_up(session(0.5), Budgets(session=0.5)) == "$0.5000 of $0.5000 were spent (the session's budget)"
+
+
+def write(data: Path, root: Path, *paid: float) -> Path:
+    path = sessions.new_path(data, root)
+    journal = Log.create(path)
+    for event in session(*paid, repo=str(root)):
+        journal.append(event)
+    journal.close()
+    return path
+
+
+def test_the_ledger_reads_all_other_sessions_and_counts_a_forks_past_once(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    mine = write(tmp_path, here, 1.0)
+    other = write(tmp_path, here, 2.0, 0.5)
+    write(tmp_path, there, 4.0)
+    sessions.fork(other, sessions.new_path(tmp_path, here))
+    ledger = Ledger(tmp_path, here, mine)
+    assert (ledger.day(), ledger.project()) == (6.5, 2.5)
+    assert sum(one.dollars for one in everything(tmp_path)) == 7.5
+
+
+def test_what_was_spent_on_other_days_is_not_of_today(tmp_path: Path) -> None:
+    path = write(tmp_path, tmp_path, 1.0)
+    old = [record.model_copy(update={"at": record.at - 3 * 86400}) for record in log.read(path)]
+    path.write_text("".join(record.model_dump_json() + "\n" for record in old))
+    ledger = Ledger(tmp_path, tmp_path)
+    assert (ledger.day(), ledger.project()) == (0.0, 1.0)
+    assert everything(tmp_path)[0].day == date.today() - timedelta(days=3)
+
+
+def test_fugu_cost_sums_up_by_what_was_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    Path(".fugurc").write_text("max_budget_usd = { day = 10.0 }\n")
+    loaded = load(Path.cwd(), {})
+    write(loaded.config.data, loaded.root, 1.0, 0.5)
+    write(loaded.config.data, Path("/elsewhere"), 4.0)
+    assert cost.show("agent", None, False, False) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in shown[2:5]] == [
+        ["agent", "calls", "in", "cached", "out", "cost"],
+        ["a", "2", "0", "0", "75k", "$1.50"],
+        ["all", "2", "0", "0", "75k", "$1.50"],
+    ]
+    assert shown[5] == "day's budget: $5.50 of $10.00 spent"
+    assert cost.show("project", 1, True, True) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {row["name"]: row["cost_usd"] for row in told["rows"]} == {
+        str(loaded.root): 1.5,
+        "/elsewhere": 4.0,
+        "all": 5.5,
+    }
+    assert told["budgets"] == {"day": [5.5, 10.0]}
+
+
+def test_budgets_of_several_places_hold_together() -> None:
+    Path.home().joinpath(".fugurc").write_text("max_budget_usd = { day = 9.0, session = 3.0 }\n")
+    Path(".fugurc").write_text("max_budget_usd = { day = 99.0 }\n")
+    loaded = load(Path.cwd(), {}, {"max_budget_usd": 0.5})
+    assert (loaded.config.money.request, loaded.config.money.session, loaded.config.money.day) == (0.5, 3.0, 9.0)
+    assert "max_budget_usd (it may only be lowered)" in loaded.notes[0]
