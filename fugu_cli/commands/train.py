@@ -163,6 +163,7 @@ class ConductorFlags:
     lora: Annotated[int | None, option("--lora", help="rank of the adapter, 0 trains all weights", metavar="N")] = None
     agents: Annotated[int, option("--agents", help="agents drawn for a question at most (7)", metavar="N")] = 7
     max_steps: Annotated[int, option("--max-steps", help="steps of a workflow (5)", metavar="N")] = 5
+    warm: Annotated[int, option("--warm", help="supervised steps first, at most (0)", metavar="N")] = 0
     form_only: Annotated[bool, option("--form-only", help="run nothing: a readable workflow is worth 0.5")] = False
     recursion: Annotated[bool, option("--recursion", help="second rounds too, the first discounted by 0.2")] = False
     only: Annotated[list[str] | None, option("--only", help="these files only; repeatable", metavar="NAME")] = None

@@ -30,7 +30,7 @@ from fugu_cli.events import Member, Step
 from fugu_cli.session import Session as OpenSession
 from fugu_cli.tasks import Problem
 from fugu_cli.tasks.folders import Defaults
-from fugu_cli.training import conductor, grpo_rounds
+from fugu_cli.training import conductor, grpo_rounds, grpo_warm
 from fugu_cli.training.conductor import PRESETS, Settings
 from fugu_cli.training.grpo_examples import OPENING, Course, examples
 from fugu_cli.training.grpo_reward import Example, Execute, Ran, Rewards
@@ -87,12 +87,15 @@ def train(flags: ConductorFlags) -> int:
         execute = Trying({problem.id: problem for problem in problems}, folder, opening, purse)
     course = _course(flags, settings, problems, members)
     begun = OPENING if settings.brief else ""
+    model = flags.model
+    if flags.warm:
+        model = str(grpo_warm.warm(model, course, begun, flags.warm, folder))
     if flags.recursion:
         if execute is None:
             raise UsageError("--recursion needs workflows to be carried out: leave out --form-only")
-        write = grpo_rounds.writing(flags.model, settings.tokens, settings.temperature, settings.seed)
+        write = grpo_rounds.writing(model, settings.tokens, settings.temperature, settings.seed)
         course = [*course, *grpo_rounds.second_rounds(course, write, execute, begun, folder)]
-    trained = conductor.train(flags.model, course, settings, Rewards(begun, execute), folder)
+    trained = conductor.train(model, course, settings, Rewards(begun, execute), folder)
     print(trained)
     return 0
 

@@ -51,14 +51,16 @@ class Task(Value):
 class Question(Value):
     """A question whose answer can be checked. `prompt` is all that is asked.
 
-    `number`: the answer's last number is compared with `answer`. `code`: the answer's Python must pass `tests`, lines
-    of it. `gym`: the generator of `dataset` scores it by `entry`, its own JSON.
+    `question` is it without the words about its form. `number`: the answer's last number is compared with `answer`.
+    `code`: the answer's Python must pass `tests`, lines of it. `gym`: the generator of `dataset` scores it by `entry`,
+    its own JSON.
     """
 
     id: str
     source: str
     kind: Literal["number", "code", "gym"]
     prompt: str
+    question: str = ""
     answer: str = ""
     tests: tuple[str, ...] = ()
     dataset: str = ""

@@ -154,11 +154,13 @@ def _parse(where: str, line: str, source: str) -> Task | Question:
 def _question(where: str, row: _Question, source: str) -> Question:
     if row.tests:
         prompt = questions.code_prompt(row.question, row.tests)
-        return Question(id=row.id, source=source, kind="code", prompt=prompt, tests=(*row.imports, *row.tests))
+        tests = (*row.imports, *row.tests)
+        return Question(id=row.id, source=source, kind="code", prompt=prompt, question=row.question, tests=tests)
     if row.answer is None or questions.number(str(row.answer)) is None:
         raise ConfigError(f"{where}: a question needs `tests`, or an `answer` that is a number")
+    prompt = questions.number_prompt(row.question)
     return Question(
-        id=row.id, source=source, kind="number", prompt=questions.number_prompt(row.question), answer=str(row.answer)
+        id=row.id, source=source, kind="number", prompt=prompt, question=row.question, answer=str(row.answer)
     )
 
 

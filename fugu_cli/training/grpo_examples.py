@@ -17,7 +17,7 @@ from fugu_cli.conductor.prompt import prompt as planning_prompt
 from fugu_cli.conductor.validate import Form
 from fugu_cli.events import Asked, Event, Member, Opened
 from fugu_cli.messages import FromUser
-from fugu_cli.tasks import Problem
+from fugu_cli.tasks import Problem, Question
 from fugu_cli.training.grpo_reward import Example
 
 OPENING = "model_id = ["
@@ -79,7 +79,8 @@ def again(example: Example, workflow: str, outcome: str, right: bool) -> Example
 def _brief(problem: Problem, models: Sequence[str], course: Course, end: str) -> str:
     """Its examples end with the token that ends a text: a small model goes on as they do."""
     shown = ", ".join(f"Model {number}" for number in range(len(models)))
-    request = " ".join(problem.prompt.split())[:REQUEST]
+    asked = problem.question if isinstance(problem, Question) and problem.question else problem.prompt
+    request = " ".join(asked.split())[:REQUEST]
     words = prompts.load("training/plan_brief")
     filled = prompts.fill(words, steps=str(course.steps), request=request, models=shown, end=end)
     return f"{filled}\n{OPENING}"

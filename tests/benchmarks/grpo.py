@@ -20,7 +20,7 @@ from fugu_cli import prompts
 from fugu_cli.config_pool import EMBEDDED
 from fugu_cli.errors import FuguError
 from fugu_cli.tasks.loading import load
-from fugu_cli.training import conductor
+from fugu_cli.training import conductor, grpo_warm
 from fugu_cli.training.grpo_examples import OPENING, Course, examples
 from fugu_cli.training.grpo_reward import Rewards
 
@@ -35,11 +35,12 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a folder with a causal language model in transformers' form")
     parser.add_argument("--tasks", type=Path, required=True, help="a folder of task files (*.jsonl)")
-    parser.add_argument("--only", default="gsm8k,mbpp,quixbugs,hefix-py", help="files to use (default: %(default)s)")
+    parser.add_argument("--only", default="gsm8k", help="files to use (default: %(default)s)")
     parser.add_argument("--out", type=Path, required=True, help="where the run is kept")
     parser.add_argument("--steps", type=int, default=40, help="optimisation steps (default: %(default)s)")
     parser.add_argument("--replies", type=int, default=8, help="replies to each question (default: %(default)s)")
     parser.add_argument("--rate", type=float, default=conductor.SMALL.rate, help="learning rate (default: %(default)s)")
+    parser.add_argument("--warm", type=int, default=40, help="supervised steps at most (default: %(default)s)")
     parser.add_argument("--name", default="", help="what the model is called in the report")
     parser.add_argument("--report", action="store_true", help="only write the report of what is there")
     return parser.parse_args(arguments)
@@ -52,9 +53,10 @@ def train(given: argparse.Namespace) -> None:
     problems = load(given.tasks, only=given.only.split(",")).problems
     members = {entry.name: entry.model_copy(update={"protocol": "text"}).member() for entry in EMBEDDED}
     tokenizer = AutoTokenizer.from_pretrained(given.model)
-    course = list(examples(problems, members, tokenizer, Course("brief", times=2)))
+    course = list(examples(problems, members, tokenizer, Course("brief", times=2, most=3)))
     settings = replace(conductor.SMALL, steps=given.steps, replies=given.replies, rate=given.rate, part=given.replies)
-    conductor.train(given.model, course, settings, Rewards(OPENING, None), given.out)
+    model = grpo_warm.warm(given.model, course, OPENING, given.warm, given.out) if given.warm else given.model
+    conductor.train(str(model), course, settings, Rewards(OPENING, None), given.out)
 
 
 def report(given: argparse.Namespace) -> None:
@@ -75,6 +77,7 @@ def report(given: argparse.Namespace) -> None:
         rate=f"{given.rate:g}",
         rank=str(conductor.SMALL.lora),
         tokens=str(conductor.SMALL.tokens),
+        warm=str(given.warm),
         rows="\n".join(rows),
         first=f"{100 * smooth[0]:.0f}",
         last=f"{100 * smooth[-1]:.0f}",

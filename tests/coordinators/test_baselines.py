@@ -5,8 +5,9 @@ import pytest
 
 from fugu_cli import orchestrator, views
 from fugu_cli.coordinators import Coordinator, baselines
+from fugu_cli.coordinators.panels import Given
 from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Assigned, Event, Failed, Finished, Member, Planned
+from fugu_cli.events import Assigned, Event, Failed, Finished, Member, Planned, Step
 from fugu_cli.log import Log
 from fugu_cli.messages import Call, Prompt, Reply
 from tests.reacting import Reacting, Stage, calls, fails, repository, results, role, says
@@ -155,3 +156,32 @@ def test_a_choice_that_names_nobody_leaves_the_decision_to_the_cascade(tmp_path:
     second = [event for event in events if isinstance(event, Assigned)][1]
     assert (second.agent, second.by) == ("small", "prompted")
     assert second.reason == "the chooser's reply names nobody; the cascade: the tests still fail: cheap works on it"
+
+
+def test_a_workflow_that_was_written_elsewhere_is_carried_out_step_by_step(tmp_path: Path) -> None:
+    steps = (
+        Step(agent="small", instruction="Find the cause."),
+        Step(agent="medium", instruction="Say something else."),
+        Step(agent="large", instruction="Repair it.", access=(0, 1)),
+    )
+    reacting = {
+        "small": Reacting("small", says("calc.txt must say fixed.")),
+        "medium": Reacting("medium", fails),
+        "large": Reacting("large", fixes),
+    }
+    stage = Stage(repository(tmp_path / "repo"), tmp_path / "store", MEMBERS, reacting, Given(steps, "the plan"))
+
+    async def driven() -> tuple[Event, ...]:
+        log = Log.memory()
+        await stage.begin(log)
+        await orchestrator.run(log, stage.crew(), stage.bench())
+        return tuple(log.events)
+
+    events = asyncio.run(driven())
+    taken = [turn.assigned for turn in views.turns(events) if not turn.failed]
+    assert [(one.agent, one.instruction, one.sees) for one in taken] == [
+        ("small", "Find the cause.", ()),
+        ("large", "Repair it.", (1,)),
+    ]
+    assert end(events) == Finished(reason="accepted", message="2 of 3 steps were taken; the tests pass")
+    assert "calc.txt must say fixed." in reacting["large"].shown[0].model_dump_json()

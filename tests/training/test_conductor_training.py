@@ -1,6 +1,7 @@
 """GRPO for the Conductor: the reward, the examples, and a real run of TRL's trainer on a tiny random model."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from fugu_cli.training import conductor
 from fugu_cli.training.conductor import PAPER, SMALL, Settings
 from fugu_cli.training.grpo_examples import OPENING, Course, again, examples
 from fugu_cli.training.grpo_reward import Example, Ran, Rewards, Tally, reward
+from fugu_cli.training.grpo_rounds import second_rounds
+from fugu_cli.training.grpo_warm import warm, written
 from tests.coordinators import tiny
 
 GOOD = 'model_id = [1, 0]\nsubtasks = ["Find it.", "Check it."]\naccess_list = [[], ["all"]]'
@@ -24,6 +27,17 @@ QUESTIONS = [
     Question(id=f"q{number}", source="own", kind="number", prompt=f"What is {number} + 1?", answer=str(number + 1))
     for number in range(3)
 ]
+
+
+def tiny_model(path: Path) -> Path:
+    """A random causal model with a tokenizer that ends texts with `!`."""
+    model = tiny.folder(path, "qwen2")
+    about = json.loads((model / "config.json").read_text()) | {"head_dim": tiny.HEAD_DIM, "eos_token_id": 0}
+    (model / "config.json").write_text(json.dumps(about))
+    (model / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "!", "pad_token": "!"})
+    )
+    return model
 
 
 class Plain:
@@ -96,7 +110,7 @@ def test_every_question_comes_with_a_pool_of_its_own_and_a_seed_settles_it() -> 
     assert first.prompt.endswith(f"{OPENING}")
     shown = ", ".join(f"Model {number}" for number in range(len(first.models)))
     assert f"({shown})\n{OPENING}" in first.prompt
-    assert first.prompt.count("]<end>\n") == 2
+    assert first.prompt.count("]<end>\n") == 1
     assert not any(name in first.prompt for name in MEMBERS)
 
 
@@ -157,12 +171,7 @@ def test_the_papers_preset_is_the_papers() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_is_logged_saved_resumed_and_kept_apart_from_others(tmp_path: Path) -> None:
     """A random model writes no workflow: one reply in two is made readable by the reward given here."""
-    model = tiny.folder(tmp_path / "model", "qwen2")
-    about = json.loads((model / "config.json").read_text()) | {"head_dim": tiny.HEAD_DIM, "eos_token_id": 0}
-    (model / "config.json").write_text(json.dumps(about))
-    (model / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "!", "pad_token": "!"})
-    )
+    model = tiny_model(tmp_path / "model")
     settings = Settings(
         steps=2, questions=1, replies=4, tokens=6, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
         part=4, save=1,
@@ -192,3 +201,42 @@ def test_a_run_is_logged_saved_resumed_and_kept_apart_from_others(tmp_path: Path
 
 def test_the_small_preset_fits_a_machine_without_a_gpu() -> None:
     assert (SMALL.lora, SMALL.brief, SMALL.questions * SMALL.replies) == (16, True, 8)
+
+
+def test_a_cold_start_teaches_workflows_that_are_right_in_form() -> None:
+    draw = random.Random(3)
+    texts = [written(EXAMPLE, draw) for _ in range(100)]
+    assert {reward(text, EXAMPLE, None) for text in texts} == {0.5}
+    assert len(set(texts)) > 70
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_cold_start_leaves_a_model_and_is_made_once(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    before = (model / "model.safetensors").read_bytes()
+    course = list(examples(QUESTIONS, MEMBERS, Plain(), Course("brief", times=4)))
+    target = warm(str(model), course, OPENING, 2, tmp_path / "out")
+    assert (model / "model.safetensors").read_bytes() == before
+    assert (target / "model.safetensors").read_bytes() != before
+    made = (target / "model.safetensors").stat().st_mtime_ns
+    assert warm(str(model), course, OPENING, 2, tmp_path / "out") == target
+    assert (target / "model.safetensors").stat().st_mtime_ns == made
+
+
+def test_second_rounds_are_about_first_ones_that_ran_and_are_carried_out_once(tmp_path: Path) -> None:
+    course = [EXAMPLE.model_copy(update={"problem": name, "prompt": f"{name}: {OPENING}"}) for name in ("a", "b")]
+    ran: list[str] = []
+
+    def execute(problem: str, steps: tuple[Step, ...]) -> Ran:
+        ran.append(problem)
+        return Ran(right=True, answer="It is 4.")
+
+    def write(prompt: str) -> str:
+        return GOOD.removeprefix(OPENING) if prompt.startswith("a") else "nothing"
+
+    (second,) = second_rounds(course, write, execute, OPENING, tmp_path)
+    assert (second.problem, second.round, second.kept) == ("a", 2, True)
+    assert second.prompt.startswith(f"a: {GOOD}\n")
+    assert "It is 4." in second.prompt
+    assert list(second_rounds(course, write, execute, OPENING, tmp_path)) == [second]
+    assert ran == ["a"]

@@ -1,0 +1,87 @@
+"""`fugu train conductor`: what carries workflows out, with a pool that speaks the real wire format, and the command."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.commands import train_conductor as command
+from fugu_cli.commands.opening import Opening
+from fugu_cli.commands.train import ConductorFlags
+from fugu_cli.config_files import load as configuration
+from fugu_cli.errors import UsageError
+from fugu_cli.evaluation.purse import Limits, Purse, Spent
+from fugu_cli.events import Step
+from fugu_cli.tasks.loading import load
+from fugu_cli.training import conductor
+from fugu_cli.training.grpo_reward import Ran
+from tests.e2e.loopback import KEY, Says, running
+from tests.evaluation.pool import configured, fixes, idles, suite, task
+from tests.training.test_conductor_training import tiny_model
+
+STEPS = (
+    Step(agent="idler", instruction="Say what you see."),
+    Step(agent="worker", instruction="Fix it.", access="all"),
+)
+
+
+def test_a_workflow_is_carried_out_once_with_tools_and_tests_and_paid_for_once(tmp_path: Path) -> None:
+    problems = {one.id: one for one in load(suite(tmp_path, task("one"))).tasks}
+    (tmp_path / "sum.jsonl").write_text(json.dumps({"id": "sum", "question": "2 + 2?", "answer": "4"}))
+    problems |= {one.id: one for one in load(tmp_path / "sum.jsonl").questions}  # type: ignore[dict-item]
+    with running() as server:
+        configured(Path(os.environ["HOME"]), server, ("idler", "cheap"), ("worker", "strong"))
+        opening = Opening(configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out")
+        trying = command.Trying(problems, tmp_path / "out", opening, Purse(tmp_path / "paid.jsonl", Limits()))
+        server.react("idler", idles)
+        server.react("worker", fixes)
+        assert trying("one", STEPS) == Ran(right=True, answer="It is fixed.")
+        asked = len(server.asked("worker"))
+        assert (asked, len(server.asked("idler"))) == (3, 1)
+        assert "ACCEPT: I see nothing wrong." in server.asked("worker")[0].text
+        assert trying("one", STEPS) == Ran(right=True, answer="It is fixed.")
+        assert trying("one", STEPS[:1]).right is False
+        assert (len(server.asked("worker")), len(server.asked("idler"))) == (3, 1)
+        server.play("worker", Says("Answer: 4"))
+        assert trying("sum", STEPS[1:2]) == Ran(right=True, answer="Answer: 4")
+        elsewhere = replace(opening, folder=tmp_path / "poor")
+        purse = Purse(tmp_path / "poor.jsonl", Limits(requests=0))
+        poor = command.Trying(problems, elsewhere.folder, elsewhere, purse)
+        with pytest.raises(Spent, match="0 of 0 requests are made"):
+            poor("one", STEPS)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_command_trains_logs_and_says_where_the_model_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = suite(tmp_path, task("one"), task("two"))
+    given = ConductorFlags(
+        suites=[str(file)],
+        model=str(tiny_model(tmp_path / "model")),
+        preset="small",
+        steps=1,
+        replies=2,
+        tokens=4,
+        form_only=True,
+        out=tmp_path / "out",
+    )
+    assert command.train(given) == 0
+    assert capsys.readouterr().out.split()[-1] == str(tmp_path / "out" / "model")
+    assert [line.replies for line in conductor.log(tmp_path / "out")] == [2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"preset": "huge"}, "there is no preset 'huge'"),
+        ({"suites": ["absent"]}, "absent: there is no such file or folder"),
+    ],
+)
+def test_words_that_mean_nothing_are_refused(tmp_path: Path, words: dict[str, object], message: str) -> None:
+    flags = {"suites": [str(suite(tmp_path, task("one")))], "preset": "small"} | words
+    with pytest.raises(UsageError, match=message):
+        command.train(ConductorFlags(**flags))  # type: ignore[arg-type]
