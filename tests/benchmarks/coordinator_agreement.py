@@ -11,6 +11,8 @@ compared with. Writes results/coordinator-agreement.md.
 from __future__ import annotations
 
 import argparse
+import copy
+import functools
 import json
 import os
 import random
@@ -20,10 +22,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fugu_cli.config import Config
 from fugu_cli.coordinators import trinity
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint
+from fugu_cli.coordinators.decoder import Decoder, Layer
 
 RESULTS = Path(__file__).parent / "results" / "coordinator-agreement.md"
 LINES = RESULTS.with_suffix(".jsonl")
@@ -53,21 +59,25 @@ def transcript(draw: random.Random) -> str:
     return "\n".join(lines)
 
 
-def exact(backbone: Backbone, tokens: Sequence[int]) -> Sequence[float]:
+@functools.cache
+def widened(backbone: Backbone) -> Decoder:
+    """The same weights in fp32."""
+    decoder = backbone.decoder
+    wide = copy.copy(decoder)
+    wide.embedding, wide.final_norm = decoder.embedding.float(), decoder.final_norm.float()
+    wide.layers = [Layer(**{k: v.float() for k, v in vars(layer).items() if v is not None}) for layer in decoder.layers]
+    return wide
+
+
+def exact(backbone: Backbone, tokens: Sequence[int]) -> NDArray[np.float32]:
     """The state by the same weights in fp32."""
     import torch
 
-    from fugu_cli.coordinators.decoder import Decoder, Layer
-
-    decoder = backbone.decoder
-    wide = object.__new__(Decoder)
-    wide.shape, wide.embedding, wide.final_norm = decoder.shape, decoder.embedding.float(), decoder.final_norm.float()
-    wide.embedding_map = decoder.embedding_map
-    wide.layers = [Layer(**{k: v.float() for k, v in vars(layer).items() if v is not None}) for layer in decoder.layers]
+    wide = widened(backbone)
     cache = wide.new_cache()
     with torch.inference_mode():
         wide.extend(torch.tensor(tokens[:-1]), cache)
-    return list(cache.hidden[len(tokens) - 2].tolist())
+    return cache.hidden[len(tokens) - 2].numpy()
 
 
 def compared(checkpoint: Checkpoint, backbone: Backbone, number: int) -> dict[str, object]:
