@@ -96,12 +96,15 @@ def _now(event: Live, said: int) -> str:
 async def follow_stream_json(log: Log, screen: Screen, session: str, since: int = 0) -> None:
     """One JSON line for every fact from line `since` on, until the log is closed. `stream.init` was printed before."""
     facts: list[Event] = []
+    tries = 0
     async for item in log.follow():
         if isinstance(item, Recorded):
             line = stream.line(item, facts, session) if item.seq >= since else None
             facts.append(item.event)
+            tries = 0
         else:
-            line = stream.live(item, session)
+            tries += isinstance(item, Waiting) and item.seconds > 0
+            line = stream.live(item, session, tries)
         if line is not None:
             screen.data(stream.text(line))
 

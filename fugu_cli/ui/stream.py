@@ -8,12 +8,14 @@ have no line for is `system` with a subtype of fugu's: `routing` before the turn
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fugu_cli import __version__
+from fugu_cli.agents.retry import Patience
 from fugu_cli.events import (
     EVIDENCE,
     Assigned,
@@ -38,6 +40,7 @@ from fugu_cli.ui.result import arguments, routing, usage_object
 
 STOPS = {"end": "end_turn", "calls": "tool_use", "length": "max_tokens", "refusal": "refusal", "cut": None}
 Object = dict[str, object]
+_STATUS = re.compile(r"\b[45]\d\d\b")
 
 
 @dataclass(frozen=True)
@@ -169,18 +172,26 @@ def _evidence(event: ToolRan) -> Object:
     }
 
 
-def live(event: Live, session: str) -> Object | None:
-    """A line for what is not a fact: why nothing moves. Pieces of text have none; the whole reply follows."""
+def live(event: Live, session: str, attempt: int = 1) -> Object | None:
+    """A line for what is not a fact: why nothing moves. Pieces of text have none; the whole reply follows.
+
+    A wait of some seconds is one before another try, the `attempt`-th of this call.
+    """
     if not isinstance(event, Waiting):
         return None
-    return {
-        "type": "system",
-        "subtype": "api_retry" if event.seconds else "status",
-        "retry_delay_ms": int(event.seconds * 1000),
-        "error": event.why,
-        "session_id": session,
-        "uuid": str(uuid.uuid4()),
-    }
+    said: Object = {"type": "system", "subtype": "status", "status": event.why}
+    if event.seconds:
+        status = _STATUS.search(event.why)
+        said = {
+            "type": "system",
+            "subtype": "api_retry",
+            "attempt": attempt,
+            "max_retries": Patience().attempts - 1,
+            "retry_delay_ms": int(event.seconds * 1000),
+            "error_status": int(status.group()) if status else None,
+            "error": event.why,
+        }
+    return {**said, "session_id": session, "uuid": str(uuid.uuid4())}
 
 
 def text(value: Object) -> str:

@@ -142,14 +142,17 @@ def test_the_first_line_says_who_and_where() -> None:
 
 
 def test_waiting_is_a_line_and_pieces_of_text_are_not() -> None:
-    retry = stream.live(Waiting(why="limited", seconds=2.5), "s1")
+    retry = stream.live(Waiting(why="m: 529, overloaded, trying again", seconds=2.5), "s1", 2)
     assert retry is not None
     del retry["uuid"]
     assert retry == {
         "type": "system",
         "subtype": "api_retry",
+        "attempt": 2,
+        "max_retries": 4,
         "retry_delay_ms": 2500,
-        "error": "limited",
+        "error_status": 529,
+        "error": "m: 529, overloaded, trying again",
         "session_id": "s1",
     }
     assert (stream.live(Waiting(why="loading"), "s") or {})["subtype"] == "status"
