@@ -236,6 +236,8 @@ WRONG = [
     (("coordinator", "import", "text.npy"), "text.npy is not a whole .npy file"),
     (("coordinator", "import", "words.npy"), "words.npy does not hold floating-point numbers"),
     (("coordinator", "import", "tiny.safetensors", "--map", "best=x"), "the checkpoint's rows are cheap, middle"),
+    (("coordinator", "import", "tiny.safetensors", "--format", "chat"), "says itself how it was trained"),
+    (("coordinator", "import", "zeros.npy", "--no-roles"), "says itself how it was trained"),
     (("coordinator", "export", "."), ". is a folder"),
     (("coordinator", "export", "text.npy/deep.npy"), "text.npy/deep.npy cannot be written"),
     (("coordinator", "bench", "--lengths", "1"), "--lengths takes numbers of tokens from 2"),

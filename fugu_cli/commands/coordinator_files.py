@@ -74,6 +74,11 @@ def _mapping(given: Sequence[str]) -> dict[str, str]:
 def _brought(incoming: Incoming, mapping: Mapping[str, str], config: Config) -> Checkpoint:
     from fugu_cli.coordinators import checkpoint, published
 
+    if incoming.vector.rows is None and incoming.vector != Vector():
+        raise UsageError(
+            f"{incoming.file} says itself how it was trained: --format, --roles and --budget are for other vectors",
+            hint="name its rows with --rows, or leave these out",
+        )
     if incoming.file.suffix != ".npy":
         made = checkpoint.load(incoming.file)
         unknown = [row for row in mapping if row not in made.meta.rows]
