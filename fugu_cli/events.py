@@ -10,6 +10,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from fugu_cli.facts import Change as Change
+from fugu_cli.facts import Merged as Merged
+from fugu_cli.facts import Milliseconds as Milliseconds
+from fugu_cli.facts import Planned as Planned
+from fugu_cli.facts import Scores as Scores
+from fugu_cli.facts import Step as Step
 from fugu_cli.messages import Call, Thinking, Usage, Value
 
 Role = Literal["worker", "thinker", "verifier"]
@@ -69,72 +75,6 @@ class Asked(Value):
     judged: bool = False
 
 
-class Step(Value):
-    """One step of a Conductor's workflow: who, what, and which earlier steps it may read (their places, from 0).
-
-    `plans`: the planner named itself; the step is a workflow of its own.
-    """
-
-    agent: str
-    instruction: str
-    access: tuple[int, ...] | Literal["all"] = ()
-    plans: bool = False
-
-
-class Planned(Value):
-    """The planner's reply as it was read: a workflow, which the Conductor reads back from here on.
-
-    Without steps: `fault` says why the reply is none, or, in a later round, the result was kept ("" then).
-    """
-
-    type: Literal["planned"] = "planned"
-    steps: tuple[Step, ...]
-    text: str
-    agent: str = ""
-    usage: Usage = Usage()
-    fault: str = ""
-    round: int = 1
-    within: tuple[int, int] | None = None
-    """The plan (counted from 1 in the request) and the step of it that this workflow is the inside of."""
-    models: tuple[str, ...] = ()
-    """The agents behind the anonymous names: Model 0, Model 1, ..."""
-    model: str = ""
-    seconds: float = 0.0
-
-
-class Milliseconds(Value):
-    """Where a decision's time went."""
-
-    format: float = 0.0
-    tokenise: float = 0.0
-    forward: float = 0.0
-    head: float = 0.0
-
-    @property
-    def total(self) -> float:
-        return self.format + self.tokenise + self.forward + self.head
-
-
-class Scores(Value):
-    """What the coordinator computed. Logits are as the head gave them, before any mask.
-
-    `rows` names the agent rows in the head's order (slots or agents); the probabilities are after the masks, in the
-    same order; `masked` says why a row or role was out.
-    """
-
-    rows: tuple[str, ...]
-    row_logits: tuple[float, ...]
-    row_probabilities: tuple[float, ...]
-    role_logits: tuple[float, ...] = ()
-    role_probabilities: tuple[float, ...] = ()
-    masked: tuple[tuple[str, str], ...] = ()
-    read: str = ""
-    tokens: int = 0
-    cached_tokens: int = 0
-    temperature: float = 1.0
-    """Of the softmax."""
-
-
 class Assigned(Value):
     """A decision: who acts, in which role, on what instruction; with what the coordinator saw and computed."""
 
@@ -190,15 +130,6 @@ class Permitted(Value):
     reason: str = ""
 
 
-class Change(Value):
-    """A file a tool changed: git blob ids before and after; None where it did not exist."""
-
-    path: str
-    before: str | None
-    after: str | None
-    mode: str = "100644"
-
-
 class ToolRan(Value):
     """A tool's result. `output` is word for word what the agent gets: clipped before it was recorded."""
 
@@ -211,23 +142,6 @@ class ToolRan(Value):
     changes: tuple[Change, ...] = ()
     state: str = ""
     """The content the output depended on: a file's blob or the whole tree; "" where nobody knows."""
-
-
-class Merged(Value):
-    """Several agents had the same job, each in its own worktree: whose work was taken over.
-
-    `chosen` is a turn, 0 where nobody's work was good enough. `diffs` are (turn, unified diff, clipped) of all of them.
-    """
-
-    type: Literal["merged"] = "merged"
-    plan: int
-    turns: tuple[int, ...]
-    chosen: int = 0
-    reason: str = ""
-    open: bool = False
-    """Not yet decided: a later step of the plan reads the diffs and chooses."""
-    diffs: tuple[tuple[int, str], ...] = ()
-    changes: tuple[Change, ...] = ()
 
 
 class Masked(Value):

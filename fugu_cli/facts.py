@@ -1,0 +1,102 @@
+"""Facts of decisions and workflows, and values that facts carry: what events.py is made of and re-exports.
+
+Read events.py first; import from there.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fugu_cli.messages import Usage, Value
+
+
+class Milliseconds(Value):
+    """Where a decision's time went."""
+
+    format: float = 0.0
+    tokenise: float = 0.0
+    forward: float = 0.0
+    head: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.format + self.tokenise + self.forward + self.head
+
+
+class Scores(Value):
+    """What the coordinator computed. Logits are as the head gave them, before any mask.
+
+    `rows` names the agent rows in the head's order (slots or agents); the probabilities are after the masks, in the
+    same order; `masked` says why a row or role was out.
+    """
+
+    rows: tuple[str, ...]
+    row_logits: tuple[float, ...]
+    row_probabilities: tuple[float, ...]
+    role_logits: tuple[float, ...] = ()
+    role_probabilities: tuple[float, ...] = ()
+    masked: tuple[tuple[str, str], ...] = ()
+    read: str = ""
+    tokens: int = 0
+    cached_tokens: int = 0
+    temperature: float = 1.0
+    """Of the softmax."""
+
+
+class Change(Value):
+    """A file a tool changed: git blob ids before and after; None where it did not exist."""
+
+    path: str
+    before: str | None
+    after: str | None
+    mode: str = "100644"
+
+
+class Step(Value):
+    """One step of a Conductor's workflow: who, what, and which earlier steps it may read (their places, from 0).
+
+    `plans`: the planner named itself; the step is a workflow of its own.
+    """
+
+    agent: str
+    instruction: str
+    access: tuple[int, ...] | Literal["all"] = ()
+    plans: bool = False
+
+
+class Planned(Value):
+    """The planner's reply as it was read: a workflow, which the Conductor reads back from here on.
+
+    Without steps: `fault` says why the reply is none, or, in a later round, the result was kept ("" then).
+    """
+
+    type: Literal["planned"] = "planned"
+    steps: tuple[Step, ...]
+    text: str
+    agent: str = ""
+    usage: Usage = Usage()
+    fault: str = ""
+    round: int = 1
+    within: tuple[int, int] | None = None
+    """The plan (counted from 1 in the request) and the step of it that this workflow is the inside of."""
+    models: tuple[str, ...] = ()
+    """The agents behind the anonymous names: Model 0, Model 1, ..."""
+    model: str = ""
+    seconds: float = 0.0
+
+
+class Merged(Value):
+    """Several agents had the same job, each in its own worktree: whose work was taken over.
+
+    `chosen` is a turn, 0 where nobody's work was good enough. `diffs` are (turn, unified diff, clipped) of all of them.
+    """
+
+    type: Literal["merged"] = "merged"
+    plan: int
+    turns: tuple[int, ...]
+    chosen: int = 0
+    reason: str = ""
+    open: bool = False
+    """Not yet decided: a later step of the plan reads the diffs and chooses."""
+    diffs: tuple[tuple[int, str], ...] = ()
+    changes: tuple[Change, ...] = ()
