@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,10 +17,10 @@ from fugu_cli.coordinators.convert import backbone_folder
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.coordinators.transcript import Line, raw
-from fugu_cli.coordinators.trinity import EMBEDDED, SHIPPED, Places, build
+from fugu_cli.coordinators.trinity import EMBEDDED, SHIPPED, Places, build, ready
 from fugu_cli.events import Assigned, Event, Role
 from tests.coordinators.test_stopping import BROKEN, said, worked
-from tests.facts import POOL, asked, opened
+from tests.facts import POOL, asked, assigned, opened
 
 pytestmark = pytest.mark.real
 CASES = json.loads((Path(__file__).parent / "data" / "token_counts.json").read_text(encoding="utf-8"))["cases"]
@@ -77,3 +78,28 @@ def test_the_shipped_checkpoint_gives_the_role_that_the_state_asks_for(
     assert (found.by, found.role) == ("trinity", role), found.reason
     assert digest is not None
     load(SHIPPED).check(loaded.identity, loaded.decoder.shape)
+
+
+def test_decisions_of_a_log_that_grew_or_was_read_along_are_the_cold_ones(
+    real_cache: Path, pulled: Callable[[str], Path]
+) -> None:
+    folder = backbone_folder(pulled(EMBEDDED), real_cache)
+    coordinator = ready(SHIPPED, folder, (POOL, Settings()), real_cache)
+    reply = "The loop ends one too early: the last element is never compared, so the result is wrong for short lists."
+    steps = [BROKEN, said(1, reply), worked(2, ok=False), said(3, reply[:40]), worked(4, ok=False)]
+    growing: list[list[Event]] = [[fact for step in steps[:upto] for fact in step] for upto in range(1, len(steps) + 1)]
+    warm = []
+    for events in growing:
+        warm.append(asyncio.run(coordinator.decide(events)))
+        opened_turn = [*events, assigned(len(warm), "strong")]
+        asyncio.run(coordinator.ahead(opened_turn, reply[:60], threading.Event()))
+    for events, found in zip(growing, warm, strict=True):
+        coordinator.backbone.forget()
+        cold = asyncio.run(coordinator.decide(events))
+        assert isinstance(found, Assigned)
+        assert isinstance(cold, Assigned)
+        assert (found.agent, found.role) == (cold.agent, cold.role)
+        assert found.scores is not None
+        assert cold.scores is not None
+        assert cold.scores.cached_tokens == 0
+        assert found.scores.row_logits == pytest.approx(cold.scores.row_logits, abs=0.25)
