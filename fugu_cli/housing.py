@@ -6,7 +6,9 @@ tools at all, in an empty folder of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fugu_cli import __version__, crewing
@@ -23,9 +25,23 @@ from fugu_cli.orchestrator import Crew
 from fugu_cli.policy import Judgement, Rules
 from fugu_cli.resting import Patience
 from fugu_cli.serve.house import House
+from fugu_cli.serve.places import Bounds, Place
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.wiring import build_budgets, build_conductor, build_coordinator, build_guard
+
+
+async def serve(loaded: Loaded, place: Place, bounds: Bounds, said: Callable[[str], None]) -> int:
+    """Answer until it is told to stop. `said` gets the lines for people. Returns the exit code."""
+    from fugu_cli.serve import running
+    from fugu_cli.serve.service import Service
+    from fugu_cli.serve.traces import Traces
+
+    with tempfile.TemporaryDirectory(prefix="fugu-serve-") as scratch:
+        house = build(loaded, os.environ, Path(scratch))
+        service = Service(house, Traces(loaded.config.data), bounds)
+        said(f"models: fugu, fugu-ultra, {', '.join(house.members)}; decided by {house.opened.coordinator}")
+        return await running.serve(service, place, said)
 
 
 def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:

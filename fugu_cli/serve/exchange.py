@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from starlette.requests import Request as Http
 from starlette.types import Message, Receive, Scope, Send
@@ -40,6 +39,8 @@ class Exchange:
             return
         answering = Answering(self._service, self._wire, asking, head)
         work = asyncio.ensure_future(answering.stream(send) if asking.stream else answering.whole(send))
+        self._service.working.add(work)
+        work.add_done_callback(self._service.working.discard)
         await _while_connected(work, receive)
 
 
@@ -124,7 +125,7 @@ class Answering:
         return {**told, "x-fugu-agent": self._agent} if self._agent else told
 
 
-def _saying(pieces: asyncio.Queue[str | None]) -> Any:
+def _saying(pieces: asyncio.Queue[str | None]) -> Callable[[str], None]:
     def say(text: str) -> None:
         if text:
             pieces.put_nowait(text)
@@ -198,6 +199,3 @@ def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
 
 def _silent(text: str) -> None:
     pass
-
-
-Work = Coroutine[Any, Any, None]

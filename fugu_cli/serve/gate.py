@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.requests import Request as Http
@@ -17,16 +16,7 @@ from fugu_cli.serve.asking import Refused
 from fugu_cli.serve.chat_out import failure as openai_failure
 from fugu_cli.serve.exchange import reply
 from fugu_cli.serve.messages_out import failure as anthropic_failure
-
-
-def is_loopback(host: str) -> bool:
-    """The address is of this machine alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+from fugu_cli.serve.places import is_loopback
 
 
 class Gate:

@@ -10,38 +10,16 @@ import contextlib
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from fugu_cli.errors import InfrastructureError, UsageError
+from fugu_cli.errors import InfrastructureError
 from fugu_cli.serve.app import build
-from fugu_cli.serve.gate import is_loopback
+from fugu_cli.serve.places import Place
 from fugu_cli.serve.service import Service
 
 BACKLOG = 256
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an endpoint listens. Port 0: any free one. `grace`: seconds that answers may take after a stop."""
-
-    host: str = "127.0.0.1"
-    port: int = 8484
-    token: str | None = None
-    grace: float = 30.0
-
-
-def check(place: Place, variable: str) -> None:
-    """Raises UsageError for an address that others reach without a token."""
-    if place.token is None and not is_loopback(place.host):
-        raise UsageError(
-            f"{place.host} can be reached from other machines, and no token protects it",
-            hint=f"set {variable} to a long random text, or leave --host out: 127.0.0.1 is this machine alone",
-        )
-    if place.token is not None and len(place.token) < 16:
-        raise UsageError(f"the token in {variable} is too short", hint="`openssl rand -hex 24` makes a good one")
 
 
 def listen(place: Place) -> socket.socket:

@@ -10,7 +10,6 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -21,17 +20,9 @@ from fugu_cli.serve import direct, looping
 from fugu_cli.serve.asking import Answer, Asking, Head, Refused
 from fugu_cli.serve.direct import Request
 from fugu_cli.serve.house import FUGU, ULTRA, House
+from fugu_cli.serve.places import Bounds
 from fugu_cli.serve.traces import Traces, new_id
 from fugu_cli.ui import trace as shown
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """What one endpoint takes: bytes of a body, seconds of an answer, answers at once."""
-
-    body: int = 32 * 1024 * 1024
-    seconds: float = 1800.0
-    at_once: int = 128
 
 
 class Service:
@@ -42,6 +33,8 @@ class Service:
         self.traces = traces
         self._house = house
         self._busy = 0
+        self.working: set[asyncio.Future[None]] = set()
+        """Exchanges on their way, to be cut where a stop cannot wait for them."""
         self._began = int(time.time())
 
     @property
@@ -122,7 +115,11 @@ class Service:
         return None if records is None else _trace(records, id)
 
     async def close(self) -> None:
-        """Give back connections; write every trace."""
+        """Cut what is still on its way; give back connections; write every trace."""
+        for work in self.working:
+            work.cancel()
+        if self.working:
+            await asyncio.wait(self.working)
         for agent in self._house.crew.agents.values():
             await agent.close()
         self.traces.close()

@@ -31,8 +31,8 @@ from tests.e2e import loopback  # noqa: E402
 RESULTS = Path(__file__).parent / "results" / "serve.md"
 PAIRS = 300
 STREAMS = 64
-ROUNDS = 6
-WORDS = 400
+ROUNDS = 5
+WORDS = 150
 MODEL = "m"
 
 
@@ -57,6 +57,7 @@ def serving(server: str) -> Iterator[Endpoint]:
             'api_key_env = "LOOPBACK_KEY"\nprice = { input = 1.0, output = 2.0 }\n'
         )
         environ = {**os.environ, "HOME": home, "LOOPBACK_KEY": loopback.KEY, "XDG_DATA_HOME": f"{home}/data"}
+        environ["PYTHONPATH"] = str(ROOT)
         command = [sys.executable, "-m", "fugu_cli", "serve", "--port", "0", "--agent", "one"]
         process = subprocess.Popen(command, cwd=home, env=environ, stderr=subprocess.PIPE, text=True)
         try:
@@ -133,9 +134,9 @@ def report(times: dict[str, tuple[list[float], list[float]]], heights: list[floa
     lines = [
         "# What the endpoint costs",
         "",
-        f"`python tests/benchmarks/serve.py` on {os.cpu_count()} cores that other work shared (load"
-        f" {os.getloadavg()[0]:.1f}). A model's server on this machine is asked directly and through `fugu serve --agent"
-        f" one`, {PAIRS} pairs of streamed requests in turns.",
+        f"`python tests/benchmarks/serve.py` on {os.cpu_count()} shared cores (load"
+        f" {os.getloadavg()[0]:.1f}). A model's server on this machine is asked directly and through `fugu serve"
+        f" --agent one`, {PAIRS} pairs of streamed requests in turns.",
         "",
         "| milliseconds | directly, median | through fugu, median | added, median | added, 95 % |",
         "|---|---|---|---|---|",
@@ -149,8 +150,8 @@ def report(times: dict[str, tuple[list[float], list[float]]], heights: list[floa
     shown = ", ".join(f"{height:.0f}" for height in heights)
     lines += [
         "",
-        f"{STREAMS} streams at once of {WORDS} words each, {ROUNDS} rounds, {rate:.0f} streams a second: resident memory"
-        f" {idle:.0f} MB before, at the height of each round {shown} MB.",
+        f"{STREAMS} streams at once of {WORDS} words each, {ROUNDS} rounds, {rate:.0f} streams a second: resident"
+        f" memory {idle:.0f} MB before, at the height of each round {shown} MB.",
         "",
     ]
     return "\n".join(lines)

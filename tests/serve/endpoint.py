@@ -29,7 +29,8 @@ from fugu_cli.orchestrator import Crew
 from fugu_cli.policy import Judgement, Rules
 from fugu_cli.serve.app import build
 from fugu_cli.serve.house import House
-from fugu_cli.serve.service import Bounds, Service
+from fugu_cli.serve.places import Bounds
+from fugu_cli.serve.service import Service
 from fugu_cli.serve.traces import Traces
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
@@ -48,7 +49,7 @@ class Closing(Protocol):
 
 
 class Speaker:
-    """An agent made of a function, which speaks in pieces. `pace`: seconds between them; `cut` once it was cancelled."""
+    """An agent made of a function, which speaks in pieces, `pace` seconds apart. `cut`: it was cancelled."""
 
     def __init__(self, name: str, react: React, pace: float = 0.0) -> None:
         self._name = name
@@ -175,6 +176,8 @@ async def _run(server: uvicorn.Server, service: Service, opened: socket.socket) 
     await service.close()
 
 
-def endpoint(data: Path, small: React, strong: React = says("from strong"), pace: float = 0.0) -> Endpoint:
+def endpoint(data: Path, small: React, strong: React | None = None, pace: float = 0.0) -> Endpoint:
     """Two agents, the cheap one first."""
-    return Endpoint(data, {"small": Speaker("small", small, pace), "strong": Speaker("strong", strong, pace)})
+    return Endpoint(
+        data, {"small": Speaker("small", small, pace), "strong": Speaker("strong", strong or says("from strong"), pace)}
+    )

@@ -40,7 +40,8 @@ def test_the_loop_answers(tmp_path: Path) -> None:
 
 def test_text_and_calls_are_streamed_as_blocks(tmp_path: Path) -> None:
     with endpoint(tmp_path, uses(command="ls")).serving() as place:
-        with client(place).messages.stream(model="fugu", max_tokens=100, messages=ASK, tools=[TOOL]) as stream:
+        streaming = client(place).messages.stream(model="fugu", max_tokens=100, messages=ASK, tools=[TOOL])
+        with streaming as stream:
             kinds = [event.type for event in stream]
             message = stream.get_final_message()
     assert [block.type for block in message.content] == ["text", "tool_use"]
@@ -96,5 +97,5 @@ def test_tokens_are_estimated_before_they_are_sent(tmp_path: Path) -> None:
 def test_the_last_message_of_a_stream_carries_the_orchestrations_tokens(tmp_path: Path) -> None:
     with endpoint(tmp_path, says("hello")).serving() as place:
         events = client(place).messages.create(model="fugu", max_tokens=100, messages=ASK, stream=True)
-        last = [event for event in events if event.type == "message_delta"][0]
+        last = next(event for event in events if event.type == "message_delta")
     assert last.usage.to_dict()["orchestration_output_tokens"] == 10

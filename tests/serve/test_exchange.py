@@ -10,8 +10,7 @@ import pytest
 
 from fugu_cli.errors import UsageError
 from fugu_cli.log import read
-from fugu_cli.serve.running import Place, check
-from fugu_cli.serve.service import Bounds
+from fugu_cli.serve.places import Bounds, Place, check
 from tests.serve.endpoint import endpoint, says
 
 BODY = {"model": "small", "messages": [{"role": "user", "content": "tell"}]}
@@ -103,12 +102,12 @@ def test_what_is_no_request_gets_a_plain_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "example.org", "::"])
 def test_other_machines_need_a_token(host: str) -> None:
     with pytest.raises(UsageError, match="no token protects it"):
-        check(Place(host=host), "FUGU_SERVE_TOKEN")
+        check(Place(host=host), Bounds(), "FUGU_SERVE_TOKEN")
     with pytest.raises(UsageError, match="too short"):
-        check(Place(host=host, token="short"), "FUGU_SERVE_TOKEN")
-    check(Place(host=host, token="long enough to be safe"), "FUGU_SERVE_TOKEN")
+        check(Place(host=host, token="short"), Bounds(), "FUGU_SERVE_TOKEN")
+    check(Place(host=host, token="long enough to be safe"), Bounds(), "FUGU_SERVE_TOKEN")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.9"])
 def test_this_machine_needs_none(host: str) -> None:
-    check(Place(host=host), "FUGU_SERVE_TOKEN")
+    check(Place(host=host), Bounds(), "FUGU_SERVE_TOKEN")

@@ -10,7 +10,7 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolPara
 
 from fugu_cli.budgets import Budgets
 from fugu_cli.messages import Prompt, Reply
-from fugu_cli.serve.service import Bounds
+from fugu_cli.serve.places import Bounds
 from tests.serve.endpoint import Endpoint, endpoint, fails, says, uses
 
 TOOL: ChatCompletionToolParam = {
@@ -105,7 +105,8 @@ def test_tools_go_to_the_client_and_the_agent_that_called_them_goes_on(tmp_path:
 
 def test_tool_calls_are_streamed(tmp_path: Path) -> None:
     with endpoint(tmp_path, uses(command="ls -l")).serving() as place:
-        with client(place).chat.completions.stream(model="fugu", messages=ASK, tools=[TOOL]) as stream:
+        streaming = client(place).chat.completions.stream(model="fugu", messages=ASK, tools=[TOOL])
+        with streaming as stream:
             message = stream.get_final_completion().choices[0].message
     assert message.content == "looking"
     assert message.tool_calls is not None

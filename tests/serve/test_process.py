@@ -1,0 +1,125 @@
+"""The real `fugu serve`: its process, its signals, its words, its traces."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e import loopback
+from tests.e2e.loopback import Breaks, Loopback, Says
+
+BODY = {"model": "fugu", "messages": [{"role": "user", "content": "tell"}]}
+
+
+def entry(server: Loopback, name: str, slot: str) -> str:
+    return (
+        f'[[agents]]\nname = "{name}"\nprovider = "openai"\nmodel = "{name}"\nbase_url = "{server.url}"\n'
+        f'api_key_env = "LOOPBACK_KEY"\nslot = "{slot}"\nprice = {{ input = 1.0, output = 2.0 }}\n'
+    )
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Loopback]:
+    with loopback.running() as server:
+        yield server
+
+
+@contextmanager
+def process(server: Loopback, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The program and its address, ended with the block if it has not ended yet."""
+    settings = 'coordinator = "cascade"\n' + entry(server, "one", "cheap") + entry(server, "two", "strong")
+    (Path.home() / ".fugurc").write_text(settings)
+    command = [sys.executable, "-m", "fugu_cli", "serve", "--port", "0", *arguments]
+    environ = {**os.environ, "LOOPBACK_KEY": loopback.KEY, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as made:
+        try:
+            assert made.stderr is not None
+            line = next((line for line in made.stderr if "listening on" in line), "")
+            yield made, re.sub(r".*listening on (\S+)/v1\s*", r"\1", line)
+        finally:
+            made.kill()
+
+
+def test_it_answers_leaves_a_trace_and_lets_answers_end_when_it_is_stopped(server: Loopback) -> None:
+    server.play("one", Says("slow but sure", slow=0.1))
+    server.play("two", Says("ACCEPT"))
+    answers: list[httpx.Response] = []
+    with process(server) as (made, url):
+        ask = threading.Thread(target=lambda: answers.append(httpx.post(f"{url}/v1/chat/completions", json=BODY)))
+        ask.start()
+        server.wait_for("one")
+        made.send_signal(signal.SIGTERM)
+        ask.join(20)
+        assert made.wait(20) == 0
+        assert made.stderr is not None
+        assert "stopping after 1 answers" in made.stderr.read()
+    answer = answers[0].json()
+    assert answer["choices"][0]["message"]["content"] == "slow but sure"
+    shown = subprocess.run(
+        [sys.executable, "-m", "fugu_cli", "trace", answer["id"]], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert "request 1: tell" in shown.stdout
+    assert re.search(r"1 +worker +one", shown.stdout)
+    assert re.search(r"2 +verifier +two", shown.stdout)
+
+
+def test_a_second_signal_ends_it_at_once_and_the_trace_is_there(server: Loopback) -> None:
+    server.play("one", Breaks("hang_middle"))
+    ended: list[int] = []
+    with process(server) as (made, url):
+
+        def ask() -> None:
+            with contextlib.suppress(httpx.HTTPError):
+                ended.append(httpx.post(f"{url}/v1/chat/completions", json=BODY, timeout=30).status_code)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        server.wait_for("one")
+        made.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        made.send_signal(signal.SIGINT)
+        assert made.wait(20) == 0
+        asking.join(20)
+    traces = list(Path.home().glob("**/served/*.jsonl"))
+    assert '"type":"interrupted"' in traces[0].read_text()
+    assert 200 not in ended
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--host", "0.0.0.0"), 1, "no token protects it"),
+        (("--max-concurrent", "0"), 1, "limits must be above 0"),
+        (("--agent", "nobody"), 1, "coordinator names 'nobody'"),
+    ],
+)
+def test_what_cannot_begin_says_why(server: Loopback, arguments: tuple[str, ...], code: int, words: str) -> None:
+    (Path.home() / ".fugurc").write_text(entry(server, "one", "cheap"))
+    done = subprocess.run(
+        [sys.executable, "-m", "fugu_cli", "serve", *arguments], capture_output=True, text=True, check=False,
+        env={**os.environ, "LOOPBACK_KEY": loopback.KEY, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert done.returncode == code
+    assert words in done.stderr
+
+
+def test_a_port_that_is_taken_says_so(server: Loopback) -> None:
+    with process(server) as (_, url):
+        port = url.rpartition(":")[2]
+        done = subprocess.run(
+            [sys.executable, "-m", "fugu_cli", "serve", "--port", port], capture_output=True, text=True, check=False,
+            env={**os.environ, "LOOPBACK_KEY": loopback.KEY, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert f"cannot listen on 127.0.0.1 port {port}" in done.stderr
