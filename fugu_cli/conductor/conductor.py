@@ -104,7 +104,7 @@ class Conductor:
         form = Form(
             models=models,
             steps=self._bounds.steps,
-            itself=planner.name if self._depth(events, within) < self._bounds.depth else "",
+            itself=planner.name if self._may_nest(events, planner, within) else "",
             keeps=number > 1,
             earlier=number > 1,
         )
@@ -137,6 +137,11 @@ class Conductor:
         ranked = list(dict.fromkeys([member for member in (*first, *able) if member is not None]))
         chosen = {member.name for member in ranked[: self._bounds.agents]}
         return [member for member in self._members if member.name in chosen]
+
+    def _may_nest(self, events: Sequence[Event], planner: Member, within: tuple[int, int] | None) -> bool:
+        """The planner may name itself. An embedded one is not offered that: it counts the models up, itself included,
+        and copies what it reads into a workflow inside (tests/benchmarks/results/conductor.md)."""
+        return planner.provider != "local" and self._depth(events, within) < self._bounds.depth
 
     def _depth(self, events: Sequence[Event], within: tuple[int, int] | None) -> int:
         """How many workflows this one is inside of."""

@@ -38,7 +38,8 @@ def turn_limit(events: Sequence[Event], settings: Settings) -> Finished | None:
             taken += 1
     if taken < settings.turns:
         return None
-    message = f"stopped after {taken} turns of a workflow that is not at its end. {GO_ON}"
+    state = " The tests pass." if tests_pass(events) else ""
+    message = f"stopped after {taken} turns of a workflow that is not at its end.{state} {GO_ON}"
     return Finished(reason="turn_limit", message=message)
 
 
