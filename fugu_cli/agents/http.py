@@ -32,6 +32,7 @@ KEEP = 30.0
 connection after five requests, perhaps just as the sixth is sent."""
 
 ERROR_BODY = 64 * 1024
+_CERTIFICATE = "Name the certificate of its authority in SSL_CERT_FILE, if it is one of your own."
 
 
 class Connection:
@@ -111,9 +112,8 @@ class Connection:
             timeout=httpx.Timeout(None, connect=self._access.timeouts.connect),
             limits=httpx.Limits(max_keepalive_connections=0 if here else 10, keepalive_expiry=KEEP),
             transport=self._transport,
-            verify=self._access.base_url.startswith(
-                "https"
-            ),  # loading certificates costs 30 ms: not where none are used
+            # Loading certificates costs 30 ms: not where none are used. SSL_CERT_FILE counts on this machine as well.
+            verify=httpx.create_ssl_context() if self._access.base_url.startswith("https") else False,
             trust_env=not here,
         )
 
@@ -208,7 +208,9 @@ def _of_transport(access: Access, error: httpx.HTTPError, *, began: bool) -> Age
             f"{access.name}: no connection to {access.host}: {reason}",
             kind="network",
             retry=True,
-            hint=f"Check that the server runs and that `base_url` is right: {access.base_url}",
+            hint=_CERTIFICATE
+            if "CERTIFICATE" in reason
+            else f"Check that the server runs and that `base_url` is right: {access.base_url}",
         )
     if isinstance(error, (httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
         return _bad_address(access, error)
