@@ -30,7 +30,7 @@ from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.evaluation import capacity, rows
 from fugu_cli.evaluation.loop import Outcome
-from fugu_cli.evaluation.purse import Limits, Purse, Unanswered
+from fugu_cli.evaluation.purse import Limits, Purse, Spent, Unanswered
 from fugu_cli.evaluation.rollout import Job, rollout
 from fugu_cli.events import ROLES
 from fugu_cli.messages import Value
@@ -141,9 +141,7 @@ class Rolled:
                 rows.append(file, Row(place=job.place, outcome=done))
                 return done
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(job)) for job in wanted]
-        return [task.result() for task in tasks]
+        return await _together([asyncio.create_task(one(job)) for job in wanted])
 
     def _flags_at_once(self) -> int | None:
         local = any(entry.provider == "local" for entry in pool(self._config, dict(self._environ)))
@@ -187,6 +185,19 @@ class Rolled:
         except OSError as error:
             raise StorageError(f"{file} cannot be written: {error}") from error
         return unit or 1.0
+
+
+async def _together(tasks: Sequence[asyncio.Task[Outcome | None]]) -> list[Outcome | None]:
+    """All of them; what ends one for good ends all, with everything kept."""
+    try:
+        return await asyncio.gather(*tasks)
+    except (Spent, Unanswered) as error:
+        error.hint = f"{error.hint}; everything is kept, and the same command goes on".lstrip("; ")
+        raise
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _cost(outcome: Outcome) -> float:

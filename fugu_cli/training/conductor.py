@@ -11,17 +11,15 @@ step; one writer per folder.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.evaluation import rows
-from fugu_cli.evaluation.setup import alone
 from fugu_cli.messages import Value
+from fugu_cli.training import runs
 from fugu_cli.training.grpo_reward import Example, Rewards, Tally
 
 DISCOUNT = 0.2
@@ -82,16 +80,26 @@ class Line(Value):
     seconds: float
 
 
-def train(model: str, course: Sequence[Example], settings: Settings, rewards: Rewards, folder: Path) -> Path:
+@dataclass(frozen=True)
+class Run:
+    """Where a training is kept, and who is told of each step."""
+
+    folder: Path
+    tell: Callable[[Line], None]
+
+
+def train(model: str, course: Sequence[Example], settings: Settings, rewards: Rewards, run: Run) -> Path:
     """Train to the last step, or on from the newest saved one. Returns the folder of the trained model (an adapter
-    where LoRA was used). Raises UsageError without the libraries, SessionBusy, StorageError."""
+    where LoRA was used). Raises UsageError without the libraries or for a folder that was begun with something else,
+    SessionBusy, StorageError."""
     _needed()
-    with alone(folder):
-        _same_run(folder, model, settings)
-        trainer = _trainer(model, course, settings, rewards, folder)
-        newest = max(folder.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]), default=None)
+    fixed = {name: value for name, value in vars(settings).items() if name not in ("steps", "save", "part")}
+    with runs.Folder(run.folder, {"model": model, **fixed}, _nothing).held():
+        trainer = _trainer(model, course, settings, rewards, run)
+        saved = run.folder.glob("checkpoint-*")
+        newest = max(saved, key=lambda path: int(path.name.split("-")[1]), default=None)
         trainer.train(resume_from_checkpoint=str(newest) if newest is not None else None)
-        final = folder / "model"
+        final = run.folder / "model"
         try:
             trainer.save_model(str(final))
         except OSError as error:
@@ -99,9 +107,9 @@ def train(model: str, course: Sequence[Example], settings: Settings, rewards: Re
         return final
 
 
-def log(folder: Path) -> list[Line]:
-    """What a training wrote down; of a step that was made twice, after a kill, the newer one."""
-    return sorted({line.step: line for line in rows.read(folder / LOG, Line)}.values(), key=lambda line: line.step)
+def newest_lines(lines: Iterable[Line]) -> list[Line]:
+    """A log in the order of its steps; of a step that was made twice, after a kill, the newer line."""
+    return sorted({line.step: line for line in lines}.values(), key=lambda line: line.step)
 
 
 def dataset_rows(course: Sequence[Example]) -> list[dict[str, Any]]:
@@ -127,23 +135,11 @@ def _needed() -> None:
         )
 
 
-def _same_run(folder: Path, model: str, settings: Settings) -> None:
-    """Another model or other settings cannot go on in a folder; more steps can. Raises UsageError."""
-    path = folder / "run.json"
-    now = {"model": model, **{k: v for k, v in vars(settings).items() if k not in ("steps", "save", "part")}}
-    if not path.is_file():
-        path.write_text(json.dumps(now), encoding="utf-8")
-        return
-    before = json.loads(path.read_text(encoding="utf-8"))
-    for name, value in now.items():
-        if before.get(name) != value:
-            raise UsageError(
-                f"{folder} was begun with {name} {before.get(name)} (now {value})",
-                hint="give another folder with --out, or go on with what it was begun with",
-            )
+def _nothing(_mean: object, _path: Path) -> None:
+    """TRL writes its own checkpoints."""
 
 
-def _trainer(model: str, course: Sequence[Example], settings: Settings, rewards: Rewards, folder: Path) -> Any:
+def _trainer(model: str, course: Sequence[Example], settings: Settings, rewards: Rewards, run: Run) -> Any:
     import torch
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -165,12 +161,12 @@ def _trainer(model: str, course: Sequence[Example], settings: Settings, rewards:
     trainer = Discounting(
         model=loaded,
         reward_funcs=rewards,
-        args=arguments(settings, folder),
+        args=arguments(settings, run.folder),
         train_dataset=Dataset.from_list(dataset_rows(course)),
         processing_class=tokenizer,
         peft_config=_lora(settings),
     )
-    trainer.add_callback(_writer(folder, rewards.tally))
+    trainer.add_callback(_writer(run.tell, rewards.tally))
     return trainer
 
 
@@ -219,15 +215,15 @@ def _lora(settings: Settings) -> Any:
     return LoraConfig(r=settings.lora, lora_alpha=2 * settings.lora, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
-def _writer(folder: Path, tally: Tally) -> Any:
-    """A callback that writes a line for each step."""
+def _writer(tell: Callable[[Line], None], tally: Tally) -> Any:
+    """A callback that tells of each step."""
     from transformers import TrainerCallback
 
     class Writer(TrainerCallback):  # type: ignore[misc]
         began = time.monotonic()
 
         def on_log(
-            self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **more: Any
+            self, _args: Any, state: Any, _control: Any, logs: dict[str, float] | None = None, **more: Any
         ) -> None:
             told = logs or {}
             count, mean, readable, right = tally.taken()
@@ -246,6 +242,6 @@ def _writer(folder: Path, tally: Tally) -> Any:
                 seconds=round(now - self.began, 1),
             )
             self.began = now
-            rows.append(folder / LOG, line)
+            tell(line)
 
     return Writer()

@@ -7,7 +7,7 @@ names. Beside conductor.py; must not know TRL.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -31,10 +31,9 @@ class Tokenizer(Protocol):
 
     eos_token: str | None
 
-    def apply_chat_template(
-        self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
-    ) -> str:
-        """The conversation as one text, up to where the model goes on."""
+    @property
+    def apply_chat_template(self) -> Callable[..., str]:
+        """Called with messages, tokenize=False, add_generation_prompt=True: one text, up to where the model goes on."""
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,21 @@
 """The first rounds that second ones are about: each question planned once by the model as it is, and carried out.
 
-For the recursion fine-tune (SPEC 4), beside conductor.py. What was carried out is kept in the run's folder and not done
+For the recursion fine-tune (SPEC 4), beside conductor.py. What was carried out is kept by the caller and not done
 again. A reply that is no workflow has no second round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from fugu_cli.conductor.parse import Fault
 from fugu_cli.conductor.validate import workflow
-from fugu_cli.evaluation import rows
 from fugu_cli.messages import Value
 from fugu_cli.training.grpo_examples import again
 from fugu_cli.training.grpo_reward import Example, Execute
 
-FILE = "first-rounds.jsonl"
 SHOWN = 1200
 """Characters of a first round's answer that the second one reads."""
 
@@ -34,21 +32,29 @@ class First(Value):
     answer: str
 
 
-def second_rounds(
-    course: Sequence[Example], write: Write, execute: Execute, opening: str, folder: Path
-) -> Iterator[Example]:
+@dataclass(frozen=True)
+class Firsts:
+    """How first rounds are made: who plans, what runs, what was made before and who keeps what is made now."""
+
+    write: Write
+    execute: Execute
+    known: Sequence[First]
+    keep: Callable[[First], None]
+
+
+def second_rounds(course: Sequence[Example], firsts: Firsts, opening: str) -> Iterator[Example]:
     """A second round for every example whose first one is a workflow."""
-    known = {(one.example.problem, one.example.models): one for one in rows.read(folder / FILE, First)}
+    known = {(one.example.problem, one.example.models): one for one in firsts.known}
     for example in course:
         first = known.get((example.problem, example.models))
         if first is None:
-            reply = opening + write(example.prompt)
+            reply = opening + firsts.write(example.prompt)
             steps = workflow(reply, example.form())
             if isinstance(steps, Fault):
                 continue
-            ran = execute(example.problem, steps)
+            ran = firsts.execute(example.problem, steps)
             first = First(example=example, reply=reply, right=ran.right, answer=ran.answer[:SHOWN])
-            rows.append(folder / FILE, first)
+            firsts.keep(first)
             known[example.problem, example.models] = first
         yield again(example, first.reply.removeprefix(opening), f"Its answer:\n{first.answer}", first.right)
 

@@ -1,0 +1,185 @@
+"""`fugu train ...` from end to end: a pool that speaks the real wire format, a tiny backbone, recorded outcomes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fugu_cli
+from fugu_cli.__main__ import called
+from fugu_cli.coordinators import checkpoint
+from tests.coordinators import tiny
+from tests.e2e.loopback import KEY, Loopback, Refuses, running
+from tests.evaluation.pool import configured, fixes, idles, suite, task
+from tests.training.test_replay import file_of, lines
+
+MATRIX = [
+    {"task": f"t{n}", "agent": agent, "repeat": r, "ok": agent == "big", "seconds": cost, "prompt": f"fix `a{n}.py`"}
+    for n in range(3)
+    for agent, cost in (("small", 1), ("mid", 2), ("big", 5))
+    for r in range(2)
+]
+ROWS = ("--row", "cheap=small", "--row", "middle=mid", "--row", "strong=big")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Loopback]:
+    with running() as loopback:
+        yield loopback
+
+
+@pytest.fixture
+def here(server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pool of two - `idler` does nothing, `worker` solves everything - and a tiny backbone with its checkpoint."""
+    home = Path(os.environ["HOME"])
+    configured(home, server, ("idler", "cheap"), ("worker", "strong"))
+    folder = tiny.folder(tmp_path / "backbone")
+    checkpoint.save(tiny.checkpoint(tiny.meta(folder)), tmp_path / "start.safetensors")
+    rc = home / ".fugurc"
+    rc.write_text(f'backbone = "{folder}"\ncheckpoint = "{tmp_path / "start.safetensors"}"\n{rc.read_text()}')
+    monkeypatch.setenv("LOOPBACK_KEY", KEY)
+    monkeypatch.setenv("PYTHONPATH", str(Path(fugu_cli.__file__).parent.parent))
+    monkeypatch.chdir(tmp_path)
+    server.react("idler", idles)
+    server.react("worker", fixes)
+    (tmp_path / "matrix.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in MATRIX))
+    return tmp_path
+
+
+def fugu(capture: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    capture.readouterr()
+    code = called([str(word) for word in words])
+    done = capture.readouterr()
+    return code, done.out, done.err
+
+
+def test_a_matrix_is_paid_once_and_says_whether_routing_can_pay(
+    here: Path, server: Loopback, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = suite(here, task("a"), task("b"), task("done", repo={"calc.txt": "fixed\n", "check.sh": "echo 1 passed\n"}))
+    command = ("train", "matrix", file, "--repeats", "2", "--loop", "--out", here / "m")
+    code, out, err = fugu(capsys, *command)
+    assert code == 0, err
+    assert "done: refused" in err
+    assert "| worker | 100.0% |" in out
+    assert "Routing cannot pay on these tasks: worker alone" in out
+    cells = [json.loads(line) for line in (here / "m" / "matrix.jsonl").read_text().splitlines()]
+    assert sorted((cell["task"], cell["agent"], cell["repeat"]) for cell in cells) == sorted(
+        (name, agent, repeat) for name in "ab" for agent in ("idler", "worker") for repeat in (0, 1)
+    )
+    before = len(server.asked("idler")) + len(server.asked("worker"))
+    assert fugu(capsys, *command)[1] == out
+    assert len(server.asked("idler")) + len(server.asked("worker")) == before
+
+
+def test_a_warm_start_and_an_evolution_from_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = fugu(capsys, "train", "sft", "matrix.jsonl", *ROWS, "--out", "warm.safetensors")
+    assert code == 0, err
+    assert "| cheap alone |" in out
+    assert checkpoint.load(here / "warm.safetensors").meta.rows == ("cheap", "middle", "strong")
+    file_of(here / "o.jsonl.gz", lines(6))
+    small = ("--population", "4", "--replications", "2", "--patience", "0", "--out", "run")
+    command = ("train", "evolve", "--outcomes", "o.jsonl.gz", "--matrix", "matrix.jsonl", *ROWS, *small)
+    assert fugu(capsys, *command, "--iterations", "1")[0] == 0
+    code, out, err = fugu(capsys, *command, "--iterations", "2")
+    assert code == 0, err
+    log = [json.loads(line) for line in (here / "run" / "es_log.jsonl").read_text().splitlines()]
+    assert [row["iteration"] for row in log] == [1, 2]
+    made = checkpoint.load(here / "run" / "checkpoint.safetensors")
+    assert made.meta.kind == "slots"
+    assert made.meta.training.stage == "evolved"
+    assert "6 recorded issues with random pools; 3 tasks of a pass matrix" in made.meta.training.data
+    file_of(here / "o.jsonl.gz", lines(7))
+    code, out, err = fugu(capsys, *command, "--iterations", "3")
+    assert code == 1
+    assert "was started with another issues: 6, now it is 7" in err
+
+
+def test_candidates_are_judged_by_real_sessions_and_a_killed_run_repeats_no_call(
+    here: Path, server: Loopback, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = suite(here, task("a"), task("b"))
+    command = ["train", "evolve", str(file), "--population", "4", "--replications", "2", "--iterations", "1"]
+    command += ["--patience", "0", "--out", str(here / "live")]
+    started = subprocess.Popen([sys.executable, "-m", "fugu_cli", *command], stderr=subprocess.DEVNULL)
+    rows = here / "live" / "rollouts.jsonl"
+    while started.poll() is None and not (rows.is_file() and rows.read_text().count("\n") >= 1):
+        time.sleep(0.05)
+    started.send_signal(signal.SIGKILL)
+    started.wait()
+    code, out, err = fugu(capsys, *command)
+    assert code == 0, err
+    log = json.loads((here / "live" / "es_log.jsonl").read_text())
+    assert log["cost"] > 0
+    assert sum(log["roles"]) == pytest.approx(1, abs=1e-3)
+    found = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert len(found) == 8
+    assert checkpoint.load(Path(out.strip())).meta.training.stage == "evolved on sessions"
+    paid = [json.loads(line) for line in (here / "live" / "paid.jsonl").read_text().splitlines()]
+    replies = list((here / "live" / "replies").rglob("*.json"))
+    assert len(paid) == len(replies)  # every reply was paid for once, whoever needed it
+
+
+def test_a_key_out_of_credit_stops_the_run_and_keeps_everything(
+    here: Path, server: Loopback, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = suite(here, task("a"))
+    command = (
+        "train",
+        "evolve",
+        file,
+        "--population",
+        "4",
+        "--replications",
+        "1",
+        "--iterations",
+        "1",
+        "--out",
+        "poor",
+    )
+    server.react("worker", lambda _asked: Refuses(402, "insufficient credit"))
+    server.react("idler", lambda _asked: Refuses(402, "insufficient credit"))
+    code, _out, err = fugu(capsys, *command)
+    assert code == 2
+    assert "does not answer" in err
+    assert "goes on" in err
+    server.react("worker", fixes)
+    server.react("idler", idles)
+    assert fugu(capsys, *command)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("train", "evolve"), "say what candidates are judged by"),
+        (("train", "evolve", "no-such-folder"), "no-such-folder"),
+        (("train", "replay", "--outcomes", "o.jsonl"), "name a model for each slot"),
+        (("train", "sessions"), "only 0 requests"),
+        (("train", "sft", "none.jsonl"), "the pass matrix cannot be read"),
+        (("train", "evolve", "--matrix", "matrix.jsonl", *ROWS[:4]), "the rows are the slots"),
+        (("train", "evolve", "--matrix", "matrix.jsonl", *ROWS, "--check", "10/95"), "passes right work at least"),
+        (("train", "evolve", "--matrix", "matrix.jsonl", *ROWS, "--population", "2"), "cannot be ranked"),
+    ],
+)
+def test_what_cannot_be_trained_is_said(
+    here: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _out, err = fugu(capsys, *words)
+    assert code == 1
+    assert said in err
+
+
+def test_a_study_is_printed_and_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file_of(here / "o.jsonl.gz", lines(8))
+    models = ("--model", "small", "--model", "mid", "--model", "big")
+    options = ("--lambda", "0.3", "--check", "95/10", "--sample", "3", "--folds", "2", "--out", "study")
+    code, out, err = fugu(capsys, "train", "replay", "--outcomes", "o.jsonl.gz", *models, *options)
+    assert code == 0, err
+    assert "8 issues; rows: small, mid, big." in out
+    assert (here / "study" / "report.md").read_text() in out
