@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -36,6 +37,7 @@ from fugu_cli.training.grpo_examples import OPENING, Course, examples
 from fugu_cli.training.grpo_reward import Example, Execute, Ran, Rewards
 
 WORKFLOWS = "workflows.jsonl"
+FIRST_ROUNDS = "first-rounds.jsonl"
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,11 @@ def train(flags: ConductorFlags) -> int:
         if execute is None:
             raise UsageError("--recursion needs workflows to be carried out: leave out --form-only")
         write = grpo_rounds.writing(model, settings.tokens, settings.temperature, settings.seed)
-        course = [*course, *grpo_rounds.second_rounds(course, write, execute, begun, folder)]
-    trained = conductor.train(model, course, settings, Rewards(begun, execute), folder)
+        file = folder / FIRST_ROUNDS
+        firsts = grpo_rounds.Firsts(write, execute, rows.read(file, grpo_rounds.First), partial(rows.append, file))
+        course = [*course, *grpo_rounds.second_rounds(course, firsts, begun)]
+    run = conductor.Run(folder, partial(rows.append, folder / conductor.LOG))
+    trained = conductor.train(model, course, settings, Rewards(begun, execute), run)
     print(trained)
     return 0
 

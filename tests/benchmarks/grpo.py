@@ -14,11 +14,13 @@ import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from fugu_cli import prompts
 from fugu_cli.config_pool import EMBEDDED
 from fugu_cli.errors import FuguError
+from fugu_cli.evaluation import rows
 from fugu_cli.tasks.loading import load
 from fugu_cli.training import conductor, grpo_warm
 from fugu_cli.training.grpo_examples import OPENING, Course, examples
@@ -55,15 +57,16 @@ def train(given: argparse.Namespace) -> None:
     tokenizer = AutoTokenizer.from_pretrained(given.model)
     course = list(examples(problems, members, tokenizer, Course("brief", times=2, most=3)))
     settings = replace(conductor.SMALL, steps=given.steps, replies=given.replies, rate=given.rate, part=given.replies)
+    run = conductor.Run(given.out, partial(rows.append, given.out / conductor.LOG))
     model = grpo_warm.warm(given.model, course, OPENING, given.warm, given.out) if given.warm else given.model
-    conductor.train(str(model), course, settings, Rewards(OPENING, None), given.out)
+    conductor.train(str(model), course, settings, Rewards(OPENING, None), run)
 
 
 def report(given: argparse.Namespace) -> None:
     """The curve as a table and a picture."""
-    lines = conductor.log(given.out)
+    lines = conductor.newest_lines(rows.read(given.out / conductor.LOG, conductor.Line))
     smooth = [sum(one.readable for one in part) / len(part) for part in _windows(lines)]
-    rows = [
+    table = [
         f"| {part[0].step}-{part[-1].step} | {sum(one.replies for one in part)} | {100 * share:.0f} % "
         f"| {sum(one.length for one in part) / len(part):.0f} | {sum(one.seconds for one in part) / len(part):.0f} |"
         for part, share in zip(_windows(lines), smooth, strict=True)
@@ -78,7 +81,7 @@ def report(given: argparse.Namespace) -> None:
         rank=str(conductor.SMALL.lora),
         tokens=str(conductor.SMALL.tokens),
         warm=str(given.warm),
-        rows="\n".join(rows),
+        rows="\n".join(table),
         first=f"{100 * smooth[0]:.0f}",
         last=f"{100 * smooth[-1]:.0f}",
     )

@@ -12,6 +12,7 @@ from fugu_cli.commands.opening import Opening
 from fugu_cli.commands.train import ConductorFlags
 from fugu_cli.config_files import load as configuration
 from fugu_cli.errors import UsageError
+from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.purse import Limits, Purse, Spent
 from fugu_cli.events import Step
 from fugu_cli.tasks.loading import load
@@ -71,7 +72,7 @@ def test_the_command_trains_logs_and_says_where_the_model_is(
     )
     assert command.train(given) == 0
     assert capsys.readouterr().out.split()[-1] == str(tmp_path / "out" / "model")
-    assert [line.replies for line in conductor.log(tmp_path / "out")] == [2]
+    assert [line.replies for line in rows.read(tmp_path / "out" / conductor.LOG, conductor.Line)] == [2]
 
 
 @pytest.mark.parametrize(

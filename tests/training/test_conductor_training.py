@@ -14,7 +14,7 @@ from fugu_cli.training import conductor
 from fugu_cli.training.conductor import PAPER, SMALL, Settings
 from fugu_cli.training.grpo_examples import OPENING, Course, again, examples
 from fugu_cli.training.grpo_reward import Example, Ran, Rewards, Tally, reward
-from fugu_cli.training.grpo_rounds import second_rounds
+from fugu_cli.training.grpo_rounds import First, Firsts, second_rounds
 from fugu_cli.training.grpo_warm import warm, written
 from tests.coordinators import tiny
 
@@ -46,7 +46,7 @@ class Plain:
     eos_token = "<end>"
 
     def apply_chat_template(
-        self, conversation: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
+        self, conversation: list[dict[str, str]], tokenize: bool, add_generation_prompt: bool
     ) -> str:
         assert not tokenize
         assert add_generation_prompt
@@ -185,18 +185,19 @@ def test_a_run_is_logged_saved_resumed_and_kept_apart_from_others(tmp_path: Path
             return found
 
     out = tmp_path / "out"
-    trained = conductor.train(str(model), course, settings, Alternating(OPENING, None), out)
+    lines: list[conductor.Line] = []
+    run = conductor.Run(out, lines.append)
+    trained = conductor.train(str(model), course, settings, Alternating(OPENING, None), run)
     assert (trained / "adapter_model.safetensors").is_file()
-    lines = conductor.log(out)
     assert [(line.step, line.replies, line.reward, line.readable) for line in lines] == [
         (1, 4, 0.25, 0.5),
         (2, 4, 0.25, 0.5),
     ]
     longer = Settings(**{**vars(settings), "steps": 3})
-    conductor.train(str(model), course, longer, Alternating(OPENING, None), out)
-    assert [line.step for line in conductor.log(out)] == [1, 2, 3]
-    with pytest.raises(UsageError, match=r"was begun with replies 4 \(now 8\)"):
-        conductor.train(str(model), course, Settings(**{**vars(settings), "replies": 8}), Rewards("", None), out)
+    conductor.train(str(model), course, longer, Alternating(OPENING, None), run)
+    assert [line.step for line in conductor.newest_lines(lines)] == [1, 2, 3]
+    with pytest.raises(UsageError, match="was started with another replies: 4, now it is 8"):
+        conductor.train(str(model), course, Settings(**{**vars(settings), "replies": 8}), Rewards("", None), run)
 
 
 def test_the_small_preset_fits_a_machine_without_a_gpu() -> None:
@@ -223,7 +224,7 @@ def test_a_cold_start_leaves_a_model_and_is_made_once(tmp_path: Path) -> None:
     assert (target / "model.safetensors").stat().st_mtime_ns == made
 
 
-def test_second_rounds_are_about_first_ones_that_ran_and_are_carried_out_once(tmp_path: Path) -> None:
+def test_second_rounds_are_about_first_ones_that_ran_and_are_carried_out_once() -> None:
     course = [EXAMPLE.model_copy(update={"problem": name, "prompt": f"{name}: {OPENING}"}) for name in ("a", "b")]
     ran: list[str] = []
 
@@ -234,9 +235,10 @@ def test_second_rounds_are_about_first_ones_that_ran_and_are_carried_out_once(tm
     def write(prompt: str) -> str:
         return GOOD.removeprefix(OPENING) if prompt.startswith("a") else "nothing"
 
-    (second,) = second_rounds(course, write, execute, OPENING, tmp_path)
+    kept: list[First] = []
+    (second,) = second_rounds(course, Firsts(write, execute, (), kept.append), OPENING)
     assert (second.problem, second.round, second.kept) == ("a", 2, True)
     assert second.prompt.startswith(f"a: {GOOD}\n")
     assert "It is 4." in second.prompt
-    assert list(second_rounds(course, write, execute, OPENING, tmp_path)) == [second]
+    assert list(second_rounds(course, Firsts(write, execute, kept, kept.append), OPENING)) == [second]
     assert ran == ["a"]
