@@ -83,6 +83,12 @@ def test_a_long_diff_is_cut_and_says_so() -> None:
     assert text(diff.painted(patch, 30, DARK, 3)) == ["+0", "+1", "+2", "… 27 more lines"]
 
 
+def test_where_there_is_little_room_only_what_changes_is_shown() -> None:
+    one = "--- a\n+++ a\n@@ -1,3 +1,3 @@\n x\n-y\n+z\n x"
+    assert diff.bare(one) == "-y\n+z"
+    assert diff.bare(one + "\n" + one.replace(" a", " b")) == ("--- a\n+++ a\n-y\n+z\n--- b\n+++ b\n-y\n+z")
+
+
 def test_every_block_is_drawn_in_every_palette_and_width(sample: list[Recorded]) -> None:
     for palette in PALETTES.values():
         for width in (24, 60, 120):

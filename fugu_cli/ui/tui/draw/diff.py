@@ -90,6 +90,16 @@ def painted(patch: str, width: int, palette: Palette, most: int | None = None) -
     return lines
 
 
+def bare(patch: str) -> str:
+    """What is added and removed alone; the names of files where there are several."""
+    lines = patch.splitlines()
+    several = sum(line.startswith("+++ ") for line in lines) > 1
+    kept = [
+        line for line in lines if line.startswith(("+", "-")) and (several or not line.startswith(("+++ ", "--- ")))
+    ]
+    return "\n".join(kept) or patch
+
+
 def _line(text: str, width: int, palette: Palette) -> list[Line]:
     """One line, folded; added and removed ones have their ground to the edge."""
     words = _style(text, palette)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -19,6 +20,9 @@ from fugu_cli.ui.tui.draw.palette import Palette
 from fugu_cli.ui.tui.draw.piece import Piece
 from fugu_cli.ui.tui.front import Choice, Picked, Preview
 from fugu_cli.ui.tui.widgets.pager import Pager
+
+NARROW, SHORT = 90, 20
+"""Columns and lines below which there is no room beside the list, and none below it."""
 
 
 class Picker(ModalScreen[Picked | None]):
@@ -68,6 +72,11 @@ class Picker(ModalScreen[Picked | None]):
         """Everything, the first one marked."""
         self._fill()
         self.query_one(Input).focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Where it is narrow, the preview stands below the list; where it is short as well, nowhere."""
+        self.set_class(event.size.width < NARROW, "-narrow")
+        self.set_class(event.size.height < SHORT, "-short")
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Fewer, or more."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from fugu_cli.ui.tui.working import Question
 
 TARGET_LINES = 6
+ROOM = 8
+"""Lines of a change below which only what is added and removed is shown."""
 SHORT = 20
 """Lines of a terminal below which the answers stand on one line."""
 
@@ -117,7 +119,10 @@ class Approval(Widget, can_focus=True):
         short = self.app.size.height < SHORT
         room = self.app.size.height - len(lines) - (7 if short else 14)
         if self._patch and room > 1:
-            lines += [*diff.painted(self._patch, width, palette, min(room - 1, 16)), *([] if short else [BLANK])]
+            most = min(room - 1, 16)
+            bare = most < ROOM and len(self._patch.splitlines()) > most  # what changes, before what stands around it
+            shown = diff.painted(diff.bare(self._patch) if bare else self._patch, width, palette, most)
+            lines += [*shown, *([] if short else [BLANK])]
         answers = [self._answer(index, short) for index in range(len(self.scopes))]
         lines += (
             [line([part for answer in answers for part in answer], width)]
