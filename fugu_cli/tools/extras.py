@@ -6,7 +6,6 @@ restoring.py, which puts them back. Paths are as the os module gives them.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import stat
@@ -46,24 +45,28 @@ def read(text: bytes) -> Extras:
     return Extras(found.get("plain", PLAIN), found.get("executable", EXECUTABLE), found.get("modes", {}), empty)
 
 
-def look(root: Path, files: Iterable[str], folders: Iterable[str]) -> Extras:
-    """The extras of `files`, a snapshot's, and of `folders`, git's untracked ones, in which empty ones may lie."""
-    bits = dict(_bits(root, files))
-    common = {x: Counter(mode for mode in bits.values() if bool(mode & 0o100) == x) for x in (False, True)}
-    plain = common[False].most_common(1)[0][0] if common[False] else PLAIN
-    executable = common[True].most_common(1)[0][0] if common[True] else EXECUTABLE
-    odd = {path: mode for path, mode in bits.items() if mode != (executable if mode & 0o100 else plain)}
+def look(root: Path, modes: Mapping[str, int], folders: Iterable[str]) -> Extras:
+    """The extras of files with these `modes`, and of `folders`, git's untracked ones, in which empty ones may lie."""
+    common = Counter(modes.values()).most_common()
+    plain = next((mode for mode, _ in common if not mode & 0o100), PLAIN)
+    executable = next((mode for mode, _ in common if mode & 0o100), EXECUTABLE)
+    usual = {plain, executable}
+    odd = {path: mode for path, mode in modes.items() if mode not in usual}
     empty = sorted({found for folder in folders for found in _empty(root, folder)})
     return Extras(plain, executable, dict(sorted(odd.items())), tuple(empty))
 
 
-def _bits(root: Path, files: Iterable[str]) -> Iterator[tuple[str, int]]:
-    top = os.fspath(root)
+def bits(root: Path, files: Iterable[str]) -> dict[str, int]:
+    """The permission bits of those of `files` that are files and no links. Written for a hundred thousand of them."""
+    found, top, look_at = {}, f"{root}/", os.lstat
     for name in files:
-        with contextlib.suppress(OSError):
-            mode = os.lstat(f"{top}/{name}").st_mode
-            if stat.S_ISREG(mode):
-                yield name, stat.S_IMODE(mode)
+        try:
+            mode = look_at(top + name).st_mode
+        except OSError:
+            continue
+        if mode & 0o170000 == stat.S_IFREG:
+            found[name] = mode & 0o7777
+    return found
 
 
 def _empty(root: Path, folder: str) -> Iterator[str]:

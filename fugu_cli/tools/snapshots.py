@@ -95,18 +95,30 @@ class Snapshots:
             raise
 
     async def _take(self) -> str:
-        found = names(await self.git.run("ls-files", "-z", "-m", "-d", "-o", "--directory", "--exclude-standard"))
-        folders = [name.rstrip("/") for name in found if name.endswith("/")]
         before = self._newest
-        newest = await self._tree([name for name in found if not name.endswith("/")], folders)
-        if newest is not before:  # a folder whose files are gone was no folder of its own for git a moment ago
-            listed = names(await self.git.run("ls-files", "-z", "-o", "--directory", "--exclude-standard"))
-            folders = [name.rstrip("/") for name in listed if name.endswith("/")]
-        kept = (await asyncio.to_thread(extras.look, self.root, newest.files, folders)).written()
+        early = asyncio.create_task(self._bits(before.files)) if before is not None else None
+        try:
+            found = names(await self.git.run("ls-files", "-z", "-m", "-d", "-o", "--directory", "--exclude-standard"))
+            folders = [name.rstrip("/") for name in found if name.endswith("/")]
+            changed = [name for name in found if not name.endswith("/")]
+            newest = await self._tree(changed, folders)
+            if any(not os.path.lexists(self.root / name) for name in changed):
+                # a folder whose files are gone was no folder of its own for git a moment ago
+                listed = names(await self.git.run("ls-files", "-z", "-o", "--directory", "--exclude-standard"))
+                folders = [name.rstrip("/") for name in listed if name.endswith("/")]
+            bits = await early if early is not None and newest is before else await self._bits(newest.files)
+        finally:
+            if early is not None:
+                await asyncio.wait([early])
+        kept = extras.look(self.root, bits, folders).written()
         if newest.extras != kept:
             newest = replace(newest, extras=kept, name=await self._named(newest.tree, kept))
         self._newest = newest
         return newest.name
+
+    async def _bits(self, files: Sequence[str]) -> dict[str, int]:
+        """In a thread: while git looks for what changed, another core is free."""
+        return await asyncio.to_thread(extras.bits, self.root, files)
 
     async def _named(self, tree: str, kept: bytes) -> str:
         """The snapshot's id: the tree's own, or that of a commit nobody refers to, which holds the extras as well."""

@@ -1,0 +1,85 @@
+"""A thousand corruptions of recorded streams: each gives a reply that can be recorded, or an error of the world."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from fugu_cli.agents import anthropic_stream, openai_stream
+from fugu_cli.agents.access import Access
+from fugu_cli.agents.sse import Decoder
+from fugu_cli.errors import AgentError
+from fugu_cli.events import RECORDED, Recorded, Replied
+from fugu_cli.log import Log
+from fugu_cli.messages import Reply
+
+STREAMS = sorted((Path(__file__).parent.parent / "recorded").rglob("*.sse"))
+ACCESS = Access(name="a", model="m", base_url="https://api.example.org/v1", key="k", key_env="K")
+PIECES = [
+    b"\n\n",
+    b"\r",
+    b"data: ",
+    b"data: {}\n\n",
+    b"[DONE]",
+    b'\\ud83d"',
+    b"\xff\xfe",
+    b"null",
+    b"{",
+    b"]",
+    b"\0",
+    b'"',
+]
+
+
+def decode(path: Path, data: bytes) -> Reply:
+    messages = path.parent.name == "anthropic"
+    decoding = anthropic_stream.Decoding(ACCESS) if messages else openai_stream.Decoding(ACCESS, lambda n: f"new-{n}")
+    decoder = Decoder()
+    for event in [*decoder.feed(data), *decoder.finish()]:
+        decoding.feed(event)
+    return decoding.reply()
+
+
+def corrupted(data: bytes, chance: random.Random) -> bytes:
+    """Bytes lost, doubled, flipped, put in; lines exchanged; the end missing."""
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(max(len(data), 1))
+        length = chance.randint(1, 40)
+        match chance.randrange(6):
+            case 0:
+                data = data[:at] + data[at + length :]
+            case 1:
+                data = data[:at] + data[at : at + length] + data[at:]
+            case 2:
+                data = data[:at] + bytes([chance.randrange(256)]) + data[at + 1 :]
+            case 3:
+                data = data[:at] + chance.choice(PIECES) + data[at:]
+            case 4:
+                lines = data.split(b"\n")
+                chance.shuffle(lines)
+                data = b"\n".join(lines)
+            case _:
+                data = data[:at]
+    return data
+
+
+def test_a_thousand_corruptions_are_a_reply_or_an_error_and_nothing_else() -> None:
+    chance = random.Random(7)
+    log = Log.memory()
+    replies = errors = 0
+    for number in range(1000):
+        path = STREAMS[number % len(STREAMS)]
+        data = corrupted(path.read_bytes(), chance)
+        try:
+            reply = decode(path, data)
+        except AgentError as error:
+            assert error.kind and str(error)
+            errors += 1
+        else:
+            fact = Replied(
+                turn=1, agent="a", text=reply.text, thinking=reply.thinking, calls=reply.calls, stop=reply.stop
+            )
+            written = RECORDED.dump_json(log.append(fact))
+            assert isinstance(RECORDED.validate_json(written), Recorded)
+            replies += 1
+    assert replies > 100 and errors > 100
