@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from fugu_cli import views
 from fugu_cli.contents import diffs
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Change, Event, Undone
+from fugu_cli.events import Asked, Change, Event, Interrupted, Undone
 from fugu_cli.log import Log
 from fugu_cli.tools.workspace import Workspace
 
@@ -108,13 +109,25 @@ async def _undoable(log: Log, workspace: Workspace) -> Step:
         raise UsageError("undo needs the git repository the request was made in")
     if now == step.asked.snapshot:
         raise Nothing("there is nothing to undo", hint="the files are as they were before the request")
-    own = [
+    _refuse(await _own(log, workspace, step, now), "undo")
+    return step
+
+
+async def _own(log: Log, workspace: Workspace, step: Step, now: str) -> list[str]:
+    """Files that are neither as they were before the request nor as fugu left them: edits of the user's own."""
+    newest = next(
+        (e for e in reversed(log.events) if isinstance(e, Asked) or (isinstance(e, Undone) and not e.turn)), None
+    )
+    if isinstance(newest, Undone) and newest.snapshot and newest.reason.startswith("redone"):
+        return [change.path for change in await workspace.diff(newest.snapshot, now)]
+    assert step.asked.snapshot is not None
+    unknown = [
         change.path
         for change in await workspace.diff(step.asked.snapshot, now)
         if change.path not in step.changes or step.changes[change.path].after != change.after
     ]
-    _refuse(own, "undo")
-    return step
+    cut = _cut_at(log, step.asked)
+    return [path for path in unknown if cut is None or not _older(workspace.root / path, cut)]
 
 
 async def _redoable(log: Log, workspace: Workspace) -> str:
@@ -127,6 +140,24 @@ async def _redoable(log: Log, workspace: Workspace) -> str:
         raise UsageError("redo needs the git repository the request was made in")
     _refuse([change.path for change in await workspace.diff(undone.snapshot, now)], "redo")
     return trees[-1]
+
+
+def _cut_at(log: Log, asked: Asked) -> float | None:
+    """When the request was cut off last. What a command had done by then is in no fact, and is fugu's doing."""
+    at, inside = None, False
+    for record in log.records:
+        if isinstance(record.event, Asked):
+            inside = record.event is asked
+        elif inside and isinstance(record.event, Interrupted):
+            at = record.at
+    return at
+
+
+def _older(path: Path, at: float) -> bool:
+    """Nothing was written there since; for a file that is gone, its folder tells."""
+    while not path.exists() and not path.is_symlink() and path != path.parent:
+        path = path.parent
+    return path.lstat().st_mtime <= at
 
 
 def _refuse(own: Sequence[str], what: str) -> None:

@@ -2,6 +2,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from fugu_cli import undoing
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Assigned, Permitted, Replied, ToolRan, Undone
+from fugu_cli.events import Asked, Assigned, Interrupted, Permitted, Replied, ToolRan, Undone
 from fugu_cli.log import Log
 from fugu_cli.messages import Call
 from fugu_cli.tools.files import WRITE
@@ -121,6 +122,30 @@ def test_undo_refuses_when_edits_of_the_user_would_be_lost(project: Path, edit: 
         assert (project / edit).read_text() == "the user\n"
 
     assert not any(isinstance(event, Undone) for event in play(project, what).events)
+
+
+def test_what_a_command_had_done_when_it_was_cut_off_is_undone_and_later_edits_are_not(project: Path) -> None:
+    before = state(project)
+
+    async def what(log: Log, workspace: Workspace) -> None:
+        log.append(Asked(text="run it", snapshot=await workspace.snapshot()))
+        call = Call.make("t1-0-0", "bash", command="make")
+        log.append(Assigned(turn=1, agent="small", role="worker", by="cascade"))
+        log.append(Replied(turn=1, agent="small", calls=(call,)))
+        log.append(Permitted(turn=1, call=call, allowed=True, by="policy"))
+        (project / "made.txt").write_text("half\n")
+        (project / "kept.txt").unlink()
+        await asyncio.sleep(0.02)
+        log.append(Interrupted(turn=1))
+        await undoing.undo(log, workspace)
+        assert state(project) == before
+        await undoing.redo(log, workspace)
+        (project / "mine.txt").write_text("the user\n")
+        os.utime(project / "mine.txt", (time.time() + 5, time.time() + 5))
+        with pytest.raises(UsageError, match=r"in 1 file: mine\.txt"):
+            await undoing.undo(log, workspace)
+
+    play(project, what)
 
 
 def test_redo_refuses_after_edits_and_ends_with_a_new_request(project: Path) -> None:
