@@ -2,8 +2,8 @@
 
 Stands after the work is done, whoever did it. Three layers make the copy: what the agent left, without anything that
 could change the judge rather than the code; the task's own tests and test configuration, put back; the hidden files.
-The agent's folder is only read. Nothing here needs a network. Where pytest judges, its own account of the run counts
-(`witness.py`) and not what was printed.
+The agent's folder is only read. The run is confined to the copy, without a network, by what the system has for that.
+Where pytest judges, its own account of the run counts (`witness.py`) and not what was printed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from pathlib import Path, PurePosixPath
 from pydantic import BaseModel, ValidationError
 
 from fugu_cli.errors import StorageError
+from fugu_cli.sandbox.box import Box, Rules
 from fugu_cli.tasks import Grade, Task
 from fugu_cli.tasks.repository import lay
 from fugu_cli.tools.clip import clip
-from fugu_cli.tools.process import run_command
+from fugu_cli.tools.process import Around, run_command
 from fugu_cli.tools.reaping import MARK
 
 _JUDGES = frozenset(
@@ -101,7 +102,9 @@ async def grade(task: Task, folder: Path, least: int = 0) -> Grade:
             await asyncio.to_thread(_copy, task, folder, copy)
         except OSError as error:
             raise StorageError(f"cannot copy {folder} to grade the task {task.id}: {error}") from error
-        ended = await run_command(_command(task, home, judge), copy, task.timeout, lambda _text: None)
+        box = Box(Path(temporary), Path(temporary) / "store", Rules())
+        around = Around(box=box)
+        ended = await run_command(_command(task, home, judge), copy, task.timeout, lambda _text: None, around)
         told = judge.told()
     output = clip(ended.output, 2 * _KEPT)
     if ended.code is None:

@@ -1,4 +1,5 @@
 import asyncio
+import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import StorageError
+from fugu_cli.sandbox.box import Box, Rules
 from fugu_cli.tasks import Grade, Task
 from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import lay, materialise
@@ -122,12 +124,20 @@ def test_links_are_not_followed_when_tests_are_put_back(task: Task, tmp_path: Pa
 
 
 def test_a_command_that_never_ends_is_stopped_with_all_it_started(task: Task, tmp_path: Path) -> None:
-    pids = tmp_path / "pids"
-    endless = checked_by(task, f"sleep 300 & echo $! > {pids}\necho begun\nwait\n", timeout=1)
+    endless = checked_by(task, "sleep 300.4711 &\necho begun\nwait\n", timeout=1)
     result = graded(endless, tmp_path / "repo", {})
     assert (result.ok, result.output) == (False, "begun\n\n(stopped after 1 s)")
-    state = subprocess.run(["ps", "-o", "stat=", "-p", pids.read_text()], capture_output=True, text=True).stdout
-    assert state.strip()[:1] in ("", "Z")
+    left = subprocess.run(["ps", "-eo", "stat=,args="], capture_output=True, text=True, check=True).stdout
+    assert [line for line in left.splitlines() if "sleep 300.4711" in line and line[0] not in "ZX"] == []
+
+
+def test_a_test_run_writes_nowhere_but_into_its_copy(task: Task, tmp_path: Path) -> None:
+    copy = Path("/var/tmp") if os.access("/var/tmp", os.W_OK) else tmp_path
+    outside = copy / f"fugu-outside-{os.getpid()}"
+    graded(checked_by(task, f"echo gone > {outside}\necho here > inside\n"), tmp_path / "repo", {})
+    held = Box(tmp_path, tmp_path / "store", Rules()).held.kind != "none"
+    assert outside.exists() is not held
+    outside.unlink(missing_ok=True)
 
 
 def test_a_child_left_running_does_not_hold_up_the_judgement(task: Task, tmp_path: Path) -> None:
