@@ -51,7 +51,7 @@ def main() -> None:
     lines = [
         "# Verifiers of the embedded pool",
         "",
-        f"Written by `tests/benchmarks/verifiers.py` from {read} graded sessions: Verifier turns after the last change.",
+        f"Written by `tests/benchmarks/verifiers.py` from {read} graded sessions: turns after the last change.",
         "A rate is followed by the counts it stands on. None of these sessions wrote a reproduction first.",
         "",
         "| agent | it was shown | right work accepted | wrong work accepted |",
