@@ -1,6 +1,6 @@
 """What a snapshot costs in a repository of 100,000 files, against `git status` on the same tree.
 
-    python tests/benchmarks/undo.py [--files 100000] > tests/benchmarks/results/undo.md
+python tests/benchmarks/undo.py [--files 100000] > tests/benchmarks/results/undo.md
 """
 
 from __future__ import annotations

@@ -27,9 +27,7 @@ class Crowded(Cache):
 
     def reserve(self, length: int) -> None:
         if self.length:
-            raise RuntimeError(
-                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes"
-            )
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes")
         super().reserve(length)
 
 

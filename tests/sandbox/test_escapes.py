@@ -43,7 +43,8 @@ mount --bind / mnt; mkdir -p mnt; mount --bind / mnt && cat mnt$HOME/.ssh/id_rsa
 chroot / cat ~/.ssh/id_rsa
 nsenter -t 1 -m cat ~/.ssh/id_rsa
 nsenter -t $PPID -m cat ~/.ssh/id_rsa
-python3 -c 'import os; print(os.listdir(os.path.expanduser("~/.ssh")), open(os.path.expanduser("~/.ssh/id_rsa")).read())'
+python3 -c 'import os; print(os.listdir(os.path.expanduser("~/.ssh")))'
+python3 -c 'import os; print(open(os.path.expanduser("~/.ssh/id_rsa")).read())'
 grep -a -m1 -c S3CR /dev/vda /dev/sda /dev/nvme0n1 /dev/mem; mknod disk b 254 0 && head -c 10 disk
 cat /etc/shadow | grep -q '^root:' && echo S3CRET-that-nobody-may-see
 ls ../data/ && find ../data -name '*.jsonl' -exec cat {} +
@@ -59,8 +60,10 @@ mv tracked.txt ../outside/; mv ../outside/work.txt .; cp tracked.txt ~/
 rm -rf ../outside; rm -rf ~/notes.txt; rm -rf ~
 echo x > /proc/self/root$HOME/planted; echo x > /proc/$PPID/cwd/../outside/planted
 echo x > /proc/$PPID/root$PWD/../outside/planted
-cat /proc/sys/kernel/core_pattern > /proc/sys/kernel/core_pattern && echo CHANGED; cat /proc/sys/vm/swappiness > /proc/sys/vm/swappiness && echo CHANGED
-echo x > /usr/local/bin/git; cp tracked.txt /usr/bin/fugu-planted; echo x > /etc/ld.so.preload; ls /usr/bin/fugu-planted && echo CHANGED
+cat /proc/sys/kernel/core_pattern > /proc/sys/kernel/core_pattern && echo CHANGED
+cat /proc/sys/vm/swappiness > /proc/sys/vm/swappiness && echo CHANGED
+echo x > /usr/local/bin/git; echo x > /etc/ld.so.preload
+cp tracked.txt /usr/bin/fugu-planted; ls /usr/bin/fugu-planted && echo CHANGED
 echo x > /etc/cron.d/fugu-planted && echo CHANGED; echo '* * * * * true' | crontab - && echo CHANGED
 printf '#!/bin/sh\n' > .git/hooks/pre-commit; chmod +x .git/hooks/*
 rm -rf .git/hooks; mkdir .git/hooks; echo x > .git/hooks/post-checkout

@@ -43,7 +43,8 @@ def test_pytest_runs_and_writes_where_tests_write(world: World) -> None:
 def test_git_commits_branches_and_merges(world: World) -> None:
     ended = world.run(
         "set -e; git checkout -q -b other; echo x > new; git add new; git commit -q -m new; git checkout -q main\n"
-        "git merge -q other; git stash list; git tag v1; git gc -q; git worktree list; git status --short; git log --format=%s"
+        "git merge -q other; git stash list; git tag v1; git gc -q; git worktree list; "
+        "git status --short; git log --format=%s"
     )
     assert (ended.code, ended.output.split("\n")[-3:]) == (0, ["new", "start", ""]), ended.output
 

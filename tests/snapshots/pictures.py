@@ -46,7 +46,8 @@ DONE = f"""`aligned` builds its lines now: **`append`** is what a list has.
 | layout | fails | passes |
 """
 PLAN = """model_id = [0, 1, 2]
-subtasks = ["Find out why the tests fail.", "Look for other places with the same fault.", "Put it right, run the tests."]
+subtasks = ["Find out why the tests fail.", "Look for other places with the same fault.",
+            "Put it right, run the tests."]
 access_list = [[], [], [0, 1]]
 """
 AGENTS = (
