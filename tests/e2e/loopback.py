@@ -192,6 +192,7 @@ class _Http(ThreadingHTTPServer):
 
 class _Exchange(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # as real servers do: each piece goes out at once
     server: _Http
 
     def log_message(self, format: str, *args: object) -> None:
