@@ -1,6 +1,8 @@
 """The real binary when things go wrong: servers, signals, kills, limits. The right code, a clear word, nothing lost."""
 
+import contextlib
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -191,9 +193,15 @@ def test_ctrl_c_twice_leaves_at_once_and_a_command_does_not_live_on(place: Place
 @pytest.mark.parametrize("moment", ["reply", "command"])
 def test_a_killed_run_is_continued_and_no_command_runs_twice(place: Place, server: Loopback, moment: str) -> None:
     name = f"killed-{moment}"
-    place.configure(Agent(name), more='test_command = "sh check.sh"\nallow = ["bash(*)"]')
+    beside = f'sandbox = {{ writable = ["{place.folder}"] }}'
+    place.configure(Agent(name), more=f'test_command = "sh check.sh"\nallow = ["bash(*)"]\n{beside}')
     mark = Use(
-        "bash", {"command": "echo ran >> ../counter; sleep 3" if moment == "command" else "echo ran >> ../counter"}
+        "bash",
+        {
+            "command": "echo ran >> ../counter; setsid env -i sleep 999.5 & sleep 999.5"
+            if moment == "command"
+            else "echo ran >> ../counter"
+        },
     )
 
     def react(asked: Asked) -> Says | Breaks:
@@ -214,6 +222,7 @@ def test_a_killed_run_is_continued_and_no_command_runs_twice(place: Place, serve
         _until(lambda: (place.folder / "counter").exists())
     os.kill(process.pid, signal.SIGKILL)
     ended(process)
+    _until(lambda: place.left_behind() == [] and _sleeping() == [])
     before = place.sessions()[-1].read_bytes()
     again = place.fugu("run", "--continue", "--yolo")
     assert again.code == 0, again.err
@@ -221,6 +230,36 @@ def test_a_killed_run_is_continued_and_no_command_runs_twice(place: Place, serve
     assert (place.folder / "counter").read_text() == "ran\n"
     calls = [event.call.id for event in place.events() if isinstance(event, Permitted)]
     assert len(calls) == len(set(calls))
+
+
+def _sleeping() -> list[str]:
+    """Processes of a command that wiped its environment."""
+    found = []
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if process.name.isdigit() and (process / "cmdline").read_bytes() == b"sleep\x00999.5\x00":
+                found.append(process.name)
+    return found
+
+
+def test_a_repository_that_is_deleted_underneath_ends_the_run_with_2_and_a_whole_log(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("homeless"))
+
+    def react(asked: Asked) -> Says:
+        if len(server.asked("homeless")) == 2:
+            shutil.rmtree(place.repo)
+        return READ if len(server.asked("homeless")) == 1 else WRITE
+
+    server.react("homeless", react)
+    done = place.fugu("run", "fix the tests")
+    assert done.code == 2, done.err
+    assert "is gone" in done.err or "does not exist" in done.err
+    assert "Traceback" not in done.err
+    events = place.events()
+    assert [event.call.tool for event in events if isinstance(event, ToolRan)][:2] == ["run_tests", "read"]
+    assert place.left_behind() == []
 
 
 def _until(true: object, seconds: float = 20.0) -> None:
