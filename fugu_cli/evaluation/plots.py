@@ -10,12 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
+from math import floor, log10
 
 from fugu_cli.evaluation.summary import Summary
 
-COLOURS = ("#2f6fb7", "#c8742a", "#3a8f5c", "#a8457a", "#7560c2", "#7d8288", "#b8402f", "#1d8f94", "#94863a", "#555a60")
+COLOURS = (
+    *("#2f6fb7", "#c8742a", "#3a8f5c", "#a8457a", "#7560c2", "#7d8288", "#b8402f", "#1d8f94", "#94863a", "#555a60"),
+    *("#5aa9e6", "#e0a458", "#7fb069", "#d98cb3", "#a594f9", "#8d6e63", "#e57368", "#4db6ac"),
+)
 SHADES = {"worker": 1.0, "thinker": 0.6, "verifier": 0.3}
 WIDTH = 720
+LINE = 14.0
+BESIDE = 1.2
+"""Pixels between lines that would otherwise lie on each other."""
 _STYLE = (
     "<style>text{font:12px system-ui,sans-serif;fill:#333}.axis{stroke:#999}.grid{stroke:#e3e3e3}.mean{stroke-width:2}"
     "@media(prefers-color-scheme:dark){text{fill:#ddd}.axis{stroke:#888}.grid{stroke:#444}}</style>"
@@ -42,10 +49,13 @@ class _Frame:
 def accuracy_against_cost(summary: Summary) -> str:
     """A point for each arm: its mean cost a try and the share it solved, with the 95 % interval."""
     costs = {arm.name: (arm.usd if summary.priced else arm.seconds) for arm in summary.arms}
-    frame = _Frame(1.1 * max((cost.value for cost in costs.values()), default=1))
+    part = step(max((cost.value for cost in costs.values()), default=1))
+    ticks = floor(max((cost.value for cost in costs.values()), default=1) / part) + 1
+    frame = _Frame(part * ticks)
     unit = "USD a try" if summary.priced else "seconds of model calls a try"
-    parts = [*_axes(frame, unit, 5)]
-    places = _apart([frame.y(arm.over_tasks.value) for arm in summary.arms])
+    parts = [*_axes(frame, unit, ticks)]
+    heights = [frame.y(arm.over_tasks.value) for arm in summary.arms]
+    places = _apart(heights, [-costs[arm.name].value for arm in summary.arms])
     for index, arm in enumerate(summary.arms):
         colour = COLOURS[index % len(COLOURS)]
         x, y = frame.x(costs[arm.name].value), frame.y(arm.over_tasks.value)
@@ -55,21 +65,30 @@ def accuracy_against_cost(summary: Summary) -> str:
         beside = frame.left + frame.width + 14
         parts.append(f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{beside - 3:.1f}" y2="{places[index]:.1f}" class="grid"/>')
         parts.append(_text(beside, places[index] + 4, arm.name, f'style="fill:{colour}"'))
-    return _picture("Solved, against what a try costs", parts, frame.top + frame.height + 45)
+    return _picture("Solved, against what a try costs", parts, max([frame.top + frame.height + 29, *places]) + 16)
 
 
 def turn_budget(summary: Summary) -> str:
-    """A line for each arm: the share it had solved and finished within so many turns."""
+    """Steps for each arm: the share it had solved and finished within so many turns. Equal arms lie side by side."""
     longest = max([1, *(len(curve) for curve in summary.curves.values())])
     frame = _Frame(float(longest))
     parts = [*_axes(frame, "turns", longest)]
     ends = _apart([frame.y(curve[-1]) if curve else frame.y(0) for curve in summary.curves.values()])
     for index, (name, curve) in enumerate(summary.curves.items()):
         colour = COLOURS[index % len(COLOURS)]
-        points = " ".join(f"{frame.x(turn):.1f},{frame.y(share):.1f}" for turn, share in enumerate((0.0, *curve)))
+        aside = BESIDE * (index - len(summary.curves) / 2)
+        points = _stairs(frame, curve, aside)
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" class="mean"/>')
         parts.append(_text(frame.left + frame.width + 14, ends[index] + 4, name, f'style="fill:{colour}"'))
-    return _picture("Solved within a turn budget", parts, frame.top + frame.height + 45)
+    return _picture("Solved within a turn budget", parts, max([frame.top + frame.height + 29, *ends]) + 16)
+
+
+def _stairs(frame: _Frame, curve: Sequence[float], aside: float) -> str:
+    """A curve that rises at whole turns only, moved by `aside` so that it hides no equal one."""
+    points = [(0, 0.0)]
+    for turn, share in enumerate(curve, start=1):
+        points += [(turn, points[-1][1]), (turn, share)]
+    return " ".join(f"{frame.x(turn) + aside:.1f},{frame.y(share) + aside:.1f}" for turn, share in points)
 
 
 def use_by_role(summary: Summary) -> str:
@@ -124,12 +143,20 @@ def _axes(frame: _Frame, unit: str, ticks: int) -> list[str]:
     return parts
 
 
-def _apart(heights: Sequence[float], least: float = 14.0) -> list[float]:
-    """The same heights, moved down where labels would lie on each other."""
-    order = sorted(range(len(heights)), key=lambda index: heights[index])
+def step(largest: float) -> float:
+    """1, 2 or 5 of a power of ten: what an axis up to `largest` is divided by, into eight parts at most."""
+    if largest <= 0:
+        return 1.0
+    unit = 10.0 ** floor(log10(largest / 8))
+    return next(unit * factor for factor in (1, 2, 5, 10) if largest / (unit * factor) <= 8)
+
+
+def _apart(heights: Sequence[float], ties: Sequence[float] = ()) -> list[float]:
+    """The same heights, moved down where labels would lie on each other; of equal ones the least of `ties` is first."""
+    order = sorted(range(len(heights)), key=lambda index: (heights[index], ties[index] if ties else 0.0))
     placed = list(heights)
     for before, index in pairwise(order):
-        placed[index] = max(placed[index], placed[before] + least)
+        placed[index] = max(placed[index], placed[before] + LINE)
     return placed
 
 

@@ -1,5 +1,6 @@
 import re
 import xml.etree.ElementTree as xml
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -107,8 +108,31 @@ def test_a_picture_is_well_formed_and_names_its_arms(draw: object, rows: list[Ou
 def test_a_point_stands_where_its_cost_and_share_are() -> None:
     picture = plots.accuracy_against_cost(summarise(ROWS[:3], SOURCES))
     (x, y) = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', picture)[0]
-    assert float(x) == pytest.approx(50 + 500 / 1.1, abs=0.1)
+    assert float(x) == pytest.approx(50 + 500 * (7 / 3) / 2.5, abs=0.1)
     assert float(y) == pytest.approx(30 + 260 / 3, abs=0.1)
+
+
+def test_an_axis_is_divided_by_round_numbers() -> None:
+    steps = [plots.step(largest) for largest in (0.0, 0.00012, 1.0, 80.0, 94.0, 12345.0)]
+    assert steps == pytest.approx([1.0, 0.00002, 0.2, 10.0, 20.0, 2000.0])
+
+
+def test_names_of_many_equal_arms_stand_below_each_other_inside_the_picture() -> None:
+    many = [row(f"single:{name}", "a", False, turns=turns) for turns, name in enumerate("abcdefghijkl", start=1)]
+    for draw in (plots.accuracy_against_cost, plots.turn_budget):
+        picture = draw(summarise(many, SOURCES))
+        named = re.findall(r'y="([\d.]+)" style="fill[^>]*>single:(\w)', picture)
+        heights = sorted(float(y) for y, _ in named)
+        assert len(named) == 12
+        assert min(after - before for before, after in pairwise(heights)) >= 14
+        assert heights[-1] < float(re.findall(r'viewBox="0 0 \d+ (\d+)"', picture)[0])
+
+
+def test_a_turn_budget_rises_at_whole_turns_only() -> None:
+    picture = plots.turn_budget(summarise(ROWS[:3], SOURCES))
+    (points,) = re.findall(r'points="([^"]+)"', picture)
+    xs = [float(pair.split(",")[0]) for pair in points.split()]
+    assert xs == pytest.approx([50 + 500 * turn / 3 - 0.6 for turn in (0, 1, 1, 2, 2, 3, 3)], abs=0.1)
 
 
 def test_the_report_is_written_twice_and_can_say_that_nothing_is_there(tmp_path: Path) -> None:
