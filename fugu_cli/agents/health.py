@@ -50,13 +50,18 @@ class Health:
         self._limits: dict[str, float] = {}
 
     def failed(self, name: str, kind: str, after: float | None = None) -> None:
-        """`name` failed after its retries. `after`: the server's own wish in seconds, kept when it is longer."""
+        """`name` failed after its retries. `after`: the server's own wish in seconds, kept when it is longer.
+
+        Calls that were under way together fail together: while `name` rests that is one failure, not many.
+        """
         first = RESTS.get(kind)
         if first is None:
             return
-        failures = self._rests[name].failures + 1 if name in self._rests else 1
-        seconds = max(min(first * 2.0 ** (failures - 1), LONGEST), after or 0.0)
-        self._rests[name] = Rest(kind, self._now() + seconds, failures)
+        now, last = self._now(), self._rests.get(name)
+        failures = 1 if last is None else last.failures + (last.until <= now)
+        until = now + max(min(first * 2.0 ** (failures - 1), LONGEST), after or 0.0)
+        if last is None or until > last.until:
+            self._rests[name] = Rest(kind, until, failures)
 
     def well(self, name: str) -> None:
         """`name` answered: nothing is held against it any more."""

@@ -73,6 +73,21 @@ def test_the_rest_doubles_with_each_failure_and_ends_with_an_answer() -> None:
     assert health.soonest() == ("a", 5.0)
 
 
+def test_calls_that_fail_together_are_one_failure() -> None:
+    clock = Clock()
+    health = Health(clock.read)
+    for _ in range(64):
+        health.failed("a", "overloaded")
+    assert health.soonest() == ("a", 5.0)
+    health.failed("a", "limited", after=30.0)
+    health.failed("a", "overloaded")
+    assert (health.soonest(), health.out()) == (("a", 30.0), {"a": "limited: rests 30 s after failure 1"})
+    clock.now += 30.0
+    for _ in range(64):
+        health.failed("a", "overloaded")
+    assert health.soonest() == ("a", 10.0)
+
+
 @pytest.mark.parametrize(("kind", "seconds"), [("refused", 120.0), ("credit", 300.0), ("timeout", 10.0)])
 def test_what_needs_a_person_rests_longer(kind: str, seconds: float) -> None:
     health = Health(Clock().read)
