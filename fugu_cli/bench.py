@@ -133,6 +133,8 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
     result, changes = await bench.workspace.observe(
         tool, arguments, lambda text: log.tell(ToolSaid(turn=number, call=call.id, text=text))
     )
+    if state and (changes or not result.ok or state != await content.state(bench.workspace, call)):
+        state = ""  # somebody wrote meanwhile: nobody can tell which content it saw
     log.append(
         ToolRan(
             turn=number,
@@ -141,7 +143,7 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
             ok=result.ok,
             seconds=round(time.monotonic() - started, 3),
             changes=changes,
-            state=state if result.ok and not changes else "",
+            state=state,
         )
     )
 

@@ -52,9 +52,10 @@ async def begin(log: Log, bench: Bench, decision: Together) -> None:
     """Record the steps that begin now, each with the tree it starts from and what the memory still knows."""
     workspace = bench.workspace
     tree = await workspace.snapshot()
+    whole = await content.whole(workspace) if bench.remembers else content.Whole()
 
     async def state(call: Call) -> str:
-        return await content.state(workspace, call)
+        return await content.state(workspace, call, whole)
 
     known: dict[int, tuple[int, ...]] = {}
     for decided in decision.turns:

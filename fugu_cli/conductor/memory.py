@@ -69,8 +69,10 @@ async def fresh(events: Sequence[Event], plan: int, state: State) -> tuple[int, 
         size = min(len(ran.output), 2000)
         if len(chosen) == MOST or size > room:
             break
-        now = states.setdefault(key(ran.call), await state(ran.call))
-        if now and now == ran.state:
+        asked = key(ran.call)
+        if asked not in states:
+            states[asked] = await state(ran.call)
+        if ran.state == states[asked]:
             chosen.append(line)
             room -= size
     return tuple(sorted(chosen))
