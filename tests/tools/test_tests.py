@@ -67,12 +67,21 @@ def test_the_command_follows_from_the_files(
     assert find_test_command(tmp_path / "repo") == expected
 
 
-def test_the_repositorys_own_python_goes_first_if_it_has_pytest(tmp_path: Path, only_python: Path) -> None:
-    lay(tmp_path, {"test_a.py": "import pytest"})
-    program(tmp_path, ".venv/bin/python")
-    assert find_test_command(tmp_path) == f".venv/bin/python {PYTEST}"
-    program(tmp_path, ".venv/bin/python", "exit 1")
-    assert find_test_command(tmp_path) == f"python3 {PYTEST}"
+def test_the_repositorys_own_python_goes_first_if_pytest_is_installed_beside_it(
+    tmp_path: Path, only_python: Path
+) -> None:
+    root = tmp_path / "repo"
+    lay(root, {"test_a.py": "import pytest", ".venv/lib/python3.11/site-packages/pytest/__init__.py": ""})
+    program(root, ".venv/bin/python")
+    assert find_test_command(root) == f".venv/bin/python {PYTEST}"
+
+
+def test_a_python_that_the_repository_brought_is_not_run_to_ask_it(tmp_path: Path, only_python: Path) -> None:
+    root = tmp_path / "repo"
+    lay(root, {"test_a.py": "import pytest"})
+    program(root, ".venv/bin/python", f"touch {tmp_path}/run")
+    assert find_test_command(root) == f"python3 {PYTEST}"
+    assert not (tmp_path / "run").exists()
 
 
 def test_without_any_python_on_path_our_own_runs_the_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
