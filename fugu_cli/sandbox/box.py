@@ -16,7 +16,9 @@ from pathlib import Path
 from fugu_cli.errors import UsageError
 from fugu_cli.masking import NAMES
 from fugu_cli.sandbox import bubblewrap, means
-from fugu_cli.sandbox.guarding import Guard
+from fugu_cli.sandbox.gitfolders import GitFolders
+from fugu_cli.sandbox.gitguard import GitGuard
+from fugu_cli.sandbox.guarding import Guard, Guards
 from fugu_cli.sandbox.means import Means, Mode
 from fugu_cli.sandbox.places import Wishes, places
 
@@ -48,6 +50,7 @@ class Box:
         self._store = store
         self._own = tuple(own)
         self._private: Path | None = None
+        self._folders = GitFolders(self.root)
 
     def notes(self) -> tuple[str, ...]:
         """What a user must know before commands run; tries the means out."""
@@ -64,14 +67,17 @@ class Box:
     def held(self) -> Means:
         """What holds here. Tried out at the first call. Raises UsageError where the user asked for a means by name
         and it does not hold."""
-        path = os.pathsep.join(entry for entry in os.get_exec_path() if not self._in_here(entry))
-        found = means.find(self.rules.mode, path)
+        found = means.find(self.rules.mode, self._outside())
         if found.kind == "none" and self.rules.mode in {"bubblewrap", "landlock"}:
             raise UsageError(
                 f"the sandbox {self.rules.mode!r} does not hold here: {found.why}",
                 hint='sandbox = { mode = "auto" } takes what there is',
             )
         return found
+
+    def _outside(self) -> str:
+        """PATH without what lies in the repository."""
+        return os.pathsep.join(entry for entry in os.get_exec_path() if not self._in_here(entry))
 
     def _in_here(self, entry: str) -> bool:
         real = Path(os.path.realpath(entry))
@@ -96,12 +102,15 @@ class Box:
             options += [word for path in paths for word in (f"--{name}", path)]
         return [*before, *options, "--", *command]
 
-    def guard(self) -> Guard | None:
-        """Where the means cannot keep git's hooks and configuration from being written: they are put back after."""
+    def guard(self) -> Guards | None:
+        """What the means cannot keep from being written, as it is before a command; to be put back after it."""
         held = self.held
-        if held.kind != "landlock" or held.namespaces:
+        if held.kind == "none":
             return None
-        return Guard(places(self.root, self._wishes(), os.environ).sealed)
+        bare = held.kind == "landlock" and not held.namespaces
+        found = places(self.root, self._wishes(), os.environ)
+        named = Guard((*(found.sealed if bare else ()), *found.loose))
+        return Guards((named, GitGuard(self._folders, shutil.which("git", path=self._outside()))))
 
     def variables(self) -> dict[str, str | None]:
         """What a command's environment has more (None: less): no keys, its own folders, no network to try."""

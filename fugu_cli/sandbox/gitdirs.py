@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _HOOKS_PATH = re.compile(r"^\s*hookspath\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
-
+_INCLUDED = re.compile(r"^\s*path\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
 _WORKTREE = re.compile(r"^\s*worktree\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
 
 
@@ -23,6 +23,8 @@ class GitPlaces:
 
     writable: tuple[Path, ...] = ()
     sealed: tuple[Path, ...] = ()
+    loose: tuple[Path, ...] = ()
+    """What git would obey if it were there: nothing can be laid over it, it is looked after instead."""
 
 
 def git_places(root: Path) -> GitPlaces:
@@ -31,36 +33,59 @@ def git_places(root: Path) -> GitPlaces:
     if entry.is_symlink() or not entry.exists():
         return GitPlaces(sealed=(entry,) if entry.exists() else ())
     if entry.is_dir():
-        sealed = tuple(_sealed(entry, root))
-        return GitPlaces((entry,), sealed)
+        return _split((entry,), [*_sealed(entry), *_named(entry, root)])
     folder = _pointed_to(entry)
     if folder is None:
         return GitPlaces(sealed=(entry,))
     common = _common(folder)
-    sealed = (entry, *_sealed(common, root), *(path for path in (folder / "config.worktree",) if path.exists()))
-    return GitPlaces(tuple(dict.fromkeys((common, folder))), sealed)
+    return _split((common, folder), [entry, *_sealed(common), *_named(common, root), *_of_tree(folder)])
 
 
-def _sealed(folder: Path, root: Path) -> Iterator[Path]:
-    """Hooks and configuration of a git folder and of the submodules it keeps; itself where a link stands for them."""
+def _split(writable: tuple[Path, ...], wanted: list[Path]) -> GitPlaces:
+    there = tuple(dict.fromkeys(path for path in wanted if os.path.lexists(path)))
+    loose = tuple(dict.fromkeys(path for path in wanted if not os.path.lexists(path)))
+    return GitPlaces(tuple(dict.fromkeys(writable)), there, loose)
+
+
+def _sealed(folder: Path) -> Iterator[Path]:
+    """Hooks and configuration of a git folder, of its working trees and of the submodules it keeps; itself where a link
+    stands for them."""
     hooks, config = folder / "hooks", folder / "config"
     if hooks.is_symlink() or config.is_symlink() or not config.is_file():
         yield folder
         return
     with contextlib.suppress(OSError):
         hooks.mkdir(exist_ok=True)
-    yield from (path for path in (hooks, config, folder / "config.worktree") if path.exists())
-    yield from _named(config, root)
+    yield from (hooks, config, folder / "config.worktree", folder / "commondir")
+    for tree in _folders(folder / "worktrees"):
+        yield from _of_tree(tree)
     for module in _modules(folder / "modules"):
-        yield from (path for path in (module / "hooks", module / "config") if path.exists())
+        yield from (module / name for name in ("hooks", "config", "config.worktree", "commondir"))
 
 
-def _named(config: Path, root: Path) -> Iterator[Path]:
-    """The folder of hooks the configuration names, where it lies in the repository."""
-    for name in _HOOKS_PATH.findall(config.read_text(encoding="utf-8", errors="replace")):
-        place = Path(os.path.realpath(root / Path(name).expanduser()))
-        if root in place.parents and place.exists():
-            yield place
+def _of_tree(folder: Path) -> Iterator[Path]:
+    """Of a linked working tree's own git folder."""
+    yield from (folder / name for name in ("commondir", "config.worktree"))
+
+
+def _named(folder: Path, root: Path) -> Iterator[Path]:
+    """The folder of hooks and the further files that the configuration names, where they lie in the repository."""
+    user = (Path("~/.gitconfig").expanduser(), Path("~/.config/git/config").expanduser())
+    for config in (folder / "config", folder / "config.worktree", *user):
+        try:
+            text = config.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        named = [root / Path(name).expanduser() for name in _HOOKS_PATH.findall(text)]
+        named += [config.parent / Path(name).expanduser() for name in _INCLUDED.findall(text)]
+        yield from (place for path in named if root in (place := Path(os.path.realpath(path))).parents)
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.is_dir()]
+    except OSError:
+        return []
 
 
 def _modules(folder: Path) -> Iterator[Path]:

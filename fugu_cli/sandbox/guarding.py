@@ -1,7 +1,8 @@
 """Files that a command must leave as they are, put back after it where the sandbox could not forbid writing them.
 
-For Landlock without namespaces, whose rules can only add: what may write the repository may write `.git/hooks` as well.
-What such a command leaves there lives for as long as the command does.
+For Landlock without namespaces, whose rules can only add: what may write the repository may write `.git/hooks` as well;
+and for files that are not there yet, over which nothing can be laid. What a command leaves there lives for as long as
+the command does.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 
 class Guard:
@@ -40,6 +42,23 @@ class Guard:
         return tuple(changed)
 
 
+class Restores(Protocol):
+    """Something that was remembered; `restore` says which files it put back. Raises OSError."""
+
+    def restore(self) -> tuple[Path, ...]: ...
+
+
+class Guards:
+    """Several of them as one."""
+
+    def __init__(self, guards: Sequence[Restores]) -> None:
+        self._guards = tuple(guards)
+
+    def restore(self) -> tuple[Path, ...]:
+        """All of them, in order."""
+        return tuple(dict.fromkeys(path for guard in self._guards for path in guard.restore()))
+
+
 def _content(path: Path) -> tuple[int, bytes]:
     found = path.lstat()
     if stat.S_ISLNK(found.st_mode):
@@ -50,7 +69,7 @@ def _content(path: Path) -> tuple[int, bytes]:
 def _clear(path: Path) -> None:
     """Nothing at `path`, and folders above it that are folders."""
     for parent in path.parents:
-        if parent.is_symlink():
+        if parent.is_symlink() or parent.is_file():
             parent.unlink()
             break
     if path.is_dir() and not path.is_symlink():

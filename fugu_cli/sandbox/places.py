@@ -31,6 +31,8 @@ class Places:
     hidden: tuple[str, ...]
     covered: tuple[str, ...]
     """Folders of sockets, which no rule about files protects: whoever answers there works outside."""
+    loose: tuple[str, ...] = ()
+    """Files that are not there and must not come to be."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,13 @@ def places(root: Path, wishes: Wishes, environ: Mapping[str, str]) -> Places:
     """The rule for commands in `root`, which is resolved, with the disk as it is now."""
     homes = _homes(environ)
     git = git_places(root)
+    sealed = [*git.sealed, *_installation(root)]
     writable = [root, *git.writable, *wishes.cache, *wishes.writable]
+    writable += [above for path in sealed for above in _between(path, writable)]
     unseen = [*hidden(homes), *(str(path) for path in wishes.own if path.exists())]
     wanted = [*_programs(environ, homes), *wishes.readable, *(homes if _below_tmp(homes) else ())]
     if wishes.network:
         wanted += [Path(name) for name in RESOLVERS]
-    sealed = [*git.sealed, *_installation(root)]
     kept = [str(path) for path in wanted if path.exists()]
     return Places(
         writable=_texts(writable),
@@ -61,7 +64,15 @@ def places(root: Path, wishes: Wishes, environ: Mapping[str, str]) -> Places:
         readable=tuple(dict.fromkeys(path for path in kept if path not in _texts(writable))),
         hidden=tuple(path for path in dict.fromkeys(unseen) if path not in _texts([*writable, *wishes.readable])),
         covered=tuple(_sockets(environ)),
+        loose=_texts(list(git.loose)),
     )
+
+
+def _between(sealed: Path, writable: list[Path]) -> list[Path]:
+    """The folders between a sealed place and the writable one around it: each is laid over itself as well, so that none
+    can be moved away with the sealed place in it and another be put there."""
+    found = [above for above in sealed.parents if any(place in above.parents for place in writable)]
+    return [above for above in found if above not in writable]
 
 
 def _texts(paths: list[Path]) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ async def run_command(command: str, folder: Path, seconds: float, say: Say, arou
     """
     mark, started = uuid.uuid4().hex, time.monotonic()
     output = _Output(say)
-    guard = around.box.guard() if around.box is not None else None
+    guard = await asyncio.to_thread(around.box.guard) if around.box is not None else None
     with contextlib.closing(_Pipe(output.take)) as pipe:
         running = await start(_shell(command), folder, _environment(mark, around), pipe.write_end, around.box)
         pipe.started()
@@ -114,8 +114,10 @@ async def run_command(command: str, folder: Path, seconds: float, say: Say, arou
         except TimeoutError:
             late = True
         finally:
-            left = await running.end(mark)
-            changed = guard.restore() if guard is not None else ()
+            try:
+                left = await running.end(mark)
+            finally:
+                changed = guard.restore() if guard is not None else ()
         await running.process.wait()
     output.take(b"", final=True)
     for path in changed:
