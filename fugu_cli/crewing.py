@@ -117,11 +117,11 @@ def timeouts(said: float | Phases | None) -> Timeouts:
     from fugu_cli.agents.access import Timeouts
 
     if not isinstance(said, Phases):
-        return Timeouts() if said is None else Timeouts(first_byte=said)
+        return Timeouts() if said is None else Timeouts(first_token=said)
     usual = Timeouts()
     return Timeouts(
         connect=said.connect or usual.connect,
-        first_byte=said.first or usual.first_byte,
+        first_token=said.first or usual.first_token,
         between=said.between or usual.between,
         whole=said.total or usual.whole,
     )

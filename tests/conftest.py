@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("patient", deadline=None)  # how long an example takes says how busy the machine is
+settings.load_profile("patient")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # torch's threads must not spin while other tests run
 REAL_CACHE = Path(os.environ.get("FUGU_CACHE_DIR") or Path.home() / ".cache" / "fugu")
 KEPT = (

@@ -486,7 +486,7 @@ def test_the_same_failing_call_again_and_again_ends_the_turn(root: Path) -> None
 def test_a_server_that_hangs_is_given_up_and_the_next_agent_goes_on(root: Path, how: str) -> None:
     with running() as server:
         server.play("c", Breaks(how))
-        limits = Timeouts(first_byte=0.3, between=0.3)
+        limits = Timeouts(first_token=0.3, between=0.3)
         agent = OpenAI(Access(name="cheap", model="c", base_url=server.url, key=KEY, timeouts=limits))
         found = play(root, (STRONG, writes()))
         stage = replace(found.stage, members=(CHEAP, STRONG))

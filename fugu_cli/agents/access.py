@@ -18,10 +18,10 @@ Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds for each phase of one call. `between` restarts with every byte, `whole` does not."""
+    """Seconds of silence in each phase of one call: until the first token, between tokens; `whole` is all of it."""
 
     connect: float = 10.0
-    first_byte: float = 120.0
+    first_token: float = 120.0
     between: float = 60.0
     whole: float = 1800.0
 

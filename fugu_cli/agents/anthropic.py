@@ -19,7 +19,7 @@ from fugu_cli.agents.anthropic_stream import Decoding
 from fugu_cli.agents.dialects import Dialect, adapted
 from fugu_cli.agents.history import arguments_object, closed
 from fugu_cli.agents.http import Connection, Json
-from fugu_cli.agents.sse import ServerEvent
+from fugu_cli.agents.sse import Heard, ServerEvent
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, Reply, Thinking, ToolSpec
 
@@ -167,10 +167,10 @@ class Anthropic:
     async def _once(self, prompt: Prompt, say: Say) -> Reply:
         decoding = Decoding(self._access)
 
-        def take(event: ServerEvent) -> bool:
+        def take(event: ServerEvent) -> Heard:
             if text := decoding.feed(event):
                 say(text)
-            return decoding.finished
+            return decoding.heard
 
         await self._connection.post(_path(self._access), encode(prompt, self._access, self._dialect), take)
         return decoding.reply()

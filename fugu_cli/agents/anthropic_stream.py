@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from fugu_cli.agents import failures
 from fugu_cli.agents.access import Access
-from fugu_cli.agents.sse import ServerEvent
+from fugu_cli.agents.sse import Heard, ServerEvent
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, Reply, Thinking, Usage
 
@@ -122,6 +122,11 @@ class Decoding:
         self._model = ""
         self._reason: str | None = None
         self.finished = False
+
+    @property
+    def heard(self) -> Heard:
+        """How far the reply has come: a block that is opened is a sign of its first token."""
+        return Heard.WHOLE if self.finished else Heard.BEGUN if self._blocks else Heard.NOTHING
 
     def feed(self, event: ServerEvent) -> str:
         """Takes one event; returns the text it adds. Raises AgentError for an error inside the stream or no JSON."""

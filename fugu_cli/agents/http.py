@@ -21,8 +21,9 @@ from fugu_cli.errors import AgentError
 Json = dict[str, JsonValue]
 """A request as it goes out; built only by the wires."""
 
-Take = Callable[[sse.ServerEvent], bool]
-"""Takes one event; True once the reply is complete."""
+
+Take = Callable[[sse.ServerEvent], sse.Heard]
+"""Takes one event and says how far the reply has come with it."""
 
 LINGER = 1.0
 """Seconds a finished stream may take to close, so that its connection can be used again."""
@@ -65,7 +66,7 @@ class Connection:
                 raise phase.timed_out() from None
         except httpx.HTTPError as error:
             if not phase.finished:
-                raise _of_transport(access, error, began=phase.began) from error
+                raise _of_transport(access, error, began=phase.arrived) from error
         except httpx.InvalidURL as error:
             raise _bad_address(access, error) from error
 
@@ -119,22 +120,28 @@ class Connection:
 
 
 class _Phase:
-    """Which phase an exchange is in, and when it must have ended."""
+    """Which phase an exchange is in, and when it must have ended.
+
+    Whatever arrives starts the clock anew: a comment or an empty piece says that the server is at work. How long it may
+    be silent depends on whether a token has come: some send an empty piece at once and think for minutes then.
+    """
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._limit = access.timeouts.first_byte
-        self.began = False
+        self._limit = access.timeouts.first_token
+        self.arrived = self.began = False
         self.finished = False
         now = asyncio.get_running_loop().time()
         self._end = now + access.timeouts.whole
         self.deadline = asyncio.timeout_at(min(now + self._limit, self._end))
 
-    def heard(self, *, finished: bool) -> None:
+    def heard(self, heard: sse.Heard) -> None:
         """A portion arrived."""
-        self.began = True
-        self.finished = finished
-        self._limit = LINGER if finished else self._access.timeouts.between
+        self.arrived = True
+        self.began = self.began or heard >= sse.Heard.BEGUN
+        self.finished = heard == sse.Heard.WHOLE
+        timeouts = self._access.timeouts
+        self._limit = LINGER if self.finished else timeouts.between if self.began else timeouts.first_token
         self.deadline.reschedule(min(asyncio.get_running_loop().time() + self._limit, self._end))
 
     def timed_out(self) -> AgentError:
@@ -151,11 +158,11 @@ class _Phase:
 
 async def _stream(response: httpx.Response, take: Take, phase: _Phase) -> None:
     decoder = sse.Decoder()
-    finished = False
+    heard = sse.Heard.NOTHING
     async for chunk in response.aiter_bytes():
         for event in decoder.feed(chunk):
-            finished = take(event) or finished
-        phase.heard(finished=finished)
+            heard = max(take(event), heard)
+        phase.heard(heard)
     for event in decoder.finish():
         take(event)
 
@@ -164,7 +171,7 @@ async def _whole(access: Access, response: httpx.Response, take: Take, phase: _P
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
-        phase.heard(finished=False)
+        phase.heard(sse.Heard.BEGUN)
         if len(body) > sse.LIMIT:
             raise AgentError(f"{access.name}: {access.host} sent more than an answer can be", kind="protocol")
     text = body.decode("utf-8", "replace").strip()

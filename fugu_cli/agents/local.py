@@ -16,7 +16,7 @@ from fugu_cli.agents.openai import OpenAI
 from fugu_cli.errors import AgentError, InfrastructureError, ModelFileError
 from fugu_cli.messages import Prompt, Reply
 
-PATIENCE = Timeouts(first_byte=900.0, between=300.0)
+PATIENCE = Timeouts(first_token=900.0, between=300.0)
 """A long prompt is read at 60 tokens a second here, slower while tests run."""
 
 

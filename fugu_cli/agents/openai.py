@@ -18,7 +18,7 @@ from fugu_cli.agents.dialects import Dialect, adapted
 from fugu_cli.agents.history import call_id, closed
 from fugu_cli.agents.http import Connection, Json
 from fugu_cli.agents.openai_stream import Decoding
-from fugu_cli.agents.sse import ServerEvent
+from fugu_cli.agents.sse import Heard, ServerEvent
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, Reply, ToolSpec
 
@@ -122,10 +122,10 @@ class OpenAI:
     async def _once(self, prompt: Prompt, say: Say) -> Reply:
         decoding = Decoding(self._access, lambda number: call_id(prompt, number))
 
-        def take(event: ServerEvent) -> bool:
+        def take(event: ServerEvent) -> Heard:
             if text := decoding.feed(event):
                 say(text)
-            return decoding.finished
+            return decoding.heard
 
         await self._connection.post("/chat/completions", encode(prompt, self._access, self._dialect), take)
         return decoding.reply()

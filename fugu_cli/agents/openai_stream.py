@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from fugu_cli.agents import failures, signatures
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.history import arguments_object
-from fugu_cli.agents.sse import ServerEvent
+from fugu_cli.agents.sse import Heard, ServerEvent
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, Reply, Thinking, Usage
 
@@ -138,7 +138,13 @@ class Decoding:
         self._model = ""
         self._reason: str | None = None
         self._refused = False
+        self._begun = False
         self.finished = False
+
+    @property
+    def heard(self) -> Heard:
+        """How far the reply has come."""
+        return Heard.WHOLE if self.finished else Heard.BEGUN if self._begun else Heard.NOTHING
 
     def feed(self, event: ServerEvent) -> str:
         """Takes one event; returns the text it adds. Raises AgentError for an error inside the stream or no JSON."""
@@ -205,6 +211,7 @@ class Decoding:
         self._refused = self._refused or bool(delta.refusal)
         text = (content or "") + (delta.refusal or "")
         self._text.append(text)
+        self._begun = self._begun or bool(text or self._thinking[-1] or self._calls)
         return text
 
     def _take_call(self, shred: _ToolCall) -> None:

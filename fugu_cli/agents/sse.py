@@ -9,6 +9,7 @@ characters, as the grammar asks, so that nothing but an endless event can be ref
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from fugu_cli.errors import AgentError
 
@@ -16,6 +17,14 @@ LIMIT = 16 * 1024 * 1024
 """Bytes of one event: a server that sends more without a blank line is not speaking this protocol."""
 
 BOM = b"\xef\xbb\xbf"
+
+
+class Heard(IntEnum):
+    """How far a reply has come: nothing of it yet, a token at least, all of it."""
+
+    NOTHING = 0
+    BEGUN = 1
+    WHOLE = 2
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import pytest
 from servers import ACCESS, RECORDED, Portions, Server, quiet, recorded, stream, unhurried
 
 from fugu_cli.agents.access import Access, Timeouts
+from fugu_cli.agents.anthropic import Anthropic
 from fugu_cli.agents.openai import OpenAI
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromUser, Prompt
@@ -193,13 +194,35 @@ def slow(*portions: tuple[float, bytes]) -> httpx.Response:
 
 
 def test_a_server_that_never_answers_is_a_timeout() -> None:
-    error = failure(Server(slow((30, STREAM))), hasty(first_byte=0.05))
+    error = failure(Server(slow((30, STREAM))), hasty(first_token=0.05))
     assert said(error) == ("timeout", True, "strong: api.example.org did not answer for 0.05 s")
 
 
 def test_a_server_that_stops_in_the_middle_is_a_timeout() -> None:
-    error = failure(Server(slow((0, STREAM[:300]), (30, STREAM[300:]))), hasty(between=0.05))
+    error = failure(Server(slow((0, STREAM[:600]), (30, STREAM[600:]))), hasty(between=0.05))
     assert said(error) == ("timeout", True, "strong: api.example.org stopped in the middle of its answer for 0.05 s")
+
+
+def test_an_empty_piece_is_not_the_first_token() -> None:
+    empty, rest = STREAM[:300], STREAM[300:]
+    reply = asyncio.run(
+        OpenAI(hasty(between=0.05), Server(slow((0, empty), (0.2, rest)))).reply(PROMPT, quiet, unhurried)
+    )
+    assert reply.text.endswith("behoben ✓"), "it may think before its first token for as long as `first_token` says"
+    error = failure(Server(slow((0, empty), (30, rest))), hasty(first_token=0.05))
+    assert said(error) == ("timeout", True, "strong: api.example.org did not answer for 0.05 s")
+
+
+def test_an_open_block_is_a_sign_of_the_first_token() -> None:
+    data = (RECORDED / "anthropic/thinking_tools.sse").read_bytes()
+    head, rest = data[: data.index(b"event: content_block_start")], data[data.index(b"event: content_block_start") :]
+    opened = rest[: rest.index(b"\n\n") + 2]
+    begun = Server(slow((0, head), (0, opened), (0, b'event: ping\ndata: {"type": "ping"}\n\n'), (30, b"")))
+    with pytest.raises(AgentError, match=r"stopped in the middle of its answer for 0\.05 s"):
+        asyncio.run(Anthropic(hasty(between=0.05), begun).reply(PROMPT, quiet, unhurried))
+    with pytest.raises(AgentError, match=r"did not answer for 0\.05 s"):
+        silent = Server(slow((0, head), (30, rest)))
+        asyncio.run(Anthropic(hasty(first_token=0.05), silent).reply(PROMPT, quiet, unhurried))
 
 
 def test_a_server_that_only_keeps_alive_is_a_timeout_in_the_end() -> None:

@@ -215,8 +215,8 @@ def test_signatures_reach_no_other_provider() -> None:
 
 
 def test_patience_is_set_by_phase() -> None:
-    assert access("llama.cpp").timeouts == Timeouts(first_byte=900.0, between=300.0)
-    assert access("Ollama").timeouts == Timeouts(first_byte=600.0)
+    assert access("llama.cpp").timeouts == Timeouts(first_token=900.0, between=300.0)
+    assert access("Ollama").timeouts == Timeouts(first_token=600.0)
     assert access("OpenAI").timeouts == Timeouts()
     said = re.search(r"^    timeout = (\{ connect.*\})$", PAGE, re.MULTILINE)
     assert said is not None
