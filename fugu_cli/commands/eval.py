@@ -22,7 +22,7 @@ from fugu_cli.commands.opening import Opening, keys
 from fugu_cli.config import Config
 from fugu_cli.config_pool import pool
 from fugu_cli.errors import FuguError, UsageError
-from fugu_cli.evaluation import arms, capacity, pages, rows, running
+from fugu_cli.evaluation import arms, capacity, pages, rows, running, setup
 from fugu_cli.evaluation.loop import Outcome
 from fugu_cli.evaluation.purse import Limits, Purse
 from fugu_cli.evaluation.summary import summarise
@@ -48,7 +48,7 @@ def evaluate(flags: EvalFlags) -> int:
     folder = (flags.out or Path("fugu-eval")).resolve()
     plan = running.Plan(
         problems=problems,
-        arms=arms.expand(flags.arms or arms.DEFAULT, members),
+        arms=_arms(flags, folder, members),
         seeds=_least(flags.seeds, "--seeds"),
         pool=members,
         settings=_fixed(config),
@@ -60,11 +60,9 @@ def evaluate(flags: EvalFlags) -> int:
             ended = asyncio.run(_measured(flags, plan, Opening(config, keys(config, environ), folder)))
         except KeyboardInterrupt:
             _say("interrupted; the same command goes on")
-            return INTERRUPTED
-        finally:
             _reported(folder, plan, ended)
-    else:
-        _reported(folder, plan, ended)
+            return INTERRUPTED
+    _reported(folder, plan, ended)
     return _ended(ended, folder)
 
 
@@ -77,6 +75,14 @@ def chosen(problems: Sequence[Problem], limit: int | None) -> tuple[Problem, ...
 def _settings(flags: EvalFlags) -> dict[str, Any]:
     said = {"max_turns": flags.max_turns, "time_limit": flags.time_limit}
     return {name: value for name, value in said.items() if value is not None} | {"permission_mode": "auto"}
+
+
+def _arms(flags: EvalFlags, folder: Path, members: Sequence[Member]) -> tuple[str, ...]:
+    """Those asked for; a report of what there is, without a word about arms, has all that were measured."""
+    if flags.report and not flags.arms:
+        measured = {row.arm for row in rows.read(folder / running.ROWS, Outcome)}
+        return tuple(sorted(measured, key=arms.place))
+    return arms.expand(flags.arms or arms.DEFAULT, members)
 
 
 def _least(number: int, flag: str) -> int:
@@ -164,11 +170,12 @@ def _reported(folder: Path, plan: running.Plan, ended: running.Ended) -> None:
     found = [row for row in rows.read(folder / running.ROWS, Outcome) if row.arm in plan.arms]
     found.sort(key=lambda row: plan.arms.index(row.arm))
     summary = summarise(found, sources)
+    begun = setup.read(folder) or plan
     facts = {
         "fugu": __version__,
-        "pool": ", ".join(f"{member.name} ({member.model}, {member.slot})" for member in plan.pool),
+        "pool": ", ".join(f"{member.name} ({member.model}, {member.slot})" for member in begun.pool),
         "tasks": f"{len(sources)} of {', '.join(dict.fromkeys(sources.values()))}; {plan.seeds} seed(s)",
-        "limits": ", ".join(f"{name} {value}" for name, value in plan.settings.items() if value != "None"),
+        "limits": ", ".join(f"{name} {value}" for name, value in begun.settings.items() if value != "None"),
         "written": time.strftime("%Y-%m-%d %H:%M"),
     }
     notes = [f"Refused: {found.task}: {found.refused}." for found in ended.refused]
@@ -185,9 +192,8 @@ def _ended(ended: running.Ended, folder: Path) -> int:
     if ended.stopped is not None:
         kept = f"{ended.missing} rollouts are left; everything measured is kept in {folder}"
         stopped = type(ended.stopped)
-        error = FuguError(
-            f"{ended.stopped}; {kept}", hint=f"{ended.stopped.hint}; the same command goes on".lstrip("; ")
-        )
+        hint = ended.stopped.hint.rstrip(".")
+        error = FuguError(f"{ended.stopped}; {kept}", hint=f"{hint}; the same command goes on".lstrip("; "))
         error.exit_code = stopped.exit_code
         raise error
     if ended.missing:

@@ -37,3 +37,9 @@ def expand(words: Sequence[str], members: Sequence[Member]) -> tuple[str, ...]:
         else:
             found.append(f"{kind}:{slots.by_strength(members)[-1].name}")
     return tuple(dict.fromkeys(found))
+
+
+def place(arm: str) -> tuple[int, str]:
+    """Where an arm stands in a report: by its kind, then by its name."""
+    kind = arm.partition(":")[0]
+    return ALL.index(kind) if kind in ALL else len(ALL), arm

@@ -22,6 +22,8 @@ SURROUNDINGS = frozenset({"refused", "credit", "limited", "overloaded", "network
 """Kinds of failure that say nothing about an agent: the rollout waits for better times, it is never scored 0."""
 FINAL = frozenset({"refused", "credit"})
 """Those that no waiting mends: somebody has to do something about a key or an account."""
+MENDED = {"refused": "give the agent a key that is accepted", "credit": "add credit to the account"}
+"""What helps an evaluation, whose pool must stay as it is."""
 STRIKES = 3
 """Failures in a row after which an agent is not asked again by this run."""
 
@@ -129,7 +131,8 @@ class Purse:
     def _unanswered(self, agent: str, error: AgentError) -> Unanswered:
         self._failed[agent] += 1
         final = error.kind in FINAL
-        failure = Unanswered(f"{agent} does not answer: {error}", agent=agent, final=final, hint=error.hint)
+        hint = MENDED.get(error.kind, error.hint)
+        failure = Unanswered(f"{agent} does not answer: {error}", agent=agent, final=final, hint=hint)
         if final or self._failed[agent] >= STRIKES:
             self._down[agent] = failure
         return failure

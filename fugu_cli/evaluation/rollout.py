@@ -16,6 +16,7 @@ from pathlib import Path
 from fugu_cli import log as logs
 from fugu_cli import views
 from fugu_cli.errors import StorageError
+from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.loop import Open, Outcome, Place, Session, Use, spent
 from fugu_cli.events import Event, Failed, Finished, Interrupted, Recorded
 from fugu_cli.messages import Value
@@ -25,6 +26,16 @@ from fugu_cli.tasks.questions import right, task_of
 from fugu_cli.tasks.repository import materialise
 
 FOLDER = "rollouts"
+
+
+PAUSES = "pauses.jsonl"
+
+
+class Pause(Value):
+    """A rollout that was stopped with so many facts in its log, and went on at `until` (seconds since 1970)."""
+
+    records: int
+    until: float
 
 
 class Job(Value):
@@ -47,11 +58,13 @@ async def rollout(job: Job, open_session: Open, folder: Path) -> Outcome:
     Raises what opening and running raise: Spent and Unanswered among them, which leave everything to be continued.
     """
     own = folder / FOLDER / job.name
+    resumed = time.time()
     task = task_of(job.problem) if isinstance(job.problem, Question) else job.problem
     repository, before = own / "repository", _found(own)
     if before is None:
         _emptied(own)
         await materialise(task, repository)
+    earlier = _earlier(own, before, resumed)
     place = Place(job.arm, task, repository, own / "data", job.seed, before, isinstance(job.problem, Question))
     session = await open_session(place)
     started = time.monotonic()
@@ -61,7 +74,7 @@ async def rollout(job: Job, open_session: Open, folder: Path) -> Outcome:
         path = session.log.path
     finally:
         await session.close()
-    seconds = time.monotonic() - started + _seconds(before)
+    seconds = time.monotonic() - started + earlier
     solved = await _solved(job, events, repository)
     kept = _kept(own, path)
     row = _row(job, events, end, solved)
@@ -120,10 +133,18 @@ def _found(own: Path) -> Path | None:
     return None
 
 
-def _seconds(before: Path | None) -> float:
-    """How long the part of the session took that was done before it was killed."""
+def _earlier(own: Path, before: Path | None, now: float) -> float:
+    """How long the session was worked on before it was stopped, without the pauses; notes that it goes on `now`."""
     records: list[Recorded] = logs.read(before) if before is not None and before.is_file() else []
-    return records[-1].at - records[0].at if records else 0.0
+    if not records:
+        return 0.0
+    pauses = [
+        pause.until - records[pause.records - 1].at
+        for pause in rows.read(own / PAUSES, Pause)
+        if pause.records < len(records)
+    ]
+    rows.append(own / PAUSES, Pause(records=len(records), until=now))
+    return max(0.0, records[-1].at - records[0].at - sum(pauses))
 
 
 def _emptied(own: Path) -> None:

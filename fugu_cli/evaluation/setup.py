@@ -50,7 +50,7 @@ def alone(folder: Path) -> Iterator[None]:
 def settle(folder: Path, setup: Setup) -> None:
     """Write down what this evaluation is, or compare it with what it was. Raises ConfigError naming what changed."""
     path = folder / FILE
-    before = _read(path)
+    before = read(folder)
     if before is not None:
         for what in _changed(before, setup):
             raise ConfigError(
@@ -64,7 +64,9 @@ def settle(folder: Path, setup: Setup) -> None:
         raise StorageError(f"{path}: cannot be written: {error}") from error
 
 
-def _read(path: Path) -> Setup | None:
+def read(folder: Path) -> Setup | None:
+    """What the evaluation in `folder` is; None where none was begun. Raises ConfigError."""
+    path = folder / FILE
     try:
         return Setup.model_validate_json(path.read_bytes())
     except FileNotFoundError:

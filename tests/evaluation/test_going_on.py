@@ -1,0 +1,103 @@
+"""An evaluation that was stopped: what its report and its rows say afterwards."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.commands import eval as command
+from fugu_cli.commands.evalflags import EvalFlags
+from fugu_cli.errors import ConfigError, FuguError, SessionBusy
+from fugu_cli.evaluation import rows
+from fugu_cli.evaluation.loop import Outcome
+from fugu_cli.evaluation.setup import alone
+from tests.e2e.loopback import KEY, Loopback, Refuses, running
+from tests.evaluation.pool import configured, fixes, idles, suite, task
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Loopback]:
+    with running() as loopback:
+        yield loopback
+
+
+@pytest.fixture
+def here(server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with one task, and a pool of two: `idler` does nothing, `worker` solves everything."""
+    configured(Path(os.environ["HOME"]), server, ("idler", "cheap"), ("worker", "strong"))
+    monkeypatch.setenv("LOOPBACK_KEY", KEY)
+    monkeypatch.chdir(tmp_path)
+    server.react("idler", idles)
+    server.react("worker", fixes)
+    suite(tmp_path, task("one"))
+    return tmp_path
+
+
+def evaluate(*arms: str, **more: object) -> int:
+    return command.evaluate(EvalFlags(suites=["own.jsonl"], arms=list(arms), out=Path("out"), **more))  # type: ignore[arg-type]
+
+
+def put_back(own: Path, seconds: float) -> None:
+    """Let everything that is written there have happened so much earlier."""
+    for file in (own / "repository").rglob("*"):
+        about = file.stat()
+        os.utime(file, (about.st_atime, about.st_mtime - seconds))
+    for file in own.rglob("*.jsonl"):
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for line in lines:
+            for name in ("at", "until"):
+                if name in line:
+                    line[name] -= seconds
+        file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def test_the_time_between_a_stop_and_going_on_is_not_counted(here: Path) -> None:
+    own = here / "out" / "rollouts" / "single-worker" / "one-0"
+    for requests in (1, 2):
+        with pytest.raises(FuguError, match=f"{requests} of {requests} requests are made"):
+            evaluate("single:worker", max_requests=requests)
+        put_back(own, 1000.0)
+    assert evaluate("single:worker") == 0
+    (row,) = rows.read(here / "out" / "rows.jsonl", Outcome)
+    assert (row.ok, row.calls, row.turns) == (True, 4, 2)
+    assert 0 < row.seconds < 1000
+
+
+def test_a_folder_that_does_not_go_on_keeps_its_report(here: Path, server: Loopback) -> None:
+    evaluate("single:worker")
+    before = (here / "out" / "report.md").read_bytes()
+    with alone(here / "out"), pytest.raises(SessionBusy):
+        evaluate("single")
+    configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
+    with pytest.raises(ConfigError, match="was begun with another pool"):
+        evaluate("single")
+    assert (here / "out" / "report.md").read_bytes() == before
+
+
+def test_a_report_of_what_there_is_has_all_arms_and_the_pool_they_were_measured_with(
+    here: Path, server: Loopback
+) -> None:
+    evaluate("retry-same:worker", "one-pass:worker")
+    configured(Path(os.environ["HOME"]), server, ("other", "strong"))
+    assert evaluate(report=True) == 0
+    page = (here / "out" / "report.md").read_text()
+    assert "- pool: idler (idler, cheap), worker (worker, strong)\n" in page
+    assert page.index("| one-pass:worker | 1 / 1 |") < page.index("| retry-same:worker | 1 / 1 |")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "hint"),
+    [
+        (Refuses(402, "insufficient credit", "insufficient_quota"), "add credit to the account"),
+        (Refuses(401, "no such key"), "give the agent a key that is accepted"),
+    ],
+)
+def test_what_stops_an_evaluation_says_what_helps_and_leaves_the_pool_as_it_is(
+    here: Path, server: Loopback, refusal: Refuses, hint: str
+) -> None:
+    server.play("worker", refusal)
+    with pytest.raises(FuguError, match="worker does not answer") as caught:
+        evaluate("single:worker")
+    assert caught.value.hint == f"{hint}; the same command goes on"
