@@ -1,7 +1,8 @@
 """Turns that are open at the same time: the steps of a workflow that do not read one another.
 
-Below the loop. Every lane reads at once; what writes or runs waits until the lanes before it are over, so that writing
-happens in the plan's order. A lane in a worktree of its own waits for nobody. What is open is read from the log, so a
+Below the loop. Every lane reads at once, with commands that only read, too; what writes or runs anything else waits
+until the lanes before it are over, so that writing happens in the plan's order. A lane in a worktree of its own waits
+for nobody. What is open is read from the log, so a
 workflow that was killed goes on with all its lanes.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from fugu_cli.events import Finished, Waiting
 from fugu_cli.messages import Call
 from fugu_cli.policy import Judgement
 from fugu_cli.taking import Place, next_step, take
+from fugu_cli.tools import content
 from fugu_cli.tools.workspace import recall
 
 
@@ -50,6 +53,7 @@ class Lanes:
         self._place = place
         self._over = {number: asyncio.Event() for number in numbers}
         self._asking = asyncio.Lock()
+        self._running = asyncio.Lock()
         self.end: Finished | None = None
 
     async def drive(self, number: int) -> None:
@@ -58,8 +62,9 @@ class Lanes:
             place = replace(self._place, bench=await self._bench(number))
             while self.end is None and not isinstance(step := next_step(place, number), turn.Closed):
                 await self._wait(place, number, step)
-                if self.end is None:
-                    self.end = await take(place, number, step) or self.end
+                async with self._alone(place, step):
+                    if self.end is None:
+                        self.end = await take(place, number, step) or self.end
         finally:
             self._over[number].set()
 
@@ -88,18 +93,34 @@ class Lanes:
 
     async def _wait(self, place: Place, number: int, step: turn.Step) -> None:
         """Until it is this lane's turn to write or run something."""
-        if not self._writes(place, step) or place.bench.workspace.root != self._place.bench.workspace.root:
+        if not self._writes(place, step) or not self._shared(place):
             return
         before = [one for one in self._over if one < number and not self._over[one].is_set() and self._here(one)]
         for one in before:
             place.log.tell(Waiting(why=f"turn {number} waits for turn {one} before it changes anything"))
             await self._over[one].wait()
 
+    def _alone(self, place: Place, step: turn.Step) -> AbstractAsyncContextManager[object]:
+        """One at a time is run what is looked at for its changes: a command that reads must not be given those of a
+        lane that writes."""
+        runs = self._acts(place, step) and len(self._over) > 1 and self._shared(place)
+        return self._running if runs else nullcontext()
+
+    def _shared(self, place: Place) -> bool:
+        """The lane works in the working tree itself."""
+        return place.bench.workspace.root == self._place.bench.workspace.root
+
     def _here(self, number: int) -> bool:
         now = views.turn_of(self._place.log.events, number)
         return now is not None and not now.assigned.worktree
 
     def _writes(self, place: Place, step: turn.Step) -> bool:
+        """It may change something. What policy knows to read only does not."""
+        known = isinstance(step, turn.Run) and content.reads(place.bench.workspace, step.call)
+        return self._acts(place, step) and not known
+
+    def _acts(self, place: Place, step: turn.Step) -> bool:
+        """It uses a tool that may do more than read."""
         toolbox = place.bench.toolbox
         match step:
             case turn.Run(call) | turn.Evidence(call):

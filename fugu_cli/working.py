@@ -57,17 +57,14 @@ async def begin(log: Log, bench: Bench, decision: Together) -> None:
     async def state(call: Call) -> str:
         return await content.state(workspace, call, whole)
 
-    known: dict[int, tuple[int, ...]] = {}
+    pool = views.pool(log.events)
+    known: dict[tuple[int, bool], tuple[int, ...]] = {}
     for decided in decision.turns:
-        if decided.plan not in known and bench.remembers:
-            known[decided.plan] = await memory.fresh(log.events, decided.plan, state)
-    for decided in decision.turns:
-        remembers = known.get(decided.plan, ())
-        log.append(
-            decided.model_copy(
-                update={"snapshot": tree, "remembers": remembers, "worktree": _folder(log, bench, decided, tree)}
-            )
-        )
+        kind = (decided.plan, pool[decided.agent].protocol != "native")
+        if kind not in known:
+            known[kind] = await memory.fresh(log.events, kind[0], state, brief=kind[1]) if bench.remembers else ()
+        update = {"snapshot": tree, "remembers": known[kind], "worktree": _folder(log, bench, decided, tree)}
+        log.append(decided.model_copy(update=update))
 
 
 def _folder(log: Log, bench: Bench, decided: Assigned, tree: str | None) -> str:

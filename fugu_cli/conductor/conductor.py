@@ -23,7 +23,7 @@ from fugu_cli.conductor.validate import Form, workflow
 from fugu_cli.coordinators import Coordinator, Decision, Planning, masks, stopping
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.coordinators.slots import SLOTS, by_strength
-from fugu_cli.events import Assigned, Event, Member, Planned
+from fugu_cli.events import Assigned, Event, Finished, Member, Planned
 from fugu_cli.messages import Reply
 
 TRIES = 2
@@ -74,9 +74,16 @@ class Conductor:
             if ending.reopened(events) and isinstance(again := self._ask(events, None, number + 1, None), Planning):
                 return again
             note = f"the next workflow cannot be had ({found})" if isinstance(found, str) else ""
+            if note and (lost := self._lost(events, rounds)):
+                return await self._turn_by_turn(events, f"{lost}; {note}")
             return ending.ended(events, self._settings, kept=not note, note=note)
         flow = next(flow for flow in reversed(views.workflows(events)) if flow.planned is found)
         return self._advance(events, flow) or await self._over(events, flow)
+
+    def _lost(self, events: Sequence[Event], rounds: Sequence[Planned]) -> str:
+        """Why the newest workflow of these rounds cannot go on, "" where it came to its end."""
+        flows = [flow for flow in views.workflows(events) if any(flow.planned is plan for plan in rounds)]
+        return scheduling.lost(events, flows[-1], self._crew(events)) if flows else ""
 
     def _planned(
         self, events: Sequence[Event], within: tuple[int, int] | None, number: int
@@ -208,6 +215,8 @@ class Conductor:
         decision = await self._fallback.decide(events)
         if why and isinstance(decision, Assigned):
             return decision.model_copy(update={"reason": f"{decision.reason} {UNPLANNED} {why}]".strip()})
+        if why and isinstance(decision, Finished):
+            return decision.model_copy(update={"message": f"the workflow came to nothing ({why}); {decision.message}"})
         return decision
 
 

@@ -2,7 +2,7 @@
 
 Derived from the log: a ToolRan that says on which content it depended (`state`) is an entry, keyed by the call and that
 content. An entry is offered to a later workflow only while the content is still the same; how that is found out is the
-caller's business. Pure.
+caller's business. Small models are not offered what fugu looked at itself: it does so for them again. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from fugu_cli import views
-from fugu_cli.events import Asked, Assigned, Event, Planned, Replied, ToolRan
+from fugu_cli.events import EVIDENCE, Asked, Assigned, Event, Permitted, Planned, Replied, ToolRan
 from fugu_cli.messages import Call, Usage
 
 MOST = 12
@@ -58,14 +58,17 @@ def _bound(events: Sequence[Event], plan: int) -> int:
     return own[plan - 1]
 
 
-async def fresh(events: Sequence[Event], plan: int, state: State) -> tuple[int, ...]:
-    """The entries that still hold: what they depended on is as it was. In the order they were made."""
+async def fresh(events: Sequence[Event], plan: int, state: State, *, brief: bool = False) -> tuple[int, ...]:
+    """The entries that still hold: what they depended on is as it was. In the order they were made. `brief`: for a
+    small model."""
     chosen: list[int] = []
     room = ROOM
     states: dict[tuple[str, str], str] = {}
     for line in known(events, plan):
         ran = events[line]
         assert isinstance(ran, ToolRan)
+        if brief and _by_fugu(events, line):
+            continue
         size = min(len(ran.output), 2000)
         if len(chosen) == MOST or size > room:
             break
@@ -76,6 +79,25 @@ async def fresh(events: Sequence[Event], plan: int, state: State) -> tuple[int, 
             chosen.append(line)
             room -= size
     return tuple(sorted(chosen))
+
+
+def who(events: Sequence[Event], line: int) -> str:
+    """The agent that made the call of an entry, "fugu" where it was fugu itself."""
+    ran = events[line]
+    assert isinstance(ran, ToolRan)
+    for event in reversed(events[:line]):
+        if isinstance(event, Asked):
+            break
+        if isinstance(event, Assigned) and event.turn == ran.turn and not _by_fugu(events, line):
+            return event.agent
+    return "fugu"
+
+
+def _by_fugu(events: Sequence[Event], line: int) -> bool:
+    ran = events[line]
+    assert isinstance(ran, ToolRan)
+    made = (event for event in reversed(events[:line]) if isinstance(event, Permitted))
+    return next(one.by == EVIDENCE for one in made if one.turn == ran.turn and one.call == ran.call)
 
 
 @dataclass(frozen=True)

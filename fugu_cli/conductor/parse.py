@@ -1,8 +1,8 @@
 """A planner's reply -> three lists, without ever evaluating anything. Pure.
 
-Tolerates fences, bullets, think blocks, labels with `:` or `=`, smart quotes, JSON (SPEC 4). A label counts outside the
-lists only, so nothing that is written inside a subtask can pass for one. What cannot be read is a Fault that says why.
-What the lists mean (numbers in range, access to earlier steps) is validate.py's.
+Tolerates fences, bullets, think blocks, labels with `:` or `=`, smart quotes, comments, JSON (SPEC 4). A label counts
+outside the lists only, so nothing that is written inside a subtask can pass for one. What cannot be read is a Fault
+that says why. What the lists mean (numbers in range, access to earlier steps) is validate.py's.
 """
 
 from __future__ import annotations
@@ -98,11 +98,20 @@ def _end(text: str, start: int) -> int | None:
                 return None
             at = after
             continue
+        if char == "#":
+            at = _line_end(text, at)
+            continue
         depth += (char == "[") - (char == "]")
         at += 1
         if depth == 0:
             return at
     return None
+
+
+def _line_end(text: str, start: int) -> int:
+    """The end of a comment: of its line."""
+    end = text.find("\n", start)
+    return len(text) if end < 0 else end
 
 
 def _after_string(text: str, start: int) -> int | None:
@@ -145,6 +154,9 @@ def _plain(text: str) -> str:
     at = 0
     while at < len(text):
         char = text[at]
+        if char == "#":
+            at = _line_end(text, at)
+            continue
         after = _after_string(text, at) if char in _CLOSERS else None
         if after is None:
             parts.append(char)

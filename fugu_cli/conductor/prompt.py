@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fugu_cli import prompts, views
+from fugu_cli.conductor.seen import harmless
 from fugu_cli.conductor.validate import Form
 from fugu_cli.events import Asked, Event, Member, Planned
 from fugu_cli.messages import FromUser, Prompt
@@ -46,7 +47,7 @@ def prompt(events: Sequence[Event], task: Task, members: Mapping[str, Member], p
     ask = prompts.fill(prompts.load("conductor/ask"), **limits)
     if task.refused is not None:
         again = prompts.load("conductor/again")
-        ask = prompts.fill(again, fault=task.refused.fault, reply=task.refused.text[:REFUSED], **limits)
+        ask = prompts.fill(again, fault=task.refused.fault, reply=harmless(task.refused.text[:REFUSED]), **limits)
     text = prompts.fill(
         prompts.load("conductor/request"),
         before=_before(events),
@@ -68,11 +69,12 @@ def prompt(events: Sequence[Event], task: Task, members: Mapping[str, Member], p
 def _before(events: Sequence[Event]) -> str:
     """The conversation so far: each earlier request with the answer the user got."""
     parts = []
-    for facts in views.requests(events)[:-1]:
+    for facts in views.requests(events)[:-1][-3:]:
         asked = facts[0]
         assert isinstance(asked, Asked)
-        parts.append(f"Before, the user asked: {asked.text}\nand got: {views.answer(facts)[:EARLIER]}\n\n")
-    return "".join(parts[-3:])
+        answer = harmless(views.answer(facts)[:EARLIER])
+        parts.append(prompts.fill(prompts.load("conductor/before"), request=asked.text, answer=answer) + "\n\n")
+    return "".join(parts)
 
 
 def _state(events: Sequence[Event]) -> str:
@@ -80,8 +82,9 @@ def _state(events: Sequence[Event]) -> str:
     run, asked = views.tests(events), views.asked(events)
     if run is None or run.stale or asked is None:
         return ""
-    said = "pass" if run.ok else "FAIL"
-    return f"The repository's tests (`{asked.test_command}`) {said}:\n```\n{run.output.strip()[:TESTS]}\n```\n\n"
+    output, said = harmless(run.output.strip()[:TESTS]), "pass" if run.ok else "FAIL"
+    text = prompts.load("conductor/tests")
+    return prompts.fill(text, command=asked.test_command or "", said=said, output=output) + "\n\n"
 
 
 def _models(form: Form, members: Mapping[str, Member]) -> str:

@@ -56,8 +56,8 @@ def _workflow(events: Sequence[Event], flow: views.Workflow) -> str:
         if turn is not None:
             lines.append(_output(place, views.said(turn)))
         else:
-            tries = [one.failed.message for one in flow.tries(place) if one.failed]
-            lines.append("It failed: " + framed("; ".join(tries)) if tries else "It was not done.")
+            kinds = {one.failed.kind for one in flow.tries(place) if one.failed}  # messages name providers
+            lines.append(f"It failed: no model answered ({', '.join(sorted(kinds))})." if kinds else "It was not done.")
     return "\n".join(lines)
 
 

@@ -18,6 +18,7 @@ from fugu_cli.events import Asked, Assigned, Event, Merged, Opened, ToolRan
 
 OUTPUT, OUTPUT_BRIEF = 12_000, 1_500
 """Characters of one output that another step reads: of an agent with native tools, of a small one."""
+_FRAMES = re.compile(r"<(\s*/?\s*)(?=(?:output|subtask|request|change|reply|known|tests)\b)", re.IGNORECASE)
 REMEMBERED = 2_000
 """Characters of one entry of the tool memory."""
 
@@ -93,8 +94,12 @@ def opening(events: Sequence[Event], now: Assigned) -> str:
 
 def framed(text: str, *, brief: bool = False) -> str:
     """Somebody's words as data: what would end the frame is made harmless, the middle of a long text is left out."""
-    safe = re.sub(r"<(/?)(?=(?:output|subtask|request|change|reply)\b)", r"&lt;\1", text, flags=re.IGNORECASE)
-    return clipped(safe, OUTPUT_BRIEF if brief else OUTPUT)
+    return clipped(harmless(text), OUTPUT_BRIEF if brief else OUTPUT)
+
+
+def harmless(text: str) -> str:
+    """Somebody's words without what would end a frame or begin another."""
+    return _FRAMES.sub(r"&lt;\1", text)
 
 
 def clipped(text: str, limit: int) -> str:

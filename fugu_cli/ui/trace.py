@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from fugu_cli import views
 from fugu_cli.events import Assigned, Opened, Recorded
-from fugu_cli.ui import render, workflow
+from fugu_cli.ui import graph, render
 from fugu_cli.ui.clean import clean, count, cut, money, one_line, probability, seconds
 from fugu_cli.ui.result import routing
 from fugu_cli.ui.rows import Cell, Request, Row, requests
@@ -28,7 +28,7 @@ def text(records: Sequence[Recorded], session: str, width: int = 100) -> str:
     lines = [*_head(records, session, width)]
     for request in requests(records):
         lines += ["", *_request(request, width)]
-        lines += workflow.graph([record.event for record in records[: request.upto]], request.rows, width)
+        lines += graph.graph([record.event for record in records[: request.upto]], request.rows, width)
     if len(lines) == len(_head(records, session, width)):
         lines += ["", "nothing was asked in this session"]
     return "\n".join([*lines, "", _totals(records, width)])
@@ -202,7 +202,7 @@ def as_json(records: Sequence[Recorded], session: str) -> str:
                     "text": request.asked.text,
                     "reason": request.end.reason if request.end else None,
                     "decisions": [_decision(row) for row in request.rows],
-                    "plans": workflow.plans_json([record.event for record in records[: request.upto]]),
+                    "plans": graph.plans_json([record.event for record in records[: request.upto]]),
                 }
                 for request in requests(records)
             ],

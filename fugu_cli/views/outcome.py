@@ -10,7 +10,7 @@ from typing import Literal
 
 from fugu_cli.events import EVIDENCE, Change, Event, Merged, Permitted, Role, ToolRan
 from fugu_cli.views.turns import Turn, asked, baseline, effective, turns
-from fugu_cli.views.workflow import answering, said
+from fugu_cli.views.workflow import said, speaking
 
 Verdict = Literal["ACCEPT", "REVISE"]
 RUN_TESTS = "run_tests"
@@ -150,7 +150,7 @@ def answer(events: Sequence[Event]) -> str:
     if not spoken:
         return ""
     newest = (workers or spoken)[-1]
-    planned = answering(events) if newest.assigned.plan else None
+    planned = speaking(events) if newest.assigned.plan else None
     return said(planned or newest)
 
 

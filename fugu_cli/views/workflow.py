@@ -3,11 +3,14 @@ output. Pure folds; whether a step may start is the Conductor's question, not an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fugu_cli.events import Event, Merged, Planned
 from fugu_cli.views.turns import Turn, request, turns
+
+_VERDICT = re.compile(r"\W*(?:ACCEPT|REVISE|REJECT)\W*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,14 @@ def output(found: Sequence[Workflow], number: int, step: int) -> Turn | None:
 
 def result(found: Sequence[Workflow], number: int) -> Turn | None:
     """The turn that holds a workflow's answer: its last step's, or the last one before it that has an output."""
+    return next(_outputs(found, number), None)
+
+
+def _outputs(found: Sequence[Workflow], number: int) -> Iterator[Turn]:
+    """The outputs of a workflow's steps, the last one first."""
     flow = next(flow for flow in found if flow.number == number)
     outputs = (output(found, number, step) for step in reversed(range(len(flow.planned.steps))))
-    return next((turn for turn in outputs if turn is not None), None)
+    return (turn for turn in outputs if turn is not None)
 
 
 def answering(events: Sequence[Event]) -> Turn | None:
@@ -82,3 +90,11 @@ def answering(events: Sequence[Event]) -> Turn | None:
     rounds = [flow for flow in found if flow.planned.within is None]
     answers = (result(found, flow.number) for flow in reversed(rounds))
     return next((turn for turn in answers if turn is not None), None)
+
+
+def speaking(events: Sequence[Event]) -> Turn | None:
+    """The turn whose words the user gets: the one that answers; where that is a bare verdict, the one it is about."""
+    found = workflows(events)
+    rounds = [flow for flow in found if flow.planned.within is None]
+    said_so = (turn for flow in reversed(rounds) for turn in _outputs(found, flow.number))
+    return next((turn for turn in said_so if not _VERDICT.fullmatch(said(turn))), answering(events))

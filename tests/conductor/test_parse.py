@@ -62,6 +62,19 @@ WELL_FORMED = {
     "digits as text": ('model_id = ["1"]\nsubtasks = ["Do it."]\naccess_list = [[]]', ONE),
     "the same list twice": (f"{PLAIN}\n\nAgain:\n{PLAIN}", TWO),
     "all on the first step": ('model_id = [1]\nsubtasks = ["Do it."]\naccess_list = [["all"]]', ONE),
+    "comments": (
+        'model_id = [\n  0,  # it doesn\'t cost much ]\n  2,\n]\nsubtasks = ["Look.",  # first\n  "Do."]\n'
+        "access_list = [[], [0]]  # the second reads the first",
+        TWO,
+    ),
+    "comments among smart quotes": (
+        "model_id = [1]\nsubtasks = [\n  “Do it.”,  # it’s one\n]\naccess_list = [[]]",
+        ONE,
+    ),
+    "a number sign in a subtask": (
+        'model_id = [1]\nsubtasks = ["Mend #7 of [x]."]\naccess_list = [[]]',
+        (Step(agent="b", instruction="Mend #7 of [x]."),),
+    ),
     "one line": ("model_id = [1]; subtasks = ['Do it.']; access_list = [[]]", ONE),
     "windows lines": (PLAIN.replace("\n", "\r\n"), TWO),
     "an apostrophe": (

@@ -70,7 +70,10 @@ def test_the_memory_says_what_it_saved(tmp_path: Path) -> None:
     found.run("what is it?")
     found.run("and now?")
     text = trace.text(found.log.records, "s", 200)
-    assert "saw the request, 1 remembered call. 100 in, 10 out, $0; saved 1 calls, some 108 tokens" in text
+    assert (
+        "saw the request, 1 call remembered (read calc.txt by a). 100 in, 10 out, $0; saved 1 call, some 108 tokens"
+        in text
+    )
 
 
 def test_the_same_job_and_what_was_taken_over(tmp_path: Path) -> None:
