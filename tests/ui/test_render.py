@@ -43,9 +43,9 @@ def test_a_whole_session_reads_like_this() -> None:
         ),
         (Compacted(summary="s", upto=3), "  the conversation was shortened"),
         (
-                Planned(steps=(Step(agent="a", instruction="b"),), text="", agent="p"),
-                "workflow of 1 step  p: 0 in, 0 out, 0 ms\n  0  a  <- the request  b",
-            ),
+            Planned(steps=(Step(agent="a", instruction="b"),), text="", agent="p"),
+            "workflow of 1 step  p: 0 in, 0 out, 0 ms\n  0  a  <- the request  b",
+        ),
         (Finished(reason="turn_limit", message="5 turns"), "NOT accepted: the turn limit was reached: 5 turns"),
         (Finished(reason="failed", message="nobody left"), "failed: nobody left"),
     ],

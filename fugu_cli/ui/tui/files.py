@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from fugu_cli.tools.git import outside
+
 MOST = 200_000
 SLICE = 4000
 FRESH = 20.0
@@ -78,7 +80,7 @@ def _rank(wanted: str, path: str, loose: re.Pattern[str]) -> int | None:
 
 def listed(root: Path) -> list[str]:
     """All files under `root`, at most `MOST`; by ripgrep where there is one."""
-    program = _ripgrep()
+    program = _ripgrep(root)
     if program is not None:
         command = [program, "--files", "--hidden", "--no-messages", "--glob", "!.git", "--null"]
         try:
@@ -90,9 +92,9 @@ def listed(root: Path) -> list[str]:
     return list(_walked(root))
 
 
-def _ripgrep() -> str | None:
+def _ripgrep(root: Path) -> str | None:
     beside = Path(sysconfig.get_path("scripts")) / ("rg.exe" if sys.platform == "win32" else "rg")
-    return str(beside) if beside.is_file() else shutil.which("rg")
+    return str(beside) if beside.is_file() else shutil.which("rg", path=outside(root))
 
 
 def _walked(root: Path) -> Iterator[str]:

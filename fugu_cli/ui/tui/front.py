@@ -50,9 +50,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Standing:
-    """What the status line says. `since` is when `doing` began (epoch); `hint` is said when nothing is under way.
+    """What the status line says. `since` is when `doing` began (epoch), `key` what a key does about it.
 
-    `remark` takes the place of both for a moment.
+    `hint` is said when nothing is under way; `remark` takes the place of both for a moment.
     """
 
     place: str = ""
@@ -64,6 +64,7 @@ class Standing:
     tokens: int = 0
     cost: float = 0.0
     doing: str = ""
+    key: str = "esc stops"
     since: float = 0.0
     queued: int = 0
     hint: str = ""

@@ -10,7 +10,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("ctrl+c", "copy what is selected, else empty the prompt; twice leaves"),
     ("shift+tab", "the next permission mode"),
     ("ctrl+t", "show or hide the trace"),
-    ("f6", "prompt, conversation, trace: the next one takes the keys"),
+    ("f6", "question, prompt, conversation, trace: the next one takes the keys"),
     ("ctrl+o", "unfold all tool results, or fold them"),
     ("ctrl+r", "search what was typed before"),
     ("ctrl+g", "write in the editor ($VISUAL, $EDITOR)"),

@@ -21,6 +21,7 @@ from fugu_cli.ui.tui.keys import KEYS
 from fugu_cli.ui.tui.screens.main import Main
 from fugu_cli.ui.tui.widgets.conversation import Conversation
 from fugu_cli.ui.tui.widgets.prompt import Prompt
+from fugu_cli.ui.tui.widgets.status import Status
 from fugu_cli.ui.tui.widgets.trace import Trace
 
 ANSWER = '[[step]]\ntext = "Done."\n'
@@ -222,6 +223,23 @@ def test_f6_gives_the_keys_to_the_next_part(play: Callable[..., FuguApp]) -> Non
         assert seen == ["conversation", "trace", "prompt"]
 
     play(what, size=(130, 30))
+
+
+def test_f6_leads_to_a_question_that_waits_and_back(play: Callable[..., FuguApp]) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        await pilot.press(*"go", "enter")
+        await until(lambda: app.focused is not None and app.focused.id == "approval")
+        seen, said = [], []
+        for _ in range(4):
+            await pilot.press("f6")
+            seen.append(app.focused.id if app.focused else None)
+            said.append(app.main.query_one(Status).standing.key)
+        assert seen == ["prompt", "conversation", "trace", "approval"]
+        assert said == [*["f6 answers · esc stops"] * 3, "esc says no"]
+        await pilot.press("n")
+        await until(lambda: prompt(app).has_focus)
+
+    play(what, ASKS, size=(130, 30))
 
 
 def test_escape_leads_back_to_the_prompt(play: Callable[..., FuguApp]) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from fugu_cli import views
 from fugu_cli.errors import UsageError
+from fugu_cli.ui.render import describe
+from fugu_cli.ui.tui.draw.block import Note
 from fugu_cli.ui.tui.draw.chunks import split
 from fugu_cli.ui.tui.draw.detail import Section
 from fugu_cli.ui.tui.draw.palette import PALETTES
@@ -94,7 +96,7 @@ async def permissions(room: Room, argument: str) -> None:
         for run in turn.runs
         if run.permitted.by == "session"
     ]
-    lines += [f"this session: {call.tool} {call.arguments}" for call in granted]
+    lines += [f"this session: {describe(call)}" for call in granted]
     place = room.session.permissions_file()
     lines.append(f"Rules you gave for always stand in {place}; remove a line there to take one back.")
     room.say("permissions", "plain", "\n".join(lines))
@@ -108,8 +110,8 @@ def _requests(room: Room) -> Sequence[Sequence[Event]]:
 async def doctor(room: Room, argument: str) -> None:
     """What is there and what is missing."""
     del argument
-    text = await asyncio.to_thread(room.desk.doctor)
-    room.say("doctor", "plain", text)
+    said = room.feed.say(Note("doctor", "plain"))
+    room.feed.replace(said, Note("doctor", "plain", await asyncio.to_thread(room.desk.doctor)))
 
 
 async def copy(room: Room, argument: str) -> None:

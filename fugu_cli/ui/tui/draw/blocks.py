@@ -5,6 +5,8 @@ Called by pieces.py. Words that every output shares come from ui/render.py.
 
 from __future__ import annotations
 
+import re
+
 from fugu_cli import views
 from fugu_cli.events import Assigned
 from fugu_cli.ui.clean import count as tokens
@@ -21,6 +23,7 @@ DIFF_LINES = 10
 OUTPUT_LINES = 400
 LIVE_LINES = 6
 REQUEST_LINES = 60
+_COLUMN = re.compile(r"(?<=\S) {2,}(?=\S)")
 
 
 def request(block: Request, width: int, palette: Palette) -> list[Line]:
@@ -136,9 +139,15 @@ def note(block: Note, width: int, palette: Palette) -> list[Line]:
         "warn": palette.warn,
     }[block.tone]
     made = indented(wrapped(safe(block.text).strip("\n"), width - 2, tone), ("  ", ""))
-    if block.detail:
-        made += indented(wrapped(safe(block.detail).strip("\n"), width - 4, palette.dim), ("    ", ""))
+    for told in safe(block.detail).strip("\n").split("\n") if block.detail else ():
+        made += indented(wrapped(told, width - 4, palette.dim, " " * _hanging(told, width)), ("    ", ""))
     return [*made, BLANK]
+
+
+def _hanging(text: str, width: int) -> int:
+    """Where the last column of a table's line begins; 0 where it is none."""
+    columns = list(_COLUMN.finditer(text, 0, width // 2))
+    return columns[-1].end() if columns else 0
 
 
 def plan(block: Plan, width: int, palette: Palette) -> list[Line]:
@@ -165,7 +174,8 @@ def ended(block: Ended, width: int, palette: Palette) -> list[Line]:
     tone = palette.good if good else palette.warn if finished.reason != "failed" else palette.bad
     numbers = f"{count(block.turns, 'turn')} · {brief_seconds(block.seconds)} · {tokens(block.tokens)} tokens"
     fits = len(said) + len(numbers) + 4 <= width
-    first = line([("■ ", tone), (said, f"bold {tone}"), (f"  {numbers}" if fits else "", palette.dim)], width)
+    sign = "✓" if good else "✗" if finished.reason == "failed" else "■"
+    first = line([(f"{sign} ", tone), (said, f"bold {tone}"), (f"  {numbers}" if fits else "", palette.dim)], width)
     more = [] if fits else wrapped(numbers, width - 2, palette.dim)
     more += wrapped(safe(finished.message), width - 2, palette.dim if good else tone) if finished.message else []
     return [first, *indented(more, ("  ", "")), BLANK]

@@ -5,46 +5,87 @@ For the last line of the screen and the one below the inline prompt. Counts noth
 
 from __future__ import annotations
 
-from rich.cells import cell_len
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from rich.cells import cell_len, set_cell_size
 
 from fugu_cli.ui.clean import count, money
-from fugu_cli.ui.tui.draw.lines import Line, Part, line, spread
+from fugu_cli.ui.tui.draw.lines import Line, Part, line
 from fugu_cli.ui.tui.draw.palette import Palette
 from fugu_cli.ui.tui.draw.text import brief_seconds
 from fugu_cli.ui.tui.front import Standing
 
+NAMED = 16
+"""Cells of what is going on that are left of it where there is little room."""
+
 
 def status(now: Standing, clock: float, width: int, palette: Palette) -> Line:
-    """Left what lasts, right what is going on. Where both do not fit: what is going on first, and no hint.
+    """Left what lasts, right what is going on. Where both do not fit, first the word on the keys is left out, then a
+    long `doing` is cut, then the place; what is going on and the mode come last.
 
     `clock` is the time, in seconds since the epoch.
     """
-    doing, lasting = _doing(now, clock, palette), _lasting(now, width, palette)
-    needs = sum(cell_len(text) for text, _ in (*lasting, *doing)) + 2
-    if needs <= width:
-        return spread(lasting, doing, width)
-    if now.doing or now.queued or now.remark:
-        return line([*doing, ("  ", ""), *lasting], width)
-    return line(lasting, width)
+    for left in _lasting(now, palette):
+        for right in _doing(now, clock, width - _cells(left) - 2, palette):
+            gap = width - _cells(left) - _cells(right)
+            if gap >= (2 if right else 0):
+                return line([*left, (" " * gap, ""), *right], width)
+    return line([*_brief(now, palette), ("  ", ""), (now.mode, _tone(now, palette))], width)
 
 
-def _doing(now: Standing, clock: float, palette: Palette) -> list[Part]:
-    queued: list[Part] = [(f"{now.queued} queued ", palette.warn)] if now.queued else []
+def _doing(now: Standing, clock: float, room: int, palette: Palette) -> Iterator[list[Part]]:
+    """What is going on, in ever fewer words."""
+    queued = _queued(now, palette)
+    if now.remark or not now.doing:
+        yield [(now.remark, palette.warn)] if now.remark else [*queued, (now.hint, palette.dim)]
+        yield _brief(now, palette)
+        return
+    spent = f" {brief_seconds(max(clock - now.since, 0.0))}"
+    going: list[Part] = [*queued, (f"◐ {now.doing}{spent}", palette.accent)]
+    yield [*going, (f" {now.key}", palette.dim)]
+    yield going
+    left = room - _cells([*queued, (f"◐ …{spent}", "")])
+    if left >= min(NAMED, cell_len(now.doing)):
+        yield [*queued, (f"◐ {set_cell_size(now.doing, left).rstrip()}…{spent}", palette.accent)]
+
+
+def _brief(now: Standing, palette: Palette) -> list[Part]:
     if now.remark:
         return [(now.remark, palette.warn)]
-    if not now.doing:
-        return [*queued, (now.hint, palette.dim)]
-    spent = brief_seconds(max(clock - now.since, 0.0))
-    return [*queued, (f"◐ {now.doing} {spent}", palette.accent), (" esc stops", palette.dim)]
+    going: list[Part] = [(f"◐ {now.doing}", palette.accent)] if now.doing else []
+    return [*_queued(now, palette), *going]
 
 
-def _lasting(now: Standing, width: int, palette: Palette) -> list[Part]:
-    place = now.place + (f" ({now.branch})" if now.branch and width >= 70 else "")
-    words = {"plan": palette.good, "auto": palette.warn, "yolo": palette.bad}.get(now.mode, palette.text)
-    tail = [f"pinned {now.pinned}"] if now.pinned else []
-    if now.context is not None:
-        tail.append(f"ctx {round(now.context * 100)}%")
+def _queued(now: Standing, palette: Palette) -> list[Part]:
+    return [(f"{now.queued} queued ", palette.warn)] if now.queued else []
+
+
+def _lasting(now: Standing, palette: Palette) -> Iterator[list[Part]]:
+    """What lasts, in ever fewer words: without the branch, the folders around this one, the place, the numbers."""
+    folder = now.place.rpartition("/")[2]
+    branch = f" ({now.branch})" if now.branch else ""
+    for place in (f"{now.place}{branch} · ", f"{folder}{branch} · ", f"{folder} · ", ""):
+        yield [(f"{place}{now.tier} · ", palette.dim), *_mode(now, palette), *_numbers(now, palette)]
+    yield _mode(now, palette)
+    yield _mode(replace(now, pinned=""), palette)
+
+
+def _mode(now: Standing, palette: Palette) -> list[Part]:
+    pinned: list[Part] = [(f" · pinned {now.pinned}", palette.dim)] if now.pinned else []
+    return [(now.mode, _tone(now, palette)), *pinned]
+
+
+def _tone(now: Standing, palette: Palette) -> str:
+    return {"plan": palette.good, "auto": palette.warn, "yolo": palette.bad}.get(now.mode, palette.text)
+
+
+def _numbers(now: Standing, palette: Palette) -> list[Part]:
+    made = [f"ctx {round(now.context * 100)}%"] if now.context is not None else []
     if now.tokens:
-        tail += [f"{count(now.tokens)} tok", money(now.cost)]
-    made: list[Part] = [(f"{place} · {now.tier} · ", palette.dim), (now.mode, words)]
-    return [*made, *((f" · {part}", palette.dim) for part in tail)]
+        made += [f"{count(now.tokens)} tok", money(now.cost)]
+    return [(f" · {part}", palette.dim) for part in made]
+
+
+def _cells(parts: Sequence[Part]) -> int:
+    return sum(cell_len(text) for text, _ in parts)

@@ -46,6 +46,9 @@ class Hearing(Stage):
         assert self._feed is not None
         return self._feed
 
+    def _key(self) -> str:
+        return super()._key() if self.room is not None else ""
+
     def enter(self, text: str) -> None:
         """A line from the prompt: a command, the user's shell, a request. Before there is a session it waits."""
         if self.room is None:

@@ -19,6 +19,7 @@ from fugu_cli.ui.tui.files import Files
 from fugu_cli.ui.tui.front import Choice, Standing
 from fugu_cli.ui.tui.keeping import Look
 from fugu_cli.ui.tui.screens.hearing import Hearing
+from fugu_cli.ui.tui.widgets.approval import Approval
 from fugu_cli.ui.tui.widgets.choices import Choices
 from fugu_cli.ui.tui.widgets.conversation import Conversation
 from fugu_cli.ui.tui.widgets.pager import Pager
@@ -163,8 +164,8 @@ class Main(Hearing):
 
     def action_next_part(self) -> None:
         """The next part takes the keys."""
-        parts = [self.query_one(Prompt), self.query_one(Conversation), self.query_one(Trace)]
-        shown = [part for part in parts if part.display and part.size.width]
+        every = (Approval, Prompt, Conversation, Trace)
+        shown = [part for kind in every if (part := self.query_one(kind)).display and part.size.width]
         at = next((index for index, part in enumerate(shown) if part.has_focus), -1)
         shown[(at + 1) % len(shown)].focus()
 

@@ -123,7 +123,7 @@ class Stage(Screen[None]):
     def stand(self, standing: Standing) -> None:
         """The status line."""
         for status in self.query(Status):
-            status.tell(replace(standing, hint=self._hint(), remark=self._remark))
+            status.tell(replace(standing, hint=self._hint(), key=self._key(), remark=self._remark))
 
     def remark(self, text: str, seconds: float) -> None:
         """Say something on the status line for a while."""
@@ -135,10 +135,17 @@ class Stage(Screen[None]):
     def on_descendant_focus(self) -> None:
         """What the keys do depends on who has them."""
         for status in self.query(Status):
-            status.tell(replace(status.standing, hint=self._hint(), remark=self._remark))
+            status.tell(replace(status.standing, hint=self._hint(), key=self._key(), remark=self._remark))
 
     def _hint(self) -> str:
         return HINTS.get(self.focused.id or "", "") if self.focused is not None else ""
+
+    def _key(self) -> str:
+        """What a key does while something is under way."""
+        asked = any(approval.display for approval in self.query(Approval))
+        if asked:
+            return "esc says no" if isinstance(self.focused, Approval) else "f6 answers · esc stops"
+        return self._hint().replace("esc back", "esc stops") if isinstance(self.focused, Pager) else "esc stops"
 
     def question(self, question: Question | None, behind: int, patch: str) -> None:
         """Ask; with nothing to ask the prompt has the keys again."""

@@ -1,0 +1,40 @@
+"""The status line keeps what matters most where there is little room."""
+
+from __future__ import annotations
+
+import pytest
+
+from fugu_cli.ui.tui.draw.lines import plain
+from fugu_cli.ui.tui.draw.palette import DARK
+from fugu_cli.ui.tui.draw.standing import status
+from fugu_cli.ui.tui.front import Standing
+
+WORKS = Standing(
+    place="~/work/shop", branch="main", mode="edit", context=0.034, tokens=14_000, cost=0.0123, since=1.0, queued=0,
+    doing="running bash for i in 1 2 3; do make check; done",
+)  # fmt: skip
+RESTS = Standing(place="~/work/shop", branch="main", mode="plan", tokens=5, pinned="large", hint="/help")
+
+
+@pytest.mark.parametrize(
+    ("standing", "width", "said"),
+    [
+        (WORKS, 140, "~/work/shop (main) · fugu · edit · ctx 3% · 14k tok · $0.0123"
+                     "  ◐ running bash for i in 1 2 3; do make check; done 4.0s esc stops"),
+        (WORKS, 100, "~/work/shop (main) · fugu · edit · ctx 3% · 14k tok · $0.0123  ◐ running bash for i in 1 2 3;… 4.0s"),
+        (WORKS, 80, "shop (main) · fugu · edit · ctx 3% · 14k tok · $0.0123  ◐ running bash for… 4.0s"),
+        (WORKS, 40, "edit  ◐ running bash for i in 1 2… 4.0s"),
+        (RESTS, 70, "~/work/shop (main) · fugu · plan · pinned large · 5 tok · $0    /help"),
+        (RESTS, 40, "fugu · plan · pinned large · 5 tok · $0"),
+        (RESTS, 10, "plan"),
+    ],
+)  # fmt: skip
+def test_a_narrow_line_loses_the_keys_then_words_then_the_place(standing: Standing, width: int, said: str) -> None:
+    made = plain(status(standing, 5.0, width, DARK))
+    assert " ".join(made.split()) == " ".join(said.split())
+    assert len(made) <= width
+
+
+def test_a_remark_is_said_in_the_place_of_the_rest() -> None:
+    standing = Standing(place="~/shop", mode="ask", doing="reading", since=1.0, remark="ctrl+c again leaves")
+    assert plain(status(standing, 5.0, 50, DARK)).split("  ")[-1].strip() == "ctrl+c again leaves"
