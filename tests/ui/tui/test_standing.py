@@ -21,7 +21,8 @@ RESTS = Standing(place="~/work/shop", branch="main", mode="plan", tokens=5, pinn
     [
         (WORKS, 140, "~/work/shop (main) · fugu · edit · ctx 3% · 14k tok · $0.0123"
                      "  ◐ running bash for i in 1 2 3; do make check; done 4.0s esc stops"),
-        (WORKS, 100, "~/work/shop (main) · fugu · edit · ctx 3% · 14k tok · $0.0123  ◐ running bash for i in 1 2 3;… 4.0s"),
+        (WORKS, 100, "~/work/shop (main) · fugu · edit · ctx 3% · 14k tok · $0.0123"
+                     "  ◐ running bash for i in 1 2 3;… 4.0s"),
         (WORKS, 80, "shop (main) · fugu · edit · ctx 3% · 14k tok · $0.0123  ◐ running bash for… 4.0s"),
         (WORKS, 40, "edit  ◐ running bash for i in 1 2… 4.0s"),
         (RESTS, 70, "~/work/shop (main) · fugu · plan · pinned large · 5 tok · $0    /help"),
