@@ -22,7 +22,8 @@ async def _diff(workspace: Workspace, change: Change) -> str:
         after = await _content(workspace, change.path, change.after)
     except StorageError as error:
         return f"({change.path}: {error})\n"
-    return unified(change.path, before, after)
+    made = unified(change.path, before, after)
+    return workspace.mask(made) if workspace.mask is not None else made
 
 
 async def _content(workspace: Workspace, path: str, name: str | None) -> bytes | None:

@@ -20,6 +20,7 @@ from fugu_cli.config_pool import pool
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials
 from fugu_cli.events import Opened
+from fugu_cli.masking import Mask
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
 from fugu_cli.policy import Judgement, Rules
@@ -28,7 +29,7 @@ from fugu_cli.serve.house import House
 from fugu_cli.serve.places import Bounds, Place
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.wiring import build_budgets, build_conductor, build_coordinator, build_guard
+from fugu_cli.wiring import build_budgets, build_conductor, build_coordinator, build_guard, secrets
 
 
 async def serve(loaded: Loaded, place: Place, bounds: Bounds, said: Callable[[str], None]) -> int:
@@ -39,7 +40,8 @@ async def serve(loaded: Loaded, place: Place, bounds: Bounds, said: Callable[[st
 
     with tempfile.TemporaryDirectory(prefix="fugu-serve-") as scratch:
         house = build(loaded, os.environ, Path(scratch))
-        service = Service(house, Traces(loaded.config.data), bounds)
+        mask = Mask(secrets(os.environ, loaded.config.agents))
+        service = Service(house, Traces(loaded.config.data, mask.fact), bounds)
         said(f"models: fugu, fugu-ultra, {', '.join(house.members)}; decided by {house.opened.coordinator}")
         return await running.serve(service, place, said)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,7 +20,8 @@ from pydantic import BaseModel
 from fugu_cli.policy.paths import is_secret
 
 NAMES = re.compile(
-    r"(^|_)(API_?KEYS?|KEYS?|TOKENS?|SECRETS?|PASS|PASSW(OR)?D|PASSPHRASE|CREDENTIALS?|PAT|AUTH|DSN)(_|$)|APIKEY",
+    r"(^|_)(API_?KEYS?|KEYS?|TOKENS?|SECRETS?|PASS|PASSPHRASE|CREDENTIALS?|PAT|AUTH|DSN)(_|$)"
+    r"|APIKEY|SECRET|PASSW(OR)?D|_PWD$|^(SSH|LDAP|MYSQL|FTP)PASS$",
     re.IGNORECASE,
 )
 """Names of variables whose values are secrets."""
@@ -114,6 +116,11 @@ class Mask:
         return self._known
 
 
+def holds(text: str) -> bool:
+    """Something in it has the form of a key, or is a password in an address."""
+    return _FORMS.search(text) is not None
+
+
 def restored(text: str, original: str) -> str:
     """`text` with its marks replaced by the secrets of `original` they stand for: of the file it was made from."""
     if _MARK.search(text) is None:
@@ -133,7 +140,12 @@ def _mark(value: str) -> str:
 
 
 def _counts(name: str, value: str) -> bool:
-    return len(value) >= SHORTEST and NAMES.search(name) is not None and not value.startswith("/")
+    return len(value) >= SHORTEST and NAMES.search(name) is not None and not _is_path(value)
+
+
+def _is_path(value: str) -> bool:
+    """A key's file rather than a key; a key may begin with a slash as well."""
+    return value.startswith("/") and "\0" not in value and os.path.lexists(Path(value).parent) and value.count("/") > 1
 
 
 def _files(root: Path) -> Iterator[tuple[Path, int]]:

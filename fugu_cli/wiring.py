@@ -5,6 +5,7 @@ Below the command line and the user interfaces, above everything else. Builds an
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -63,7 +64,7 @@ async def open_session(
     agents = crewing.build(entries, environ, crewing.Places(config.cache, config.local_idle, health), before)
     agents = {name: around(agent) for name, agent in agents.items()} if around else agents
     journal = Log.open(resume) if resume else Log.create(sessions.new_path(config.data, loaded.root))
-    mask = Mask(_secrets(environ, entries), loaded.root)
+    mask = Mask(secrets(environ, entries), loaded.root)
     journal.mask = mask.fact
     opened = Opened(
         version=__version__,
@@ -103,7 +104,7 @@ def build_guard(agent: Agent, denials: Denials, events: Callable[[], Sequence[Ev
     return Guarded(agent, lambda: withheld.hidden(events(), agent.name, denials))
 
 
-def _secrets(environ: Mapping[str, str], entries: Sequence[AgentEntry]) -> dict[str, str]:
+def secrets(environ: Mapping[str, str], entries: Sequence[AgentEntry]) -> dict[str, str]:
     """The environment, the variables that hold this pool's keys named so that they count whatever they are called."""
     keys = {f"{name}_KEY": environ.get(name, "").strip() for name in (e.api_key_env for e in entries) if name}
     return {**environ, **keys}
@@ -116,7 +117,9 @@ def build_workspace(config: Config, root: Path) -> Workspace:
     store = config.data / "snapshots" / sessions.folder(config.data, root).name
     command = config.test_command or find_test_command(root)
     box = build_box(config, root, store)
-    return Workspace(root, store, test_command=command, test_timeout=config.test_timeout, box=box)
+    workspace = Workspace(root, store, test_command=command, test_timeout=config.test_timeout, box=box)
+    workspace.mask = Mask(secrets(os.environ, config.agents), root).text
+    return workspace
 
 
 def build_box(config: Config, root: Path, store: Path) -> Box:

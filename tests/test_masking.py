@@ -68,6 +68,11 @@ def test_passwords_in_addresses_and_headers_are_masked() -> None:
 def test_values_of_variables_and_env_files_are_masked_wherever_they_stand(tmp_path: Path) -> None:
     mask = Mask({"OUR_API_KEY": KEY, "EDITOR": "plain-value"}, tmp_path)
     assert mask.text(f"x{KEY}y plain-value").startswith("x[secret ")
+    more = Mask(
+        {"PGPASSWORD": "hunter2-x", "MYSQL_PWD": "hunter3-x", "X_SECRET": "/aB3dE5gH7jK9", "A_KEY": str(tmp_path)}
+    )
+    assert "hunter" not in more.text("hunter2-x hunter3-x") and "/aB3" not in more.text("/aB3dE5gH7jK9")
+    assert more.text(str(tmp_path)) == str(tmp_path)
     (tmp_path / ".env").write_text(
         "export DB_PASSWORD='pa ss\"word'\nPORT=8080123\nDEBUG=true\nAPP_TOKEN=abc123x # mine\n"
     )

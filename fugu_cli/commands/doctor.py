@@ -22,10 +22,11 @@ from typing import Literal
 from fugu_cli import __version__
 from fugu_cli.commands.embedded import needed
 from fugu_cli.config import Config
-from fugu_cli.config_files import Loaded, load
+from fugu_cli.config_files import Loaded, load, repository
 from fugu_cli.config_pool import keys_found, left_out, pool
 from fugu_cli.errors import ConfigError, FuguError
 from fugu_cli.models.store import Store
+from fugu_cli.tools.git import outside, program
 from fugu_cli.ui.clean import clean
 from fugu_cli.wiring import build_box
 
@@ -85,17 +86,18 @@ def _all() -> Iterator[Finding]:
 
 
 def _git() -> Finding:
-    if shutil.which("git") is None:
+    git = program(repository(Path.cwd()))
+    if git is None:
         return Finding(
             "note", "git", "not found", "install git: without it undo is limited and small models get no second draw"
         )
-    said = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    said = subprocess.run([git, "--version"], capture_output=True, text=True, check=False).stdout.strip()
     return Finding("ok", "git", said.removeprefix("git version ") or "found")
 
 
 def _ripgrep() -> Finding:
     beside = shutil.which("rg", path=sysconfig.get_path("scripts"))
-    found = beside or shutil.which("rg")
+    found = beside or shutil.which("rg", path=outside(repository(Path.cwd())))
     if found is None:
         return Finding("note", "ripgrep", "not found", "agents cannot search; reinstall fugu, or install ripgrep")
     return Finding("ok", "ripgrep", found)

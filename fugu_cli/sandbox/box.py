@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.errors import UsageError
-from fugu_cli.masking import NAMES
+from fugu_cli.masking import NAMES, holds
 from fugu_cli.sandbox import bubblewrap, means
 from fugu_cli.sandbox.gitfolders import GitFolders
 from fugu_cli.sandbox.gitguard import GitGuard
@@ -114,7 +114,8 @@ class Box:
 
     def variables(self) -> dict[str, str | None]:
         """What a command's environment has more (None: less): no keys, its own folders, no network to try."""
-        gone = [name for name in os.environ if NAMES.search(name) and name not in self.rules.environment]
+        told = self.rules.environment
+        gone = [n for n, value in os.environ.items() if n not in told and (NAMES.search(n) or holds(value))]
         found: dict[str, str | None] = dict.fromkeys([*gone, *(AGENTS if self.held.kind != "none" else ())])
         if self.held.kind == "none":
             return found

@@ -60,7 +60,7 @@ class GitFolders:
         return real if real.is_dir() and self.root in real.parents else None
 
     def _look(self) -> dict[str, _Listed]:
-        known, found = self._known, {}
+        known, found = self._known, dict[str, _Listed]()
         waiting = deque([str(self.root)])
         while waiting and len(found) < MOST:
             path = waiting.popleft()

@@ -53,7 +53,8 @@ def places(root: Path, wishes: Wishes, environ: Mapping[str, str]) -> Places:
     sealed = [*git.sealed, *_installation(root)]
     writable = [root, *git.writable, *wishes.cache, *wishes.writable]
     writable += [above for path in sealed for above in _between(path, writable)]
-    unseen = [*hidden(homes), *(str(path) for path in wishes.own if path.exists())]
+    spared = (*(Path(os.path.realpath(path)) for path in (*writable, *wishes.readable)), *_programs(environ, homes))
+    unseen = [*hidden(homes, spared), *(str(path) for path in wishes.own if path.exists())]
     wanted = [*_programs(environ, homes), *wishes.readable, *(homes if _below_tmp(homes) else ())]
     if wishes.network:
         wanted += [Path(name) for name in RESOLVERS]

@@ -20,7 +20,7 @@ from pathlib import Path
 from fugu_cli import log as logs
 from fugu_cli.errors import StorageError
 from fugu_cli.events import RECORDED, Recorded, Replied
-from fugu_cli.log import Log
+from fugu_cli.log import Log, Masking
 from fugu_cli.serve.conversation import Author
 
 FOLDER = "served"
@@ -51,7 +51,8 @@ def call_id(trace: str, number: int) -> str:
 class Traces:
     """The traces in `data`, and those of requests that are being answered."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, mask: Masking | None = None) -> None:
+        self._mask = mask
         self._folder = data / "sessions" / FOLDER
         self._live: dict[str, Log] = {}
         self._written: dict[str, int] = {}
@@ -64,6 +65,7 @@ class Traces:
     def open(self, id: str) -> Log:
         """The log of a new request."""
         log = Log.memory()
+        log.mask = self._mask
         self._live[id] = log
         self._written[id] = 0
         self._opened += 1

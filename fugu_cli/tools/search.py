@@ -23,6 +23,7 @@ from fugu_cli.policy.paths import is_secret, shown
 from fugu_cli.tools import Result, Say, Tool, tree
 from fugu_cli.tools.clip import clip
 from fugu_cli.tools.files import Given
+from fugu_cli.tools.git import outside
 from fugu_cli.tools.workspace import Workspace, resolve
 
 MOST = 200
@@ -101,7 +102,7 @@ async def glob(given: Glob, workspace: Workspace, say: Say) -> Result:
         return folder
     if not folder.is_dir():
         return Result(text=f"{given.path} is not a folder.", ok=False)
-    done = await _ripgrep(["--files", "--null", "--sort=path"], folder)
+    done = await _ripgrep(["--files", "--null", "--sort=path"], workspace.root, folder)
     if isinstance(done, Result):
         return done
     pattern = given.pattern.removeprefix("./")
@@ -127,7 +128,7 @@ async def grep(given: Grep, workspace: Workspace, say: Say) -> Result:
     options += ["--ignore-case"] if given.ignore_case else []
     options += [f"--glob={given.glob}"] if given.glob else []
     where = os.path.relpath(path, workspace.root) if path.is_relative_to(workspace.root) else str(path)
-    done = await _ripgrep(options, workspace.root, "--regexp", given.pattern, "--", where)
+    done = await _ripgrep(options, workspace.root, workspace.root, "--regexp", given.pattern, "--", where)
     if isinstance(done, Result):
         return done
     lines = list(_matches(done, path))
@@ -154,16 +155,16 @@ def _matches(out: bytes, searched: Path) -> Iterator[str]:
 
 
 @functools.cache
-def ripgrep() -> str | None:
-    """The ripgrep program: from its wheel beside this Python, else from PATH."""
+def ripgrep(root: Path) -> str | None:
+    """The ripgrep program: from its wheel beside this Python, else from PATH, not one that lies in the repository."""
     folders = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))]
     beside = next((folder / "rg" for folder in folders if os.access(folder / "rg", os.X_OK)), None)
-    return str(beside) if beside else shutil.which("rg")
+    return str(beside) if beside else shutil.which("rg", path=outside(root))
 
 
-async def _ripgrep(options: Sequence[str], folder: Path, *rest: str) -> bytes | Result:
+async def _ripgrep(options: Sequence[str], root: Path, folder: Path, *rest: str) -> bytes | Result:
     """ripgrep's output in `folder`, hidden files included, git's own not; a Result when it fails."""
-    program = ripgrep()
+    program = ripgrep(root)
     if program is None:
         text = "ripgrep (rg) is missing: it belongs to fugu's installation. Use list and read instead."
         return Result(text=text, ok=False)

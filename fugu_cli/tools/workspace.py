@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -69,6 +69,8 @@ class Workspace:
         self.snapshots = Snapshots(self.root, store, repository) if repository else None
         self._hash_name = repository.hash_name if repository else "sha1"
         self._written: list[Change] = []
+        self.mask: Callable[[str], str] | None = None
+        """Takes secrets out of the diffs that people and files are given."""
 
     def apart(self) -> Workspace:
         """The same folder for an agent that works at the same time as others: what they saw, it has not seen."""
@@ -105,8 +107,16 @@ class Workspace:
         return as_changes(await self.snapshots.differences(a, b)) if self.snapshots and a != b else ()
 
     async def patch(self, a: str, b: str) -> bytes:
-        """The same as a unified diff, byte for byte as `git apply` takes it."""
-        return await self.snapshots.patch(a, b) if self.snapshots and a != b else b""
+        """The same as a unified diff, byte for byte as `git apply` takes it but for the secrets in it."""
+        if self.snapshots is None or a == b:
+            return b""
+        return self.shown(await self.snapshots.patch(a, b))
+
+    def shown(self, diff: bytes) -> bytes:
+        """A diff without secrets."""
+        if self.mask is None:
+            return diff
+        return self.mask(diff.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     async def blob(self, name: str) -> bytes:
         """The content a Change names. Raises StorageError when it is not there any more."""

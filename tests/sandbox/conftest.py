@@ -19,7 +19,7 @@ from fugu_cli.tools.process import Around, Ended, run_command
 
 SECRET = "S3CRET-that-nobody-may-see"
 KINDS = ("landlock", "bare landlock", "bubblewrap")
-BWRAP = shutil.which("bwrap", path=os.pathsep.join([os.environ.get("PATH", ""), "/opt/bw"]))
+BWRAP = shutil.which("bwrap", path=os.pathsep.join([os.environ.get("PATH", ""), *map(str, Path("/opt").glob("*"))]))
 
 
 class Fixed(Box):
@@ -88,6 +88,10 @@ def make(kind: str, tmp_path: Path) -> Make:
     for name in (".ssh/id_rsa", ".aws/credentials", ".netrc", ".config/app/token", ".cargo/credentials.toml", "x.pem"):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(SECRET)
+    for name in ("work/other/.env", "work/other/id_ed25519", "work/secrets.yml", "work/a/tls.key"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(f"-----BEGIN PRIVATE KEY-----\nKEY={SECRET}\n")
+    (home / "work" / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
     (home / ".cargo" / "registry").mkdir()
     (home / ".cargo" / "registry" / "crate").write_text("a crate")
     (home / "notes.txt").write_text("notes")

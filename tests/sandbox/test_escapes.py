@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a sand
 READS = r"""
 cat ~/.ssh/id_rsa
 cat ~/.aws/credentials ~/.netrc ~/.config/app/token ~/.cargo/credentials.toml ~/x.pem
+cat ~/work/other/.env ~/work/other/id_ed25519 ~/work/secrets.yml ~/work/a/tls.key; grep -r S3CR ~/work
 ln -s ~/.ssh keys; cat keys/id_rsa; ls keys/
 ln -s ~/.ssh/id_rsa key; cat key; cp -L key stolen && cat stolen
 ln ~/.ssh/id_rsa hard && cat hard
