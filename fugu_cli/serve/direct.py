@@ -70,6 +70,8 @@ def begin(house: House, request: Request) -> None:
         there = ", ".join(house.members)
         raise Refused(400, f"opt_out names {unknown[0]!r}; the pool has: {there}", code="unknown_agent")
     out = dict.fromkeys(sorted(request.asking.options.opt_out), "opted out of this request")
+    if len(out) == len(house.members):
+        raise Refused(400, "every agent of the pool is opted out of this request", code="no_agent_left")
     if out:
         request.log.append(Masked(agents=tuple(out.items())))
     resting.refresh(request.log, house.health)

@@ -20,6 +20,9 @@ from fugu_cli.serve.wire import Wire
 IDLE = 10.0
 """Seconds of silence after which the client is told that work goes on."""
 
+SENDING = 120.0
+"""Seconds a client may take to send its request."""
+
 
 class Exchange:
     """`POST` on one wire."""
@@ -31,7 +34,7 @@ class Exchange:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application of one path."""
         try:
-            body = await read_body(receive, self._service.bounds.body)
+            body = await self._body(receive)
             asking = self._wire.parse(body, Http(scope).headers)
             head = self._service.head(asking)
         except Refused as refused:
@@ -42,6 +45,16 @@ class Exchange:
         self._service.working.add(work)
         work.add_done_callback(self._service.working.discard)
         await _while_connected(work, receive)
+
+    async def _body(self, receive: Receive) -> bytes:
+        """The whole body. Raises Refused: one that only trickles in holds a place as an answer does."""
+        bounds = self._service.bounds
+        with self._service.reading():
+            try:
+                async with asyncio.timeout(min(SENDING, bounds.seconds)):
+                    return await read_body(receive, bounds.body)
+            except TimeoutError as error:
+                raise Refused(408, "the request did not arrive in time", code="request_timeout") from error
 
 
 async def _while_connected(work: asyncio.Future[None], receive: Receive) -> None:

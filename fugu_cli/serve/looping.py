@@ -41,7 +41,7 @@ async def answer(house: House, request: Request, coordinator: Coordinator) -> An
     if reply is None:
         raise _refusal(log.events[began:], end)
     request.chosen(reply.agent)
-    note = end.reason if end.reason in ("accepted", "answered") else f"{end.reason}: {end.message}"
+    note = end.reason if end.reason in ("accepted", "answered") else f"{end.reason}: {_said(end)}"
     given = Reply(text=reply.text, calls=(), usage=reply.usage, model=reply.model, stop=reply.stop)
     return counting.answer(log.events, began, given, note)
 
@@ -61,6 +61,11 @@ def _refusal(made: Sequence[Event], end: Finished) -> Refused:
     if last is not None:
         return failed(last.kind, last.message)
     return failed("overloaded", end.message or "the loop ended without an answer")
+
+
+def _said(end: Finished) -> str:
+    """Why the loop ended, without the command that would go on with it in a terminal."""
+    return ". ".join(part for part in end.message.split(". ") if "`fugu " not in part)
 
 
 class Speaking:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pydantic import JsonValue
 
@@ -32,7 +33,7 @@ class Service:
         self.bounds = bounds or Bounds()
         self.traces = traces
         self._house = house
-        self._busy = 0
+        self._busy = self._reading = 0
         self.working: set[asyncio.Future[None]] = set()
         """Exchanges on their way, to be cut where a stop cannot wait for them."""
         self._began = int(time.time())
@@ -51,15 +52,28 @@ class Service:
                 f"the model {asking.model!r} does not exist here; there are: {', '.join(sorted(known))}",
                 code="model_not_found",
             )
-        if self._busy >= self.bounds.at_once:
+        self._room(self._busy)
+        return Head(new_id(), asking.model, int(time.time()))
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A request is on its way in. Raises Refused where there are too many."""
+        self._room(self._busy + self._reading)
+        self._reading += 1
+        try:
+            yield
+        finally:
+            self._reading -= 1
+
+    def _room(self, taken: int) -> None:
+        if taken >= self.bounds.at_once:
             raise Refused(
                 429,
-                f"{self._busy} requests are being answered, which is the limit of this endpoint",
+                f"{taken} requests are being answered, which is the limit of this endpoint",
                 kind="rate_limit_error",
                 code="too_many_requests",
                 after=1.0,
             )
-        return Head(new_id(), asking.model, int(time.time()))
 
     async def answer(self, asking: Asking, head: Head, say: Say, chosen: Callable[[str], None]) -> Answer:
         """The answer; `say` gets its text as far as it can be told early, `chosen` who writes it. Raises Refused."""

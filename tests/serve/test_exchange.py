@@ -1,8 +1,10 @@
 """What happens on the socket: clients that leave, bodies that are too long, too many at once, pages of a browser."""
 
 import json
-import threading
+import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -44,16 +46,49 @@ def test_a_body_that_is_too_long_is_refused(tmp_path: Path) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
 
 
+@contextmanager
+def trickling(url: str) -> Iterator[socket.socket]:
+    """A client that has sent the beginning of its request."""
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as slow:
+        slow.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\n{")
+        yield slow
+
+
+def test_a_body_that_only_trickles_in_is_not_waited_for(tmp_path: Path) -> None:
+    place = endpoint(tmp_path, says("x"))
+    place.bounds = Bounds(seconds=0.1)
+    with place.serving(), trickling(place.url) as slow:
+        said = slow.recv(65536).decode()
+    assert said.startswith("HTTP/1.1 408 ")
+
+
+def test_a_body_on_its_way_in_holds_a_place(tmp_path: Path) -> None:
+    place = endpoint(tmp_path, says("x"))
+    place.bounds = Bounds(at_once=1)
+    with place.serving(), trickling(place.url):
+        answer = httpx.post(f"{place.url}/v1/chat/completions", json=BODY)
+        while answer.status_code == 200:  # until the server has seen the other one
+            answer = httpx.post(f"{place.url}/v1/chat/completions", json=BODY)
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+
+
+def test_an_answer_that_every_agent_is_kept_from_is_refused_as_the_clients_fault(tmp_path: Path) -> None:
+    with endpoint(tmp_path, says("x")).serving() as place:
+        for more in ({}, {"tools": [{"type": "function", "function": {"name": "t"}}]}):
+            asked = {**BODY, "model": "fugu", "metadata": {"opt_out": "small, strong"}, **more}
+            answer = httpx.post(f"{place.url}/v1/chat/completions", json=asked)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "no_agent_left")
+
+
 def test_more_answers_at_once_than_allowed_are_refused_with_a_time_to_come_back(tmp_path: Path) -> None:
-    place = endpoint(tmp_path, says("a b c d e f"), pace=0.1)
+    place = endpoint(tmp_path, says("a b"), pace=60.0)
     place.bounds = Bounds(at_once=1)
     with place.serving():
-        first = threading.Thread(target=httpx.post, args=(f"{place.url}/v1/chat/completions",), kwargs={"json": BODY})
-        first.start()
-        place.agents["small"].begun.wait(5.0)
-        answer = httpx.post(f"{place.url}/v1/chat/completions", json=BODY)
-        busy = httpx.get(f"{place.url}/health").json()["busy"]
-        first.join()
+        chat = f"{place.url}/v1/chat/completions"
+        with httpx.stream("POST", chat, json={**BODY, "stream": True}, timeout=30):
+            answer = httpx.post(chat, json=BODY)
+            busy = httpx.get(f"{place.url}/health").json()["busy"]
     assert (answer.status_code, answer.headers["retry-after"], busy) == (429, "1", 1)
 
 
