@@ -21,6 +21,9 @@ from fugu_cli.messages import Call
 from fugu_cli.taking import Place, message
 from fugu_cli.tools import content
 
+ENDLESS = 262_144
+"""Characters of a plan after which the planner is taken to write for ever; parse.py reads far fewer."""
+
 
 async def plan(place: Place, decision: Planning) -> None:
     """Ask the planner and record what it wrote; what it costs is the request's like any other call."""
@@ -34,7 +37,7 @@ async def plan(place: Place, decision: Planning) -> None:
     started = time.monotonic()
     try:
         reply = await place.crew.agents[name].reply(
-            decision.prompt, _unheard, lambda why, seconds: log.tell(Waiting(why=why, seconds=seconds))
+            decision.prompt, _Unheard(name), lambda why, seconds: log.tell(Waiting(why=why, seconds=seconds))
         )
     except AgentError as error:
         log.append(Failed(turn=0, what=name, kind=error.kind, message=message(error)))
@@ -44,8 +47,18 @@ async def plan(place: Place, decision: Planning) -> None:
     log.append(planned.model_copy(update={"seconds": seconds, "model": planned.model or member.model}))
 
 
-def _unheard(text: str) -> None:
-    """A plan is shown when it is whole."""
+class _Unheard:
+    """A plan is shown when it is whole. Who writes on and on, whatever its limit, is cut off."""
+
+    def __init__(self, planner: str) -> None:
+        self._planner = planner
+        self._heard = 0
+
+    def __call__(self, text: str) -> None:
+        self._heard += len(text)
+        if self._heard > ENDLESS:
+            said = f"{self._planner} did not stop: more than {ENDLESS} characters where a plan was asked for"
+            raise AgentError(said, kind="protocol", hint="its server does not keep the limit of a reply")
 
 
 async def begin(log: Log, bench: Bench, decision: Together) -> None:

@@ -95,6 +95,7 @@ class Film:
     frames: tuple[Frame, ...]
     lines: tuple[bytes, ...]
     end: Finished
+    staged: Callable[[Path, Log], Play]
 
 
 @pytest.fixture(scope="module")
@@ -104,12 +105,12 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Film:
         patch.setenv(f"GIT_{who}_NAME", "A. Tester")
         patch.setenv(f"GIT_{who}_EMAIL", "tester@example.org")
     try:
-        return shoot(tmp_path_factory.mktemp("film"))
+        return shoot(tmp_path_factory.mktemp("film"), session)
     finally:
         patch.undo()
 
 
-def shoot(folder: Path) -> Film:
+def shoot(folder: Path, staged: Callable[[Path, Log], Play]) -> Film:
     world = folder / "world"
     repository(world / "repo", {"calc.txt": "broken\n", "check.sh": CHECK})
     (world / "counter").touch()
@@ -122,7 +123,7 @@ def shoot(folder: Path) -> Film:
 
     log = Filmed.create(folder / "whole.jsonl")
     log.film = lambda lines, what: None
-    play = session(world, log)
+    play = staged(world, log)
 
     async def whole() -> Finished:
         await play.stage().begin(log)
@@ -134,7 +135,7 @@ def shoot(folder: Path) -> Film:
     finally:
         log.close()
     lines = tuple((folder / "whole.jsonl").read_bytes().splitlines(keepends=True))
-    return Film(tuple(frames), lines, end)
+    return Film(tuple(frames), lines, end, staged)
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ async def resumed(film: Film, number: int, folder: Path, turn: asyncio.Semaphore
         filmed_in = str(film.frames[0].world.parent.parent / "world").encode()
         path.write_bytes(text.replace(filmed_in, str(world).encode()))
         log = Log.open(path)
-        play = session(world, log)
+        play = film.staged(world, log)
         bench = play.bench()
         recall(bench.workspace, log.records)
         try:
@@ -189,7 +190,51 @@ def test_a_workflow_killed_anywhere_ends_the_same_and_does_nothing_twice(film: F
     assert [fault for one in found for fault in faults_of(one)] == []
 
 
-def faults_of(one: Resumed) -> list[str]:
+def test_so_does_one_with_a_workflow_inside_and_a_second_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "A. Tester")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "tester@example.org")
+    film = shoot(tmp_path, rounds)
+    assert film.end == Finished(reason="accepted", message="a workflow of 4 steps; the tests pass")
+    found = asyncio.run(all_resumed(film, tmp_path))
+    assert len(found) > 30
+    assert [fault for one in found for fault in faults_inside(one)] == []
+
+
+OUTER = lists((3, "The part.", []), (1, "Sum up.", [0]))
+INNER = lists((0, "Look at calc.txt.", []), (1, "Note that it ran.", []))
+MORE = lists((0, "Repair calc.txt.", ["all"]))
+
+
+def rounds(world: Path, log: Log) -> Play:
+    """The planner plans a part itself; after the first round the tests fail, and a second one mends that."""
+
+    def planner(prompt: Prompt) -> Reply:
+        text = newest(prompt)
+        return Reply(text=INNER if "You planned this part" in text else MORE if "was carried out" in text else OUTER)
+
+    def sums(prompt: Prompt) -> Reply:
+        return Reply(text="It is broken.") if "Sum up" in newest(prompt) else works("b")(prompt)
+
+    agents = {
+        "a": Reacting("a", works("fixed second\n")),
+        "b": Reacting("b", sums),
+        "c": Reacting("c", both(planner, works("c"))),
+    }
+    change = lambda stage: replace(stage, mode="yolo", store=world / "data" / "store")  # noqa: E731
+    return Play(world / "repo", agents, POOL, Bounds(agent="c"), log=log, change=change)
+
+
+def faults_inside(one: Resumed) -> list[str]:
+    """The same, where three plans are what there is to pay for."""
+    plans = [(event.round, event.within) for event in one.events if isinstance(event, Planned)]
+    faults = faults_of(one, plans=3)
+    if plans != [(1, None), (1, (1, 0)), (2, None)]:
+        faults.append(f"after {one.frame.lines} lines: the plans are {plans}")
+    return faults
+
+
+def faults_of(one: Resumed, plans: int = 2) -> list[str]:
     """What is not as it would have been, in words."""
     faults = []
     if one.end.reason != "accepted":
@@ -205,6 +250,6 @@ def faults_of(one: Resumed) -> list[str]:
     killed = [e for e in started if not any(isinstance(r, ToolRan) and r.call.id == e.call.id for r in one.events)]
     if len(started) != 1 or count not in ({0, 1} if killed else {1}):
         faults.append(f"the command ran {count} times, was started {len(started)} times")
-    if sum(isinstance(event, Planned) for event in one.events) != 2:
+    if sum(isinstance(event, Planned) for event in one.events) != plans:
         faults.append("a plan was paid for twice")
     return [f"after {one.frame.lines} lines, {one.frame.what}: {fault}" for fault in faults]

@@ -412,6 +412,43 @@ def test_a_planner_that_never_stops_is_cut_and_told(tmp_path: Path) -> None:
     assert len(newest(found.shown("c")[1])) < 5000
 
 
+class Endless:
+    """A server that keeps no limit."""
+
+    name = "c"
+
+    async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
+        while True:
+            say("model_id = [0, " + "0, " * 1000)
+            await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        pass
+
+
+def test_a_planner_that_keeps_no_limit_is_cut_off_and_the_request_goes_on(tmp_path: Path) -> None:
+    found = play(tmp_path, planning(CHAIN), {"a": says("It holds a word.")})
+    found.agents = {**found.agents, "c": Endless()}
+    assert found.run("what is it?").reason == "answered"
+    (failed,) = found.of(Failed)
+    assert isinstance(failed, Failed)
+    assert (failed.turn, failed.what) == (0, "c")
+    assert "c did not stop: more than 262144 characters" in failed.message
+    (turn,) = found.of(Assigned)
+    assert isinstance(turn, Assigned)
+    assert "[no workflow: the planner c is out: protocol: c did not stop" in turn.reason
+
+
+def test_a_plan_of_100_kB_is_sent_back_like_any_other_fault(tmp_path: Path) -> None:
+    found = play(tmp_path, planning(lists((0, "x" * 100_000, [])), CHAIN), {})
+    assert found.run("what is it?").reason == "answered"
+    first, second = found.of(Planned)
+    assert isinstance(first, Planned) and isinstance(second, Planned)
+    assert "at most 32768 are read" in first.fault
+    assert len(second.steps) == 2
+    assert len(newest(found.shown("c")[1])) < 5000
+
+
 def test_a_planner_may_be_kept_from_working(tmp_path: Path) -> None:
     bounds = Bounds(agent="c", rounds=1, works=False)
     found = play(tmp_path, planning(lists((0, "One.", []), (1, "Two.", []))), {"a": fails}, bounds=bounds)
