@@ -72,7 +72,7 @@ class Denials:
 
     def __init__(self, rules: Mapping[str, tuple[str, ...]], root: Path) -> None:
         self._rules = dict(rules)
-        self._root = Path(os.path.realpath(root))
+        self.root = Path(os.path.realpath(root))
         self._read: dict[Path, tuple[int, int, Traces]] = {}
         self._common = self._shared() if self._rules else Traces()
         """What files say that nobody is kept from, at the session's beginning: it gives nothing away."""
@@ -87,7 +87,7 @@ class Denials:
 
     def denied(self, agent: str, path: str) -> bool:
         """The path, or what it links to, is kept from the agent. Relative paths are meant from the root."""
-        here = self._root / path
+        here = self.root / path
         forms = {self._relative(Path(os.path.normpath(here))), self._relative(Path(os.path.realpath(here)))}
         return any(form is not None and self._matches(agent, form) for form in forms)
 
@@ -105,7 +105,7 @@ class Denials:
         """What gives the content of those files away."""
         found = Traces()
         for path in self.files(agent):
-            found |= self._traces(self._root / path)
+            found |= self._traces(self.root / path)
         return found - self._common
 
     def _shared(self) -> Traces:
@@ -117,7 +117,7 @@ class Denials:
         for path in self._all():
             if self._identity(path) in same:  # also under another name: a link
                 continue
-            now = self._traces(self._root / path)
+            now = self._traces(self.root / path)
             left -= sum(map(len, now.lines))
             if left < 0:
                 break
@@ -135,18 +135,18 @@ class Denials:
 
     def _identity(self, path: str) -> tuple[int, int] | None:
         try:
-            state = (self._root / path).stat()
+            state = (self.root / path).stat()
         except OSError:
             return None
         return state.st_dev, state.st_ino
 
     def _relative(self, path: Path) -> str | None:
-        return path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else None
+        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else None
 
     def _all(self) -> Iterator[str]:
-        for folder, folders, names in os.walk(self._root):
+        for folder, folders, names in os.walk(self.root):
             folders[:] = [name for name in folders if name not in SKIPPED]
-            place = PurePosixPath(Path(folder).relative_to(self._root).as_posix())
+            place = PurePosixPath(Path(folder).relative_to(self.root).as_posix())
             yield from ((place / name).as_posix() for name in names)
 
     def _traces(self, path: Path) -> Traces:

@@ -24,7 +24,8 @@ from fugu_cli.events import (
     ToolRan,
 )
 from fugu_cli.messages import Call
-from fugu_cli.policy.arguments import patched_paths
+from fugu_cli.policy.arguments import arguments_of, patched_paths
+from fugu_cli.verbatim import disguises
 
 WITHHELD = "[withheld: it may hold what deny_agents keeps from you]"
 NAMES_ONLY = frozenset({"glob", "list"})
@@ -109,8 +110,12 @@ class _Reader:
         """Ids of calls whose words are withheld."""
         self.written: set[str] = set()
         """Files written by agents that may have known such content."""
+        self._agents: dict[int, str] = {}
+        """Whose turn it is, by its number."""
 
     def take(self, event: Event) -> Event:
+        if isinstance(event, Assigned):
+            self._agents[event.turn] = event.agent
         match event:
             case Replied():
                 return self._replied(event)
@@ -164,12 +169,23 @@ class _Reader:
         """The tool may have shown such a file, or a file that was made from one."""
         if event.call.tool in NAMES_ONLY:
             return False
+        if self._disguised(event):
+            return True
         named = paths_of(event.call)
         if any(self._denials.denied(self._agent, path) or path in self.written for path in named):
             return True
         known = self._denials.traces(self._agent)
         words = f"{event.call.arguments}\n{event.output}"
         return self._denials.mentioned(self._agent, words) or any(known.within(line) for line in words.splitlines())
+
+    def _disguised(self, event: ToolRan) -> bool:
+        """A command of somebody who may read such files, which could show one in other words than its own."""
+        if event.call.tool != "bash" or self._denials.covers(self._agents.get(event.turn, ""), self._agent):
+            return False
+        given = arguments_of(event.call)
+        command = given.get("command") if isinstance(given, dict) else None
+        told = isinstance(command, str) and not disguises(command, self._denials.root)
+        return not told and bool(self._denials.files(self._agent))
 
 
 def _bare(call: Call) -> Call:

@@ -52,11 +52,11 @@ def all_text(prompt: Prompt) -> str:
     return json.dumps(prompt.model_dump(mode="json"), ensure_ascii=False)
 
 
-def shown(events: list[Event], denials: Denials, agent: str = "kept") -> str:
+def shown(events: list[Event], denials: Denials, reader: Member = KEPT) -> str:
     """What the agent is sent at the end of `events`."""
-    known = withheld.visible(events, agent, denials)
-    prompt = context.prompt(known, KEPT, ())
-    return all_text(guarded(prompt, withheld.hidden(events, agent, denials)))
+    known = withheld.visible(events, reader.name, denials)
+    prompt = context.prompt(known, reader, ())
+    return all_text(guarded(prompt, withheld.hidden(events, reader.name, denials)))
 
 
 def test_a_path_is_denied_by_its_name_and_by_where_it_leads(root: Path) -> None:
@@ -104,6 +104,9 @@ OUTPUTS = st.sampled_from(
         ("grep", {"pattern": "code"}, f"secrets/codes.txt:2:{SECRET}\na.py:1:import os"),
         ("bash", {"command": "cat secrets/*"}, f"the codes\n{SECRET}"),
         ("bash", {"command": "cat $(echo c2VjcmV0cw== | base64 -d)/*"}, f"{SECRET}"),
+        ("bash", {"command": "cat s*/* | rev"}, SECRET[::-1]),
+        ("bash", {"command": "awk -F- '{print $3}' */*"}, "4711"),
+        ("bash", {"command": "python show.py"}, SECRET[::-1]),
         ("run_tests", {}, f"FAILED: expected '{SECRET}'"),
         ("diff", {"since": "t"}, f"+++ b/secrets/codes.txt\n+{SECRET}"),
         ("write", {"path": "notes.md", "content": f"remember {SECRET}"}, "written"),
@@ -127,14 +130,14 @@ def stories(draw: st.DrawFn) -> list[Event]:
             tool, arguments, output = draw(OUTPUTS)
             if tool == "write" and not exposed:
                 continue  # before it has seen it, it cannot write it
-            if SECRET[::-1] in output and not exposed:
+            if tool == "read" and SECRET[::-1] in output and not exposed:
                 continue
             call = Call(id=f"t{turn}-{number}", tool=tool, arguments=json.dumps(arguments))
             events.append(Replied(turn=turn, agent="free", text="", calls=(call,), stop="calls"))
             events.append(Permitted(turn=turn, call=call, allowed=True, by="policy"))
             changes = (Change(path="notes.md", before=None, after="b"),) if tool == "write" else ()
             events.append(ToolRan(turn=turn, call=call, output=output, ok=True, changes=changes))
-            exposed = exposed or SECRET in output
+            exposed = exposed or any(form in output for form in (SECRET, SECRET[::-1], "4711"))
         said = draw(WORDS) if exposed else "Nothing to see."
         thinking = (Thinking(text=said, data=json.dumps({"thinking": said})),)
         events.append(Replied(turn=turn, agent="free", text=said, thinking=thinking))
@@ -144,16 +147,25 @@ def stories(draw: st.DrawFn) -> list[Event]:
             step = Step(agent="kept", instruction=f"use {SECRET}")
             events.append(Planned(steps=(step,), text=f"plan with {SECRET}", agent="free"))
     instruction = f"use {SECRET[::-1]}" if exposed else ""
-    events.append(Assigned(turn=9, agent="kept", role="worker", by="conductor", instruction=instruction))
-    return events
+    last = Assigned(turn=9, agent="kept", role="worker", by="conductor", instruction=instruction)
+    if draw(st.booleans()):  # a step of a workflow: it is told outputs of others and what the tool memory holds
+        events.append(Planned(steps=(Step(agent="kept", instruction=instruction),), text="", agent=""))
+        lines = tuple(number for number, event in enumerate(events) if isinstance(event, ToolRan))
+        turns = tuple({event.turn for event in events if isinstance(event, Assigned)})
+        plan = sum(isinstance(event, Planned) for event in events)
+        last = last.model_copy(update={"plan": plan, "sees": turns, "remembers": lines})
+    return [*events, last]
 
 
+@pytest.mark.parametrize("protocol", ["native", "text"])
 @given(events=stories())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_nothing_of_it_reaches_the_agent_by_output_quote_digest_summary_or_plan(
-    root: Path, events: list[Event]
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_nothing_of_it_reaches_the_agent_by_output_quote_digest_summary_plan_or_tool_memory(
+    root: Path, protocol: str, events: list[Event]
 ) -> None:
-    text = shown(events, Denials(RULES, root))
+    reader = KEPT.model_copy(update={"protocol": protocol})
+    events[0] = Opened(version="1", repo="/r", pool=(FREE, reader))
+    text = shown(events, Denials(RULES, root), reader)
     assert SECRET not in text
     assert SECRET[::-1] not in text
     assert "4711" not in text
