@@ -360,10 +360,10 @@ def test_route_takes_rules_as_well(file: Path, capsys: pytest.CaptureFixture[str
     assert "nothing: cascade decides by a rule" in out
 
 
-ODD = ["x", "\x00\x01\x1b[31m red", "你好，请修复测试", "\u202e\ufeff", "word " * 200_000]
+ODD = ["x", "\x00\x01\x1b[31m red", "你好，请修复测试", "\u202e\ufeff", "fix \udcff\ud83d", "word " * 200_000]
 
 
-@pytest.mark.parametrize("text", ODD, ids=["one token", "control", "chinese", "directions", "200k tokens"])
+@pytest.mark.parametrize("text", ODD, ids=["one token", "control", "chinese", "directions", "halves", "200k tokens"])
 def test_any_text_is_routed(
     file: Path, text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,7 +108,7 @@ def _text(given: str | None) -> str:
         given = sys.stdin.read() if sys.stdin is not None else ""
     if given is None or not given.strip():
         raise UsageError("there is nothing to decide about", hint='give a request or a session: fugu route "..."')
-    return given.strip("\n")
+    return given.strip("\n").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")  # as a log keeps it
 
 
 def _requested(text: str, loaded: Loaded) -> Place:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +39,8 @@ COUNTED = 1024
 """Texts whose number of tokens is remembered."""
 TAIL = 64
 """Characters at the end of a text that what follows it may join to another token."""
+HALVES = re.compile("[\ud800-\udfff]")
+"""Halves of characters, which no tokenizer takes: a stream may have been cut between them, a file name be no UTF-8."""
 CONTINUATIONS = ("x", "0", " x", ".", "\n", "\n\n", ")", "_")
 """What may follow, one of each kind of character that tokenizers tell apart."""
 
@@ -77,22 +80,27 @@ class Backbone:
 
     def tokens(self, text: str) -> list[int]:
         """Token numbers of `text`."""
-        return list(self.tokenizer.encode(text).ids)
+        return list(self._encoded(text))
 
     def settled(self, text: str) -> list[int]:
         """Tokens of `text` that stay the same whatever is written after it: all but those of its last word or so."""
         ids, tail = self.tokens(text), text[-TAIL:]
-        found = self.tokenizer.encode(tail)
-        kept = min(_common(found.ids, self.tokenizer.encode(tail + more).ids) for more in CONTINUATIONS)
-        return ids[: max(len(ids) - (len(found.ids) - kept), 0)]
+        found = self._encoded(tail)
+        kept = min(_common(found, self._encoded(tail + more)) for more in CONTINUATIONS)
+        return ids[: max(len(ids) - (len(found) - kept), 0)]
 
     def _count(self, text: str) -> int:
-        return len(self.tokenizer.encode(text).ids)
+        return len(self._encoded(text))
+
+    def _encoded(self, text: str) -> Sequence[int]:
+        ids: Sequence[int] = self.tokenizer.encode(HALVES.sub("\ufffd", text)).ids
+        return ids
 
     def read(self, tokens: Sequence[int]) -> Reading:
         """The hidden state at the penultimate of `tokens` (of a single one: its own). Blocking: call it on a thread.
 
-        Raises ValueError for no tokens, MemoryError when there is no room for them.
+        Raises ValueError for no tokens, MemoryError when there is no room for them, CoordinatorUnavailable where what
+        was computed is no number.
         """
         if not tokens:
             raise ValueError("nothing to read: a transcript has at least one token")
@@ -100,8 +108,10 @@ class Backbone:
         with self._hurried(), self._lock:
             cached = self._keep_common(wanted)
             self._extend(wanted)
-            last = self._cache.hidden[len(wanted) - 1]
-            return Reading(last.float().cpu().numpy(), len(tokens), cached)
+            last = self._cache.hidden[len(wanted) - 1].float().cpu()
+            if not last.isfinite().all():
+                raise CoordinatorUnavailable("the backbone computes numbers that are not finite", hint=loading.AGAIN)
+            return Reading(last.numpy(), len(tokens), cached)
 
     def feed(self, tokens: Sequence[int], stop: threading.Event, chunk: int = 64) -> int:
         """Read along: take in what is there of a transcript still being written, by chunks, until `stop` is set.
@@ -208,12 +218,15 @@ def load(folder: Path, *, device: str = "auto", cache: Path | None = None) -> Ba
         target = device_of(device)
         with enough_memory(f"for the backbone on {target}"):
             weights = loading.weights_of(folder, dtype_of(target))
+            loading.check_sizes(folder, shape, weights)
             placed = {name: weight.to(target) for name, weight in weights.items()}
         try:
             decoder = Decoder(shape, placed)
         except KeyError as error:
             raise CoordinatorUnavailable(f"the weights in {folder} lack {error}", hint=loading.AGAIN) from error
         identity, template = loading.identity(folder, cache), loading.chat_template_of(folder)
+        if tokenizer.result().get_vocab_size() > shape.vocab:
+            raise CoordinatorUnavailable(f"the tokenizer in {folder} is of a larger model", hint=loading.AGAIN)
         return Backbone(decoder, tokenizer.result(), identity, template)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fugu_cli.coordinators.decoder import FAMILY, Shape
@@ -75,7 +76,7 @@ def shape_of(folder: Path) -> Shape:
         )
     try:
         heads = int(config["num_attention_heads"])
-        return Shape(
+        shape = Shape(
             width=int(config["hidden_size"]),
             layers=int(config["num_hidden_layers"]),
             heads=heads,
@@ -87,8 +88,14 @@ def shape_of(folder: Path) -> Shape:
             theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0),
             tied=bool(config.get("tie_word_embeddings", False)),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise CoordinatorUnavailable(f"{folder / 'config.json'} lacks or garbles {error}", hint=AGAIN) from error
+    smallest = min(shape.width, shape.kv_heads, shape.head_dim // 2, shape.inner, shape.vocab, shape.layers - 1)
+    if smallest < 1 or shape.heads % shape.kv_heads or shape.head_dim % 2:
+        raise CoordinatorUnavailable(
+            f"{folder / 'config.json'} has sizes that no backbone has; it needs two layers or more", hint=AGAIN
+        )
+    return shape
 
 
 def weights_of(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -114,6 +121,51 @@ def weights_of(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
     return weights
 
 
+def check_sizes(folder: Path, shape: Shape, weights: Mapping[str, Tensor]) -> None:
+    """Raises CoordinatorUnavailable where a weight has not the size that the config.json beside it says."""
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    wanted = {
+        "embed_tokens": (shape.vocab, shape.width),
+        "q_proj": (queries, shape.width),
+        "k_proj": (keys, shape.width),
+        "v_proj": (keys, shape.width),
+        "o_proj": (shape.width, queries),
+        "gate_proj": (shape.inner, shape.width),
+        "up_proj": (shape.inner, shape.width),
+        "down_proj": (shape.width, shape.inner),
+        "q_norm": (shape.head_dim,),
+        "k_norm": (shape.head_dim,),
+        "input_layernorm": (shape.width,),
+        "post_attention_layernorm": (shape.width,),
+        "norm": (shape.width,),
+    }
+    for name, weight in weights.items():
+        *_, part, kind = ("", *name.split("."))
+        size = wanted.get(part, tuple(weight.shape))
+        size = size[:1] if kind == "bias" else size
+        if tuple(weight.shape) != size:
+            raise CoordinatorUnavailable(
+                f"the weights in {folder} are not of its config.json: {name} is {tuple(weight.shape)}, not {size}",
+                hint=AGAIN,
+            )
+
+
+class _Unreadable:
+    """The tokenizers library raises a bare Exception for a file it cannot read: that very class becomes ours."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is Exception:
+            raise CoordinatorUnavailable(f"{self._path} is not a tokenizer: {error}", hint=AGAIN) from error
+
+
 def tokenizer_of(folder: Path) -> Tokenizer:
     """The folder's tokenizer."""
     from tokenizers import Tokenizer
@@ -121,10 +173,8 @@ def tokenizer_of(folder: Path) -> Tokenizer:
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise CoordinatorUnavailable(f"the backbone in {folder} has no tokenizer.json", hint=AGAIN)
-    text = path.read_text(encoding="utf-8", errors="replace").rstrip()
-    if not (text.startswith("{") and text.endswith("}") and '"model"' in text):  # the library raises a bare Exception
-        raise CoordinatorUnavailable(f"{path} is not a tokenizer or was cut short", hint=AGAIN)
-    return Tokenizer.from_str(text)
+    with _Unreadable(path):
+        return Tokenizer.from_str(path.read_text(encoding="utf-8", errors="replace"))
 
 
 def chat_template_of(folder: Path) -> str:

@@ -109,8 +109,8 @@ class Trinity:
         """Read along (along.ReadsAlong): what the next transcript begins with if the reply goes on from `said`."""
 
         def feed() -> None:
-            same = [self._write(ending) for ending in along.endings(events, said, CONTINUATION)]
-            with suppress(MemoryError):  # the next decision will say so
+            with suppress(MemoryError, CoordinatorUnavailable):  # the next decision will say so
+                same = [self._write(ending) for ending in along.endings(events, said, CONTINUATION)]
                 self.backbone.feed(self.backbone.settled(along.shared(*same)), stop)
 
         if not self._deciding:  # which reads the same, and more

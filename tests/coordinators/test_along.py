@@ -248,6 +248,16 @@ def test_a_long_reply_that_will_be_cut_is_read_up_to_the_cut(folder: Path) -> No
     assert found.scores.cached_tokens > 20
 
 
+def test_what_cannot_be_written_or_is_half_a_character_does_not_end_the_reading(folder: Path) -> None:
+    events = [*BROKEN, assigned(1, "strong")]
+    asyncio.run(build(folder).ahead(events, "cut in the middle of \ud83d", threading.Event()))
+    deaf = build(folder, format="chat")
+    deaf.backbone._template = ""
+    asyncio.run(deaf.ahead(events, "said", threading.Event()))
+    with pytest.raises(CoordinatorUnavailable, match="no chat template"):
+        asyncio.run(deaf.decide(BROKEN))
+
+
 def test_without_a_loaded_coordinator_nothing_is_read_along() -> None:
     def refuse() -> Cascade:
         raise CoordinatorUnavailable("no torch")

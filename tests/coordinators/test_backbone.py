@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from fugu_cli.coordinators import backbone
 from fugu_cli.coordinators.backbone import Backbone
@@ -235,9 +236,18 @@ def rewrite(folder: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+def enlarge(folder: Path, words: int) -> None:
+    """A tokenizer with more tokens than the table has rows."""
+    made = tiny.tokenizer()
+    made.add_tokens([f"<{number}>" for number in range(words)])
+    made.save(str(folder / "tokenizer.json"))
+
+
 BREAKS = {
     "no tokenizer.json": lambda folder: (folder / "tokenizer.json").unlink(),
     "is not a tokenizer": lambda folder: (folder / "tokenizer.json").write_text('{"model": {'),
+    "is not a tokenizer: data": lambda folder: (folder / "tokenizer.json").write_text('{"model": {}}'),
+    "the tokenizer in .* is of a larger model": lambda folder: enlarge(folder, 400),
     "config.json is missing": lambda folder: (folder / "config.json").unlink(),
     "cannot be read": lambda folder: (folder / "config.json").write_text("{"),
     "is not a JSON object": lambda folder: (folder / "config.json").write_text("[1]"),
@@ -249,6 +259,10 @@ BREAKS = {
         (folder / "model.safetensors").read_bytes()[:5000]
     ),
     "lack ": lambda folder: rewrite(folder, num_hidden_layers=9),
+    "mlp.down_proj.weight is .32, 48., not .32, 64.": lambda folder: rewrite(folder, intermediate_size=64),
+    "embed_tokens.weight is .300, 32., not .500, 32.": lambda folder: rewrite(folder, vocab_size=500),
+    "has sizes that no backbone has": lambda folder: rewrite(folder, num_hidden_layers=1),
+    "garbles integer division": lambda folder: rewrite(folder, num_attention_heads=0, head_dim=None),
 }
 
 
@@ -258,6 +272,22 @@ def test_a_folder_that_is_no_backbone_is_refused_with_what_is_wrong(folder: Path
     with pytest.raises(CoordinatorUnavailable, match=message) as caught:
         backbone.load(folder, device="cpu")
     assert caught.value.hint
+
+
+def test_numbers_that_are_not_finite_decide_nothing(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"][3] = torch.nan
+    save_file(weights, folder / "model.safetensors")
+    loaded = backbone.load(folder, device="cpu")
+    with pytest.raises(CoordinatorUnavailable, match="numbers that are not finite"):
+        loaded.read(loaded.tokens("user: x"))
+
+
+def test_halves_of_characters_are_read_as_unknown_ones(loaded: Backbone) -> None:
+    halves = "user: \ud83d and \udcff"
+    assert loaded.tokens(halves) == loaded.tokens("user: \ufffd and \ufffd")
+    assert loaded.count(halves) == len(loaded.tokens(halves))
+    assert loaded.settled(halves) == loaded.tokens(halves)[: len(loaded.settled(halves))]
 
 
 def test_a_backbone_that_is_nowhere_is_refused(tmp_path: Path) -> None:
