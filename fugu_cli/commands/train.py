@@ -95,6 +95,9 @@ class EvolveFlags:
         str, option("--check", help="how often a check passes right/wrong work (95/10)", metavar="R/W")
     ] = "95/10"
     offsets: Annotated[bool, option("--offsets", help="evolve the SVF offsets of one layer too (slow)")] = False
+    prove: Annotated[
+        bool, option("--prove", help="write it only if, on what it did not see, the rule cascade is not better")
+    ] = False
     seed: Annotated[int, option("--seed", help="seed of everything drawn (0)", metavar="N")] = 0
     max_budget_usd: Annotated[float | None, option("--max-budget-usd", help="money at most", metavar="USD")] = None
     max_requests: Annotated[int | None, option("--max-requests", help="model calls at most", metavar="N")] = None

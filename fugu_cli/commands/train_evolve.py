@@ -17,7 +17,8 @@ from fugu_cli.commands.train import EvolveFlags
 from fugu_cli.commands.train_learning import backbone_of, checks, save, say, store_of
 from fugu_cli.config import Config
 from fugu_cli.config_pool import pool
-from fugu_cli.errors import UsageError
+from fugu_cli.coordinators import trinity
+from fugu_cli.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from fugu_cli.training.evolve import Evolved, Iteration, Settings, Trial
     from fugu_cli.training.mixture import Blend, Mixture
     from fugu_cli.training.optimise import Numbers
+    from fugu_cli.training.proving import Proven
     from fugu_cli.training.sight import Layout, Sight
+
+NAME = "checkpoint.safetensors"
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Subject:
     trial: Trial
     pack: Callable[[Numbers, str], Checkpoint]
     about: dict[str, JsonValue]
+    prove: Callable[[], Proven] | None = None
 
 
 def evolve(flags: EvolveFlags) -> int:
@@ -45,6 +50,8 @@ def evolve(flags: EvolveFlags) -> int:
     kinds = [bool(flags.suites), flags.outcomes is not None or flags.matrix is not None]
     if sum(kinds) != 1:
         raise UsageError("say what candidates are judged by: TASKS, or --outcomes FILE and/or --matrix FILE")
+    if flags.prove and flags.suites:
+        raise UsageError("--prove goes with --outcomes and --matrix", hint="`fugu eval` compares on TASKS")
     loaded = here({"permission_mode": "auto"})
     config, out = loaded.config, (flags.out or Path("fugu-evolve")).resolve()
     interpreter = str(Path(sys.executable).parent)
@@ -53,11 +60,42 @@ def evolve(flags: EvolveFlags) -> int:
         backbone = backbone_of(config)
         found = _played(flags, config, backbone, out) if flags.suites else _replayed(flags, config, backbone)
         evolved = _run(flags, found, out)
-    made = found.pack(evolved.vector, f"{len(evolved.history)} iterations, {evolved.stopped}")
-    save(made, out / "checkpoint.safetensors")
+        made = found.pack(*_settled(found, evolved, flags.cost))
+        proven = found.prove() if flags.prove and found.prove is not None else None
     say(f"{len(evolved.history)} iterations; {evolved.stopped}")
-    print(out / "checkpoint.safetensors")
+    if proven is not None:
+        print(proven.table())
+        if proven.worse:
+            (out / NAME).unlink(missing_ok=True)
+            raise ConfigError(
+                f"the rule cascade does better on {' and '.join(proven.worse)}: no checkpoint is left",
+                hint='train on more, with another --seed, or use `coordinator = "cascade"`',
+            )
+        made = recorded(made, proven.record())
+    save(made, out / NAME)
+    print(out / NAME)
     return 0
+
+
+def _settled(found: Subject, evolved: Evolved, price: float) -> tuple[Numbers, str]:
+    """The evolved point and how it came about; the start where validation is not sure that evolution was better."""
+    import numpy as np
+
+    from fugu_cli.training.lessons import surely
+
+    how = f"{len(evolved.history)} iterations, {evolved.stopped}"
+    both = found.layout.breed(np.stack([found.start, evolved.vector]))
+    if surely(found.trial, both, price):
+        return evolved.vector, how
+    return found.start, f"{how}; not surely better than the start, which stays"
+
+
+def recorded(made: Checkpoint, lines: dict[str, float]) -> Checkpoint:
+    """With the proof in its record."""
+    from fugu_cli.coordinators import checkpoint as checkpoints
+
+    training = made.meta.training.model_copy(update={"report": (*made.meta.training.report, *lines.items())})
+    return checkpoints.make(made.vector, made.meta.model_copy(update={"training": training}))
 
 
 def _run(flags: EvolveFlags, found: Subject, out: Path) -> Evolved:
@@ -95,6 +133,8 @@ def _tell(row: Iteration) -> None:
 
 def _replayed(flags: EvolveFlags, config: Config, backbone: Backbone) -> Subject:
     """Recorded outcomes under random pools, a pass matrix, or both."""
+    from fugu_cli.coordinators import checkpoint as checkpoints
+    from fugu_cli.training import proving
     from fugu_cli.training.sight import Sight
     from fugu_cli.training.slotted import mixture_of, packed, starting
 
@@ -108,6 +148,7 @@ def _replayed(flags: EvolveFlags, config: Config, backbone: Backbone) -> Subject
         mixture.trial(),
         lambda point, how: packed(layout, point, mixture, (backbone, f"{data}; {how}")),
         {"layout": type(layout).__name__, **_about(mixture)},
+        lambda: proving.prove(mixture, sight, checkpoints.load(config.checkpoint or trinity.SHIPPED).head, say),
     )
 
 

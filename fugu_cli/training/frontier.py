@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.replay import Check, Mass, grown
-from fugu_cli.training.storyteller import Trail
+from fugu_cli.training.storyteller import Step, Trail
 from fugu_cli.training.values import chance
 
 Numbers = NDArray[np.float64]
@@ -59,12 +59,14 @@ def _followed(case: Case, rows: Sequence[int], check: Check) -> tuple[float, flo
     mass = Mass(0.0, 1.0)
     path: Trail = ()
     for place, row in enumerate(rows):
+        if mass.total <= 0:  # the check cannot fail any more
+            break
         cost += mass.total * chance(case.task, row, tuple(step.row for step in path))[1]
         ways = dict(grown(case, path, row, mass, check))
         passed = sum(part.right for step, part in ways.items() if step.passed)
         failed = next((part for step, part in ways.items() if not step.passed), Mass(0.0, 0.0))
         solved += passed + (failed.right if place == len(rows) - 1 else 0.0)
-        path = (*path, next(step for step in ways))
+        path = (*path, Step(row, False))
         mass = failed
     return solved, cost
 

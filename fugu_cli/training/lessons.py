@@ -18,7 +18,8 @@ from fugu_cli.coordinators.svf import Vector
 from fugu_cli.events import ROLES
 from fugu_cli.training import fit
 from fugu_cli.training.evolve import Evolution, Evolved, Iteration, Settings, Shaping, Trial
-from fugu_cli.training.minds import See
+from fugu_cli.training.frontier import paired
+from fugu_cli.training.minds import Minds, See
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.prior import Prior
 from fugu_cli.training.replay import Rules
@@ -32,7 +33,7 @@ Tell = Callable[[Iteration], None]
 @dataclass(frozen=True)
 class Course:
     """How to learn. `price` is lambda: what a relative cost of 1 is worth. `tau` softens the targets, `seldom` leaves
-    out paths that are met less often than that, `shown` is how many cases' texts each path is shown with."""
+    out paths that are met less often than that, `shown` is how many cases' texts a path is shown with at least."""
 
     rules: Rules = field(default_factory=Rules)
     price: float = 0.1
@@ -41,6 +42,11 @@ class Course:
     seldom: float = 0.04
     shown: int = 24
     settings: Settings = field(default_factory=lambda: Settings(iterations=20, patience=8))
+
+    def texts(self, weight: float) -> int:
+        """With how many texts a path is shown that is met this often: up to four times as many. The first decision is
+        met by every request, and stands on nothing but a text that must not move it."""
+        return max(self.shown, round(4 * self.shown * weight))
 
     def evolving(self) -> Settings:
         """Evolution weighs cost as the lesson does."""
@@ -62,10 +68,10 @@ def examples(lessons: Sequence[Lesson], course: Course, see: See) -> fit.Example
     texts: list[str] = []
     rows, roles, weights, groups = [], [], [], []
     for lesson in lessons:
-        shown = lesson.cases[: course.shown]
         for advice in Prior(lesson.cases, lesson.rules, course.price).advice(course.tau):
             if advice.weight < course.seldom:
                 continue
+            shown = lesson.cases[: course.texts(advice.weight)]
             for case in shown:
                 texts.append(lesson.storyteller.scene(case, advice.path).text)
                 rows.append(advice.rows)
@@ -83,7 +89,8 @@ def examples(lessons: Sequence[Lesson], course: Course, see: See) -> fit.Example
 
 @dataclass(frozen=True)
 class Learned:
-    """The head (rows + roles, width), the warm start's, and how evolution went."""
+    """The head (rows + roles, width): the evolved one where validation says that it is better, else the warm start's;
+    and how evolution went."""
 
     head: Vector
     warm: Vector
@@ -103,4 +110,17 @@ def learn(told: fit.Examples, trial: Trial, course: Course, sight: Sight, tell: 
         folder = Folder(Path(temporary), {}, lambda _mean, _path: None)
         with folder.held():
             evolved = Evolution(course.evolving(), trial, layout.breed, folder).run(layout.start(warm), tell)
-    return Learned(layout.head(evolved.vector), warm, evolved)
+    both = layout.breed(np.stack([layout.start(warm), evolved.vector]))
+    head = layout.head(evolved.vector) if surely(trial, both, course.price) else warm
+    return Learned(head, warm, evolved)
+
+
+def surely(trial: Trial, both: Minds, price: float) -> bool:
+    """The second of two minds is better on validation, by more than its standard error: the best of many iterations on
+    a few cases mostly was lucky."""
+    played = trial.validate(both)
+    if played is None:
+        return True
+    reward = played.solved - price * played.cost
+    gap = paired(reward[1], reward[0])
+    return gap.difference > gap.error

@@ -78,14 +78,15 @@ def read(path: Path) -> list[Cell]:
     return list(cells.values())
 
 
-def rates(cells: Sequence[Cell], seats: Sequence[Seat]) -> tuple[TaskRates, ...]:
-    """Every task that all seats' agents were measured on. Raises ConfigError when there is none."""
+def rates(cells: Sequence[Cell], seats: Sequence[Seat], prior: float = PRIOR) -> tuple[TaskRates, ...]:
+    """Every task that all seats' agents were measured on; with a `prior` of 0 exactly what was recorded. Raises
+    ConfigError when there is none."""
     by_agent = {seat.agent: [cell for cell in cells if cell.agent == seat.agent] for seat in seats}
     common = set.intersection(*({cell.task for cell in found} for found in by_agent.values())) if by_agent else set()
     if not common:
         names = ", ".join(sorted({cell.agent for cell in cells})) or "nobody"
         raise ConfigError(f"no task was measured with every agent asked for; the matrix has rows of {names}")
-    tables = [_table(seat, by_agent[seat.agent]) for seat in seats]
+    tables = [_table(seat, by_agent[seat.agent], prior) for seat in seats]
     prompts = {cell.task: cell.prompt for cell in cells}
     dearest = max(mean(rate.first_cost for rate in table.values()) for table in tables) or 1.0
     return tuple(
@@ -94,14 +95,14 @@ def rates(cells: Sequence[Cell], seats: Sequence[Seat]) -> tuple[TaskRates, ...]
     )
 
 
-def _table(seat: Seat, cells: Sequence[Cell]) -> Mapping[str, Rates]:
+def _table(seat: Seat, cells: Sequence[Cell], prior: float) -> Mapping[str, Rates]:
     """Rates by task. Every draw of a task, the greedy one too, says how likely a sampled one is."""
     overall = mean(cell.ok for cell in cells)
     seconds = mean(cell.seconds for cell in cells)
     found = {}
     for task in {cell.task for cell in cells}:
         draws = [cell.ok for cell in cells if cell.task == task]
-        each = (sum(draws) + PRIOR * overall) / (len(draws) + PRIOR)
+        each = (sum(draws) + prior * overall) / (len(draws) + prior)
         greedy = next((float(cell.ok) for cell in cells if cell.task == task and cell.repeat == 0), each)
         found[task] = _drawn(greedy, each, seat.attempts, seconds)
     return found

@@ -156,8 +156,10 @@ class Mixture:
 
     def _compared(self, head: Vector, cases: Sequence[Case], rules: Rules) -> tuple[Arm, Arm]:
         played = Replay(self._storyteller, rules).play(Heads(head[None], self._sight), cases)
-        order = (*range(len(self.made_of.seats)),) if not cases[0].looped else (0, 1, 2)
-        rule = frontier.sequence("cascade", cases, order[: rules.turns - 1], rules.check)
+        order = [*range(len(self.made_of.seats))]
+        if cases[0].looped:  # the strongest goes on until the limit
+            order += [order[-1]] * rules.turns
+        rule = frontier.sequence("cascade", cases, order[: rules.turns], rules.check)
         return Arm("learned", played.solved[0], played.cost[0]), rule
 
     def _rules(self) -> Rules:

@@ -61,7 +61,7 @@ class Prior:
         worth, verified = self.worth(path, weights), self._verified(path, weights)
         if verified is not None and verified >= max(worth):
             talk = self._talk(weights)
-            yield Advice(path, soft([-cost for cost in talk], tau), VERIFIER, met)
+            yield Advice(path, soft([-cost for cost in talk], tau * max(self._rules.talk, 1e-3)), VERIFIER, met)
             return
         yield Advice(path, soft(worth, tau), WORKER, met)
         if len(path) < depth:

@@ -80,6 +80,12 @@ def grown(case: Case, path: Trail, row: int, mass: Mass, check: Check) -> tuple[
     return tuple((step, part) for step, part in both if part.total > 1e-9)
 
 
+def left(case: Case, path: Trail) -> bool:
+    """Somebody can still work: where runs were recorded once, a row that has not."""
+    spent = set() if case.looped else {step.row for step in path}
+    return len(spent | case.empty) < len(case.task.rows)
+
+
 class Replay:
     """Cases, the rules, and how paths are told."""
 
@@ -110,10 +116,11 @@ class Replay:
             for who, mass in wave[number, path]:
                 turn = Turn(number, path, int(rows[who]), int(roles[who]), mass)
                 for step, part in self._taken(cases[number], turn, who, tally):
-                    if last:
+                    grown_to = (*path, step)
+                    if last or not left(cases[number], grown_to):
                         tally.end(who, number, part)
                     else:
-                        after.setdefault((number, (*path, step)), []).append((who, part))
+                        after.setdefault((number, grown_to), []).append((who, part))
         return after
 
     def _taken(self, case: Case, turn: Turn, who: int, tally: Tally) -> tuple[tuple[Step, Mass], ...]:

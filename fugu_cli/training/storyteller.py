@@ -1,7 +1,9 @@
 """Storyteller: writes a replayed path as a session's events and reads it as the coordinator does.
 
 Between replay.py, which knows what happened, and the coordinator's transcript, masks and head, which are used as they
-are: a decision on a scene is the decision Trinity takes on the same log (a test holds that).
+are: a decision on a scene is the decision Trinity takes on the same log (a test holds that). A request that a check
+decides begins with the check's word, as in the loop: without it a first decision would stand on an issue's last words,
+which are different every time and mean nothing.
 
 The digest of a turn carries what a run shows of itself: how many calls it made and how the check judged it. Two kinds
 of paths are told: recorded issues (an agent's own run, a check afterwards), and tasks of a pass matrix, as the loop of
@@ -17,11 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu_cli import views
 from fugu_cli.coordinators import masks, transcript
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.transcript import Format
-from fugu_cli.events import EVIDENCE, ROLES, Asked, Assigned, Change, Event, Permitted, Replied, ToolRan
+from fugu_cli.events import ROLES, Asked, Assigned, Change, Event, Permitted, Replied, ToolRan
 from fugu_cli.messages import Call
 from fugu_cli.training.matrix import Seat
 from fugu_cli.training.outcomes import Case
@@ -103,8 +104,7 @@ class Storyteller:
         text = transcript.cut_middle(case.task.prompt.strip(), self._reading.request, self._backbone.count)
         told = self._looped if case.looped else self._recorded
         facts: list[Event] = [Asked(text=text, snapshot="tree", test_command="pytest", judged=True)]
-        if case.looped:
-            facts += self._scribe(case, ()).tests(0, "e0-0", False)
+        facts += self._scribe(case, ()).tests(0, "e0-0", False)
         for number in range(1, len(path) + 1):
             facts += told(case, path[:number])
         return tuple(facts)
@@ -138,7 +138,4 @@ class Storyteller:
             change = Change(path="source", before="a", after=f"b{turn}")
             facts.append(Permitted(turn=turn, call=call, allowed=True, by="policy"))
             facts.append(ToolRan(turn=turn, call=call, output="", ok=True, changes=(change,) if call is edit else ()))
-        check = Call(id=f"e{turn}", tool=views.RUN_TESTS)
-        facts.append(Permitted(turn=turn, call=check, allowed=True, by=EVIDENCE))
-        facts.append(ToolRan(turn=turn, call=check, output="", ok=step.passed))
-        return facts
+        return facts + self._scribe(case, path).tests(turn, f"e{turn}", step.passed)

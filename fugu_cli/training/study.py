@@ -22,6 +22,7 @@ from fugu_cli.training.frontier import Arm, Paired, paired
 from fugu_cli.training.lessons import Course, Lesson, examples, learn
 from fugu_cli.training.minds import Heads
 from fugu_cli.training.outcomes import Case
+from fugu_cli.training.prior import Prior
 from fugu_cli.training.replay import Check, Replay, Rules
 from fugu_cli.training.sight import Sight
 from fugu_cli.training.storyteller import Storyteller
@@ -131,9 +132,10 @@ class Study:
         groups = [case.group for case in self._cases]
         for held in fit.folds(groups, question.folds, question.seed):
             known = [case for case, out in zip(self._cases, held, strict=True) if not out]
-            head = self._head(known, question, rules, price)
+            turns = budget(known, rules, price)
+            head = self._head(known, question, replace(rules, turns=turns), price)
             places = np.flatnonzero(held)
-            replay = Replay(self._storyteller, rules)
+            replay = Replay(self._storyteller, replace(rules, turns=turns))
             played = replay.play(Heads(head[None], self._sight), [self._cases[place] for place in places])
             solved[places], cost[places] = played.solved[0], played.cost[0]
         return Arm(f"learned, lambda {price:g}", solved, cost)
@@ -149,6 +151,16 @@ class Study:
         replay = Replay(self._storyteller, rules)
         trial = Replayed(replay, lambda draw: draw.sample(shown, max(2 * len(shown) // 3, 1)), held)
         return learn(told, trial, course, self._sight, lambda _: None).head
+
+
+def budget(cases: Sequence[Case], rules: Rules, price: float) -> int:
+    """The limit on turns that pays best on these cases, at most what the rules allow: where cost weighs much, giving up
+    early does. The fewest of equals."""
+    start = np.stack([np.zeros(len(cases)), np.ones(len(cases))])
+    worth = [
+        max(Prior(cases, replace(rules, turns=turns), price).worth((), start)) for turns in range(1, rules.turns + 1)
+    ]
+    return 1 + int(np.argmax(np.array(worth) >= max(worth) - 1e-3 * price))
 
 
 def split(cases: list[Case]) -> tuple[list[Case], list[Case]]:

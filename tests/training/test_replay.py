@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +19,12 @@ from fugu_cli.errors import ConfigError
 from fugu_cli.events import ROLES, Assigned, Member, Opened
 from fugu_cli.training import frontier, outcomes, study, study_report
 from fugu_cli.training.evolve import Settings as Evolving
-from fugu_cli.training.lessons import Course
+from fugu_cli.training.lessons import Course, surely
 from fugu_cli.training.matrix import Rates, Seat, TaskRates
-from fugu_cli.training.minds import Heads
+from fugu_cli.training.minds import Heads, Minds
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.prior import Prior
-from fugu_cli.training.replay import Check, Replay, Rules
+from fugu_cli.training.replay import Check, Played, Replay, Rules
 from fugu_cli.training.sight import Sight
 from fugu_cli.training.storyteller import Reading, Step, Storyteller
 from tests.coordinators import tiny
@@ -68,7 +69,7 @@ class Scripted:
         found = np.zeros((self.size, len(texts), 6), np.float32)
         for who, turns in enumerate(self._minds):
             for place, text in enumerate(texts):
-                passed = text.endswith("passed; 3 calls]") or "tests passed" in text.rpartition("Worker")[2]
+                passed = "tests passed" in text.rpartition("Worker")[2]
                 row, role = (1, 2) if passed else turns[min(text.count("Worker ("), len(turns) - 1)]
                 found[who, place, [row, 3 + role]] = 1
         return found
@@ -78,8 +79,9 @@ def test_a_run_is_told_by_its_calls_and_the_checks_word(loaded: Backbone) -> Non
     scene = teller(loaded).scene(case("a", (0, 1, 1)), (Step(0, False), Step(2, True)))
     assert scene.text == (
         "user: issue a\n"
-        "assistant: Worker (cheap):\n[bash ok x2; edit ok; tests failed; 3 calls]\n"
-        "assistant: Worker (strong):\n[bash ok x8; edit ok; tests passed; 9 calls]"
+        "system: tests failed 3\n"
+        "assistant: Worker (cheap):\n[bash ok x2; edit ok; tests failed 3; 3 calls]\n"
+        "assistant: Worker (strong):\n[bash ok x8; edit ok; tests passed 8; 9 calls]"
     )
     assert (scene.roles_out, scene.spent) == ((), (0, 2))
     assert teller(loaded).scene(case("a", (0, 1, 1)), ()).roles_out == (ROLES.index("verifier"),)
@@ -232,6 +234,68 @@ def test_heads_share_the_states_of_a_text(loaded: Backbone, tmp_path: Path) -> N
     found = Heads(heads, sight).logits(texts)
     np.testing.assert_allclose(found[2, 1], heads[2] @ sight(["user: b"])[0], rtol=1e-4, atol=1e-4)
     assert found.shape == (3, 2, 6)
+
+
+@pytest.mark.parametrize("looped", [False, True])
+def test_a_cascade_ends_where_its_check_cannot_fail_any_more(looped: bool) -> None:
+    rows = tuple(Rates(1.0, 1.0, cost, cost) for cost in (0.1, 1.0))
+    sure = Case(TaskRates("a", "issue a", rows), "r", (3, 5), looped=looped)
+    never = Case(TaskRates("b", "issue b", tuple(Rates(0.0, 0.0, cost, cost) for cost in (0.1, 1.0))), "r", (3, 5))
+    arm = frontier.sequence("both", [sure, never], (0, 1), Check(1.0, 0.0))
+    assert (arm.solved.tolist(), arm.cost.tolist()) == ([1.0, 0.0], [0.1, 1.1])
+    blind = frontier.sequence("both", [never], (0, 0, 1), Check(1.0, 1.0))
+    assert (blind.solved.tolist(), blind.cost.tolist()) == ([0.0], [0.1])
+
+
+def test_a_request_ends_where_every_row_has_worked(loaded: Backbone) -> None:
+    stubborn = Scripted([(0, 0), (1, 0), (2, 0), (2, 2)])
+    played = Replay(teller(loaded), SURE).play(stubborn, [case("a", (0, 0, 0)), case("b", (0, 0, 1))])
+    np.testing.assert_allclose(played.turns, [[3, 3]])
+    np.testing.assert_allclose(played.solved, [[0, 1]])
+
+
+def test_work_that_passed_is_verified_by_the_cheapest() -> None:
+    cases = [case(f"{number}", (number % 2, 1, 1)) for number in range(4)]
+    advice = {one.path: one for one in Prior(cases, Rules(Check(1.0, 0.0), turns=4), 0.1).advice()}
+    verify = advice[(Step(2, True),)]
+    assert verify.role == ROLES.index("verifier")
+    assert verify.rows[0] > 0.99
+
+
+def test_where_cost_weighs_much_fewer_turns_are_given() -> None:
+    cases = [case(f"{number}", (number % 2, 0, number % 4 != 1)) for number in range(8)]
+    budgets = [study.budget(cases, SURE, price) for price in (0.0, 0.1, 2.0)]
+    assert budgets == [2, 2, 1]
+
+
+def test_the_first_decision_is_shown_with_the_most_texts() -> None:
+    course = Course(shown=10)
+    assert [course.texts(weight) for weight in (1.0, 0.5, 0.1)] == [40, 20, 10]
+
+
+def test_evolution_is_kept_only_where_validation_is_sure_of_it() -> None:
+    lucky, better = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 2.0]]), np.array([[0.0, 0.0, 0.0], [0.5, 0.4, 0.6]])
+    assert [surely(Held(solved), Held(solved), 0.1) for solved in (lucky, better)] == [False, True]
+    assert surely(Held(None), Held(None), 0.1)
+
+
+class Held:
+    """A trial, and minds, whose validation is known."""
+
+    def __init__(self, solved: np.ndarray | None) -> None:
+        self._solved = solved
+
+    size = 2
+
+    def logits(self, texts: Sequence[str]) -> np.ndarray:
+        raise AssertionError("nothing is read here")
+
+    def play(self, minds: Minds, iteration: int) -> Played:
+        raise AssertionError("nothing is played here")
+
+    def validate(self, minds: Minds) -> Played | None:
+        none = np.zeros((2, 3))
+        return None if self._solved is None else Played(self._solved, none, none, none, none, 0)
 
 
 def test_a_random_mix_costs_what_was_asked() -> None:

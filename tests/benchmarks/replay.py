@@ -1,0 +1,99 @@
+"""Recorded outcomes of strong models, replayed: learned routing beside every fixed way, by lambda and by check.
+
+    python tests/benchmarks/replay.py --outcomes FILE --backbone DIR --store DIR --answers FILE [--check 95/10 ...]
+
+Writes results/replay.md. The recorded outcomes are for measuring only and stay where they are, and so do --answers:
+what was decided case by case, from which a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from pathlib import Path
+
+from fugu_cli.coordinators import backbone as backbones
+from fugu_cli.training import outcomes, study, study_report
+from fugu_cli.training.evolve import Settings
+from fugu_cli.training.frontier import paired
+from fugu_cli.training.lessons import Course
+from fugu_cli.training.matrix import Seat
+from fugu_cli.training.replay import Check
+from fugu_cli.training.sight import Sight
+from fugu_cli.training.storyteller import Reading, Storyteller
+from fugu_cli.training.study import Answer, Findings
+
+MODELS = ("deepseek-v3.2-reasoner", "gpt-5-mini", "gemini-3-pro-preview")
+ROWS = ("cheap", "middle", "strong")
+TOKENS = 48
+RESULTS = Path(__file__).parent / "results"
+INTRO = Path(__file__).with_suffix(".template.md")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("outcomes", "backbone", "store", "answers"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--check", nargs="+", default=["95/10", "90/20", "80/40"])
+    parser.add_argument("--lambdas", nargs="+", type=float, default=[0.1, 0.2, 0.05, 0.4, 0.8, 0.0])
+    parser.add_argument("--cases", type=int, default=None)
+    parser.add_argument("--out", type=Path, default=RESULTS / "replay.md")
+    given = parser.parse_args()
+    issues = outcomes.read(given.outcomes)
+    random.Random(0).shuffle(issues)
+    issues = issues[: given.cases]
+    pool = outcomes.pool(issues, MODELS, {})
+    cases = outcomes.cases(issues, pool)
+    backbone = backbones.load(given.backbone)
+    sight = Sight(backbone, given.store, tell)
+    teller = Storyteller([Seat(row, row) for row in ROWS], backbone, Reading(request=TOKENS))
+    asked = study.Question(
+        prices=tuple(given.lambdas),
+        checks=tuple(Check(*(float(part) / 100 for part in text.split("/"))) for text in given.check),
+        sample=36,
+        course=Course(settings=Settings(population=16, iterations=8, patience=3)),
+    )
+    found = study.Study(cases, MODELS, teller, sight).run(asked, pool.unit, given.answers, tell)
+    repos = len({case.group for case in cases})
+    intro = INTRO.read_text().format(cases=len(cases), repos=repos, models=", ".join(MODELS), tokens=TOKENS)
+    given.out.write_text(f"{intro}\n{verdicts(found)}\n\n{study_report.report(found)}")
+
+
+def verdicts(found: Findings) -> str:
+    """By check: on or above the frontier of the fixed ways, and the best single model's accuracy for less."""
+    lines = [
+        "| check | lambdas within one s.e. of the best fixed way, or above | solved, at no more than 45 % of the best "
+        "single model's cost | against that model |",
+        "|---|---|---|---|",
+    ]
+    single = study_report.best_single(found)
+    for check in dict.fromkeys(answer.check for answer in found.answers):
+        answers = [answer for answer in found.answers if answer.check == check]
+        held = [answer for answer in answers if study_report.on_frontier(answer)]
+        missed = ", ".join(f"{answer.price:g}" for answer in answers if answer not in held)
+        cheap = [answer for answer in answers if answer.ours.cost.mean() <= 0.45 * single.cost.mean()]
+        reached = f"{len(held)} of {len(answers)}{f' (not {missed})' if missed else ''}"
+        lines.append(f"| {check.right:.0%} / {check.wrong:.0%} | {reached} | {cheapest(cheap, single)} |")
+    return "\n".join(lines)
+
+
+def cheapest(answers: list[Answer], single: study_report.Arm) -> str:
+    """The most accurate of them, and its paired difference to the single model."""
+    if not answers:
+        return "none | -"
+    best = max(answers, key=lambda answer: float(answer.ours.solved.mean()))
+    gap = paired(best.ours.solved, single.solved)
+    share = best.ours.cost.mean() / single.cost.mean()
+    return (
+        f"{best.ours.solved.mean():.1%} at {share:.0%} (lambda {best.price:g}) "
+        f"| {100 * gap.difference:+.1f} ± {100 * gap.error:.1f} points of {single.solved.mean():.1%}"
+    )
+
+
+def tell(text: str) -> None:
+    print(time.strftime("%X"), text, flush=True)
+
+
+if __name__ == "__main__":
+    main()
