@@ -15,6 +15,7 @@ from typing import cast
 
 def main() -> None:
     """Runs the command line and ends the process."""
+    _forget_here()
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
         from fugu_cli import __version__
@@ -28,6 +29,13 @@ def main() -> None:
     code = called(arguments)
     _flush()
     sys.exit(code)
+
+
+def _forget_here() -> None:
+    """`python -m` looks for modules in the current folder first: a repository's own must not be taken for ours."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib takes time
+    if sys.path and sys.path[0] != home and sys.orig_argv[1:2] == ["-m"]:
+        del sys.path[0]
 
 
 def called(arguments: Sequence[str]) -> int:

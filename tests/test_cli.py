@@ -73,7 +73,7 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("models", "remove", "gpt"), "no embedded model called 'gpt'", "qwen2.5-coder-0.5b"),
         (("models", "remove"), "Missing argument", "`fugu models remove --help`"),
         (("help", "trce"), "there is no page on 'trce'", "did you mean 'trace'?"),
-        (("help", "xyzzy"), "there is no page on 'xyzzy'", "there are: config"),
+        (("help", "xyzzy"), "there is no page on 'xyzzy'", "there are: anthropic"),
         (("trust", "nowhere"), "nowhere is not a folder", "give the folder"),
     ],
 )
@@ -324,6 +324,13 @@ def test_a_terminal_without_utf8_gets_escapes_and_no_crash() -> None:
     environ = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = binary("sessions", env=environ)
     assert done.returncode == 0 and b"Gr\\xfc\\xdfe \\u6f22\\u5b57" in done.stdout
+
+
+def test_modules_that_lie_in_the_current_folder_are_not_taken_for_ours(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise SystemExit(77)\n")
+    place = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    command = [sys.executable, "-m", "fugu_cli", "--help"]
+    assert subprocess.run(command, cwd=tmp_path, env=place, capture_output=True, check=False).returncode == 0
 
 
 def test_a_bug_of_ours_is_called_one_and_ends_with_2() -> None:

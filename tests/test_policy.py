@@ -223,6 +223,9 @@ cat "$HOME"/.netrc
 cat $"/etc/passwd"
 cat {/etc/passwd,README.md}
 cat .?/x
+ls -la /proc/1/cwd
+cat /proc/1/root/etc/passwd
+cat /proc/*/cwd
 cat {/etc,.}/passwd
 cat {"/etc/passwd",x}
 {sudo,ls}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import glob
 import itertools
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -269,7 +268,7 @@ def _expanded(word: Word, folder: Path, root: Path) -> Iterator[Path]:
     for index, match in enumerate(matches):
         if index >= GLOB_LIMIT:
             raise Unreadable(f"`{word.text}` matches too many files to check")
-        yield Path(os.path.realpath(match))
+        yield paths.real(match)
 
 
 def _redirected(redirect: Redirect, folders: Sequence[Path], root: Path) -> Finding:

@@ -73,9 +73,17 @@ def locate(text: str, root: Path, base: Path | None = None) -> Path | Fault:
     if path == "~" or path.startswith("~/"):
         path = str(Path(path).expanduser())
     try:
-        return Path(os.path.realpath((base or root) / path))
+        return real((base or root) / path)
     except (ValueError, UnicodeEncodeError) as error:
         return Fault(text=f"no file can have this name: {error}")
+
+
+def real(path: str | Path) -> Path:
+    """`path` with all links followed; as it is written where one may not be read (another process's, in /proc)."""
+    try:
+        return Path(os.path.realpath(path))
+    except OSError:
+        return Path(os.path.abspath(path))  # noqa: PTH100 - pathlib has none that takes `..` out without looking
 
 
 def inside(path: Path, root: Path) -> bool:
