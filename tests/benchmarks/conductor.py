@@ -56,7 +56,7 @@ def options(arguments: Sequence[str]) -> Options:
     results = Path(__file__).parent / "results"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=Path, required=True, help="a folder of task files (*.jsonl)")
-    parser.add_argument("--out", type=Path, default=results / "conductor", help="where rows and session logs are kept")
+    parser.add_argument("--out", type=Path, default=results / "conductor", help="where rows and logs are kept")
     parser.add_argument(
         "--beside", type=Path, default=results / "embedded-pool" / "loop.jsonl", help="other arms' rows"
     )
