@@ -116,6 +116,55 @@ def test_any_tree_is_put_back_exactly_and_the_users_git_is_untouched(
         assert users(root) == mine
 
 
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with ignore rules, a nested repository and a submodule, each with a commit, to be copied."""
+    folder = tmp_path_factory.mktemp("furnished")
+    author = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always")
+    for name in ("library", "repo", "repo/nested"):
+        git(folder, "init", "-q", "-b", "main", name)
+        git(folder / name, *author, "commit", "-q", "--allow-empty", "-m", "start")
+    root = folder / "repo"
+    git(root, *author, "submodule", "--quiet", "add", str(folder / "library"), "library")
+    lay(root, {".gitignore": "ignored/\n*.log\n"})
+    git(root, "add", ".gitignore")
+    git(root, *author, "commit", "-q", "-m", "furnished")
+    return root
+
+
+ALONE = ("nested", "library", "ignored")
+
+
+@given(before=st.tuples(*[trees] * 4), after=st.tuples(*[trees] * 4))
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_tree_is_put_back_and_ignored_files_nested_repositories_and_submodules_are_left_alone(
+    furnished: Path, before: tuple[Tree, ...], after: tuple[Tree, ...]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "repo"
+        shutil.copytree(furnished, root, symlinks=True)
+        (root / "ours").mkdir()
+        workspace = Workspace(root, Path(folder) / "store")
+
+        def become(state: tuple[Tree, ...]) -> None:
+            for name, tree in zip(("ours", *ALONE), state, strict=True):
+                (root / name).mkdir(exist_ok=True)
+                kept = (root / name / ".git").read_bytes() if (root / name / ".git").is_file() else b""
+                make(root / name, tree)
+                assert not kept or (root / name / ".git").read_bytes() == kept
+            lay(root, {"a.log": str(len(state[0]))})
+
+        become(before)
+        snapshot = asyncio.run(workspace.snapshot()) or ""
+        become(after)
+        left = {name: contents(root / name) for name in ALONE}
+        asyncio.run(workspace.restore(snapshot))
+        assert contents(root / "ours") == before[0]
+        assert {name: contents(root / name) for name in ALONE} == left
+        assert (root / "a.log").read_text() == str(len(after[0]))
+        assert asyncio.run(workspace.snapshot()) == snapshot
+
+
 def test_ignored_files_are_neither_taken_nor_touched(repo: Build) -> None:
     workspace = repo({"a.py": "1\n", ".gitignore": "*.log\nbuild/\n"})
     lay(workspace.root, {"x.log": "mine", "build/out.bin": "mine"})
