@@ -3,7 +3,8 @@
     python tests/benchmarks/grpo.py --model DIR --tasks DIR --out DIR [--steps 40] [--report]
 
 The reward is 0 for a reply that the Conductor's parser cannot read and 0.5 for one it can; nothing is run, so what
-rises is the form alone. Takes minutes; a run that was stopped goes on from its newest saved step.
+rises is the form alone. Takes minutes; a run that was stopped goes on from its newest saved step. `--held N` then asks
+N questions that were not trained on, before and after.
 """
 
 from __future__ import annotations
@@ -16,20 +17,35 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fugu_cli import prompts
+from fugu_cli.conductor.parse import Fault
+from fugu_cli.conductor.validate import workflow
 from fugu_cli.config_pool import EMBEDDED
 from fugu_cli.errors import FuguError
 from fugu_cli.evaluation import rows
+from fugu_cli.evaluation.statistics import wilson
+from fugu_cli.messages import Value
 from fugu_cli.tasks.loading import load
 from fugu_cli.training import conductor, grpo_warm
 from fugu_cli.training.grpo_examples import OPENING, Course, examples
-from fugu_cli.training.grpo_reward import Rewards
+from fugu_cli.training.grpo_reward import Example, Rewards
 
 TEMPLATE = Path(__file__).with_name("grpo.template.md")
 RESULT = Path(__file__).parent / "results" / "grpo.md"
 CURVE = RESULT.with_suffix(".svg")
+HELD = "held.jsonl"
 WINDOW = 5
+
+
+class Held(Value):
+    """One reply to a question that was not trained on: `which` model, its steps (0: unreadable), and its words."""
+
+    which: str
+    problem: str
+    steps: int
+    reply: str
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -44,22 +60,82 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=conductor.SMALL.rate, help="learning rate (default: %(default)s)")
     parser.add_argument("--warm", type=int, default=40, help="supervised steps at most (default: %(default)s)")
     parser.add_argument("--name", default="", help="what the model is called in the report")
+    parser.add_argument("--held", type=int, default=0, help="questions to ask before and after (default: %(default)s)")
     parser.add_argument("--report", action="store_true", help="only write the report of what is there")
     return parser.parse_args(arguments)
 
 
-def train(given: argparse.Namespace) -> None:
-    """To the last step."""
+def made(given: argparse.Namespace) -> list[Example]:
+    """What is trained on, in its order; a step takes one."""
     from transformers import AutoTokenizer
 
     problems = load(given.tasks, only=given.only.split(",")).problems
     members = {entry.name: entry.model_copy(update={"protocol": "text"}).member() for entry in EMBEDDED}
     tokenizer = AutoTokenizer.from_pretrained(given.model)
-    course = list(examples(problems, members, tokenizer, Course("brief", times=2, most=3)))
+    return list(examples(problems, members, tokenizer, Course("brief", times=2, most=3)))
+
+
+def train(given: argparse.Namespace) -> None:
+    """To the last step."""
+    course = made(given)
     settings = replace(conductor.SMALL, steps=given.steps, replies=given.replies, rate=given.rate, part=given.replies)
     run = conductor.Run(given.out, partial(rows.append, given.out / conductor.LOG))
     model = grpo_warm.warm(given.model, course, OPENING, given.warm, given.out) if given.warm else given.model
     conductor.train(str(model), course, settings, Rewards(OPENING, None), run)
+
+
+def held(given: argparse.Namespace) -> None:
+    """Eight replies to each of some questions that come last in the course, by the model before and after."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    course = made(given)
+    trained = {example.problem for example in course[: given.steps]}
+    asked = [example for example in course if example.problem not in trained][-given.held :]
+    before = given.out / "warm" if given.warm else Path(given.model)
+    saved = sorted(given.out.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    after = given.out / "model" if (given.out / "model").is_dir() else saved[-1]
+    tokenizer: Any = AutoTokenizer.from_pretrained(before)
+    model: Any = AutoModelForCausalLM.from_pretrained(before)
+    for which in ("before", "after"):
+        model = PeftModel.from_pretrained(model, str(after)) if which == "after" else model
+        for example in asked:
+            for reply in drawn(model, tokenizer, example.prompt, given.replies):
+                steps = workflow(OPENING + reply, example.form())
+                count = 0 if isinstance(steps, Fault) else len(steps)
+                rows.append(given.out / HELD, Held(which=which, problem=example.problem, steps=count, reply=reply))
+
+
+def drawn(model: Any, tokenizer: Any, prompt: str, replies: int) -> list[str]:
+    """Replies at temperature 1, as in the training."""
+    import torch
+
+    torch.manual_seed(0)
+    asked = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
+    with torch.inference_mode():
+        out = model.generate(
+            **asked, max_new_tokens=conductor.SMALL.tokens, do_sample=True, top_k=0, num_return_sequences=replies
+        )
+    found: list[str] = tokenizer.batch_decode(out[:, asked["input_ids"].shape[1] :], skip_special_tokens=True)
+    return found
+
+
+def held_table(found: Sequence[Held]) -> str:
+    """What the questions that both were asked show; "" where they were not asked."""
+    lines = []
+    asked = [{one.problem for one in found if one.which == which} for which in ("before", "after")]
+    for which in ("before", "after"):
+        own = [one for one in found if one.which == which and one.problem in asked[0] & asked[1]]
+        if not own:
+            return ""
+        good = [one for one in own if one.steps]
+        share = wilson(len(good), len(own))
+        mean = sum(one.steps for one in good) / (len(good) or 1)
+        lines.append(
+            f"| {which} | {len({one.problem for one in own})} | {len(own)} | {100 * len(good) / len(own):.0f} % "
+            f"({100 * share.low:.0f}-{100 * share.high:.0f}) | {mean:.1f} | {len({one.reply for one in good})} |"
+        )
+    return "\n".join(lines)
 
 
 def report(given: argparse.Namespace) -> None:
@@ -82,6 +158,7 @@ def report(given: argparse.Namespace) -> None:
         tokens=str(conductor.SMALL.tokens),
         warm=str(given.warm),
         rows="\n".join(table),
+        held=held_table(rows.read(given.out / HELD, Held)) or "| not asked | | | | | |",
         first=f"{100 * smooth[0]:.0f}",
         last=f"{100 * smooth[-1]:.0f}",
     )
@@ -118,7 +195,8 @@ def _curve(lines: Sequence[conductor.Line]) -> str:
     ticks = "".join(f'<text x="{x(s):.0f}" y="258" text-anchor="middle">{s}</text>' for s in range(0, most + 1, 10))
     style = "<style>text{font:12px system-ui,sans-serif;fill:#777}</style>"
     line = f'<polyline points="{points}" fill="none" stroke="#2f6fb7" stroke-width="2"/>'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 710 270">{style}{axis}{ticks}{dots}{line}</svg>\n'
+    ticks += '<text x="370" y="276" text-anchor="middle">steps</text>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 710 284">{style}{axis}{ticks}{dots}{line}</svg>\n'
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -127,6 +205,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if not given.report:
             train(given)
+        if given.held:
+            held(given)
         report(given)
     except FuguError as error:
         print(f"{error}\n{error.hint}".strip(), file=sys.stderr)
