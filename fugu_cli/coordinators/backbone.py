@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.coordinators import chat, loading
 from fugu_cli.coordinators.decoder import Decoder, GoOn
+from fugu_cli.coordinators.growing import TAIL, Growing, whole
 from fugu_cli.coordinators.transcript import Format, Line, raw
 from fugu_cli.errors import CoordinatorUnavailable
 
@@ -37,10 +37,6 @@ CHUNK = 512
 """Tokens of one forward pass; a longer text is read in several, which bounds the memory of a pass."""
 COUNTED = 1024
 """Texts whose number of tokens is remembered."""
-TAIL = 64
-"""Characters at the end of a text that what follows it may join to another token."""
-HALVES = re.compile("[\ud800-\udfff]")
-"""Halves of characters, which no tokenizer takes: a stream may have been cut between them, a file name be no UTF-8."""
 CONTINUATIONS = ("x", "0", " x", ".", "\n", "\n\n", ")", "_")
 """What may follow, one of each kind of character that tokenizers tell apart."""
 
@@ -61,6 +57,7 @@ class Backbone:
         self.decoder = decoder
         self.identity = identity
         self.tokenizer = tokenizer
+        self._growing = Growing(tokenizer)
         self._template = template
         self._cache = decoder.new_cache()
         self._known: list[int] = []
@@ -80,7 +77,7 @@ class Backbone:
 
     def tokens(self, text: str) -> list[int]:
         """Token numbers of `text`."""
-        return list(self._encoded(text))
+        return self._growing.tokens(text)
 
     def settled(self, text: str) -> list[int]:
         """Tokens of `text` that stay the same whatever is written after it: all but those of its last word or so."""
@@ -93,7 +90,7 @@ class Backbone:
         return len(self._encoded(text))
 
     def _encoded(self, text: str) -> Sequence[int]:
-        ids: Sequence[int] = self.tokenizer.encode(HALVES.sub("\ufffd", text)).ids
+        ids: Sequence[int] = self.tokenizer.encode(whole(text)).ids
         return ids
 
     def read(self, tokens: Sequence[int]) -> Reading:
@@ -132,9 +129,14 @@ class Backbone:
             return _common(self._known, tokens)
 
     def _unless_read(self, stop: threading.Event, tokens: int) -> GoOn:
-        """Go on until stopped, or until a decision waits and reading these again along with its own is the cheaper way:
-        up to 16 tokens a pass costs hardly more than for one, so that only its last layers are worth waiting for."""
-        late = len(self.decoder.layers) * (9 if tokens <= 16 else 4) // 10
+        """Go on until stopped, or until a decision waits and reading these again along with its own is the cheaper way.
+
+        With m tokens a pass costs a + b m, again at most b m more, its rest a + b m times what is left of it: it is
+        worth waiting for from layer a / (a + b m) of all. b / a is what two cores of
+        a server gave, and grows with the text before.
+        """
+        share = 1 / (1 + tokens * (0.03 + 0.014 * len(self._known) / 1024))
+        late = round(len(self.decoder.layers) * share)
         return lambda layer: not stop.is_set() and (layer >= late or not self._readers)
 
     @contextmanager

@@ -116,7 +116,7 @@ def test_a_decision_that_waits_ends_reading_along(loaded: Backbone) -> None:
     np.testing.assert_allclose(found.hidden, fresh(loaded, tokens)[-2], atol=0.15)
 
 
-def test_only_a_pass_that_is_almost_done_is_waited_for(loaded: Backbone) -> None:
+def test_a_pass_is_waited_for_where_its_rest_costs_less_than_reading_it_again(loaded: Backbone) -> None:
     stop = threading.Event()
     short, long = loaded._unless_read(stop, 8), loaded._unless_read(stop, 64)
     layers = range(tiny.LAYERS)

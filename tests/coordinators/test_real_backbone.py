@@ -39,6 +39,16 @@ def test_a_transcript_has_the_tokens_it_is_known_to_have(loaded: Backbone, case:
     assert loaded.count(text) == case["tokens"]
 
 
+def test_a_text_that_grew_has_the_tokens_of_the_whole(loaded: Backbone) -> None:
+    words = [word for case in CASES for _, content in case["messages"] for word in content.split()]
+    draw = random.Random(0)
+    text = "user: " + " ".join(draw.choices(words, k=40))
+    for _ in range(60):
+        text += draw.choice((" ", "\n", "\nassistant: Worker (cheap): ", ".\n\n", "\n  ")) + draw.choice(words)
+        text += " " + " ".join(draw.choices(words, k=draw.randint(0, 40)))
+        assert loaded.tokens(text) == loaded.tokenizer.encode(text).ids
+
+
 def test_the_chat_format_ends_with_the_generation_prompt(loaded: Backbone) -> None:
     text = loaded.write((Line("user", "hello"),), "chat")
     assert text.endswith("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n")
