@@ -33,6 +33,8 @@ class Dialect:
     effort: bool = True
     adaptive: bool = False
     """Anthropic: thinking without a budget (Claude 4.7 and later refuse one)."""
+    short_ids: bool = False
+    """Ids of calls are nine letters and digits (Mistral)."""
     reasoning_back: bool = False
     """Reasoning text of this agent goes back with its calls (DeepSeek, Kimi)."""
 
@@ -55,6 +57,7 @@ RULES: tuple[tuple[str, Change], ...] = (
         r"reasoning_content.*(missing|must|required)|(missing|must|required).*reasoning_content",
         lambda d: replace(d, reasoning_back=True),
     ),
+    (r"tool call id.*(length of 9|a-z)", lambda d: replace(d, short_ids=True)),
     (r"prompt_cache_key", lambda d: replace(d, cache_key=False)),
     (rf"effort.*({REFUSED})|({REFUSED}).*effort", lambda d: replace(d, effort=False)),
     (

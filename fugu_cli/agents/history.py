@@ -25,6 +25,9 @@ from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prom
 ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 """Ids that OpenAI (at most 40 characters) and Anthropic (this alphabet) both take."""
 
+SHORT = re.compile(r"[a-zA-Z0-9]{9}")
+"""Ids that Mistral takes."""
+
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 INTERRUPTED = "interrupted: this call has no result"
@@ -56,6 +59,26 @@ def flat(messages: Sequence[Message], show: Show) -> tuple[Message, ...]:
             case FromUser():
                 texts.append(message)
     return tuple(_alternating(texts))
+
+
+def with_short_ids(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """A closed history whose call ids are nine letters and digits: those that are something else are renamed."""
+
+    def renamed(message: Message) -> Message:
+        match message:
+            case FromAgent():
+                calls = tuple(call.model_copy(update={"id": _short(call.id)}) for call in message.calls)
+                return message.model_copy(update={"calls": calls})
+            case FromTool():
+                return message.model_copy(update={"call": _short(message.call)})
+            case FromUser():
+                return message
+
+    return tuple(renamed(message) for message in messages)
+
+
+def _short(id: str) -> str:
+    return id if SHORT.fullmatch(id) else hashlib.sha256(id.encode()).hexdigest()[:9]
 
 
 def result_text(result: FromTool) -> str:

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from fugu_cli.agents import Say, Wait, caching, signatures
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.dialects import Dialect, adapted
-from fugu_cli.agents.history import call_id, closed
+from fugu_cli.agents.history import call_id, closed, with_short_ids
 from fugu_cli.agents.http import Connection, Json
 from fugu_cli.agents.openai_stream import Decoding
 from fugu_cli.agents.sse import Heard, ServerEvent
@@ -26,7 +26,7 @@ from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, Re
 def encode(prompt: Prompt, access: Access, dialect: Dialect) -> Json:
     """The request body. Only what was asked for is in it: servers refuse what they do not know."""
     messages: list[Json] = [{"role": "system", "content": prompt.system}] if prompt.system.strip() else []
-    messages += [_message(message, access, dialect) for message in closed(prompt.messages, access.name)]
+    messages += [_message(message, access, dialect) for message in _history(prompt, access, dialect)]
     if caching.wants_marks(access):
         caching.mark(messages)
     payload: Json = {"model": access.model, "messages": [*messages], "stream": True}
@@ -53,6 +53,12 @@ def encode(prompt: Prompt, access: Access, dialect: Dialect) -> Json:
     elif prompt.reply_schema and dialect.schema == "object":
         payload["response_format"] = {"type": "json_object"}
     return payload
+
+
+def _history(prompt: Prompt, access: Access, dialect: Dialect) -> tuple[Message, ...]:
+    history = closed(prompt.messages, access.name)
+    short = dialect.short_ids or access.host.endswith("mistral.ai")
+    return with_short_ids(history) if short else history
 
 
 def _message(message: Message, access: Access, dialect: Dialect) -> Json:

@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from servers import Server, quiet, recorded, unhurried
 
@@ -20,8 +21,12 @@ from fugu_cli.config_pool import pool
 from fugu_cli.config_tables import Phases
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Thinking, ToolSpec, Usage
 
-PAGE = files("fugu_cli").joinpath("help/providers.md").read_text(encoding="utf-8")
-SECTIONS = dict(re.findall(r"^## (.+?)\n\n(    \[\[agents\]\]\n(?:    .*\n)+)", PAGE, re.MULTILINE))
+HELP = files("fugu_cli").joinpath("help")
+SHARED = HELP.joinpath("providers.md").read_text(encoding="utf-8")
+NAMED = ("OpenAI", "Anthropic", "Google", "OpenRouter", "DeepSeek", "Mistral", "Azure", "Ollama", "vLLM", "llama.cpp")
+TOPICS = {provider: provider.lower().replace(".", "") for provider in NAMED}
+PAGES = {one: HELP.joinpath(f"{topic}.md").read_text(encoding="utf-8") for one, topic in TOPICS.items()}
+ENTRY = re.compile(r"^(    \[\[agents\]\]\n(?:    .*\n)+)", re.MULTILINE)
 PROMPT = Prompt(
     system="be brief",
     messages=(FromUser(text="which line?"),),
@@ -30,12 +35,16 @@ PROMPT = Prompt(
 KEY = "k-0123456789"
 
 
+def entries(provider: str) -> list[AgentEntry]:
+    """The entries of the page, as the pool completes them. The first one stands at its beginning."""
+    shown = "\n".join(ENTRY.findall(PAGES[provider]))
+    config = parsed("\n".join(line.removeprefix("    ") for line in shown.splitlines()), Path("/x/.fugurc")).config
+    environ = {name: KEY for one in config.agents if (name := one.api_key_env)} | {"OPENAI_API_KEY": KEY}
+    return list(pool(config, environ))
+
+
 def entry(provider: str) -> AgentEntry:
-    """The entry of the page, as the pool completes it."""
-    text = "\n".join(line.removeprefix("    ") for line in SECTIONS[provider].splitlines())
-    config = parsed(text, Path("/x/.fugurc")).config
-    environ = {one.api_key_env: KEY for one in config.agents if one.api_key_env}
-    return pool(config, environ)[0]
+    return entries(provider)[0]
 
 
 def access(provider: str) -> Access:
@@ -74,8 +83,52 @@ RECORDED = {
 }  # fmt: skip
 
 
-def test_the_page_has_an_entry_for_each() -> None:
-    assert list(SECTIONS) == list(RECORDED)
+@pytest.mark.parametrize("provider", NAMED)
+def test_each_has_a_page_that_begins_with_its_entry_and_is_named_on_the_shared_one(provider: str) -> None:
+    topic, page = TOPICS[provider], PAGES[provider]
+    assert page.startswith(f"# {topic}: an entry for ")
+    assert page.split("\n\n")[1].startswith("    [[agents]]\n")
+    assert f"fugu help {topic}\n" in SHARED or f"fugu help {topic} " in SHARED
+    assert provider in RECORDED
+
+
+def test_two_entries_of_a_page_are_two_agents_on_the_same_model() -> None:
+    direct, deep = entries("OpenAI")
+    assert (direct.model == deep.model, direct.effort, deep.effort) == (True, "medium", "xhigh")
+    direct, deep = entries("vLLM")
+    assert (direct.model == deep.model, deep.body) == (True, {})
+
+
+def test_ids_of_calls_are_what_mistral_takes() -> None:
+    made = Call(id="call_20261121-143005-20df9261_0", tool="read", arguments="{}")
+    messages = (
+        FromUser(text="?"),
+        FromAgent(agent="gpt", calls=(made, made.model_copy(update={"id": "D681PevKs"}))),
+        FromTool(call=made.id, tool="read", text="x"),
+        FromTool(call="D681PevKs", tool="read", text="y"),
+    )
+    history = PROMPT.model_copy(update={"messages": messages})
+    _, _, body = call("Mistral", "mistral/tools.sse", history)
+    ids = [one["id"] for one in body["messages"][2]["tool_calls"]]
+    assert ids == [message["tool_call_id"] for message in body["messages"][3:5]]
+    assert re.fullmatch("[a-zA-Z0-9]{9}", ids[0])
+    assert ids[1] == "D681PevKs"
+    _, _, other = call("DeepSeek", "deepseek/reasoning_tools.sse", history)
+    assert other["messages"][2]["tool_calls"][0]["id"] == made.id
+
+
+def test_a_server_that_says_so_gets_such_ids_as_well() -> None:
+    said = "Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9."
+    refused = httpx.Response(400, json={"object": "error", "message": said, "type": "invalid_request_message_order"})
+    server = Server(refused, recorded("mistral/tools.sse"))
+    messages = (
+        FromUser(text="?"),
+        FromAgent(agent="gpt", calls=(Call(id="call_1", tool="read", arguments="{}"),)),
+        FromTool(call="call_1", tool="read", text="x"),
+    )
+    reached = Access(name="m", model="m", base_url="https://gateway.example/v1")
+    asyncio.run(OpenAI(reached, server).reply(PROMPT.model_copy(update={"messages": messages}), quiet, unhurried))
+    assert [json.loads(body)["messages"][3]["tool_call_id"] == "call_1" for body in server.requests] == [True, False]
 
 
 @pytest.mark.parametrize("provider", RECORDED)
@@ -104,7 +157,7 @@ def test_the_key_goes_where_the_provider_looks_for_it() -> None:
 
 
 def test_an_older_azure_address_keeps_its_query_at_the_end() -> None:
-    old = re.search(r'base_url = "(https://my-resource.*api-version.*)"', PAGE)
+    old = re.search(r'base_url = "(https://my-resource.*api-version.*)"', PAGES["Azure"])
     assert old is not None
     server = Server(recorded("azure/text.sse"))
     reached = Access(name="azure", model="m", base_url=old.group(1), key=KEY)
@@ -218,7 +271,7 @@ def test_patience_is_set_by_phase() -> None:
     assert access("llama.cpp").timeouts == Timeouts(first_token=900.0, between=300.0)
     assert access("Ollama").timeouts == Timeouts(first_token=600.0)
     assert access("OpenAI").timeouts == Timeouts()
-    said = re.search(r"^    timeout = (\{ connect.*\})$", PAGE, re.MULTILINE)
+    said = re.search(r"^    timeout = (\{ connect.*\})$", SHARED, re.MULTILINE)
     assert said is not None
     given = parsed(f'[[agents]]\nname = "a"\nprovider = "openai"\nmodel = "m"\ntimeout = {said.group(1)}', Path("/x/y"))
     phases = given.config.agents[0].timeout
