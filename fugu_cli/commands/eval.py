@@ -21,7 +21,7 @@ from fugu_cli.commands.here import here
 from fugu_cli.commands.opening import Opening, keys
 from fugu_cli.config import Config
 from fugu_cli.config_pool import pool
-from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.evaluation import arms, capacity, pages, rows, running, setup
 from fugu_cli.evaluation.loop import Outcome
 from fugu_cli.evaluation.purse import Limits, Purse
@@ -31,6 +31,7 @@ from fugu_cli.tasks import Loaded, Problem, gym
 from fugu_cli.tasks.folders import Defaults
 from fugu_cli.tasks.loading import load
 
+ROOM = "make room on the disk"
 INTERRUPTED = 4
 UNFINISHED = 2
 
@@ -62,7 +63,11 @@ def evaluate(flags: EvalFlags) -> int:
             _say("interrupted; the same command goes on")
             _reported(folder, plan, ended)
             return INTERRUPTED
-    _reported(folder, plan, ended)
+    try:
+        _reported(folder, plan, ended)
+    except StorageError as error:
+        ended.stopped = ended.stopped or error
+        _say(str(error))
     return _ended(ended, folder)
 
 
@@ -192,7 +197,7 @@ def _ended(ended: running.Ended, folder: Path) -> int:
     if ended.stopped is not None:
         kept = f"{ended.missing} rollouts are left; everything measured is kept in {folder}"
         stopped = type(ended.stopped)
-        hint = ended.stopped.hint.rstrip(".")
+        hint = ROOM if isinstance(ended.stopped, StorageError) else ended.stopped.hint.rstrip(".")
         error = FuguError(f"{ended.stopped}; {kept}", hint=f"{hint}; the same command goes on".lstrip("; "))
         error.exit_code = stopped.exit_code
         raise error

@@ -20,8 +20,6 @@ from fugu_cli.evaluation.rollout import Job, rollout
 from fugu_cli.evaluation.running import Opening
 from fugu_cli.messages import Value
 
-ADDRESS = "auto"
-
 
 class Result(Value):
     """What comes back from a machine: a row, or why there is none; and what was spent."""
@@ -121,6 +119,11 @@ def _ray() -> Any:
         raise UsageError("the engine ray needs the package 'ray'", hint="pip install 'fugu-cli[ray]'")
     import ray
 
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
+    try:
+        if not ray.is_initialized():
+            ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
+    except (ConnectionError, RuntimeError, OSError, ValueError) as error:
+        raise FuguError(
+            f"ray cannot be started or reached: {error}", hint="look at RAY_ADDRESS, or leave out --engine"
+        ) from error
     return ray

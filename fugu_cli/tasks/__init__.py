@@ -65,7 +65,7 @@ class Question(Value):
     tests: tuple[str, ...] = ()
     dataset: str = ""
     entry: str = ""
-    timeout: float = 20.0
+    timeout: float = 60.0
 
 
 Problem = Task | Question

@@ -101,3 +101,16 @@ def test_what_stops_an_evaluation_says_what_helps_and_leaves_the_pool_as_it_is(
     with pytest.raises(FuguError, match="worker does not answer") as caught:
         evaluate("single:worker")
     assert caught.value.hint == f"{hint}; the same command goes on"
+
+
+def test_a_disk_without_room_for_the_report_does_not_hide_what_stopped_the_evaluation(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "out" / "report.md").mkdir(parents=True)
+    with pytest.raises(FuguError, match="1 of 1 requests are made; 1 rollouts are left; everything measured") as caught:
+        evaluate("single:worker", max_requests=1)
+    assert caught.value.exit_code == 3
+    assert "the report cannot be written" in capsys.readouterr().err
+    with pytest.raises(FuguError, match=r"the report cannot be written: .*; 0 rollouts are left") as caught:
+        evaluate("single:worker")
+    assert (caught.value.exit_code, caught.value.hint) == (2, "make room on the disk; the same command goes on")
