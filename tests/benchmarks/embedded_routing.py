@@ -34,7 +34,7 @@ RESULTS = Path(__file__).parent / "results"
 TABLE = RESULTS / "embedded-pool" / "one_pass.jsonl"
 ROWS = ("cheap=small", "middle=coder", "strong=coder*5")
 NAMES = ("small", "coder", "coder, up to 5 draws a turn")
-TURNS, FOLDS, DRAWS = 4, 7, 10_000
+TURNS, FOLDS, DRAWS = 4, 5, 10_000
 Gap = tuple[float, float, float]
 HeadOf = Callable[[frozenset[str]], Vector]
 
@@ -44,12 +44,13 @@ def main() -> None:
     parser.add_argument("--backbone", type=Path, required=True)
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--lambda", dest="price", type=float, default=0.1)
+    parser.add_argument("--iterations", type=int, default=8, help="of the evolution, at most")
     parser.add_argument("--out", type=Path, default=RESULTS / "embedded-routing.md")
     given = parser.parse_args()
     backbone = backbones.load(given.backbone)
     sight = Sight(backbone, given.store, print)
-    course = Course(price=given.price, settings=Settings(population=16, iterations=8, patience=4))
-    blend = Blend(course=course, turns=TURNS, folds=FOLDS)
+    course = Course(price=given.price, settings=Settings(population=16, iterations=given.iterations, patience=4))
+    blend = Blend(course=course, turns=TURNS, folds=FOLDS, shown=12)
     mixture, _ = mixture_of(None, TABLE, ROWS, blend, (backbone, sight))
     seats = mixture.made_of.seats
     recorded = matrix.rates(matrix.read(TABLE), seats, prior=0.0)

@@ -9,7 +9,6 @@ what was decided case by case, from which a run that was stopped goes on.
 from __future__ import annotations
 
 import argparse
-import random
 import time
 from pathlib import Path
 
@@ -38,26 +37,25 @@ def main() -> None:
     parser.add_argument("--check", nargs="+", default=["95/10", "90/20", "80/40"])
     parser.add_argument("--lambdas", nargs="+", type=float, default=[0.1, 0.2, 0.05, 0.4, 0.8, 0.0])
     parser.add_argument("--cases", type=int, default=None)
+    parser.add_argument("--iterations", type=int, default=8, help="of the evolution, at most")
+    parser.add_argument("--l2", type=float, default=Course().l2)
     parser.add_argument("--out", type=Path, default=RESULTS / "replay.md")
     given = parser.parse_args()
     issues = outcomes.read(given.outcomes)
-    random.Random(0).shuffle(issues)
-    issues = issues[: given.cases]
     pool = outcomes.pool(issues, MODELS, {})
     cases = outcomes.cases(issues, pool)
+    cases = study.sample(cases, given.cases or len(cases), 0)
     backbone = backbones.load(given.backbone)
     sight = Sight(backbone, given.store, tell)
     teller = Storyteller([Seat(row, row) for row in ROWS], backbone, Reading(request=TOKENS))
-    asked = study.Question(
-        prices=tuple(given.lambdas),
-        checks=tuple(Check(*(float(part) / 100 for part in text.split("/"))) for text in given.check),
-        sample=36,
-        course=Course(settings=Settings(population=16, iterations=8, patience=3)),
-    )
-    found = study.Study(cases, MODELS, teller, sight).run(asked, pool.unit, given.answers, tell)
+    learning = Course(l2=given.l2, settings=Settings(population=16, iterations=given.iterations, patience=3))
     repos = len({case.group for case in cases})
     intro = INTRO.read_text().format(cases=len(cases), repos=repos, models=", ".join(MODELS), tokens=TOKENS)
-    given.out.write_text(f"{intro}\n{verdicts(found)}\n\n{study_report.report(found)}")
+    known = [Check(*(float(part) / 100 for part in text.split("/"))) for text in given.check]
+    for number in range(1, len(known) + 1):  # the report is whole after every check
+        asked = study.Question(tuple(given.lambdas), tuple(known[:number]), sample=36, course=learning)
+        found = study.Study(cases, MODELS, teller, sight).run(asked, pool.unit, given.answers, tell)
+        given.out.write_text(f"{intro}\n{verdicts(found)}\n\n{study_report.report(found)}")
 
 
 def verdicts(found: Findings) -> str:
