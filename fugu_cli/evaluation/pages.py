@@ -24,19 +24,20 @@ STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}"
     "table{border-collapse:collapse;display:block;overflow-x:auto;margin:1rem 0}"
     "td,th{border:1px solid #ccc;padding:.25rem .6rem;text-align:right;white-space:nowrap}"
-    "td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto}"
+    ".name{text-align:left}svg{max-width:100%;height:auto}"
     "@media(prefers-color-scheme:dark){body{background:#181a1b;color:#ddd}td,th{border-color:#444}}"
 )
 
 
 @dataclass(frozen=True)
 class Table:
-    """A heading, what it means in a sentence or two, and its cells."""
+    """A heading, what it means in a sentence or two, and its cells; the first `names` columns are words."""
 
     title: str
     words: str
     head: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
+    names: int = 1
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,16 @@ def as_html(report: Report, summary: Summary) -> str:
     parts = [f"<h1>{escape(report.title)}</h1>", f"<ul>{facts}</ul>", *(f"<p>{escape(n)}</p>" for n in report.notes)]
     parts += [draw(summary) for draw in PICTURES.values()] if summary.arms else []
     for table in tables(summary):
-        head = "".join(f"<th>{escape(cell)}</th>" for cell in table.head)
-        lines = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in table.lines)
+        head = _html_cells(table, table.head, "th")
+        lines = "".join(f"<tr>{_html_cells(table, line, 'td')}</tr>" for line in table.lines)
         parts.append(f"<h2>{escape(table.title)}</h2><p>{escape(table.words)}</p><table><tr>{head}</tr>{lines}</table>")
     opening = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     return f"{opening}<title>{escape(report.title)}</title><style>{STYLE}</style>\n" + "\n".join(parts) + "\n</html>\n"
+
+
+def _html_cells(table: Table, cells: Sequence[str], tag: str) -> str:
+    kinds = [' class="name"' if column < table.names else "" for column in range(len(cells))]
+    return "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
 
 
 def tables(summary: Summary) -> tuple[Table, ...]:
@@ -153,7 +159,7 @@ def _pairs(summary: Summary) -> Table:
         f"{unit} less the first's, with a paired bootstrap interval."
     )
     head = ("first", "second", "both", "first only", "second only", "neither", "p", "cost difference")
-    return Table("Arm against arm", words, head, tuple(_pair(pair, summary.priced) for pair in summary.pairs))
+    return Table("Arm against arm", words, head, tuple(_pair(pair, summary.priced) for pair in summary.pairs), 2)
 
 
 def _pair(pair: Pair, priced: bool) -> tuple[str, ...]:
@@ -169,7 +175,7 @@ def _uses(summary: Summary) -> Table:
         for name, uses in summary.uses.items()
         for (agent, role), turns in sorted(uses.items())
     )
-    return Table("Who acted", "Turns by agent and role.", ("arm", "agent", "role", "turns", "share"), lines)
+    return Table("Who acted", "Turns by agent and role.", ("arm", "agent", "role", "turns", "share"), lines, 3)
 
 
 def _money(mean: Mean) -> str:
@@ -181,6 +187,6 @@ def _interval(mean: Mean, form: str) -> str:
 
 
 def _markdown_table(table: Table) -> str:
-    rule = ("---", *["---:"] * (len(table.head) - 1))
+    rule = (*["---"] * table.names, *["---:"] * (len(table.head) - table.names))
     cells: Sequence[Sequence[str]] = (table.head, rule, *table.lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
