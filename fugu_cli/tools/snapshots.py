@@ -22,6 +22,8 @@ from fugu_cli.tools.git import Git, Output, end, names
 from fugu_cli.tools.repository import Repository
 from fugu_cli.tools.store import clear, locked, prepare, users_excludes, users_git
 
+FEW = 100
+"""Changed paths that are given to git by name."""
 PRUNED = "pruned"
 """A file in the store that is touched when objects were removed."""
 NESTED = "160000"
@@ -106,7 +108,8 @@ class Snapshots:
                 # a folder whose files are gone was no folder of its own for git a moment ago
                 listed = names(await self.git.run("ls-files", "-z", "-o", "--directory", "--exclude-standard"))
                 folders = [name.rstrip("/") for name in listed if name.endswith("/")]
-            bits = await early if early is not None and newest is before else await self._bits(newest.files)
+            same = before is not None and newest.files == before.files
+            bits = await early if early is not None and same else await self._bits(newest.files)
         finally:
             if early is not None:
                 await asyncio.wait([early])
@@ -137,10 +140,11 @@ class Snapshots:
         """The tree as it is now, with the names of its files; extras and id still those of the one before."""
         stale = self._rules() != self._ignored_when or any(Path(name).name == ".gitignore" for name in changed)
         same = self._newest is not None and self._newest.index == _stamp(self.git.index)
-        new = changed or stale or any(extras.holds_files(self.root, folder) for folder in folders)
-        if self._newest is not None and same and not new:
+        filled = [folder for folder in folders if extras.holds_files(self.root, folder)]
+        if self._newest is not None and same and not (changed or stale or filled):
             return self._newest
-        _check(await self.git.try_run("add", "-A", "--ignore-errors", "--", "."))
+        known = self._newest is not None and same and not stale
+        _check(await self._add([*changed, *filled] if known else []))
         if stale:
             await self._apply_ignore_rules()
         if self._forced:
@@ -149,6 +153,16 @@ class Snapshots:
         tree = await self._write_tree()
         files = tuple(names(await self.git.run("ls-files", "-z", "-c")))
         return _Newest(tree, _stamp(self.git.index), files, tree)
+
+    async def _add(self, paths: Sequence[str]) -> Output:
+        """git's index brought up to date: at these paths where they are few, else everywhere, which looks at it all."""
+        if 0 < len(paths) <= FEW:
+            given = b"".join(os.fsencode(path) + b"\0" for path in paths)
+            named = ("--pathspec-from-file=-", "--pathspec-file-nul")
+            done = await self.git.try_run("--literal-pathspecs", "add", "-A", "--ignore-errors", *named, given=given)
+            if done.code <= 1:
+                return done  # else one was gone again by then
+        return await self.git.try_run("add", "-A", "--ignore-errors", "--", ".")
 
     def _rules(self) -> object:
         """Changes when what is ignored may have changed: what the user tracks, the exclude file."""
