@@ -24,8 +24,8 @@ def file(data: Path, root: Path) -> Path:
 
 
 def rule(call: Call, judgement: policy.Judgement) -> str:
-    """The narrowest rule that covers this call: its tool and its very target, with nothing left to match freely."""
-    return f"{call.tool}({judgement.target})" if judgement.target else call.tool
+    """The narrowest rule that covers this call: its tool and its very target, as policy judged it."""
+    return judgement.target if judgement.target.startswith(f"{call.tool}(") else call.tool
 
 
 def load(data: Path, root: Path) -> tuple[str, ...]:

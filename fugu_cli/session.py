@@ -109,11 +109,20 @@ class Session:
         self._choose()
 
     def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
-        """Remember a yes for this project. Returns the rule and the file it stands in, for people."""
+        """Remember a yes for this project. Returns the rule and the file it stands in, for people.
+
+        Raises UsageError for a call that no rule can allow: the yes is one for this session then.
+        """
         rule = permissions.rule(call, judgement)
+        rules = self.bench.rules.model_copy(update={"allow": (*self.bench.rules.allow, rule)})
+        now = policy.judge(call, rules, self.bench.workspace.root)
+        if now.verdict != "allow":
+            raise UsageError(
+                f"no rule can allow exactly this for good ({now.reason}); it is allowed in this session",
+                hint=f"write a wider rule into {self.permissions_file()}",
+            )
         permissions.add(self.config.data, self.root, rule)
-        rules = self.bench.rules
-        self.bench = replace(self.bench, rules=rules.model_copy(update={"allow": (*rules.allow, rule)}))
+        self.bench = replace(self.bench, rules=rules)
         return f"{rule} in {self.permissions_file()}"
 
     def permissions_file(self) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli import compaction, orchestrator, policy, sessions, undoing, views
+from fugu_cli import compaction, orchestrator, permissions, policy, sessions, undoing, views
 from fugu_cli import log as logs
 from fugu_cli.agents.scripted import Script, Scripted
 from fugu_cli.bench import Ask, Bench
@@ -116,7 +116,7 @@ class DemoSession:
             raise UsageError(f"the tier {tier!r} is not there", hint="scripted agents only have /tier fugu")
 
     def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
-        rule = f"{call.tool}({judgement.target})"
+        rule = permissions.rule(call, judgement)
         self.rules.append(rule)
         return f"{rule} (in memory)"
 

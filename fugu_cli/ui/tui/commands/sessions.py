@@ -37,7 +37,7 @@ async def pick(room: Room, argument: str) -> None:
     if not found:
         room.say("this folder has no session yet")
         return
-    chosen = await asyncio.to_thread(lambda: [one for one in found if not argument or sessions.says(one, argument)])
+    chosen = await asyncio.to_thread(_saying, found, argument)
     if not chosen:
         room.say(f"nobody said {argument!r} in a session of this folder; here are all")
     paths = {summary.id: summary.path for summary in found}
@@ -56,6 +56,12 @@ async def pick(room: Room, argument: str) -> None:
         await room.open(lambda ask: room.desk.fork(id, ask))
     else:
         await _resume(room, id)
+
+
+def _saying(found: list[sessions.Summary], wanted: str) -> list[sessions.Summary]:
+    """Those in which it was said, the ones that are called so first."""
+    saying = [one for one in found if not wanted or sessions.says(one, wanted)]
+    return sorted(saying, key=lambda one: wanted.casefold() not in one.title.casefold())
 
 
 async def _listed(room: Room) -> list[sessions.Summary]:
@@ -88,8 +94,8 @@ async def fork(room: Room, argument: str) -> None:
     id = argument or _id(room)
     if not id:
         raise UsageError("this session is in no file, so there is nothing to copy")
-    await room.open(lambda ask: room.desk.fork(id, ask))
-    room.say(f"this is a copy of {id}; the original stays as it was")
+    if await room.open(lambda ask: room.desk.fork(id, ask)):
+        room.say(f"this is a copy of {id}; the original stays as it was")
 
 
 async def rename(room: Room, argument: str) -> None:
@@ -126,7 +132,7 @@ async def export(room: Room, argument: str) -> None:
     try:
         await asyncio.to_thread(path.write_text, text, encoding="utf-8", errors="replace")
     except OSError as error:
-        raise FuguError(f"cannot write {name}: {error.strerror}") from error
+        raise FuguError(f"cannot write {name}: {error.strerror}", hint="name another file: /export FILE") from error
     room.say(f"written to {name}", "good")
 
 

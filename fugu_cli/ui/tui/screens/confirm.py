@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -13,6 +14,7 @@ from textual.widgets import Static
 from fugu_cli.ui.tui.draw import diff
 from fugu_cli.ui.tui.draw.palette import Palette
 from fugu_cli.ui.tui.draw.piece import Piece
+from fugu_cli.ui.tui.screens import NARROW
 from fugu_cli.ui.tui.widgets.pager import Pager
 
 
@@ -40,11 +42,16 @@ class Confirm(ModalScreen[bool]):
 
     def on_mount(self) -> None:
         """Fill in the patch."""
+        self.set_class(self.app.size.width < NARROW, "-narrow")
         pager = self.query_one(Pager)
         patch = self._patch or "(no file would change)"
         pager.column.put(0, [Piece(lambda width, palette: diff.painted(patch, width, palette), patch)])
         pager.grew()
         pager.focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Where it is narrow, there is no room for anything beside it."""
+        self.set_class(event.size.width < NARROW, "-narrow")
 
     def action_answer(self, yes: bool) -> None:
         """The answer."""

@@ -12,6 +12,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
+from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
@@ -19,10 +20,8 @@ from fugu_cli.ui.tui.draw.lines import Line, Part, line, spread
 from fugu_cli.ui.tui.draw.palette import Palette
 from fugu_cli.ui.tui.draw.piece import Piece
 from fugu_cli.ui.tui.front import Choice, Picked, Preview
+from fugu_cli.ui.tui.screens import NARROW, SHORT
 from fugu_cli.ui.tui.widgets.pager import Pager
-
-NARROW, SHORT = 90, 20
-"""Columns and lines below which there is no room beside the list, and none below it."""
 
 
 class Picker(ModalScreen[Picked | None]):
@@ -70,13 +69,18 @@ class Picker(ModalScreen[Picked | None]):
 
     def on_mount(self) -> None:
         """Everything, the first one marked."""
+        self._lay_out(self.app.size)
         self._fill()
         self.query_one(Input).focus()
 
     def on_resize(self, event: events.Resize) -> None:
+        """Another size."""
+        self._lay_out(event.size)
+
+    def _lay_out(self, size: Size) -> None:
         """Where it is narrow, the preview stands below the list; where it is short as well, nowhere."""
-        self.set_class(event.size.width < NARROW, "-narrow")
-        self.set_class(event.size.height < SHORT, "-short")
+        self.set_class(size.width < NARROW, "-narrow")
+        self.set_class(size.height < SHORT, "-short")
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Fewer, or more."""

@@ -21,6 +21,7 @@ from textual.widgets import Static
 from fugu_cli.ui.tui.draw.palette import Palette
 from fugu_cli.ui.tui.front import Choice
 from fugu_cli.ui.tui.keeping import Look, keep_look
+from fugu_cli.ui.tui.screens import NARROW, SHORT
 from fugu_cli.ui.tui.widgets.approval import Approval
 from fugu_cli.ui.tui.widgets.choices import Choices
 from fugu_cli.ui.tui.widgets.conversation import Conversation
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from fugu_cli.ui.tui.screens.reader import Page
     from fugu_cli.ui.tui.working import Question
 
-NARROW, SHORT = 90, 20
 HINTS = {
     "prompt": "/help · ctrl+t trace · shift+tab mode",
     "trace": "enter opens · p pins · x excludes · r retries · [ ] edge",

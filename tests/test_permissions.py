@@ -1,0 +1,57 @@
+"""What the user allowed for good in one project is allowed from then on, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fugu_cli import permissions, policy
+from fugu_cli.errors import ConfigError
+from fugu_cli.messages import Call
+
+EDIT = Call.make("1", "edit", path="src/a.py", old="x", new="y")
+BASH = Call.make("1", "bash", command="make (x) > out.txt")
+MCP = Call.make("1", "mcp__notes__add", text="x")
+PATCH = Call.make("1", "apply_patch", patch="*** Begin Patch\n*** Add File: a.txt\n+x\n*** End Patch\n")
+
+
+def judged(call: Call, root: Path, *allow: str) -> policy.Judgement:
+    return policy.judge(call, policy.Rules(mode="ask", allow=allow), root)
+
+
+@pytest.mark.parametrize(
+    ("call", "rule", "other"),
+    [
+        (EDIT, "edit({root}/src/a.py)", Call.make("1", "edit", path="src/b.py", old="x", new="y")),
+        (PATCH, "apply_patch({root}/a.txt)", Call.make("1", "write", path="b.txt", content="x")),
+        (BASH, "bash(make (x) > out.txt)", Call.make("1", "bash", command="make (y) > out.txt")),
+        (MCP, "mcp__notes__add", Call.make("1", "mcp__notes__remove", text="x")),
+    ],
+)
+def test_the_rule_of_a_yes_allows_that_call_and_no_other(call: Call, rule: str, other: Call, tmp_path: Path) -> None:
+    before = judged(call, tmp_path)
+    made = permissions.rule(call, before)
+    assert (before.verdict, made) == ("ask", rule.format(root=tmp_path))
+    assert judged(call, tmp_path, made).verdict == "allow"
+    assert judged(other, tmp_path, made).verdict == "ask"
+
+
+def test_rules_are_kept_once_in_a_file_that_says_what_it_is(tmp_path: Path) -> None:
+    data, root = tmp_path / "data", tmp_path / "repo"
+    assert permissions.load(data, root) == ()
+    rules = ("bash(echo 'a\nb' \"c\" \\\\)", "edit(/x/é.py)")
+    for rule in (*rules, rules[0]):
+        permissions.add(data, root, rule)
+    assert permissions.load(data, root) == rules
+    first = permissions.file(data, root).read_text(encoding="utf-8").splitlines()[0]
+    assert first == f"# Calls in {root} that need no question. Remove a line to be asked again."
+
+
+@pytest.mark.parametrize("text", ["allow = [", 'allow = ["("]', "allow = [1]"])
+def test_a_file_that_is_none_is_named(text: str, tmp_path: Path) -> None:
+    path = permissions.file(tmp_path, tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=str(path)):
+        permissions.load(tmp_path, tmp_path)
