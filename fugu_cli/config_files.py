@@ -11,7 +11,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
@@ -30,6 +30,8 @@ from fugu_cli.config_layers import Layer, merged, narrowed
 from fugu_cli.config_tables import FORMS, Money, Patience, Phases
 from fugu_cli.errors import ConfigError
 from fugu_cli.events import Price
+from fugu_cli.tools.mcp import declared
+from fugu_cli.tools.mcp.declared import Declared
 
 NAME = ".fugurc"
 PREFIX = "FUGU_"
@@ -57,6 +59,8 @@ class Loaded:
     notes: tuple[str, ...]
     root: Path
     trusted: bool
+    servers: Declared = field(default_factory=Declared)
+    """The MCP servers that count here, and what is wrong with others."""
 
 
 def load(
@@ -80,7 +84,10 @@ def load(
             notes.append(f"{own.source}: ignored until you run `fugu trust` here: {', '.join(ignored)}")
     config = merged([layer for layer in (user, own, surroundings, given) if layer])
     files = tuple(Path(layer.source) for layer in (user, own) if layer)
-    return Loaded(config, files, (*notes, *stray(environ)), root, known)
+    home = Path.home()
+    own_servers = None if root == home.resolve() else root / declared.NAME
+    servers = declared.read(home / declared.NAME, own_servers, trusted=known, environ=environ)
+    return Loaded(config, files, (*notes, *stray(environ)), root, known, servers)
 
 
 def _changed(data: Path, root: Path) -> list[str]:

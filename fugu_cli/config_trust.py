@@ -14,9 +14,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
+from fugu_cli.tools.mcp.declared import named_files
 
 TELLING = (".fugurc", "AGENTS.md", ".mcp.json")
-"""Files of a repository's root that tell what to do; everything in `.agents` (skills, commands, hooks) does as well."""
+"""Files of a repository's root that tell what to do. Everything in `.agents` (skills, commands, hooks) does as well,
+and the files in the repository that `.mcp.json` would have run."""
 AGENTS = ".agents"
 
 Hashes = Mapping[str, str]
@@ -76,6 +78,7 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 def _telling(folder: Path) -> Iterator[Path]:
     yield from (folder / name for name in TELLING if (folder / name).is_file())
+    yield from named_files(folder)
     yield from (path for path in sorted((folder / AGENTS).rglob("*")) if path.is_file())
 
 

@@ -22,6 +22,7 @@ from fugu_cli.log import Log
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
 from fugu_cli.tools import pruning
+from fugu_cli.tools.mcp.servers import Servers
 
 
 @dataclass
@@ -39,6 +40,8 @@ class Session:
     """The coordinator of a configuration: for pins and exclusions."""
     pinned: str | None = None
     excluded: frozenset[str] = frozenset()
+    servers: Servers | None = None
+    """The user's MCP servers; None where there are none."""
 
     async def ask(self, text: str, attachments: tuple[str, ...] = ()) -> None:
         """Record a request, with the working tree as it stands."""
@@ -66,6 +69,7 @@ class Session:
     def notes(self, text: str) -> tuple[str, ...]:
         """Sentences about what is missing here, and what that means for the request `text`."""
         said = [] if self.bench.workspace.box is None else list(self.bench.workspace.box.notes())
+        said += self.servers.notes if self.servers is not None else ()
         if not self.bench.workspace.in_git:
             said.append("this is not a git repository: undo is limited to files that fugu's own tools change")
         if self.bench.workspace.test_command is None and judging.is_about_tests(text):
@@ -161,7 +165,9 @@ class Session:
         await compaction.shorten(self.log, scribes[:2], len(events) - 1)
 
     async def close(self) -> None:
-        """Give back connections, leases and the log's lock."""
+        """Give back connections, leases and the log's lock; end MCP servers."""
+        if self.servers is not None:
+            await self.servers.close()
         for agent in self.crew.agents.values():
             await agent.close()
         self.log.close()

@@ -100,6 +100,8 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> Fini
     """One model call. A failure after the agent's own retries closes the turn; the coordinator masks the agent."""
     log, bench, name = place.log, place.bench, now.assigned.agent
     member = place.crew.members[name]
+    if member.protocol == "native":
+        await bench.toolbox.settled(lambda why: log.tell(Waiting(why=why)))
     known = withheld.visible(events, name, bench.denials, log.events)
     prompt = context.prompt(known, member, specs(bench.toolbox, now, member, _asked(events)), bench.instructions)
     if compaction.due(events, prompt, member):
@@ -184,7 +186,9 @@ def specs(toolbox: Toolbox, now: views.Turn, member: Member, asked: str) -> tupl
     match now.assigned.role:
         case "worker":
             answers = member.protocol != "native" and judging.is_question(asked)
-            return () if answers else toolbox.specs(lambda tool: tool.name != "diff")
+            foreign = member.protocol == "native"
+            own = toolbox.specs(lambda tool: tool.name != "diff" and (foreign or tool.foreign is None))
+            return () if answers else own
         case "thinker":
             return toolbox.specs(lambda tool: tool.effect == "reads") if member.protocol == "native" else ()
         case "verifier":

@@ -33,6 +33,8 @@ from fugu_cli.sandbox.box import Box
 from fugu_cli.sandbox.box import Rules as BoxRules
 from fugu_cli.session import Session
 from fugu_cli.tools.git import program
+from fugu_cli.tools.mcp.declared import Declared
+from fugu_cli.tools.mcp.servers import Servers
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace, recall
 
@@ -64,7 +66,8 @@ async def open_session(
     agents = crewing.build(entries, environ, crewing.Places(config.cache, config.local_idle, health), before)
     agents = {name: around(agent) for name, agent in agents.items()} if around else agents
     journal = Log.open(resume) if resume else Log.create(sessions.new_path(config.data, loaded.root))
-    mask = Mask(secrets(environ, entries), loaded.root)
+    servers = Servers(loaded.servers, loaded.root) if loaded.servers != Declared() else None
+    mask = Mask({**secrets(environ, entries), **loaded.servers.secrets}, loaded.root)
     journal.mask = mask.fact
     opened = Opened(
         version=__version__,
@@ -88,10 +91,13 @@ async def open_session(
             {member.name: member for member in members}, agents, coordinator, health, Patience(config.patience.wait)
         ),
         bench=replace(
-            build_bench(config, workspace, ask, mask.text(_instructions(loaded)), journal.path), denials=denials
+            build_bench(config, workspace, ask, mask.text(_instructions(loaded)), journal.path),
+            denials=denials,
+            toolbox=build_toolbox(servers),
         ),
-        warm=warm,
+        warm=warm if servers is None else servers.behind(warm),
         decide=lambda changed: build_coordinator(changed, members)[0],
+        servers=servers,
     )
 
 
@@ -141,8 +147,8 @@ def _commit(root: Path) -> str | None:
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 
-def build_toolbox() -> Toolbox:
-    """Every tool there is, the ones used most first. `diff` is fugu's own and offered to nobody."""
+def build_toolbox(servers: Servers | None = None) -> Toolbox:
+    """Every tool there is, the ones used most first, those of MCP `servers` last. `diff` is offered to nobody."""
     from fugu_cli.tools.apply_patch import APPLY_PATCH
     from fugu_cli.tools.bash import BASH
     from fugu_cli.tools.diff import DIFF
@@ -151,7 +157,7 @@ def build_toolbox() -> Toolbox:
     from fugu_cli.tools.run_tests import RUN_TESTS
     from fugu_cli.tools.search import GLOB, GREP, LIST
 
-    return Toolbox((READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, DIFF))
+    return Toolbox((READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, DIFF), more=servers)
 
 
 def build_budgets(config: Config, root: Path, own: Path | None) -> Budgets:

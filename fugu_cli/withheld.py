@@ -25,6 +25,7 @@ from fugu_cli.events import (
 )
 from fugu_cli.messages import Call
 from fugu_cli.policy.arguments import arguments_of, patched_paths
+from fugu_cli.policy.patterns import MCP
 from fugu_cli.verbatim import disguises
 
 WITHHELD = "[withheld: it may hold what deny_agents keeps from you]"
@@ -75,9 +76,9 @@ def barred(events: Sequence[Event], agent: str, call: Call, denials: Denials | N
     """Why the agent must not make this call; "" when it may be judged like any other."""
     if denials is None or not denials.of(agent):
         return ""
-    if call.tool == "bash":
-        files = denials.files(agent)
-        return f"a command could read {files[0]}, which deny_agents keeps from {agent}" if files else ""
+    if call.tool == "bash" or call.tool.startswith(MCP):
+        files, what = denials.files(agent), "a command" if call.tool == "bash" else "an MCP server"
+        return f"{what} could read {files[0]}, which deny_agents keeps from {agent}" if files else ""
     reader = _Reader(agent, denials)
     for event in events:
         reader.take(event)

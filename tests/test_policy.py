@@ -635,6 +635,17 @@ def test_a_tool_policy_does_not_know_is_asked_about(root: Path) -> None:
     assert judge(call, Rules(allow=("mcp_files_*",)), root).verdict == "allow"
 
 
+def test_a_rule_for_a_servers_tool_goes_by_its_name_alone(root: Path) -> None:
+    call = Call.make("1", "mcp__files__delete", path="x")
+    given = {
+        rule: judge(call, Rules(allow=(rule,)), root).verdict
+        for rule in ("mcp__files__*", "mcp__files__delete", "mcp__files__delete(mcp__files__delete)", "mcp__other__*")
+    }
+    assert list(given.values()) == ["allow", "allow", "allow", "ask"]
+    assert judge(call, Rules(allow=("mcp__files__delete(y)",)), root).verdict == "ask"
+    assert judge(call, Rules(deny=("mcp__files__delete(y)",)), root).verdict == "deny"
+
+
 def test_arguments_that_do_not_parse_are_left_to_the_tool_that_refuses_them(root: Path) -> None:
     found = judge(Call(id="1", tool="bash", arguments='{"command": "sudo'), Rules(), root)
     assert (found.verdict, found.reason.startswith("nothing will run")) == ("allow", True)

@@ -80,6 +80,7 @@ def test_what_everybody_may_read_elsewhere_gives_nothing_away(root: Path) -> Non
         (Call.make("1", "read", path="secrets/codes.txt"), "deny_agents keeps secrets/codes.txt from kept"),
         (Call.make("1", "edit", path="link.txt", old="a", new="b"), "deny_agents keeps link.txt from kept"),
         (Call.make("1", "bash", command="base64 s*/*"), "a command could read secrets/codes.txt"),
+        (Call.make("1", "mcp__files__get", name="x"), "an MCP server could read secrets/codes.txt"),
         (Call.make("1", "read", path="a.py"), ""),
         (Call.make("1", "grep", pattern="x"), ""),
     ],

@@ -25,6 +25,7 @@ from fugu_cli.config import Config
 from fugu_cli.config_files import Loaded, load, repository
 from fugu_cli.config_pool import keys_found, left_out, pool
 from fugu_cli.errors import ConfigError, FuguError
+from fugu_cli.masking import Mask
 from fugu_cli.models.store import Store
 from fugu_cli.tools.git import outside, program
 from fugu_cli.ui.clean import clean
@@ -81,6 +82,7 @@ def _all() -> Iterator[Finding]:
     yield _backbone(loaded.config)
     yield _tests(loaded)
     yield _sandbox(loaded)
+    yield from _servers(loaded)
     yield _room(loaded.config)
     yield _terminal()
 
@@ -193,6 +195,17 @@ def _sandbox(loaded: Loaded) -> Finding:
     if held.kind == "landlock" and not held.namespaces:
         return Finding("note", "sandbox", said, "install bubblewrap: it also gives commands a loopback network")
     return Finding("ok", "sandbox", said)
+
+
+def _servers(loaded: Loaded) -> Iterator[Finding]:
+    """The MCP servers, started and asked for their tools."""
+    from fugu_cli.tools.mcp.trying import tried
+
+    for note in loaded.servers.notes:
+        yield Finding("note", "mcp", note)
+    mask = Mask({**os.environ, **loaded.servers.secrets})
+    for name, works, said in tried(loaded.servers, loaded.root):
+        yield Finding("ok" if works else "note", "mcp", mask.text(f"{name}: {said}"))
 
 
 def _room(config: Config) -> Finding:

@@ -154,6 +154,7 @@ class Run:
                 coordinator=session.config.coordinator,
                 pool=tuple(session.crew.members.values()),
                 tools=session.bench.toolbox.names,
+                servers=session.servers.names if session.servers is not None else (),
             )
             self._screen.data(stream.text(stream.init(setting)))
             return headless.follow_stream_json(session.log, self._screen, name, self._since)

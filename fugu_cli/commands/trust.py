@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from fugu_cli import config_trust
 from fugu_cli.commands.here import here, newline
-from fugu_cli.config_files import repository
+from fugu_cli.config_files import load, repository
 from fugu_cli.errors import UsageError
 
 
@@ -15,6 +16,9 @@ def trust(folder: Path | None) -> int:
     root = _root(folder)
     known = config_trust.trust(here().config.data, root)
     newline(f"{root} is trusted {'now' if known else 'already'}: its .fugurc and AGENTS.md count as they are")
+    for server in load(root, os.environ).servers.servers:
+        if server.source.startswith(str(root)):
+            newline(f"its MCP server {server.name} is started by sessions here: {server.said}")
     return 0
 
 

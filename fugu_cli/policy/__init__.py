@@ -201,8 +201,12 @@ def _other_case(tool: str, rules: Rules) -> Case:
     """run_tests, and tools policy does not know (those of MCP servers)."""
     tests = tool == "run_tests"
 
-    def first(given: tuple[str, ...]) -> str:
-        return next((rule for rule in given if patterns.covers(patterns.split(rule)[0], tool)), "")
+    def first(given: tuple[str, ...], *, whole: bool = False) -> str:
+        """`whole`: a pattern for arguments, which are not looked at here, must not allow all of them."""
+        named = [(rule, *patterns.split(rule)) for rule in given]
+        hits = (rule for rule, name, inner in named if not (whole and inner not in {"", "*", "**", tool})
+                and patterns.covers(name, tool))  # fmt: skip
+        return next(hits, "")
 
     return Case(
         target=tool,
@@ -212,5 +216,5 @@ def _other_case(tool: str, rules: Rules) -> Case:
         known=tests,
         denied=first(rules.deny),
         asked=first(rules.ask),
-        allowed=first(rules.allow),
+        allowed=first(rules.allow, whole=True),
     )

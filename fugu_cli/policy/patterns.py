@@ -13,6 +13,8 @@ from pathlib import Path
 
 READING = frozenset({"read", "list", "glob", "grep"})
 WRITING = frozenset({"edit", "write", "apply_patch"})
+MCP = "mcp__"
+"""What the names of MCP servers' tools begin with: `mcp__SERVER__TOOL`."""
 
 _FORM = re.compile(r"\s*([\w*.-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 

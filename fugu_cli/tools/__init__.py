@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from fugu_cli.messages import Value
 
@@ -31,13 +31,27 @@ class Result(Value):
     ok: bool = True
 
 
+class Unread(Value):
+    """Arguments that are handed over as they came: somebody else knows what they mean."""
+
+    values: dict[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """What an agent is told of a tool that is not fugu's own (MCP). `schema`: of its arguments, as JSON text."""
+
+    description: str
+    schema: str
+
+
 @dataclass(frozen=True)
 class Tool(Generic[Arguments]):
     """A tool: its name, what it does to the world, the type of its arguments and the function that does it.
 
     `run` answers with a Result for every failure of the world (no such file, a command that fails); it may raise
     StorageError, and is cancelled when the user interrupts: then it ends what it started. `body` names the argument
-    that holds free text (a file's content, a patch), "" where there is none.
+    that holds free text (a file's content, a patch), "" where there is none. A `foreign` tool takes Unread.
     """
 
     name: str
@@ -45,3 +59,4 @@ class Tool(Generic[Arguments]):
     arguments: type[Arguments]
     run: Callable[[Arguments, Workspace, Say], Awaitable[Result]]
     body: str = ""
+    foreign: Foreign | None = None

@@ -11,7 +11,8 @@ LIMIT = 8000
 """Characters of a tool's output, if it sets no limit of its own."""
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n|$)")
+_OVERWRITTEN = re.compile(r"(?<![^\n])[^\n]*\r(?=[^\r\n])")
+"""From a line's start: tried at every character, a line of a megabyte would take hours."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fugu_cli.sandbox.box import Box
 from fugu_cli.sandbox.means import launcher
@@ -85,11 +86,27 @@ async def start(
             number = theirs.fileno()
             bare = [*launcher(), "--control", str(number), "--", *command]
             words = bare if box is None else box.wrapped(command, folder, number)
-            process = await asyncio.create_subprocess_exec(
-                *words, cwd=folder, env=environment, start_new_session=True, stdin=asyncio.subprocess.DEVNULL,
+            process = await spawn(
+                ours, words, cwd=folder, env=environment, start_new_session=True, stdin=asyncio.subprocess.DEVNULL,
                 stdout=output, stderr=output, pass_fds=[number],
             )  # fmt: skip
     except BaseException:
         ours.close()
         raise
     return Running(process, ours)
+
+
+async def spawn(ours: socket.socket, words: Sequence[str], **options: Any) -> asyncio.subprocess.Process:
+    """A launcher's process, controlled by `ours`. Raises OSError.
+
+    Cancelled meanwhile, it is told to end when it is there: asyncio would kill it, and leave its command running.
+    """
+    making = asyncio.ensure_future(asyncio.create_subprocess_exec(*words, **options))
+    try:
+        return await asyncio.shield(making)
+    except asyncio.CancelledError:
+        ours.close()
+        await asyncio.wait((making,))
+        if making.exception() is None:
+            await making.result().wait()
+        raise

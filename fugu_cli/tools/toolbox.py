@@ -8,14 +8,14 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
 
 from fugu_cli import prompts
 from fugu_cli.messages import Call, ToolSpec
 from fugu_cli.policy.arguments import Malformed, arguments_of
-from fugu_cli.tools import Result, Say, Tool
+from fugu_cli.tools import Result, Say, Tool, Unread
 from fugu_cli.tools.workspace import Workspace
 
 AnyTool = Tool[Any]
@@ -27,13 +27,32 @@ def from_prompts(name: str) -> str:
     return prompts.load(f"tools/{name}")
 
 
-class Toolbox:
-    """Tools by name, in the order given."""
+class More(Protocol):
+    """Foreign tools that come and go while a session is open (tools/mcp/servers.py)."""
 
-    def __init__(self, tools: Iterable[AnyTool], describe: Describe = from_prompts) -> None:
-        self._tools = {tool.name: tool for tool in tools}
+    def tools(self) -> tuple[Tool[Unread], ...]: ...
+
+    async def settled(self, waits: Callable[[str], None], /) -> None: ...
+
+
+class Toolbox:
+    """Tools by name, in the order given; behind them the foreign ones that there are at the moment."""
+
+    def __init__(self, tools: Iterable[AnyTool], describe: Describe = from_prompts, more: More | None = None) -> None:
+        self._own = {tool.name: tool for tool in tools}
+        self._more = more
         self._describe = describe
         self._specs: dict[str, ToolSpec] = {}
+
+    @property
+    def _tools(self) -> dict[str, AnyTool]:
+        foreign = {tool.name: tool for tool in self._more.tools()} if self._more is not None else {}
+        return {**self._own, **foreign} if foreign else self._own
+
+    async def settled(self, waits: Callable[[str], None]) -> None:
+        """Give foreign tools that are on their way a moment to arrive; `waits` is told what for."""
+        if self._more is not None:
+            await self._more.settled(waits)
 
     def __getitem__(self, name: str) -> AnyTool:
         return self._tools[name]
@@ -52,6 +71,8 @@ class Toolbox:
 
     def _spec(self, tool: AnyTool) -> ToolSpec:
         """Made once: it is asked for before every model call, and a schema takes a millisecond."""
+        if tool.foreign is not None:
+            return ToolSpec(name=tool.name, description=tool.foreign.description, parameters=tool.foreign.schema)
         if tool.name not in self._specs:
             self._specs[tool.name] = spec(tool, self._describe(tool.name))
         return self._specs[tool.name]
@@ -64,6 +85,8 @@ class Toolbox:
         given = arguments_of(call)
         if isinstance(given, Malformed):
             return tool, _refused(tool, given.text)
+        if tool.foreign is not None:
+            return tool, Unread.model_validate({"values": given})
         try:
             return tool, tool.arguments.model_validate({k: v for k, v in given.items() if k in _fields(tool)})
         except ValidationError as error:
@@ -72,7 +95,7 @@ class Toolbox:
     def note(self, call: Call) -> str:
         """What was ignored in a call, for its result; "" when nothing was."""
         tool, given = self._tools.get(call.tool), arguments_of(call)
-        if tool is None or isinstance(given, Malformed):
+        if tool is None or tool.foreign is not None or isinstance(given, Malformed):
             return ""
         extra = [name for name in given if name not in _fields(tool)]
         return f"\n(ignored: {', '.join(extra)}; {tool.name} takes {_form(tool)})" if extra else ""
@@ -127,4 +150,6 @@ def _fault(error: Mapping[str, Any]) -> str:
 
 
 def _refused(tool: AnyTool, fault: str) -> Result:
+    if tool.foreign is not None:
+        return Result(text=f"{tool.name} was not run: {fault}.", ok=False)
     return Result(text=f"{tool.name} was not run: {fault}. It takes {_form(tool)}.", ok=False)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from fugu_cli.messages import Call
 from fugu_cli.ui.clean import clean
-from fugu_cli.ui.render import describe
+from fugu_cli.ui.render import aimed_at, describe
 from fugu_cli.ui.screen import Screen
 
 Permission = Literal["once", "session", "no", "headless"]
@@ -66,7 +66,7 @@ def on_terminal(screen: Screen, read: Callable[[], Awaitable[str]]) -> Ask:
         with screen.held():
             screen.show(Text(f"allow {describe(call)}?", "bold yellow"))
             if judgement.target:
-                screen.show(Text(f"  {clean(judgement.target)}"))
+                screen.show(Text(f"  {clean(aimed_at(call, judgement.target))}"))
             screen.show(Text(f"  asked because {clean(judgement.reason)}", "dim"))
             while True:
                 screen.err.raw("  [y] once  " + ("" if judgement.every_time else "[s] for this session  ") + "[N] no: ")

@@ -32,6 +32,7 @@ from fugu_cli.events import (
     Undone,
 )
 from fugu_cli.messages import Call
+from fugu_cli.policy.patterns import MCP
 from fugu_cli.ui import workflow
 from fugu_cli.ui.clean import clean, count, cut, head, money, one_line, probability, seconds
 
@@ -206,6 +207,11 @@ def describe(call: Call) -> str:
     return f"{clean(call.tool)} {one_line(target, 100)}".rstrip()
 
 
+def aimed_at(call: Call, target: str) -> str:
+    """What is asked about, in full: a foreign tool's arguments are all that says what it will do."""
+    return f"{target} {call.arguments}" if call.tool.startswith(MCP) else target
+
+
 def target_of(call: Call) -> str:
     """The argument people would name: the path, the command, the pattern; "" when the arguments do not parse."""
     try:
@@ -217,7 +223,7 @@ def target_of(call: Call) -> str:
     for key in ("path", "command", "pattern", "target"):
         if isinstance(arguments.get(key), str):
             return str(arguments[key])
-    return ""
+    return call.arguments if call.tool.startswith(MCP) and arguments else ""
 
 
 def _undone(event: Undone) -> Text:

@@ -53,6 +53,8 @@ class Setting:
     coordinator: str
     pool: tuple[Member, ...]
     tools: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+    """Names of MCP servers; they are being started."""
 
 
 def init(setting: Setting) -> Object:
@@ -64,7 +66,7 @@ def init(setting: Setting) -> Object:
         "cwd": setting.cwd,
         "model": "fugu",
         "tools": list(setting.tools),
-        "mcp_servers": [],
+        "mcp_servers": [{"name": name, "status": "pending"} for name in setting.servers],
         "permissionMode": setting.mode,
         "slash_commands": [],
         "agents": [member.name for member in setting.pool],

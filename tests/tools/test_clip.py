@@ -38,3 +38,13 @@ def test_a_clipped_text_is_no_longer_than_its_limit(text: str, limit: int) -> No
 def test_escapes_overwritten_lines_and_control_characters_are_taken_out() -> None:
     text = "\x1b[31mred\x1b[0m\n 10%\r 50%\r100%\ndone\r\n\x1b]0;title\x07\x00bell\x07\ttab\n"
     assert plain(text) == "red\n100%\ndone\nbell\ttab\n"
+
+
+@given(st.text(alphabet=st.sampled_from("ab\r\n"), max_size=40))
+def test_of_an_overwritten_line_stays_what_was_written_last(text: str) -> None:
+    lines = [line.rstrip("\r") for line in text.split("\n")]
+    assert plain(text) == "\n".join(line.rpartition("\r")[2] for line in lines)
+
+
+def test_a_line_of_megabytes_is_no_trouble() -> None:
+    assert plain("x" * 5_000_000) == "x" * 5_000_000

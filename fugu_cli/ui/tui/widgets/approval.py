@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from fugu_cli.ui.render import aimed_at
 from fugu_cli.ui.tui.draw import diff
 from fugu_cli.ui.tui.draw.lines import BLANK, Line, Part, line, wrapped
 from fugu_cli.ui.tui.draw.palette import Palette
@@ -146,7 +147,8 @@ class Approval(Widget, can_focus=True):
         whole = "  d shows the whole change" if self._patch else ""
         head: list[Part] = [(f"Allow {flat(call.tool, 40)}?", f"bold {palette.warn}")]
         lines = [line([*head, (waiting + whole, palette.dim)], width)]
-        target = wrapped(at_home(safe(judgement.target).strip()), width, f"bold {palette.text}", "  ")
+        aim = aimed_at(call, judgement.target)
+        target = wrapped(at_home(safe(aim).strip()), width, f"bold {palette.text}", "  ")
         lines += target[:TARGET_LINES]
         if len(target) > TARGET_LINES:
             lines.append(line([(f"  … {len(target) - TARGET_LINES} more lines", palette.dim)], width))

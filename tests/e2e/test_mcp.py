@@ -1,0 +1,93 @@
+"""MCP servers with the real binary: called by a model, kept out where nobody trusts them, ended with fugu."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from fugu_cli.events import Permitted, ToolRan
+from fugu_cli.instructions import MARK as DATA
+from tests.e2e.driving import MARK, Agent, Place
+from tests.e2e.loopback import Loopback, Says, Use
+from tests.e2e.test_run import ACCEPT, DONE, READ, WRITE
+
+SMALL = Path(__file__).parent.parent / "tools" / "mcp" / "server.py"
+TOKEN = "quite-secret-4711"
+
+
+def served(place: Place, *agents: Agent, allow: str = '"mcp__small__*"') -> None:
+    """A repository with a server of its own, and the pool."""
+    entry = {"command": sys.executable, "args": [str(SMALL)], "env": {MARK: f"${{{MARK}}}", "MY_TOKEN": TOKEN}}
+    place.files({".mcp.json": json.dumps({"mcpServers": {"small": entry}})})
+    place.commit()
+    place.configure(*agents, more=f'test_command = "sh check.sh"\nallow = [{allow}]')
+
+
+def offered(server: Loopback, agent: str) -> list[str]:
+    """Names of the tools in the agent's first request."""
+    return [tool["function"]["name"] for tool in server.asked(agent)[0].body["tools"]]
+
+
+def test_a_model_calls_a_server_and_works_with_its_answer(place: Place, server: Loopback) -> None:
+    served(place, Agent("worker"), Agent("judge", "strong"))
+    calls = tuple(Use(f"mcp__small__{name}", {"text": "grüße"}) for name in ("echo", "write", "secret", "speak"))
+    server.play("worker", Says("I ask.", calls), READ, WRITE, DONE)
+    server.play("judge", ACCEPT)
+    done = place.fugu("run", "--trust", "fix the tests")
+    assert done.code == 0, done.err
+    assert (place.repo / "calc.txt").read_text() == "fixed\n"
+    assert {"read", "bash", "mcp__small__echo", "mcp__small__write"} <= set(offered(server, "worker"))
+    assert [name for name in offered(server, "judge") if name.startswith("mcp")] == []
+    echoed, written, secret, spoken = server.asked("worker")[1].results[-4:]
+    assert (echoed, written) == ("you said grüße", "written")
+    assert (secret.startswith("the token is [secret "), spoken.startswith(DATA)) == (True, True)
+    ran = [event for event in place.events() if isinstance(event, ToolRan) and event.call.tool.startswith("mcp")]
+    assert [[change.path for change in event.changes] for event in ran] == [[], ["calls.txt", "made.txt"], [], []]
+    assert TOKEN not in place.sessions()[-1].read_text()
+
+
+def test_a_folder_that_is_not_trusted_starts_nothing_and_without_a_rule_nothing_is_called(
+    place: Place, server: Loopback
+) -> None:
+    served(place, Agent("worker"), Agent("judge", "strong"), allow="")
+    call = Says("", (Use("mcp__small__write", {"text": "x"}),))
+    server.play("worker", call, READ, WRITE, DONE)
+    server.play("judge", ACCEPT)
+    done = place.fugu("run", "fix the tests")
+    assert done.code == 0, done.err
+    sentence = "names MCP servers (small): none is started until you run `fugu trust` here"
+    assert done.err.count(sentence) == 1
+    assert [name for name in offered(server, "worker") if name.startswith("mcp")] == []
+    (place.repo / "calc.txt").write_text("broken\n")
+    server.play("worker", call, READ, WRITE, DONE)
+    server.play("judge", ACCEPT)
+    done = place.fugu("run", "--trust", "fix the tests")
+    assert done.code == 0, done.err
+    answers = [event for event in place.events() if isinstance(event, Permitted) and event.call.tool.startswith("mcp")]
+    assert [(event.allowed, event.by) for event in answers] == [(False, "headless")]
+    assert "Not allowed: policy does not know what `mcp__small__write` does" in server.asked("worker")[1].results
+    assert not (place.repo / "made.txt").exists()
+
+
+def test_killed_in_a_call_nothing_lives_on_and_the_call_is_not_made_again(place: Place, server: Loopback) -> None:
+    served(place, Agent("worker"), Agent("judge", "strong"))
+    server.play("worker", Says("", (Use("mcp__small__hang"),)), READ, WRITE, DONE)
+    server.play("judge", ACCEPT)
+    process = place.start("run", "--trust", "fix the tests")
+    calls = place.repo / "calls.txt"
+    end = time.monotonic() + 60
+    while not calls.exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+    assert any(str(SMALL) in command for command in place.left_behind())
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    end = time.monotonic() + 30
+    while place.left_behind() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert place.left_behind() == []
+    done = place.fugu("run", "--trust", "--continue")
+    assert done.code == 0, done.err
+    assert calls.read_text() == "called\n"
+    assert server.asked("worker")[1].results[-1].startswith("Interrupted: the call was started")

@@ -1,0 +1,201 @@
+"""A session's servers: their tools, their calls, their faults, and nothing left of them."""
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+from fugu_cli.messages import Call
+from fugu_cli.tools import Result
+from fugu_cli.tools.mcp import offering
+from fugu_cli.tools.mcp.declared import Declared, Program, Remote, Server
+from fugu_cli.tools.mcp.servers import Servers
+from fugu_cli.tools.mcp.trying import tried
+from fugu_cli.tools.toolbox import Toolbox
+from fugu_cli.tools.workspace import Workspace
+
+SMALL = Path(__file__).parent / "server.py"
+MARK = "MCP_TEST_MARK"
+UNKNOWN = "Whether it did what was asked is not known, and the call was not repeated."
+
+
+def server(name: str, *words: str, timeout: float = 60.0, patience: float = 60.0, **env: str) -> Server:
+    way = Program(command=sys.executable, args=(str(SMALL), *words), env={MARK: f"{os.getpid()}", **env})
+    return Server(name=name, source="here", way=way, timeout=timeout, patience=patience)
+
+
+def living() -> list[str]:
+    """Processes of these tests' servers."""
+    found, wanted = [], f"{MARK}={os.getpid()}".encode()
+    for process in (path for path in Path("/proc").iterdir() if path.name.isdigit()):
+        try:
+            if wanted in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+class Desk:
+    """Servers with a toolbox in front, as a session has them."""
+
+    def __init__(self, tmp_path: Path, *servers: Server) -> None:
+        self.workspace = Workspace(tmp_path, tmp_path / ".store")
+        self.servers = Servers(Declared(servers), self.workspace.root)
+        self.toolbox = Toolbox((), more=self.servers)
+
+    async def call(self, tool: str, **arguments: object) -> Result:
+        return await self.toolbox.run(Call.make("1", tool, **arguments), self.workspace, lambda text: None)
+
+
+def test_tools_are_offered_as_they_are_and_called(tmp_path: Path) -> None:
+    async def go() -> None:
+        desk = Desk(tmp_path, server("my db", MY_TOKEN="s3cret-value"))
+        assert desk.toolbox.names == ()
+        await desk.servers.tried()
+        echo = next(spec for spec in desk.toolbox.specs(lambda tool: True) if spec.name == "mcp__my_db__echo")
+        assert (echo.description, echo.parameters) == (
+            "Does echo.",
+            '{"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}',
+        )
+        told = {
+            "echo": Result(text="you said grüße"),
+            "refuse": Result(text="there is no such row", ok=False),
+            "noise": Result(text="said after noise"),
+            "picture": Result(text="[image, image/png, 6 bytes: not shown]"),
+        }
+        assert {name: await desk.call(f"mcp__my_db__{name}", text="grüße") for name in told} == told
+        huge = await desk.call("mcp__my_db__huge", text="")
+        assert (huge.ok, len(huge.text) < 8100, "characters left out" in huge.text) == (True, True, True)
+        variables = (await desk.call("mcp__my_db__variables", text="")).text.split()
+        assert {name for name in variables if not name.startswith("LC_")} <= {
+            "FUGU_CALL", "HOME", "LANG", "MY_TOKEN", MARK, "PATH", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM", "TZ",
+        }  # fmt: skip
+        faulty = await desk.toolbox.run(Call(id="1", tool="mcp__my_db__echo", arguments="["), desk.workspace, print)
+        assert faulty.text.startswith("mcp__my_db__echo was not run: the arguments are not valid JSON")
+        await desk.servers.close()
+
+    asyncio.run(go())
+    assert living() == []
+
+
+def test_a_server_that_dies_says_so_and_is_started_again(tmp_path: Path) -> None:
+    async def go() -> None:
+        desk = Desk(tmp_path, server("db"))
+        (connection,) = await desk.servers.tried()
+        dead = await desk.call("mcp__db__die", text="")
+        why = "it ended with exit code 3; its last words: out of cheese"
+        assert dead == Result(text=f"The call of the MCP server `db` failed: {why}. {UNKNOWN}", ok=False)
+        while connection.state == "ready":
+            await asyncio.sleep(0.01)
+        down = f"The MCP server `db` is not running: {why}. It is being started again."
+        assert await desk.call("mcp__db__echo", text="a") == Result(text=down, ok=False)
+        while connection.state != "ready":
+            await asyncio.sleep(0.05)
+        assert await desk.call("mcp__db__echo", text="b") == Result(text="you said b")
+        endless = await desk.call("mcp__db__endless", text="")
+        said = f"The call of the MCP server `db` failed: it said more than 32 MB in one message. {UNKNOWN}"
+        assert endless == Result(text=said, ok=False)
+        await desk.servers.close()
+
+    asyncio.run(go())
+    assert living() == []
+
+
+def test_a_server_that_hangs_is_waited_for_as_long_as_its_entry_says(tmp_path: Path) -> None:
+    async def go() -> None:
+        desk = Desk(tmp_path, server("db", timeout=0.5))
+        await desk.servers.tried()
+        late = f"The call of the MCP server `db` failed: it did not answer within 0.5 s. {UNKNOWN}"
+        assert await desk.call("mcp__db__hang", text="") == Result(text=late, ok=False)
+        await desk.servers.close()
+
+    asyncio.run(go())
+    assert living() == []
+
+
+def test_servers_that_cannot_be_used_say_why_and_nothing_of_them_stays(tmp_path: Path) -> None:
+    nowhere = Remote(kind="http", url="http://127.0.0.1:9/mcp")
+    declared = (
+        server("deaf", "deaf", patience=1.0),
+        server("leaves", "leaves"),
+        Server(name="gone", source="here", way=Program(command="no-such-program")),
+        Server(name="web", source="here", way=nowhere),
+    )
+
+    async def go() -> dict[str, str]:
+        desk = Desk(tmp_path, *declared)
+        await desk.servers.settled(lambda why: None)
+        found = {one.server.name: one.why for one in await desk.servers.tried()}
+        assert desk.toolbox.names == ()
+        await desk.servers.close()
+        return found
+
+    assert asyncio.run(go()) == {
+        "deaf": "it did not answer within 1 s",
+        "leaves": "it ended with exit code 1; its last words: no database here",
+        "gone": "there is no program 'no-such-program' that could be run",
+        "web": "All connection attempts failed",
+    }
+    assert living() == []
+
+
+def test_servers_end_with_the_session_whatever_they_do(tmp_path: Path) -> None:
+    async def go() -> None:
+        desk = Desk(tmp_path, server("stubborn", "stubborn"), server("child", "child"))
+        await desk.servers.tried()
+        assert len(living()) == 5  # each with its launcher, and the process that one of them started
+        await desk.servers.close()
+
+    asyncio.run(go())
+    assert living() == []
+
+
+def test_servers_that_are_cut_while_they_start_leave_nothing(tmp_path: Path) -> None:
+    async def go(after: float) -> None:
+        desk = Desk(tmp_path, *(server(f"s{n}", "child") for n in range(2)))
+        desk.servers.start()
+        await asyncio.sleep(after)
+        await desk.servers.close()
+
+    for after in (0.0, 0.02, 0.05, 0.1, 0.2):
+        asyncio.run(go(after))
+    end = time.monotonic() + 10
+    while living() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert living() == []
+
+
+def test_a_step_in_its_own_copy_does_not_reach_a_server(tmp_path: Path) -> None:
+    async def go() -> Result:
+        desk = Desk(tmp_path, server("db"))
+        await desk.servers.tried()
+        (tmp_path / "copy").mkdir()
+        desk.workspace = Workspace(tmp_path / "copy", tmp_path / ".store")
+        try:
+            return await desk.call("mcp__db__echo", text="a")
+        finally:
+            await desk.servers.close()
+
+    words = f"The MCP server `db` works in {tmp_path} and not in this step's own copy: it was not called."
+    assert asyncio.run(go()) == Result(text=words, ok=False)
+
+
+def test_the_report_names_each_server_with_its_tools(tmp_path: Path) -> None:
+    found = tried(Declared((server("db"), server("bad", "leaves"))), tmp_path)
+    tools = "echo, write, secret, speak, refuse, die, hang, noise, huge, endless, picture, variables"
+    run = f"{sys.executable} {SMALL}"
+    assert list(found) == [
+        ("db", True, f"tools: {tools} ({run}, from here)"),
+        ("bad", False, f"it ended with exit code 1; its last words: no database here ({run} leaves, from here)"),
+    ]
+    assert tried(Declared(), tmp_path) == ()
+
+
+def test_names_fit_every_provider_and_tell_tools_apart() -> None:
+    long = "t" * 80
+    names = offering.named("a b", ["x.y", "x/y", long, long + "z"])
+    assert list(names.values()) == ["x.y", "x/y", long, long + "z"]
+    assert max(map(len, names)) == 64
+    assert next(iter(names)) == "mcp__a_b__x_y"
