@@ -53,8 +53,7 @@ def reopened(events: Sequence[Event]) -> bool:
 
 def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, note: str = "") -> Finished:
     """The end of a request whose last workflow is over. `kept`: the planner looked at the result and kept it."""
-    steps = sum(turn.assigned.plan > 0 for turn in views.turns(events))
-    what = f"a workflow of {steps} step{'' if steps == 1 else 's'}" + (f"; {note}" if note else "")
+    what = _carried_out(events) + (f"; {note}" if note else "")
     if tests_pass(events):
         return Finished(reason="accepted", message=f"{what}; the tests pass")
     if stopping.tests_fail(events):
@@ -69,3 +68,11 @@ def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, no
     if views.verdict_of(turn.text) == "ACCEPT" and not turn.changes:
         return Finished(reason="accepted", message=f"{what}; accepted by {turn.assigned.agent}")
     return Finished(reason="turn_limit", message=f"{what} is at its end; nobody accepted the result. {GO_ON}")
+
+
+def _carried_out(events: Sequence[Event]) -> str:
+    """`a workflow of 3 steps`, `2 workflows, 5 steps in all`; those inside others count with their steps."""
+    steps = sum(turn.assigned.plan > 0 for turn in views.turns(events))
+    rounds = sum(flow.planned.within is None for flow in views.workflows(events))
+    several = f"{rounds} workflows, {steps} steps in all"
+    return several if rounds > 1 else f"a workflow of {steps} step{'' if steps == 1 else 's'}"

@@ -195,7 +195,7 @@ def test_so_does_one_with_a_workflow_inside_and_a_second_round(tmp_path: Path, m
         monkeypatch.setenv(f"GIT_{who}_NAME", "A. Tester")
         monkeypatch.setenv(f"GIT_{who}_EMAIL", "tester@example.org")
     film = shoot(tmp_path, rounds)
-    assert film.end == Finished(reason="accepted", message="a workflow of 4 steps; the tests pass")
+    assert film.end == Finished(reason="accepted", message="2 workflows, 4 steps in all; the tests pass")
     found = asyncio.run(all_resumed(film, tmp_path))
     assert len(found) > 30
     assert [fault for one in found for fault in faults_inside(one)] == []
