@@ -43,7 +43,7 @@ def start(flags: OpenFlags) -> int:
         tier=loaded.config.tier,
     )
     desk = HomeDesk(loaded, os.environ)
-    if flags.inline or not fullscreen(os.environ):
+    if flags.inline or not (fullscreen(os.environ) and seen()):
         from fugu_cli.ui.inline import run_inline
 
         return run_inline(desk, options)
@@ -53,3 +53,8 @@ def start(flags: OpenFlags) -> int:
 def fullscreen(environ: Mapping[str, str]) -> bool:
     """The terminal can be drawn on as a whole. Emacs' shell, editors' output panes and the like cannot."""
     return environ.get("TERM", "" if os.name == "posix" else "windows") not in ("", "dumb", "unknown")
+
+
+def seen() -> bool:
+    """What is drawn is seen: the full screen is written to standard error."""
+    return sys.__stderr__ is not None and sys.__stderr__.isatty()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fugu_cli import context, log, sessions, views, wiring
 from fugu_cli.commands.here import here
-from fugu_cli.commands.interface import fullscreen
+from fugu_cli.commands.interface import fullscreen, seen
 from fugu_cli.config_files import Loaded
 from fugu_cli.contents import diffs
 from fugu_cli.errors import UsageError
@@ -26,7 +26,7 @@ from fugu_cli.ui.rows import Row
 def can_be_opened() -> bool:
     """There is somebody to look, and a terminal that can be drawn on."""
     watched = sys.stdin is not None and sys.stdin.isatty() and sys.stdout is not None and sys.stdout.isatty()
-    return watched and fullscreen(os.environ)
+    return watched and seen() and fullscreen(os.environ)
 
 
 def opened(session: str) -> int:

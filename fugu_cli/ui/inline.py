@@ -197,6 +197,8 @@ class Inline:
             self.room.steer(text.strip())
         elif text.strip():
             self.enter(text)
+        else:
+            self._spawn(self.room.work.send_queued())
 
 
 def run_inline(desk: Desk, options: Options) -> int:

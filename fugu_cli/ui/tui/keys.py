@@ -6,7 +6,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("enter", "send; while something runs, wait in the queue"),
     ("shift+enter, ctrl+j, alt+enter, \\ enter", "a new line"),
     ("esc", "stop what runs; close what is open"),
-    ("ctrl+s", "cut what runs and go on with the queue at once"),
+    ("ctrl+s", "cut what runs, if anything does, and go on with the queue at once"),
     ("ctrl+c", "copy what is selected, else empty the prompt; twice leaves"),
     ("shift+tab", "the next permission mode"),
     ("ctrl+t", "show or hide the trace"),

@@ -122,6 +122,11 @@ class Work:
             return
         await self._drive(typed)
 
+    async def send_queued(self) -> None:
+        """What waits, after the request before it was cut off. Returns when nothing is left to do."""
+        if self.queue and not self.running and self.session is not None:
+            await self._drive(self.queue.pop(0))
+
     async def go_on(self) -> bool:
         """Finish the request that was cut off or stopped by a limit. False when there is none."""
         if self.session is None or self.running or not self.session.go_on():

@@ -183,6 +183,21 @@ def test_ctrl_s_cuts_what_runs_and_sends_what_is_typed(play: Callable[..., FuguA
     play(what, SLOW + ANSWER)
 
 
+def test_ctrl_s_sends_what_was_left_in_the_queue_when_the_request_was_stopped(play: Callable[..., FuguApp]) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        room = app.main.room
+        assert room is not None
+        await pilot.press(*"go", "enter")
+        await until(lambda: room.session.log.events[-1].type == "assigned")
+        await pilot.press(*"then", "enter", "escape")
+        await until(lambda: not room.work.running and [typed.text for typed in room.work.queue] == ["then"])
+        await pilot.press("ctrl+s")
+        await until(lambda: asked(app) == ["go", "then"], lambda: asked(app))
+        await until(lambda: not room.work.running and room.work.queue == [])
+
+    play(what, SLOW + ANSWER)
+
+
 def test_shift_tab_goes_round_the_modes(play: Callable[..., FuguApp]) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         room = app.main.room

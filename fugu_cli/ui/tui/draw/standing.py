@@ -38,7 +38,8 @@ def _doing(now: Standing, clock: float, room: int, palette: Palette) -> Iterator
     """What is going on, in ever fewer words."""
     queued = _queued(now, palette)
     if now.remark or not now.doing:
-        yield [(now.remark, palette.warn)] if now.remark else [*queued, (now.hint, palette.dim)]
+        hint = "ctrl+s sends it" if now.queued else now.hint
+        yield [(now.remark, palette.warn)] if now.remark else [*queued, (hint, palette.dim)]
         yield _brief(now, palette)
         return
     spent = f" {brief_seconds(max(clock - now.since, 0.0))}"

@@ -152,7 +152,9 @@ class Main(Hearing):
     def action_steer(self) -> None:
         """Send what is typed or queued now, in the place of what runs."""
         prompt, room = self.query_one(Prompt), self.room
-        if room is None or not room.work.running:
+        if room is not None and room.work.queue and not room.work.running and not prompt.text.strip():
+            self.run_worker(room.work.send_queued())
+        elif room is None or not room.work.running:
             prompt.action_send()
         else:
             room.steer(prompt.take() if prompt.text.strip() else "")
