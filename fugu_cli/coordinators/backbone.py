@@ -132,8 +132,8 @@ class Backbone:
         """Go on until stopped, or until a decision waits and reading these again along with its own is the cheaper way.
 
         With m tokens a pass costs a + b m, again at most b m more, its rest a + b m times what is left of it: it is
-        worth waiting for from layer a / (a + b m) of all. b / a is what two cores of
-        a server gave, and grows with the text before.
+        worth waiting for from layer a / (a + b m) of all. b / a is what two cores of a server gave; it grows with the
+        text before.
         """
         share = 1 / (1 + tokens * (0.03 + 0.014 * len(self._known) / 1024))
         late = round(len(self.decoder.layers) * share)

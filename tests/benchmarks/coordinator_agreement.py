@@ -33,8 +33,8 @@ from fugu_cli.coordinators.decoder import Decoder, Layer
 
 RESULTS = Path(__file__).parent / "results" / "coordinator-agreement.md"
 LINES = RESULTS.with_suffix(".jsonl")
-SHORTEST, LONGEST = 24, 1024
-EXACT = 10
+SHORTEST, LONGEST = 16, 512
+EXACT = 20
 """Every so many transcripts are read in fp32 as well."""
 SPEECH = """the parser returns None when a line ends with comment so caller in config.py fails at index 0 test_empty
 KeyError instead of default value move check before loop def class return import self x y != == += [0] {} () -> None:"""
