@@ -173,6 +173,7 @@ class ConductorFlags:
     limit: Annotated[int | None, option("--limit", help="so many tasks", metavar="N")] = None
     max_budget_usd: Annotated[float | None, option("--max-budget-usd", help="money at most", metavar="USD")] = None
     max_requests: Annotated[int | None, option("--max-requests", help="model calls at most", metavar="N")] = None
+    rollouts: Annotated[int | None, option("--rollouts", help="workflows at once at most", metavar="N")] = None
     seed: Annotated[int | None, option("--seed", help="seed of everything drawn (0)", metavar="N")] = None
     out: Out = None
 

@@ -23,10 +23,11 @@ from fugu_cli.commands.train import ConductorFlags
 from fugu_cli.config_pool import pool
 from fugu_cli.coordinators.panels import Given
 from fugu_cli.errors import UsageError
-from fugu_cli.evaluation import rows
+from fugu_cli.evaluation import capacity, rows
 from fugu_cli.evaluation.loop import Open, Outcome, Place, Session
 from fugu_cli.evaluation.purse import Limits, Purse
 from fugu_cli.evaluation.rollout import Job, rollout
+from fugu_cli.evaluation.setup import alone
 from fugu_cli.events import Member, Step
 from fugu_cli.session import Session as OpenSession
 from fugu_cli.tasks import Problem
@@ -34,7 +35,7 @@ from fugu_cli.tasks.folders import Defaults
 from fugu_cli.training import conductor, grpo_rounds, grpo_warm
 from fugu_cli.training.conductor import PRESETS, Settings
 from fugu_cli.training.grpo_examples import OPENING, Course, examples
-from fugu_cli.training.grpo_reward import Example, Execute, Ran, Rewards
+from fugu_cli.training.grpo_reward import Example, Ran, Rewards, Workflow
 
 WORKFLOWS = "workflows.jsonl"
 FIRST_ROUNDS = "first-rounds.jsonl"
@@ -42,24 +43,43 @@ FIRST_ROUNDS = "first-rounds.jsonl"
 
 @dataclass(frozen=True)
 class Trying:
-    """Carries workflows out: problems by id, where their sessions lie, and who pays."""
+    """Carries workflows out: problems by id, where their sessions lie, who pays, and how many run at once."""
 
     problems: Mapping[str, Problem]
     folder: Path
     opening: Opening
     purse: Purse
+    at_once: int = 1
 
     def __call__(self, problem: str, steps: tuple[Step, ...]) -> Ran:
         """One workflow on one problem; the same one is not carried out again. Raises Spent and Unanswered."""
-        arm = f"workflow:{hashlib.sha256(repr(steps).encode()).hexdigest()[:16]}"
-        known = {(row.arm, row.task): row for row in rows.read(self.folder / WORKFLOWS, Outcome)}
-        row = known.get((arm, problem))
-        if row is None:
-            job = Job(arm=arm, problem=self.problems[problem])
-            row = asyncio.run(rollout(job, _given(self.opening(self.purse), steps), self.folder))
-            rows.append(self.folder / WORKFLOWS, row)
+        self.ahead([(problem, steps)])
+        row = self._known()[_arm(steps), problem]
         events = [record.event for record in log.read(self.folder / row.session)]
         return Ran(row.ok, views.answer(events))
+
+    def ahead(self, workflows: Sequence[Workflow]) -> None:
+        """Those of them that were not carried out, several at once. Raises Spent and Unanswered."""
+        known = self._known()
+        asyncio.run(self._all([one for one in workflows if (_arm(one[1]), one[0]) not in known]))
+
+    async def _all(self, workflows: Sequence[Workflow]) -> None:
+        room = asyncio.Semaphore(self.at_once)
+
+        async def one(problem: str, steps: tuple[Step, ...]) -> None:
+            job = Job(arm=_arm(steps), problem=self.problems[problem])
+            async with room:
+                row = await rollout(job, _given(self.opening(self.purse), steps), self.folder)
+            rows.append(self.folder / WORKFLOWS, row)
+
+        await asyncio.gather(*(one(problem, steps) for problem, steps in workflows))
+
+    def _known(self) -> dict[tuple[str, str], Outcome]:
+        return {(row.arm, row.task): row for row in rows.read(self.folder / WORKFLOWS, Outcome)}
+
+
+def _arm(steps: tuple[Step, ...]) -> str:
+    return f"workflow:{hashlib.sha256(repr(steps).encode()).hexdigest()[:16]}"
 
 
 def _given(open_session: Open, steps: tuple[Step, ...]) -> Open:
@@ -73,8 +93,10 @@ def _given(open_session: Open, steps: tuple[Step, ...]) -> Open:
 
 
 def train(flags: ConductorFlags) -> int:
-    """The exit code: 0 trained. Raises UsageError, and what stopped it."""
+    """The exit code: 0 trained. Raises UsageError, SessionBusy, and what stopped it."""
     settings = _settings(flags)
+    if flags.recursion and flags.form_only:
+        raise UsageError("--recursion needs workflows to be carried out: leave out --form-only")
     loaded = here({"permission_mode": "auto"})
     members = {entry.name: entry.member() for entry in pool(loaded.config, os.environ)}
     found = [one for suite in flags.suites for one in loaded_suite(suite, tuple(flags.only or ()), Defaults()).problems]
@@ -84,25 +106,30 @@ def train(flags: ConductorFlags) -> int:
     folder = (flags.out or Path("fugu-conductor")).resolve()
     opening = Opening(loaded.config, keys(loaded.config, os.environ), folder)
     purse = Purse(folder / "paid.jsonl", Limits(flags.max_budget_usd, flags.max_requests))
-    execute: Execute | None = None
-    if not flags.form_only:
-        execute = Trying({problem.id: problem for problem in problems}, folder, opening, purse)
-    course = _course(flags, settings, problems, members)
+    local = 1 if any(member.provider == "local" for member in members.values()) else None
+    at_once = capacity.at_once(flags.rollouts or local, None, None)
+    trying = Trying({problem.id: problem for problem in problems}, folder, opening, purse, at_once)
+    with alone(folder, "training"):
+        print(_trained(flags, settings, trying, members))
+    return 0
+
+
+def _trained(flags: ConductorFlags, settings: Settings, trying: Trying, members: Mapping[str, Member]) -> Path:
+    folder = trying.folder
+    execute = None if flags.form_only else trying
+    course = _course(flags, settings, tuple(trying.problems.values()), members)
     begun = OPENING if settings.brief else ""
     model = flags.model
     if flags.warm:
         model = str(grpo_warm.warm(model, course, begun, flags.warm, folder))
     if flags.recursion:
-        if execute is None:
-            raise UsageError("--recursion needs workflows to be carried out: leave out --form-only")
         write = grpo_rounds.writing(model, settings.tokens, settings.temperature, settings.seed)
         file = folder / FIRST_ROUNDS
-        firsts = grpo_rounds.Firsts(write, execute, rows.read(file, grpo_rounds.First), partial(rows.append, file))
+        firsts = grpo_rounds.Firsts(write, trying, rows.read(file, grpo_rounds.First), partial(rows.append, file))
         course = [*course, *grpo_rounds.second_rounds(course, firsts, begun)]
     run = conductor.Run(folder, partial(rows.append, folder / conductor.LOG))
-    trained = conductor.train(model, course, settings, Rewards(begun, execute), run)
-    print(trained)
-    return 0
+    rewards = Rewards(begun, execute, trying.ahead if execute else None)
+    return conductor.train(model, course, settings, rewards, run)
 
 
 def _settings(flags: ConductorFlags) -> Settings:

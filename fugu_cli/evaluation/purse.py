@@ -77,12 +77,22 @@ class Purse:
         self._failed: dict[str, int] = defaultdict(int)
         self._down: dict[str, Unanswered] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._wanted: dict[str, int] = defaultdict(int)
 
     @asynccontextmanager
     async def alone(self, name: str) -> AsyncIterator[None]:
-        """One at a time for one reply: whoever comes second finds it kept."""
-        async with self._locks[name]:
-            yield
+        """One at a time for one reply: whoever comes second finds it kept.
+
+        A lock is gone with the last who wants it: it belongs to one event loop, and trainings run several in a row.
+        """
+        self._wanted[name] += 1
+        try:
+            async with self._locks[name]:
+                yield
+        finally:
+            self._wanted[name] -= 1
+            if not self._wanted[name]:
+                del self._wanted[name], self._locks[name]
 
     @asynccontextmanager
     async def call(self, agent: str, worst: float) -> AsyncIterator[None]:

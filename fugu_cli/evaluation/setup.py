@@ -29,7 +29,7 @@ class Setup(Value):
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path, what: str = "evaluation") -> Iterator[None]:
     """Hold the folder while measuring. Raises SessionBusy when another process does, StorageError without a place."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def alone(folder: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout as error:
         raise SessionBusy(
-            f"another evaluation writes to {folder}", hint="wait for it, or give another folder with --out"
+            f"another {what} writes to {folder}", hint="wait for it, or give another folder with --out"
         ) from error
     except OSError as error:
         raise StorageError(f"{folder}: the results cannot be kept here: {error}") from error

@@ -48,6 +48,10 @@ class Ran:
 
 Execute = Callable[[str, tuple[Step, ...]], Ran]
 """Runs a workflow on a problem, by its id."""
+Workflow = tuple[str, tuple[Step, ...]]
+"""A problem's id, and what is to be done."""
+Ahead = Callable[[Sequence[Workflow]], None]
+"""Is told of all workflows that will be asked for, each once, so that they can be carried out at the same time."""
 
 
 @dataclass
@@ -83,18 +87,24 @@ class Rewards:
 
     __name__ = "workflow"
 
-    def __init__(self, opening: str, execute: Execute | None) -> None:
+    def __init__(self, opening: str, execute: Execute | None, ahead: Ahead | None = None) -> None:
         """`opening` is how every first reply begins: it stands in the prompt and is part of what was written."""
         self._opening = opening
         self._execute = execute
+        self._ahead = ahead
         self.tally = Tally()
 
     def __call__(self, completions: Sequence[str], example: Sequence[str], **_more: object) -> list[float]:
         """One number for each completion; `example` holds each one's Example as JSON."""
-        found = []
-        for text, given in zip(completions, example, strict=True):
-            about = Example.model_validate_json(given)
-            begun = self._opening if about.round == 1 else ""
-            found.append(reward(begun + text, about, self._execute))
+        about = [Example.model_validate_json(given) for given in example]
+        written = [
+            (self._opening if one.round == 1 else "") + text for text, one in zip(completions, about, strict=True)
+        ]
+        if self._ahead is not None:
+            read = [(one.problem, workflow(text, one.form())) for text, one in zip(written, about, strict=True)]
+            self._ahead(
+                list(dict.fromkeys((name, steps) for name, steps in read if isinstance(steps, tuple) and steps))
+            )
+        found = [reward(text, one, self._execute) for text, one in zip(written, about, strict=True)]
         self.tally.rewards += found
         return found

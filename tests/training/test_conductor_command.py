@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +12,15 @@ from fugu_cli.commands import train_conductor as command
 from fugu_cli.commands.opening import Opening
 from fugu_cli.commands.train import ConductorFlags
 from fugu_cli.config_files import load as configuration
-from fugu_cli.errors import UsageError
+from fugu_cli.errors import SessionBusy, UsageError
 from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.purse import Limits, Purse, Spent
+from fugu_cli.evaluation.setup import alone
 from fugu_cli.events import Step
 from fugu_cli.tasks.loading import load
 from fugu_cli.training import conductor
 from fugu_cli.training.grpo_reward import Ran
-from tests.e2e.loopback import KEY, Says, running
+from tests.e2e.loopback import KEY, Answer, Asked, Says, running
 from tests.evaluation.pool import configured, fixes, idles, suite, task
 from tests.training.test_conductor_training import tiny_model
 
@@ -54,6 +56,35 @@ def test_a_workflow_is_carried_out_once_with_tools_and_tests_and_paid_for_once(t
             poor("one", STEPS)
 
 
+def test_workflows_are_carried_out_at_the_same_time_and_each_once(tmp_path: Path) -> None:
+    problems = {one.id: one for one in load(suite(tmp_path, task("one"), task("two"))).tasks}
+    together = threading.Barrier(2)
+
+    def waits(asked: Asked) -> Answer:
+        if "You are the Worker now" in asked.text and not any(one["role"] == "tool" for one in asked.body["messages"]):
+            together.wait(60)
+        return fixes(asked)
+
+    with running() as server:
+        configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
+        opening = Opening(configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out")
+        purse = Purse(tmp_path / "paid.jsonl", Limits())
+        trying = command.Trying(problems, tmp_path / "out", opening, purse, at_once=2)
+        server.react("worker", waits)
+        trying.ahead([("one", STEPS[1:]), ("two", STEPS[1:])])
+        made = len(server.asked("worker"))
+        assert [trying(name, STEPS[1:]).right for name in ("one", "two")] == [True, True]
+        assert len(server.asked("worker")) == made == purse.requests
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_two_trainings_do_not_write_to_one_folder(tmp_path: Path) -> None:
+    file = suite(tmp_path, task("one"))
+    given = ConductorFlags(suites=[str(file)], model="absent", preset="small", form_only=True, out=tmp_path / "out")
+    with alone(tmp_path / "out"), pytest.raises(SessionBusy, match="another training writes to"):
+        command.train(given)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_the_command_trains_logs_and_says_where_the_model_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -79,6 +110,7 @@ def test_the_command_trains_logs_and_says_where_the_model_is(
     ("words", "message"),
     [
         ({"preset": "huge"}, "there is no preset 'huge'"),
+        ({"recursion": True, "form_only": True}, "--recursion needs workflows to be carried out"),
         ({"suites": ["absent"]}, "absent: there is no such file or folder"),
     ],
 )

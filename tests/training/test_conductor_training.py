@@ -99,6 +99,17 @@ def test_the_opening_is_part_of_a_first_reply_and_all_rewards_are_counted() -> N
     assert Tally() == rewards.tally
 
 
+def test_all_workflows_of_a_step_are_told_first_and_each_once() -> None:
+    told: list[object] = []
+    rewards = Rewards("", lambda _problem, _steps: Ran(True), told.append)
+    other = EXAMPLE.model_copy(update={"problem": "r"})
+    empty = "model_id = []\nsubtasks = []\naccess_list = []"
+    given = [EXAMPLE, EXAMPLE, EXAMPLE, other, EXAMPLE.model_copy(update={"round": 2})]
+    rewards([GOOD, "nothing", GOOD, GOOD, empty], example=[one.model_dump_json() for one in given])
+    steps = (Step(agent="large", instruction="Find it."), Step(agent="small", instruction="Check it.", access="all"))
+    assert told == [[("q", steps), ("r", steps)]]
+
+
 def test_every_question_comes_with_a_pool_of_its_own_and_a_seed_settles_it() -> None:
     course = Course("brief", fewest=2, most=3, times=4, seed=7)
     made = list(examples(QUESTIONS, MEMBERS, Plain(), course))
