@@ -20,7 +20,7 @@ from fugu_cli.messages import Value
 NAME = ".mcp.json"
 USUAL = 60.0
 """Seconds a call may take, unless the server's entry says otherwise."""
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds a server may take until it is ready."""
 _TELLING = re.compile(r"auth|key|token|secret|cookie|pass", re.IGNORECASE)
 """Names of headers whose values are secrets."""

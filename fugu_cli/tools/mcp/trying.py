@@ -9,7 +9,7 @@ from pathlib import Path
 from fugu_cli.tools.mcp.declared import Declared
 from fugu_cli.tools.mcp.servers import Servers
 
-PATIENCE = 15.0
+PATIENCE = 30.0
 """Seconds a server may take to answer while somebody waits for the report."""
 
 Tried = tuple[str, bool, str]
