@@ -241,9 +241,13 @@ def start_torch() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         import torch  # noqa: F401
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise CoordinatorUnavailable(
             "torch is not installed, so the learned coordinator cannot run", hint="`pip install torch`"
+        ) from error
+    except (ImportError, OSError) as error:  # a library of it: broken, or no memory to map it
+        raise CoordinatorUnavailable(
+            f"torch cannot be loaded: {error}", hint="close other programs, or install torch again"
         ) from error
     finally:
         if set_here:

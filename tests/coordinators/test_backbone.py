@@ -309,6 +309,20 @@ def test_without_torch_the_message_says_what_is_missing(folder: Path) -> None:
     assert ran.stdout == "torch is not installed, so the learned coordinator cannot run | `pip install torch`\n"
 
 
+def test_a_torch_that_cannot_be_loaded_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libtorch.so: failed to map segment from shared object')")
+    code = (
+        "from fugu_cli.coordinators import backbone\n"
+        "from fugu_cli.errors import CoordinatorUnavailable\n"
+        "try:\n    backbone.start_torch()\n"
+        "except CoordinatorUnavailable as error:\n    print(error, '|', error.hint)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])}
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert ran.stdout.startswith("torch cannot be loaded: libtorch.so: failed to map segment")
+    assert "close other programs" in ran.stdout
+
+
 def test_importing_the_coordinator_loads_no_library() -> None:
     code = (
         "import sys\n"
