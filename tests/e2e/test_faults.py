@@ -262,6 +262,25 @@ def test_a_repository_that_is_deleted_underneath_ends_the_run_with_2_and_a_whole
     assert place.left_behind() == []
 
 
+def test_a_second_process_on_the_same_session_ends_with_2_and_the_first_goes_on(place: Place, server: Loopback) -> None:
+    place.configure(Agent("first"))
+    server.play("first", READ, Breaks("hang"))
+    process = place.start("run", "fix the tests")
+    server.wait_for("first", 2, 60)
+    before = place.sessions()[-1].read_bytes()
+    second = place.fugu("run", "--continue")
+    assert second.code == 2, second.err
+    assert "is open in another process" in second.err and "Traceback" not in second.err
+    assert place.sessions()[-1].read_bytes() == before
+    process.send_signal(signal.SIGINT)
+    assert ended(process).code == 4
+    server.play("first", *WORKS, ACCEPT)
+    again = place.fugu("run", "--continue")
+    assert again.code == 0, again.err
+    assert len(place.sessions()) == 1
+    assert place.left_behind() == []
+
+
 def _until(true: object, seconds: float = 20.0) -> None:
     assert callable(true)
     end = time.monotonic() + seconds

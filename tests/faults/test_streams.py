@@ -83,3 +83,27 @@ def test_a_thousand_corruptions_are_a_reply_or_an_error_and_nothing_else() -> No
             assert isinstance(RECORDED.validate_json(written), Recorded)
             replies += 1
     assert replies > 100 and errors > 100
+
+
+def whole(path: Path) -> Reply | None:
+    try:
+        return decode(path, path.read_bytes())
+    except AgentError:
+        return None  # recorded as it broke
+
+
+def test_a_stream_that_ends_at_any_byte_is_an_error_or_says_all_that_was_said() -> None:
+    for wire in ("anthropic", "openai"):
+        paths = [path for path in STREAMS if path.parent.name == wire and whole(path) is not None]
+        path = min(paths, key=lambda path: path.stat().st_size)
+        data, then = path.read_bytes(), whole(path)
+        errors = 0
+        for end in range(len(data)):
+            try:
+                reply = decode(path, data[:end])
+            except AgentError:
+                errors += 1
+            else:
+                assert then is not None
+                assert (reply.text, reply.calls, reply.stop) == (then.text, then.calls, then.stop), f"{path}: {end}"
+        assert errors > len(data) // 2
