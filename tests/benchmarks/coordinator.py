@@ -29,7 +29,7 @@ HEAD = """# What a decision costs
 Written by `python {command}` on {machine}, {cores} cores, torch {torch}; load average {load:.1f} when it ended. Medians
 of {repeats}. `warm +64` reads 64 new tokens after those known; `warm +1` one, the least a decision can cost; `known` is
 a text that was read along to its end. Beside this page: [reading along](coordinator-along.md), [agreement of warm and
-cold decisions](coordinator-agreement.md), [other kinds of routers](coordinator-routers.md).
+cold decisions](coordinator-agreement.md), other kinds of routers (`coordinator_routers.py`).
 
 | tokens | decision | wall s | CPU s | times cheaper than cold: wall | CPU |
 |---|---|---|---|---|---|
@@ -93,7 +93,7 @@ def notes(report: Report, fresh: list[dict[str, float]]) -> list[str]:
         f"file-backed (weights and libraries, given back when memory is short); {report.megabytes} MB after all the "
         "decisions of the table, whose longest text is in the cache.",
         "",
-        "On a GPU nothing was measured: none was at hand.",
+        "On a GPU nothing was measured: none was at hand. `fugu coordinator bench` on a machine with CUDA does it.",
         "",
     ]
 
