@@ -62,7 +62,8 @@ class Printing:
 
     def stand(self, standing: Standing) -> None:
         """The status line."""
-        self.standing = replace(standing, hint=HINT)
+        key = "esc says no" if self._question is not None else standing.key
+        self.standing = replace(standing, hint=HINT, key=key)
         self._terminal.redraw()
 
     def question(self, question: Question | None, behind: int, patch: str) -> None:
