@@ -122,7 +122,10 @@ def _ray() -> Any:
     try:
         if not ray.is_initialized():
             ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
-    except (ConnectionError, RuntimeError, OSError, ValueError) as error:
+    except BaseException as error:
+        if type(error) is not Exception and not isinstance(error, RuntimeError | OSError | ValueError):
+            raise
+        # ray raises a bare Exception where its own processes do not start in half a minute
         raise FuguError(
             f"ray cannot be started or reached: {error}", hint="look at RAY_ADDRESS, or leave out --engine"
         ) from error

@@ -18,7 +18,7 @@ WORDS = """# A small example of what `fugu eval` reports
 So few tasks prove nothing about any arm: look at the intervals. It shows what a report looks like and what each arm
 does with the embedded pool. Written by `fugu eval`, copied by `tests/benchmarks/eval_example.py`. Measured in slices on
 two cores that others used as well, so seconds are an upper bound; some replies were kept from an earlier evaluation of
-the same tasks.
+the same tasks. A third task was begun and, for want of time, not finished by every arm: it is left out.
 """
 
 

@@ -1,6 +1,7 @@
 """Rollouts on a local ray instance of two workers. Left out where ray is not installed."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import fugu_cli
 from fugu_cli.commands import eval as command
 from fugu_cli.commands.evalflags import EngineName, EvalFlags
+from fugu_cli.errors import FuguError
 from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.loop import Outcome
 from fugu_cli.evaluation.purse import Limits
@@ -52,6 +54,18 @@ def test_rollouts_are_spread_over_two_workers_and_kept_like_any_others(
         ]
         assert len(list((tmp_path / "out" / "paid").glob("*.jsonl"))) == 4
         assert not ray.is_initialized()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_cluster_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOPBACK_KEY", KEY)
+    monkeypatch.setenv("RAY_ADDRESS", "no such address")
+    with running() as server:
+        configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
+        flags = EvalFlags(suites=[str(suite(tmp_path, task("one")))], arms=["single"], out=tmp_path / "out")
+        with pytest.raises(FuguError, match="ray cannot be started or reached: Invalid address") as caught:
+            command.evaluate(replace(flags, engine=EngineName.ray))
+        assert caught.value.hint == "look at RAY_ADDRESS, or leave out --engine"
 
 
 def test_a_worker_says_what_it_spent_and_why_there_is_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
