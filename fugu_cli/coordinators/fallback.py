@@ -44,7 +44,8 @@ class Fallback:
             except CoordinatorUnavailable as error:
                 self._failed = error
             except MemoryError as error:
-                self._failed = CoordinatorUnavailable(f"out of memory: {error}", hint="close other programs")
+                why = f"out of memory: {error}".rstrip(": ")
+                self._failed = CoordinatorUnavailable(why, hint="close other programs")
         return self._marked(await self._rule.decide(events), self._failed)
 
     @property
