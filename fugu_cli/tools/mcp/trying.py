@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+from fugu_cli.tools.mcp import sdk
 from fugu_cli.tools.mcp.declared import Declared
 from fugu_cli.tools.mcp.servers import Servers
 
@@ -23,7 +24,7 @@ def tried(declared: Declared, root: Path) -> Sequence[Tried]:
     hurried = tuple(server.model_copy(update={"patience": PATIENCE}) for server in declared.servers)
     servers = Servers(Declared(hurried), root)
     if not servers.declared:
-        return [(server.name, False, servers.notes[0]) for server in declared.servers]
+        return [(", ".join(server.name for server in declared.servers), False, f"not started: {sdk.lacking()}")]
     return asyncio.run(_tried(servers))
 
 
