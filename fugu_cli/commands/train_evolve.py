@@ -18,6 +18,7 @@ from fugu_cli.commands.train_learning import backbone_of, checks, save, say, sto
 from fugu_cli.config import Config
 from fugu_cli.config_pool import pool
 from fugu_cli.coordinators import trinity
+from fugu_cli.coordinators.slots import SLOTS
 from fugu_cli.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -133,7 +134,6 @@ def _tell(row: Iteration) -> None:
 
 def _replayed(flags: EvolveFlags, config: Config, backbone: Backbone) -> Subject:
     """Recorded outcomes under random pools, a pass matrix, or both."""
-    from fugu_cli.coordinators import checkpoint as checkpoints
     from fugu_cli.training import proving
     from fugu_cli.training.sight import Sight
     from fugu_cli.training.slotted import mixture_of, packed, starting
@@ -148,8 +148,17 @@ def _replayed(flags: EvolveFlags, config: Config, backbone: Backbone) -> Subject
         mixture.trial(),
         lambda point, how: packed(layout, point, mixture, (backbone, f"{data}; {how}")),
         {"layout": type(layout).__name__, **_about(mixture)},
-        lambda: proving.prove(mixture, sight, checkpoints.load(config.checkpoint or trinity.SHIPPED).head, say),
+        lambda: proving.prove(mixture, sight, _before(config, backbone), say),
     )
+
+
+def _before(config: Config, backbone: Backbone) -> Vector | None:
+    """The head in use, where it is over the same slots and reads with the same backbone."""
+    from fugu_cli.coordinators import checkpoint as checkpoints
+
+    used = checkpoints.load(config.checkpoint or trinity.SHIPPED)
+    fits = used.meta.rows == SLOTS and used.meta.roles and used.meta.backbone == backbone.identity
+    return used.head if fits else None
 
 
 def _about(mixture: Mixture) -> dict[str, JsonValue]:

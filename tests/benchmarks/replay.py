@@ -50,7 +50,16 @@ def main() -> None:
     teller = Storyteller([Seat(row, row) for row in ROWS], backbone, Reading(request=TOKENS))
     learning = Course(l2=given.l2, settings=Settings(population=16, iterations=given.iterations, patience=3))
     repos = len({case.group for case in cases})
-    intro = INTRO.read_text().format(cases=len(cases), repos=repos, models=", ".join(MODELS), tokens=TOKENS)
+    search = f"sep-CMA-ES for at most {given.iterations} iterations, kept where validation is sure of it"
+    intro = INTRO.read_text().format(
+        cases=len(cases),
+        of=len(issues),
+        repos=repos,
+        models=", ".join(MODELS),
+        tokens=TOKENS,
+        search=f"then {search}" if given.iterations else "without an evolution after it",
+        l2=given.l2,
+    )
     known = [Check(*(float(part) / 100 for part in text.split("/"))) for text in given.check]
     for number in range(1, len(known) + 1):  # the report is whole after every check
         asked = study.Question(tuple(given.lambdas), tuple(known[:number]), sample=36, course=learning)

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fugu_cli.coordinators import backbone
+from fugu_cli.commands.train_evolve import recorded
+from fugu_cli.coordinators import backbone, checkpoint
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.training.evolve import Settings
 from fugu_cli.training.frontier import Arm, Paired
@@ -91,3 +92,12 @@ def test_worse_is_what_two_standard_errors_do_not_explain() -> None:
         "loop: its standard error": 0.01,
         "loop: reward over the cascade, checkpoint before": -0.1,
     }
+
+
+def test_the_proof_is_kept_in_the_checkpoint(tmp_path: Path) -> None:
+    made = tiny.checkpoint(tiny.meta(tiny.folder(tmp_path / "backbone")))
+    lines = Proven((proof("loop", 0.02, 0.01),), ()).record()
+    checkpoint.save(recorded(made, lines), tmp_path / "proven.safetensors")
+    found = checkpoint.load(tmp_path / "proven.safetensors")
+    assert found.meta.training.report == (*made.meta.training.report, *lines.items())
+    assert found.digest == made.digest

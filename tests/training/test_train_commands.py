@@ -165,6 +165,7 @@ def test_a_key_out_of_credit_stops_the_run_and_keeps_everything(
         (("train", "evolve", "--matrix", "matrix.jsonl", *ROWS[:4]), "the rows are the slots"),
         (("train", "evolve", "--matrix", "matrix.jsonl", *ROWS, "--check", "10/95"), "passes right work at least"),
         (("train", "evolve", "--matrix", "matrix.jsonl", *ROWS, "--population", "2"), "cannot be ranked"),
+        (("train", "evolve", "no-such-folder", "--prove"), "--prove goes with --outcomes and --matrix"),
     ],
 )
 def test_what_cannot_be_trained_is_said(
