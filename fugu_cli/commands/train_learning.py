@@ -17,7 +17,7 @@ from fugu_cli.commands.coordinator import usable
 from fugu_cli.commands.here import here
 from fugu_cli.commands.train import ReplayFlags, SessionFlags, SftFlags
 from fugu_cli.config import Config
-from fugu_cli.coordinators import loading, trinity
+from fugu_cli.coordinators import loading, readings, trinity
 from fugu_cli.coordinators.slots import SLOTS
 from fugu_cli.errors import SessionBusy, StorageError, UsageError
 
@@ -175,7 +175,7 @@ def _decisions(paths: Sequence[Path], checkpoint: Checkpoint) -> tuple[list[Deci
         except StorageError as error:
             say(f"{path.name}: left out: {error}")
             continue
-        labels = {**trinity.labels(checkpoint.meta, list(views.pool(events).values())), **labels}
+        labels = {**readings.labels(checkpoint.meta, list(views.pool(events).values())), **labels}
         decided += logbook.decisions(events, path.stem)
     return decided, labels
 

@@ -31,6 +31,12 @@ def pick(chances: Sequence[float], draw: random.Random | None) -> int:
     return draw.choices(range(len(chances)), weights=chances)[0]
 
 
+def lead(scores: Sequence[float], out: Collection[int] = ()) -> float:
+    """How far the highest of those not in `out` is ahead of the second; infinite where there is no second."""
+    ordered = sorted((score for index, score in enumerate(scores) if index not in out), reverse=True)
+    return ordered[0] - ordered[1] if len(ordered) > 1 else math.inf
+
+
 def rounded(values: Sequence[float]) -> tuple[float, ...]:
     """For the log: four digits say all that bf16 knows."""
     return tuple(float(f"{value:.4g}") for value in values)

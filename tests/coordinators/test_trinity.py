@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fugu_cli.coordinators import Coordinator, backbone, checkpoint, trinity
+from fugu_cli.coordinators import Coordinator, backbone, checkpoint, readings, trinity
 from fugu_cli.coordinators.checkpoint import Checkpoint
 from fugu_cli.coordinators.fallback import with_fallback
 from fugu_cli.coordinators.fixed import Cascade
+from fugu_cli.coordinators.head import lead
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.coordinators.svf import split
 from fugu_cli.coordinators.trinity import Places, Trinity, ready
@@ -43,12 +44,17 @@ def decide(coordinator: Coordinator, events: list[Event]) -> Assigned:
 def leaning(folder: Path, events: list[Event], row: int, role: int, **about: object) -> Checkpoint:
     """A checkpoint whose head chooses `row` and `role` on the transcript of `events`."""
     blank = tiny.checkpoint(tiny.meta(folder, **about))
-    state = trinity.read(backbone.load(folder, device="cpu"), blank.meta, events, POOL).reading.hidden
+    state = hidden(folder, blank, events)
     head = np.zeros((blank.meta.head_rows, tiny.WIDTH), np.float32)
     head[row] = state / np.linalg.norm(state)
     if blank.meta.roles:
         head[len(blank.meta.rows) + role] = head[row]
     return Checkpoint(blank.meta, head, blank.offsets)
+
+
+def hidden(folder: Path, made: Checkpoint, events: list[Event]) -> np.ndarray:
+    """The state behind the transcript of `events`."""
+    return readings.read(backbone.load(folder, device="cpu"), made.meta, events, POOL).reading.hidden
 
 
 def softmax(values: list[float]) -> list[float]:
@@ -81,6 +87,26 @@ def test_a_decision_is_the_head_times_the_state_at_the_penultimate_token(folder:
 def test_the_slot_with_the_highest_logit_gets_the_turn(folder: Path, row: int, member: Member) -> None:
     found = decide(built(folder, leaning(folder, BROKEN, row, 1)), BROKEN)
     assert (found.agent, found.role, found.reason) == (member.name, "thinker", f"{member.slot} slot")
+
+
+@pytest.mark.parametrize(("gap", "warm"), [(0.05, False), (0.2, True)])
+def test_where_rounding_could_decide_a_grown_text_is_read_again_at_once(folder: Path, gap: float, warm: bool) -> None:
+    events = [*BROKEN, *worked(1, ok=False)]
+    made = leaning(folder, events, 1, 0)
+    made.head[0] = made.head[1] * (1 - gap / float(np.linalg.norm(hidden(folder, made, events))))
+    coordinator = built(folder, made)
+    decide(coordinator, BROKEN)
+    found = decide(coordinator, events)
+    assert found.scores is not None
+    first, second = sorted(found.scores.row_logits, reverse=True)[:2]
+    assert (found.agent, first - second) == ("coder", pytest.approx(gap, rel=0.05))
+    assert (found.scores.cached_tokens > 0) == warm
+
+
+def test_a_row_that_is_masked_leads_nobody() -> None:
+    assert lead([3.0, 1.0, 2.5]) == 0.5
+    assert lead([3.0, 1.0, 2.5], {0}) == 1.5
+    assert lead([3.0], ()) == lead([1.0, 2.0], {0}) == math.inf
 
 
 def test_a_pool_checkpoint_chooses_agents_by_name(folder: Path) -> None:
