@@ -133,9 +133,9 @@ def report(found: list[dict[str, Any]]) -> str:
         _row(f"warm against cold, the {len(noise)} also read in fp32", beside),
         _row(f"cold against the same weights in fp32, those {len(noise)}: the noise of bf16", noise),
         "",
-        f"Logits of one transcript span {span:.2f} (median). Same decision: {decided} of {len(found)}. Where the first "
-        f"is less than {trinity.NOISE} ahead of the second ({len(near)} of them) a warm decision reads the text again at "
-        f"once, which costs what a cold one does. Without that, same row and role: {same} of {len(found)}.",
+        f"Logits of one transcript span {span:.2f} (median). Same decision: {decided} of {len(found)}. Where the "
+        f"first is less than {trinity.NOISE} ahead of the second ({len(near)} of them) a warm decision reads the text "
+        f"again at once, which costs what a cold one does. Without that, same row and role: {same} of {len(found)}.",
         *[_flip(one) for one in flips],
         "",
         f"Of the {len(noise)} read in fp32, bf16 read cold chooses otherwise than fp32 in {len(wrong)}.",
