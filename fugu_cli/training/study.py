@@ -33,13 +33,15 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: the lambdas, the checks, how many folds, and how many cases' texts are read for training."""
+    """What is asked: the lambdas, the checks, how many folds, and how many cases' texts are read for training. `talk`
+    is what a Verifier's turn costs, as a share of a run: nothing, as a fixed cascade's check costs nothing either."""
 
     prices: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
     checks: tuple[Check, ...] = (Check(0.95, 0.10), Check(0.90, 0.20), Check(0.80, 0.40))
     folds: int = 5
     sample: int = 48
     turns: int = 4
+    talk: float = 0.0
     seed: int = 0
     course: Course = field(default_factory=Course)
 
@@ -122,7 +124,7 @@ class Study:
         return Findings(self._names, unit, tuple(singles), oracle, cascades, retries, tuple(answers))
 
     def _part(self, question: Question, check: Check, price: float, sha: str) -> Part:
-        arm = self._learned(question, Rules(check, question.turns), price)
+        arm = self._learned(question, Rules(check, question.turns, question.talk), price)
         solved, cost = (tuple(round(float(value), 6) for value in each) for each in (arm.solved, arm.cost))
         return Part(study=sha, check=(check.right, check.wrong), price=price, solved=solved, cost=cost)
 
