@@ -393,7 +393,7 @@ def test_a_question_is_answered_with_a_key(
         assert (fact.allowed, fact.by) == (written, by)
         await until(lambda: prompt(app).has_focus)
         assert room.session.rules == (  # type: ignore[attr-defined]
-            [f"write(write({desk.root / 'new.txt'}))"] if key == "a" else []
+            [f"write({desk.root / 'new.txt'})"] if key == "a" else []
         )
 
     play(what, ASKS)
