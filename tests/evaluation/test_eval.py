@@ -104,7 +104,7 @@ def test_a_reply_is_paid_for_once_whoever_asks_again(here: Path, server: Loopbac
     before = asked(server)
     assert len(paid(here)) == before
     assert evaluate(here, "single:worker", "retry-same:worker", "one-pass:worker") == 0
-    assert [(row.arm, row.ok) for row in measured(here)][1:] == [("retry-same:worker", True), ("one-pass:worker", True)]
+    assert {(row.arm, row.ok) for row in measured(here)[1:]} == {("retry-same:worker", True), ("one-pass:worker", True)}
     assert asked(server) == before
     costs = {row.arm: row.usd for row in measured(here)}
     assert costs["one-pass:worker"] == pytest.approx(3 * 120e-6)
