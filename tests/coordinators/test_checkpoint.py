@@ -146,9 +146,12 @@ def test_pickles_and_whole_numbers_are_refused(tmp_path: Path) -> None:
         checkpoints.read_npy(tmp_path / "b.npy")
 
 
-def test_the_shipped_checkpoint_is_one_of_slots_and_says_where_it_comes_from() -> None:
+def test_the_shipped_checkpoint_is_one_of_slots_and_its_record_says_that_the_cascade_is_not_better() -> None:
     shipped = checkpoints.load(SHIPPED).meta
     assert (shipped.kind, shipped.rows, shipped.roles) == ("slots", ("cheap", "middle", "strong"), True)
     assert shipped.training.stage
     assert shipped.training.data
-    assert shipped.training.examples > 0
+    record = dict(shipped.training.report)
+    for source in ("issues, pools drawn", "loop"):
+        assert record[f"{source}: cases"] > 0
+        assert record[f"{source}: reward over the cascade"] > -record[f"{source}: its standard error"]
