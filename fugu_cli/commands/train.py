@@ -131,7 +131,7 @@ class ReplayFlags:
         "95/10,90/20,80/40"
     )
     cases: Annotated[int | None, option("--cases", help="so many issues, drawn the same each time", metavar="N")] = None
-    sample: Annotated[int, option("--sample", help="issues whose texts are read for training (48)", metavar="N")] = 48
+    sample: Annotated[int, option("--sample", help="issues whose texts are read for training (160)", metavar="N")] = 160
     folds: Annotated[int, option("--folds", help="parts of the cross-validation (5)", metavar="N")] = 5
     request: Annotated[int, option("--request-tokens", help="an issue's text is cut to this (160)", metavar="N")] = 160
     seed: Annotated[int, option("--seed", help="seed of everything drawn (0)", metavar="N")] = 0

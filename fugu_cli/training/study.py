@@ -39,7 +39,7 @@ class Question:
     prices: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
     checks: tuple[Check, ...] = (Check(0.95, 0.10), Check(0.90, 0.20), Check(0.80, 0.40))
     folds: int = 5
-    sample: int = 48
+    sample: int = 160
     turns: int = 4
     talk: float = 0.0
     seed: int = 0

@@ -62,7 +62,7 @@ def main() -> None:
     )
     known = [Check(*(float(part) / 100 for part in text.split("/"))) for text in given.check]
     for number in range(1, len(known) + 1):  # the report is whole after every check
-        asked = study.Question(tuple(given.lambdas), tuple(known[:number]), sample=72, course=learning)
+        asked = study.Question(tuple(given.lambdas), tuple(known[:number]), sample=160, course=learning)
         found = study.Study(cases, MODELS, teller, sight).run(asked, pool.unit, given.answers, tell)
         given.out.write_text(f"{intro}\n{verdicts(found)}\n\n{study_report.report(found)}")
 
