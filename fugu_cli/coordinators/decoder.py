@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fugu_cli.coordinators import attention
+from fugu_cli.coordinators.attention import Place
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
@@ -212,56 +215,15 @@ def through(layer: Layer, shape: Shape, x: Tensor, place: Place, remember: Remem
     k = _heads(F.linear(y, layer.k, layer.k_bias), shape.kv_heads, layer.k_norm, shape)
     v = _heads(F.linear(y, layer.v, layer.v_bias), shape.kv_heads, None, shape)
     keys, values = remember(_rotate(k, place), v)
-    mixed = _attend(_rotate(q, place), keys, values, place)
+    mixed = attention.attend(_rotate(q, place), keys, values, place)
     x = x + F.linear(mixed.transpose(0, 1).reshape(len(x), -1), layer.o)
     y = rms_norm(x, layer.inner_norm, shape.eps)
     return x + F.linear(F.silu(F.linear(y, layer.gate)) * F.linear(y, layer.up), layer.down)
 
 
-def _attend(q: Tensor, keys: Tensor, values: Tensor, place: Place) -> Tensor:
-    """Attention of `q` (heads, tokens, head_dim). Heads that share keys are laid one after the other as rows of one: no
-    key is copied, and a pass over few tokens costs several times less than with torch's own grouping."""
-    import torch.nn.functional as F
-
-    if place.folded is None and q.shape[1] > 1:
-        gqa = q.shape[0] != keys.shape[0]
-        causal, mask = place.start == 0, place.mask
-        return F.scaled_dot_product_attention(
-            q[None], keys[None], values[None], mask, is_causal=causal, enable_gqa=gqa
-        )[0]
-    rows = q.reshape(keys.shape[0], -1, q.shape[-1])
-    return F.scaled_dot_product_attention(rows[None], keys[None], values[None], place.folded)[0].view(q.shape)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where in the text a pass reads: positions start..end, their rotations, and what each may look back at.
-
-    `mask` (tokens, end) is added to the attention; None where the text begins here or a single token is read. `folded`
-    is the same for every head that shares keys with others, one below the other.
-    """
-
-    start: int
-    end: int
-    cos: Tensor
-    sin: Tensor
-    mask: Tensor | None
-    folded: Tensor | None = None
-
-
 def place_of(shape: Shape, start: int, end: int, like: Tensor) -> Place:
-    """The place of tokens start..end, in the type and on the device of `like`."""
-    import torch
-
-    steps = torch.arange(0, shape.head_dim, 2, dtype=torch.float32, device=like.device) / shape.head_dim
-    angles = torch.arange(start, end, dtype=torch.float32, device=like.device)[:, None] * (1.0 / shape.theta**steps)
-    both = torch.cat((angles, angles), dim=-1)
-    mask = folded = None
-    if start > 0 and end - start > 1:
-        ahead = torch.full((end - start, end), -torch.inf, dtype=like.dtype, device=like.device)
-        mask = ahead.triu(start + 1)
-        folded = mask.repeat(shape.heads // shape.kv_heads, 1)
-    return Place(start, end, both.cos().to(like.dtype), both.sin().to(like.dtype), mask, folded)
+    """The place of tokens start..end for such a model, in the type and on the device of `like`."""
+    return attention.place_of(start, end, (shape.head_dim, shape.theta), shape.heads // shape.kv_heads, like)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

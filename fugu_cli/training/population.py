@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fugu_cli.coordinators import svf
-from fugu_cli.coordinators.decoder import Decoder, Layer, Place, Shape, place_of, rms_norm
+from fugu_cli.coordinators.attention import Place
+from fugu_cli.coordinators.decoder import Decoder, Layer, Shape, place_of, rms_norm
 from fugu_cli.coordinators.svf import LAYER_BLOCKS, Vector
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _ending(layer: Layer, shape: Shape, x: Tensor, place: Place) -> Tensor:
     y = rms_norm(x, layer.norm, shape.eps)
     keys = _rotated(_heads(F.linear(y, layer.k, layer.k_bias), shape.kv_heads, layer.k_norm, shape), place)
     values = _heads(F.linear(y, layer.v, layer.v_bias), shape.kv_heads, None, shape)
-    newest = Place(place.end - 1, place.end, place.cos[-1:], place.sin[-1:], None)
+    newest = Place(place.end - 1, place.end, place.cos[-1:], place.sin[-1:])
     query = _rotated(_heads(F.linear(y[:, -1:], layer.q, layer.q_bias), shape.heads, layer.q_norm, shape), newest)
     x = x[:, -1:] + F.linear(_attended(query, keys, values, causal=False), layer.o)
     y = rms_norm(x, layer.inner_norm, shape.eps)

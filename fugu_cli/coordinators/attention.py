@@ -1,0 +1,115 @@
+"""Attention over a key-value cache: the costly part of reading a few more tokens of a long text.
+
+Stands below decoder.py, which hands in queries, keys and values. Heads that share keys are laid one after the other as
+rows of one, so that no key is copied. Must not know weights, nor what a cache is made of.
+
+Departures: where few tokens look back at many on a processor that multiplies bf16, the scores are computed at once
+instead of by torch's blockwise kernel, which takes two to three times as long there. They are as exact: products of
+bf16 numbers, added up in fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FEW = 1 << 17
+"""New tokens times tokens looked at up to which all scores are computed at once: 7 MB of them for 14 heads. With more,
+memory is what takes the time."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the text a pass reads: positions start..end, their rotations (end - start, head_dim), and what each may
+    look back at.
+
+    Both masks are added to scores and the same for every head that shares keys with others, one below the other: `mask`
+    (rows, end) in the type of the states, `ahead` (rows, end - start) in fp32, of the new tokens only. At most one is
+    there; neither where the text begins here or a single token is read.
+    """
+
+    start: int
+    end: int
+    cos: Tensor
+    sin: Tensor
+    mask: Tensor | None = None
+    ahead: Tensor | None = None
+
+
+def place_of(start: int, end: int, rotations: tuple[int, float], sharing: int, like: Tensor) -> Place:
+    """The place of tokens start..end, in the type and on the device of `like`.
+
+    `rotations`: a head's width and theta; `sharing`: heads that share keys.
+    """
+    import torch
+
+    width, theta = rotations
+    steps = torch.arange(0, width, 2, dtype=torch.float32, device=like.device) / width
+    angles = torch.arange(start, end, dtype=torch.float32, device=like.device)[:, None] * (1.0 / theta**steps)
+    both = torch.cat((angles, angles), dim=-1)
+    cos, sin = both.cos().to(like.dtype), both.sin().to(like.dtype)
+    count = end - start
+    if start == 0 or count == 1:
+        return Place(start, end, cos, sin)
+    if count * end <= FEW and _multiplies(like):
+        ahead = torch.full((count, count), -torch.inf, device=like.device).triu(1)
+        return Place(start, end, cos, sin, ahead=ahead.repeat(sharing, 1))
+    mask = torch.full((count, end), -torch.inf, dtype=like.dtype, device=like.device).triu(start + 1)
+    return Place(start, end, cos, sin, mask=mask.repeat(sharing, 1))
+
+
+def attend(q: Tensor, keys: Tensor, values: Tensor, place: Place) -> Tensor:
+    """Attention of `q` (heads, tokens, head_dim) to keys and values (kv_heads, end, head_dim); of q's shape."""
+    import torch.nn.functional as F
+
+    if place.start == 0 and q.shape[1] > 1:
+        grouped = q.shape[0] != keys.shape[0]
+        return F.scaled_dot_product_attention(q[None], keys[None], values[None], is_causal=True, enable_gqa=grouped)[0]
+    rows = q.reshape(keys.shape[0], -1, q.shape[-1])
+    if place.ahead is not None:
+        return _at_once(rows, keys, values, place.ahead).view(q.shape)
+    return F.scaled_dot_product_attention(rows[None], keys[None], values[None], place.mask)[0].view(q.shape)
+
+
+def _at_once(rows: Tensor, keys: Tensor, values: Tensor, ahead: Tensor) -> Tensor:
+    """`rows` (kv_heads, rows, head_dim) against all keys, the newest ones behind `ahead`."""
+    import torch
+
+    with _bf16_products():
+        scores = torch.bmm(rows.float(), keys.float().transpose(1, 2)).mul_(rows.shape[-1] ** -0.5)
+    scores[..., -ahead.shape[-1] :] += ahead
+    return torch.bmm(scores.softmax(-1).to(values.dtype), values)
+
+
+@contextmanager
+def _bf16_products() -> Iterator[None]:
+    """Products of fp32 matrices may be rounded to bf16 before they are added up: nothing is lost on what was bf16."""
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _multiplies(like: Tensor) -> bool:
+    """`like` is bf16 on a processor that multiplies such numbers."""
+    import torch
+
+    return like.device.type == "cpu" and like.dtype == torch.bfloat16 and _has_bf16()
+
+
+@lru_cache(maxsize=1)
+def _has_bf16() -> bool:
+    import torch
+
+    asked: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # older ones cannot tell
+    return torch.backends.mkldnn.is_available() and any(asked.get(name) for name in ("avx512_bf16", "amx_bf16"))

@@ -1,0 +1,66 @@
+"""Attention: every way of computing it gives what the definition gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fugu_cli.coordinators import attention
+from fugu_cli.coordinators.attention import Place, attend, place_of
+
+HEADS, KV_HEADS, WIDTH = 6, 2, 16
+
+
+def place(start: int, end: int, dtype: torch.dtype) -> Place:
+    return place_of(start, end, (WIDTH, 1e4), HEADS // KV_HEADS, torch.zeros(1, dtype=dtype))
+
+
+def drawn(start: int, end: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(7)
+    sizes = (HEADS, end - start), (KV_HEADS, end), (KV_HEADS, end)
+    q, keys, values = (torch.randn(*size, WIDTH, generator=draw).to(dtype) for size in sizes)
+    return 3 * q, keys, values
+
+
+def defined(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, start: int) -> torch.Tensor:
+    """Softmax of scaled products, in fp64, each token looking back from where it stands."""
+    keys, values = (x.double().repeat_interleave(HEADS // KV_HEADS, 0) for x in (keys, values))
+    scores = q.double() @ keys.transpose(1, 2) / WIDTH**0.5
+    later = torch.ones(scores.shape[1:], dtype=torch.bool).triu(start + 1)
+    return scores.masked_fill(later, -torch.inf).softmax(-1) @ values
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("start", "end"), [(0, 1), (0, 40), (39, 40), (300, 312), (1000, 1200)])
+def test_every_way_gives_the_softmax_of_scaled_products(start: int, end: int, dtype: torch.dtype) -> None:
+    q, keys, values = drawn(start, end, dtype)
+    found = attend(q, keys, values, place(start, end, dtype)).double()
+    rounding = 1e-5 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(found, defined(q, keys, values, start), atol=rounding, rtol=rounding)
+
+
+def test_scores_computed_at_once_are_as_exact_as_those_of_torchs_own_kernel() -> None:
+    q, keys, values = drawn(500, 512, torch.bfloat16)
+    ahead = torch.full((12, 12), -torch.inf).triu(1).repeat(HEADS // KV_HEADS, 1)
+    mask = torch.full((12, 512), -torch.inf, dtype=torch.bfloat16).triu(501).repeat(HEADS // KV_HEADS, 1)
+    like = place(500, 512, torch.bfloat16)
+    exact = defined(q, keys, values, 500)
+
+    def error(where: Place) -> float:
+        return float((attend(q, keys, values, where).double() - exact).square().mean().sqrt())
+
+    at_once = error(Place(500, 512, like.cos, like.sin, ahead=ahead))
+    kernel = error(Place(500, 512, like.cos, like.sin, mask=mask))
+    assert at_once < 1.5 * kernel
+
+
+def test_a_pass_over_many_tokens_leaves_the_scores_to_the_kernel_that_needs_no_room_for_them() -> None:
+    end = attention.FEW // 64 + 1
+    assert place(end - 64, end, torch.bfloat16).ahead is None
+    assert place(end - 64, end, torch.bfloat16).mask is not None
+
+
+def test_the_precision_of_products_is_left_as_it_was() -> None:
+    before = torch.get_float32_matmul_precision()
+    attend(*drawn(300, 312, torch.bfloat16), place(300, 312, torch.bfloat16))
+    assert torch.get_float32_matmul_precision() == before
