@@ -6,6 +6,7 @@ The folds (Story, Rows, Tally) hold what the log says and nothing else.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 
@@ -92,7 +93,8 @@ class Feed:
         if not self._due:
             self._due = True
             wait = self._pause - (time.monotonic() - self._last)
-            self._pager.set_timer(max(wait, 0.001), self.flush)
+            # not a timer of Textual's: one that is over before it has begun to wait is never called
+            asyncio.get_running_loop().call_later(max(wait, 0.0), self._pager.call_next, self.flush)
 
     def flush(self) -> None:
         """Show what changed since the last time."""

@@ -5,6 +5,7 @@ Under main.py. Painted before anything else of fugu is imported, so it must not 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -164,7 +165,7 @@ class Stage(Screen[None]):
         if not approval.display:
             return
         if wait > 0 and prompt.has_focus:
-            self.set_timer(wait, self._turn_to_question)
+            asyncio.get_running_loop().call_later(wait, self.call_next, self._turn_to_question)
         else:
             approval.focus()
 

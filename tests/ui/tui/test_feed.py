@@ -1,0 +1,52 @@
+"""The log on the screen, on a machine that has other things to do."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from textual.app import App
+
+from fugu_cli.ui.tui.app import FuguApp
+from fugu_cli.ui.tui.draw.block import Note
+
+Shown = Callable[[App[int]], str]
+
+
+@contextmanager
+def stalling() -> Iterator[None]:
+    """The processor is taken away for some milliseconds whenever somebody asks for the time in the screen library."""
+
+    def stalled(frame: FrameType, event: str, called: object) -> None:
+        if event == "c_call" and called is time.monotonic and "textual" in frame.f_code.co_filename:
+            time.sleep(0.003)
+
+    sys.setprofile(stalled)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def test_what_is_told_is_shown_also_when_the_processor_is_taken_away_meanwhile(
+    opened: Callable[..., FuguApp], shown: Shown
+) -> None:
+    async def whole() -> None:
+        app = opened()
+        async with app.run_test(size=(100, 30)) as pilot:
+            while app.main.room is None or app.main.room.work.session is None:
+                await pilot.pause(0.01)
+            await pilot.pause(0.2)
+            with stalling():
+                app.main.room.feed.say(Note("told while it stalls"))
+                await asyncio.sleep(0.2)
+            app.main.room.feed.say(Note("told afterwards"))
+            await pilot.pause(0.3)
+            text = shown(app)
+            assert [words for words in ("told while it stalls", "told afterwards") if words not in text] == []
+
+    asyncio.run(whole())
