@@ -122,6 +122,7 @@ def turns(events: Sequence[Event]) -> tuple[Turn, ...]:
     for event in request(events):
         number = getattr(event, "turn", 0)
         if isinstance(event, Assigned):
+            groups.pop(number, None)  # one that is assigned again is the newest
             groups[number] = [event]
         elif number in groups:
             groups[number].append(event)
