@@ -18,7 +18,7 @@ from fugu_cli.events import Change
 from fugu_cli.policy import paths
 from fugu_cli.tools import blobs
 from fugu_cli.tools.atomic import link_whole, write_whole
-from fugu_cli.tools.git import LOCAL, program
+from fugu_cli.tools.git import LOCAL, program, said
 from fugu_cli.tools.workspace import Workspace
 
 ENVIRONMENTS = (".venv", "venv", "env", "node_modules")
@@ -71,10 +71,10 @@ async def _git(root: Path, *arguments: str) -> str:
         git, *arguments, cwd=root, env=kept,
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    out, err = await process.communicate()
+    out, err = await said(process)
     if process.returncode:
-        said = err.decode("utf-8", "replace").strip()
-        raise StorageError(f"a worktree could not be made in {root}: {said}", hint="check free space with `df -h`")
+        words = err.decode("utf-8", "replace").strip()
+        raise StorageError(f"a worktree could not be made in {root}: {words}", hint="check free space with `df -h`")
     return out.decode("utf-8", "surrogateescape").strip()
 
 

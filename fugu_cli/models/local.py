@@ -125,7 +125,12 @@ async def _spawn(settings: Settings) -> None:
         )
     finally:
         os.close(log)
-    code = await child.wait()  # it only lives until it has put itself in the background
+    try:
+        code = await child.wait()  # it only lives until it has put itself in the background
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
     if code not in (0, ALREADY_RUNNING):
         raise InfrastructureError(f"The model server could not be started: {_tail(Path(settings.folder))}")
 

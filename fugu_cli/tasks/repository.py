@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.tasks import Task
+from fugu_cli.tools.git import said
 
 _WHO = "fugu"
 _MAIL = "fugu@localhost"
@@ -85,7 +86,7 @@ async def _git(folder: Path, *arguments: str) -> None:
         )
     except FileNotFoundError as error:
         raise StorageError("git was not found", hint="install git; fugu works in git repositories") from error
-    output, _ = await process.communicate()
+    output, _ = await said(process)
     if process.returncode:
-        said = output.decode("utf-8", "replace").strip()
-        raise StorageError(f"git {arguments[0]} failed in {folder}: {said}")
+        words = output.decode("utf-8", "replace").strip()
+        raise StorageError(f"git {arguments[0]} failed in {folder}: {words}")

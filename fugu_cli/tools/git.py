@@ -98,11 +98,7 @@ class Git:
     async def try_run(self, *arguments: str, given: bytes = b"") -> Output:
         """Run git to its end; a cancelled call ends the process."""
         process = await self.start(*arguments)
-        try:
-            out, err = await process.communicate(given)
-        except BaseException:
-            await end(process)
-            raise
+        out, err = await said(process, given)
         return Output(process.returncode or 0, out, err.decode("utf-8", "replace").strip())
 
     async def run(self, *arguments: str, given: bytes = b"") -> bytes:
@@ -114,6 +110,14 @@ class Git:
                 hint=f"make room on the disk, or remove {self.folder} to start a new store (older undo steps are lost)",
             )
         return done.out
+
+
+async def said(process: asyncio.subprocess.Process, given: bytes | None = None) -> tuple[bytes, bytes]:
+    """Output and errors of a process, run to its end; a cancelled call ends it."""
+    try:
+        return await process.communicate(given)
+    finally:
+        await end(process)
 
 
 async def end(process: asyncio.subprocess.Process) -> None:

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from fugu_cli.errors import StorageError
 from fugu_cli.tools.atomic import storage, write_whole
-from fugu_cli.tools.git import LOCAL, Git, program
+from fugu_cli.tools.git import LOCAL, Git, program, said
 from fugu_cli.tools.repository import Repository
 
 ATTRIBUTES = "* -text -ident -filter -working-tree-encoding\n"
@@ -94,7 +94,7 @@ async def users_excludes(root: Path) -> str:
         program(root) or "git", "config", "--path", "--get", "core.excludesFile", cwd=root, env=kept,
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
-    out, _ = await process.communicate()
+    out, _ = await said(process)
     return out.decode("utf-8", "surrogateescape").strip() if process.returncode == 0 else ""
 
 

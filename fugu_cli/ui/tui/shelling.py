@@ -60,6 +60,7 @@ class Shell:
             code = await process.wait()
         finally:
             self._end(process)
+            await process.wait()
         ended = "" if code == 0 else f"\n[exit code {code}]"
         self._feed.replace(index, Note(f"$ {command}", "plain", (safe(output) + ended).strip("\n")))
         if tell:
