@@ -15,7 +15,8 @@ from fugu_cli.agents import Agent
 from fugu_cli.budgets import Limit
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials
-from fugu_cli.events import EVIDENCE, Event, Member, Permitted, Recorded, ToolRan, ToolSaid, Undone
+from fugu_cli.events import EVIDENCE, HOOK, Event, Member, Permitted, Recorded, ToolRan, ToolSaid, Undone
+from fugu_cli.hooks.running import Hooks
 from fugu_cli.instructions import marked
 from fugu_cli.log import Log
 from fugu_cli.messages import Call
@@ -67,11 +68,16 @@ class Bench:
     """What a call depended on is recorded with its result: the tool memory of workflows needs it."""
     denials: Denials | None = None
     """Files that are kept from some agents."""
+    hooks: Hooks | None = None
+    """The user's own commands around agents' calls."""
 
 
 async def run_call(log: Log, bench: Bench, number: int, call: Call, barred: str = "") -> None:
     """The agent's call: judged, perhaps asked about, recorded, then run. `barred`: why its turn must not make it."""
     judgement = policy.Judgement(verdict="deny", reason=barred) if barred else _judged(bench, call)
+    if judgement.verdict != "deny" and (forbidden := await _forbidden(bench, call)):
+        log.append(Permitted(turn=number, call=call, allowed=False, by=HOOK, reason=forbidden))
+        return
     allowed, by = await _permission(log.events, bench, call, judgement)
     log.append(Permitted(turn=number, call=call, allowed=allowed, by=by, reason=judgement.reason))
     if allowed:
@@ -82,6 +88,13 @@ def _judged(bench: Bench, call: Call) -> policy.Judgement:
     if call.tool not in bench.toolbox:
         return policy.Judgement(verdict="allow", reason="there is no such tool: nothing will run")
     return policy.judge(call, bench.rules, bench.workspace.root)
+
+
+async def _forbidden(bench: Bench, call: Call) -> str:
+    """Why a hook forbids the call; "" when none does. None is asked about a call that nothing will come of."""
+    if bench.hooks is None or isinstance(bench.toolbox.parse(call)[1], Result):
+        return ""
+    return await bench.hooks.before(call, bench.workspace)
 
 
 async def _permission(
@@ -125,13 +138,14 @@ async def run_evidence(log: Log, bench: Bench, number: int, call: Call) -> None:
 async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fugu: bool = False) -> None:
     tool, arguments = bench.toolbox.parse(call)
     started = time.monotonic()
-    state = await content.state(bench.workspace, call) if bench.remembers else ""
     if tool is None or isinstance(arguments, Result):
         assert isinstance(arguments, Result)
         log.append(ToolRan(turn=number, call=call, output=arguments.text, ok=False))
         return
+    ran = bench.hooks.around(tool, call) if bench.hooks is not None and not by_fugu else tool
+    state = await content.state(bench.workspace, call) if bench.remembers and ran is tool else ""
     result, changes = await bench.workspace.observe(
-        tool, arguments, lambda text: log.tell(ToolSaid(turn=number, call=call.id, text=text))
+        ran, arguments, lambda text: log.tell(ToolSaid(turn=number, call=call.id, text=text))
     )
     if state and (changes or not result.ok or state != await content.state(bench.workspace, call)):
         state = ""  # somebody wrote meanwhile: nobody can tell which content it saw

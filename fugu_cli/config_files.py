@@ -30,6 +30,7 @@ from fugu_cli.config_layers import Layer, merged, narrowed
 from fugu_cli.config_tables import FORMS, Money, Patience, Phases
 from fugu_cli.errors import ConfigError
 from fugu_cli.events import Price
+from fugu_cli.hooks import declared as hooks
 from fugu_cli.tools.mcp import declared
 from fugu_cli.tools.mcp.declared import Declared
 
@@ -61,6 +62,8 @@ class Loaded:
     trusted: bool
     servers: Declared = field(default_factory=Declared)
     """The MCP servers that count here, and what is wrong with others."""
+    hooks: hooks.Declared = field(default_factory=hooks.Declared)
+    """The hooks that count here, and what is wrong with others."""
 
 
 def load(
@@ -87,7 +90,9 @@ def load(
     home = Path.home()
     own_servers = None if root == home.resolve() else root / declared.NAME
     servers = declared.read(home / declared.NAME, own_servers, trusted=known, environ=environ)
-    return Loaded(config, files, (*notes, *stray(environ)), root, known, servers)
+    own_hooks = None if root == home.resolve() else root / hooks.NAME
+    hooked = hooks.read(home / hooks.NAME, own_hooks, trusted=known)
+    return Loaded(config, files, (*notes, *stray(environ)), root, known, servers, hooked)
 
 
 def _changed(data: Path, root: Path) -> list[str]:

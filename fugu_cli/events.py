@@ -24,6 +24,8 @@ ROLES: tuple[Role, ...] = ("worker", "thinker", "verifier")
 
 EVIDENCE = "evidence"
 """`Permitted.by` of the runs fugu makes itself before a turn: the tests, and the files they name."""
+HOOK = "hook"
+"""`Permitted.by` of a call that a hook of the user's forbade."""
 
 
 class Price(Value):
@@ -126,7 +128,7 @@ class Permitted(Value):
     call: Call
     allowed: bool
     by: str
-    """policy, user, session (a user's yes that holds for the session), headless, or `evidence` for fugu's own runs."""
+    """policy, user, session (a user's yes that holds for the session), headless, hook, or `evidence`: fugu's own."""
     reason: str = ""
 
 

@@ -24,6 +24,9 @@ from fugu_cli.orchestrator import Crew
 from fugu_cli.tools import pruning
 from fugu_cli.tools.mcp.servers import Servers
 
+GOING_ON = 3
+"""How often Stop hooks may send the work on, after a request of the user's."""
+
 
 @dataclass
 class Session:
@@ -44,7 +47,12 @@ class Session:
     """The user's MCP servers; None where there are none."""
 
     async def ask(self, text: str, attachments: tuple[str, ...] = ()) -> None:
-        """Record a request, with the working tree as it stands."""
+        """Record a request, with the working tree as it stands. Raises UsageError where a hook refuses it."""
+        if (hooks := self.bench.hooks) is not None and (why := await hooks.prompted(text, self.bench.workspace)):
+            raise UsageError(f"a hook refused the request: {why}", hint="nothing was recorded and nothing was run")
+        await self._record(text, attachments)
+
+    async def _record(self, text: str, attachments: tuple[str, ...] = ()) -> None:
         command = self._test_command()
         settled = self.config.test_command is not None and not judging.is_question(text)
         judged = command is not None and (settled or judging.is_about_tests(text))
@@ -70,6 +78,7 @@ class Session:
         """Sentences about what is missing here, and what that means for the request `text`."""
         said = [] if self.bench.workspace.box is None else list(self.bench.workspace.box.notes())
         said += self.servers.notes if self.servers is not None else ()
+        said += self.bench.hooks.notes if self.bench.hooks is not None else ()
         if not self.bench.workspace.in_git:
             said.append("this is not a git repository: undo is limited to files that fugu's own tools change")
         if self.bench.workspace.test_command is None and judging.is_about_tests(text):
@@ -82,7 +91,20 @@ class Session:
         if (seconds := self.config.patience.request) is not None:
             limits = replace(limits, deadline=time.monotonic() + seconds)
         async with reading_along(self.log, self.crew.coordinator):
-            return await orchestrator.run(self.log, self.crew, replace(self.bench, limits=limits))
+            for tried in range(GOING_ON + 1):
+                end = await orchestrator.run(self.log, self.crew, replace(self.bench, limits=limits))
+                if not (left := await self._left(end, tried)):
+                    break
+                await self._record(left)
+        return end
+
+    async def _left(self, end: Finished, tried: int) -> str:
+        """What a Stop hook asks for before the work may rest: the next request. "" when nothing, or too often."""
+        if self.bench.hooks is None:
+            return ""
+        left = await self.bench.hooks.ended(end, self.bench.workspace, again=tried > 0)
+        done = end.reason in {"accepted", "answered"} and tried < GOING_ON
+        return f"A Stop hook asks to go on: {left}" if left and done else ""
 
     def set_mode(self, mode: Mode) -> None:
         """Another permission mode from the next call on."""

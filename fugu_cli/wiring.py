@@ -22,7 +22,9 @@ from fugu_cli.config_pool import PLANNER, pool
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.denials import Denials
-from fugu_cli.events import Event, Member, Opened
+from fugu_cli.events import Event, Member, Opened, Waiting
+from fugu_cli.hooks.declared import Declared as DeclaredHooks
+from fugu_cli.hooks.running import Hooks
 from fugu_cli.ledger import Ledger
 from fugu_cli.log import Log
 from fugu_cli.masking import Mask
@@ -42,14 +44,14 @@ INSTRUCTIONS_LIMIT = 6000
 """Characters of AGENTS.md that every agent is shown."""
 
 
-async def open_session(
+def build_session(
     loaded: Loaded,
     environ: Mapping[str, str],
     ask: Ask,
     resume: Path | None = None,
     around: Callable[[Agent], Agent] | None = None,
 ) -> Session:
-    """A new session for `loaded.root`, or the one at `resume` continued with today's configuration.
+    """A new session for `loaded.root`, or the one at `resume` continued with today's configuration. For a thread.
 
     `around` is put around every agent: an evaluation keeps their replies.
 
@@ -94,11 +96,32 @@ async def open_session(
             build_bench(config, workspace, ask, mask.text(_instructions(loaded)), journal.path),
             denials=denials,
             toolbox=build_toolbox(servers),
+            hooks=build_hooks(loaded, journal),
         ),
         warm=warm if servers is None else servers.behind(warm),
         decide=lambda changed: build_coordinator(changed, members)[0],
         servers=servers,
     )
+
+
+async def open_session(
+    loaded: Loaded,
+    environ: Mapping[str, str],
+    ask: Ask,
+    resume: Path | None = None,
+    around: Callable[[Agent], Agent] | None = None,
+) -> Session:
+    """The same, for whoever has nothing else to do meanwhile."""
+    return build_session(loaded, environ, ask, resume, around)
+
+
+def build_hooks(loaded: Loaded, journal: Log) -> Hooks | None:
+    """The user's hooks; None where there are none and nothing is wrong with any."""
+    if loaded.hooks == DeclaredHooks():
+        return None
+    name = journal.path.stem if journal.path else "memory"
+    mute = bool(loaded.config.deny_agents)
+    return Hooks(loaded.hooks, name, lambda why: journal.tell(Waiting(why=why)), mute=mute)
 
 
 def build_guard(agent: Agent, denials: Denials, events: Callable[[], Sequence[Event]]) -> Agent:

@@ -83,6 +83,7 @@ def _all() -> Iterator[Finding]:
     yield _tests(loaded)
     yield _sandbox(loaded)
     yield from _servers(loaded)
+    yield from _hooks(loaded)
     yield _room(loaded.config)
     yield _terminal()
 
@@ -206,6 +207,18 @@ def _servers(loaded: Loaded) -> Iterator[Finding]:
     mask = Mask({**os.environ, **loaded.servers.secrets})
     for name, works, said in tried(loaded.servers, loaded.root):
         yield Finding("ok" if works else "note", "mcp", mask.text(f"{name}: {said}"))
+
+
+def _hooks(loaded: Loaded) -> Iterator[Finding]:
+    """The hooks that count here; none is run."""
+    for note in loaded.hooks.notes:
+        yield Finding("note", "hooks", note)
+    mask = Mask(os.environ)
+    for hook in loaded.hooks.hooks:
+        tools = f" {hook.matcher or '*'}" if hook.moment.endswith("ToolUse") else ""
+        where = "with your rights" if hook.own else "in the sandbox"
+        said = f"{hook.moment}{tools}: {hook.said} ({hook.timeout:g} s, {where}, from {hook.source})"
+        yield Finding("ok", "hooks", mask.text(said))
 
 
 def _room(config: Config) -> Finding:

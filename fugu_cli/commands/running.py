@@ -76,6 +76,7 @@ class Run:
         self._since = len(session.log.records) if self._flags.go_on or self._flags.resume else 0
         end: Ending | None = CRASHED
         patch = b""
+        noted = session.notes("")
         try:
             end = await self._worked(session)
             patch = await self._patch(session)
@@ -84,6 +85,9 @@ class Run:
             raise
         finally:
             self._working = None
+            for note in session.notes(""):
+                if note not in noted:  # a hook that failed meanwhile
+                    self._screen.show(f"fugu: {note}")
             await session.close()
             final = ending(session.log.events, end)
             self._leaving.close(session.log, self._since, final, patch)

@@ -16,9 +16,13 @@ def trust(folder: Path | None) -> int:
     root = _root(folder)
     known = config_trust.trust(here().config.data, root)
     newline(f"{root} is trusted {'now' if known else 'already'}: its .fugurc and AGENTS.md count as they are")
-    for server in load(root, os.environ).servers.servers:
+    loaded = load(root, os.environ)
+    for server in loaded.servers.servers:
         if server.source.startswith(str(root)):
             newline(f"its MCP server {server.name} is started by sessions here: {server.said}")
+    for hook in loaded.hooks.hooks:
+        if not hook.own:
+            newline(f"its {hook.moment} hook is run by sessions here: {hook.said}")
     return 0
 
 

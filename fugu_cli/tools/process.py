@@ -1,7 +1,7 @@
 """A shell command run to its end, or to the end of its time: output streamed, nothing left behind.
 
-Under bash and run_tests. The command gets a session of its own, no input, no terminal and no pager; whatever it leaves
-running is ended (reaping.py), be it finished, late or cancelled.
+Under bash, run_tests and hooks. The command gets a session of its own, no input but what it is given, no terminal and
+no pager; whatever it leaves running is ended (reaping.py), be it finished, late or cancelled.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import codecs
 import contextlib
 import os
 import shutil
+import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from fugu_cli.sandbox.box import Box
 from fugu_cli.tools import Say, reaping
 from fugu_cli.tools.clip import plain
 from fugu_cli.tools.git import LOCAL
-from fugu_cli.tools.starting import start
+from fugu_cli.tools.starting import Ends, start
 
 KEPT = 400_000
 """Characters kept of each end of the output."""
@@ -87,10 +88,11 @@ class _Output:
 
 @dataclass(frozen=True)
 class Around:
-    """What a command runs in: more variables (None takes one out), and the sandbox, if any."""
+    """What a command runs in: more variables (None takes one out), the sandbox, if any, and what it reads."""
 
     variables: Mapping[str, str | None] = field(default_factory=dict)
     box: Box | None = None
+    given: bytes = b""
 
 
 async def run_command(command: str, folder: Path, seconds: float, say: Say, around: Around = Around()) -> Ended:
@@ -102,8 +104,9 @@ async def run_command(command: str, folder: Path, seconds: float, say: Say, arou
     mark, started = uuid.uuid4().hex, time.monotonic()
     output = _Output(say)
     guard = await asyncio.to_thread(around.box.guard) if around.box is not None else None
-    with contextlib.closing(_Pipe(output.take)) as pipe:
-        running = await start(_shell(command), folder, _environment(mark, around), pipe.write_end, around.box)
+    with contextlib.closing(_Pipe(output.take)) as pipe, _input(around.given) as given:
+        ends = Ends(given, pipe.write_end)
+        running = await start(_shell(command), folder, _environment(mark, around), ends, around.box)
         pipe.started()
         late, left = False, 0
         try:
@@ -124,6 +127,18 @@ async def run_command(command: str, folder: Path, seconds: float, say: Say, arou
         output.take(f"\n[{path} was changed and put back: commands may not write it]".encode())
     code = None if late else running.process.returncode
     return Ended(output.text, code, time.monotonic() - started, 0 if late else left)
+
+
+@contextlib.contextmanager
+def _input(given: bytes) -> Iterator[int]:
+    """A descriptor that `given` can be read from: a file without a name, which nobody has to be there to fill."""
+    if not given:
+        yield asyncio.subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(given)
+        file.seek(0)
+        yield file.fileno()
 
 
 def _shell(command: str) -> list[str]:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fugu_cli.sandbox.box import Box
 from fugu_cli.sandbox.means import launcher
@@ -21,6 +21,13 @@ from fugu_cli.tools import reaping
 LAUNCHED = sys.platform == "linux"
 PATIENCE = 5.0
 """Seconds the launcher may take to end everything at once."""
+
+
+class Ends(NamedTuple):
+    """Descriptors: what a command reads as its input, and where both its outputs go."""
+
+    input: int
+    output: int
 
 
 @dataclass
@@ -71,13 +78,13 @@ class Running:
 
 
 async def start(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str], output: int, box: Box | None
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], ends: Ends, box: Box | None
 ) -> Running:
-    """Start `command` in `folder`, both outputs going to the descriptor `output`. Raises OSError."""
+    """Start `command` in `folder`. Raises OSError."""
     if not LAUNCHED:
         process = await asyncio.create_subprocess_exec(
-            *command, cwd=folder, env=environment, start_new_session=True, stdin=asyncio.subprocess.DEVNULL,
-            stdout=output, stderr=output,
+            *command, cwd=folder, env=environment, start_new_session=True, stdin=ends.input,
+            stdout=ends.output, stderr=ends.output,
         )  # fmt: skip
         return Running(process, None)
     ours, theirs = socket.socketpair()
@@ -87,8 +94,8 @@ async def start(
             bare = [*launcher(), "--control", str(number), "--", *command]
             words = bare if box is None else box.wrapped(command, folder, number)
             process = await spawn(
-                ours, words, cwd=folder, env=environment, start_new_session=True, stdin=asyncio.subprocess.DEVNULL,
-                stdout=output, stderr=output, pass_fds=[number],
+                ours, words, cwd=folder, env=environment, start_new_session=True, stdin=ends.input,
+                stdout=ends.output, stderr=ends.output, pass_fds=[number],
             )  # fmt: skip
     except BaseException:
         ours.close()

@@ -140,17 +140,17 @@ def named_files(folder: Path) -> Iterator[Path]:
         args = entry.get("args")
         words = [entry.get("command"), *(args if isinstance(args, list) else ())]
         for word in (word for word in words if isinstance(word, str)):
-            yield from _meant(folder, word)
+            yield from meant(folder, word)
 
 
-def _meant(folder: Path, word: str) -> Iterator[Path]:
+def meant(folder: Path, word: str) -> Iterator[Path]:
     """Files a word of a command line may stand for: a path, `--name=path`, a Python module."""
     module = word.replace(".", "/")
     for name in (word, word.partition("=")[2], f"{module}.py", f"{module}/__main__.py"):
         path = folder / name
         try:
             if name and path.is_file() and path.resolve().is_relative_to(folder.resolve()):
-                yield path
+                yield path if path.is_relative_to(folder) else path.resolve()
         except (OSError, ValueError):
             continue
 
