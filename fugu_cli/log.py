@@ -59,7 +59,7 @@ class Log:
 
         Raises SessionBusy when another process writes it, StorageError when it cannot be read.
         """
-        lock = FileLock(f"{path}.lock", timeout=0, mode=0o600)
+        lock = FileLock(f"{path}.lock", timeout=0, mode=0o600, thread_local=False)
         try:
             lock.acquire()
         except Timeout as error:

@@ -6,7 +6,8 @@ them in a thread while the first frame is already on the screen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,13 +38,13 @@ class HomeDesk:
         assert wiring.__name__
 
     async def begin(self, ask: Ask) -> Session:
-        return await self._opened(ask, None)
+        return await self._opened(ask, lambda: None)
 
     async def resume(self, id: str, ask: Ask) -> Session:
-        return await self._opened(ask, self._find(id))
+        return await self._opened(ask, lambda: self._find(id))
 
     async def fork(self, id: str, ask: Ask) -> Session:
-        return await self._opened(ask, sessions.fork(self._find(id), sessions.new_path(self._data, self.root)))
+        return await self._opened(ask, lambda: sessions.fork(self._find(id), sessions.new_path(self._data, self.root)))
 
     def listed(self) -> Sequence[sessions.Summary]:
         """This folder's sessions, the newest first, under the titles the user gave them."""
@@ -66,10 +67,20 @@ class HomeDesk:
     def _find(self, id: str) -> Path:
         return sessions.find(self._data, self.root, id)
 
-    async def _opened(self, ask: Ask, path: Path | None) -> Session:
+    async def _opened(self, ask: Ask, path: Callable[[], Path | None]) -> Session:
+        """In a thread: it takes as long as the disk and git do, and no frame waits for them."""
         from fugu_cli import wiring
 
-        return await wiring.open_session(self.loaded, self.environ, ask, path)
+        opening = asyncio.ensure_future(
+            asyncio.to_thread(lambda: wiring.build_session(self.loaded, self.environ, ask, path()))
+        )
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:  # the user left before it was there: its lock is given back
+            for made in await asyncio.gather(opening, return_exceptions=True):
+                if not isinstance(made, BaseException):
+                    await made.close()
+            raise
 
 
 if TYPE_CHECKING:

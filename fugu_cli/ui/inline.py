@@ -71,6 +71,7 @@ class Inline:
         self._terminal = Above(self._prompt)
         self._wanted: asyncio.Future[str] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._early: list[str] = []
         self._pressed = 0.0
 
     async def run(self) -> None:
@@ -85,9 +86,11 @@ class Inline:
             await self.room.close()
 
     def enter(self, text: str) -> None:
-        """A typed line: what a question waits for, or what `obey` makes of it."""
+        """A typed line: what a question waits for, or what `obey` makes of it once there is a session."""
         if self._wanted is not None and not self._wanted.done():
             self._wanted.set_result(text.strip())
+        elif not self.room.started:
+            self._early.append(text.strip())
         else:
             self._spawn(self._obey(text.strip()))
 
@@ -95,6 +98,10 @@ class Inline:
         await asyncio.to_thread(self.room.desk.prepare)
         await self.room.start()
         self.room.show()
+        if self.room.options.prompt and self.room.work.session is not None:
+            self._spawn(self.room.send(self.room.options.prompt))
+        for text in self._early:
+            self.enter(text)
 
     async def _obey(self, text: str) -> None:
         try:

@@ -42,10 +42,12 @@ class Room:
         self.options = options
         self.history = history
         self.tier = options.tier
+        self.started = False
         self.work = Work(self)
         self.shell = Shell(desk.root, front.feed)
         self.patches = Patches()
         self._branch = place.branch(desk.root)
+        self._door = asyncio.Lock()
         self._left = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._early: list[FuguError] = []
@@ -63,7 +65,7 @@ class Room:
         return self.work.session
 
     async def start(self) -> None:
-        """Open the session the options name, and send their prompt."""
+        """Open the session the options name; what is typed meanwhile waits at the front. Their prompt is not sent."""
         options = self.options
         id = options.resume
         if id is None:
@@ -73,18 +75,23 @@ class Room:
         else:
             opened = await self.open(lambda ask: self.desk.resume(id, ask))
         if not opened and id is not None:
-            opened = await self.open(self.desk.begin)
-        if opened and options.prompt:
-            await self.send(options.prompt)
+            await self.open(self.desk.begin)
+        self.started = True
 
     async def open(self, opening: Callable[[Ask], Awaitable[Session]]) -> bool:
         """Show another session; its coordinator and models begin to load."""
-        if not await self.work.open(opening):
-            return False
+        async with self._door:
+            if not await self.work.open(opening):
+                return False
         self.session.warm()
         if self.work.unfinished():
             self.say("this request was not finished: /continue goes on", "warn")
         return True
+
+    async def settled(self) -> None:
+        """Wait while another session is being opened: what is typed meanwhile is for that one."""
+        async with self._door:
+            return
 
     async def send(self, text: str, pin: str | None = None) -> None:
         """A request: at once, or when what is running is done."""

@@ -17,6 +17,7 @@ async def obey(room: Room, text: str) -> None:
     if not text:
         return
     room.history.add(text)
+    await room.settled()
     if text.startswith("!"):
         await _shell(room, text)
     elif text.startswith("/") and not text.startswith("//") and not _is_path(text):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Hearing(Stage):
-    """`room` is None until the session's machinery is loaded; what is typed before that waits."""
+    """`room` is None until the session's machinery is loaded; what is typed before there is a session waits."""
 
     def __init__(self, palette: Palette, look: Look, state: Path) -> None:
         super().__init__(palette, look, state)
@@ -51,7 +51,7 @@ class Hearing(Stage):
 
     def enter(self, text: str) -> None:
         """A line from the prompt: a command, the user's shell, a request. Before there is a session it waits."""
-        if self.room is None:
+        if self.room is None or not self.room.started:
             self._waiting.append(text)
             self.show_queue(self._waiting)
             return

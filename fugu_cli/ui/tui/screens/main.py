@@ -86,6 +86,8 @@ class Main(Hearing):
         self._feed = Feed(self.query_one(Conversation), self.query_one(Trace), self._shown)
         self.room = Room(self, self._desk, self._options, self._history)
         await self.room.start()
+        if self._options.prompt and self.room.work.session is not None:
+            self.run_worker(self.room.send(self._options.prompt))
         waiting, self._waiting = self._waiting, []
         for text in waiting:
             self.enter(text)
