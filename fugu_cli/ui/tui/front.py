@@ -35,6 +35,7 @@ def scopes(every_time: bool) -> tuple[Scope, ...]:
 
 
 Preview = Callable[[str], Sequence["Piece"]]
+"""What a value stands for, drawn. For a thread."""
 Picked = tuple[str, str]
 """The key that ended a choice (`enter`, or one of the further ones) and the value that was chosen."""
 

@@ -5,6 +5,7 @@ Sessions, the history of what was typed, agents, themes. What is chosen is hande
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -53,6 +54,7 @@ class Picker(ModalScreen[Picked | None]):
         self._every = tuple(choices)
         self._shown: list[Choice] = list(choices)
         self._preview = preview
+        self._looked_at: str | None = None
         self._keys = keys or {}
 
     def compose(self) -> ComposeResult:
@@ -133,10 +135,17 @@ class Picker(ModalScreen[Picked | None]):
         if self._preview is None:
             return
         at = self.query_one("#picker-list", Pager).chosen
+        value = self._shown[at].value if at is not None else None
+        if value != self._looked_at:
+            self._looked_at = value
+            self.run_worker(self._previewed(self._preview, value), exclusive=True)
+
+    async def _previewed(self, preview: Preview, value: str | None) -> None:
+        """In a thread: it may read a long file. A newer mark makes an older preview stop."""
+        pieces = list(await asyncio.to_thread(preview, value)) if value is not None else []
         pager = self.query_one("#picker-preview", Pager)
         pager.column.cut(0)
-        if at is not None:
-            pager.column.put(0, list(self._preview(self._shown[at].value)))
+        pager.column.put(0, pieces)
         pager.action_top()
         pager.grew()
 

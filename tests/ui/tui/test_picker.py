@@ -1,0 +1,47 @@
+"""The list to choose from: what is marked is shown beside it, and looking at it keeps nobody from typing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+
+from textual.app import App
+
+from fugu_cli.ui.tui.app import FuguApp
+from fugu_cli.ui.tui.draw.lines import line
+from fugu_cli.ui.tui.draw.piece import Piece
+from fugu_cli.ui.tui.front import Choice
+from fugu_cli.ui.tui.screens.picker import Picker
+
+Shown = Callable[[App[int]], str]
+
+
+def test_keys_are_heard_while_a_preview_is_made_and_only_the_marked_ones_is_shown(
+    opened: Callable[..., FuguApp], shown: Shown
+) -> None:
+    may = threading.Event()
+
+    def preview(value: str) -> Sequence[Piece]:
+        if value == "slow":
+            may.wait(10)
+        return [Piece(lambda width, palette: [line([(f"all of {value}", palette.text)], width)], exact=1)]
+
+    async def whole() -> None:
+        app = opened()
+        async with app.run_test(size=(110, 30)) as pilot:
+            picker = Picker(app.main.palette, "Which?", [Choice("slow", "slow"), Choice("fast", "fast")], preview)
+            app.push_screen(picker)
+            await pilot.pause(0.1)
+            await pilot.press("down")
+            for _ in range(300):
+                if "all of fast" in shown(app):
+                    break
+                await pilot.pause(0.01)
+            may.set()
+            await pilot.pause(0.1)
+            assert "all of fast" in shown(app)
+            assert "all of slow" not in shown(app)
+            await pilot.press("escape")
+
+    asyncio.run(whole())
