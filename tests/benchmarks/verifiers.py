@@ -1,26 +1,249 @@
-"""How good each agent is as Verifier: from the logs of sessions whose end was graded.
+"""How good each agent of the embedded pool is as Verifier: true and false accept rates on works whose truth is known.
 
-    python tests/benchmarks/verifiers.py --rows FILE... [--out FILE]
+    python tests/benchmarks/verifiers.py --tasks DIR [--seconds 400] [--most 20]
 
-Counts Verifier turns after which nothing was changed any more, so that the grade of the session is the truth about what
-was judged. Each row of FILE names its session's log, relative to the file. `tests passed` and `tests failed`: what the
-Verifier was shown; `no tests`: it had only the code and its own tools.
+Each work (verifiers_works.py) is put before each agent in the engine (verifiers_live.py): with nothing to run, with a
+reproduction that the agent wrote first, with half of the tests, with both, and with all tests. Rows stay in --out and
+are not measured again; --seconds begins nothing more after that many, run it again to go on. The report is written at
+the end of every run. It also counts the Verifier turns of whole sessions (`--rows`) after which nothing was changed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import asyncio
+import os
+import platform
+import sys
+import time
+import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
-from fugu_cli import log, views
+import verifiers_works
+from verifiers_live import Case, Judged, Script, Shown, judge, reproduce
+from verifiers_works import Work
+
+from fugu_cli import __version__, log, prompts, views
+from fugu_cli.errors import FuguError
+from fugu_cli.evaluation import loop, one_pass, rows
+from fugu_cli.evaluation.statistics import wilson
 from fugu_cli.events import Event
+from fugu_cli.messages import Value
+from fugu_cli.tasks import Task
+from fugu_cli.tasks.loading import load
+
+HERE = Path(__file__).parent / "results"
+AGENTS = ("small", "coder")
+TITLES: dict[Shown, str] = {
+    "nothing": "nothing run",
+    "reproduction": "a reproduction",
+    "half": "half of the tests",
+    "half+reproduction": "half of the tests, a reproduction",
+    "all": "all tests",
+}
+MEASURED: tuple[Shown, ...] = get_args(Shown)
 
 
-def judged(events: Sequence[Event]) -> Iterator[tuple[str, str, bool]]:
-    """(agent, what the tests said, accepted) of each Verifier turn after the last change."""
+class Found(Value):
+    """A row: the right and the wrong work of a task; none where no wrong one was found."""
+
+    task: str
+    works: tuple[Work, ...]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, parsed."""
+
+    tasks: Path
+    out: Path
+    rows: Path
+    shown: tuple[Shown, ...]
+    most: int
+    until: float
+
+
+def options(arguments: Sequence[str]) -> Options:
+    """Raises SystemExit with a usage line for what cannot be used."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=Path, required=True, help="a folder with quixbugs.jsonl and hefix-py.jsonl")
+    parser.add_argument("--out", type=Path, default=HERE / "verifiers", help="where rows are kept (%(default)s)")
+    parser.add_argument("--rows", type=Path, default=HERE / "embedded-pool", help="one_pass.jsonl, loop.jsonl and logs")
+    parser.add_argument("--shown", nargs="+", default=MEASURED, choices=get_args(Shown), help="what is put before them")
+    parser.add_argument("--most", type=int, default=20, help="tasks whose works are judged (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing after that many seconds")
+    given = parser.parse_args(arguments)
+    until = time.monotonic() + given.seconds
+    return Options(given.tasks, given.out, given.rows, tuple(given.shown), given.most, until)
+
+
+async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
+    """Task by task, so that every agent has judged the same works in every way; the works first."""
+    recorded = rows.read(chosen.rows / "one_pass.jsonl", one_pass.Attempt)
+    for task in tasks:
+        found = _found(chosen).get(task.id)
+        if sum(bool(one.works) for one in _found(chosen).values()) >= chosen.most and not (found and found.works):
+            continue
+        if time.monotonic() > chosen.until:
+            return
+        if found is None:
+            found = Found(task=task.id, works=await verifiers_works.works(task, recorded) or ())
+            rows.append(chosen.out / "works.jsonl", found)
+            tell(f"{task.id}: {found.works[1].source if found.works else 'no wrong work found'}")
+        for agent in AGENTS if found.works else ():
+            await _judged_by(chosen, task, found.works, agent)
+
+
+async def _judged_by(chosen: Options, task: Task, works: Sequence[Work], agent: str) -> None:
+    """What is missing of this agent's judgements of the task's works."""
+    file = chosen.out / "judged.jsonl"
+    known = {(row.task, row.right, row.agent, row.shown) for row in rows.read(file, Judged)}
+    for work in works:
+        for shown in chosen.shown:
+            if (task.id, work.right, agent, shown) in known:
+                continue
+            if time.monotonic() > chosen.until:
+                return
+            script = await _script(chosen, task, agent) if "reproduction" in shown else ""
+            row = await judge(task, Case(work, agent, shown, script))
+            rows.append(file, row)
+            truth = "right" if work.right else "wrong"
+            tell(f"{agent} {task.id}, {truth}, {shown}: {row.said}, {row.verdict}, {row.seconds:.1f} s")
+
+
+async def _script(chosen: Options, task: Task, agent: str) -> str:
+    file = chosen.out / "scripts.jsonl"
+    kept = next((row for row in rows.read(file, Script) if (row.task, row.agent) == (task.id, agent)), None)
+    if kept is None:
+        kept = await reproduce(task, agent)
+        rows.append(file, kept)
+        tell(f"{agent} {task.id}: a reproduction of {len(kept.text)} characters, {kept.seconds:.1f} s")
+    return kept.text
+
+
+def _found(chosen: Options) -> dict[str, Found]:
+    return {row.task: row for row in rows.read(chosen.out / "works.jsonl", Found)}
+
+
+def tell(line: str) -> None:
+    """One line on stderr."""
+    print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)
+
+
+def write_report(chosen: Options) -> None:
+    """The report of all rows there are."""
+    found = [row.works for row in _found(chosen).values() if row.works]
+    judged = rows.read(chosen.out / "judged.jsonl", Judged)
+    scripts = rows.read(chosen.out / "scripts.jsonl", Script)
+    measured = {row.task for row in judged}
+    wrong = [works[1] for works in found if works[1].task in measured]
+    sources = Counter(work.source.partition(":")[0] for work in wrong)
+    text = prompts.fill(
+        Path(__file__).with_suffix(".template.md").read_text(encoding="utf-8"),
+        version=__version__,
+        machine=f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+        tasks=str(len(measured)),
+        recorded=str(sources["recorded"]),
+        slips=str(sources["slip"]),
+        bugs=str(sources["another bug"]),
+        hidden=str(sum(work.visible for work in wrong)),
+        said=accepted_table(judged, lambda row: row.said == "ACCEPT"),
+        verdicts=accepted_table(judged, lambda row: row.verdict == "ACCEPT"),
+        runs=runs_table(judged),
+        scripts=scripts_table(judged, scripts),
+        costs=costs_table(judged, scripts),
+        sessions=sessions_table(chosen.rows),
+    )
+    (HERE / "verifiers.md").write_text(text, encoding="utf-8")
+
+
+def _groups(judged: Sequence[Judged]) -> Iterator[tuple[Shown, str, list[Judged]]]:
+    for shown in TITLES:
+        for agent in AGENTS:
+            own = [row for row in judged if row.shown == shown and row.agent == agent]
+            if own:
+                yield shown, agent, own
+
+
+def accepted_table(judged: Sequence[Judged], accepted: Callable[[Judged], bool]) -> str:
+    """Accept rates of right and wrong works, with their intervals."""
+    lines = ["| it was shown | agent | right work accepted | wrong work accepted |", "| --- | --- | --- | --- |"]
+    for shown, agent, own in _groups(judged):
+        cells = [rate([accepted(row) for row in own if row.right is truth]) for truth in (True, False)]
+        lines.append(f"| {TITLES[shown]} | {agent} | {cells[0]} | {cells[1]} |")
+    return "\n".join(lines)
+
+
+def runs_table(judged: Sequence[Judged]) -> str:
+    """What the runs themselves said, without anybody's word."""
+    lines = [
+        "| what was run | written by | failed before | passed after right work | passed after wrong work |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for shown, agent, own in _groups(judged):
+        ran = [row for row in own if row.after is not None]
+        if not ran or ("reproduction" not in shown and agent != AGENTS[0]):
+            continue
+        cells = [rate([row.after is True for row in ran if row.right is truth]) for truth in (True, False)]
+        before = rate([row.before is False for row in ran if row.right])
+        author = agent if "reproduction" in shown else "the task"
+        lines.append(f"| {TITLES[shown]} | {author} | {before} | {cells[0]} | {cells[1]} |")
+    return "\n".join(lines)
+
+
+def scripts_table(judged: Sequence[Judged], scripts: Sequence[Script]) -> str:
+    """What the reproductions are worth: a good one fails before any change, and passes after the right work."""
+    lines = [
+        "| agent | wrote one | failed with the bug | passed then with the right work | and failed with the wrong one |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for agent in AGENTS:
+        written = [bool(row.text) for row in scripts if row.agent == agent]
+        own = {(r.task, r.right): r for r in judged if r.agent == agent and r.shown == "reproduction"}
+        pairs = [(row, own.get((row.task, False))) for row in own.values() if row.right and row.after is not None]
+        failed = [(row, other) for row, other in pairs if row.before is False]
+        passed = [(row, other) for row, other in failed if row.after]
+        told = [other.after is False for _, other in passed if other is not None]
+        cells = [written, [row.before is False for row, _ in pairs], [bool(row.after) for row, _ in failed], told]
+        lines.append(f"| {agent} | {' | '.join(rate(cell) for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def costs_table(judged: Sequence[Judged], scripts: Sequence[Script]) -> str:
+    """Means of one verdict, and of one reproduction."""
+    lines = ["| call | agent | calls | s | tokens in | tokens out |", "| --- | --- | --- | --- | --- | --- |"]
+    kinds: list[tuple[str, str, Sequence[Judged | Script]]] = [
+        *((f"verdict, {TITLES[shown]}", agent, own) for shown, agent, own in _groups(judged)),
+        *(("reproduction", agent, [row for row in scripts if row.agent == agent]) for agent in AGENTS),
+    ]
+    for name, agent, own in kinds:
+        if own:
+            sums = (sum(r.seconds for r in own), sum(r.usage.input for r in own), sum(r.usage.output for r in own))
+            seconds, read, written = (total / len(own) for total in sums)
+            lines.append(f"| {name} | {agent} | {len(own)} | {seconds:.1f} | {read:.0f} | {written:.0f} |")
+    return "\n".join(lines)
+
+
+def sessions_table(folder: Path) -> str:
+    """The Verifier turns of whole sessions whose end was graded."""
+    counts: dict[tuple[str, str], Counter[tuple[bool, bool]]] = defaultdict(Counter)
+    for row in rows.read(folder / "loop.jsonl", loop.Outcome):
+        if (folder / row.session).is_file():
+            for agent, state, accepted in after_the_last_change([one.event for one in log.read(folder / row.session)]):
+                counts[agent, state][row.ok, accepted] += 1
+    lines = ["| agent | it was shown | right work accepted | wrong work accepted |", "| --- | --- | --- | --- |"]
+    for (agent, state), found in sorted(counts.items()):
+        cells = [rate([True] * found[truth, True] + [False] * found[truth, False]) for truth in (True, False)]
+        lines.append(f"| {agent} | {state} | {cells[0]} | {cells[1]} |")
+    return "\n".join(lines)
+
+
+def after_the_last_change(events: Sequence[Event]) -> Iterator[tuple[str, str, bool]]:
+    """(agent, what the tests said, accepted) of each Verifier turn whose work the session's grade is about."""
     turns = views.turns(events)
     last = max((place for place, turn in enumerate(turns) if turn.changes), default=-1)
     for place, turn in enumerate(turns):
@@ -32,41 +255,31 @@ def judged(events: Sequence[Event]) -> Iterator[tuple[str, str, bool]]:
         yield turn.assigned.agent, state, views.verdict_of(turn.text) == "ACCEPT"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=Path, nargs="+", required=True)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "verifiers.md")
-    given = parser.parse_args()
-    counts: dict[tuple[str, str], Counter[tuple[bool, bool]]] = defaultdict(Counter)
-    read = 0
-    for file in given.rows:
-        for line in file.read_text().splitlines():
-            row = json.loads(line)
-            path = file.parent / row["session"]
-            if not path.is_file():
-                continue
-            read += 1
-            for agent, state, accepted in judged([record.event for record in log.read(path)]):
-                counts[agent, state][row["ok"], accepted] += 1
-    lines = [
-        "# Verifiers of the embedded pool",
-        "",
-        f"Written by `tests/benchmarks/verifiers.py` from {read} graded sessions: turns after the last change.",
-        "A rate is followed by the counts it stands on. None of these sessions wrote a reproduction first.",
-        "",
-        "| agent | it was shown | right work accepted | wrong work accepted |",
-        "|---|---|---|---|",
-    ]
-    for (agent, state), found in sorted(counts.items()):
-        cells = [rate(found[truth, True], found[truth, True] + found[truth, False]) for truth in (True, False)]
-        lines.append(f"| {agent} | {state} | {cells[0]} | {cells[1]} |")
-    given.out.write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+def rate(found: Sequence[bool]) -> str:
+    """A share, its counts, its 95 % interval."""
+    if not found:
+        return "-"
+    share = wilson(sum(found), len(found))
+    return f"{share.count / share.total:.0%} ({share.count} of {share.total}; {share.low:.0%} to {share.high:.0%})"
 
 
-def rate(count: int, total: int) -> str:
-    return f"{count / total:.0%} ({count} of {total})" if total else "- (none)"
+def main(arguments: Sequence[str]) -> int:
+    """Exit code: 0, or that of the failure that ended the measurement."""
+    chosen = options(arguments)
+    interpreter = str(Path(sys.executable).parent)
+    os.environ["PATH"] = os.pathsep.join([interpreter, os.environ.get("PATH", os.defpath)])  # tasks say `python`
+    try:
+        loaded = load(chosen.tasks, only=("quixbugs", "hefix-py"))
+        asyncio.run(measure(chosen, sorted(loaded.tasks, key=lambda task: zlib.crc32(task.id.encode()))))
+        write_report(chosen)
+    except FuguError as error:
+        print(f"{error}\n{error.hint}".strip(), file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("stopped; run it again to go on", file=sys.stderr)
+        return 4
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))
