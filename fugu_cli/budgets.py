@@ -13,6 +13,7 @@ from typing import Protocol
 from fugu_cli import views
 from fugu_cli.events import Event, Member
 from fugu_cli.messages import Prompt
+from fugu_cli.views.spending import WRITING
 
 BYTES_PER_TOKEN = 3
 """A prompt's tokens are taken as its bytes / 3: more than any tokenizer met so far makes of code and prose."""
@@ -47,11 +48,12 @@ class Elsewhere(Protocol):
 
 
 def worst(member: Member, prompt: Prompt) -> float:
-    """USD that a call costs at most, cached tokens counted as fresh ones."""
+    """USD that a call costs at most: no token read from a cache, and all written to one where that costs more."""
     size = sum(len(message.model_dump_json().encode("utf-8", "replace")) for message in prompt.messages)
     size += len(prompt.system.encode("utf-8", "replace"))
     size += sum(len(tool.model_dump_json()) for tool in prompt.tools) + len(prompt.reply_schema)
-    return (size / BYTES_PER_TOKEN * member.price.input + prompt.max_tokens * member.price.output) / 1e6
+    dearest = member.price.input * (WRITING if member.provider == "anthropic" else 1.0)
+    return (size / BYTES_PER_TOKEN * dearest + prompt.max_tokens * member.price.output) / 1e6
 
 
 def rest(events: Sequence[Event], budgets: Budgets) -> tuple[float, str, float] | None:

@@ -46,17 +46,25 @@ class Thinking(Value):
 
 
 class Usage(Value):
-    """Tokens of one reply. `input` counts all prompt tokens, `cached` those of them read from a prompt cache."""
+    """Tokens of one reply. `input` counts all prompt tokens, `cached` those of them read from a prompt cache, `written`
+    those put into one where that has a price of its own."""
 
     input: int = 0
     cached: int = 0
+    written: int = 0
     output: int = 0
     reasoning: int = 0
+
+    @model_serializer(mode="wrap")
+    def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """Without `written` where there is none: most providers know no such thing."""
+        return {key: value for key, value in serialise(self).items() if value or key != "written"}
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             input=self.input + other.input,
             cached=self.cached + other.cached,
+            written=self.written + other.written,
             output=self.output + other.output,
             reasoning=self.reasoning + other.reasoning,
         )

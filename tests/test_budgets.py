@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import budgets, log, sessions
+from fugu_cli import budgets, log, sessions, views
+from fugu_cli.agents.access import Access
+from fugu_cli.agents.anthropic_stream import Decoding
+from fugu_cli.agents.pricing import price_of
+from fugu_cli.agents.sse import Decoder
 from fugu_cli.budgets import Budgets
 from fugu_cli.commands import cost
 from fugu_cli.config_files import load
@@ -64,6 +68,51 @@ def test_a_call_that_could_exceed_what_is_left_is_named_with_its_budget(limits: 
     said = budgets.too_dear(events, PAID, PROMPT, limits)
     assert said.startswith("the next call to a may cost $0.02")
     assert f"$0.0100 of the {name}'s budget" in said
+
+
+def recorded(name: str) -> Usage:
+    """What an Anthropic server once counted: 12 tokens fresh, 300 written to its cache, 2000 read from it."""
+    decoding, decoder = Decoding(Access("claude", "m", "https://api.example.org")), Decoder()
+    data = (Path(__file__).parent / "recorded/anthropic" / name).read_bytes()
+    for event in [*decoder.feed(data), *decoder.finish()]:
+        decoding.feed(event)
+    return decoding.reply().usage
+
+
+def test_what_is_written_to_a_cache_costs_a_quarter_more_than_what_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    price = price_of("anthropic", "claude-sonnet-4-5")
+    assert price == Price(input=3.0, cached=0.3, output=15.0)
+    claude = Member(name="claude", provider="anthropic", model="claude-sonnet-4-5", slot="strong", price=price)
+    used = recorded("text.sse")
+    assert (used.input, used.cached, used.written, used.output) == (2312, 2000, 300, 15)
+    dollars = (12 * 3.0 + 300 * 3.75 + 2000 * 0.3 + 15 * 15.0) / 1e6
+    loaded = load(Path.cwd(), {})
+    journal = Log.create(sessions.new_path(loaded.config.data, loaded.root))
+    journal.append(Opened(version="1", repo=str(loaded.root), pool=(claude,)))
+    journal.append(Asked(text="x"))
+    for _ in range(2):
+        journal.append(Replied(turn=1, agent="claude", usage=used))
+    journal.close()
+    assert views.cost(journal.events) == pytest.approx(2 * dollars)
+    assert cost.show("agent", None, False, True) == 0
+    row = json.loads(capsys.readouterr().out)["rows"][0]
+    assert row == {
+        "name": "claude",
+        "calls": 2,
+        "input": 4624,
+        "cached": 4000,
+        "written": 600,
+        "output": 30,
+        "reasoning": 0,
+        "cost_usd": round(2 * dollars, 8),
+    }
+
+
+def test_a_call_that_may_write_its_whole_prompt_to_a_cache_is_budgeted_so() -> None:
+    claude = PAID.model_copy(update={"provider": "anthropic"})
+    reply = PROMPT.max_tokens * PAID.price.output / 1e6
+    prompt = budgets.worst(PAID, PROMPT) - reply
+    assert budgets.worst(claude, PROMPT) == pytest.approx(1.25 * prompt + reply)
 
 
 def test_within_all_budgets_it_may_be_made() -> None:

@@ -195,7 +195,8 @@ class Decoding:
     def _counted(self) -> Usage:
         usage = self._usage
         cached, created = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
-        return Usage(input=(usage.input_tokens or 0) + cached + created, cached=cached, output=usage.output_tokens or 0)
+        read = (usage.input_tokens or 0) + cached + created
+        return Usage(input=read, cached=cached, written=created, output=usage.output_tokens or 0)
 
     def _malformed(self, data: str, error: Exception) -> AgentError:
         fault = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)

@@ -17,6 +17,7 @@ from fugu_cli.errors import AgentError, FuguError
 from fugu_cli.evaluation import rows
 from fugu_cli.events import Price
 from fugu_cli.messages import Prompt, Reply, Value
+from fugu_cli.views import spending
 
 SURROUNDINGS = frozenset({"refused", "credit", "limited", "overloaded", "network"})
 """Kinds of failure that say nothing about an agent: the rollout waits for better times, it is never scored 0."""
@@ -156,6 +157,4 @@ def worst_price(prompt: Prompt, price: Price) -> float:
 
 def usd(reply: Reply, price: Price) -> float:
     """USD of one reply."""
-    cached = price.cached if price.cached is not None else price.input
-    fresh = max(reply.usage.input - reply.usage.cached, 0)
-    return (fresh * price.input + reply.usage.cached * cached + reply.usage.output * price.output) / 1e6
+    return spending.usd(reply.usage, price)

@@ -135,8 +135,8 @@ def _usage(answer: Answer) -> Json:
     """Cached tokens are counted apart here, and the orchestration's beside them."""
     orchestration = answer.orchestration
     return {
-        "input_tokens": max(answer.usage.input - answer.usage.cached, 0),
-        "cache_creation_input_tokens": 0,
+        "input_tokens": max(answer.usage.input - answer.usage.cached - answer.usage.written, 0),
+        "cache_creation_input_tokens": answer.usage.written,
         "cache_read_input_tokens": answer.usage.cached,
         "output_tokens": answer.usage.output,
         "orchestration_input_tokens": orchestration.input,

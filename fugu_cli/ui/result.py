@@ -93,8 +93,8 @@ def result(
 def usage_object(used: Usage) -> dict[str, int]:
     """Tokens in the names of the Messages API: `input_tokens` counts what no cache held."""
     return {
-        "input_tokens": max(used.input - used.cached, 0),
-        "cache_creation_input_tokens": 0,
+        "input_tokens": max(used.input - used.cached - used.written, 0),
+        "cache_creation_input_tokens": used.written,
         "cache_read_input_tokens": used.cached,
         "output_tokens": used.output,
     }
@@ -112,10 +112,10 @@ def _model(replies: Sequence[Replied | Planned], members: dict[str, Member]) -> 
     used = sum((reply.usage for reply in replies), Usage())
     member = members.get(replies[0].agent)
     return {
-        "inputTokens": max(used.input - used.cached, 0),
+        "inputTokens": max(used.input - used.cached - used.written, 0),
         "outputTokens": used.output,
         "cacheReadInputTokens": used.cached,
-        "cacheCreationInputTokens": 0,
+        "cacheCreationInputTokens": used.written,
         "costUSD": sum(views.price(reply, members.get(reply.agent)) for reply in replies),
         "contextWindow": member.context if member else 0,
     }

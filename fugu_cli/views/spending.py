@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fugu_cli.events import Assigned, Compacted, Event, Member, Planned, Replied
+from fugu_cli.events import Assigned, Compacted, Event, Member, Planned, Price, Replied
 from fugu_cli.messages import Usage
 from fugu_cli.views.turns import pool
 
 Paid = Replied | Planned | Compacted
 """Facts that a model call was paid for: replies, workflows, summaries."""
+WRITING = 1.25
+"""What a token costs that is written to a prompt cache for five minutes, in prices of one that is read. Anthropic's:
+the only provider here that counts them."""
 
 
 def usage(events: Sequence[Event]) -> dict[str, Usage]:
@@ -25,10 +28,14 @@ def price(reply: Paid, member: Member | None) -> float:
     """USD of one model call at its agent's prices; 0.0 where the agent has none."""
     if member is None:
         return 0.0
-    rates = member.price
+    return usd(reply.usage, member.price)
+
+
+def usd(used: Usage, rates: Price) -> float:
+    """USD of so many tokens."""
     cached = rates.cached if rates.cached is not None else rates.input
-    fresh = max(reply.usage.input - reply.usage.cached, 0)
-    return (fresh * rates.input + reply.usage.cached * cached + reply.usage.output * rates.output) / 1e6
+    fresh = max(used.input - used.cached - used.written, 0) + WRITING * used.written
+    return (fresh * rates.input + used.cached * cached + used.output * rates.output) / 1e6
 
 
 def cost(events: Sequence[Event], members: dict[str, Member] | None = None) -> float:

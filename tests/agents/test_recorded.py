@@ -115,12 +115,12 @@ REPLIES = {
         model=QWEN,
     ),
     "anthropic/text.sse": Reply(
-        text="The bug is in `süm` ✓", usage=Usage(input=2312, cached=2000, output=15), model=CLAUDE
+        text="The bug is in `süm` ✓", usage=Usage(input=2312, cached=2000, written=300, output=15), model=CLAUDE
     ),
     "anthropic/tools.sse": Reply(
         text="I'll read both.",
         calls=(call("toolu_01A", "read", '{"path": "a.py"}'), call("toolu_01B", "run_tests", "{}")),
-        usage=Usage(input=2312, cached=2000, output=80),
+        usage=Usage(input=2312, cached=2000, written=300, output=80),
         model=CLAUDE,
         stop="calls",
     ),
@@ -133,14 +133,14 @@ REPLIES = {
             Thinking(data=f'{{"type": "redacted_thinking", "data": "{SEALED}"}}'),
         ),
         calls=(call("toolu_01C", "run_tests", "{}"),),
-        usage=Usage(input=2312, cached=2000, output=140),
+        usage=Usage(input=2312, cached=2000, written=300, output=140),
         model=CLAUDE,
         stop="calls",
     ),
     "anthropic/length.sse": Reply(
-        text="one two", usage=Usage(input=2312, cached=2000, output=2), model=CLAUDE, stop="length"
+        text="one two", usage=Usage(input=2312, cached=2000, written=300, output=2), model=CLAUDE, stop="length"
     ),
-    "anthropic/refusal.sse": Reply(usage=Usage(input=2312, cached=2000), model=CLAUDE, stop="refusal"),
+    "anthropic/refusal.sse": Reply(usage=Usage(input=2312, cached=2000, written=300), model=CLAUDE, stop="refusal"),
 }
 
 FAILURES = {
