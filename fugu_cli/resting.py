@@ -26,6 +26,8 @@ class Rests(Protocol):
 
     def soonest(self) -> tuple[str, float] | None: ...
 
+    def wake(self, name: str | None = None) -> None: ...
+
 
 @dataclass(frozen=True)
 class Patience:

@@ -71,6 +71,7 @@ class Session:
         """Whether there is a request to finish. One that a limit or a failure stopped is opened again for that."""
         end, opened = views.finished(self.log.events), views.opened(self.log.events)
         if end is not None and end.reason in views.STOPPED and opened is not None:
+            self.wake()
             self.log.append(opened)
         return views.asked(self.log.events) is not None and views.finished(self.log.events) is None
 
@@ -111,9 +112,17 @@ class Session:
         self.bench = replace(self.bench, rules=self.bench.rules.model_copy(update={"mode": mode}))
 
     def pin(self, name: str | None) -> None:
-        """Let one agent take every turn from now on; None gives the decision back to the coordinator."""
+        """Let one agent take every turn from now on, at once if it rests; None gives the decision back to the
+        coordinator."""
         self.pinned = name
+        if name is not None:
+            self.wake(name)
         self._choose()
+
+    def wake(self, name: str | None = None) -> None:
+        """Let an agent, or all of them, be tried at once that rest after a failure: the user has said so."""
+        if self.crew.rests is not None:
+            self.crew.rests.wake(name)
 
     def exclude(self, names: frozenset[str]) -> None:
         """Never choose these agents from now on; replaces the set given before."""

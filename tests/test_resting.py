@@ -82,6 +82,24 @@ def test_it_is_tried_again_when_its_rest_is_over() -> None:
     assert log.events[-1] == Masked()
 
 
+def test_who_is_woken_is_tried_at_once_and_rests_longer_if_it_fails_again() -> None:
+    clock = Clock()
+    health = Health(clock.read)
+    for name in ("a", "b"):
+        health.failed(name, "refused")
+    log = begun()
+    log.append(Assigned(turn=1, agent="a", role="worker", by="test"))
+    log.append(Failed(turn=1, what="a", kind="refused", message="401: the key is wrong"))
+    health.wake("a")
+    decision = decided(log, health)
+    assert isinstance(decision, Assigned) and decision.agent == "a"
+    assert log.events[-1] == Masked(agents=(("b", "refused: rests 120 s after failure 1"),))
+    health.failed("a", "refused")
+    assert health.out()["a"] == "refused: rests 240 s after failure 2"
+    health.wake()
+    assert health.out() == {}
+
+
 def test_what_was_not_a_failure_of_the_agent_stays_masked() -> None:
     clock = Clock()
     health = Health(clock.read)

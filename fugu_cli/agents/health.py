@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fugu_cli.agents import Agent, Say, Wait
@@ -80,6 +80,13 @@ class Health:
         """`name` is masked for a failure (`why` begins with its kind) and its rest is over: it may be tried again."""
         rest = self._rests.get(name)
         return rest is not None and rest.until <= self._now() and why.partition(":")[0] in RESTS
+
+    def wake(self, name: str | None = None) -> None:
+        """The user wants `name` (None: everybody who rests) to be tried at once. Failures so far stay counted."""
+        now = self._now()
+        for one, rest in self._rests.items():
+            if name in (None, one) and rest.until > now:
+                self._rests[one] = replace(rest, until=now)
 
     def soonest(self) -> tuple[str, float] | None:
         """The agent whose rest ends first and the seconds until then; None where nobody rests."""

@@ -103,6 +103,9 @@ class DemoSession:
     def set_mode(self, mode: policy.Mode) -> None:
         self.bench = replace(self.bench, rules=self.bench.rules.model_copy(update={"mode": mode}))
 
+    def wake(self, name: str | None = None) -> None:
+        del name  # scripted agents never rest
+
     def pin(self, name: str | None) -> None:
         self.pinned = name
         self._choose()

@@ -58,6 +58,9 @@ class Session(Protocol):
     def set_mode(self, mode: policy.Mode) -> None:
         """Another permission mode from the next call on."""
 
+    def wake(self, name: str | None = None) -> None:
+        """Let whoever rests after a failure be tried at once; only `name` where one is given."""
+
     def pin(self, name: str | None) -> None:
         """Let one agent take every turn from now on; None gives the decision back to the coordinator."""
 

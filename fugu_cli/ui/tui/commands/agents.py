@@ -80,6 +80,7 @@ async def retry(room: Room, argument: str) -> None:
         if not await room.front.confirm(f"Take back what was done, and ask again? {summed(patch)}", patch):
             return
         await room.session.undo()
+    room.session.wake(argument or None)
     await room.send(asked.text, argument or None)
 
 
