@@ -25,7 +25,9 @@ def file(data: Path, root: Path) -> Path:
 
 def rule(call: Call, judgement: policy.Judgement) -> str:
     """The narrowest rule that covers this call: its tool and its very target, as policy judged it."""
-    return judgement.target if judgement.target.startswith(f"{call.tool}(") else call.tool
+    if not judgement.target.startswith(f"{call.tool}("):
+        return call.tool
+    return f"{call.tool}({patterns.escaped(call.tool, judgement.target[len(call.tool) + 1 : -1])})"
 
 
 def load(data: Path, root: Path) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from fugu_cli.messages import Call
 
 EDIT = Call.make("1", "edit", path="src/a.py", old="x", new="y")
 BASH = Call.make("1", "bash", command="make (x) > out.txt")
+GLOB = Call.make("1", "bash", command="make -C [a-c] x? *")
+STARS = Call.make("1", "write", path="a*/{b,c}[1].txt", content="x")
 MCP = Call.make("1", "mcp__notes__add", text="x")
 PATCH = Call.make("1", "apply_patch", patch="*** Begin Patch\n*** Add File: a.txt\n+x\n*** End Patch\n")
 
@@ -26,13 +28,17 @@ def judged(call: Call, root: Path, *allow: str) -> policy.Judgement:
         (EDIT, "edit({root}/src/a.py)", Call.make("1", "edit", path="src/b.py", old="x", new="y")),
         (PATCH, "apply_patch({root}/a.txt)", Call.make("1", "write", path="b.txt", content="x")),
         (BASH, "bash(make (x) > out.txt)", Call.make("1", "bash", command="make (y) > out.txt")),
+        (GLOB, "bash(make -C [[]a-c] x[?] [*])", Call.make("1", "bash", command="make -C b xy all")),
+        (GLOB, "bash(make -C [[]a-c] x[?] [*])", Call.make("1", "bash", command="make -C [a-c] x? all")),
+        (STARS, "write({root}/a[*]/[{]b,c}[[]1].txt)", Call.make("1", "write", path="ab/{b,c}[1].txt", content="x")),
+        (STARS, "write({root}/a[*]/[{]b,c}[[]1].txt)", Call.make("1", "write", path="a*/b1.txt", content="x")),
         (MCP, "mcp__notes__add", Call.make("1", "mcp__notes__remove", text="x")),
     ],
 )
 def test_the_rule_of_a_yes_allows_that_call_and_no_other(call: Call, rule: str, other: Call, tmp_path: Path) -> None:
     before = judged(call, tmp_path)
     made = permissions.rule(call, before)
-    assert (before.verdict, made) == ("ask", rule.format(root=tmp_path))
+    assert (before.verdict, made) == ("ask", rule.replace("{root}", str(tmp_path)))
     assert judged(call, tmp_path, made).verdict == "allow"
     assert judged(other, tmp_path, made).verdict == "ask"
 

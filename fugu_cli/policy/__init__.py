@@ -135,7 +135,7 @@ def _paths_case(tool: str, arguments: dict[str, object], rules: Rules, root: Pat
         return next(hits, "")
 
     allowed = first(rules.allow, every=True)
-    exact = bool(allowed) and len(found) == len(names) and all(patterns.split(allowed)[1] == str(p) for p in found)
+    exact = bool(allowed) and len(found) == len(names) and all(patterns.means(allowed, tool, str(p)) for p in found)
     return Case(
         target=target,
         level=level,
@@ -162,7 +162,8 @@ def _command_case(command: str, rules: Rules, root: Path) -> Case:
     level = Level.EVERY if unread or worst is None else worst.finding.level
     reason = unread or ("it is empty" if worst is None else f"`{_short(worst)}`: {worst.finding.reason}")
     texts = [line, *(one.command.text for one in judged)]
-    exact = next((rule for rule in rules.allow if patterns.split(rule) == ("bash", line)), "")
+    own = (rule for rule in rules.allow if patterns.split(rule)[0] == "bash")
+    exact = next((rule for rule in own if patterns.means(rule, "bash", line)), "")
     return Case(
         target=f"bash({line})",
         level=Level.RUNS if tests else level,

@@ -34,6 +34,16 @@ def split(pattern: str) -> tuple[str, str]:
     return found.group(1), (found.group(2) or "").strip()
 
 
+def escaped(tool: str, argument: str) -> str:
+    """`argument` as a pattern that means these very characters: each that stands for others alone in a set."""
+    return re.sub(r"[*?\[]" if tool == "bash" else r"[*?\[{]", r"[\g<0>]", argument)
+
+
+def means(pattern: str, tool: str, argument: str) -> bool:
+    """The pattern is for this argument alone, written as it is or escaped."""
+    return split(pattern)[1] in {argument, escaped(tool, argument)}
+
+
 def covers(name: str, tool: str) -> bool:
     """A rule's name covers this tool."""
     if name == "read":
