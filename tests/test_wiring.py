@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fugu_cli import config_trust, crewing, orchestrator, prompts, wiring
+from fugu_cli.agents.health import Health
 from fugu_cli.config_files import Loaded, Setting, load
 from fugu_cli.coordinators import fixed
 from fugu_cli.errors import ConfigError, SessionBusy, UsageError
@@ -278,6 +279,25 @@ def test_the_mode_and_the_pin_hold_from_the_next_call_on(root: Path) -> None:
             await session.close()
 
     assert asyncio.run(changed()) == ["plan", fixed.Single, fixed.Cascade]
+
+
+def test_who_rests_is_tried_at_once_where_the_user_says_so(root: Path) -> None:
+    async def resting() -> list[list[str]]:
+        session = await wiring.open_session(configured(root), {}, never)
+        rests = session.crew.rests
+        assert isinstance(rests, Health)
+        for name in SCRIPTS:
+            rests.failed(name, "refused")
+        found = [sorted(rests.out())]
+        for step in (lambda: session.pin(None), lambda: session.pin("strong"), lambda: session.wake()):
+            step()
+            found.append(sorted(rests.out()))
+        await session.close()
+        return found
+
+    everybody = sorted(SCRIPTS)
+    others = [name for name in everybody if name != "strong"]
+    assert asyncio.run(resting()) == [everybody, everybody, others, []]
 
 
 @pytest.mark.parametrize(
