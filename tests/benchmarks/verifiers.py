@@ -25,14 +25,13 @@ from typing import get_args
 
 import verifiers_works
 from verifiers_live import Case, Judged, Script, Shown, judge, reproduce
-from verifiers_works import Work
+from verifiers_works import Found, Work
 
 from fugu_cli import __version__, log, prompts, views
 from fugu_cli.errors import FuguError
 from fugu_cli.evaluation import loop, one_pass, rows
 from fugu_cli.evaluation.statistics import wilson
 from fugu_cli.events import Event
-from fugu_cli.messages import Value
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.loading import load
 
@@ -46,13 +45,6 @@ TITLES: dict[Shown, str] = {
     "all": "all tests",
 }
 MEASURED: tuple[Shown, ...] = get_args(Shown)
-
-
-class Found(Value):
-    """A row: the right and the wrong work of a task; none where no wrong one was found."""
-
-    task: str
-    works: tuple[Work, ...]
 
 
 @dataclass(frozen=True)
@@ -86,16 +78,16 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
     recorded = rows.read(chosen.rows / "one_pass.jsonl", one_pass.Attempt)
     for task in tasks:
         found = _found(chosen).get(task.id)
-        if sum(bool(one.works) for one in _found(chosen).values()) >= chosen.most and not (found and found.works):
-            continue
+        enough = sum(one.number is not None for one in _found(chosen).values()) >= chosen.most
         if time.monotonic() > chosen.until:
             return
-        if found is None:
-            found = Found(task=task.id, works=await verifiers_works.works(task, recorded) or ())
+        if found is None and not enough:
+            found = await verifiers_works.find(task, recorded)
             rows.append(chosen.out / "works.jsonl", found)
-            tell(f"{task.id}: {found.works[1].source if found.works else 'no wrong work found'}")
-        for agent in AGENTS if found.works else ():
-            await _judged_by(chosen, task, found.works, agent)
+            tell(f"{task.id}: {found.source or 'no wrong work found'}")
+        works = verifiers_works.works(task, recorded, found) if found is not None else ()
+        for agent in AGENTS if works else ():
+            await _judged_by(chosen, task, works, agent)
 
 
 async def _judged_by(chosen: Options, task: Task, works: Sequence[Work], agent: str) -> None:
@@ -136,12 +128,11 @@ def tell(line: str) -> None:
 
 def write_report(chosen: Options) -> None:
     """The report of all rows there are."""
-    found = [row.works for row in _found(chosen).values() if row.works]
     judged = rows.read(chosen.out / "judged.jsonl", Judged)
     scripts = rows.read(chosen.out / "scripts.jsonl", Script)
     measured = {row.task for row in judged}
-    wrong = [works[1] for works in found if works[1].task in measured]
-    sources = Counter(work.source.partition(":")[0] for work in wrong)
+    wrong = [row for row in _found(chosen).values() if row.task in measured]
+    sources = Counter(row.source.partition(":")[0] for row in wrong)
     text = prompts.fill(
         Path(__file__).with_suffix(".template.md").read_text(encoding="utf-8"),
         version=__version__,
@@ -150,7 +141,7 @@ def write_report(chosen: Options) -> None:
         recorded=str(sources["recorded"]),
         slips=str(sources["slip"]),
         bugs=str(sources["another bug"]),
-        hidden=str(sum(work.visible for work in wrong)),
+        hidden=str(sum(row.visible for row in wrong)),
         said=accepted_table(judged, lambda row: row.said == "ACCEPT"),
         verdicts=accepted_table(judged, lambda row: row.verdict == "ACCEPT"),
         runs=runs_table(judged),
@@ -235,6 +226,8 @@ def sessions_table(folder: Path) -> str:
         if (folder / row.session).is_file():
             for agent, state, accepted in after_the_last_change([one.event for one in log.read(folder / row.session)]):
                 counts[agent, state][row.ok, accepted] += 1
+    if not counts:
+        return "No logs of sessions are at hand."
     lines = ["| agent | it was shown | right work accepted | wrong work accepted |", "| --- | --- | --- | --- |"]
     for (agent, state), found in sorted(counts.items()):
         cells = [rate([True] * found[truth, True] + [False] * found[truth, False]) for truth in (True, False)]

@@ -16,6 +16,7 @@ import tempfile
 import tokenize
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from fugu_cli.evaluation import one_pass
@@ -36,18 +37,28 @@ OTHER = {
 _RESULT = re.compile(r"^\S+::.*? (PASSED|FAILED|ERROR)", re.MULTILINE)
 
 
-class Work(Value):
-    """A change, as the whole `files` it leaves. `source`: where it is from. `half` are test files with `kept` of the
-    `tests` visible tests; `visible`: all the visible tests pass, which does not make it right."""
+class Found(Value):
+    """A row: what `works` makes a task's two works of. `number`: the wrong one's place among the candidates, None where
+    none will do, and `source` what it is; `kept`: which of the `tests` visible tests are the half; `whole`: the right
+    one is the solution's whole file; `visible`: the wrong one passes all visible tests."""
+
+    task: str
+    number: int | None = None
+    source: str = ""
+    kept: tuple[int, ...] = ()
+    tests: int = 0
+    whole: bool = False
+    visible: bool = False
+
+
+@dataclass(frozen=True)
+class Work:
+    """A change, as the whole `files` it leaves, and the test files of `half` of the tests."""
 
     task: str
     right: bool
-    source: str
     files: Mapping[str, str]
     half: Mapping[str, str]
-    kept: int
-    tests: int
-    visible: bool
 
 
 @dataclass(frozen=True)
@@ -82,42 +93,47 @@ def tests_of(task: Task) -> Tests:
     return Tests(path, task.files[path], tuple((n.lineno - 1, n.end_lineno or n.lineno) for n in found), whole)
 
 
-async def works(task: Task, recorded: Sequence[one_pass.Attempt]) -> tuple[Work, Work] | None:
-    """A right and a wrong one; None where no wrong one was found that passes a test which failed before."""
-    path = one_pass.targets(task)[0]
-    right = await _right(task, path)
-    if right is None:
-        return None
+def works(task: Task, recorded: Sequence[one_pass.Attempt], found: Found) -> tuple[Work, ...]:
+    """The right one and the wrong one; none where no wrong one was found. Runs nothing."""
+    if found.number is None:
+        return ()
     tests = tests_of(task)
+    right = _solutions(task)[found.whole]
+    wrong = _tried(task, right, recorded)[found.number][1]
+    half = {tests.path: tests.keeping(found.kept)}
+    path = one_pass.targets(task)[0]
+    return Work(task.id, True, {path: right}, half), Work(task.id, False, {path: wrong}, half)
+
+
+async def find(task: Task, recorded: Sequence[one_pass.Attempt]) -> Found:
+    """Look for a wrong work that passes a test which failed before, by running the tests."""
+    path, tests = one_pass.targets(task)[0], tests_of(task)
+    solutions = _solutions(task)
+    whole = not await _solves(task, {path: solutions[0]})
     before = await _passing(task, tests, {})
     enough = (len(tests.parts) + 1) // 2
-    best: tuple[list[int], str, str] = ([], "", "")
-    for source, text in list(_candidates(task, path, right, recorded))[:CANDIDATES]:
+    best: tuple[list[int], str, int] = ([], "", 0)
+    for number, (source, text) in enumerate(_tried(task, solutions[whole], recorded)):
         passing = await _passing(task, tests, {path: text})
         better = not set(passing) <= set(before) and len(passing) > len(best[0])
         if better and not await _solves(task, {path: text}):
-            best = (passing, source, text)
+            best = (passing, source, number)
         if best[1].startswith("recorded") or len(best[0]) >= enough:
             break
-    passing, source, wrong = best
+    passing, source, number = best
     if not passing:
-        return None
-    mended = sorted(passing, key=lambda n: n in before)
-    chosen = mended[:enough]
-    half = {tests.path: tests.keeping(chosen)}
-    shared = {"task": task.id, "half": half, "kept": len(chosen), "tests": len(tests.parts)}
-    known = Work(right=True, source="reference", files={path: right}, visible=True, **shared)
-    return known, Work(
-        right=False, source=source, files={path: wrong}, visible=len(passing) == len(tests.parts), **shared
+        return Found(task=task.id)
+    kept = tuple(sorted(passing, key=lambda n: n in before)[:enough])
+    visible = len(passing) == len(tests.parts)
+    return Found(
+        task=task.id, number=number, source=source, kept=kept, tests=len(tests.parts), whole=whole, visible=visible
     )
 
 
-async def _right(task: Task, path: str) -> str | None:
-    solution = task.solution[path]
-    for text in (transplanted(task.files[path], solution), solution):
-        if text is not None and await _solves(task, {path: text}):
-            return text
-    return None
+def _solutions(task: Task) -> tuple[str, str]:
+    """The solution's functions in the buggy file, and the solution's file."""
+    path = one_pass.targets(task)[0]
+    return transplanted(task.files[path], task.solution[path]) or "", task.solution[path]
 
 
 def transplanted(original: str, answer: str) -> str | None:
@@ -135,8 +151,13 @@ def transplanted(original: str, answer: str) -> str | None:
     return "\n".join(lines) + "\n"
 
 
-def _candidates(task: Task, path: str, right: str, recorded: Sequence[one_pass.Attempt]) -> Iterator[tuple[str, str]]:
+def _tried(task: Task, right: str, recorded: Sequence[one_pass.Attempt]) -> list[tuple[str, str]]:
+    return list(islice(_candidates(task, right, recorded), CANDIDATES))
+
+
+def _candidates(task: Task, right: str, recorded: Sequence[one_pass.Attempt]) -> Iterator[tuple[str, str]]:
     """Recorded answers, then mistakes in the lines the solution changed, in the buggy function, and elsewhere."""
+    path = one_pass.targets(task)[0]
     original = task.files[path]
     seen = {_tree(original), _tree(right)}
     found = [
