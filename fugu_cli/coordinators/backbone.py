@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.coordinators import chat, loading
-from fugu_cli.coordinators.decoder import Decoder, GoOn
+from fugu_cli.coordinators.decoder import Change, Decoder, Steer
 from fugu_cli.coordinators.growing import TAIL, Growing, whole
 from fugu_cli.coordinators.transcript import Format, Line, raw
 from fugu_cli.errors import CoordinatorUnavailable
@@ -62,7 +62,7 @@ class Backbone:
         self._cache = decoder.new_cache()
         self._known: list[int] = []
         self._lock = threading.Lock()
-        self._readers: set[int] = set()
+        self._waiting: dict[int, list[int]] = {}
         self.count = functools.lru_cache(maxsize=COUNTED)(self._count)
         """How many tokens a text has. Remembers: the lines of a transcript that grew are mostly the same."""
 
@@ -102,7 +102,7 @@ class Backbone:
         if not tokens:
             raise ValueError("nothing to read: a transcript has at least one token")
         wanted = list(tokens[:-1] or tokens)
-        with self._hurried(), self._lock:
+        with self._awaited(wanted), self._lock:
             cached = self._keep_common(wanted)
             self._extend(wanted)
             last = self._cache.hidden[len(wanted) - 1].float().cpu()
@@ -113,41 +113,52 @@ class Backbone:
     def feed(self, tokens: Sequence[int], stop: threading.Event, chunk: int = 64) -> int:
         """Read along: take in what is there of a transcript still being written, by chunks, until `stop` is set.
 
-        Returns how many of `tokens` are known now. A `read` in between ends it: the chunk is dropped unless it is
-        almost done. Blocking; raises MemoryError.
+        Returns how many of `tokens` are known now. A `read` in between ends it: what it wants joins the pass under way,
+        or, where that is none of it, the pass is dropped. Blocking; raises MemoryError.
         """
-        while not stop.is_set() and not self._readers:
+        while not stop.is_set() and not self._waiting:
             with self._lock:
                 done = _common(self._known, tokens)
                 if done == len(tokens):  # what is known beyond them stays
                     return done
                 self._keep_common(tokens)
-                new = tokens[: done + chunk]
-                if not self._extend(new, self._unless_read(stop, len(new) - done)):
+                if not self._extend(tokens[: done + min(chunk, CHUNK)], stop):
                     return done
         with self._lock:
             return _common(self._known, tokens)
 
-    def _unless_read(self, stop: threading.Event, tokens: int) -> GoOn:
-        """Go on until stopped, or until a decision waits and reading these again along with its own is the cheaper way.
+    def _steering(self, piece: list[int], stop: threading.Event) -> Steer:
+        """For a pass that reads `piece` along: to what a decision waits for. `piece` becomes what the pass reads."""
+        import torch
 
-        With m tokens a pass costs a + b m, again at most b m more, its rest a + b m times what is left of it: it is
-        worth waiting for from layer a / (a + b m) of all. b / a is what two cores of a server gave; it grows with the
-        text before.
-        """
-        share = 1 / (1 + tokens * (0.03 + 0.014 * len(self._known) / 1024))
-        late = round(len(self.decoder.layers) * share)
-        return lambda layer: not stop.is_set() and (layer >= late or not self._readers)
+        seen: list[list[int]] = []
+
+        def steer(_: int) -> Change | None:
+            waiting = list(self._waiting.values())
+            if not waiting:
+                return Change(0) if stop.is_set() else None
+            if seen and seen[0] is waiting[0]:
+                return None
+            seen[:] = waiting[:1]
+            wanted, start = waiting[0], len(self._known)
+            kept = _common(piece, wanted[start:]) if _common(self._known, wanted) == start else 0
+            more = wanted[start + kept :][: CHUNK - kept]
+            if kept and not more:  # all of it is under way
+                return None
+            piece[kept:] = more
+            return Change(kept, torch.tensor(more, device=self.decoder.device))
+
+        return steer
 
     @contextmanager
-    def _hurried(self) -> Iterator[None]:
-        """Tell whoever reads along that a decision is waiting."""
+    def _awaited(self, wanted: list[int]) -> Iterator[None]:
+        """Tell whoever reads along what a decision waits for."""
         me = threading.get_ident()
-        self._readers.add(me)
+        self._waiting[me] = wanted
         try:
             yield
         finally:
-            self._readers.discard(me)
+            del self._waiting[me]
 
     def snapshot(self, tokens: Sequence[int]) -> dict[str, Tensor]:
         """Read `tokens` and give what is known of them, for `restore` in another process."""
@@ -176,15 +187,19 @@ class Backbone:
         del self._known[common:]
         return common
 
-    def _extend(self, wanted: Sequence[int], go_on: GoOn | None = None) -> bool:
-        """Compute what of `wanted` is not in the cache yet; the cache holds a prefix of it. False: `go_on` said no."""
+    def _extend(self, wanted: Sequence[int], stop: threading.Event | None = None) -> bool:
+        """Compute what of `wanted` is not in the cache yet; the cache holds a prefix of it.
+
+        With `stop`, in a single pass that may be steered; False: it was given up.
+        """
         import torch
 
         try:
             with torch.inference_mode(), enough_memory(f"to read {len(wanted)} tokens"):
                 for start in range(len(self._known), len(wanted), CHUNK):
                     piece = list(wanted[start : start + CHUNK])
-                    if not self.decoder.extend(torch.tensor(piece, device=self.decoder.device), self._cache, go_on):
+                    steer = self._steering(piece, stop) if stop is not None else None
+                    if not self.decoder.extend(torch.tensor(piece, device=self.decoder.device), self._cache, steer):
                         return False
                     self._known += piece
         except MemoryError:

@@ -20,8 +20,17 @@ if TYPE_CHECKING:
 
     Remember = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
-GoOn = Callable[[int], bool]
-"""Whether a pass that has come to this layer is to go on."""
+
+@dataclass(frozen=True)
+class Change:
+    """Other tokens for a pass under way: the first `kept` of those it began with, then `more`. 0: it is given up."""
+
+    kept: int
+    more: Tensor | None = None
+
+
+Steer = Callable[[int], Change | None]
+"""Asked of a pass that has come to this layer. None: it goes on as it is."""
 
 FAMILY = ("qwen2", "qwen3", "llama", "mistral")
 """`model_type`s whose arithmetic this is."""
@@ -114,8 +123,8 @@ class Cache:
         }
         for name, size in new.items():
             grown = torch.empty(size, dtype=self._dtype, device=self._device)
-            if self.length:
-                grown[..., : self.length, :] = getattr(self, name)[..., : self.length, :]
+            if self._capacity:
+                grown[..., : self._capacity, :] = getattr(self, name)
             setattr(self, name, grown)
         self._capacity = capacity
 
@@ -168,22 +177,39 @@ class Decoder:
         """Other weights in one layer; the tensors that were there are left as they are."""
         self.layers[index] = replace(self.layers[index], **weights)
 
-    def extend(self, tokens: Tensor, cache: Cache, go_on: GoOn | None = None) -> bool:
+    def extend(self, tokens: Tensor, cache: Cache, steer: Steer | None = None) -> bool:
         """Read `tokens` (1-d, int64) after those in the cache; their keys, values and hidden states go into it.
 
-        `go_on` is asked before each layer; where it says no, nothing counts as read and the answer is False.
+        `steer` is asked before each layer. Where it gives the pass up, nothing counts as read and the answer is False.
         """
-        start, end = cache.length, cache.length + len(tokens)
-        cache.reserve(end)
-        x = self.embed(tokens)
-        place = place_of(self.shape, start, end, x)
+        start = cache.length
+        x, place = self._up_to(0, tokens, start, cache)
         for index in range(len(self.layers)):
-            if go_on is not None and not go_on(index):
-                return False
+            change = steer(index) if steer is not None else None
+            if change is not None:
+                if not change.kept or change.more is None:
+                    return False
+                x, place = self._joined(index, x[: change.kept], change.more, start, cache)
             x = self.through(index, x, cache, place)
-        cache.hidden[start:end] = rms_norm(x, self.final_norm, self.shape.eps)
-        cache.length = end
+        cache.hidden[start : place.end] = rms_norm(x, self.final_norm, self.shape.eps)
+        cache.length = place.end
         return True
+
+    def _up_to(self, layer: int, tokens: Tensor, start: int, cache: Cache) -> tuple[Tensor, Place]:
+        """`tokens` from position `start` on, taken through all layers below this one."""
+        cache.reserve(start + len(tokens))
+        x = self.embed(tokens)
+        place = place_of(self.shape, start, start + len(tokens), x)
+        for index in range(layer):
+            x = self.through(index, x, cache, place)
+        return x, place
+
+    def _joined(self, layer: int, x: Tensor, more: Tensor, start: int, cache: Cache) -> tuple[Tensor, Place]:
+        """A pass from `start` on that has come to `layer`, with `more` tokens after it: they catch up first."""
+        import torch
+
+        later, place = self._up_to(layer, more, start + len(x), cache)
+        return torch.cat((x, later)), place_of(self.shape, start, place.end, x)
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Input vectors (len(tokens), width)."""
