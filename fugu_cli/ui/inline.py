@@ -167,9 +167,9 @@ class Inline:
         system, palette = ansi.colours(), self.feed.palette
         lines = [line([(f"  {text}", palette.dim)], self._width()) for text in self.feed.tail(TAIL)]
         tail = ansi.text(lines, system)
-        if self._asked():
+        if self._asked() and (question := self.room.asking.question) is not None:
             answers: list[Part] = []
-            for scope in scopes(self.room.work.questions[0].judgement.every_time):
+            for scope in scopes(question.judgement.every_time):
                 key, _, word = SCOPES[scope]
                 answers += [(f"{key} ", f"bold {palette.accent}"), (f"{word}  ", palette.text)]
             return tail + ansi.text([line(answers, self._width())], system).rstrip("\n")
@@ -181,7 +181,7 @@ class Inline:
 
     def _asked(self) -> bool:
         """A question waits, and nobody is typing: half a word must not be an answer."""
-        asked = bool(self.room.work.questions) and not self._prompt.default_buffer.text
+        asked = self.room.asking.question is not None and not self._prompt.default_buffer.text
         return asked and time.monotonic() - self.front.asked_at > QUIET
 
     def _stop(self) -> None:

@@ -16,6 +16,7 @@ from fugu_cli import views
 from fugu_cli.errors import FuguError
 from fugu_cli.events import Live, Recorded, ToolRan
 from fugu_cli.ui.tui import place
+from fugu_cli.ui.tui.asking import Asking
 from fugu_cli.ui.tui.draw.block import Note, Tone
 from fugu_cli.ui.tui.front import Scope, Standing, scopes
 from fugu_cli.ui.tui.keeping import History
@@ -46,6 +47,7 @@ class Room:
         self.work = Work(self)
         self.shell = Shell(desk.root, front.feed)
         self.patches = Patches()
+        self.asking = Asking(front, desk.root)
         self._branch = place.branch(desk.root)
         self._door = asyncio.Lock()
         self._left = False
@@ -138,9 +140,9 @@ class Room:
 
     def answer(self, scope: Scope) -> None:
         """The user's answer to the question that is shown."""
-        if not self.work.questions or scope not in scopes(self.work.questions[0].judgement.every_time):
+        question = self.asking.question
+        if question is None or scope not in scopes(question.judgement.every_time):
             return
-        question = self.work.questions[0]
         if scope == "always":
             try:
                 rule = self.session.allow_always(question.call, question.judgement)
@@ -189,11 +191,7 @@ class Room:
         """Running, queue, questions or mode changed."""
         if self._left:
             return
-        questions = self.work.questions
-        if questions:
-            self.front.question(questions[0], len(questions) - 1, self._patch(questions[0].call))
-        else:
-            self.front.question(None, 0, "")
+        self.asking.ask(self.work.questions)
         self.front.show_queue([typed.text for typed in self.work.queue])
         if not self.work.running:
             self._branch = place.branch(self.desk.root)
@@ -228,13 +226,6 @@ class Room:
             )
         )
 
-    def _patch(self, call: object) -> str:
-        from fugu_cli.messages import Call
-        from fugu_cli.ui.tui.draw import diff
-
-        assert isinstance(call, Call)
-        return diff.of_call(call, lambda path: _content(self.desk.root, path))
-
     def parting(self) -> str:
         """What is said when the user leaves: which session this was, "" when nothing was asked in it."""
         session = self.work.session
@@ -249,6 +240,7 @@ class Room:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.asking.close()
         self.shell.stop()
         await self.work.close()
 
@@ -258,14 +250,3 @@ def _is_file(root: Path, name: str) -> bool:
         return (root / name).is_file()
     except (OSError, ValueError):
         return False
-
-
-def _content(root: Path, path: str) -> str | None:
-    """A file's text for the preview of a change; None where it is not a text of a sensible size."""
-    try:
-        file = (root / path).resolve()
-        if not file.is_file() or file.stat().st_size > 1_000_000:
-            return None
-        return file.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return None
