@@ -252,11 +252,11 @@ def streaming(place: Place, server: Loopback, tokens: int) -> list[Row]:
     terminal.resize((SIZE[0], SIZE[1] - 1))  # drawn anew: so far nobody followed what was written
     drained(terminal, 0.5)
     terminal.resize(SIZE)
-    terminal.sees("■ answered", seconds=120)
+    terminal.sees("✓ answered", seconds=120)
     terminal.keys("\x1b[1;5H")
-    terminal.until(lambda screen: "w00000" in screen and "■ answered" not in screen)
+    terminal.until(lambda screen: "w00000" in screen and "✓ answered" not in screen)
     seen: set[str] = set()
-    while "■ answered" not in terminal.screen.text:
+    while "✓ answered" not in terminal.screen.text:
         seen |= {word for word in terminal.screen.text.split() if word.startswith("w") and word[1:].isdigit()}
         before = terminal.screen.text
         terminal.keys("\x1b[6~")
