@@ -100,11 +100,15 @@ class Room:
         if self.work.session is None:
             self.say("there is no session to send this to; /new opens one", "warn")
             return
-        for note in self.session.notes(text):
+        self._warn(self.session.notes(text))
+        await self.work.submit(Typed(self.shell.told(text), self.attachments(text), pin))
+
+    def _warn(self, notes: Sequence[str]) -> None:
+        """Say each of them once."""
+        for note in notes:
             if note not in self._noted:
                 self._noted.add(note)
                 self.say(note, "warn")
-        await self.work.submit(Typed(self.shell.told(text), self.attachments(text), pin))
 
     def steer(self, text: str) -> None:
         """Cut what runs; go on with `text`, then with what waits."""
@@ -195,6 +199,8 @@ class Room:
         self.front.show_queue([typed.text for typed in self.work.queue])
         if not self.work.running:
             self._branch = place.branch(self.desk.root)
+            hooks = self.work.session.bench.hooks if self.work.session is not None else None
+            self._warn(hooks.notes if hooks is not None else ())  # those that failed in the request
         self.show()
 
     def failed(self, error: FuguError) -> None:

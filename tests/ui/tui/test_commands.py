@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from fugu_cli.events import Undone
+from fugu_cli.hooks.declared import Declared, Hook
+from fugu_cli.hooks.running import Hooks
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.commands.command import find, nearest
 from fugu_cli.ui.tui.commands.table import COMMANDS
-from fugu_cli.ui.tui.demo import DemoDesk
+from fugu_cli.ui.tui.demo import DemoDesk, DemoSession
 from fugu_cli.ui.tui.room import Room
 from fugu_cli.ui.tui.widgets.choices import Choices
 from fugu_cli.ui.tui.widgets.prompt import Prompt
@@ -276,6 +279,19 @@ def test_retry_takes_the_changes_back_and_asks_the_named_agent(play: Callable[..
         assert hand.room.work.pinned is None
 
     play(what, {"small": WRITES, "large": '[[step]]\ntext = "ACCEPT"\n' + ANSWER})
+
+
+def test_a_hook_that_failed_is_said_when_the_request_is_over(play: Callable[..., None]) -> None:
+    async def what(hand: Hand) -> None:
+        broken = Hook(moment="PreToolUse", command="exit 7", source="hooks.json", own=True)
+        session = hand.room.session
+        assert isinstance(session, DemoSession)
+        session.bench = replace(session.bench, hooks=Hooks(Declared((broken,)), "s", lambda said: None))
+        await hand.type("go")
+        await hand.done(1)
+        await hand.sees("the PreToolUse hook `exit 7` in hooks.json failed", "it was passed over")
+
+    play(what, {"small": WRITES, "large": '[[step]]\ntext = "ACCEPT"\n'})
 
 
 def test_cost_mode_permissions_tier_and_doctor_say_how_things_stand(play: Callable[..., None]) -> None:
