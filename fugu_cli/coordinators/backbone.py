@@ -102,8 +102,9 @@ class Backbone:
         if not tokens:
             raise ValueError("nothing to read: a transcript has at least one token")
         wanted = list(tokens[:-1] or tokens)
+        cached = _common(self._known, wanted)
         with self._awaited(wanted), self._lock:
-            cached = self._keep_common(wanted)
+            self._keep_common(wanted)
             self._extend(wanted)
             last = self._cache.hidden[len(wanted) - 1].float().cpu()
             if not last.isfinite().all():
