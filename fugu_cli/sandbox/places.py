@@ -20,6 +20,9 @@ from fugu_cli.sandbox.homes import hidden
 RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nscd")
 """Of /run, what finding a host's address needs."""
 
+OBEYED = (".fugurc", ".mcp.json", ".agents/hooks.json")
+"""Files of the home that tell fugu what to do, and what to run with the user's rights."""
+
 
 @dataclass(frozen=True)
 class Places:
@@ -50,7 +53,8 @@ def places(root: Path, wishes: Wishes, environ: Mapping[str, str]) -> Places:
     """The rule for commands in `root`, which is resolved, with the disk as it is now."""
     homes = _homes(environ)
     git = git_places(root)
-    sealed = [*git.sealed, *_installation(root)]
+    obeyed = list(_obeyed(root, homes))
+    sealed = [*git.sealed, *_installation(root), *(path for path in obeyed if os.path.lexists(path))]
     writable = [root, *git.writable, *wishes.cache, *wishes.writable]
     writable += [above for path in sealed for above in _between(path, writable)]
     spared = (*(Path(os.path.realpath(path)) for path in (*writable, *wishes.readable)), *_programs(environ, homes))
@@ -65,7 +69,7 @@ def places(root: Path, wishes: Wishes, environ: Mapping[str, str]) -> Places:
         readable=tuple(dict.fromkeys(path for path in kept if path not in _texts(writable))),
         hidden=tuple(path for path in dict.fromkeys(unseen) if path not in _texts([*writable, *wishes.readable])),
         covered=tuple(_sockets(environ)),
-        loose=_texts(list(git.loose)),
+        loose=_texts([*git.loose, *(path for path in obeyed if not os.path.lexists(path))]),
     )
 
 
@@ -124,6 +128,13 @@ def _installation(root: Path) -> Iterator[Path]:
     prefix = Path(os.path.realpath(sys.prefix))
     if sys.prefix != sys.base_prefix and root in prefix.parents:
         yield prefix
+
+
+def _obeyed(root: Path, homes: tuple[Path, ...]) -> Iterator[Path]:
+    """The user's own files that fugu obeys without being told to trust them, where the home is in the repository."""
+    for home in homes:
+        if home == root or root in home.parents:
+            yield from (home / name for name in OBEYED)
 
 
 def _sockets(environ: Mapping[str, str]) -> Iterator[str]:

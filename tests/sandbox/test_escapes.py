@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.conftest import SECRET, World
+from fugu_cli.sandbox.box import Rules
+from fugu_cli.sandbox.places import OBEYED
+from tests.sandbox.conftest import SECRET, Make, World
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a sandbox for Linux only")
 
@@ -256,3 +258,26 @@ def _until(true: object, seconds: float = 20.0) -> None:
     while not true():
         assert time.monotonic() < end, "it did not come to that"
         time.sleep(0.02)
+
+
+TAKES_OVER = """
+for f in .fugurc .mcp.json .agents/hooks.json; do mkdir -p .agents; echo evil > $f; echo evil > ~/$f; done
+rm -rf .agents .fugurc; mkdir -p .agents; echo evil > .agents/hooks.json; echo evil > .fugurc
+mv .agents away; mkdir .agents; echo evil > .agents/hooks.json
+mkdir evil; echo evil > evil/hooks.json; rm -rf .agents; ln -s evil .agents
+"""
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_where_the_home_is_the_repository_no_command_changes_what_the_next_run_obeys(
+    make: Make, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    world = make(Rules())
+    monkeypatch.setenv("HOME", str(world.root))
+    for name in OBEYED if there else ():
+        (world.root / name).parent.mkdir(exist_ok=True)
+        (world.root / name).write_text("mine")
+    for attempt in TAKES_OVER.strip().splitlines():
+        world.run(attempt)
+        found = {name: (world.root / name).read_text() for name in OBEYED if (world.root / name).exists()}
+        assert found == (dict.fromkeys(OBEYED, "mine") if there else {}), attempt
