@@ -72,6 +72,7 @@ class Inline:
         self._wanted: asyncio.Future[str] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._early: list[str] = []
+        self.parting = ""
         self._pressed = 0.0
 
     async def run(self) -> None:
@@ -83,6 +84,7 @@ class Inline:
                 self.enter(await self._prompt.prompt_async())
         except (EOFError, KeyboardInterrupt):
             ticking.cancel()
+            self.parting = self.room.parting()
             await self.room.close()
 
     def enter(self, text: str) -> None:
@@ -212,5 +214,8 @@ def run_inline(desk: Desk, options: Options) -> int:
     """The inline mode in this terminal, until the user leaves. Raises UsageError without a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the inline mode needs a terminal", hint='use `fugu run "..."` in scripts and pipes')
-    asyncio.run(Inline(desk, options).run())
+    inline = Inline(desk, options)
+    asyncio.run(inline.run())
+    if inline.parting:
+        print(inline.parting, file=sys.stderr)
     return 0

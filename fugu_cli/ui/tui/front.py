@@ -96,7 +96,7 @@ class Shows(Protocol):
         """The same note, grown."""
 
     def patched(self, ran: ToolRan, patch: str) -> None:
-        """The diff of what a call changed has become known."""
+        """The diff of what a call changed, as well as it will be known. Comes for every call that is taken."""
 
 
 class Front(Protocol):

@@ -184,8 +184,8 @@ class Room:
 
         async def fetch() -> None:
             for event in ran:
-                if await self.patches.fetch(event, blob):
-                    self.feed.patched(event, self.patches.of(event))
+                await self.patches.fetch(event, blob)
+                self.feed.patched(event, self.patches.of(event))
 
         task = asyncio.get_running_loop().create_task(fetch())
         self._tasks.add(task)

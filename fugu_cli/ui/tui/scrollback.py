@@ -1,7 +1,8 @@
 """The log in the scrollback: every block is printed once, when nothing of it can change any more.
 
 The inline mode's counterpart of feed.py, over the same folds and the same drawing. A message is printed chunk by chunk
-while it is said, a tool call when its result is there; what is not printed yet is `tail`, shown above the prompt.
+while it is said, a tool call when its result and its diff are there; what is not printed yet is `tail`, shown above the
+prompt.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Scrollback:
         self._chunks = 0
         self._chunker: object = None
         self._told: dict[int, int] = {}
+        self._unknown: list[ToolRan] = []
 
     def replay(self, records: Sequence[Recorded]) -> None:
         """An earlier session: its end is printed."""
@@ -52,6 +54,7 @@ class Scrollback:
             self.tally.take(record, record.at)
         self.tally.doing = ""
         self._told.clear()
+        self._unknown.clear()
         blocks = self.story.blocks
         self._next, self._chunks = max(len(blocks) - SHOWN, 0), 0
         if self._next:
@@ -63,6 +66,8 @@ class Scrollback:
         self.story.take(item)
         self.rows.take(item)
         self.tally.take(item, time.time())
+        if isinstance(item, Recorded) and isinstance(item.event, ToolRan) and item.event.changes:
+            self._unknown.append(item.event)
         self._print()
         self._changed()
 
@@ -82,7 +87,11 @@ class Scrollback:
             self._pieces(Note("", "plain", note.detail[before:]), skip=1)
 
     def patched(self, ran: ToolRan, patch: str) -> None:
-        """What is printed is printed."""
+        """The diff of what a call changed. Of an earlier session it comes too late: what is printed is printed."""
+        if self.story.patched(ran, patch) is not None and ran in self._unknown:
+            self._unknown.remove(ran)
+            self._print()
+            self._changed()
 
     def print(self, lines: Sequence[Line]) -> None:
         """Lines, now."""
@@ -110,7 +119,7 @@ class Scrollback:
             if isinstance(block, Speech):
                 if not self._speech(block):
                     return
-            elif not _final(block):
+            elif not self._final(block):
                 return
             else:
                 self._gap()
@@ -141,8 +150,7 @@ class Scrollback:
         pieces = of_block(block, unfolded=False)
         self.print([line for piece in pieces for line in piece.painted(self._width(), self.palette)][skip:])
 
-
-def _final(block: Block) -> bool:
-    if isinstance(block, ToolUse):
-        return block.result is not None or block.cut or not block.permitted.allowed
-    return True
+    def _final(self, block: Block) -> bool:
+        if not isinstance(block, ToolUse) or block.cut or not block.permitted.allowed:
+            return True
+        return block.result is not None and block.result not in self._unknown

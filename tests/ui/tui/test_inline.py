@@ -1,4 +1,4 @@
-from fugu_cli.events import Asked, Assigned, Failed, Finished, Permitted, Recorded, Replied, Said, ToolRan
+from fugu_cli.events import Asked, Assigned, Change, Failed, Finished, Permitted, Recorded, Replied, Said, ToolRan
 from fugu_cli.messages import Call
 from fugu_cli.ui.tui.draw import ansi
 from fugu_cli.ui.tui.draw.block import Note
@@ -61,6 +61,24 @@ def test_a_tool_is_printed_when_its_result_is_there() -> None:
     assert paper.take(Permitted(turn=1, call=CALL, allowed=True, by="policy")) == []
     assert paper.back.tail(3) == ["  … bash ls"]
     assert paper.take(ToolRan(turn=1, call=CALL, output="a", ok=True)) == ["  ✓ bash ls"]
+
+
+def test_a_call_that_changed_files_is_printed_once_its_diff_is_known() -> None:
+    paper = Paper()
+    paper.take(ASKED, ASSIGNED)
+    write = Call.make("t1-0-0", "write", path="a.txt", content="new\n")
+    change = Change(path="a.txt", before="1" * 40, after="2" * 40)
+    ran = ToolRan(turn=1, call=write, output="wrote a.txt", ok=True, changes=(change,))
+    assert paper.take(Permitted(turn=1, call=write, allowed=True, by="policy"), ran) == []
+    assert paper.take(Finished(reason="answered")) == []
+    paper.back.patched(ran, "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new\n")
+    lines = [line.strip() for line in paper.text.splitlines()]
+    at = lines.index("@@ -1 +1 @@")
+    assert (lines[at - 1].split(), lines[at : at + 3]) == (
+        ["✓", "write", "a.txt", "+1", "-1"],
+        ["@@ -1 +1 @@", "-old", "+new"],
+    )
+    assert "✓ answered" in paper.text
 
 
 def test_what_was_said_before_an_agent_failed_is_not_lost() -> None:
