@@ -142,11 +142,12 @@ def _replayed(flags: EvolveFlags, config: Config, backbone: Backbone) -> Subject
     mixture, told = mixture_of(flags.outcomes, flags.matrix, tuple(flags.rows or ()), _blend(flags), (backbone, sight))
     start, data = starting(flags.start, told, mixture, backbone)
     layout = _layout(flags, config, (backbone, sight), (told.hidden, len(start)))
+    count = 0 if flags.start else len(told.hidden)
     return Subject(
         layout.start(start),
         layout,
         mixture.trial(),
-        lambda point, how: packed(layout, point, mixture, (backbone, f"{data}; {how}")),
+        lambda point, how: packed(layout, point, mixture, (backbone, f"{data}; {how}", count)),
         {"layout": type(layout).__name__, **_about(mixture)},
         lambda: proving.prove(mixture, sight, _before(config, backbone), say),
     )

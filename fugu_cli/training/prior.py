@@ -45,14 +45,38 @@ class Prior:
         self._rows = range(len(cases[0].task.rows))
         self._tables: dict[tuple[int, bool], tuple[Numbers, Numbers]] = {}
 
-    def advice(self, tau: float = 0.02, depth: int | None = None) -> Iterator[Advice]:
-        """Every path of at most `depth` turns that is met at all, with what is best there; nothing beyond a
-        point at which work is accepted."""
+    def advice(self, tau: float = 0.02, stray: float = 1.0) -> Iterator[Advice]:
+        """Every path that is met at all before the last turn, with what is best there; nothing beyond a point at which
+        work is accepted. `stray` is how often a row that is not the best is taken, beside the best."""
+        yield from self._advised((), self._start(), tau, stray)
+
+    def followed(self) -> tuple[Numbers, Numbers]:
+        """Chance solved and relative cost (cases,) of doing what is best on every path, on the very cases."""
+        solved, cost = np.zeros(len(self._cases)), np.zeros(len(self._cases))
+        ways: list[tuple[Trail, Numbers]] = [((), self._start())]
+        while ways:
+            path, weights = ways.pop()
+            if self._ended(path, weights):
+                solved += weights[0]
+                continue
+            row = int(np.argmax(self.worth(path, weights)))
+            cost += weights.sum(0) * self._table(row, path)[1]
+            ways += [((*path, step), part) for step, part in self._grown(path, row, weights)]
+        return solved, cost
+
+    def _start(self) -> Numbers:
         weights = np.zeros((2, len(self._cases)))
         weights[1] = 1.0
-        yield from self._advised((), weights, tau, self._rules.turns - 1 if depth is None else depth)
+        return weights
 
-    def _advised(self, path: Trail, weights: Numbers, tau: float, depth: int) -> Iterator[Advice]:
+    def _ended(self, path: Trail, weights: Numbers) -> bool:
+        """Nobody is left to work, or what there is had better be accepted."""
+        if len(path) >= self._rules.turns or not self._left(path):
+            return True
+        verified = self._verified(path, weights)
+        return verified is not None and (len(path) >= DISTRUST or verified >= max(self.worth(path, weights)))
+
+    def _advised(self, path: Trail, weights: Numbers, tau: float, stray: float) -> Iterator[Advice]:
         if not self._left(path) and not path[-1].passed:
             return
         met = float(weights.sum()) / len(self._cases)
@@ -64,10 +88,11 @@ class Prior:
             yield Advice(path, soft([-cost for cost in talk], tau * max(self._rules.talk, 1e-3)), VERIFIER, met)
             return
         yield Advice(path, soft(worth, tau), WORKER, met)
-        if len(path) < depth:
+        if len(path) < self._rules.turns - 1:
+            best = int(np.argmax(worth))
             for row in self._left(path):
-                for step, part in self._grown(path, row, weights):
-                    yield from self._advised((*path, step), part, tau, depth)
+                for step, part in self._grown(path, row, weights if row == best else stray * weights):
+                    yield from self._advised((*path, step), part, tau, stray)
 
     def worth(self, path: Trail, weights: Numbers) -> tuple[float, ...]:
         """Expected reward of a Worker's turn by each row and of what is best after it, per unit of weight."""

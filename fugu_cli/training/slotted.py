@@ -63,11 +63,11 @@ def starting(start: Path | None, told: fit.Examples, mixture: Mixture, backbone:
     return found.head, f"{data}; from {found.digest[:12]}"
 
 
-def packed(layout: Layout, point: Numbers, mixture: Mixture, about: tuple[Backbone, str]) -> Checkpoint:
-    """A point of the search as a checkpoint over slots."""
-    backbone, data = about
+def packed(layout: Layout, point: Numbers, mixture: Mixture, about: tuple[Backbone, str, int]) -> Checkpoint:
+    """A point of the search as a checkpoint over slots; `about` it: the backbone, the data, how many examples."""
+    backbone, data, count = about
     shape = backbone.decoder.shape
     sizes = svf.ranks(shape)
-    training = Training(stage="evolved", data=data, examples=0, seed=mixture.blend.seed)
+    training = Training(stage="evolved", data=data, examples=count, seed=mixture.blend.seed)
     meta = Meta(backbone=backbone.identity, width=shape.width, ranks=sizes, rows=SLOTS, training=training)
     return checkpoints.make(vector_of(layout, point, sizes), meta)

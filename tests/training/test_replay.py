@@ -149,6 +149,23 @@ def test_the_prior_is_the_best_that_the_checks_word_allows() -> None:
     np.testing.assert_allclose(worth, [1 - 0.1 * (0.05 + 0.5 * 0.2), 1 - 0.1 * 0.2, 1 - 0.1 * 1.0])
 
 
+def test_what_is_best_followed_is_the_cascade_it_describes() -> None:
+    cases = [case(f"{number}", (number % 2, 1, 1)) for number in range(4)]
+    check = Check(0.9, 0.2)
+    solved, cost = Prior(cases, Rules(check, turns=2, talk=0.0), 2.0).followed()
+    fixed = frontier.sequence("cheap > middle", cases, (0, 1), check)
+    np.testing.assert_allclose(solved, fixed.solved)
+    np.testing.assert_allclose(cost, fixed.cost)
+
+
+def test_paths_that_the_best_row_does_not_lead_to_count_for_less() -> None:
+    cases = [case(f"{number}", (number % 2, 1, 1)) for number in range(4)]
+    full, less = ({one.path: one for one in Prior(cases, SURE, 0.1).advice(0.02, stray)} for stray in (1.0, 0.1))
+    assert [advice[(Step(0, False),)].weight for advice in (full, less)] == [0.5, 0.5]  # the cheap row is the best
+    assert [advice[(Step(2, True),)].weight for advice in (full, less)] == [1.0, pytest.approx(0.1)]
+    assert {path: one.role for path, one in full.items()} == {path: one.role for path, one in less.items()}
+
+
 def lines(count: int) -> list[dict[str, object]]:
     """The cheap model solves every second issue, the strong one nearly all; the text says nothing."""
     return [
@@ -218,6 +235,7 @@ def test_a_study_learns_across_repositories_and_keeps_its_parts(loaded: Backbone
     answer = found.answers[0]
     assert answer.fixed.reward(0.3).mean() >= max(arm.reward(0.3).mean() for arm in found.singles)
     assert answer.ours.reward(0.3).mean() > found.singles[2].reward(0.3).mean()
+    assert found.thrifty[Check(0.95, 0.1)].cost.mean() == pytest.approx(answer.ours.cost.mean())  # nothing to mix with
     text = study_report.report(found)
     assert "| small > mid > big |" in text
     assert "| 0.3 | " in text

@@ -94,6 +94,7 @@ def test_a_warm_start_and_an_evolution_from_files(here: Path, capsys: pytest.Cap
     made = checkpoint.load(here / "run" / "checkpoint.safetensors")
     assert made.meta.kind == "slots"
     assert made.meta.training.stage == "evolved"
+    assert made.meta.training.examples > 0
     assert "6 recorded issues with random pools; 3 tasks of a pass matrix" in made.meta.training.data
     file_of(here / "o.jsonl.gz", lines(7))
     code, out, err = fugu(capsys, *command, "--iterations", "3")

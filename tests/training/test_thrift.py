@@ -1,0 +1,44 @@
+"""A budget: what is mixed so that most is solved within it, chosen on the training cases."""
+
+import numpy as np
+import pytest
+
+from fugu_cli.training import thrift
+from fugu_cli.training.frontier import Arm
+from fugu_cli.training.matrix import Rates, TaskRates
+from fugu_cli.training.outcomes import Case
+from fugu_cli.training.replay import Check, Rules
+
+
+@pytest.mark.parametrize(
+    ("reached", "limit", "wanted"),
+    [
+        ([(0.6, 0.1), (0.8, 0.5)], 0.5, [0, 1]),  # it fits: nothing is mixed
+        ([(0.6, 0.1), (0.8, 0.5)], 0.4, [0.25, 0.75]),
+        ([(0.6, 0.1), (0.8, 0.5)], 0.05, [1, 0]),  # nothing fits: the cheapest
+        ([(0.6, 0.1), (0.5, 0.3), (0.8, 0.5)], 0.3, [0.5, 0, 0.5]),  # a way between that is no use
+        ([(0.6, 0.1), (0.7, 0.3), (0.7, 0.5)], 0.4, [0, 1, 0]),  # dearer and no better
+    ],
+)
+def test_most_is_solved_within_the_limit(reached: list[tuple[float, float]], limit: float, wanted: list[float]) -> None:
+    np.testing.assert_allclose(thrift.shares(reached, limit), wanted, atol=1e-12)
+
+
+def test_the_budget_is_a_share_of_the_best_single_row_on_the_known_cases() -> None:
+    def case(number: int) -> Case:
+        rows = (Rates(float(number % 2), 0.0, 0.1, 0.1), Rates(1.0, 1.0, 1.0, 1.0))
+        return Case(TaskRates(f"i{number}", "an issue", rows), "r", (1, 1))
+
+    sure = Check(1.0, 0.0)
+    plans = [(Rules(sure, turns, 0.0), price) for turns, price in ((2, 0.0), (1, 10.0))]
+    parts = thrift.chosen([case(number) for number in range(8)], plans, 0.35)
+    np.testing.assert_allclose(parts, [0.5, 0.5])  # all solved for 0.6, half for 0.1: 0.35 is half way
+
+
+def test_a_mixture_is_its_ways_in_their_shares() -> None:
+    ways = [Arm(name, np.array(solved), np.array(cost)) for name, solved, cost in WAYS]
+    both = thrift.mixed("both", ways, np.array([[1.0, 0.25], [0.0, 0.75]]))
+    assert (both.name, both.solved.tolist(), both.cost.tolist()) == ("both", [1.0, 0.75], [0.1, 0.8])
+
+
+WAYS = (("cheap", [1.0, 0.0], [0.1, 0.2]), ("dear", [1.0, 1.0], [1.0, 1.0]))
