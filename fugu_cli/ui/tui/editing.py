@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import shutil
@@ -20,6 +21,9 @@ class Suspends(Protocol):
     def suspend(self) -> AbstractContextManager[None]:
         """The terminal belongs to somebody else inside."""
 
+    def batch_update(self) -> AbstractContextManager[None]:
+        """Nothing is painted inside."""
+
 
 def command() -> list[str] | None:
     """$VISUAL, $EDITOR, or the first common editor there is."""
@@ -30,8 +34,8 @@ def command() -> list[str] | None:
     return [found] if found else None
 
 
-def edited(app: Suspends, text: str) -> str | None:
-    """The text as it was left in the editor, None where none could be started."""
+async def edited(app: Suspends, text: str) -> str | None:
+    """The text as it was left in the editor, None where none could be started. What is under way goes on meanwhile."""
     words = command()
     if words is None:
         return None
@@ -39,8 +43,8 @@ def edited(app: Suspends, text: str) -> str | None:
         path = Path(folder) / "request.md"
         path.write_text(text, encoding="utf-8", errors="replace")
         try:
-            with app.suspend():
-                subprocess.run([*words, str(path)], check=False)
+            with app.batch_update(), app.suspend():
+                await asyncio.to_thread(subprocess.run, [*words, str(path)], check=False)
         except OSError:
             return None
         return path.read_text(encoding="utf-8", errors="replace").rstrip("\n")

@@ -1,5 +1,7 @@
+import asyncio
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 from fugu_cli.ui.tui.editing import edited
@@ -98,8 +100,9 @@ class Suspends:
     """A terminal that can be given away."""
 
     def suspend(self):  # type: ignore[no-untyped-def]
-        from contextlib import nullcontext
+        return nullcontext()
 
+    def batch_update(self):  # type: ignore[no-untyped-def]
         return nullcontext()
 
 
@@ -108,9 +111,9 @@ def test_the_editor_gets_the_text_and_gives_it_back(tmp_path: Path) -> None:
     editor.write_text('#!/bin/sh\nprintf "%s and more\\n\\n" "$(cat "$2")" > "$2"\n')
     editor.chmod(0o755)
     os.environ["EDITOR"] = f"{editor} --wait"
-    assert edited(Suspends(), "a request") == "a request and more"
+    assert asyncio.run(edited(Suspends(), "a request")) == "a request and more"
     os.environ["VISUAL"] = "/nowhere/at/all"
-    assert edited(Suspends(), "a request") is None
+    assert asyncio.run(edited(Suspends(), "a request")) is None
     del os.environ["EDITOR"], os.environ["VISUAL"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -293,20 +292,6 @@ def test_a_tool_call_is_unfolded_by_keys_and_by_a_click(
         await until(lambda: "1  def add(a, b):" not in shown(app), lambda: shown(app))
 
     play(what, resume=stored, size=(100, 60))
-
-
-def test_ctrl_g_writes_in_the_editor(play: Callable[..., FuguApp], monkeypatch: pytest.MonkeyPatch) -> None:
-    if shutil.which("true") is None:
-        pytest.skip("no program to stand in for an editor")
-    monkeypatch.setenv("VISUAL", "true")
-
-    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
-        await pilot.press(*"draft")
-        from fugu_cli.ui.tui.editing import command
-
-        assert command() == ["true"]
-
-    play(what)
 
 
 def test_ctrl_c_empties_the_prompt_and_twice_leaves(play: Callable[..., FuguApp]) -> None:

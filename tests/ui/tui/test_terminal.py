@@ -50,8 +50,9 @@ def place(server: Loopback, tmp_path: Path) -> Iterator[Place]:
 def fugu(place: Place) -> Iterator[Callable[..., Terminal]]:
     opened: list[Terminal] = []
 
-    def start(*arguments: str, size: tuple[int, int] = (100, 34)) -> Terminal:
-        opened.append(Terminal([sys.executable, "-m", "fugu_cli", *arguments], place.repo, place.environ(), size))
+    def start(*arguments: str, size: tuple[int, int] = (100, 34), **environ: str) -> Terminal:
+        environ = {**place.environ(), **environ}
+        opened.append(Terminal([sys.executable, "-m", "fugu_cli", *arguments], place.repo, environ, size))
         return opened[-1]
 
     yield start
@@ -103,6 +104,34 @@ def test_a_day_at_work(place: Place, server: Loopback, fugu: Callable[..., Termi
     assert again.ended() == 0
     kinds = [record.event.type for record in logs.read(place.sessions()[0])]
     assert (kinds.count("asked"), kinds.count("interrupted"), kinds.count("undone")) == (2, 1, 1)
+
+
+def test_agents_go_on_while_a_request_is_written_in_the_editor(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    go = place.folder / "go"
+    editor = place.folder / "editor.sh"
+    wait = f'while [ ! -e "{go}" ]; do sleep 0.05; done'
+    editor.write_text(f'#!/bin/sh\necho "in the editor"\n{wait}\necho "and more" >> "$1"\n')
+    editor.chmod(0o755)
+    server.play("m", Says("word " * 60, slow=0.02), Says("Again."))
+    terminal = ready(fugu(EDITOR=str(editor)))
+    terminal.keys("explain\r")
+    terminal.sees("word word")
+    terminal.keys("draft\x07")
+    terminal.sees("in the editor")
+    (path,) = place.sessions()
+    end = time.monotonic() + 20
+    while logs.read(path)[-1].event.type != "finished":
+        assert time.monotonic() < end, "the agents stand still"
+        time.sleep(0.05)
+    assert "answered" not in terminal.screen.text
+    go.touch()
+    terminal.sees("answered", "draft", "and more")
+    terminal.keys("\r")
+    terminal.sees("Again.")
+    terminal.keys("\x04")
+    assert terminal.ended() == 0
 
 
 def test_a_killed_session_goes_on(place: Place, server: Loopback, fugu: Callable[..., Terminal]) -> None:

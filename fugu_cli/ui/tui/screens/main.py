@@ -193,12 +193,15 @@ class Main(Hearing):
         """Write in the user's editor."""
         from fugu_cli.ui.tui.editing import edited
 
-        prompt = self.query_one(Prompt)
-        text = edited(self.app, prompt.unfolded())
-        if text is None:
-            self.app.notify("no editor could be started; set $VISUAL or $EDITOR", severity="warning")
-        else:
-            prompt.put(text)
+        async def edit() -> None:
+            prompt = self.query_one(Prompt)
+            text = await edited(self.app, prompt.unfolded())
+            if text is None:
+                self.app.notify("no editor could be started; set $VISUAL or $EDITOR", severity="warning")
+            else:
+                prompt.put(text)
+
+        self.run_worker(edit())
 
     def action_page(self, pages: int) -> None:
         """Scroll what has the focus, else the conversation."""
