@@ -79,6 +79,7 @@ class Room:
         if not opened and id is not None:
             await self.open(self.desk.begin)
         self.started = True
+        self._say_early()
 
     async def open(self, opening: Callable[[Ask], Awaitable[Session]]) -> bool:
         """Show another session; its coordinator and models begin to load."""
@@ -158,13 +159,11 @@ class Room:
     # What the session at work tells.
 
     def replayed(self, records: Sequence[Recorded]) -> None:
-        """A session was opened. What failed before there was one is said again: it explains why it is this one."""
+        """A session was opened. What failed before there was one is said now: it explains why it is this one."""
         self.feed.replay(records)
         ran = [record.event for record in records if isinstance(record.event, ToolRan)]
         self._fetch([event for event in ran if event.changes][-FETCHED:])
-        early, self._early = self._early, []
-        for error in early:
-            self.failed(error)
+        self._say_early()
 
     def heard(self, item: Recorded | Live) -> None:
         """One more item of the log."""
@@ -205,9 +204,15 @@ class Room:
 
     def failed(self, error: FuguError) -> None:
         """Something outside failed."""
-        if self.work.session is None:
+        if self.work.session is None and not self.started:
             self._early.append(error)
-        self.say(str(error), "bad", error.hint)
+        else:
+            self.say(str(error), "bad", error.hint)
+
+    def _say_early(self) -> None:
+        early, self._early = self._early, []
+        for error in early:
+            self.say(str(error), "bad", error.hint)
 
     def show(self) -> None:
         """The status line as things stand."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, ThreadedCompleter
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -124,9 +124,9 @@ def _keys(acts: Acts) -> KeyBindings:
 
 
 def _writing(keys: KeyBindings, asked: Condition) -> None:
-    """Keys that change the text."""
+    """Keys that change the text. While the history is searched, all keys are prompt-toolkit's."""
 
-    @keys.add("enter", filter=~asked)
+    @keys.add("enter", filter=~asked & ~is_searching)
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         if buffer.document.text_before_cursor.endswith("\\"):
@@ -135,12 +135,12 @@ def _writing(keys: KeyBindings, asked: Condition) -> None:
         elif buffer.text.strip():
             buffer.validate_and_handle()
 
-    @keys.add("c-j")
-    @keys.add("escape", "enter", filter=~asked)
+    @keys.add("c-j", filter=~is_searching)
+    @keys.add("escape", "enter", filter=~asked & ~is_searching)
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
-    @keys.add("c-g")
+    @keys.add("c-g", filter=~is_searching)
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.open_in_editor()
 
@@ -148,7 +148,7 @@ def _writing(keys: KeyBindings, asked: Condition) -> None:
 def _acting(keys: KeyBindings, asked: Condition, acts: Acts) -> None:
     """Keys that do something."""
 
-    @keys.add("escape", filter=~asked)
+    @keys.add("escape", filter=~asked & ~is_searching)
     def _(event: KeyPressEvent) -> None:
         acts.stop()
 
@@ -156,13 +156,13 @@ def _acting(keys: KeyBindings, asked: Condition, acts: Acts) -> None:
     def _(event: KeyPressEvent) -> None:
         acts.mode()
 
-    @keys.add("c-s")
+    @keys.add("c-s", filter=~is_searching)
     def _(event: KeyPressEvent) -> None:
         text = event.current_buffer.text
         event.current_buffer.reset()
         acts.steer(text)
 
-    @keys.add("c-c")
+    @keys.add("c-c", filter=~is_searching)
     def _(event: KeyPressEvent) -> None:
         if event.current_buffer.text:
             event.current_buffer.reset()

@@ -265,6 +265,41 @@ def test_without_colours_every_state_still_has_its_sign(
     assert all(len(set(rgb)) == 1 for rgb in greys)
 
 
+def test_the_inline_mode_searches_what_was_typed_before(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    server.play("m", Says("First."), Says("Second."), Says("Third."))
+    terminal = ready(fugu("--inline"))
+    terminal.keys("explain this\r")
+    terminal.sees("First.")
+    terminal.keys("explain that\r")
+    terminal.sees("Second.")
+    terminal.keys("\x12is")
+    terminal.sees("I-search", "› explain this")
+    terminal.keys("\r")
+    terminal.until(lambda screen: "I-search" not in screen)
+    terminal.keys("\r")
+    terminal.sees("Third.")
+    terminal.keys("\x12that\x03")
+    terminal.until(lambda screen: "I-search" not in screen)
+    terminal.keys("\x04")
+    assert terminal.ended() == 0
+    asked = [fact for record in logs.read(place.sessions()[0]) if (fact := record.event).type == "asked"]
+    assert [fact.text for fact in asked] == ["explain this", "explain that", "explain this"]
+
+
+def test_a_session_that_is_open_elsewhere_is_said_once(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    server.play("m", Says("First."))
+    busy = ready(fugu())
+    busy.keys("explain this\r")
+    busy.sees("answered")
+    for arguments in (("--continue",), ("--inline", "--continue")):
+        screen = ready(fugu(*arguments)).sees("is open in another process")
+        assert screen.count("is open in another process") == 1
+
+
 def test_the_inline_mode_does_the_same_in_the_scrollback(
     place: Place, server: Loopback, fugu: Callable[..., Terminal]
 ) -> None:
