@@ -20,8 +20,8 @@ from fugu_cli.coordinators import Coordinator
 from fugu_cli.events import Event, Permitted, Recorded, Replied, Said
 from fugu_cli.log import Log
 
-WORTH = 24
-"""Characters, six tokens or so, that must be new before they are worth a pass."""
+WORTH = 8
+"""Characters, two tokens or so, that must be new before they are worth a pass."""
 PATIENCE = 0.15
 """Seconds after which fewer than that are read all the same: the agent has paused."""
 

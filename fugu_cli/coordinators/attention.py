@@ -4,8 +4,8 @@ Stands below decoder.py, which hands in queries, keys and values. Heads that sha
 rows of one, so that no key is copied. Must not know weights, nor what a cache is made of.
 
 Departures: where few tokens look back at many on a processor that multiplies bf16, the scores are computed at once
-instead of by torch's blockwise kernel, which takes two to three times as long there. They are as exact: products of
-bf16 numbers, added up in fp32.
+instead of by torch's blockwise kernel, which takes a fifth longer at 2,000 tokens and nearly twice as long at 8,000.
+They are as exact: products of bf16 numbers, added up in fp32.
 """
 
 from __future__ import annotations
@@ -19,9 +19,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-FEW = 1 << 17
-"""New tokens times tokens looked at up to which all scores are computed at once: 7 MB of them for 14 heads. With more,
+FEW = 1 << 18
+"""New tokens times tokens looked at up to which all scores are computed at once: 15 MB of them for 14 heads. With more,
 memory is what takes the time."""
+MANY = 1024
+"""Tokens looked at from which that is the faster way."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where a pass over few tokens computes, the same for every layer: new memory for each costs as much as the sums.
+
+    `ahead` (rows, new tokens) is added to the scores of the new tokens; `keys` (kv_heads, end, head_dim) and `scores`
+    (kv_heads, rows, end) are fp32, `weights` are like scores in the type of the states.
+    """
+
+    ahead: Tensor
+    keys: Tensor
+    scores: Tensor
+    weights: Tensor
 
 
 @dataclass(frozen=True)
@@ -29,9 +45,9 @@ class Place:
     """Where in the text a pass reads: positions start..end, their rotations (end - start, head_dim), and what each may
     look back at.
 
-    Both masks are added to scores and the same for every head that shares keys with others, one below the other: `mask`
-    (rows, end) in the type of the states, `ahead` (rows, end - start) in fp32, of the new tokens only. At most one is
-    there; neither where the text begins here or a single token is read.
+    `mask` (rows, end) is added to the scores; rows are the tokens of every head that shares keys, one head below the
+    other. Where scores are computed at once there is `room` for them instead; neither where the text begins here or a
+    single token is read.
     """
 
     start: int
@@ -39,13 +55,13 @@ class Place:
     cos: Tensor
     sin: Tensor
     mask: Tensor | None = None
-    ahead: Tensor | None = None
+    room: Room | None = None
 
 
-def place_of(start: int, end: int, rotations: tuple[int, float], sharing: int, like: Tensor) -> Place:
+def place_of(start: int, end: int, rotations: tuple[int, float], heads: tuple[int, int], like: Tensor) -> Place:
     """The place of tokens start..end, in the type and on the device of `like`.
 
-    `rotations`: a head's width and theta; `sharing`: heads that share keys.
+    `rotations`: a head's width and theta; `heads`: how many have queries, how many keys.
     """
     import torch
 
@@ -54,12 +70,13 @@ def place_of(start: int, end: int, rotations: tuple[int, float], sharing: int, l
     angles = torch.arange(start, end, dtype=torch.float32, device=like.device)[:, None] * (1.0 / theta**steps)
     both = torch.cat((angles, angles), dim=-1)
     cos, sin = both.cos().to(like.dtype), both.sin().to(like.dtype)
-    count = end - start
+    count, sharing = end - start, heads[0] // heads[1]
     if start == 0 or count == 1:
         return Place(start, end, cos, sin)
-    if count * end <= FEW and _multiplies(like):
-        ahead = torch.full((count, count), -torch.inf, device=like.device).triu(1)
-        return Place(start, end, cos, sin, ahead=ahead.repeat(sharing, 1))
+    if end >= MANY and count * end <= FEW and _multiplies(like):
+        ahead = torch.full((count, count), -torch.inf).triu(1).repeat(sharing, 1)
+        keys, scores = torch.empty(heads[1], end, width), torch.empty(heads[1], sharing * count, end)
+        return Place(start, end, cos, sin, room=Room(ahead, keys, scores, torch.empty_like(scores, dtype=like.dtype)))
     mask = torch.full((count, end), -torch.inf, dtype=like.dtype, device=like.device).triu(start + 1)
     return Place(start, end, cos, sin, mask=mask.repeat(sharing, 1))
 
@@ -72,19 +89,22 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, place: Place) -> Tensor:
         grouped = q.shape[0] != keys.shape[0]
         return F.scaled_dot_product_attention(q[None], keys[None], values[None], is_causal=True, enable_gqa=grouped)[0]
     rows = q.reshape(keys.shape[0], -1, q.shape[-1])
-    if place.ahead is not None:
-        return _at_once(rows, keys, values, place.ahead).view(q.shape)
+    if place.room is not None:
+        return _at_once(rows, keys, values, place.room).view(q.shape)
     return F.scaled_dot_product_attention(rows[None], keys[None], values[None], place.mask)[0].view(q.shape)
 
 
-def _at_once(rows: Tensor, keys: Tensor, values: Tensor, ahead: Tensor) -> Tensor:
-    """`rows` (kv_heads, rows, head_dim) against all keys, the newest ones behind `ahead`."""
+def _at_once(rows: Tensor, keys: Tensor, values: Tensor, room: Room) -> Tensor:
+    """`rows` (kv_heads, rows, head_dim) against all keys."""
     import torch
 
+    scores = room.scores
     with _bf16_products():
-        scores = torch.bmm(rows.float(), keys.float().transpose(1, 2)).mul_(rows.shape[-1] ** -0.5)
-    scores[..., -ahead.shape[-1] :] += ahead
-    return torch.bmm(scores.softmax(-1).to(values.dtype), values)
+        torch.bmm(rows.float(), room.keys.copy_(keys).transpose(1, 2), out=scores)
+    scores *= rows.shape[-1] ** -0.5
+    scores[..., -room.ahead.shape[-1] :] += room.ahead
+    torch.softmax(scores, -1, out=scores)
+    return torch.bmm(room.weights.copy_(scores), values)
 
 
 @contextmanager

@@ -249,7 +249,7 @@ def through(layer: Layer, shape: Shape, x: Tensor, place: Place, remember: Remem
 
 def place_of(shape: Shape, start: int, end: int, like: Tensor) -> Place:
     """The place of tokens start..end for such a model, in the type and on the device of `like`."""
-    return attention.place_of(start, end, (shape.head_dim, shape.theta), shape.heads // shape.kv_heads, like)
+    return attention.place_of(start, end, (shape.head_dim, shape.theta), (shape.heads, shape.kv_heads), like)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

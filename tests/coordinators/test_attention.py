@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from fugu_cli.coordinators import attention
-from fugu_cli.coordinators.attention import Place, attend, place_of
+from fugu_cli.coordinators.attention import Place, Room, attend, place_of
 
 HEADS, KV_HEADS, WIDTH = 6, 2, 16
+TYPES = torch.float32, torch.bfloat16
 
 
 def place(start: int, end: int, dtype: torch.dtype) -> Place:
-    return place_of(start, end, (WIDTH, 1e4), HEADS // KV_HEADS, torch.zeros(1, dtype=dtype))
+    return place_of(start, end, (WIDTH, 1e4), (HEADS, KV_HEADS), torch.zeros(1, dtype=dtype))
 
 
 def drawn(start: int, end: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -30,8 +31,8 @@ def defined(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, start: in
     return scores.masked_fill(later, -torch.inf).softmax(-1) @ values
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize(("start", "end"), [(0, 1), (0, 40), (39, 40), (300, 312), (1000, 1200)])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize(("start", "end"), [(0, 1), (0, 40), (39, 40), (300, 312), (1500, 1512), (2000, 2150)])
 def test_every_way_gives_the_softmax_of_scaled_products(start: int, end: int, dtype: torch.dtype) -> None:
     q, keys, values = drawn(start, end, dtype)
     found = attend(q, keys, values, place(start, end, dtype)).double()
@@ -49,18 +50,19 @@ def test_scores_computed_at_once_are_as_exact_as_those_of_torchs_own_kernel() ->
     def error(where: Place) -> float:
         return float((attend(q, keys, values, where).double() - exact).square().mean().sqrt())
 
-    at_once = error(Place(500, 512, like.cos, like.sin, ahead=ahead))
+    room = [torch.empty(KV_HEADS, 512, WIDTH), *(torch.empty(KV_HEADS, len(ahead), 512, dtype=t) for t in TYPES)]
+    at_once = error(Place(500, 512, like.cos, like.sin, room=Room(ahead, *room)))
     kernel = error(Place(500, 512, like.cos, like.sin, mask=mask))
     assert at_once < 1.5 * kernel
 
 
-def test_a_pass_over_many_tokens_leaves_the_scores_to_the_kernel_that_needs_no_room_for_them() -> None:
-    end = attention.FEW // 64 + 1
-    assert place(end - 64, end, torch.bfloat16).ahead is None
-    assert place(end - 64, end, torch.bfloat16).mask is not None
+@pytest.mark.parametrize(("start", "end"), [(900, 910), (attention.FEW // 64 - 63, attention.FEW // 64 + 1)])
+def test_few_to_look_at_or_many_to_read_are_left_to_the_kernel_that_needs_no_room(start: int, end: int) -> None:
+    assert place(start, end, torch.bfloat16).room is None
+    assert place(start, end, torch.bfloat16).mask is not None
 
 
 def test_the_precision_of_products_is_left_as_it_was() -> None:
     before = torch.get_float32_matmul_precision()
-    attend(*drawn(300, 312, torch.bfloat16), place(300, 312, torch.bfloat16))
+    attend(*drawn(1500, 1512, torch.bfloat16), place(1500, 1512, torch.bfloat16))
     assert torch.get_float32_matmul_precision() == before
