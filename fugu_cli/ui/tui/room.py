@@ -101,7 +101,9 @@ class Room:
         if self.work.session is None:
             self.say("there is no session to send this to; /new opens one", "warn")
             return
-        self._warn(self.session.notes(text))
+        async with self._door:  # in a thread, because it tries what the sandbox can do; in the order of typing
+            notes = await asyncio.to_thread(self.session.notes, text)
+        self._warn(notes)
         await self.work.submit(Typed(self.shell.told(text), self.attachments(text), pin))
 
     def _warn(self, notes: Sequence[str]) -> None:
@@ -172,10 +174,10 @@ class Room:
         self.feed.take(item)
         self.front.noticed(item)
         if isinstance(item, Recorded) and isinstance(item.event, ToolRan) and item.event.changes:
-            self._fetch([item.event])
+            self._fetch([item.event], live=True)
 
-    def _fetch(self, ran: Sequence[ToolRan]) -> None:
-        """Get the contents of what was changed, and show the diffs once they are there."""
+    def _fetch(self, ran: Sequence[ToolRan], *, live: bool = False) -> None:
+        """Get the contents of what was changed, and show the diffs once they are there; of `live` calls in any case."""
         session = self.work.session
         if session is None or not ran:
             return
@@ -183,8 +185,8 @@ class Room:
 
         async def fetch() -> None:
             for event in ran:
-                await self.patches.fetch(event, blob)
-                self.feed.patched(event, self.patches.of(event))
+                if await self.patches.fetch(event, blob) or live:
+                    self.feed.patched(event, self.patches.of(event))
 
         task = asyncio.get_running_loop().create_task(fetch())
         self._tasks.add(task)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from fugu_cli.ui.tui.draw.palette import Palette
     from fugu_cli.ui.tui.session import Desk, Options
 
+DRAWING = ("rich.markdown", "rich.syntax")
+"""What the first reply is drawn with."""
 TWICE = 2.0
 """Seconds between two Ctrl-C that leave."""
 
@@ -98,8 +100,8 @@ class Main(Hearing):
 
     def _load(self) -> None:
         """Imports that take long, and the history. In a thread: the prompt takes keys meanwhile."""
-        for name in ("commands.obeying", "feed", "room"):
-            importlib.import_module(f"fugu_cli.ui.tui.{name}")
+        for name in ("fugu_cli.ui.tui.commands.obeying", "fugu_cli.ui.tui.feed", "fugu_cli.ui.tui.room", *DRAWING):
+            importlib.import_module(name)
         self._history.load()
         self._desk.prepare()
 
