@@ -116,29 +116,6 @@ def score(head: Vector, examples: Examples) -> Scored:
     return Scored(float((weights * kl).sum()), float((weights * picked).sum()), float((shares * right).sum()))
 
 
-def penalty(examples: Examples, roles: int, penalties: Sequence[float], parts: int = 2, seed: int = 0) -> float:
-    """The one of `penalties` whose heads decide best in groups that they were not fitted on; of equals the first."""
-    if len(penalties) == 1 or len(set(examples.groups)) < 2:
-        return penalties[0]
-    halves = folds(examples.groups, parts, seed)
-    wrong = [
-        sum(_wrong(fit(examples.take(~held), roles, l2=each), examples.take(held)) for held in halves)
-        for each in penalties
-    ]
-    return penalties[int(np.argmin(np.round(wrong, 9)))]
-
-
-def _wrong(head: Vector, examples: Examples) -> float:
-    """Weight of the examples that are decided otherwise: another role, or another row to work."""
-    logits = examples.hidden.astype(np.float64) @ head.T.astype(np.float64)
-    count = examples.rows.shape[1]
-    rows = logits[:, :count].argmax(1) != examples.rows.argmax(1)
-    if logits.shape[1] == count:
-        return float(examples.weights[rows].sum())
-    roles = (logits[:, count:].argmax(1) != examples.roles) & (examples.roles >= 0)
-    return float(examples.weights[roles | (rows & (examples.roles <= 0))].sum())
-
-
 def folds(groups: Sequence[str], count: int, seed: int) -> list[NDArray[np.bool_]]:
     """`count` masks of held-out examples; every group is held out in exactly one."""
     names = sorted(set(groups))

@@ -32,17 +32,13 @@ Tell = Callable[[Iteration], None]
 
 @dataclass(frozen=True)
 class Course:
-    """How to learn. `price` is lambda: what a relative cost of 1 is worth. `tau` softens the targets. `penalties`
-    are tried on groups held out, none: it is `l2`. `stray` is how much paths count to which only a row leads that is
-    not the best, `seldom` leaves out paths that are met less often than that, `shown` is how many cases' texts a path
-    is shown with at least."""
+    """How to learn. `price` is lambda: what a relative cost of 1 is worth. `tau` softens the targets, `seldom` leaves
+    out paths that are met less often than that, `shown` is how many cases' texts a path is shown with at least."""
 
     rules: Rules = field(default_factory=Rules)
     price: float = 0.1
     tau: float = 0.02
     l2: float = 3e-2
-    penalties: tuple[float, ...] = ()
-    stray: float = 1.0
     seldom: float = 0.04
     shown: int = 24
     settings: Settings = field(default_factory=lambda: Settings(iterations=20, patience=8))
@@ -72,7 +68,7 @@ def examples(lessons: Sequence[Lesson], course: Course, see: See) -> fit.Example
     texts: list[str] = []
     rows, roles, weights, groups = [], [], [], []
     for lesson in lessons:
-        for advice in Prior(lesson.cases, lesson.rules, course.price).advice(course.tau, course.stray):
+        for advice in Prior(lesson.cases, lesson.rules, course.price).advice(course.tau):
             if advice.weight < course.seldom:
                 continue
             shown = lesson.cases[: course.texts(advice.weight)]
@@ -103,8 +99,7 @@ class Learned:
 
 def warm_start(told: fit.Examples, course: Course) -> Vector:
     """The head that fits the examples."""
-    l2 = fit.penalty(told, len(ROLES), course.penalties) if course.penalties else course.l2
-    return fit.fit(told, len(ROLES), l2=l2)
+    return fit.fit(told, len(ROLES), l2=course.l2)
 
 
 def learn(told: fit.Examples, trial: Trial, course: Course, sight: Sight, tell: Tell) -> Learned:

@@ -45,10 +45,10 @@ class Prior:
         self._rows = range(len(cases[0].task.rows))
         self._tables: dict[tuple[int, bool], tuple[Numbers, Numbers]] = {}
 
-    def advice(self, tau: float = 0.02, stray: float = 1.0) -> Iterator[Advice]:
+    def advice(self, tau: float = 0.02) -> Iterator[Advice]:
         """Every path that is met at all before the last turn, with what is best there; nothing beyond a point at which
-        work is accepted. `stray` is how often a row that is not the best is taken, beside the best."""
-        yield from self._advised((), self._start(), tau, stray)
+        work is accepted."""
+        yield from self._advised((), self._start(), tau)
 
     def followed(self) -> tuple[Numbers, Numbers]:
         """Chance solved and relative cost (cases,) of doing what is best on every path, on the very cases."""
@@ -76,7 +76,7 @@ class Prior:
         verified = self._verified(path, weights)
         return verified is not None and (len(path) >= DISTRUST or verified >= max(self.worth(path, weights)))
 
-    def _advised(self, path: Trail, weights: Numbers, tau: float, stray: float) -> Iterator[Advice]:
+    def _advised(self, path: Trail, weights: Numbers, tau: float) -> Iterator[Advice]:
         if not self._left(path) and not path[-1].passed:
             return
         met = float(weights.sum()) / len(self._cases)
@@ -89,10 +89,9 @@ class Prior:
             return
         yield Advice(path, soft(worth, tau), WORKER, met)
         if len(path) < self._rules.turns - 1:
-            best = int(np.argmax(worth))
             for row in self._left(path):
-                for step, part in self._grown(path, row, weights if row == best else stray * weights):
-                    yield from self._advised((*path, step), part, tau, stray)
+                for step, part in self._grown(path, row, weights):
+                    yield from self._advised((*path, step), part, tau)
 
     def worth(self, path: Trail, weights: Numbers) -> tuple[float, ...]:
         """Expected reward of a Worker's turn by each row and of what is best after it, per unit of weight."""

@@ -34,9 +34,8 @@ from fugu_cli.training.trials import Replayed
 Tell = Callable[[str], None]
 Held = NDArray[np.bool_]
 
-FIRM = Course(tau=1e-4, stray=0.1, penalties=(0.03, 0.003), settings=Settings(iterations=0))
-"""The targets name what is best, however little better it is, and paths that it does not lead to count for little: a
-head that wavers where two rows are nearly equal does not do on the next turn what made them equal."""
+FITTED = Course(settings=Settings(iterations=0))
+"""The fit alone: an evolution wants cases to be validated on, which the targets then lack."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Question:
     talk: float = 0.0
     seed: int = 0
     share: float = 0.42
-    course: Course = FIRM
+    course: Course = FITTED
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,6 @@ class Study:
         self._names = tuple(names)
         self._storyteller = storyteller
         self._sight = sight
-        self._heads: dict[str, Vector] = {}
 
     def sha(self, question: Question) -> str:
         """Names a study: its cases, its pool and what is asked of each of its parts."""
@@ -174,23 +172,17 @@ class Study:
         are read."""
         course = question.course
         read = sample(known, question.sample, question.seed)
-        shown, held = split(read) if course.settings.iterations else (read, [])
-        lesson = Lesson([*shown, *(case for case in known if case not in read)], self._storyteller, rules)
+        shown, held = split(read)
+        unseen = held if course.settings.iterations else []
+        others = [case for case in known if case not in shown and case not in unseen]
+        lesson = Lesson([*shown, *others], self._storyteller, rules)
         course = replace(course, rules=rules, price=price, shown=len(shown))
         told = examples([lesson], course, self._sight)
         if not course.settings.iterations:
-            return self._fitted(told, course)
+            return warm_start(told, course)
         replay = Replay(self._storyteller, rules)
         trial = Replayed(replay, lambda draw: draw.sample(shown, max(2 * len(shown) // 3, 1)), held)
         return learn(told, trial, course, self._sight, lambda _: None).head
-
-    def _fitted(self, told: fit.Examples, course: Course) -> Vector:
-        """The warm start alone; the same examples are fitted once."""
-        parts = (told.hidden, told.rows, told.roles, told.weights)
-        key = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
-        if key not in self._heads:
-            self._heads[key] = warm_start(told, course)
-        return self._heads[key]
 
 
 def budget(cases: Sequence[Case], rules: Rules, price: float) -> int:

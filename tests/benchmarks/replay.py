@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--lambdas", nargs="+", type=float, default=[0.0, 0.05, 0.1, 0.15, 0.2, 0.4, 0.8])
     parser.add_argument("--cases", type=int, default=None)
     parser.add_argument("--iterations", type=int, default=0, help="of the evolution, at most")
-    parser.add_argument("--l2", nargs="+", type=float, default=study.FIRM.penalties)
+    parser.add_argument("--l2", type=float, default=study.FITTED.l2)
     parser.add_argument("--out", type=Path, default=RESULTS / "replay.md")
     given = parser.parse_args()
     issues = outcomes.read(given.outcomes)
@@ -49,8 +49,8 @@ def main() -> None:
     sight = Sight(backbone, given.store, tell)
     teller = Storyteller([Seat(row, row) for row in ROWS], backbone, Reading(request=TOKENS))
     learning = replace(
-        study.FIRM,
-        penalties=tuple(given.l2),
+        study.FITTED,
+        l2=given.l2,
         settings=Settings(population=16, iterations=given.iterations, patience=3),
     )
     repos = len({case.group for case in cases})
@@ -62,11 +62,11 @@ def main() -> None:
         models=", ".join(MODELS),
         tokens=TOKENS,
         search=f"then {search}" if given.iterations else "without an evolution after it",
-        l2=", ".join(f"{each:g}" for each in given.l2),
+        l2=given.l2,
     )
     known = [Check(*(float(part) / 100 for part in text.split("/"))) for text in given.check]
     for number in range(1, len(known) + 1):  # the report is whole after every check
-        asked = study.Question(tuple(given.lambdas), tuple(known[:number]), sample=len(cases), course=learning)
+        asked = study.Question(tuple(given.lambdas), tuple(known[:number]), sample=160, course=learning)
         found = study.Study(cases, MODELS, teller, sight).run(asked, pool.unit, given.answers, tell)
         given.out.write_text(f"{intro}\n{verdicts(found)}\n\n{study_report.report(found)}")
 

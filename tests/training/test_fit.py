@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fugu_cli.training.fit import Examples, Scored, fit, folds, penalty, score
+from fugu_cli.training.fit import Examples, Scored, fit, folds, score
 
 DRAW = np.random.default_rng(0)
 
@@ -74,12 +74,3 @@ def test_folds_hold_every_group_out_once_and_never_divide_one() -> None:
         assert not held & rest
     assert all(np.array_equal(a, b) for a, b in zip(masks, folds(groups, 3, seed=1), strict=True))
     assert len(folds(["a", "b"], 5, seed=0)) == 2
-
-
-def test_the_penalty_is_the_one_whose_heads_decide_best_in_groups_left_out() -> None:
-    examples = separable()
-    assert penalty(examples, 3, (1e3, 1e-3)) == 1e-3  # so heavy a penalty leaves no head
-    assert penalty(examples, 3, (1e-3, 1e3)) == 1e-3
-    assert penalty(examples, 3, (1e-3, 1e-3 + 1e-9)) == 1e-3  # of equals the first
-    alone = Examples(examples.hidden, examples.rows, examples.roles, examples.weights, ("one",) * 80)
-    assert penalty(alone, 3, (1e3, 1e-3)) == 1e3  # nothing can be left out

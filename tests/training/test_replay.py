@@ -158,14 +158,6 @@ def test_what_is_best_followed_is_the_cascade_it_describes() -> None:
     np.testing.assert_allclose(cost, fixed.cost)
 
 
-def test_paths_that_the_best_row_does_not_lead_to_count_for_less() -> None:
-    cases = [case(f"{number}", (number % 2, 1, 1)) for number in range(4)]
-    full, less = ({one.path: one for one in Prior(cases, SURE, 0.1).advice(0.02, stray)} for stray in (1.0, 0.1))
-    assert [advice[(Step(0, False),)].weight for advice in (full, less)] == [0.5, 0.5]  # the cheap row is the best
-    assert [advice[(Step(2, True),)].weight for advice in (full, less)] == [1.0, pytest.approx(0.1)]
-    assert {path: one.role for path, one in full.items()} == {path: one.role for path, one in less.items()}
-
-
 def lines(count: int) -> list[dict[str, object]]:
     """The cheap model solves every second issue, the strong one nearly all; the text says nothing."""
     return [
