@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fugu_cli.tools.git import outside
-
 MOST = 200_000
 SLICE = 4000
 FRESH = 20.0
@@ -93,6 +91,8 @@ def listed(root: Path) -> list[str]:
 
 
 def _ripgrep(root: Path) -> str | None:
+    from fugu_cli.tools.git import outside  # brings the policy with it: not before the first paint
+
     beside = Path(sysconfig.get_path("scripts")) / ("rg.exe" if sys.platform == "win32" else "rg")
     return str(beside) if beside.is_file() else shutil.which("rg", path=outside(root))
 

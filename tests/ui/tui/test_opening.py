@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,3 +140,10 @@ def test_a_session_that_nobody_waits_for_any_more_is_closed(slow_git: HomeDesk) 
     asyncio.run(whole())
     (path,) = slow_git.loaded.config.data.rglob("*.jsonl")
     Log.open(path).close()
+
+
+def test_what_paints_first_brings_neither_the_log_nor_the_policy_with_it() -> None:
+    code = "import sys, fugu_cli.ui.tui.app; print(*(name for name in sys.modules if name.startswith('fugu_cli.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    inner = {name.split(".")[1] for name in done.stdout.split()}
+    assert inner & {"events", "messages", "log", "policy", "views", "tools", "wiring"} == set()

@@ -15,7 +15,6 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from fugu_cli.ui.render import aimed_at
 from fugu_cli.ui.tui.draw import diff
 from fugu_cli.ui.tui.draw.lines import BLANK, Line, Part, line, wrapped
 from fugu_cli.ui.tui.draw.palette import Palette
@@ -142,6 +141,8 @@ class Approval(Widget, can_focus=True):
         return [mark, (f"{key} ", f"bold {palette.accent}"), (word if short else words, tone)]
 
     def _asked(self, question: Question, width: int) -> list[Line]:
+        from fugu_cli.ui.render import aimed_at  # brings the events with it: not before the first paint
+
         call, judgement, palette = question.call, question.judgement, self.palette
         waiting = f"  ({self._behind} more behind this one)" if self._behind else ""
         whole = "  d shows the whole change" if self._patch else ""
