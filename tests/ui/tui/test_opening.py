@@ -146,4 +146,4 @@ def test_what_paints_first_brings_neither_the_log_nor_the_policy_with_it() -> No
     code = "import sys, fugu_cli.ui.tui.app; print(*(name for name in sys.modules if name.startswith('fugu_cli.')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     inner = {name.split(".")[1] for name in done.stdout.split()}
-    assert inner & {"events", "messages", "log", "policy", "views", "tools", "wiring"} == set()
+    assert inner & {"events", "messages", "log", "policy", "views", "tools", "wiring"} == {"messages"}
