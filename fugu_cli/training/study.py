@@ -35,7 +35,7 @@ Tell = Callable[[str], None]
 Held = NDArray[np.bool_]
 
 FITTED = Course(settings=Settings(iterations=0))
-"""The fit alone: an evolution wants cases to be validated on, which the targets then lack."""
+"""The fit alone, without an evolution after it."""
 
 
 @dataclass(frozen=True)
@@ -168,14 +168,11 @@ class Study:
         return Arm(f"learned, lambda {price:g}", solved, cost)
 
     def _head(self, known: Sequence[Case], question: Question, rules: Rules, price: float) -> Vector:
-        """The targets are computed from all known cases but those that an evolution is validated on; the texts of some
-        are read."""
+        """The targets are computed from all known cases but those that validate; the texts of some are read."""
         course = question.course
         read = sample(known, question.sample, question.seed)
         shown, held = split(read)
-        unseen = held if course.settings.iterations else []
-        others = [case for case in known if case not in shown and case not in unseen]
-        lesson = Lesson([*shown, *others], self._storyteller, rules)
+        lesson = Lesson([*shown, *(case for case in known if case not in read)], self._storyteller, rules)
         course = replace(course, rules=rules, price=price, shown=len(shown))
         told = examples([lesson], course, self._sight)
         if not course.settings.iterations:
