@@ -369,7 +369,7 @@ def test_a_question_is_answered_with_a_key(
         room = app.main.room
         assert room is not None
         await pilot.press(*"go", "enter")
-        await until(lambda: bool(room.work.questions))
+        await until(lambda: room.asking.question is not None)
         await pilot.pause()
         await pilot.press(key)
         await until(lambda: not room.work.questions)
@@ -392,7 +392,7 @@ def test_the_whole_change_can_be_seen_before_the_answer(
         room = app.main.room
         assert room is not None
         await pilot.press(*"go", "enter")
-        await until(lambda: bool(room.work.questions))
+        await until(lambda: room.asking.question is not None)
         await pilot.pause()
         await pilot.press("d")
         await until(lambda: "This would change" in shown(app))
@@ -431,7 +431,7 @@ def test_half_a_word_is_no_answer(play: Callable[..., FuguApp], desk: DemoDesk) 
         room = app.main.room
         assert room is not None
         await pilot.press(*"go", "enter", *"he sa")
-        await until(lambda: bool(room.work.questions))
+        await until(lambda: room.asking.question is not None)
         await pilot.press(*"ys yes")
         assert (prompt(app).text, len(room.work.questions)) == ("he says yes", 1)
         await until(lambda: app.focused is not None and app.focused.id == "approval")
