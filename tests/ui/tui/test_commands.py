@@ -427,14 +427,15 @@ def test_a_command_of_the_users_own_is_run_and_can_be_told(play: Callable[..., N
 
 def test_escape_ends_a_command_of_the_users_own_and_its_children(play: Callable[..., None], project: Path) -> None:
     async def what(hand: Hand) -> None:
-        await hand.type("!sleep 0.3; touch late & sleep 30; touch later")
+        await hand.type("!(until [ -e go ]; do sleep 0.05; done; touch late) & sleep 30; touch later")
         await hand.until(lambda: hand.room.shell.running)
         await hand.type("!true")
         await hand.sees("a command of yours is still running")
         await hand.pilot.press("escape")
         await hand.until(lambda: not hand.room.shell.running)
+        (project / "go").touch()
         await hand.pilot.pause(0.6)
-        assert sorted(path.name for path in project.iterdir()) == [".git", "kept.txt"]
+        assert sorted(path.name for path in project.iterdir()) == [".git", "go", "kept.txt"]
 
     play(what)
 
