@@ -1,7 +1,7 @@
 """REINFORCE on a planted pool: the policy-gradient baseline that evolution is compared with (SPEC 3).
 
-Stands beside planted.py; nothing that fugu ships is trained by it. Actions are sampled from the two softmaxes, the
-batch's mean reward is the baseline, Adam takes the steps.
+Stands beside planted.py; nothing that fugu ships is trained by it. Actions are sampled from the two softmaxes, Adam
+takes the steps. Rewards count against the batch's mean, or, as in Williams' algorithm without a baseline, as they are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Taken:
 class Reinforce:
     """A head (rows, width), moved by policy gradients."""
 
-    def __init__(self, pool: Pool, *, rate: float, seed: int = 0) -> None:
+    def __init__(self, pool: Pool, *, rate: float, baseline: bool = True, seed: int = 0) -> None:
+        self._baseline = baseline
         self.head: Numbers = np.zeros((pool.rows, pool.plan.width))
         self._pool = pool
         self._rate = rate
@@ -47,7 +48,7 @@ class Reinforce:
             return agents, roles
 
         rewards = self._pool.run(episodes, sampled)
-        worth = (rewards - rewards.mean())[:, None]
+        worth = (rewards - rewards.mean() * self._baseline)[:, None]
         self._climb(sum(((one.slope * worth).T @ one.hidden for one in taken), self.head * 0) / len(rewards))
 
     def _sample(self, logits: Numbers) -> tuple[States, Numbers]:

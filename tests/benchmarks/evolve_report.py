@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
 from fugu_cli import prompts
 
 RESULTS = Path(__file__).parent / "results"
 TEMPLATE = Path(__file__).with_suffix(".template.md")
-COLOURS = ("#1b6ca8", "#b8860b", "#8f8f8f", "#c0392b", "#2e8b57", "#7d3c98")
+COLOURS = ("#1b6ca8", "#5dade2", "#8f8f8f", "#c0392b", "#2e8b57", "#7d3c98", "#b8860b", "#e67e22")
 WIDTH, HEIGHT, LEFT, BOTTOM = 640, 320, 48, 36
 LOW, HIGH = 0.4, 1.0
 
@@ -31,12 +31,26 @@ def means(planted: Sequence[dict[str, object]]) -> dict[str, list[float]]:
 
 def table(planted: Sequence[dict[str, object]]) -> str:
     curves: list[dict[str, list[float]]] = [row["curves"] for row in planted]  # type: ignore[misc]
-    heads = " | ".join(f"pool {row['seed']}" for row in planted)
-    lines = [f"| optimiser | {heads} | mean |", "|---|" + "---|" * (len(planted) + 1)]
-    for name in curves[0]:
+    first, *others = curves[0]
+    ours = [one[first][-1] for one in curves]
+    lines = [
+        f"| optimiser | mean of {len(curves)} pools | half of the way | {first}: points ahead | pools it is ahead on |",
+        "|---|---|---|---|---|",
+        f"| {first} | {mean(ours):.1%} | {halfway(curves, first):.1%} | - | - |",
+    ]
+    for name in others:
         ends = [one[name][-1] for one in curves]
-        lines.append(f"| {name} | {' | '.join(f'{end:.1%}' for end in ends)} | {mean(ends):.1%} |")
+        ahead = [our - end for our, end in zip(ours, ends, strict=True)]
+        error = stdev(ahead) / len(ahead) ** 0.5
+        lines.append(
+            f"| {name} | {mean(ends):.1%} | {halfway(curves, name):.1%} | {100 * mean(ahead):+.1f} ± {100 * error:.1f} "
+            f"| {sum(one > 0 for one in ahead)} |"
+        )
     return "\n".join(lines)
+
+
+def halfway(curves: Sequence[dict[str, list[float]]], name: str) -> float:
+    return mean(one[name][len(one[name]) // 2 - 1] for one in curves)
 
 
 def shared(measured: Sequence[dict[str, object]]) -> str:
@@ -67,9 +81,7 @@ def svg(curves: dict[str, list[float]]) -> str:
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
         y = 24 + 18 * number
         parts.append(f'<text x="{WIDTH - 160}" y="{y}" font-size="12" fill="{colour}">{name}</text>')
-    parts.append(
-        f'<text x="{LEFT}" y="{HEIGHT - 8}" font-size="12">iterations (32 x 16 episodes each), up to 60</text>'
-    )
+    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 8}" font-size="12">batches of 512 episodes, up to 60</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
