@@ -166,7 +166,7 @@ def _asked(events: Sequence[Event]) -> str:
 
 def message(error: AgentError) -> str:
     """An agent's failure in words."""
-    return f"{error}; {error.hint}" if error.hint else str(error)
+    return f"{str(error).rstrip('.')}; {error.hint}" if error.hint else str(error)
 
 
 def _numbered(calls: Sequence[Call], now: views.Turn) -> tuple[Call, ...]:

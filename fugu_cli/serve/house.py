@@ -70,4 +70,4 @@ def failed(kind: str, message: str, after: float | None = None) -> Refused:
 
 def words(error: AgentError) -> str:
     """The message with its hint."""
-    return f"{error}; {error.hint}" if error.hint else str(error)
+    return f"{str(error).rstrip('.')}; {error.hint}" if error.hint else str(error)
