@@ -1,10 +1,12 @@
 """The embedded pool on development tasks: each agent alone with one answer, each alone in the loop, and routed.
 
-    python tests/benchmarks/embedded_pool.py --tasks DIR --out DIR [--only quixbugs,hefix-py] [--arms one-pass,cascade]
+    python tests/benchmarks/embedded_pool.py --tasks DIR --out DIR [--only quixbugs,hefix-py] [--arms one-pass,trinity]
+    python tests/benchmarks/embedded_pool.py --tasks DIR --out DIR --store DIR --arms held-out,single:coder,random
 
 Takes hours: run it with `nice`, one at a time. What was measured is kept in the --out folder (one_pass.jsonl,
-loop.jsonl, sessions/) and not measured again; a run that was stopped goes on. The report is written after every arm's
-last row and at the end, also when nothing is left to measure.
+loop.jsonl, sessions/) and not measured again; a run that was stopped goes on. With --store, whose checkpoints
+embedded_held_out.py made, the rows are those of held_out.jsonl: arms measured at one time, each task with the
+checkpoint that had not seen it, and every arm first in its turn. The report is written at the end.
 """
 
 from __future__ import annotations
@@ -16,10 +18,14 @@ import platform
 import sys
 import time
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from embedded_anytime import anytime_table, level_table, pace_table
+from embedded_held_out import checkpoint_of
 
 from fugu_cli import __version__, policy, prompts, wiring
 from fugu_cli.agents.local import Local
@@ -31,10 +37,11 @@ from fugu_cli.errors import FuguError
 from fugu_cli.evaluation import loop, one_pass, report, rows
 from fugu_cli.messages import Call
 from fugu_cli.models.local import lease
+from fugu_cli.models.store import default_cache
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.loading import load
 
-ONE_PASS = "one-pass"
+ONE_PASS, HELD_OUT = "one-pass", "held-out"
 ARMS = (
     ONE_PASS,
     *("single:small", "single:coder", "single:coder-5x"),
@@ -56,6 +63,13 @@ class Options:
     arms: tuple[str, ...]
     limit: float
     report: Path
+    store: Path | None
+    until: float
+
+    @property
+    def outcomes(self) -> Path:
+        """The rows of the loop."""
+        return self.out / ("loop.jsonl" if self.store is None else "held_out.jsonl")
 
 
 def options(arguments: Sequence[str]) -> Options:
@@ -67,13 +81,18 @@ def options(arguments: Sequence[str]) -> Options:
     parser.add_argument("--arms", default=",".join(ARMS), help="what to measure (default: %(default)s)")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds for one task in the loop (%(default)s)")
     parser.add_argument("--report", type=Path, default=RESULT, help="the report to write (default: %(default)s)")
+    parser.add_argument("--store", type=Path, help="the folder of embedded_held_out.py, for the arm held-out")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing more after that many seconds")
     given = parser.parse_args(arguments)
+    until = time.monotonic() + given.seconds
     arms = tuple(arm for arm in given.arms.split(",") if arm)
-    known = {*ARMS, *(f"single:{entry.name}" for entry in EMBEDDED)}
+    known = {*ARMS, HELD_OUT, *(f"single:{entry.name}" for entry in EMBEDDED)}
     if unknown := [arm for arm in arms if arm not in known]:
-        parser.error(f"no arm {unknown[0]!r}; there are {', '.join(ARMS)}")
+        parser.error(f"no arm {unknown[0]!r}; there are {', '.join([*ARMS, HELD_OUT])}")
+    if HELD_OUT in arms and given.store is None:
+        parser.error("held-out needs --store")
     only = tuple(name for name in given.only.split(",") if name)
-    return Options(given.tasks, given.out.resolve(), only, arms, given.limit, given.report)
+    return Options(given.tasks, given.out.resolve(), only, arms, given.limit, given.report, given.store, until)
 
 
 def mixed(tasks: Sequence[Task]) -> list[Task]:
@@ -83,14 +102,18 @@ def mixed(tasks: Sequence[Task]) -> list[Task]:
 
 async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
     """All arms that were asked for, the report after each part."""
-    attempts, outcomes = chosen.out / "one_pass.jsonl", chosen.out / "loop.jsonl"
+    attempts = chosen.out / "one_pass.jsonl"
     if ONE_PASS in chosen.arms:
         for name, repeats in PLAN:
             await answers(tasks, name, repeats, attempts)
             write_report(chosen, tasks)
     arms = [arm for arm in chosen.arms if arm != ONE_PASS]
     try:
-        await loop.measure(tasks, arms, partial(open_session, limit=chosen.limit), outcomes, tell)
+        for number, task in enumerate(tasks):
+            first = number % max(len(arms), 1) if chosen.store else 0
+            for arm in (*arms[first:], *arms[:first]):
+                if time.monotonic() < chosen.until:
+                    await loop.measure([task], [arm], partial(open_session, chosen=chosen), chosen.outcomes, tell)
     finally:
         write_report(chosen, tasks)
 
@@ -105,12 +128,15 @@ async def answers(tasks: Sequence[Task], name: str, repeats: Sequence[int], file
         await agent.close()
 
 
-async def open_session(place: loop.Place, limit: float) -> loop.Session:
+async def open_session(place: loop.Place, chosen: Options) -> loop.Session:
     """A session as `fugu run` opens it, with the embedded pool and nobody to ask. Draws differ from task to task."""
+    held_out = place.arm == HELD_OUT and chosen.store is not None
     config = Config(
-        coordinator=place.arm,
+        coordinator="trinity" if held_out else place.arm,
+        checkpoint=checkpoint_of(chosen.store, place.task.id) if held_out and chosen.store else None,
         data_dir=place.data,
-        time_limit=limit,
+        cache_dir=default_cache(),
+        time_limit=chosen.limit,
         test_command=place.task.test_command if place.task.test_files else None,
         test_timeout=place.task.timeout,
         seed=zlib.crc32(place.task.id.encode()),
@@ -142,7 +168,7 @@ def write_report(chosen: Options, tasks: Sequence[Task]) -> None:
     """The report of all rows there are."""
     sources = {task.id: task.source for task in sorted(tasks, key=lambda task: (task.source, task.id))}
     attempts = one_pass.newest(rows.read(chosen.out / "one_pass.jsonl", one_pass.Attempt))
-    outcomes = rows.read(chosen.out / "loop.jsonl", loop.Outcome)
+    outcomes, fresh = (rows.read(chosen.out / name, loop.Outcome) for name in ("loop.jsonl", "held_out.jsonl"))
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     counts = {source: list(sources.values()).count(source) for source in dict.fromkeys(sources.values())}
     given = ", ".join(f"{count} of {source}" for source, count in counts.items())
@@ -156,9 +182,30 @@ def write_report(chosen: Options, tasks: Sequence[Task]) -> None:
         loop=report.loop_table(outcomes, sources).rstrip(),
         endings=report.endings(outcomes, sources).rstrip(),
         paired=report.paired_table(outcomes, sources).rstrip(),
+        **held_out_tables(complete(fresh), sources),
     )
     chosen.report.parent.mkdir(parents=True, exist_ok=True)
     chosen.report.write_text(text, encoding="utf-8")
+
+
+def complete(outcomes: Sequence[loop.Outcome]) -> list[loop.Outcome]:
+    """The rows of the tasks that every arm has finished."""
+    arms = {row.arm for row in outcomes}
+    done = Counter(row.task for row in outcomes)
+    return [row for row in outcomes if done[row.task] == len(arms)]
+
+
+def held_out_tables(fresh: Sequence[loop.Outcome], sources: report.Sources) -> dict[str, str]:
+    """What the report says of the arms that were measured beside the held-out one."""
+    return {
+        "fresh_count": str(len({row.task for row in fresh})),
+        "fresh": report.loop_table(fresh, sources).rstrip(),
+        "fresh_endings": report.endings(fresh, sources).rstrip(),
+        "fresh_paired": report.paired_table(fresh, sources).rstrip(),
+        "pace": pace_table(fresh),
+        "anytime": anytime_table(fresh),
+        "level": level_table(fresh, HELD_OUT),
+    }
 
 
 def main(arguments: Sequence[str]) -> int:

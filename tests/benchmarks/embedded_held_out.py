@@ -1,0 +1,154 @@
+"""Checkpoints for the embedded pool that have not seen the tasks they decide: one for each of five folds.
+
+    python tests/benchmarks/embedded_held_out.py --store DIR
+
+Made as the shipped one is (`fugu train evolve --iterations 20 --patience 8`, whose lambda is 0.1), of
+results/embedded-pool/one_pass.jsonl alone, without the fold's rows. Kept in --store, with folds.json, which says which
+of them decides which task. What they do with the recorded answers is printed, so that a broken head is seen before it
+is measured in the loop (embedded_pool.py --arms held-out).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+
+from fugu_cli.commands.train_learning import backbone_of
+from fugu_cli.config import Config
+from fugu_cli.coordinators import backbone as backbones
+from fugu_cli.coordinators import checkpoint as checkpoints
+from fugu_cli.coordinators.backbone import Backbone
+from fugu_cli.coordinators.checkpoint import Checkpoint
+from fugu_cli.coordinators.slots import SLOTS
+from fugu_cli.coordinators.svf import Vector
+from fugu_cli.events import ROLES
+from fugu_cli.training import fit, frontier, matrix
+from fugu_cli.training.evolve import Settings
+from fugu_cli.training.frontier import Arm
+from fugu_cli.training.lessons import Course, learn
+from fugu_cli.training.minds import Heads
+from fugu_cli.training.mixture import TESTS, Blend, Ingredients, Mixture
+from fugu_cli.training.outcomes import Case
+from fugu_cli.training.replay import Replay, Rules
+from fugu_cli.training.sft import Recipe, WarmStart, seat
+from fugu_cli.training.sight import HeadLayout, Sight
+from fugu_cli.training.slotted import REQUEST, packed
+from fugu_cli.training.storyteller import Reading, Step, Storyteller
+from fugu_cli.training.values import Terms
+
+TABLE = Path(__file__).parent / "results" / "embedded-pool" / "one_pass.jsonl"
+ROWS = ("cheap=small", "middle=coder", "strong=coder*5")
+FOLDS = 5
+COURSE = Course(settings=Settings(iterations=20, patience=8))
+BLEND = Blend(course=COURSE)
+INDEX = "folds.json"
+
+
+def checkpoint_of(store: Path, task: str) -> Path:
+    """The checkpoint that did not see the task. SystemExit where the folds were not made."""
+    file = store / INDEX
+    if not file.is_file():
+        raise SystemExit(f"{file} is missing: make it with embedded_held_out.py --store {store}")
+    folds: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+    if task not in folds:
+        raise SystemExit(f"{file}: no fold left out {task}: the pass matrix has no row of it")
+    return store / folds[task]
+
+
+def make(store: Path, backbone: Backbone) -> None:
+    """All folds' checkpoints, and what they do with the recorded answers."""
+    sight = Sight(backbone, store, tell)
+    names = sorted({cell.task for cell in matrix.read(TABLE)})
+    folds: dict[str, str] = {}
+    for number, held in enumerate(fit.folds(names, FOLDS, BLEND.seed)):
+        out = frozenset(np.array(names)[held].tolist())
+        made = checkpoint(out, (backbone, sight))
+        name = f"fold-{number}.safetensors"
+        checkpoints.save(made, store / name)
+        folds |= dict.fromkeys(sorted(out), name)
+        tell(f"{name}: {made.digest[:12]}, without {len(out)} tasks; {made.meta.training.data}")
+    (store / INDEX).write_text(json.dumps(folds, indent=1), encoding="utf-8")
+    heads = {name: checkpoints.load(store / name).head for name in sorted(set(folds.values()))}
+    print(replayed({task: heads[name] for task, name in folds.items()}, (backbone, sight)))
+
+
+def checkpoint(out: frozenset[str], reading: tuple[Backbone, Sight]) -> Checkpoint:
+    """Learned without the tasks in `out`: what `fugu train evolve` does, and nothing of theirs in the rates either."""
+    backbone, sight = reading
+    seats, cells = tuple(seat(text) for text in ROWS), matrix.read(TABLE)
+    rates = {task.task: task for task in matrix.rates(cells, seats)}
+    rates |= {task.task: task for task in matrix.rates([cell for cell in cells if cell.task not in out], seats)}
+    start = WarmStart(Recipe(seats, Terms(turns=BLEND.turns, cost=COURSE.price), seed=BLEND.seed), backbone, Path())
+    tasks = tuple(rates.values())
+    stories = start.examples(start.tell_all(tasks), lambda _: None, sight)
+    teller = Storyteller(seats, backbone, Reading(request=REQUEST), BLEND.seed)
+    mixture = Mixture(Ingredients(seats, tasks=tasks, stories=stories), BLEND, teller, sight)
+    told = mixture.told(out)
+    learned = learn(told, mixture.trial(out), COURSE, sight, lambda _: None)
+    layout = HeadLayout(sight, len(learned.head), told.hidden)
+    kept = "the warm start" if learned.head is learned.warm else "evolved"
+    data = f"the embedded pool's answers to {len(tasks) - len(out)} repair tasks; {kept}"
+    return packed(layout, layout.start(learned.head), mixture, (backbone, data, len(told.hidden)))
+
+
+def replayed(heads: dict[str, Vector], reading: tuple[Backbone, Sight]) -> str:
+    """What each task's held-out head does with the recorded answers: first who it begins with, and goes on with."""
+    seats = tuple(seat(row) for row in ROWS)
+    recorded = matrix.rates(matrix.read(TABLE), seats, prior=0.0)
+    cases = [Case(task, task.task, looped=True) for task in recorded]
+    teller = Storyteller(seats, reading[0], Reading(request=REQUEST), BLEND.seed)
+    lines = [f"failed so far -> next: {ways(cases, teller, heads, reading[1])}"]
+    unit = mean(cell.seconds for cell in matrix.read(TABLE) if cell.agent == "small") / recorded[0].rows[0].first_cost
+    replay = Replay(teller, Rules(TESTS, BLEND.turns))
+    each = [replay.play(Heads(heads[case.group][None], reading[1]), [case]) for case in cases]
+    ours = Arm("held out", np.array([one.solved[0, 0] for one in each]), np.array([one.cost[0, 0] for one in each]))
+    orders = {
+        "cascade": (0, 1, *(2,) * (BLEND.turns - 2)),
+        **{name: (row,) * BLEND.turns for row, name in enumerate(ROWS)},
+    }
+    arms = [ours, *(frontier.sequence(name, cases, order, TESTS) for name, order in orders.items())]
+    lines += [f"{arm.name}: solved {arm.solved.mean():.1%} at {unit * arm.cost.mean():.1f} s a task" for arm in arms]
+    return "\n".join(lines)
+
+
+def ways(
+    cases: Sequence[Case], teller: Storyteller, heads: dict[str, Vector], sight: Sight
+) -> dict[str, dict[str, int]]:
+    """By who has failed so far (up to two turns): how often each row in each role is next, over the tasks."""
+    found: dict[str, dict[str, int]] = {}
+    paths = [(), *(tuple(Step(row, False) for _ in range(times)) for row in range(len(SLOTS)) for times in (1, 2))]
+    for path in paths:
+        counts: Counter[str] = Counter()
+        for case in cases:
+            scene = teller.scene(case, path)
+            row, role = scene.choose(Heads(heads[case.group][None], sight).logits([scene.text])[:, 0])
+            counts[f"{SLOTS[int(row[0])]} {ROLES[int(role[0])]}"] += 1
+        found[", ".join(SLOTS[step.row] for step in path) or "nobody"] = dict(counts)
+    return found
+
+
+def tell(line: str) -> None:
+    """One line on stderr."""
+    print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path, required=True, help="where checkpoints and hidden states are kept")
+    parser.add_argument("--backbone", type=Path, help="its folder (the embedded one where left out)")
+    given = parser.parse_args()
+    given.store.mkdir(parents=True, exist_ok=True)
+    backbone = backbones.load(given.backbone) if given.backbone else backbone_of(Config())
+    make(given.store, backbone)
+
+
+if __name__ == "__main__":
+    main()
