@@ -60,6 +60,12 @@ class HomeDesk:
 
         return doctor.report()
 
+    def lacking(self) -> tuple[str, ...]:
+        """A sentence when embedded models are not fetched. Raises ModelFileError when nobody could work without."""
+        from fugu_cli.commands.embedded import check_embedded
+
+        return check_embedded(self.loaded.config, self.environ)
+
     @property
     def _data(self) -> Path:
         return self.loaded.config.data

@@ -185,6 +185,9 @@ class DemoDesk:
     def rename(self, id: str, title: str) -> None:
         sessions.rename(sessions.find(self.data, self.root, id), title)
 
+    def lacking(self) -> tuple[str, ...]:
+        return ()
+
     def doctor(self) -> str:
         return f"python {sys.version.split()[0]}\ngit: {shutil.which('git') or 'missing'}"
 

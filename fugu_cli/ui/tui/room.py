@@ -101,9 +101,16 @@ class Room:
         if self.work.session is None:
             self.say("there is no session to send this to; /new opens one", "warn")
             return
-        async with self._door:  # in a thread, because it tries what the sandbox can do; in the order of typing
+        async with (
+            self._door
+        ):  # in threads: it looks at the disk and tries what the sandbox can do. In the order of typing
+            try:
+                lacking = await asyncio.to_thread(self.desk.lacking)
+            except FuguError as error:
+                self.failed(error)
+                return
             notes = await asyncio.to_thread(self.session.notes, text)
-        self._warn(notes)
+        self._warn((*lacking, *notes))
         await self.work.submit(Typed(self.shell.told(text), self.attachments(text), pin))
 
     def _warn(self, notes: Sequence[str]) -> None:

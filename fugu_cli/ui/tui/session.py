@@ -123,6 +123,9 @@ class Desk(Protocol):
     def doctor(self) -> str:
         """What is there and what is missing, as text. Called in a thread."""
 
+    def lacking(self) -> tuple[str, ...]:
+        """Sentences on agents of the pool that cannot work yet. Raises FuguError where none can. Called in a thread."""
+
 
 @dataclass(frozen=True)
 class Options:

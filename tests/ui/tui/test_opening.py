@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from textual.app import App
 from textual.pilot import Pilot
 
 from fugu_cli import policy
@@ -140,6 +141,22 @@ def test_a_session_that_nobody_waits_for_any_more_is_closed(slow_git: HomeDesk) 
     asyncio.run(whole())
     (path,) = slow_git.loaded.config.data.rglob("*.jsonl")
     Log.open(path).close()
+
+
+def test_a_request_that_nobody_can_work_on_yet_is_answered_with_what_to_fetch(
+    project: Path, shown: Callable[[App[int]], str]
+) -> None:
+    """The embedded pool, and none of its models is here."""
+
+    async def whole() -> list[str]:
+        app = FuguApp(HomeDesk(load(project, {}, {}), {}), Options(state=Path.home() / "state"))
+        async with app.run_test(size=(140, 30)) as pilot:
+            await until(lambda: app.main.room is not None and app.main.room.started)
+            await typed(pilot, "hello")
+            await until(lambda: "fugu models pull" in shown(app))
+            return requests(app)
+
+    assert asyncio.run(whole()) == []
 
 
 def test_what_paints_first_brings_neither_the_log_nor_the_policy_with_it() -> None:
