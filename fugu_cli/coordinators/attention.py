@@ -10,13 +10,16 @@ They are as exact: products of bf16 numbers, added up in fp32.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING
 
+from fugu_cli.coordinators import packing
+
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 FEW = 1 << 18
@@ -26,9 +29,26 @@ MANY = 1024
 """Tokens looked at from which that is the faster way."""
 
 
+class Buffers:
+    """Memory in which one pass after another computes, for as long as it is large enough: to get new memory from the
+    system takes as long as the sums."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Tensor] = {}
+
+    def take(self, name: str, size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """A tensor of this size, whatever is in it. What was taken by this name before is overwritten."""
+        import torch
+
+        count = prod(size)
+        if name not in self._held or len(self._held[name]) < count:
+            self._held[name] = torch.empty(count + count // 4, dtype=dtype)
+        return self._held[name][:count].view(size)
+
+
 @dataclass(frozen=True)
 class Room:
-    """Where a pass over few tokens computes, the same for every layer: new memory for each costs as much as the sums.
+    """Where a pass over few tokens computes, the same for every layer.
 
     `ahead` (rows, new tokens) is added to the scores of the new tokens; `keys` (kv_heads, end, head_dim) and `scores`
     (kv_heads, rows, end) are fp32, `weights` are like scores in the type of the states.
@@ -58,14 +78,17 @@ class Place:
     room: Room | None = None
 
 
-def place_of(start: int, end: int, rotations: tuple[int, float], heads: tuple[int, int], like: Tensor) -> Place:
-    """The place of tokens start..end, in the type and on the device of `like`.
+def place_of(
+    span: tuple[int, int], rotations: tuple[int, float], heads: tuple[int, int], like: Tensor, buffers: Buffers
+) -> Place:
+    """The place of the tokens of a span (start, end), in the type and on the device of `like`.
 
-    `rotations`: a head's width and theta; `heads`: how many have queries, how many keys.
+    `rotations`: a head's width and theta; `heads`: how many have queries, how many keys. The place is good until the
+    next one on the same `buffers`.
     """
     import torch
 
-    width, theta = rotations
+    (start, end), (width, theta) = span, rotations
     steps = torch.arange(0, width, 2, dtype=torch.float32, device=like.device) / width
     angles = torch.arange(start, end, dtype=torch.float32, device=like.device)[:, None] * (1.0 / theta**steps)
     both = torch.cat((angles, angles), dim=-1)
@@ -75,8 +98,10 @@ def place_of(start: int, end: int, rotations: tuple[int, float], heads: tuple[in
         return Place(start, end, cos, sin)
     if end >= MANY and count * end <= FEW and _multiplies(like):
         ahead = torch.full((count, count), -torch.inf).triu(1).repeat(sharing, 1)
-        keys, scores = torch.empty(heads[1], end, width), torch.empty(heads[1], sharing * count, end)
-        return Place(start, end, cos, sin, room=Room(ahead, keys, scores, torch.empty_like(scores, dtype=like.dtype)))
+        rows = (heads[1], sharing * count, end)
+        keys = buffers.take("keys", (heads[1], end, width), torch.float32)
+        scores, weights = buffers.take("scores", rows, torch.float32), buffers.take("weights", rows, like.dtype)
+        return Place(start, end, cos, sin, room=Room(ahead, keys, scores, weights))
     mask = torch.full((count, end), -torch.inf, dtype=like.dtype, device=like.device).triu(start + 1)
     return Place(start, end, cos, sin, mask=mask.repeat(sharing, 1))
 
@@ -100,8 +125,8 @@ def _at_once(rows: Tensor, keys: Tensor, values: Tensor, room: Room) -> Tensor:
 
     scores = room.scores
     with _bf16_products():
-        torch.bmm(rows.float(), room.keys.copy_(keys).transpose(1, 2), out=scores)
-    scores *= rows.shape[-1] ** -0.5
+        keys = room.keys.copy_(keys).transpose(1, 2)
+        torch.baddbmm(scores, rows.float(), keys, beta=0, alpha=rows.shape[-1] ** -0.5, out=scores)
     scores[..., -room.ahead.shape[-1] :] += room.ahead
     torch.softmax(scores, -1, out=scores)
     return torch.bmm(room.weights.copy_(scores), values)
@@ -124,12 +149,4 @@ def _multiplies(like: Tensor) -> bool:
     """`like` is bf16 on a processor that multiplies such numbers."""
     import torch
 
-    return like.device.type == "cpu" and like.dtype == torch.bfloat16 and _has_bf16()
-
-
-@lru_cache(maxsize=1)
-def _has_bf16() -> bool:
-    import torch
-
-    asked: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # older ones cannot tell
-    return torch.backends.mkldnn.is_available() and any(asked.get(name) for name in ("avx512_bf16", "amx_bf16"))
+    return like.device.type == "cpu" and like.dtype == torch.bfloat16 and packing.multiplies_bf16()

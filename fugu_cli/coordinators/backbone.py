@@ -128,6 +128,19 @@ class Backbone:
         with self._lock:
             return _common(self._known, tokens)
 
+    def pack(self, stop: threading.Event, layers: int) -> bool:
+        """Lay out the weights of so many more layers for faster passes (packing.py), unless a `read` waits or `stop` is
+        set. False where nothing is left to lay out. Blocking; raises MemoryError."""
+        import torch
+
+        with torch.inference_mode(), enough_memory("to lay out weights"):
+            for _ in range(layers):
+                if stop.is_set() or self._waiting:
+                    return True
+                if not self.decoder.pack():
+                    return False
+        return True
+
     def _steering(self, piece: list[int], stop: threading.Event) -> Steer:
         """For a pass that reads `piece` along: to what a decision waits for. `piece` becomes what the pass reads."""
         import torch

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fugu_cli.coordinators import attention
-from fugu_cli.coordinators.attention import Place
+from fugu_cli.coordinators import attention, packing
+from fugu_cli.coordinators.attention import Buffers, Place
+from fugu_cli.coordinators.packing import linear
 
 if TYPE_CHECKING:
     import torch
@@ -88,6 +89,7 @@ _NAMES = {
     "q_norm": "self_attn.q_norm.weight",
     "k_norm": "self_attn.k_norm.weight",
 }
+_MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 _OPTIONAL = ("q_bias", "k_bias", "v_bias", "q_norm", "k_norm")
 
 
@@ -103,6 +105,7 @@ class Cache:
         self._dtype = dtype
         self._device = device
         self._capacity = 0
+        self.buffers = Buffers()
         self.keys: Tensor
         self.values: Tensor
         self.hidden: Tensor
@@ -158,6 +161,7 @@ class Decoder:
         self.final_norm = weights["norm.weight"]
         self.layers = [_layer(weights, index) for index in range(shape.layers)]
         self.embedding_map: Tensor | None = None
+        self._packed: dict[int, Layer] = {}
 
     @property
     def dtype(self) -> torch.dtype:
@@ -176,6 +180,21 @@ class Decoder:
     def replace(self, index: int, **weights: Tensor) -> None:
         """Other weights in one layer; the tensors that were there are left as they are."""
         self.layers[index] = replace(self.layers[index], **weights)
+        self._packed.pop(index, None)
+
+    def pack(self) -> bool:
+        """Lay out one more layer's weights for faster passes; False where all are or it would not help.
+
+        `layers` stay as they are and can be read, from the disk where they are mapped.
+        """
+        index = next((index for index in range(len(self.layers)) if index not in self._packed), None)
+        if index is None or not packing.helps(self.embedding):
+            return False
+        plain = {name: getattr(self.layers[index], name) for name in _MATRICES}
+        packed = {name: packing.packed(weight) for name, weight in plain.items()}
+        self._packed[index] = replace(self.layers[index], **packed)
+        packing.release(plain.values())
+        return True
 
     def extend(self, tokens: Tensor, cache: Cache, steer: Steer | None = None) -> bool:
         """Read `tokens` (1-d, int64) after those in the cache; their keys, values and hidden states go into it.
@@ -199,7 +218,7 @@ class Decoder:
         """`tokens` from position `start` on, taken through all layers below this one."""
         cache.reserve(start + len(tokens))
         x = self.embed(tokens)
-        place = place_of(self.shape, start, start + len(tokens), x)
+        place = place_of(self.shape, (start, start + len(tokens)), x, cache.buffers)
         for index in range(layer):
             x = self.through(index, x, cache, place)
         return x, place
@@ -209,7 +228,7 @@ class Decoder:
         import torch
 
         later, place = self._up_to(layer, more, start + len(x), cache)
-        return torch.cat((x, later)), place_of(self.shape, start, place.end, x)
+        return torch.cat((x, later)), place_of(self.shape, (start, place.end), x, cache.buffers)
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Input vectors (len(tokens), width)."""
@@ -228,7 +247,7 @@ class Decoder:
             cache.values[index, :, place.start : place.end] = values
             return cache.keys[index, :, : place.end], cache.values[index, :, : place.end]
 
-        return through(self.layers[index], self.shape, x, place, remember)
+        return through(self._packed.get(index, self.layers[index]), self.shape, x, place, remember)
 
 
 def through(layer: Layer, shape: Shape, x: Tensor, place: Place, remember: Remember) -> Tensor:
@@ -237,19 +256,20 @@ def through(layer: Layer, shape: Shape, x: Tensor, place: Place, remember: Remem
     import torch.nn.functional as F
 
     y = rms_norm(x, layer.norm, shape.eps)
-    q = _heads(F.linear(y, layer.q, layer.q_bias), shape.heads, layer.q_norm, shape)
-    k = _heads(F.linear(y, layer.k, layer.k_bias), shape.kv_heads, layer.k_norm, shape)
-    v = _heads(F.linear(y, layer.v, layer.v_bias), shape.kv_heads, None, shape)
+    q = _heads(linear(y, layer.q, layer.q_bias), shape.heads, layer.q_norm, shape)
+    k = _heads(linear(y, layer.k, layer.k_bias), shape.kv_heads, layer.k_norm, shape)
+    v = _heads(linear(y, layer.v, layer.v_bias), shape.kv_heads, None, shape)
     keys, values = remember(_rotate(k, place), v)
     mixed = attention.attend(_rotate(q, place), keys, values, place)
-    x = x + F.linear(mixed.transpose(0, 1).reshape(len(x), -1), layer.o)
+    x = x + linear(mixed.transpose(0, 1).reshape(len(x), -1), layer.o)
     y = rms_norm(x, layer.inner_norm, shape.eps)
-    return x + F.linear(F.silu(F.linear(y, layer.gate)) * F.linear(y, layer.up), layer.down)
+    return x + linear(F.silu(linear(y, layer.gate)) * linear(y, layer.up), layer.down)
 
 
-def place_of(shape: Shape, start: int, end: int, like: Tensor) -> Place:
-    """The place of tokens start..end for such a model, in the type and on the device of `like`."""
-    return attention.place_of(start, end, (shape.head_dim, shape.theta), (shape.heads, shape.kv_heads), like)
+def place_of(shape: Shape, span: tuple[int, int], like: Tensor, buffers: Buffers | None = None) -> Place:
+    """The place of a span of tokens (start, end) for such a model, in the type and on the device of `like`."""
+    rotations, heads = (shape.head_dim, shape.theta), (shape.heads, shape.kv_heads)
+    return attention.place_of(span, rotations, heads, like, buffers or Buffers())
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -45,6 +45,9 @@ CONTINUATION = " and"
 GUESSED = 8
 """Tokens that are read along as if the reply ended here, though they change when it goes on."""
 
+PACKED = 2
+"""Layers that are laid out for faster passes after each piece that was read along."""
+
 
 @dataclass(frozen=True)
 class Places:
@@ -111,6 +114,7 @@ class Trinity:
                 settled, ended = self.backbone.settled(along.shared(*same)), self.backbone.tokens(same[0])
                 near = len(ended) - len(settled) <= GUESSED and ended[: len(settled)] == settled
                 self.backbone.feed(ended if near else settled, stop)
+                self.backbone.pack(stop, PACKED)
 
         if not self._deciding:  # which reads the same, and more
             await asyncio.to_thread(feed)

@@ -82,7 +82,7 @@ class Tail:
         cache.reserve(len(tokens))
         with torch.inference_mode():
             x = decoder.embed(tokens)
-            place = place_of(decoder.shape, 0, len(tokens), x)
+            place = place_of(decoder.shape, (0, len(tokens)), x)
             for index in range(len(decoder.layers) - 2):
                 x = decoder.through(index, x, cache, place)
         return x.clone()
@@ -96,7 +96,7 @@ class Tail:
     def state(self, x: Tensor, layers: tuple[Layer, Layer]) -> Tensor:
         """(width,) fp32: the final hidden state at the last of the given positions."""
         wide, shape = x.clone().float(), self._decoder.shape
-        place = place_of(shape, 0, len(x), wide)
+        place = place_of(shape, (0, len(x)), wide)
         for layer in layers:
             wide = through(layer, shape, wide, place, _as_they_are)
         return rms_norm(wide[-1], self._norm, shape.eps)

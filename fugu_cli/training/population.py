@@ -77,7 +77,7 @@ class Population:
 
     def _through(self, below: Tensor, scales: dict[str, Tensor]) -> Tensor:
         shape, first = self._shape, self._first
-        place = place_of(shape, 0, len(below), below)
+        place = place_of(shape, (0, len(below)), below)
         size = len(scales["q"])
         y = rms_norm(below, first.norm, shape.eps)[None]
         q, k, v = (_changed(self._factors[name], y, scales[name]) for name in ("q", "k", "v"))

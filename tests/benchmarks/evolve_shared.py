@@ -69,7 +69,7 @@ class Ways:
             layers, own = (replace(first, **changed), last), []
             for below in self._below:
                 with torch.inference_mode():
-                    x, place = below, place_of(decoder.shape, 0, len(below), below)
+                    x, place = below, place_of(decoder.shape, (0, len(below)), below)
                     for layer in layers:
                         x = through(layer, decoder.shape, x, place, lambda keys, values: (keys, values))
                     own.append(rms_norm(x[-1], decoder.final_norm, decoder.shape.eps).float().numpy())

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from fugu_cli.coordinators import attention
-from fugu_cli.coordinators.attention import Place, Room, attend, place_of
+from fugu_cli.coordinators.attention import Buffers, Place, Room, attend, place_of
 
 HEADS, KV_HEADS, WIDTH = 6, 2, 16
 TYPES = torch.float32, torch.bfloat16
 
 
 def place(start: int, end: int, dtype: torch.dtype) -> Place:
-    return place_of(start, end, (WIDTH, 1e4), (HEADS, KV_HEADS), torch.zeros(1, dtype=dtype))
+    return place_of((start, end), (WIDTH, 1e4), (HEADS, KV_HEADS), torch.zeros(1, dtype=dtype), Buffers())
 
 
 def drawn(start: int, end: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -1,0 +1,93 @@
+"""Weights laid out as the processor's matrix kernels read them: passes over few tokens take half the time.
+
+Stands below decoder.py. A weight as it is stored has to be rearranged at every product; a copy that is rearranged once
+(oneDNN's own layout, private memory) has not. What it was made from is mapped from a file: its pages are given back, so
+that one of the two is resident. Must not know what a layer is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_DONTNEED = 4
+"""MADV_DONTNEED of Linux."""
+
+
+def helps(weight: Tensor) -> bool:
+    """Products with `weight` gain from another layout here: bf16 on a processor that multiplies such numbers."""
+    import torch
+
+    return weight.device.type == "cpu" and weight.dtype == torch.bfloat16 and multiplies_bf16() and _can_pack()
+
+
+def packed(weight: Tensor) -> Tensor:
+    """A copy of `weight` (out, in) for `linear`, as large and of the same numbers. Only where it `helps`."""
+    import torch
+
+    made: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight)
+    return made
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`x` (tokens, in) times a weight (out, in), as stored or packed; (tokens, out)."""
+    import torch
+    import torch.nn.functional as F
+
+    if not weight.is_mkldnn:
+        return F.linear(x, weight, bias)
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return product
+
+
+def release(weights: Iterable[Tensor]) -> int:
+    """Give back the memory of those that are mapped from a file; they can be read as before, from the file again.
+
+    Others are left alone: their content is nowhere else. Returns the bytes given back; 0 where this is not Linux.
+    """
+    if sys.platform != "linux":
+        return 0
+    files, given = _mapped_files(), 0
+    advise = ctypes.CDLL(None).madvise
+    for weight in weights:
+        start = -(-weight.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+        size = (weight.data_ptr() + weight.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
+        if size > 0 and any(low <= start and start + size <= high for low, high in files):
+            given += size if advise(ctypes.c_void_p(start), ctypes.c_size_t(size), _DONTNEED) == 0 else 0
+    return given
+
+
+def _mapped_files() -> list[tuple[int, int]]:
+    """Where this process has files with weights in its memory, as its own or to read only: address and end."""
+    found = []
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
+        addresses, _, _, _, inode, *path = line.split(maxsplit=5)
+        if inode != "0" and path and path[0].endswith(".safetensors"):
+            low, high = addresses.split("-")
+            found.append((int(low, 16), int(high, 16)))
+    return found
+
+
+@lru_cache(maxsize=1)
+def multiplies_bf16() -> bool:
+    """This processor multiplies bf16 numbers, and torch has the library that lets it."""
+    import torch
+
+    asked: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # older ones cannot tell
+    return torch.backends.mkldnn.is_available() and any(asked.get(name) for name in ("avx512_bf16", "amx_bf16"))
+
+
+@lru_cache(maxsize=1)
+def _can_pack() -> bool:
+    """This build of torch has the two operations, which its compiler uses and its documentation does not promise."""
+    import torch
+
+    return all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
