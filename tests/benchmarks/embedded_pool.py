@@ -24,8 +24,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import embedded_slices
 from embedded_anytime import anytime_table, level_table, pace_table
 from embedded_held_out import checkpoint_of
+from embedded_slices import tell
 
 from fugu_cli import __version__, policy, prompts, wiring
 from fugu_cli.agents.local import Local
@@ -109,11 +111,12 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
             write_report(chosen, tasks)
     arms = [arm for arm in chosen.arms if arm != ONE_PASS]
     try:
-        for number, task in enumerate(tasks):
-            first = number % max(len(arms), 1) if chosen.store else 0
-            for arm in (*arms[first:], *arms[:first]):
-                if time.monotonic() < chosen.until:
-                    await loop.measure([task], [arm], partial(open_session, chosen=chosen), chosen.outcomes, tell)
+        if chosen.store is None:
+            await loop.measure(tasks, arms, partial(open_session, chosen=chosen), chosen.outcomes, tell)
+        else:
+            await embedded_slices.measure(
+                tasks, arms, partial(open_session, chosen=chosen), chosen.outcomes, chosen.until
+            )
     finally:
         write_report(chosen, tasks)
 
@@ -148,20 +151,6 @@ async def open_session(place: loop.Place, chosen: Options) -> loop.Session:
 async def no(_call: Call, _judgement: policy.Judgement) -> Permission:
     """Nobody is there to ask."""
     return "no"
-
-
-def tell(row: one_pass.Attempt | loop.Outcome | str) -> None:
-    """One line on stderr for each row."""
-    match row:
-        case str():
-            line = row
-        case one_pass.Attempt():
-            cost = f"{row.seconds:.0f} s, {row.input} + {row.output} tokens"
-            line = f"{row.agent} {row.task} answer {row.repeat}: {'solved' if row.ok else 'not solved'}, {cost}"
-        case loop.Outcome():
-            cost = f"{row.turns} turns, {row.calls} calls, {row.seconds:.0f} s"
-            line = f"{row.arm} {row.task}: {'solved' if row.ok else 'not solved'}, {row.reason}, {cost}"
-    print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)
 
 
 def write_report(chosen: Options, tasks: Sequence[Task]) -> None:
