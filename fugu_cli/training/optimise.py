@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import pickle
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -64,8 +65,17 @@ class SepCMA:
     mu is half the population, the weights are log-rank. The result is the distribution's mean, not the best sample.
     """
 
-    def __init__(self, start: Numbers, population: int, *, sigma: float = SIGMA, seed: int = 0) -> None:
-        """`start` (N,). Raises UsageError where `cma` is not installed or the population is too small."""
+    def __init__(
+        self,
+        start: Numbers,
+        population: int,
+        *,
+        sigma: float = SIGMA,
+        seed: int = 0,
+        more: Mapping[str, object] | None = None,
+    ) -> None:
+        """`start` (N,); `more` are other options of `cma`. Raises UsageError where `cma` is not installed or the
+        population is too small."""
         if population < 4:
             raise UsageError(f"a population of {population} cannot be ranked", hint="give --population 4 or more")
         self._random = np.random.RandomState(seed)
@@ -77,6 +87,7 @@ class SepCMA:
             "seed": np.nan,  # the generator above is seeded, the global one stays untouched
             "verbose": -9,
             "verb_log": 0,
+            **(more or {}),
         }
         self._search: CMAEvolutionStrategy = _strategy()(start, sigma, options)
 
