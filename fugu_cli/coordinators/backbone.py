@@ -11,7 +11,6 @@ state at the penultimate one cannot depend on it.
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.coordinators import chat, loading
+from fugu_cli.coordinators.computing import OneThread, device_of, dtype_of, enough_memory, start_torch
 from fugu_cli.coordinators.decoder import Change, Decoder, Steer
 from fugu_cli.coordinators.growing import TAIL, Growing, whole
 from fugu_cli.coordinators.transcript import Format, Line, raw
@@ -28,7 +28,6 @@ from fugu_cli.errors import CoordinatorUnavailable
 
 if TYPE_CHECKING:
     import numpy as np
-    import torch
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
     from torch import Tensor
@@ -62,6 +61,8 @@ class Backbone:
         self._cache = decoder.new_cache()
         self._known: list[int] = []
         self._lock = threading.Lock()
+        self.compute = OneThread()
+        """Where all that is computed with its weights is computed."""
         self._waiting: dict[int, list[int]] = {}
         self.count = functools.lru_cache(maxsize=COUNTED)(self._count)
         """How many tokens a text has. Remembers: the lines of a transcript that grew are mostly the same."""
@@ -131,14 +132,11 @@ class Backbone:
     def pack(self, stop: threading.Event, layers: int) -> bool:
         """Lay out the weights of so many more layers for faster passes (packing.py), unless a `read` waits or `stop` is
         set. False where nothing is left to lay out. Blocking; raises MemoryError."""
-        import torch
-
-        with torch.inference_mode(), enough_memory("to lay out weights"):
-            for _ in range(layers):
-                if stop.is_set() or self._waiting:
-                    return True
-                if not self.decoder.pack():
-                    return False
+        for _ in range(layers):
+            if stop.is_set() or self._waiting:
+                return True
+            if not self.compute("to lay out weights", self.decoder.pack):
+                return False
         return True
 
     def _steering(self, piece: list[int], stop: threading.Event) -> Steer:
@@ -179,12 +177,12 @@ class Backbone:
         with self._lock:
             self._keep_common(tokens)
             self._extend(tokens)
-            return self._cache.state(len(tokens))
+            return self.compute("for a copy", lambda: self._cache.state(len(tokens)))
 
     def restore(self, tokens: Sequence[int], state: Mapping[str, Tensor]) -> bool:
         """Know `tokens` from a snapshot of them. False, and nothing changed, where it is of another shape."""
         with self._lock:
-            if not self._cache.put(state, len(tokens)):
+            if not self.compute("for what is known", lambda: self._cache.put(state, len(tokens))):
                 return False
             self._known = list(tokens)
             return True
@@ -209,31 +207,19 @@ class Backbone:
         import torch
 
         try:
-            with torch.inference_mode(), enough_memory(f"to read {len(wanted)} tokens"):
-                for start in range(len(self._known), len(wanted), CHUNK):
-                    piece = list(wanted[start : start + CHUNK])
-                    steer = self._steering(piece, stop) if stop is not None else None
-                    if not self.decoder.extend(torch.tensor(piece, device=self.decoder.device), self._cache, steer):
-                        return False
-                    self._known += piece
+            for start in range(len(self._known), len(wanted), CHUNK):
+                piece = list(wanted[start : start + CHUNK])
+                steer = self._steering(piece, stop) if stop is not None else None
+                tokens = torch.tensor(piece, device=self.decoder.device)
+                extend = functools.partial(self.decoder.extend, tokens, self._cache, steer)
+                if not self.compute(f"to read {len(wanted)} tokens", extend):
+                    return False
+                self._known += piece
         except MemoryError:
             self._cache = self.decoder.new_cache()
             self._known = []
             raise
         return True
-
-
-@contextmanager
-def enough_memory(what: str) -> Iterator[None]:
-    """Torch says in several ways that memory ran out; here they become one MemoryError."""
-    import torch
-
-    try:
-        yield
-    except RuntimeError as error:  # torch.OutOfMemoryError is one
-        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error) or "out of mem" in str(error):
-            raise MemoryError(f"no memory {what}") from error
-        raise
 
 
 def load(folder: Path, *, device: str = "auto", cache: Path | None = None) -> Backbone:
@@ -259,50 +245,6 @@ def load(folder: Path, *, device: str = "auto", cache: Path | None = None) -> Ba
         if tokenizer.result().get_vocab_size() > shape.vocab:
             raise CoordinatorUnavailable(f"the tokenizer in {folder} is of a larger model", hint=loading.AGAIN)
         return Backbone(decoder, tokenizer.result(), identity, template)
-
-
-def start_torch() -> None:
-    """Import torch, told to let other programs have the cores between two of its loops: local agents need them too.
-
-    The setting is read when its OpenMP library is loaded and is not left behind for child processes.
-    """
-    set_here = "OMP_WAIT_POLICY" not in os.environ
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    try:
-        import torch  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise CoordinatorUnavailable(
-            "torch is not installed, so the learned coordinator cannot run", hint="`pip install torch`"
-        ) from error
-    except (ImportError, OSError) as error:  # a library of it: broken, or no memory to map it
-        raise CoordinatorUnavailable(
-            f"torch cannot be loaded: {error}", hint="close other programs, or install torch again"
-        ) from error
-    finally:
-        if set_here:
-            del os.environ["OMP_WAIT_POLICY"]
-
-
-def device_of(wanted: str) -> torch.device:
-    """`auto`: CUDA, else Apple's MPS, else the CPU."""
-    import torch
-
-    if wanted != "auto":
-        return torch.device(wanted)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def dtype_of(device: torch.device) -> torch.dtype:
-    """bf16, or fp16 on a GPU that has none."""
-    import torch
-
-    if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        return torch.float16
-    if device.type == "mps" and not torch.backends.mps.is_macos_or_newer(14, 0):
-        return torch.float16
-    return torch.bfloat16
 
 
 def _common(known: Sequence[int], wanted: Sequence[int]) -> int:

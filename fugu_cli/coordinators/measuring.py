@@ -86,10 +86,9 @@ def measure(checkpoint: Path, folder: Path, cache: Path, plan: tuple[Sequence[in
 
     Raises CoordinatorUnavailable and MemoryError.
     """
-    from fugu_cli.coordinators import backbone as backbones
-    from fugu_cli.coordinators import trinity
+    from fugu_cli.coordinators import computing, trinity
 
-    library = took(backbones.start_torch)
+    library = took(computing.start_torch)
     loaded: list[Backbone] = []
     start = took(lambda: loaded.append(trinity.prepared(checkpoint, folder, cache)[1]))
     backbone = loaded[0]

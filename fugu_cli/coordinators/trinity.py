@@ -237,7 +237,8 @@ def prepared(checkpoint: Path, folder: Path, cache: Path) -> tuple[Checkpoint, B
     loaded = backbones.load(folder, cache=cache / "backbones")
     chosen.check(loaded.identity, loaded.decoder.shape)
     try:
-        Adapter(loaded.decoder, cache / "svf" / loaded.identity[:16]).apply(chosen.offsets, chosen.meta.tied)
+        adapter = functools.partial(Adapter, loaded.decoder, cache / "svf" / loaded.identity[:16])
+        loaded.compute("for the offsets", lambda: adapter().apply(chosen.offsets, chosen.meta.tied))
     except ValueError as error:
         raise CoordinatorUnavailable(f"the checkpoint's offsets cannot be applied: {error}") from error
     prefix.recall(loaded, chosen, cache / "prefixes")

@@ -159,26 +159,6 @@ def test_running_out_of_memory_is_one_error_and_forgets_what_was_half_read(loade
     assert np.array_equal(loaded.read(tokens).hidden, fresh(loaded, tokens)[-2])
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory"), MemoryError),
-        (RuntimeError("MPS backend out of memory"), MemoryError),
-        (RuntimeError("shapes do not match"), RuntimeError),
-    ],
-)
-def test_every_way_torch_runs_out_of_memory_is_known(error: Exception, expected: type[Exception]) -> None:
-    with pytest.raises(expected), backbone.enough_memory("for this"):
-        raise error
-
-
-def test_the_processor_computes_in_bf16_and_is_taken_where_there_is_no_gpu() -> None:
-    assert backbone.dtype_of(torch.device("cpu")) == torch.bfloat16
-    assert backbone.device_of("cpu") == torch.device("cpu")
-    expected = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    assert backbone.device_of("auto").type == expected
-
-
 def test_threads_that_read_at_once_each_get_their_own_answer(loaded: Backbone) -> None:
     texts = [loaded.tokens(f"user: number {n} " + "x" * n) for n in range(8)]
     expected = [loaded.read(tokens).hidden for tokens in texts]
@@ -315,20 +295,6 @@ def test_without_torch_the_message_says_what_is_missing(folder: Path) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
     assert ran.stdout == "torch is not installed, so the learned coordinator cannot run | `pip install torch`\n"
-
-
-def test_a_torch_that_cannot_be_loaded_is_not_said_to_be_missing(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise ImportError('libtorch.so: failed to map segment from shared object')")
-    code = (
-        "from fugu_cli.coordinators import backbone\n"
-        "from fugu_cli.errors import CoordinatorUnavailable\n"
-        "try:\n    backbone.start_torch()\n"
-        "except CoordinatorUnavailable as error:\n    print(error, '|', error.hint)\n"
-    )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])}
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert ran.stdout.startswith("torch cannot be loaded: libtorch.so: failed to map segment")
-    assert "close other programs" in ran.stdout
 
 
 def test_importing_the_coordinator_loads_no_library() -> None:
