@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 
 import embedded_slices
-from embedded_anytime import anytime_table, level_table, pace_table
+from embedded_anytime import anytime_table, bars, level_table, pace_table
 from embedded_held_out import checkpoint_of
 from embedded_slices import tell
 
@@ -49,6 +49,7 @@ ARMS = (
     *("single:small", "single:coder", "single:coder-5x"),
     *("cascade", "random", "trinity"),
 )
+SHOWN = (HELD_OUT, "single:coder", "single:coder-5x", "cascade", "random")
 PLAN = (("coder", (0,)), ("small", (0,)), ("coder", (1, 2, 3, 4)), ("small", (1, 2)))
 """The pass matrix: greedy answers first, then the sampled ones. `coder-5x` is `coder` asked five times."""
 TEMPLATE = Path(__file__).with_suffix(".template.md")
@@ -181,7 +182,8 @@ def complete(outcomes: Sequence[loop.Outcome]) -> list[loop.Outcome]:
     """The rows of the tasks that every arm has finished."""
     arms = {row.arm for row in outcomes}
     done = Counter(row.task for row in outcomes)
-    return [row for row in outcomes if done[row.task] == len(arms)]
+    found = [row for row in outcomes if done[row.task] == len(arms)]
+    return sorted(found, key=lambda row: SHOWN.index(row.arm) if row.arm in SHOWN else len(SHOWN))
 
 
 def held_out_tables(fresh: Sequence[loop.Outcome], sources: report.Sources) -> dict[str, str]:
@@ -189,11 +191,14 @@ def held_out_tables(fresh: Sequence[loop.Outcome], sources: report.Sources) -> d
     return {
         "fresh_count": str(len({row.task for row in fresh})),
         "fresh": report.loop_table(fresh, sources).rstrip(),
+        "bars": bars(fresh, HELD_OUT, "single:coder"),
         "fresh_endings": report.endings(fresh, sources).rstrip(),
         "fresh_paired": report.paired_table(fresh, sources).rstrip(),
         "pace": pace_table(fresh),
-        "anytime": anytime_table(fresh),
-        "level": level_table(fresh, HELD_OUT),
+        "anytime": anytime_table(fresh, even=False),
+        "level": level_table(fresh, HELD_OUT, even=False),
+        "anytime_even": anytime_table(fresh, even=True),
+        "level_even": level_table(fresh, HELD_OUT, even=True),
     }
 
 
