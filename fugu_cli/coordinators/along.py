@@ -138,7 +138,8 @@ def endings(events: Sequence[Event], said: str, more: str) -> list[Sequence[Even
 def shared(*texts: str) -> str:
     """The longest common beginning."""
     one, other = min(texts), max(texts)
-    for index, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return one[:index]
-    return min(one, other, key=len)
+    same, differs = 0, min(len(one), len(other)) + 1
+    while differs - same > 1:  # the texts are long and the same nearly to their ends
+        middle = (same + differs) // 2
+        same, differs = (middle, differs) if one[same:middle] == other[same:middle] else (same, middle)
+    return one[:same]

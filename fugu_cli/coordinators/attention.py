@@ -3,9 +3,9 @@
 Stands below decoder.py, which hands in queries, keys and values. Heads that share keys are laid one after the other as
 rows of one, so that no key is copied. Must not know weights, nor what a cache is made of.
 
-Departures: where few tokens look back at many on a processor that multiplies bf16, the scores are computed at once
-instead of by torch's blockwise kernel, which takes a fifth longer at 2,000 tokens and nearly twice as long at 8,000.
-They are as exact: products of bf16 numbers, added up in fp32.
+Departures: where some tokens look back at many on a processor that multiplies bf16, the scores are computed at once
+instead of by torch's blockwise kernel, which takes up to twice as long. They are as exact: products of bf16 numbers,
+added up in fp32.
 """
 
 from __future__ import annotations
@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 FEW = 1 << 18
 """New tokens times tokens looked at up to which all scores are computed at once: 15 MB of them for 14 heads. With more,
 memory is what takes the time."""
-MANY = 1024
+MANY = 4096
 """Tokens looked at from which that is the faster way."""
+BLOCK = 32
+"""Rows that torch's kernel takes at a time: up to that many it is faster."""
+STEP = 256
+"""The tokens looked at are rounded up to a multiple of this: for every new size oneDNN makes new code, which takes as
+long as two layers."""
 
 
 class Buffers:
@@ -50,8 +55,9 @@ class Buffers:
 class Room:
     """Where a pass over few tokens computes, the same for every layer.
 
-    `ahead` (rows, new tokens) is added to the scores of the new tokens; `keys` (kv_heads, end, head_dim) and `scores`
-    (kv_heads, rows, end) are fp32, `weights` are like scores in the type of the states.
+    `ahead` (rows, new tokens and what rounding adds) is added to the last scores; `keys` (kv_heads, size, head_dim) and
+    `scores` (kv_heads, rows, size) are fp32, `weights` are like scores in the type of the states. `size` is the end
+    rounded up: of what is kept there only zeros or numbers are asked, for they count for nothing.
     """
 
     ahead: Tensor
@@ -96,26 +102,35 @@ def place_of(
     count, sharing = end - start, heads[0] // heads[1]
     if start == 0 or count == 1:
         return Place(start, end, cos, sin)
-    if end >= MANY and count * end <= FEW and _multiplies(like):
-        ahead = torch.full((count, count), -torch.inf).triu(1).repeat(sharing, 1)
-        rows = (heads[1], sharing * count, end)
-        keys = buffers.take("keys", (heads[1], end, width), torch.float32)
+    size = rounded(end)
+    if end >= MANY and sharing * count > BLOCK and count * size <= FEW and _multiplies(like):
+        ahead = torch.full((count, size - start), -torch.inf).triu(1).repeat(sharing, 1)
+        rows = (heads[1], sharing * count, size)
+        keys = buffers.take("keys", (heads[1], size, width), torch.float32)
         scores, weights = buffers.take("scores", rows, torch.float32), buffers.take("weights", rows, like.dtype)
         return Place(start, end, cos, sin, room=Room(ahead, keys, scores, weights))
     mask = torch.full((count, end), -torch.inf, dtype=like.dtype, device=like.device).triu(start + 1)
     return Place(start, end, cos, sin, mask=mask.repeat(sharing, 1))
 
 
+def rounded(end: int) -> int:
+    """How many keys and values have to be there where the text ends: a multiple of STEP."""
+    return -(-end // STEP) * STEP
+
+
 def attend(q: Tensor, keys: Tensor, values: Tensor, place: Place) -> Tensor:
-    """Attention of `q` (heads, tokens, head_dim) to keys and values (kv_heads, end, head_dim); of q's shape."""
+    """Attention of `q` (heads, tokens, head_dim) to the first `place.end` of keys and values (kv_heads, end or more,
+    head_dim); of q's shape. With `place.room`, `rounded(place.end)` of them are there."""
     import torch.nn.functional as F
 
+    if place.room is not None:
+        rows, size = q.reshape(keys.shape[0], -1, q.shape[-1]), place.room.scores.shape[-1]
+        return _at_once(rows, keys[:, :size], values[:, :size], place.room).view(q.shape)
+    keys, values = keys[:, : place.end], values[:, : place.end]
     if place.start == 0 and q.shape[1] > 1:
         grouped = q.shape[0] != keys.shape[0]
         return F.scaled_dot_product_attention(q[None], keys[None], values[None], is_causal=True, enable_gqa=grouped)[0]
     rows = q.reshape(keys.shape[0], -1, q.shape[-1])
-    if place.room is not None:
-        return _at_once(rows, keys, values, place.room).view(q.shape)
     return F.scaled_dot_product_attention(rows[None], keys[None], values[None], place.mask)[0].view(q.shape)
 
 

@@ -250,4 +250,6 @@ def load(folder: Path, *, device: str = "auto", cache: Path | None = None) -> Ba
 def _common(known: Sequence[int], wanted: Sequence[int]) -> int:
     """Length of the longest common prefix."""
     limit = min(len(known), len(wanted))
+    if known[:limit] == wanted[:limit]:
+        return limit
     return next((index for index in range(limit) if known[index] != wanted[index]), limit)

@@ -105,6 +105,7 @@ class Cache:
         self._dtype = dtype
         self._device = device
         self._capacity = 0
+        self._numbers = 0
         self.buffers = Buffers()
         self.keys: Tensor
         self.values: Tensor
@@ -112,12 +113,19 @@ class Cache:
         self.reserve(capacity)
 
     def reserve(self, length: int) -> None:
-        """Room for `length` tokens."""
+        """Room for `length` tokens, with zeros where keys and values are looked at before there are any."""
+        self._grow(length)
+        if (end := attention.rounded(length)) > self._numbers:
+            for part in (self.keys, self.values):
+                part[:, :, self._numbers : end] = 0
+            self._numbers = end
+
+    def _grow(self, length: int) -> None:
         import torch
 
         if length <= self._capacity:
             return
-        capacity = max(length, 2 * self._capacity)
+        capacity = attention.rounded(max(length, 2 * self._capacity))
         shape = self._shape
         new = {
             "keys": (shape.layers, shape.kv_heads, capacity, shape.head_dim),
@@ -245,7 +253,7 @@ class Decoder:
         def remember(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
             cache.keys[index, :, place.start : place.end] = keys
             cache.values[index, :, place.start : place.end] = values
-            return cache.keys[index, :, : place.end], cache.values[index, :, : place.end]
+            return cache.keys[index], cache.values[index]
 
         return through(self._packed.get(index, self.layers[index]), self.shape, x, place, remember)
 

@@ -105,3 +105,17 @@ def test_a_pass_that_is_given_up_has_read_nothing() -> None:
         assert cache.length == 10
         decoder.extend(TEXT[10:30], cache)
     torch.testing.assert_close(cache.hidden[:30], read(decoder, TEXT[:30]), atol=1e-4, rtol=1e-4)
+
+
+def test_a_long_text_read_in_pieces_of_all_sizes_is_read_as_in_one() -> None:
+    """Rows beyond a kernel's block over many tokens take another way, which looks at what is kept behind the end."""
+    decoder = Decoder(SHAPE, tiny.weights("qwen2"))
+    text = torch.randint(0, tiny.VOCAB, (4420,), generator=torch.Generator().manual_seed(2))
+    cache = decoder.new_cache()
+    with torch.inference_mode():
+        for start, end in pairwise((0, 4000, 4390, 4391, 4393, 4395)):
+            decoder.extend(text[start:end], cache)
+        cache.crop(4380)
+        decoder.extend(text[4380:4420], cache)
+    whole = read(decoder, text)
+    assert torch.nn.functional.cosine_similarity(cache.hidden[4380:4420].float(), whole[4380:].float()).min() > 0.995
