@@ -1,12 +1,16 @@
 """Writes results/evolve.md and results/evolve.svg from the rows that evolve_planted.py and evolve_shared.py left.
 
+What counts as chosen is computed here: the best mean on the tuning pools, of each kind of optimiser.
+
 python tests/benchmarks/evolve_report.py
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -14,43 +18,132 @@ from fugu_cli import prompts
 
 RESULTS = Path(__file__).parent / "results"
 TEMPLATE = Path(__file__).with_suffix(".template.md")
-COLOURS = ("#1b6ca8", "#5dade2", "#8f8f8f", "#c0392b", "#2e8b57", "#7d3c98", "#b8860b", "#e67e22")
-WIDTH, HEIGHT, LEFT, BOTTOM = 640, 320, 48, 36
+COLOURS = ("#1b6ca8", "#8f8f8f", "#c0392b", "#e67e22")
+WIDTH, HEIGHT, LEFT, BOTTOM, LEGEND = 640, 250, 48, 36, 190
 LOW, HIGH = 0.4, 1.0
+TITLES = {
+    "small": "128 numbers, head only",
+    "paper": "the paper's size: 19,456 numbers",
+    "sampled": "the paper's size, decisions drawn",
+}
+EPISODES = 30_720
+
+Curves = Mapping[int, Sequence[float]]
+"""By seed."""
 
 
 def rows(name: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in (RESULTS / name).read_text().splitlines() if line.strip()]
 
 
-def means(planted: Sequence[dict[str, object]]) -> dict[str, list[float]]:
-    """Curves averaged over the pools."""
-    curves: list[dict[str, list[float]]] = [row["curves"] for row in planted]  # type: ignore[misc]
-    return {name: [mean(values) for values in zip(*(one[name] for one in curves), strict=True)] for name in curves[0]}
+def by_arm(name: str, problem: str) -> dict[str, Curves]:
+    """Curves of a file by arm and seed; only pools that every arm has met."""
+    found: dict[str, dict[int, list[float]]] = defaultdict(dict)
+    for row in rows(name):
+        if row["problem"] == problem:
+            found[str(row["arm"])][int(str(row["seed"]))] = row["curve"]  # type: ignore[assignment]
+    common = set.intersection(*(set(curves) for curves in found.values())) if found else set()
+    return {arm: {seed: curves[seed] for seed in sorted(common)} for arm, curves in found.items()} if common else {}
 
 
-def table(planted: Sequence[dict[str, object]]) -> str:
-    curves: list[dict[str, list[float]]] = [row["curves"] for row in planted]  # type: ignore[misc]
-    first, *others = curves[0]
-    ours = [one[first][-1] for one in curves]
-    lines = [
-        f"| optimiser | mean of {len(curves)} pools | half of the way | {first}: points ahead | pools it is ahead on |",
+def ends(curves: Curves) -> list[float]:
+    return [curve[-1] for curve in curves.values()]
+
+
+def halves(curves: Curves) -> list[float]:
+    return [curve[len(curve) // 2 - 1] for curve in curves.values()]
+
+
+def kind(arm: str) -> str:
+    if not arm.startswith("REINFORCE"):
+        return "random search" if arm == "random search" else "sep-CMA-ES"
+    return "REINFORCE, no baseline" if "no baseline" in arm else "REINFORCE"
+
+
+def best(arms: Mapping[str, Curves], wanted: str) -> str | None:
+    """Of one kind the arm with the highest mean."""
+    mine = [arm for arm in arms if kind(arm) == wanted]
+    return max(mine, key=lambda arm: mean(ends(arms[arm]))) if mine else None
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a problem's table and of its plot."""
+
+    name: str
+    arm: str
+
+
+def lines_of(problem: str, fresh: Mapping[str, Curves]) -> list[Line]:
+    """What was chosen on the tuning pools, and what hindsight would have chosen."""
+    tuned = by_arm("evolve_tuning.jsonl", problem)
+    ours = best(tuned, "sep-CMA-ES")
+    found = [Line(f"sep-CMA-ES, {ours}, chosen", ours)] if ours in fresh else []
+    if ours != "32 x 16":
+        found.append(Line("sep-CMA-ES, 32 x 16, the default", "32 x 16"))
+    found.append(Line("random search", "random search"))
+    for wanted in ("REINFORCE", "REINFORCE, no baseline"):
+        chosen, hindsight = best(tuned, wanted), best(fresh, wanted)
+        if chosen in fresh:
+            found.append(Line(f"{chosen}, chosen", chosen))
+        if hindsight is not None and hindsight != chosen:
+            found.append(Line(f"{hindsight}, best in hindsight", hindsight))
+    return found
+
+
+def table(problem: str) -> str:
+    fresh = by_arm("evolve_planted.jsonl", problem)
+    lines = lines_of(problem, fresh)
+    ours = ends(fresh[lines[0].arm])
+    text = [
+        f"| {TITLES[problem]} | mean of {len(ours)} pools | half of the way | sep-CMA-ES: points ahead | on pools |",
         "|---|---|---|---|---|",
-        f"| {first} | {mean(ours):.1%} | {halfway(curves, first):.1%} | - | - |",
     ]
-    for name in others:
-        ends = [one[name][-1] for one in curves]
-        ahead = [our - end for our, end in zip(ours, ends, strict=True)]
+    for line in lines:
+        theirs = ends(fresh[line.arm])
+        ahead = [our - their for our, their in zip(ours, theirs, strict=True)]
         error = stdev(ahead) / len(ahead) ** 0.5
-        lines.append(
-            f"| {name} | {mean(ends):.1%} | {halfway(curves, name):.1%} | {100 * mean(ahead):+.1f} ± {100 * error:.1f} "
-            f"| {sum(one > 0 for one in ahead)} |"
-        )
+        gap = f"{100 * mean(ahead):+.1f} ± {100 * error:.1f} | {sum(one > 0 for one in ahead)}" if error else "- | -"
+        text.append(f"| {line.name} | {mean(theirs):.1%} | {mean(halves(fresh[line.arm])):.1%} | {gap} |")
+    return "\n".join(text)
+
+
+def share(arms: Mapping[str, Curves], arm: str) -> str:
+    return f"{mean(ends(arms[arm])):.1%}" if arm in arms else "-"
+
+
+def size(arms: Mapping[str, Curves]) -> int:
+    return len(next(iter(arms.values()), ()))
+
+
+def rates(problems: Sequence[str]) -> str:
+    """REINFORCE at every rate: on the tables' pools, and on the tuning pools in brackets."""
+    kinds = [(one, ending) for one in problems for ending in ("", ", no baseline")]
+    fresh = {problem: by_arm("evolve_planted.jsonl", problem) for problem in problems}
+    tuned = {problem: by_arm("evolve_tuning.jsonl", problem) for problem in problems}
+    names = {arm.split()[1].rstrip(",") for arms in fresh.values() for arm in arms if arm.startswith("REINFORCE")}
+    lines = [
+        "| rate | " + " | ".join(f"{problem}{ending}" for problem, ending in kinds) + " |",
+        "|---" * (len(kinds) + 1) + "|",
+    ]
+    for name in sorted(names, key=float):
+        for raw in ("", ", raw numbers"):
+            arms = [(one, f"REINFORCE {name}{ending}{raw}") for one, ending in kinds]
+            cells = [f"{share(fresh[one], arm)} ({share(tuned[one], arm)})" for one, arm in arms]
+            if any(cell != "- (-)" for cell in cells):
+                lines.append(f"| {name}{raw} | " + " | ".join(cell.replace("- (-)", "") for cell in cells) + " |")
     return "\n".join(lines)
 
 
-def halfway(curves: Sequence[dict[str, list[float]]], name: str) -> float:
-    return mean(one[name][len(one[name]) // 2 - 1] for one in curves)
+def ways(problems: Sequence[str]) -> str:
+    """Ways of running sep-CMA-ES on the tuning pools."""
+    tuned = {problem: by_arm("evolve_tuning.jsonl", problem) for problem in problems}
+    heads = [f"{problem}, {size(arms)} pools" for problem, arms in tuned.items()]
+    lines = ["| candidates x episodes | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
+    names = dict.fromkeys(arm for arms in tuned.values() for arm in arms if kind(arm) == "sep-CMA-ES")
+    for name in names:
+        lines.append(f"| {name} | " + " | ".join(share(arms, name).strip("-") for arms in tuned.values()) + " |")
+    return "\n".join(lines)
 
 
 def shared(measured: Sequence[dict[str, object]]) -> str:
@@ -66,23 +159,35 @@ def shared(measured: Sequence[dict[str, object]]) -> str:
     return "\n".join(lines)
 
 
-def svg(curves: dict[str, list[float]]) -> str:
-    """Share of the optimum against iterations."""
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">']
-    parts.append(f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>')
+def svg(problems: Sequence[str]) -> str:
+    """Share of the optimum against episodes, a panel for each problem."""
+    tall = HEIGHT * len(problems)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {tall}" font-family="sans-serif">']
+    parts.append(f'<rect width="{WIDTH}" height="{tall}" fill="white"/>')
+    for number, problem in enumerate(problems):
+        parts += [f'<g transform="translate(0 {HEIGHT * number})">', *panel(problem), "</g>"]
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def panel(problem: str) -> list[str]:
+    fresh, parts = by_arm("evolve_planted.jsonl", problem), []
+    right = WIDTH - LEGEND
     for level in (0.4, 0.6, 0.8, 1.0):
         y = height(level)
-        parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - 170}" stroke="#ddd"/>')
+        parts.append(f'<path d="M{LEFT} {y:.1f}H{right}" stroke="#ddd"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" font-size="11" text-anchor="end">{level:.0%}</text>')
-    for number, (name, values) in enumerate(curves.items()):
-        step = (WIDTH - 170 - LEFT) / len(values)
+    shown = [line for line in lines_of(problem, fresh) if "hindsight" not in line.name and "default" not in line.name]
+    for number, line in enumerate(shown):
+        values = [mean(values) for values in zip(*fresh[line.arm].values(), strict=True)]
+        step = (right - LEFT) / len(values)
         points = " ".join(f"{LEFT + step * (place + 1):.1f},{height(value):.1f}" for place, value in enumerate(values))
-        colour = COLOURS[number % len(COLOURS)]
+        colour, y = COLOURS[number % len(COLOURS)], 24 + 18 * number
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        y = 24 + 18 * number
-        parts.append(f'<text x="{WIDTH - 160}" y="{y}" font-size="12" fill="{colour}">{name}</text>')
-    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 8}" font-size="12">batches of 512 episodes, up to 60</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
+        name = line.name.removesuffix(", chosen")
+        parts.append(f'<text x="{right + 8}" y="{y}" font-size="11" fill="{colour}">{name}</text>')
+    foot = f"{TITLES[problem]}; up to {EPISODES:,} episodes"
+    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 12}" font-size="12">{foot}</text>')
+    return parts
 
 
 def height(value: float) -> float:
@@ -91,12 +196,16 @@ def height(value: float) -> float:
 
 
 def main() -> None:
-    planted = rows("evolve_planted.jsonl")
+    measured = [problem for problem in TITLES if by_arm("evolve_planted.jsonl", problem)]
     text = prompts.fill(
-        TEMPLATE.read_text(encoding="utf-8"), table=table(planted), shared=shared(rows("evolve_shared.jsonl"))
+        TEMPLATE.read_text(encoding="utf-8"),
+        tables="\n\n".join(table(problem) for problem in measured),
+        rates=rates(measured),
+        ways=ways(measured),
+        shared=shared(rows("evolve_shared.jsonl")),
     )
     (RESULTS / "evolve.md").write_text(text, encoding="utf-8")
-    (RESULTS / "evolve.svg").write_text(svg(means(planted)), encoding="utf-8")
+    (RESULTS / "evolve.svg").write_text(svg(measured), encoding="utf-8")
 
 
 if __name__ == "__main__":
