@@ -19,8 +19,8 @@ from fugu_cli import prompts
 RESULTS = Path(__file__).parent / "results"
 TEMPLATE = Path(__file__).with_suffix(".template.md")
 COLOURS = ("#1b6ca8", "#8f8f8f", "#c0392b", "#e67e22")
-WIDTH, HEIGHT, LEFT, BOTTOM, LEGEND = 640, 250, 48, 36, 190
-LOW, HIGH = 0.4, 1.0
+WIDTH, HEIGHT, LEFT, BOTTOM, LEGEND = 680, 250, 48, 36, 230
+LOW, HIGH = 0.6, 1.0
 TITLES = {
     "small": "128 numbers, head only",
     "paper": "the paper's size: 19,456 numbers",
@@ -172,7 +172,7 @@ def svg(problems: Sequence[str]) -> str:
 def panel(problem: str) -> list[str]:
     fresh, parts = by_arm("evolve_planted.jsonl", problem), []
     right = WIDTH - LEGEND
-    for level in (0.4, 0.6, 0.8, 1.0):
+    for level in (0.6, 0.7, 0.8, 0.9, 1.0):
         y = height(level)
         parts.append(f'<path d="M{LEFT} {y:.1f}H{right}" stroke="#ddd"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" font-size="11" text-anchor="end">{level:.0%}</text>')
