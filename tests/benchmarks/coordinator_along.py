@@ -1,8 +1,8 @@
 """Reading along: how much a decision adds after a reply that was streamed, at several lengths of the transcript.
 
-    python tests/benchmarks/coordinator_along.py [--lengths 512 2048 8192] [--repeats 15] [--rate 50]
+    python tests/benchmarks/coordinator_along.py [--lengths 512 2048 8192] [--repeats 15] [--rates 50 25]
 
-An agent's reply is told word by word, at about --rate tokens a second, to a log that the coordinator reads along with,
+An agent's reply is told word by word, at about so many tokens a second, to a log that the coordinator reads along with,
 as in a session. Measured: from the recorded reply to the decision; then, on the same cache, a pass over one token,
 which is the limit. A clock on the event loop says whether anything blocked it. Writes results/coordinator-along.md.
 """
@@ -106,22 +106,23 @@ def one_token(coordinator: Trinity, read: str) -> float:
     return time.perf_counter() - started
 
 
-async def measure(cache: Path, length: int, repeats: int, rate: float) -> list[Found]:
+async def measure(cache: Path, length: int, repeats: int, rates: list[float]) -> list[list[Found]]:
+    """Replies at each rate."""
     draw = random.Random(length)
     coordinator = loaded(cache, length)
     events = history(draw, max(1, round(length / 185)))
     await coordinator.ahead(events, "", threading.Event())
-    return [await streamed(coordinator, events, text(draw, 90), rate) for _ in range(repeats)]
+    return [[await streamed(coordinator, events, text(draw, 90), rate) for _ in range(repeats)] for rate in rates]
 
 
-def row(found: list[Found], asked: int) -> str:
+def row(found: list[Found], asked: int, rate: float) -> str:
     def median(name: str) -> float:
         return statistics.median(getattr(one, name) for one in found)
 
     ratio = statistics.median(one.added / one.one for one in found)
     lag = max(one.lag for one in found)
     return (
-        f"| {asked} | {median('tokens'):.0f} | {median('added'):.0f} | {median('one'):.0f} | "
+        f"| {rate:g} | {asked} | {median('tokens'):.0f} | {median('added'):.0f} | {median('one'):.0f} | "
         f"{median('added') / median('one'):.2f} | {ratio:.2f} | {median('left'):.0f} | {lag:.0f} |"
     )
 
@@ -130,28 +131,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lengths", type=int, nargs="+", default=[512, 2048, 8192])
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--rate", type=float, default=50.0)
+    parser.add_argument("--rates", type=float, nargs="+", default=[50.0, 25.0])
     given = parser.parse_args()
     cache = Config.model_validate({"cache_dir": os.environ.get("FUGU_CACHE_DIR")}).cache
-    rows = []
+    rows: dict[float, list[str]] = {rate: [] for rate in given.rates}
     for length in given.lengths:
-        rows.append(row(asyncio.run(measure(cache, length, given.repeats, given.rate)), length))
-        print(rows[-1], flush=True)
+        for rate, found in zip(rows, asyncio.run(measure(cache, length, given.repeats, given.rates)), strict=True):
+            rows[rate].append(row(found, length, rate))
+            print(rows[rate][-1], flush=True)
     import torch
 
     report = [
         "# Reading along: what a decision adds after a streamed reply",
         "",
-        f"Written by `python tests/benchmarks/coordinator_along.py --rate {given.rate:g}` on {platform.machine()}, "
-        f"{os.cpu_count()} cores, torch {torch.__version__}; load average {os.getloadavg()[0]:.1f} when it ended. "
-        f"Medians of {given.repeats} replies of 90 words at about {given.rate:g} tokens a second. `added`: from the "
-        "recorded reply to the decision, all parts. `one token`: a pass over one token on the same cache, measured "
-        "right after. The limit for the ratio is 1.3.",
+        f"Written by `python tests/benchmarks/coordinator_along.py` on {platform.machine()}, {os.cpu_count()} cores, "
+        f"torch {torch.__version__}; load average {os.getloadavg()[0]:.1f} when it ended. Medians of {given.repeats} "
+        "replies of 90 words, told at about so many tokens a second. `added`: from the recorded reply to the decision, "
+        "all parts. `one token`: a pass over one token on the same cache, measured right after. The limit for the "
+        "ratio is 1.3.",
         "",
-        "| about | tokens | added ms | one token ms | ratio of medians | median of ratios | tokens left to read | "
-        "longest wait of the event loop ms |",
-        "|---|---|---|---|---|---|---|---|",
-        *rows,
+        "| tokens a second | about | tokens | added ms | one token ms | ratio of medians | median of ratios | "
+        "tokens left to read | longest wait of the event loop ms |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(line for lines in rows.values() for line in lines),
         "",
     ]
     RESULTS.write_text("\n".join(report), encoding="utf-8")

@@ -6,7 +6,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaModel, Qwen2Config, Qwen2Model, Qwen3Config, Qwen3Model
 
-from fugu_cli.coordinators.decoder import Cache, Change, Decoder, Shape
+from fugu_cli.coordinators.decoder import Change, Decoder, Shape
+from fugu_cli.coordinators.kv_cache import Cache
 from tests.coordinators import tiny
 
 KINDS = {"qwen2": (Qwen2Config, Qwen2Model), "qwen3": (Qwen3Config, Qwen3Model), "llama": (LlamaConfig, LlamaModel)}

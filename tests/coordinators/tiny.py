@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from fugu_cli.coordinators import svf
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint, Meta, make
-from fugu_cli.coordinators.decoder import Cache
+from fugu_cli.coordinators.kv_cache import Cache
 from fugu_cli.coordinators.loading import shape_of
 
 WIDTH, INNER, LAYERS, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 32, 48, 4, 4, 2, 8, 300
