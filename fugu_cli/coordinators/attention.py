@@ -22,13 +22,11 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-FEW = 1 << 18
-"""New tokens times tokens looked at up to which all scores are computed at once: 15 MB of them for 14 heads. With more,
-memory is what takes the time."""
-MANY = 4096
-"""Tokens looked at from which that is the faster way."""
-BLOCK = 32
-"""Rows that torch's kernel takes at a time: up to that many it is faster."""
+SOME, FEW = 40_000, 1 << 18
+"""New tokens times tokens looked at: between these all scores are computed at once. With fewer, torch's kernel is as
+fast; with more - 15 MB of scores for 14 heads - memory is what takes the time."""
+MANY = 1024
+"""Tokens looked at from which there is anything to gain."""
 STEP = 256
 """The tokens looked at are rounded up to a multiple of this: for every new size oneDNN makes new code, which takes as
 long as two layers."""
@@ -103,7 +101,7 @@ def place_of(
     if start == 0 or count == 1:
         return Place(start, end, cos, sin)
     size = rounded(end)
-    if end >= MANY and sharing * count > BLOCK and count * size <= FEW and _multiplies(like):
+    if end >= MANY and SOME <= count * end <= count * size <= FEW and _multiplies(like):
         ahead = torch.full((count, size - start), -torch.inf).triu(1).repeat(sharing, 1)
         rows = (heads[1], sharing * count, size)
         keys = buffers.take("keys", (heads[1], size, width), torch.float32)
