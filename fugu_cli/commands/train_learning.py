@@ -123,7 +123,8 @@ def replay(flags: ReplayFlags) -> int:
         backbone = backbone_of(config)
         seats = [Seat(slot, model) for slot, model in zip(SLOTS, models, strict=True)]
         teller = Storyteller(seats, backbone, Reading(request=flags.request), flags.seed)
-        found = study.Study(cases, models, teller, Sight(backbone, store_of(config), say)).run(
+        recorded = study.Recorded(cases, models, issues)
+        found = study.Study(recorded, teller, Sight(backbone, store_of(config), say)).run(
             question, pool.unit, out / "answers.jsonl", say
         )
         text = f"{len(cases)} issues; rows: {', '.join(models)}.\n\n{study_report.report(found)}"

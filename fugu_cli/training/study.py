@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,20 +22,23 @@ from fugu_cli.messages import Value
 from fugu_cli.training import fit, frontier, thrift
 from fugu_cli.training.evolve import Settings
 from fugu_cli.training.frontier import Arm, Paired, paired
-from fugu_cli.training.lessons import Course, Lesson, examples, learn, warm_start
+from fugu_cli.training.latent import Smoothing, smoothed
+from fugu_cli.training.lessons import Course, learn, signalled, warm_start
 from fugu_cli.training.minds import Heads
-from fugu_cli.training.outcomes import Case
-from fugu_cli.training.prior import Prior
+from fugu_cli.training.outcomes import Case, Issue
 from fugu_cli.training.replay import Check, Replay, Rules
 from fugu_cli.training.sight import Sight
+from fugu_cli.training.signals import Signals
 from fugu_cli.training.storyteller import Storyteller
 from fugu_cli.training.trials import Replayed
 
 Tell = Callable[[str], None]
 Held = NDArray[np.bool_]
 
-FITTED = Course(settings=Settings(iterations=0))
-"""The fit alone, without an evolution after it."""
+FITTED = Course(tau=2e-3, l2=1e-2, settings=Settings(iterations=0))
+"""The fit alone, without an evolution after it; targets that name the best choice unless another is as good."""
+
+SMOOTHED = Smoothing()
 
 
 @dataclass(frozen=True)
@@ -53,18 +56,30 @@ class Question:
     seed: int = 0
     share: float = 0.42
     course: Course = FITTED
+    smoothing: Smoothing = SMOOTHED
 
 
 @dataclass(frozen=True)
 class Answer:
     """One check and one lambda: what was learned, the best fixed way found with hindsight, and the paired difference of
-    their rewards."""
+    their rewards. `trained` is the fixed way that the training cases of every fold choose, `plan` what the heads were
+    taught, followed without one."""
 
     check: Check
     price: float
     ours: Arm
     fixed: Arm
-    reward: Paired
+    trained: Arm
+    plan: Arm
+
+    @property
+    def reward(self) -> Paired:
+        """What was learned, against the best fixed way."""
+        return self.over(self.ours, self.fixed)
+
+    def over(self, first: Arm, second: Arm) -> Paired:
+        """The difference of two arms' rewards at this lambda."""
+        return paired(first.reward(self.price), second.reward(self.price))
 
 
 class Part(Value):
@@ -92,19 +107,31 @@ class Findings:
     """The learned ways of all lambdas, mixed within a share of the best single row's cost."""
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """The cases of one pool, the models of its rows, and the issues they were made of: what other models did on them
+    says what was luck. Without issues plans are made of the outcomes as they are."""
+
+    cases: Sequence[Case]
+    names: Sequence[str]
+    issues: Sequence[Issue] = ()
+
+
 class Study:
     """The cases of one pool, and how texts are seen."""
 
-    def __init__(self, cases: Sequence[Case], names: Sequence[str], storyteller: Storyteller, sight: Sight) -> None:
-        self._cases = list(cases)
-        self._names = tuple(names)
+    def __init__(self, recorded: Recorded, storyteller: Storyteller, sight: Sight) -> None:
+        self._cases = list(recorded.cases)
+        self._names = tuple(recorded.names)
+        self._issues = tuple(recorded.issues)
         self._storyteller = storyteller
         self._sight = sight
+        self._divided: dict[tuple[int, int, Smoothing], list[tuple[Held, list[Case]]]] = {}
 
     def sha(self, question: Question) -> str:
         """Names a study: its cases, its pool and what is asked of each of its parts."""
         asked = replace(question, prices=(), checks=())
-        return hashlib.sha256(repr((self._cases, self._names, asked)).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr((self._cases, self._names, self._issues, asked)).encode()).hexdigest()[:16]
 
     def run(self, question: Question, unit: float, file: Path, tell: Tell) -> Findings:
         """`unit` is the cost in USD that counts as 1. Parts that `file` holds are not learned again; those of another
@@ -121,16 +148,8 @@ class Study:
                 if part is None:
                     part = self._part(question, check, price, sha)
                     _append(file, part)
-                ours = Arm(f"learned, lambda {price:g}", np.array(part.solved), np.array(part.cost))
-                fixed = frontier.best_fixed([*singles, *cascades[check]], price)
-                answer = Answer(check, price, ours, fixed, paired(ours.reward(price), fixed.reward(price)))
-                answers.append(answer)
-                tell(
-                    f"check {check.right:.0%}/{check.wrong:.0%}, lambda {price:g}: ours {ours.solved.mean():.1%} at "
-                    f"${ours.cost.mean() * unit:.3f}; best fixed ({fixed.name}) {fixed.solved.mean():.1%} at "
-                    f"${fixed.cost.mean() * unit:.3f}; reward {answer.reward.difference:+.4f} "
-                    f"(s.e. {answer.reward.error:.4f})"
-                )
+                answers.append(self._answer(question, part, [*singles, *cascades[check]]))
+                tell(said(answers[-1], unit))
             thrifty[check] = self._thrifty(question, check, [one.ours for one in answers if one.check == check])
         oracle = frontier.oracle(self._cases)
         return Findings(self._names, unit, tuple(singles), oracle, cascades, retries, tuple(answers), thrifty)
@@ -140,15 +159,38 @@ class Study:
         parts = np.zeros((len(ours), len(self._cases)))
         for held, known in self._folds(question):
             rules = Rules(check, question.turns, question.talk)
-            plans = [(replace(rules, turns=budget(known, rules, price)), price) for price in question.prices]
+            plans = [Signals(known, rules, price) for price in question.prices]
             parts[:, held] = thrift.chosen(known, plans, question.share)[:, None]
         return thrift.mixed(f"learned, within {question.share:.0%}", ours, parts)
 
-    def _folds(self, question: Question) -> Iterator[tuple[Held, list[Case]]]:
-        """What is decided, and the cases of the other repositories."""
-        groups = [case.group for case in self._cases]
-        for held in fit.folds(groups, question.folds, question.seed):
-            yield held, [case for case, out in zip(self._cases, held, strict=True) if not out]
+    def _answer(self, question: Question, part: Part, fixed: Sequence[Arm]) -> Answer:
+        """What was learned, beside the `fixed` ways and the plans that the heads were taught."""
+        check, price = Check(*part.check), part.price
+        folds = self._folds(question)
+        solved, cost = np.zeros(len(self._cases)), np.zeros(len(self._cases))
+        for held, known in folds:
+            plan = Signals(known, Rules(check, question.turns, question.talk), price)
+            judged = [case for case, out in zip(self._cases, held, strict=True) if out]
+            solved[held], cost[held] = plan.followed(judged)
+        return Answer(
+            check,
+            price,
+            Arm(f"learned, lambda {price:g}", np.array(part.solved), np.array(part.cost)),
+            frontier.best_fixed(fixed, price),
+            frontier.trained_fixed(fixed, [held for held, _ in folds], price),
+            Arm("the plan itself", solved, cost),
+        )
+
+    def _folds(self, question: Question) -> list[tuple[Held, list[Case]]]:
+        """What is decided, and the cases of the other repositories as plans see them."""
+        asked = (question.folds, question.seed, question.smoothing)
+        if asked not in self._divided:
+            groups, found = [case.group for case in self._cases], []
+            for held in fit.folds(groups, question.folds, question.seed):
+                known = [case for case, out in zip(self._cases, held, strict=True) if not out]
+                found.append((held, smoothed(known, self._issues, self._names, question.smoothing)))
+            self._divided[asked] = found
+        return self._divided[asked]
 
     def _part(self, question: Question, check: Check, price: float, sha: str) -> Part:
         arm = self._learned(question, Rules(check, question.turns, question.talk), price)
@@ -159,22 +201,24 @@ class Study:
         """Every case decided by the head of the fold that does not know its repository."""
         solved, cost = np.zeros(len(self._cases)), np.zeros(len(self._cases))
         for held, known in self._folds(question):
-            turns = budget(known, rules, price)
-            head = self._head(known, question, replace(rules, turns=turns), price)
+            head = self._head(known, question, rules, price)
             places = np.flatnonzero(held)
-            replay = Replay(self._storyteller, replace(rules, turns=turns))
-            played = replay.play(Heads(head[None], self._sight), [self._cases[place] for place in places])
+            played = Replay(self._storyteller, rules).play(
+                Heads(head[None], self._sight), [self._cases[place] for place in places]
+            )
             solved[places], cost[places] = played.solved[0], played.cost[0]
         return Arm(f"learned, lambda {price:g}", solved, cost)
 
     def _head(self, known: Sequence[Case], question: Question, rules: Rules, price: float) -> Vector:
-        """The targets are computed from all known cases but those that validate; the texts of some are read."""
+        """The targets are computed from all known cases, but those that validate an evolution; the texts of some are
+        read."""
         course = question.course
         read = sample(known, question.sample, question.seed)
-        shown, held = split(read)
-        lesson = Lesson([*shown, *(case for case in known if case not in read)], self._storyteller, rules)
+        shown, held = split(read) if course.settings.iterations else (read, [])
+        rest = [case for case in known if case not in read]
         course = replace(course, rules=rules, price=price, shown=len(shown))
-        told = examples([lesson], course, self._sight)
+        cases = [*shown, *rest]
+        told = signalled(Signals(cases, rules, price), cases, self._storyteller, course, self._sight)
         if not course.settings.iterations:
             return warm_start(told, course)
         replay = Replay(self._storyteller, rules)
@@ -182,14 +226,15 @@ class Study:
         return learn(told, trial, course, self._sight, lambda _: None).head
 
 
-def budget(cases: Sequence[Case], rules: Rules, price: float) -> int:
-    """The limit on turns that pays best on these cases, at most what the rules allow: where cost weighs much, giving up
-    early does. The fewest of equals."""
-    start = np.stack([np.zeros(len(cases)), np.ones(len(cases))])
-    worth = [
-        max(Prior(cases, replace(rules, turns=turns), price).worth((), start)) for turns in range(1, rules.turns + 1)
-    ]
-    return 1 + int(np.argmax(np.array(worth) >= max(worth) - 1e-3 * price))
+def said(answer: Answer, unit: float) -> str:
+    """A line for who waits."""
+    ours, fixed, reward = answer.ours, answer.fixed, answer.reward
+    return (
+        f"check {answer.check.right:.0%}/{answer.check.wrong:.0%}, lambda {answer.price:g}: ours "
+        f"{ours.solved.mean():.1%} at ${ours.cost.mean() * unit:.3f}; best fixed ({fixed.name}) "
+        f"{fixed.solved.mean():.1%} at ${fixed.cost.mean() * unit:.3f}; reward {reward.difference:+.4f} "
+        f"(s.e. {reward.error:.4f})"
+    )
 
 
 def split(cases: list[Case]) -> tuple[list[Case], list[Case]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fugu_cli.training.frontier import Arm, mixed, paired
+from fugu_cli.training.frontier import Arm, Paired, mixed, paired
 from fugu_cli.training.replay import Check
 from fugu_cli.training.study import Answer, Findings
 
@@ -20,6 +20,11 @@ def report(found: Findings) -> str:
         parts.append(table(found, [*best, *found.retries[check]], single))
         parts.append("Learned, every case by a head that saw no case of its repository:")
         parts.append(learned(found, check, single))
+        parts.append(
+            "The best fixed way knows the judged cases. Beside it the fixed way that the training cases of every part "
+            "choose, and the plans without the heads that were taught them, each against the same:"
+        )
+        parts.append(without_hindsight(found, check))
         parts.append(
             "All of these mixed in every fold, as the plans of its training issues solve most within that share of the "
             "best single's cost:"
@@ -68,15 +73,47 @@ def _line(found: Findings, answer: Answer, single: Arm) -> str:
         f"{100 * gap.difference:+.1f} ± {100 * gap.error:.1f}",
         f"{coin.solved.mean():.1%}",
         fixed,
-        f"{answer.reward.difference:+.4f} ± {answer.reward.error:.4f}",
-        "yes" if on_frontier(answer) else "no",
+        _gap(answer.reward),
+        _yes(answer.reward),
     )
     return f"| {' | '.join(cells)} |"
 
 
+def without_hindsight(found: Findings, check: Check) -> str:
+    """By lambda: rewards of the fixed way chosen on the training cases and of the plan, against the best fixed way;
+    and of what was learned against that chosen one."""
+    lines = [
+        "| lambda | chosen on the training cases | against the best fixed way | within one s.e. | the plan itself, "
+        "against the best | learned, against the chosen one | within one s.e. |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for answer in found.answers:
+        if answer.check != check:
+            continue
+        blind, plan = answer.over(answer.trained, answer.fixed), answer.over(answer.plan, answer.fixed)
+        ours, arm = answer.over(answer.ours, answer.trained), answer.trained
+        cells = (f"{answer.price:g}", f"{arm.solved.mean():.1%} at {_usd(found, arm)}", _gap(blind), _yes(blind),
+                 _gap(plan), _gap(ours), _yes(ours))  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _gap(gap: Paired) -> str:
+    return f"{gap.difference:+.4f} ± {gap.error:.4f}"
+
+
+def _yes(gap: Paired) -> str:
+    return "yes" if held(gap) else "no"
+
+
+def held(gap: Paired) -> bool:
+    """Not further below than one paired standard error."""
+    return gap.difference >= -gap.error - 1e-9
+
+
 def on_frontier(answer: Answer) -> bool:
-    """Not further below the best fixed way than one paired standard error."""
-    return answer.reward.difference >= -answer.reward.error - 1e-9
+    """What was learned is not further below the best fixed way than one paired standard error."""
+    return held(answer.reward)
 
 
 def _usd(found: Findings, arm: Arm) -> str:

@@ -149,15 +149,6 @@ def test_the_prior_is_the_best_that_the_checks_word_allows() -> None:
     np.testing.assert_allclose(worth, [1 - 0.1 * (0.05 + 0.5 * 0.2), 1 - 0.1 * 0.2, 1 - 0.1 * 1.0])
 
 
-def test_what_is_best_followed_is_the_cascade_it_describes() -> None:
-    cases = [case(f"{number}", (number % 2, 1, 1)) for number in range(4)]
-    check = Check(0.9, 0.2)
-    solved, cost = Prior(cases, Rules(check, turns=2, talk=0.0), 2.0).followed()
-    fixed = frontier.sequence("cheap > middle", cases, (0, 1), check)
-    np.testing.assert_allclose(solved, fixed.solved)
-    np.testing.assert_allclose(cost, fixed.cost)
-
-
 def lines(count: int) -> list[dict[str, object]]:
     """The cheap model solves every second issue, the strong one nearly all; the text says nothing."""
     return [
@@ -222,14 +213,18 @@ def test_a_study_learns_across_repositories_and_keeps_its_parts(loaded: Backbone
     pool = outcomes.pool(issues, ["small", "mid", "big"], {})
     sight = Sight(loaded, tmp_path / "states", lambda _: None)
     question = study.Question(prices=(0.3,), checks=(Check(0.95, 0.1),), folds=2, sample=4, course=Course(settings=FEW))
-    one = study.Study(outcomes.cases(issues, pool), ["small", "mid", "big"], teller(loaded), sight)
+    one = study.Study(
+        study.Recorded(outcomes.cases(issues, pool), ["small", "mid", "big"], issues), teller(loaded), sight
+    )
     found = one.run(question, pool.unit, tmp_path / "answers.jsonl", lambda _: None)
     answer = found.answers[0]
     assert answer.fixed.reward(0.3).mean() >= max(arm.reward(0.3).mean() for arm in found.singles)
     assert answer.ours.reward(0.3).mean() > found.singles[2].reward(0.3).mean()
     assert found.thrifty[Check(0.95, 0.1)].cost.mean() == pytest.approx(answer.ours.cost.mean())  # nothing to mix with
+    assert answer.trained.reward(0.3).mean() <= answer.fixed.reward(0.3).mean()
     text = study_report.report(found)
     assert "| small > mid > big |" in text
+    assert study_report.held(answer.over(answer.ours, answer.ours))
     assert "| 0.3 | " in text
     kept = (tmp_path / "answers.jsonl").read_text()
     again = one.run(question, pool.unit, tmp_path / "answers.jsonl", lambda _: None)
@@ -272,12 +267,6 @@ def test_work_that_passed_is_verified_by_the_cheapest() -> None:
     assert verify.rows[0] > 0.99
 
 
-def test_where_cost_weighs_much_fewer_turns_are_given() -> None:
-    cases = [case(f"{number}", (number % 2, 0, number % 4 != 1)) for number in range(8)]
-    budgets = [study.budget(cases, SURE, price) for price in (0.0, 0.1, 2.0)]
-    assert budgets == [2, 2, 1]
-
-
 def test_the_first_decision_is_shown_with_the_most_texts() -> None:
     course = Course(shown=10)
     assert [course.texts(weight) for weight in (1.0, 0.5, 0.1)] == [40, 20, 10]
@@ -306,6 +295,15 @@ class Held:
     def validate(self, minds: Minds) -> Played | None:
         none = np.zeros((2, 3))
         return None if self._solved is None else Played(self._solved, none, none, none, none, 0)
+
+
+def test_a_fixed_way_chosen_without_hindsight_is_each_parts_others_choice() -> None:
+    first = frontier.Arm("first", np.array([1.0, 1.0, 0.0, 0.0]), np.full(4, 0.1))
+    second = frontier.Arm("second", np.array([0.0, 0.0, 1.0, 0.5]), np.full(4, 0.2))
+    folds = [np.array([True, True, False, False]), np.array([False, False, True, True])]
+    arm = frontier.trained_fixed([first, second], folds, 0.1)  # each part is decided as the other one would have it
+    assert (arm.solved.tolist(), arm.cost.tolist()) == ([0.0] * 4, [0.2, 0.2, 0.1, 0.1])
+    assert frontier.best_fixed([first, second], 0.1) is first
 
 
 def test_a_random_mix_costs_what_was_asked() -> None:
