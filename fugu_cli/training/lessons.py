@@ -25,15 +25,9 @@ from fugu_cli.training.prior import Prior
 from fugu_cli.training.replay import Rules
 from fugu_cli.training.runs import Folder
 from fugu_cli.training.sight import HeadLayout, Sight
-from fugu_cli.training.signals import END, Signals, Table
 from fugu_cli.training.storyteller import Storyteller
-from fugu_cli.training.values import soft
 
 Tell = Callable[[Iteration], None]
-
-STAKES, NEAR = 0.05, 0.05
-"""An example counts by what is lost where the head takes the next best choice, fully from STAKES of reward on, and
-hardly (NEAR) where nothing is: heads do not learn coins by heart."""
 
 
 @dataclass(frozen=True)
@@ -84,34 +78,6 @@ def examples(lessons: Sequence[Lesson], course: Course, see: See) -> fit.Example
                 roles.append(advice.role)
                 weights.append(lesson.weight * max(advice.weight, 0.05) / len(shown))
                 groups.append(case.group)
-    return fit.Examples(
-        hidden=see(texts),
-        rows=np.array(rows, np.float32),
-        roles=np.array(roles, np.int64),
-        weights=np.array(weights, np.float32),
-        groups=tuple(groups),
-    )
-
-
-def signalled(plan: Signals, cases: Sequence[Case], storyteller: Storyteller, course: Course, see: See) -> fit.Examples:
-    """Every path of a plan that reads the runs, with some of `cases`: what is best for each by its own calls, and what
-    is at stake. To end is a Verifier's turn, by whomever."""
-    texts: list[str] = []
-    rows: list[Sequence[float]] = []
-    roles, weights, groups = [], [], []
-    for path, weight in plan.points():
-        if weight < course.seldom / 4:
-            continue
-        shown = cases[: course.texts(weight)]
-        table = Table.of(shown)
-        chosen, worths = plan.choose(path, table), plan.rows_worth(path, table)
-        counts = weight / len(shown) * (np.minimum(plan.stakes(path, table) / STAKES, 1) + NEAR)
-        for case, row, worth, count in zip(shown, chosen, worths, counts, strict=True):
-            texts.append(storyteller.scene(case, path).text)
-            rows.append([1 / len(worth)] * len(worth) if row == END else soft(worth, course.tau))
-            roles.append(ROLES.index("verifier" if row == END else "worker"))
-            weights.append(count)
-            groups.append(case.group)
     return fit.Examples(
         hidden=see(texts),
         rows=np.array(rows, np.float32),

@@ -29,8 +29,6 @@ RIDGE = 20.0
 """Weighs as much as so many cases against a slope."""
 LEAST = 1e-4
 """Cost counts at least this much: of ways that are worth the same the cheaper one is taken."""
-STRAY = 0.1
-"""How much a path counts that the plan does not lead to."""
 
 
 @dataclass(frozen=True)
@@ -77,24 +75,6 @@ class Signals:
         choices = self._choices[path]
         return np.asarray(np.array(choices.rows)[self._worths(choices, path, table).argmax(0)])
 
-    def rows_worth(self, path: Trail, table: Table) -> Numbers:
-        """What a turn by each row is worth (n, rows); -inf where it cannot work."""
-        choices = self._choices[path]
-        found = np.full((len(table.rates), table.rates.shape[1]), -np.inf)
-        worths = self._worths(choices, path, table)
-        for place, row in enumerate(choices.rows):
-            if row != END:
-                found[:, row] = worths[place]
-        return found
-
-    def stakes(self, path: Trail, table: Table) -> Numbers:
-        """How much the best choice is worth beyond the next one (n,)."""
-        choices = self._choices[path]
-        if len(choices.rows) < 2:
-            return np.ones(len(table.rates))
-        worths = np.sort(self._worths(choices, path, table), axis=0)
-        return np.asarray(worths[-1] - worths[-2])
-
     def followed(self, cases: Sequence[Case]) -> tuple[Numbers, Numbers]:
         """Chance solved and relative cost (n,) of doing what is best on every path: on the very cases, or on others."""
         table = Table.of(cases)
@@ -106,18 +86,6 @@ class Signals:
                 for row in set(taken.tolist()) - {END}:
                     cost += np.where(taken == row, weights, 0.0) * table.costs[:, row]
         return solved, cost
-
-    def points(self) -> Iterator[tuple[Trail, float]]:
-        """Every path at which there is a choice, and how much it counts: how often the plan leads there, or, where
-        nothing passed before the newest work, a tenth of how often any plan could."""
-        led = {path: float(weights.mean()) for path, weights, _ in self._ways(self._table)}
-        for path in self._choices:
-            met = np.full(len(self._table.rates), 0.0 if any(step.passed for step in path[:-1]) else STRAY)
-            for step in path:
-                met = met * self._chance(step, self._table)
-            weight = max(led.get(path, 0.0), float(met.mean()))
-            if weight > 0:
-                yield path, weight
 
     def _ways(self, table: Table) -> Iterator[tuple[Trail, Numbers, NDArray[np.int64] | None]]:
         """Every path that is met, how often (n,), and what is chosen there: None where there is no choice left."""

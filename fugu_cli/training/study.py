@@ -23,9 +23,10 @@ from fugu_cli.training import fit, frontier, thrift
 from fugu_cli.training.evolve import Settings
 from fugu_cli.training.frontier import Arm, Paired, paired
 from fugu_cli.training.latent import Smoothing, smoothed
-from fugu_cli.training.lessons import Course, learn, signalled, warm_start
+from fugu_cli.training.lessons import Course, Lesson, examples, learn, warm_start
 from fugu_cli.training.minds import Heads
 from fugu_cli.training.outcomes import Case, Issue
+from fugu_cli.training.prior import Prior
 from fugu_cli.training.replay import Check, Replay, Rules
 from fugu_cli.training.sight import Sight
 from fugu_cli.training.signals import Signals
@@ -35,9 +36,8 @@ from fugu_cli.training.trials import Replayed
 Tell = Callable[[str], None]
 Held = NDArray[np.bool_]
 
-FITTED = Course(tau=2e-3, l2=1e-2, settings=Settings(iterations=0))
-"""The fit alone, without an evolution after it; targets that name the best choice unless another is as good."""
-
+FITTED = Course(settings=Settings(iterations=0))
+"""The fit alone, without an evolution after it."""
 SMOOTHED = Smoothing()
 
 
@@ -62,8 +62,8 @@ class Question:
 @dataclass(frozen=True)
 class Answer:
     """One check and one lambda: what was learned, the best fixed way found with hindsight, and the paired difference of
-    their rewards. `trained` is the fixed way that the training cases of every fold choose, `plan` what the heads were
-    taught, followed without one."""
+    their rewards. `trained` is the fixed way that the training cases of every fold choose, `plan` a plan that
+    reads the runs (signals.py), followed without a head."""
 
     check: Check
     price: float
@@ -126,7 +126,7 @@ class Study:
         self._issues = tuple(recorded.issues)
         self._storyteller = storyteller
         self._sight = sight
-        self._divided: dict[tuple[int, int, Smoothing], list[tuple[Held, list[Case]]]] = {}
+        self._seen: dict[tuple[int, int, Smoothing], list[list[Case]]] = {}
 
     def sha(self, question: Question) -> str:
         """Names a study: its cases, its pool and what is asked of each of its parts."""
@@ -159,17 +159,20 @@ class Study:
         parts = np.zeros((len(ours), len(self._cases)))
         for held, known in self._folds(question):
             rules = Rules(check, question.turns, question.talk)
-            plans = [Signals(known, rules, price) for price in question.prices]
+            plans = [(replace(rules, turns=budget(known, rules, price)), price) for price in question.prices]
             parts[:, held] = thrift.chosen(known, plans, question.share)[:, None]
         return thrift.mixed(f"learned, within {question.share:.0%}", ours, parts)
 
     def _answer(self, question: Question, part: Part, fixed: Sequence[Arm]) -> Answer:
-        """What was learned, beside the `fixed` ways and the plans that the heads were taught."""
+        """What was learned, beside the `fixed` ways and plans that read the runs."""
         check, price = Check(*part.check), part.price
         folds = self._folds(question)
         solved, cost = np.zeros(len(self._cases)), np.zeros(len(self._cases))
-        for held, known in folds:
-            plan = Signals(known, Rules(check, question.turns, question.talk), price)
+        asked = (question.folds, question.seed, question.smoothing)
+        if asked not in self._seen:
+            self._seen[asked] = [smoothed(known, self._issues, self._names, asked[2]) for _, known in folds]
+        for (held, _), seen in zip(folds, self._seen[asked], strict=True):
+            plan = Signals(seen, Rules(check, question.turns, question.talk), price)
             judged = [case for case, out in zip(self._cases, held, strict=True) if out]
             solved[held], cost[held] = plan.followed(judged)
         return Answer(
@@ -178,19 +181,14 @@ class Study:
             Arm(f"learned, lambda {price:g}", np.array(part.solved), np.array(part.cost)),
             frontier.best_fixed(fixed, price),
             frontier.trained_fixed(fixed, [held for held, _ in folds], price),
-            Arm("the plan itself", solved, cost),
+            Arm("a plan that reads the runs", solved, cost),
         )
 
     def _folds(self, question: Question) -> list[tuple[Held, list[Case]]]:
-        """What is decided, and the cases of the other repositories as plans see them."""
-        asked = (question.folds, question.seed, question.smoothing)
-        if asked not in self._divided:
-            groups, found = [case.group for case in self._cases], []
-            for held in fit.folds(groups, question.folds, question.seed):
-                known = [case for case, out in zip(self._cases, held, strict=True) if not out]
-                found.append((held, smoothed(known, self._issues, self._names, question.smoothing)))
-            self._divided[asked] = found
-        return self._divided[asked]
+        """What is decided, and the cases of the other repositories."""
+        groups = [case.group for case in self._cases]
+        masks = fit.folds(groups, question.folds, question.seed)
+        return [(held, [case for case, out in zip(self._cases, held, strict=True) if not out]) for held in masks]
 
     def _part(self, question: Question, check: Check, price: float, sha: str) -> Part:
         arm = self._learned(question, Rules(check, question.turns, question.talk), price)
@@ -201,24 +199,22 @@ class Study:
         """Every case decided by the head of the fold that does not know its repository."""
         solved, cost = np.zeros(len(self._cases)), np.zeros(len(self._cases))
         for held, known in self._folds(question):
-            head = self._head(known, question, rules, price)
+            turns = budget(known, rules, price)
+            head = self._head(known, question, replace(rules, turns=turns), price)
             places = np.flatnonzero(held)
-            played = Replay(self._storyteller, rules).play(
-                Heads(head[None], self._sight), [self._cases[place] for place in places]
-            )
+            replay = Replay(self._storyteller, replace(rules, turns=turns))
+            played = replay.play(Heads(head[None], self._sight), [self._cases[place] for place in places])
             solved[places], cost[places] = played.solved[0], played.cost[0]
         return Arm(f"learned, lambda {price:g}", solved, cost)
 
     def _head(self, known: Sequence[Case], question: Question, rules: Rules, price: float) -> Vector:
-        """The targets are computed from all known cases, but those that validate an evolution; the texts of some are
-        read."""
+        """The targets are computed from all known cases but those that validate; the texts of some are read."""
         course = question.course
         read = sample(known, question.sample, question.seed)
-        shown, held = split(read) if course.settings.iterations else (read, [])
-        rest = [case for case in known if case not in read]
+        shown, held = split(read)
+        lesson = Lesson([*shown, *(case for case in known if case not in read)], self._storyteller, rules)
         course = replace(course, rules=rules, price=price, shown=len(shown))
-        cases = [*shown, *rest]
-        told = signalled(Signals(cases, rules, price), cases, self._storyteller, course, self._sight)
+        told = examples([lesson], course, self._sight)
         if not course.settings.iterations:
             return warm_start(told, course)
         replay = Replay(self._storyteller, rules)
@@ -235,6 +231,16 @@ def said(answer: Answer, unit: float) -> str:
         f"{fixed.solved.mean():.1%} at ${fixed.cost.mean() * unit:.3f}; reward {reward.difference:+.4f} "
         f"(s.e. {reward.error:.4f})"
     )
+
+
+def budget(cases: Sequence[Case], rules: Rules, price: float) -> int:
+    """The limit on turns that pays best on these cases, at most what the rules allow: where cost weighs much, giving up
+    early does. The fewest of equals."""
+    start = np.stack([np.zeros(len(cases)), np.ones(len(cases))])
+    worth = [
+        max(Prior(cases, replace(rules, turns=turns), price).worth((), start)) for turns in range(1, rules.turns + 1)
+    ]
+    return 1 + int(np.argmax(np.array(worth) >= max(worth) - 1e-3 * price))
 
 
 def split(cases: list[Case]) -> tuple[list[Case], list[Case]]:

@@ -1,7 +1,7 @@
 """Thrift: as much as possible solved within a budget, by mixing what was learned for several lambdas.
 
 Lambda says what cost is worth, a budget how much there is; between the two stands a mixture of at most two ways to
-decide. What is mixed is chosen by what the plans of the training cases (signals.py) reach on those, for each fold
+decide. What is mixed is chosen by what the plans of the training cases (Prior.followed) reach on those, for each fold
 by itself: the cases that are judged have no say. Knows no texts and no heads.
 """
 
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from fugu_cli.training import frontier
 from fugu_cli.training.frontier import Arm
 from fugu_cli.training.outcomes import Case
-from fugu_cli.training.signals import Signals
+from fugu_cli.training.prior import Prior
+from fugu_cli.training.replay import Rules
 
 Numbers = NDArray[np.float64]
 
@@ -41,14 +42,14 @@ def _pair(count: int, low: int, high: int, part: float) -> Numbers:
     return found
 
 
-def chosen(known: Sequence[Case], plans: Sequence[Signals], share: float) -> Numbers:
-    """How often to decide by each of `plans`, as they do on the `known` cases: within `share` of what the best single
-    row costs on them."""
+def chosen(known: Sequence[Case], plans: Sequence[tuple[Rules, float]], share: float) -> Numbers:
+    """How often to decide as for each of `plans` (rules and lambda), from the `known` cases: their plans within `share`
+    of what the best single row costs on them."""
     names = [str(row) for row in range(len(known[0].task.rows))]
     single = max(frontier.singles(known, names), key=lambda arm: float(arm.solved.mean()))
     reached = []
-    for plan in plans:
-        solved, cost = plan.followed(known)
+    for rules, price in plans:
+        solved, cost = Prior(known, rules, price).followed()
         reached.append((float(solved.mean()), float(cost.mean())))
     return shares(reached, share * float(single.cost.mean()))
 

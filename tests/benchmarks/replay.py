@@ -27,7 +27,7 @@ from fugu_cli.training.study import Answer, Findings
 MODELS = ("deepseek-v3.2-reasoner", "gpt-5-mini", "gemini-3-pro-preview")
 ROWS = ("cheap", "middle", "strong")
 TOKENS = 48
-SHOWN = 60
+SHOWN = 160
 RESULTS = Path(__file__).parent / "results"
 INTRO = Path(__file__).with_suffix(".template.md")
 

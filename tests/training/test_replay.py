@@ -149,6 +149,15 @@ def test_the_prior_is_the_best_that_the_checks_word_allows() -> None:
     np.testing.assert_allclose(worth, [1 - 0.1 * (0.05 + 0.5 * 0.2), 1 - 0.1 * 0.2, 1 - 0.1 * 1.0])
 
 
+def test_what_is_best_followed_is_the_cascade_it_describes() -> None:
+    cases = [case(f"{number}", (number % 2, 1, 1)) for number in range(4)]
+    check = Check(0.9, 0.2)
+    solved, cost = Prior(cases, Rules(check, turns=2, talk=0.0), 2.0).followed()
+    fixed = frontier.sequence("cheap > middle", cases, (0, 1), check)
+    np.testing.assert_allclose(solved, fixed.solved)
+    np.testing.assert_allclose(cost, fixed.cost)
+
+
 def lines(count: int) -> list[dict[str, object]]:
     """The cheap model solves every second issue, the strong one nearly all; the text says nothing."""
     return [
@@ -265,6 +274,12 @@ def test_work_that_passed_is_verified_by_the_cheapest() -> None:
     verify = advice[(Step(2, True),)]
     assert verify.role == ROLES.index("verifier")
     assert verify.rows[0] > 0.99
+
+
+def test_where_cost_weighs_much_fewer_turns_are_given() -> None:
+    cases = [case(f"{number}", (number % 2, 0, number % 4 != 1)) for number in range(8)]
+    budgets = [study.budget(cases, SURE, price) for price in (0.0, 0.1, 2.0)]
+    assert budgets == [2, 2, 1]
 
 
 def test_the_first_decision_is_shown_with_the_most_texts() -> None:

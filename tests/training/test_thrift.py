@@ -8,7 +8,6 @@ from fugu_cli.training.frontier import Arm
 from fugu_cli.training.matrix import Rates, TaskRates
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.replay import Check, Rules
-from fugu_cli.training.signals import Signals
 
 
 @pytest.mark.parametrize(
@@ -30,9 +29,9 @@ def test_the_budget_is_a_share_of_the_best_single_row_on_the_known_cases() -> No
         rows = (Rates(float(number % 2), 0.0, 0.1, 0.1), Rates(1.0, 1.0, 1.0, 1.0))
         return Case(TaskRates(f"i{number}", "an issue", rows), "r", (1, 1))
 
-    known = [case(number) for number in range(8)]
-    plans = [Signals(known, Rules(Check(1.0, 0.0), 2, 0.0), price) for price in (0.0, 10.0)]
-    parts = thrift.chosen(known, plans, 0.35)
+    sure = Check(1.0, 0.0)
+    plans = [(Rules(sure, turns, 0.0), price) for turns, price in ((2, 0.0), (1, 10.0))]
+    parts = thrift.chosen([case(number) for number in range(8)], plans, 0.35)
     np.testing.assert_allclose(parts, [0.5, 0.5])  # all solved for 0.6, half for 0.1: 0.35 is half way
 
 
