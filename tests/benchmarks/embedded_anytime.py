@@ -216,7 +216,7 @@ def _said(found: Match) -> str:
 
 
 def _reached(reached: bool, sure: bool = True) -> str:
-    return "not reached" if not reached else "reached" if sure else "reached, though not beyond chance"
+    return "not reached" if not reached else "reached" if sure else "not reached beyond chance"
 
 
 def _whole(arm: Curve) -> str:

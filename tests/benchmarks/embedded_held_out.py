@@ -105,7 +105,7 @@ def replayed(heads: dict[str, Vector], reading: tuple[Backbone, Sight]) -> str:
     recorded = matrix.rates(matrix.read(TABLE), seats, prior=0.0)
     cases = [Case(task, task.task, looped=True) for task in recorded]
     teller = Storyteller(seats, reading[0], Reading(request=REQUEST), BLEND.seed)
-    lines = [f"failed so far -> next: {ways(cases, teller, heads, reading[1])}"]
+    lines = [f"worked so far -> next: {ways(cases, teller, heads, reading[1])}"]
     unit = mean(cell.seconds for cell in matrix.read(TABLE) if cell.agent == "small") / recorded[0].rows[0].first_cost
     replay = Replay(teller, Rules(TESTS, BLEND.turns))
     each = [replay.play(Heads(heads[case.group][None], reading[1]), [case]) for case in cases]
@@ -122,16 +122,18 @@ def replayed(heads: dict[str, Vector], reading: tuple[Backbone, Sight]) -> str:
 def ways(
     cases: Sequence[Case], teller: Storyteller, heads: dict[str, Vector], sight: Sight
 ) -> dict[str, dict[str, int]]:
-    """By who has failed so far (up to two turns): how often each row in each role is next, over the tasks."""
+    """By who has worked so far: how often each row in each role is next, over the tasks."""
     found: dict[str, dict[str, int]] = {}
-    paths = [(), *(tuple(Step(row, False) for _ in range(times)) for row in range(len(SLOTS)) for times in (1, 2))]
-    for path in paths:
+    rows = range(len(SLOTS))
+    failed = [(), *(tuple(Step(row, False) for _ in range(times)) for row in rows for times in (1, 2))]
+    for path in [*failed, *((Step(row, True),) for row in rows)]:
         counts: Counter[str] = Counter()
         for case in cases:
             scene = teller.scene(case, path)
             row, role = scene.choose(Heads(heads[case.group][None], sight).logits([scene.text])[:, 0])
             counts[f"{SLOTS[int(row[0])]} {ROLES[int(role[0])]}"] += 1
-        found[", ".join(SLOTS[step.row] for step in path) or "nobody"] = dict(counts)
+        who = ", ".join(f"{SLOTS[step.row]}{' passed' if step.passed else ''}" for step in path)
+        found[who or "nobody"] = dict(counts)
     return found
 
 
