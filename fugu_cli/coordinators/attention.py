@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-SOME, FEW = 40_000, 1 << 18
+SOME, FEW = 36_000, 1 << 18
 """New tokens times tokens looked at: between these all scores are computed at once. With fewer, torch's kernel is as
 fast; with more - 15 MB of scores for 14 heads - memory is what takes the time."""
 MANY = 1024
