@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -40,6 +42,19 @@ def test_a_packed_weight_gives_the_products_of_the_stored_one(tokens: int, bias:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_only_bf16_is_packed(dtype: torch.dtype) -> None:
     assert not packing.helps(torch.zeros(1, dtype=dtype))
+
+
+def test_a_torch_without_the_operations_keeps_the_weights_as_they_are_stored() -> None:
+    code = (
+        "import torch\n"
+        "from fugu_cli.coordinators import packing\n"
+        "weight = torch.zeros(8, 8, dtype=torch.bfloat16)\n"
+        "def refuse(*given): raise RuntimeError('no such operation')\n"
+        "torch.ops.mkldnn._linear_pointwise = refuse\n"
+        "print(packing.helps(weight))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False\n"
 
 
 def resident() -> int:
