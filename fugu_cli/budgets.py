@@ -1,7 +1,7 @@
 """Budgets before the call: what a call may cost at most, and whether that is more than is left.
 
-Under affording.py (the loop) and the endpoint. Pure but for `Elsewhere`, which the caller brings: it knows what other
-sessions spent (ledger.py).
+Under budget_guard.py (the loop) and the endpoint. Pure but for `Elsewhere`, which the caller brings: it knows what
+other sessions spent (ledger.py).
 """
 
 from __future__ import annotations

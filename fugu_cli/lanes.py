@@ -19,7 +19,7 @@ from fugu_cli.bench import Bench, Permission
 from fugu_cli.events import Finished, Waiting
 from fugu_cli.messages import Call
 from fugu_cli.policy import Judgement
-from fugu_cli.taking import Place, next_step, take
+from fugu_cli.steps import Place, next_step, take
 from fugu_cli.tools import content
 from fugu_cli.tools.workspace import recall
 

@@ -12,13 +12,13 @@ import time
 from collections.abc import Sequence
 from typing import assert_never
 
-from fugu_cli import affording, lanes, resting, views, working
+from fugu_cli import budget_guard, cooldown, lanes, views, workflow_steps
 from fugu_cli.bench import Bench, Crew, run_evidence
 from fugu_cli.coordinators import Check, Decision, Merge, Planning, Together
 from fugu_cli.events import Assigned, Event, Finished, Interrupted, Planned
 from fugu_cli.log import Log
 from fugu_cli.messages import Call
-from fugu_cli.taking import Place
+from fugu_cli.steps import Place
 
 __all__ = ["Crew", "run"]
 
@@ -87,24 +87,24 @@ def _baseline_due(events: Sequence[Event]) -> Call | None:
 async def _decided(place: Place) -> None:
     """Ask the coordinator and do what it decides."""
     log, bench = place.log, place.bench
-    stop = affording.over(log.events, bench.limits.budget)
+    stop = budget_guard.over(log.events, bench.limits.budget)
     if stop is not None:
         log.append(stop)
         return
     crew = place.crew
-    decision: Decision = await resting.decide(log, crew.coordinator, crew.rests, crew.patience)
+    decision: Decision = await cooldown.decide(log, crew.coordinator, crew.rests, crew.patience)
     match decision:
         case Assigned():
             log.append(decision.model_copy(update={"snapshot": await bench.workspace.snapshot()}))
         case Planned() | Finished():
             log.append(decision)
         case Planning():
-            await working.plan(place, decision)
+            await workflow_steps.plan(place, decision)
         case Together():
-            await working.begin(log, bench, decision)
+            await workflow_steps.begin(log, bench, decision)
         case Check():
             await run_evidence(log, bench, 0, Call(id=f"c{len(log.events)}", tool=views.RUN_TESTS))
         case Merge():
-            await working.merge(log, bench, decision)
+            await workflow_steps.merge(log, bench, decision)
         case _:
             assert_never(decision)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fugu_cli import compaction, judging, orchestrator, permissions, policy, undoing, views
+from fugu_cli import compaction, intent, orchestrator, permissions, policy, undoing, views
 from fugu_cli.bench import Bench
 from fugu_cli.config import Config, Mode
 from fugu_cli.coordinators import Coordinator
@@ -54,8 +54,8 @@ class Session:
 
     async def _record(self, text: str, attachments: tuple[str, ...] = ()) -> None:
         command = self._test_command()
-        settled = self.config.test_command is not None and not judging.is_question(text)
-        judged = command is not None and (settled or judging.is_about_tests(text))
+        settled = self.config.test_command is not None and not intent.is_question(text)
+        judged = command is not None and (settled or intent.is_about_tests(text))
         snapshot = await self.bench.workspace.snapshot()
         self.log.append(
             Asked(text=text, attachments=attachments, snapshot=snapshot, test_command=command, judged=judged)
@@ -82,7 +82,7 @@ class Session:
         said += self.bench.hooks.notes if self.bench.hooks is not None else ()
         if not self.bench.workspace.in_git:
             said.append("this is not a git repository: undo is limited to files that fugu's own tools change")
-        if self.bench.workspace.test_command is None and judging.is_about_tests(text):
+        if self.bench.workspace.test_command is None and intent.is_about_tests(text):
             said.append("no test command was found: a Verifier's word decides (`--test-command` names one)")
         return tuple(said)
 

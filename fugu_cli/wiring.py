@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fugu_cli import __version__, crewing, log, permissions, sessions, views, withheld
+from fugu_cli import __version__, crew, log, permissions, sessions, views, withheld
 from fugu_cli.agents import Agent
 from fugu_cli.agents.health import Health
 from fugu_cli.bench import Ask, Bench, Limits
@@ -19,6 +19,7 @@ from fugu_cli.budgets import Budgets
 from fugu_cli.config import AgentEntry, Config
 from fugu_cli.config_files import Loaded
 from fugu_cli.config_pool import PLANNER, pool
+from fugu_cli.cooldown import Patience
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.denials import Denials
@@ -30,7 +31,6 @@ from fugu_cli.log import Log
 from fugu_cli.masking import Mask
 from fugu_cli.orchestrator import Crew
 from fugu_cli.policy import Rules
-from fugu_cli.resting import Patience
 from fugu_cli.sandbox.box import Box
 from fugu_cli.sandbox.box import Rules as BoxRules
 from fugu_cli.session import Session
@@ -65,7 +65,7 @@ def build_session(
     scripted = any(entry.provider == "scripted" for entry in entries)  # only scripts go on where they were
     before = [record.event for record in log.read(resume)] if resume and scripted else []
     health = Health()
-    agents = crewing.build(entries, environ, crewing.Places(config.cache, config.local_idle, health), before)
+    agents = crew.build(entries, environ, crew.Places(config.cache, config.local_idle, health), before)
     agents = {name: around(agent) for name, agent in agents.items()} if around else agents
     journal = Log.open(resume) if resume else Log.create(sessions.new_path(config.data, loaded.root))
     servers = Servers(loaded.servers, loaded.root) if loaded.servers != Declared() else None

@@ -24,9 +24,9 @@ from fugu_cli.events import (
     ToolRan,
 )
 from fugu_cli.messages import Call
+from fugu_cli.obfuscation import disguises
 from fugu_cli.policy.arguments import arguments_of, patched_paths
 from fugu_cli.policy.patterns import MCP
-from fugu_cli.verbatim import disguises
 
 WITHHELD = "[withheld: it may hold what deny_agents keeps from you]"
 NAMES_ONLY = frozenset({"glob", "list"})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fugu_cli import config_trust, crewing, orchestrator, prompts, wiring
+from fugu_cli import config_trust, crew, orchestrator, prompts, wiring
 from fugu_cli.agents.health import Health
 from fugu_cli.config_files import Loaded, Setting, load
 from fugu_cli.coordinators import fixed
@@ -334,7 +334,7 @@ def test_every_provider_and_protocol_makes_an_agent_that_calls_nobody_yet(root: 
     (Path.home() / ".fugurc").write_text(entries)
     loaded = load(root, {})
     config = loaded.config
-    agents = crewing.build(config.agents, {"KEY": "k"}, crewing.Places(config.cache, config.local_idle))
+    agents = crew.build(config.agents, {"KEY": "k"}, crew.Places(config.cache, config.local_idle))
     assert [agent.name for agent in agents.values()] == list(agents) == [entry.name for entry in config.agents]
     assert not config.cache.exists()
     assert prompts.load("protocols/schema").count("===") >= 2

@@ -157,7 +157,7 @@ def _words(value: object) -> str:
 
 def bench(asked: str, repeats: int, as_json: bool) -> int:
     """Measure decisions on this machine with the configured backbone and checkpoint."""
-    from fugu_cli.coordinators import measuring
+    from fugu_cli.coordinators import latency
 
     config = here().config
     lengths = [int(one) if one.strip().isdecimal() else 0 for one in asked.split(",")]
@@ -166,7 +166,7 @@ def bench(asked: str, repeats: int, as_json: bool) -> int:
     with usable():
         folder = trinity.backbone_folder(trinity.Places(config.checkpoint, config.backbone, config.cache))
         try:
-            report = measuring.measure(chosen(None, config), folder, config.cache, (lengths, repeats))
+            report = latency.measure(chosen(None, config), folder, config.cache, (lengths, repeats))
         except MemoryError as error:
             raise UsageError(f"{error}", hint="close other programs, or measure shorter texts") from error
     print(json.dumps(report.as_json(), indent=2) if as_json else report.text())

@@ -24,7 +24,7 @@ from fugu_cli.config_pool import pool
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.evaluation import arms, capacity, pages, rows, running, setup
 from fugu_cli.evaluation.loop import Outcome
-from fugu_cli.evaluation.purse import Limits, Purse
+from fugu_cli.evaluation.spending import Limits, Spending
 from fugu_cli.evaluation.summary import summarise
 from fugu_cli.events import Member
 from fugu_cli.tasks import Loaded, Problem, gym
@@ -135,14 +135,14 @@ def _local(members: Sequence[Member]) -> int | None:
 
 async def _measured(flags: EvalFlags, plan: running.Plan, opening: Opening) -> running.Ended:
     folder = opening.folder
-    purse = Purse(folder / "paid.jsonl", Limits(flags.max_budget_usd, flags.max_requests))
+    spending = Spending(folder / "paid.jsonl", Limits(flags.max_budget_usd, flags.max_requests))
     engine: running.Engine
     if flags.engine is EngineName.ray:
         from fugu_cli.evaluation.spread import Spread
 
-        engine = Spread(opening, folder, purse, plan.at_once)
+        engine = Spread(opening, folder, spending, plan.at_once)
     else:
-        engine = running.Here(opening, folder, purse)
+        engine = running.Here(opening, folder, spending)
     try:
         return await running.run(plan, engine, folder, _tell)
     finally:

@@ -23,8 +23,8 @@ from fugu_cli.config import AgentEntry, Config
 from fugu_cli.config_files import Loaded
 from fugu_cli.config_pool import SERVICES, pool
 from fugu_cli.evaluation.loop import Open, Place, Session
-from fugu_cli.evaluation.paying import Account, Paying
-from fugu_cli.evaluation.purse import Purse
+from fugu_cli.evaluation.paid_replies import Account, Paying
+from fugu_cli.evaluation.spending import Spending
 from fugu_cli.events import Price
 from fugu_cli.messages import Call
 
@@ -35,31 +35,31 @@ SETTINGS = ("provider", "model", "base_url", "protocol", "temperature", "max_tok
 
 @dataclass(frozen=True)
 class Opening:
-    """Opens sessions for the arms of an evaluation in `folder`, paid from a purse."""
+    """Opens sessions for the arms of an evaluation in `folder`, paid within its limits."""
 
     config: Config
     environ: tuple[tuple[str, str], ...]
     folder: Path
 
-    def __call__(self, purse: Purse) -> Open:
+    def __call__(self, spending: Spending) -> Open:
         """What opens a session for a place. `python` in a task's commands is from then on the one that runs fugu."""
         interpreter, path = str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)
         if path.split(os.pathsep)[0] != interpreter:
             os.environ["PATH"] = os.pathsep.join([interpreter, path])
-        return _Opened(self, purse).open
+        return _Opened(self, spending).open
 
 
 class _Opened:
-    def __init__(self, opening: Opening, purse: Purse) -> None:
+    def __init__(self, opening: Opening, spending: Spending) -> None:
         self._opening = opening
-        self._purse = purse
+        self._spending = spending
         self._environ = dict(opening.environ)
         self._entries = {entry.name: entry for entry in pool(opening.config, self._environ)}
 
     async def open(self, place: Place) -> Session:
         """A session as `fugu run` opens it, with nobody to ask."""
         name = str(place.data.parent.relative_to(self._opening.folder))
-        account = Account(name, place.repository, place.seed, self._opening.folder, self._purse)
+        account = Account(name, place.repository, place.seed, self._opening.folder, self._spending)
 
         def around(agent: Agent) -> Agent:
             entry = self._entries[agent.name]

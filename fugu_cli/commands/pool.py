@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from fugu_cli import crewing
+from fugu_cli import crew
 from fugu_cli.commands.checking import Probe, probe
 from fugu_cli.commands.here import here, newline
 from fugu_cli.config import AgentEntry
@@ -64,7 +64,7 @@ def check() -> int:
 async def _check(loaded: Loaded, entries: Sequence[AgentEntry]) -> int:
     # The bare agent is asked, not the one that speaks its protocol: what it could speak is the question.
     bare = [entry.model_copy(update={"protocol": "native"}) for entry in entries]
-    agents = crewing.build(bare, os.environ, crewing.Places(loaded.config.cache, loaded.config.local_idle))
+    agents = crew.build(bare, os.environ, crew.Places(loaded.config.cache, loaded.config.local_idle))
     known: dict[tuple[str, str, str], Probe] = {}
     try:
         for entry in entries:

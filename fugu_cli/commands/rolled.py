@@ -30,14 +30,14 @@ from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.evaluation import capacity, rows
 from fugu_cli.evaluation.loop import Outcome
-from fugu_cli.evaluation.purse import Limits, Purse, Spent, Unanswered
 from fugu_cli.evaluation.rollout import Job, rollout
+from fugu_cli.evaluation.spending import Limits, Spending, Spent, Unanswered
 from fugu_cli.events import ROLES
 from fugu_cli.messages import Value
 from fugu_cli.tasks import Problem, Task
 from fugu_cli.tasks.checking import check
 from fugu_cli.tasks.loading import load
-from fugu_cli.training.minds import Heads, Minds, Shaped
+from fugu_cli.training.candidates import Candidates, Heads, Shaped
 from fugu_cli.training.replay import Played
 
 
@@ -78,22 +78,22 @@ class Rolled:
         keys = {entry.api_key_env for entry in config.agents} | {service.variable for service in SERVICES}
         self._environ = tuple(sorted((key, value) for key, value in os.environ.items() if key in keys))
         self._slots = {e.name: e.member().slot for e in pool(config, dict(self._environ))}
-        self._purse = Purse(out / "paid.jsonl", Limits(flags.max_budget_usd, flags.max_requests))
+        self._spending = Spending(out / "paid.jsonl", Limits(flags.max_budget_usd, flags.max_requests))
 
-    def play(self, minds: Minds, iteration: int) -> Played:
+    def play(self, candidates: Candidates, iteration: int) -> Played:
         """Every candidate on the iteration's tasks, the same tasks and seeds for all."""
         draw = random.Random(f"{self._flags.seed}/{iteration}")
         chosen = [draw.choice(self._problems) for _ in range(self._flags.replications)]
         seeds = [draw.randrange(1000) for _ in chosen]
         wanted = [
-            Wanted(f"{iteration}-{who}", problem, seed, self._opening(minds, who, iteration))
-            for who in range(minds.size)
+            Wanted(f"{iteration}-{who}", problem, seed, self._opening(candidates, who, iteration))
+            for who in range(candidates.size)
             for problem, seed in zip(chosen, seeds, strict=True)
         ]
         found = asyncio.run(self._all(wanted))
-        return self._played(found, minds.size)
+        return self._played(found, candidates.size)
 
-    def validate(self, minds: Minds) -> Played | None:
+    def validate(self, candidates: Candidates) -> Played | None:
         """None: real sessions are too dear to be repeated for this."""
         return None
 
@@ -107,12 +107,12 @@ class Rolled:
         meta = self._base.meta.model_copy(update={"training": training})
         return checkpoints.make(svf.join(blocks, head), meta)
 
-    def _opening(self, minds: Minds, who: int, iteration: int) -> Opening:
+    def _opening(self, candidates: Candidates, who: int, iteration: int) -> Opening:
         """Sessions with this candidate's checkpoint."""
-        assert isinstance(minds, Heads | Shaped)
-        offsets = minds.offsets[who] if isinstance(minds, Shaped) else np.zeros(0, np.float32)
+        assert isinstance(candidates, Heads | Shaped)
+        offsets = candidates.offsets[who] if isinstance(candidates, Shaped) else np.zeros(0, np.float32)
         path = self._out / "candidates" / f"{iteration}-{who}.safetensors"
-        save(self.pack(minds.heads[who], offsets, "a candidate"), path)
+        save(self.pack(candidates.heads[who], offsets, "a candidate"), path)
         config = self._config.model_copy(update={"checkpoint": path, "sample": False})
         return Opening(config, self._environ, self._out)
 
@@ -130,7 +130,7 @@ class Rolled:
                 try:
                     folder = self._out / "iterations" / job.place
                     done = await rollout(
-                        Job(arm="trinity", problem=job.problem, seed=job.seed), job.opening(self._purse), folder
+                        Job(arm="trinity", problem=job.problem, seed=job.seed), job.opening(self._spending), folder
                     )
                 except Unanswered as error:
                     if error.final:
@@ -171,7 +171,7 @@ class Rolled:
             uses,
             roles,
             len(found),
-            self._purse.usd,
+            self._spending.usd,
         )
 
     def _unit(self, found: Sequence[Outcome]) -> float:

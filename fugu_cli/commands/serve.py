@@ -19,14 +19,14 @@ def serve(flags: ServeFlags) -> int:
     places.check(place, bounds, flags.token_env)
     import asyncio
 
-    from fugu_cli import housing
+    from fugu_cli import serve_wiring
     from fugu_cli.commands.embedded import check_embedded
     from fugu_cli.commands.here import here
 
     loaded = here(_settings(flags))
     for note in check_embedded(loaded.config, os.environ):
         _say(note)
-    return asyncio.run(housing.serve(loaded, place, bounds, _say))
+    return asyncio.run(serve_wiring.serve(loaded, place, bounds, _say))
 
 
 def _settings(flags: ServeFlags) -> Mapping[str, Any]:

@@ -25,9 +25,9 @@ from fugu_cli.coordinators.panels import Given
 from fugu_cli.errors import UsageError
 from fugu_cli.evaluation import capacity, rows
 from fugu_cli.evaluation.loop import Open, Outcome, Place, Session
-from fugu_cli.evaluation.purse import Limits, Purse
 from fugu_cli.evaluation.rollout import Job, rollout
 from fugu_cli.evaluation.setup import alone
+from fugu_cli.evaluation.spending import Limits, Spending
 from fugu_cli.events import Member, Step
 from fugu_cli.session import Session as OpenSession
 from fugu_cli.tasks import Problem
@@ -48,7 +48,7 @@ class Trying:
     problems: Mapping[str, Problem]
     folder: Path
     opening: Opening
-    purse: Purse
+    spending: Spending
     at_once: int = 1
 
     def __call__(self, problem: str, steps: tuple[Step, ...]) -> Ran:
@@ -69,7 +69,7 @@ class Trying:
         async def one(problem: str, steps: tuple[Step, ...]) -> None:
             job = Job(arm=_arm(steps), problem=self.problems[problem])
             async with room:
-                row = await rollout(job, _given(self.opening(self.purse), steps), self.folder)
+                row = await rollout(job, _given(self.opening(self.spending), steps), self.folder)
             rows.append(self.folder / WORKFLOWS, row)
 
         await asyncio.gather(*(one(problem, steps) for problem, steps in workflows))
@@ -105,10 +105,10 @@ def train(flags: ConductorFlags) -> int:
         raise UsageError("there is no task to train on", hint="`fugu help training` shows what they can be")
     folder = (flags.out or Path("fugu-conductor")).resolve()
     opening = Opening(loaded.config, keys(loaded.config, os.environ), folder)
-    purse = Purse(folder / "paid.jsonl", Limits(flags.max_budget_usd, flags.max_requests))
+    spending = Spending(folder / "paid.jsonl", Limits(flags.max_budget_usd, flags.max_requests))
     local = 1 if any(member.provider == "local" for member in members.values()) else None
     at_once = capacity.at_once(flags.rollouts or local, None, None)
-    trying = Trying({problem.id: problem for problem in problems}, folder, opening, purse, at_once)
+    trying = Trying({problem.id: problem for problem in problems}, folder, opening, spending, at_once)
     with alone(folder, "training"):
         print(_trained(flags, settings, trying, members))
     return 0

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
     from fugu_cli.coordinators.checkpoint import Checkpoint
     from fugu_cli.coordinators.svf import Vector
+    from fugu_cli.training.cascade_comparison import Proven
     from fugu_cli.training.evolve import Evolved, Iteration, Settings, Trial
     from fugu_cli.training.mixture import Blend, Mixture
     from fugu_cli.training.optimise import Numbers
-    from fugu_cli.training.proving import Proven
-    from fugu_cli.training.sight import Layout, Sight
+    from fugu_cli.training.search_vector import HiddenStates, Layout
 
 NAME = "checkpoint.safetensors"
 
@@ -82,7 +82,7 @@ def _settled(found: Subject, evolved: Evolved, price: float) -> tuple[Numbers, s
     """The evolved point and how it came about; the start where validation is not sure that evolution was better."""
     import numpy as np
 
-    from fugu_cli.training.lessons import surely
+    from fugu_cli.training.replay_training import surely
 
     how = f"{len(evolved.history)} iterations, {evolved.stopped}"
     both = found.layout.breed(np.stack([found.start, evolved.vector]))
@@ -134,14 +134,16 @@ def _tell(row: Iteration) -> None:
 
 def _replayed(flags: EvolveFlags, config: Config, backbone: Backbone) -> Subject:
     """Recorded outcomes under random pools, a pass matrix, or both."""
-    from fugu_cli.training import proving
-    from fugu_cli.training.sight import Sight
-    from fugu_cli.training.slotted import mixture_of, packed, starting
+    from fugu_cli.training import cascade_comparison
+    from fugu_cli.training.search_vector import HiddenStates
+    from fugu_cli.training.slot_mixture import mixture_of, packed, starting
 
-    sight = Sight(backbone, store_of(config), say)
-    mixture, told = mixture_of(flags.outcomes, flags.matrix, tuple(flags.rows or ()), _blend(flags), (backbone, sight))
+    hidden_states = HiddenStates(backbone, store_of(config), say)
+    mixture, told = mixture_of(
+        flags.outcomes, flags.matrix, tuple(flags.rows or ()), _blend(flags), (backbone, hidden_states)
+    )
     start, data = starting(flags.start, told, mixture, backbone)
-    layout = _layout(flags, config, (backbone, sight), (told.hidden, len(start)))
+    layout = _layout(flags, config, (backbone, hidden_states), (told.hidden, len(start)))
     count = 0 if flags.start else len(told.hidden)
     return Subject(
         layout.start(start),
@@ -149,7 +151,7 @@ def _replayed(flags: EvolveFlags, config: Config, backbone: Backbone) -> Subject
         mixture.trial(),
         lambda point, how: packed(layout, point, mixture, (backbone, f"{data}; {how}", count)),
         {"layout": type(layout).__name__, **_about(mixture)},
-        lambda: proving.prove(mixture, sight, _before(config, backbone), say),
+        lambda: cascade_comparison.prove(mixture, hidden_states, _before(config, backbone), say),
     )
 
 
@@ -168,21 +170,23 @@ def _about(mixture: Mixture) -> dict[str, JsonValue]:
 
 
 def _blend(flags: EvolveFlags) -> Blend:
-    from fugu_cli.training.lessons import Course
     from fugu_cli.training.mixture import Blend
+    from fugu_cli.training.replay_training import Course
 
     course = Course(price=flags.cost, settings=_settings(flags))
     return Blend(check=checks(flags.check)[0], course=course, shown=flags.replications, seed=flags.seed)
 
 
-def _layout(flags: EvolveFlags, config: Config, reading: tuple[Backbone, Sight], like: tuple[Vector, int]) -> Layout:
+def _layout(
+    flags: EvolveFlags, config: Config, reading: tuple[Backbone, HiddenStates], like: tuple[Vector, int]
+) -> Layout:
     """The head alone, or with the offsets of the second-to-last layer; `like` are states and the head's rows."""
     from fugu_cli.coordinators import svf
-    from fugu_cli.training.sight import HeadLayout, LayerLayout
+    from fugu_cli.training.search_vector import HeadLayout, LayerLayout
 
-    backbone, sight = reading
+    backbone, hidden_states = reading
     if not flags.offsets:
-        return HeadLayout(sight, like[1], like[0])
+        return HeadLayout(hidden_states, like[1], like[0])
     adapter = svf.Adapter(backbone.decoder, config.cache / "svf" / backbone.identity[:16])
     return LayerLayout(backbone, adapter, like[1], like[0])
 
@@ -190,13 +194,13 @@ def _layout(flags: EvolveFlags, config: Config, reading: tuple[Backbone, Sight],
 def _played(flags: EvolveFlags, config: Config, backbone: Backbone, out: Path) -> Subject:
     """Real sessions on tasks: every candidate's checkpoint in the engine, every reply paid for once."""
     from fugu_cli.commands.rolled import Rolled, begun
-    from fugu_cli.training.sight import Sight
+    from fugu_cli.training.search_vector import HiddenStates
 
-    sight = Sight(backbone, store_of(config), say)
+    hidden_states = HiddenStates(backbone, store_of(config), say)
     members = tuple(entry.member() for entry in pool(config, dict(os.environ)))
     base = begun(flags.start, config, backbone)
     trial = Rolled(flags, config, out, base)
-    layout = _layout_of(flags, config, (backbone, sight), base)
+    layout = _layout_of(flags, config, (backbone, hidden_states), base)
     return Subject(
         layout.start(base.head),
         layout,
@@ -210,9 +214,9 @@ def _played(flags: EvolveFlags, config: Config, backbone: Backbone, out: Path) -
     )
 
 
-def _layout_of(flags: EvolveFlags, config: Config, reading: tuple[Backbone, Sight], base: Checkpoint) -> Layout:
+def _layout_of(flags: EvolveFlags, config: Config, reading: tuple[Backbone, HiddenStates], base: Checkpoint) -> Layout:
     """Units from a few requests as the backbone reads them: sessions have not been read yet."""
-    from fugu_cli.training import stories
+    from fugu_cli.training import matrix_sessions
 
-    texts = [f"user: {text}" for part in stories.general_requests() for text in part[:12]]
+    texts = [f"user: {text}" for part in matrix_sessions.general_requests() for text in part[:12]]
     return _layout(flags, config, reading, (reading[1](texts), len(base.head)))

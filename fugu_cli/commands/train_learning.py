@@ -24,8 +24,8 @@ from fugu_cli.errors import SessionBusy, StorageError, UsageError
 if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
     from fugu_cli.coordinators.checkpoint import Checkpoint
-    from fugu_cli.training.logbook import Decided
     from fugu_cli.training.replay import Check
+    from fugu_cli.training.session_outcomes import Decided
 
 
 def say(text: str) -> None:
@@ -105,8 +105,8 @@ def replay(flags: ReplayFlags) -> int:
     """A study of recorded outcomes: the report is printed and kept."""
     from fugu_cli.training import outcomes, study, study_report
     from fugu_cli.training.matrix import Seat
-    from fugu_cli.training.sight import Sight
-    from fugu_cli.training.storyteller import Reading, Storyteller
+    from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter
+    from fugu_cli.training.search_vector import HiddenStates
 
     models = flags.models or []
     if len(models) != len(SLOTS):
@@ -122,9 +122,9 @@ def replay(flags: ReplayFlags) -> int:
     with usable(), alone(out):
         backbone = backbone_of(config)
         seats = [Seat(slot, model) for slot, model in zip(SLOTS, models, strict=True)]
-        teller = Storyteller(seats, backbone, Reading(request=flags.request), flags.seed)
+        writer = ReplaySessionWriter(seats, backbone, Reading(request=flags.request), flags.seed)
         recorded = study.Recorded(cases, models, issues)
-        found = study.Study(recorded, teller, Sight(backbone, store_of(config), say)).run(
+        found = study.Study(recorded, writer, HiddenStates(backbone, store_of(config), say)).run(
             question, pool.unit, out / "answers.jsonl", say
         )
         text = f"{len(cases)} issues; rows: {', '.join(models)}.\n\n{study_report.report(found)}"
@@ -137,7 +137,7 @@ def own(flags: SessionFlags) -> int:
     """From the user's own sessions; nothing is saved that does worse on requests held out."""
     from fugu_cli.coordinators import checkpoint as checkpoints
     from fugu_cli.training import personal
-    from fugu_cli.training.sight import Sight
+    from fugu_cli.training.search_vector import HiddenStates
 
     loaded = here()
     config = loaded.config
@@ -150,7 +150,7 @@ def own(flags: SessionFlags) -> int:
             raise personal.too_few(len({one.group for one in decided}))
         backbone = backbone_of(config)
         checkpoint.check(backbone.identity, backbone.decoder.shape)
-        told = personal.examples(decided, checkpoint, labels, (backbone, Sight(backbone, store_of(config), say)))
+        told = personal.examples(decided, checkpoint, labels, (backbone, HiddenStates(backbone, store_of(config), say)))
         found = personal.learn(told, checkpoint)
         print(f"{found.decisions} decisions of {found.requests} requests; distance to what turned out well, held out: "
               f"{found.before.kl:.3f} before, {found.after.kl:.3f} after")  # fmt: skip
@@ -166,7 +166,7 @@ def own(flags: SessionFlags) -> int:
 def _decisions(paths: Sequence[Path], checkpoint: Checkpoint) -> tuple[list[Decided], dict[str, str]]:
     """Of all sessions that can be read, the newest first, and what each agent's row is called."""
     from fugu_cli import views
-    from fugu_cli.training import logbook
+    from fugu_cli.training import session_outcomes
 
     decided: list[Decided] = []
     labels: dict[str, str] = {}
@@ -177,7 +177,7 @@ def _decisions(paths: Sequence[Path], checkpoint: Checkpoint) -> tuple[list[Deci
             say(f"{path.name}: left out: {error}")
             continue
         labels = {**readings.labels(checkpoint.meta, list(views.pool(events).values())), **labels}
-        decided += logbook.decisions(events, path.stem)
+        decided += session_outcomes.decisions(events, path.stem)
     return decided, labels
 
 

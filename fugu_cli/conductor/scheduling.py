@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fugu_cli import judging, views
+from fugu_cli import intent, views
 from fugu_cli.conductor import merging
 from fugu_cli.conductor.validate import same_job
 from fugu_cli.coordinators import Merge, Together, masks
@@ -149,7 +149,7 @@ def _who(flow: views.Workflow, place: int, crew: Crew) -> tuple[Member, str]:
 def _same_jobs(events: Sequence[Event], flow: views.Workflow, places: Sequence[int]) -> set[int]:
     """Those of the steps that share their job with another one. A question is answered without worktrees."""
     request = views.asked(events)
-    if request is None or request.snapshot is None or judging.is_question(request.text):
+    if request is None or request.snapshot is None or intent.is_question(request.text):
         return set()
     steps = flow.planned.steps
     every = [place for place in range(len(steps)) if not steps[place].plans]

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.coordinators import chat, loading
-from fugu_cli.coordinators.computing import OneThread, device_of, dtype_of, enough_memory, start_torch
+from fugu_cli.coordinators.compute import OneThread, device_of, dtype_of, enough_memory, start_torch
 from fugu_cli.coordinators.decoder import Change, Decoder, Steer
-from fugu_cli.coordinators.growing import TAIL, Growing, whole
+from fugu_cli.coordinators.incremental_tokens import TAIL, Growing, whole
 from fugu_cli.coordinators.transcript import Format, Line, raw
 from fugu_cli.errors import CoordinatorUnavailable
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fugu_cli import judging, prompts, views
+from fugu_cli import intent, prompts, views
 from fugu_cli.coordinators import baselines, masks, slots
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Assigned, Event, Finished, Member, Planned, Role, Step
@@ -118,7 +118,7 @@ class Given:
 def _role(events: Sequence[Event], part: Part) -> Role:
     """Only who settles it works on files; where a question is asked every part is an answer."""
     asked = views.asked(events)
-    answers = asked is not None and judging.is_question(asked.text) and part.prompt != "judge"
+    answers = asked is not None and intent.is_question(asked.text) and part.prompt != "judge"
     return "worker" if part.works or answers else "thinker"
 
 

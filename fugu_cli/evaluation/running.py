@@ -20,8 +20,8 @@ from fugu_cli import __version__
 from fugu_cli.errors import FuguError, StorageError
 from fugu_cli.evaluation import capacity, rows, setup
 from fugu_cli.evaluation.loop import Open, Outcome
-from fugu_cli.evaluation.purse import Purse, Spent, Unanswered
 from fugu_cli.evaluation.rollout import Job, rollout
+from fugu_cli.evaluation.spending import Spending, Spent, Unanswered
 from fugu_cli.events import Member
 from fugu_cli.tasks import Problem, Question
 from fugu_cli.tasks.checking import Checked, check, sha
@@ -29,8 +29,8 @@ from fugu_cli.tasks.checking import Checked, check, sha
 ROWS = "rows.jsonl"
 CHECKS = "checks.jsonl"
 
-Opening = Callable[[Purse], Open]
-"""Makes what opens sessions whose agents pay from a purse. Travels to other machines, so it must be picklable."""
+Opening = Callable[[Spending], Open]
+"""Makes what opens sessions whose agents pay within its limits. Travels to other machines, so it must be picklable."""
 
 
 class Engine(Protocol):
@@ -46,8 +46,8 @@ class Engine(Protocol):
 class Here:
     """In this process."""
 
-    def __init__(self, opening: Opening, folder: Path, purse: Purse) -> None:
-        self._open = opening(purse)
+    def __init__(self, opening: Opening, folder: Path, spending: Spending) -> None:
+        self._open = opening(spending)
         self._folder = folder
 
     async def do(self, job: Job) -> Outcome:

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.evaluation.loop import Outcome
-from fugu_cli.evaluation.purse import Limits, Purse, Spent, Unanswered
 from fugu_cli.evaluation.rollout import Job, rollout
 from fugu_cli.evaluation.running import Opening
+from fugu_cli.evaluation.spending import Limits, Spending, Spent, Unanswered
 from fugu_cli.messages import Value
 
 
@@ -40,36 +40,36 @@ def work(job: str, opening: Opening, folder: str, limits: Limits) -> str:
 
 
 async def _worked(job: Job, opening: Opening, folder: Path, limits: Limits) -> Result:
-    purse = Purse(folder / "paid" / f"{job.name.replace('/', '-')}.jsonl", Limits())
-    before = purse.requests, purse.usd
-    purse.limits = Limits(
+    spending = Spending(folder / "paid" / f"{job.name.replace('/', '-')}.jsonl", Limits())
+    before = spending.requests, spending.usd
+    spending.limits = Limits(
         usd=None if limits.usd is None else limits.usd + before[1],
         requests=None if limits.requests is None else limits.requests + before[0],
     )
     found = Result()
     try:
-        found = Result(row=await rollout(job, opening(purse), folder))
+        found = Result(row=await rollout(job, opening(spending), folder))
     except Spent as error:
         found = Result(why="spent", message=str(error), hint=error.hint)
     except Unanswered as error:
         found = Result(why="unanswered", message=str(error), hint=error.hint, agent=error.agent, final=error.final)
     except FuguError as error:
         found = Result(why="failed", message=str(error), hint=error.hint)
-    return found.model_copy(update={"requests": purse.requests - before[0], "usd": purse.usd - before[1]})
+    return found.model_copy(update={"requests": spending.requests - before[0], "usd": spending.usd - before[1]})
 
 
 class Spread:
     """Rollouts on a ray cluster: the one that is there, or one on this machine."""
 
-    def __init__(self, opening: Opening, folder: Path, purse: Purse, share: int) -> None:
+    def __init__(self, opening: Opening, folder: Path, spending: Spending, share: int) -> None:
         self._ray = _ray()
         self._opening = opening
         self._folder = folder
-        self._purse = purse
+        self._spending = spending
         self._share = share
         for file in sorted((folder / "paid").glob("*.jsonl")):
-            spent = Purse(file, Limits())
-            purse.requests, purse.usd = purse.requests + spent.requests, purse.usd + spent.usd
+            spent = Spending(file, Limits())
+            spending.requests, spending.usd = spending.requests + spent.requests, spending.usd + spent.usd
         self._work: Any = self._ray.remote(num_cpus=1, max_retries=0)(work)
 
     async def do(self, job: Job) -> Outcome:
@@ -82,8 +82,8 @@ class Spread:
             message = f"{job.name}: the machine that worked on it is gone: {type(error).__name__}"
             raise Unanswered(message, agent="", final=False) from error
         result = Result.model_validate_json(answered)
-        self._purse.requests += result.requests
-        self._purse.usd += result.usd
+        self._spending.requests += result.requests
+        self._spending.usd += result.usd
         return _row(result)
 
     async def close(self) -> None:
@@ -92,7 +92,7 @@ class Spread:
 
     def _allowance(self) -> Limits:
         """An equal share of what is left for each of the rollouts at once, so that together they stay within it."""
-        left = self._purse.left()
+        left = self._spending.left()
         if (left.usd is not None and left.usd <= 0) or (left.requests is not None and left.requests <= 0):
             raise Spent("the limits of this evaluation are reached", hint="a larger limit goes on")
         usd = None if left.usd is None else left.usd / self._share

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fugu_cli import budgets, resting, views
+from fugu_cli import budgets, cooldown, views
 from fugu_cli.agents import Say
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Assigned, Failed, Finished, Interrupted, Masked, Member, Replied
@@ -74,7 +74,7 @@ def begin(house: House, request: Request) -> None:
         raise Refused(400, "every agent of the pool is opted out of this request", code="no_agent_left")
     if out:
         request.log.append(Masked(agents=tuple(out.items())))
-    resting.refresh(request.log, house.health)
+    cooldown.refresh(request.log, house.health)
 
 
 def keep_or_switch(house: House, request: Request, messages: tuple[Message, ...], pinned: str | None) -> None:
@@ -129,7 +129,7 @@ async def _assigned(house: House, request: Request, pinned: str | None, began: i
     if sticky is not None:
         why = f"its calls brought results, and its prompt cache is warm (trace {sticky.trace})"
         return Assigned(turn=turn, agent=sticky.agent, role="worker", by="sticky", reason=why)
-    decision = await resting.decide(request.log, house.crew.coordinator, house.health, house.patience)
+    decision = await cooldown.decide(request.log, house.crew.coordinator, house.health, house.patience)
     if isinstance(decision, Assigned):
         return _as_worker(decision)
     if isinstance(decision, Finished):

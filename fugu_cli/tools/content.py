@@ -2,7 +2,7 @@
 
 The tool memory of workflows (conductor/memory.py) keys its entries by it. "" where it cannot be told, so that nothing
 is remembered: outside the repository, what needs a yes, a command that looks at more than what files hold
-(looking.py). Changes nothing.
+(read_only.py). Changes nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from fugu_cli import policy
 from fugu_cli.messages import Call
 from fugu_cli.policy import paths
 from fugu_cli.policy.arguments import Malformed, arguments_of
-from fugu_cli.tools import blobs, looking
-from fugu_cli.tools.beside import UNREAD, beside
+from fugu_cli.tools import blobs, read_only
+from fugu_cli.tools.ignored_files import UNREAD, beside
 from fugu_cli.tools.workspace import Workspace
 
 SEARCHING = frozenset({"list", "glob", "grep"})
@@ -57,7 +57,7 @@ async def state(workspace: Workspace, call: Call, known: Whole | None = None) ->
     if call.tool == "read":
         return _blob(workspace, given.get("path"))
     command = str(given.get("command", "")) if call.tool == "bash" else ""
-    if call.tool in SEARCHING or (call.tool == "bash" and looking.at_content(command)):
+    if call.tool in SEARCHING or (call.tool == "bash" and read_only.at_content(command)):
         found = known or await whole(workspace)
         return "" if found.unread and _into_unread(call.tool, given, command) else found.name
     return ""
@@ -70,7 +70,7 @@ def reads(workspace: Workspace, call: Call) -> bool:
 
 def _into_unread(tool: str, given: dict[str, object], command: str) -> bool:
     """It looks, or may look, into what `Whole` does not tell."""
-    if tool == "bash" and looking.goes_down(command):
+    if tool == "bash" and read_only.goes_down(command):
         return True
     named = [command, str(given.get("path", "")), str(given.get("pattern", "")) if tool == "glob" else ""]
     return bool(UNREAD.intersection(_NAMES.split(" ".join(named))))

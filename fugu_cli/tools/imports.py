@@ -1,7 +1,7 @@
 """Which files of a repository a source file uses: its imports, followed where they stay inside.
 
-Below implicated.py. Python by its syntax tree; JavaScript, TypeScript, Rust and Go by their import lines. Reads files,
-runs nothing.
+Below relevant_files.py. Python by its syntax tree; JavaScript, TypeScript, Rust and Go by their import lines. Reads
+files, runs nothing.
 """
 
 from __future__ import annotations

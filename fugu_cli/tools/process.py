@@ -22,7 +22,7 @@ from fugu_cli.sandbox.box import Box
 from fugu_cli.tools import Say, reaping
 from fugu_cli.tools.clip import plain
 from fugu_cli.tools.git import LOCAL
-from fugu_cli.tools.starting import Ends, start
+from fugu_cli.tools.spawn import Ends, start
 
 KEPT = 400_000
 """Characters kept of each end of the output."""

@@ -1,6 +1,6 @@
 """Stage 2 of training: evolution of a checkpoint by what its decisions are worth (SPEC 3).
 
-Candidates come from sep-CMA-ES (optimise.py), decide as minds (minds.py) and are judged in a trial; this module is the
+Candidates come from sep-CMA-ES (optimise.py), decide (candidates.py) and are judged in a trial; this module is the
 loop around them: shaping, the log, a checkpoint after every iteration, going on exactly where a run stopped, stopping
 early. Must not know where rewards come from.
 
@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from fugu_cli.messages import Value
-from fugu_cli.training.minds import Minds
+from fugu_cli.training.candidates import Candidates
 from fugu_cli.training.optimise import SIGMA, Numbers, SepCMA
 from fugu_cli.training.replay import Played
 from fugu_cli.training.runs import Folder, State
@@ -73,15 +73,15 @@ class Trial(Protocol):
     """Judges candidates. Everything chance decides depends on the iteration alone: all candidates meet the same tasks,
     pools and seeds (common random numbers)."""
 
-    def play(self, minds: Minds, iteration: int) -> Played:
+    def play(self, candidates: Candidates, iteration: int) -> Played:
         """Every candidate on the iteration's tasks, times its replications."""
 
-    def validate(self, minds: Minds) -> Played | None:
+    def validate(self, candidates: Candidates) -> Played | None:
         """The same for tasks that are always the same; None where there are none."""
 
 
-Breed = Callable[[Numbers], Minds]
-"""Vectors (size, N) in the search's units to minds."""
+Breed = Callable[[Numbers], Candidates]
+"""Vectors (size, N) in the search's units to candidates."""
 Tell = Callable[[Iteration], None]
 
 

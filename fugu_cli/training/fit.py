@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu_cli.coordinators.computing import start_torch
+from fugu_cli.coordinators.compute import start_torch
 from fugu_cli.coordinators.svf import Vector
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.replay import Check, Mass, grown
-from fugu_cli.training.storyteller import Step, Trail
+from fugu_cli.training.replay_sessions import Step, Trail
 from fugu_cli.training.values import chance
 
 Numbers = NDArray[np.float64]

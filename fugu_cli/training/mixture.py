@@ -19,14 +19,14 @@ from pydantic import JsonValue
 
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.training import fit, frontier, outcomes
+from fugu_cli.training.candidates import Heads
 from fugu_cli.training.frontier import Arm, Paired, paired
-from fugu_cli.training.lessons import Course, Lesson, examples
 from fugu_cli.training.matrix import Seat, TaskRates
-from fugu_cli.training.minds import Heads
 from fugu_cli.training.outcomes import Case, Issue
 from fugu_cli.training.replay import Check, Replay, Rules
-from fugu_cli.training.sight import Sight
-from fugu_cli.training.storyteller import Storyteller
+from fugu_cli.training.replay_sessions import ReplaySessionWriter
+from fugu_cli.training.replay_training import Course, ReplayTraining, examples
+from fugu_cli.training.search_vector import HiddenStates
 from fugu_cli.training.study import sample, split
 from fugu_cli.training.trials import Replayed, Together
 
@@ -75,11 +75,13 @@ class Proof:
 class Mixture:
     """Trials, lessons and proofs from the ingredients."""
 
-    def __init__(self, made_of: Ingredients, blend: Blend, storyteller: Storyteller, sight: Sight) -> None:
+    def __init__(
+        self, made_of: Ingredients, blend: Blend, writer: ReplaySessionWriter, hidden_states: HiddenStates
+    ) -> None:
         self.made_of = made_of
         self.blend = blend
-        self._storyteller = storyteller
-        self._sight = sight
+        self._writer = writer
+        self._states = hidden_states
         self._looped = [Case(task, task.task, looped=True) for task in made_of.tasks]
 
     def about(self) -> dict[str, JsonValue]:
@@ -91,21 +93,23 @@ class Mixture:
             "tasks": [task.task for task in self.made_of.tasks],
         }
 
-    def lessons(self, without: frozenset[str] = frozenset()) -> list[Lesson]:
+    def lessons(self, without: frozenset[str] = frozenset()) -> list[ReplayTraining]:
         """Issues under some drawn pools, and the loop's tasks; repositories and tasks in `without` are unknown."""
         found = [
-            Lesson(self._known(self._issues(number), without), self._storyteller, self._rules(), 1 / self.blend.pools)
+            ReplayTraining(
+                self._known(self._issues(number), without), self._writer, self._rules(), 1 / self.blend.pools
+            )
             for number in range(self.blend.pools if self.made_of.issues else 0)
         ]
         looped = [case for case in self._looped if case.group not in without]
         if looped:
-            found.append(Lesson(looped, self._storyteller, Rules(TESTS, self.blend.turns)))
+            found.append(ReplayTraining(looped, self._writer, Rules(TESTS, self.blend.turns)))
         return found
 
     def trial(self, without: frozenset[str] = frozenset()) -> Together:
         """Both sources at once, half of the fitness each."""
-        replay = Replay(self._storyteller, self._rules())
-        loop = Replay(self._storyteller, Rules(TESTS, self.blend.turns))
+        replay = Replay(self._writer, self._rules())
+        loop = Replay(self._writer, Rules(TESTS, self.blend.turns))
         parts: list[tuple[Replayed, float]] = []
         if self.made_of.issues:
             held = [case for number in range(self.blend.pools) for case in self._shown(number, without)[1]]
@@ -123,7 +127,7 @@ class Mixture:
     def told(self, without: frozenset[str] = frozenset()) -> fit.Examples:
         """The warm start's examples."""
         course = replace(self.blend.course, shown=self.blend.shown)
-        found = examples(self.lessons(without), course, self._sight)
+        found = examples(self.lessons(without), course, self._states)
         found = replace(found, weights=found.weights / found.weights.sum())
         stories = self.made_of.stories
         if stories is None:
@@ -155,7 +159,7 @@ class Mixture:
         return [part for part in both if part[1]]
 
     def _compared(self, head: Vector, cases: Sequence[Case], rules: Rules) -> tuple[Arm, Arm]:
-        played = Replay(self._storyteller, rules).play(Heads(head[None], self._sight), cases)
+        played = Replay(self._writer, rules).play(Heads(head[None], self._states), cases)
         order = [*range(len(self.made_of.seats))]
         if cases[0].looped:  # the strongest goes on until the limit
             order += [order[-1]] * rules.turns

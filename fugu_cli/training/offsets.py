@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fugu_cli.coordinators import svf
-from fugu_cli.coordinators.computing import start_torch
+from fugu_cli.coordinators.compute import start_torch
 from fugu_cli.coordinators.decoder import Decoder, Layer, place_of, rms_norm, through
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.training.fit import Examples, Loss

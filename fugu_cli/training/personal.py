@@ -1,8 +1,8 @@
 """Training from the user's own sessions (`fugu train sessions`): their requests, what was kept and what was not.
 
-Labelled decisions (logbook.py) become soft targets: of everyone who worked at such a point, who was worth it. The head
-starts from the checkpoint in use and is pulled towards it, so that a handful of sessions moves it a little and a
-hundred move it far. It is saved only where it does better on requests that were held out.
+Labelled decisions (session_outcomes.py) become soft targets: of everyone who worked at such a point, who was worth it.
+The head starts from the checkpoint in use and is pulled towards it, so that a handful of sessions moves it a little and
+a hundred move it far. It is saved only where it does better on requests that were held out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import UsageError
 from fugu_cli.events import ROLES
 from fugu_cli.training import fit
-from fugu_cli.training.logbook import Decided
+from fugu_cli.training.session_outcomes import Decided
 
 LEAST = 8
 """Labelled requests without which nothing is learned: fewer say more about chance than about the agents."""

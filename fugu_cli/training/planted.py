@@ -44,7 +44,7 @@ class Plan:
     common: float = 3.0
     """What all states share, in the same units: hidden states of real models share most of their length."""
     scaled: bool = True
-    """Each number of a state has its own unit, as in a real search (sight.py)."""
+    """Each number of a state has its own unit, as in a real search (search_vector.py)."""
     sampled: bool = False
     """Decisions are drawn from the softmax, as the authors' code does, and not the highest logits."""
     seed: int = 0

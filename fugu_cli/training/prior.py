@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.replay import VERIFIER, Rules
-from fugu_cli.training.storyteller import WORKER, Step, Trail
+from fugu_cli.training.replay_sessions import WORKER, Step, Trail
 from fugu_cli.training.values import chance, soft
 
 Numbers = NDArray[np.float64]

@@ -1,8 +1,9 @@
 """Replay: what recorded outcomes would have made of a coordinator's decisions, in expectation (SPEC 3).
 
 A path is the Workers that took a turn so far and how a check judged each. Its transcript is written as events and read
-through the coordinator's own functions (storyteller.py); a mind's logits say who is next and in which role. Nothing is
-sampled: the check's errors split every path in two, each with its weight, so all candidates meet the same chances.
+through the coordinator's own functions (replay_sessions.py); a candidate's logits say who is next and in which role.
+Nothing is sampled: the check's errors split every path in two, each with its weight, so all candidates meet the same
+chances.
 
 A Verifier accepts where the check passed and ends the request. Any other turn than a Worker's is vain here: nothing
 was recorded of it, and the request ends with what there is. So it does where every row has worked: a model ran once on
@@ -18,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu_cli.events import ROLES
-from fugu_cli.training.minds import Minds
+from fugu_cli.training.candidates import Candidates
 from fugu_cli.training.outcomes import Case
-from fugu_cli.training.storyteller import WORKER, Step, Storyteller, Trail
+from fugu_cli.training.replay_sessions import WORKER, ReplaySessionWriter, Step, Trail
 from fugu_cli.training.values import chance
 
 Numbers = NDArray[np.float64]
@@ -89,27 +90,27 @@ def left(case: Case, path: Trail) -> bool:
 class Replay:
     """Cases, the rules, and how paths are told."""
 
-    def __init__(self, storyteller: Storyteller, rules: Rules) -> None:
-        self._storyteller = storyteller
+    def __init__(self, writer: ReplaySessionWriter, rules: Rules) -> None:
+        self._writer = writer
         self._rules = rules
 
-    def play(self, minds: Minds, cases: Sequence[Case]) -> Played:
+    def play(self, candidates: Candidates, cases: Sequence[Case]) -> Played:
         """Every candidate on every case."""
-        tally = Tally(minds.size, len(cases), len(cases[0].task.rows))
+        tally = Tally(candidates.size, len(cases), len(cases[0].task.rows))
         wave: Wave = {
-            (number, ()): [(who, Mass(0.0, 1.0)) for who in range(minds.size)] for number in range(len(cases))
+            (number, ()): [(who, Mass(0.0, 1.0)) for who in range(candidates.size)] for number in range(len(cases))
         }
         for turn in range(self._rules.turns):
-            wave = self._turn(minds, cases, wave, tally, last=turn == self._rules.turns - 1)
+            wave = self._turn(candidates, cases, wave, tally, last=turn == self._rules.turns - 1)
             if not wave:
                 break
         return tally.played()
 
-    def _turn(self, minds: Minds, cases: Sequence[Case], wave: Wave, tally: Tally, *, last: bool) -> Wave:
+    def _turn(self, candidates: Candidates, cases: Sequence[Case], wave: Wave, tally: Tally, *, last: bool) -> Wave:
         """All paths of one length at once, so that a text is read once for everybody."""
         places = list(wave)
-        scenes = [self._storyteller.scene(cases[number], path) for number, path in places]
-        scores = minds.logits([scene.text for scene in scenes])
+        scenes = [self._writer.scene(cases[number], path) for number, path in places]
+        scores = candidates.logits([scene.text for scene in scenes])
         after: Wave = {}
         for index, (number, path) in enumerate(places):
             rows, roles = scenes[index].choose(scores[:, index])

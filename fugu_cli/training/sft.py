@@ -28,12 +28,12 @@ from fugu_cli.coordinators.slots import SLOTS
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import ConfigError, FuguError
 from fugu_cli.events import ROLES, Event
-from fugu_cli.training import evaluate, fit, matrix, stories
+from fugu_cli.training import evaluate, fit, matrix, matrix_sessions
+from fugu_cli.training.candidates import See
 from fugu_cli.training.matrix import Seat, TaskRates
-from fugu_cli.training.minds import See
+from fugu_cli.training.matrix_sessions import MatrixSession
 from fugu_cli.training.offsets import Descent, Tail, fit_offsets
 from fugu_cli.training.states import states
-from fugu_cli.training.stories import Story
 from fugu_cli.training.values import History, Outcome, Terms, follow
 
 
@@ -108,18 +108,20 @@ class WarmStart:
             ),
         )
 
-    def tell_all(self, tasks: Sequence[TaskRates]) -> list[Story]:
+    def tell_all(self, tasks: Sequence[TaskRates]) -> list[MatrixSession]:
         """All stories, the same for the same recipe and tasks."""
         recipe = self._recipe
-        teller = stories.Teller(recipe.seats, random.Random(recipe.seed))
-        told = [story for task in tasks for story in teller.task(task, recipe.terms, recipe.long_stories)]
+        writer = matrix_sessions.MatrixSessionWriter(recipe.seats, random.Random(recipe.seed))
+        told = [story for task in tasks for story in writer.task(task, recipe.terms, recipe.long_stories)]
         if len(recipe.seats) == len(SLOTS):
-            questions, changes = stories.general_requests()
-            told += [story for text in questions for story in teller.question(text)]
-            told += [story for text in changes for story in teller.change(text)]
+            questions, changes = matrix_sessions.general_requests()
+            told += [story for text in questions for story in writer.question(text)]
+            told += [story for text in changes for story in writer.change(text)]
         return told
 
-    def examples(self, told: Sequence[Story], tell: Callable[[str], None], see: See | None = None) -> fit.Examples:
+    def examples(
+        self, told: Sequence[MatrixSession], tell: Callable[[str], None], see: See | None = None
+    ) -> fit.Examples:
         """Stories as numbers. `see` reads their texts where it is given, else they are read and kept in the store."""
         texts = [self.text(story.events) for story in told]
 
@@ -146,7 +148,7 @@ class WarmStart:
         known = self._seen.get((task.task, history))
         if known is None:
             draw = random.Random(f"{self._recipe.seed}/{task.task}/{history}")
-            text = self.text(stories.Teller(self._recipe.seats, draw).failing(task, history))
+            text = self.text(matrix_sessions.MatrixSessionWriter(self._recipe.seats, draw).failing(task, history))
             known = self._seen[task.task, history] = states(self._backbone, [text], self._store, lambda *_: None)[0]
         return known
 
@@ -169,7 +171,7 @@ class WarmStart:
         return tuple(np.zeros(size, np.float32) for size in svf.ranks(self._backbone.decoder.shape))
 
     def _with_offsets(
-        self, told: Sequence[Story], examples: fit.Examples, head: Vector
+        self, told: Sequence[MatrixSession], examples: fit.Examples, head: Vector
     ) -> tuple[tuple[Vector, ...], Vector]:
         """Offsets by gradient, then the head fitted anew to the states they lead to. The backbone is left as it was."""
         recipe = self._recipe

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.replay import Rules
-from fugu_cli.training.storyteller import Step, Trail
+from fugu_cli.training.replay_sessions import Step, Trail
 
 Numbers = NDArray[np.float64]
 

@@ -19,18 +19,18 @@ from pydantic import ValidationError
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import StorageError
 from fugu_cli.messages import Value
-from fugu_cli.training import fit, frontier, thrift
+from fugu_cli.training import budget_mixture, fit, frontier
+from fugu_cli.training.candidates import Heads
 from fugu_cli.training.evolve import Settings
 from fugu_cli.training.frontier import Arm, Paired, paired
 from fugu_cli.training.latent import Smoothing, smoothed
-from fugu_cli.training.lessons import Course, Lesson, examples, learn, warm_start
-from fugu_cli.training.minds import Heads
 from fugu_cli.training.outcomes import Case, Issue
 from fugu_cli.training.prior import Prior
 from fugu_cli.training.replay import Check, Replay, Rules
-from fugu_cli.training.sight import Sight
+from fugu_cli.training.replay_sessions import ReplaySessionWriter
+from fugu_cli.training.replay_training import Course, ReplayTraining, examples, learn, warm_start
+from fugu_cli.training.search_vector import HiddenStates
 from fugu_cli.training.signals import Signals
-from fugu_cli.training.storyteller import Storyteller
 from fugu_cli.training.trials import Replayed
 
 Tell = Callable[[str], None]
@@ -120,12 +120,12 @@ class Recorded:
 class Study:
     """The cases of one pool, and how texts are seen."""
 
-    def __init__(self, recorded: Recorded, storyteller: Storyteller, sight: Sight) -> None:
+    def __init__(self, recorded: Recorded, writer: ReplaySessionWriter, hidden_states: HiddenStates) -> None:
         self._cases = list(recorded.cases)
         self._names = tuple(recorded.names)
         self._issues = tuple(recorded.issues)
-        self._storyteller = storyteller
-        self._sight = sight
+        self._writer = writer
+        self._states = hidden_states
         self._seen: dict[tuple[int, int, Smoothing], list[list[Case]]] = {}
 
     def sha(self, question: Question) -> str:
@@ -160,8 +160,8 @@ class Study:
         for held, known in self._folds(question):
             rules = Rules(check, question.turns, question.talk)
             plans = [(replace(rules, turns=budget(known, rules, price)), price) for price in question.prices]
-            parts[:, held] = thrift.chosen(known, plans, question.share)[:, None]
-        return thrift.mixed(f"learned, within {question.share:.0%}", ours, parts)
+            parts[:, held] = budget_mixture.chosen(known, plans, question.share)[:, None]
+        return budget_mixture.mixed(f"learned, within {question.share:.0%}", ours, parts)
 
     def _answer(self, question: Question, part: Part, fixed: Sequence[Arm]) -> Answer:
         """What was learned, beside the `fixed` ways and plans that read the runs."""
@@ -202,8 +202,8 @@ class Study:
             turns = budget(known, rules, price)
             head = self._head(known, question, replace(rules, turns=turns), price)
             places = np.flatnonzero(held)
-            replay = Replay(self._storyteller, replace(rules, turns=turns))
-            played = replay.play(Heads(head[None], self._sight), [self._cases[place] for place in places])
+            replay = Replay(self._writer, replace(rules, turns=turns))
+            played = replay.play(Heads(head[None], self._states), [self._cases[place] for place in places])
             solved[places], cost[places] = played.solved[0], played.cost[0]
         return Arm(f"learned, lambda {price:g}", solved, cost)
 
@@ -212,14 +212,14 @@ class Study:
         course = question.course
         read = sample(known, question.sample, question.seed)
         shown, held = split(read)
-        lesson = Lesson([*shown, *(case for case in known if case not in read)], self._storyteller, rules)
+        lesson = ReplayTraining([*shown, *(case for case in known if case not in read)], self._writer, rules)
         course = replace(course, rules=rules, price=price, shown=len(shown))
-        told = examples([lesson], course, self._sight)
+        told = examples([lesson], course, self._states)
         if not course.settings.iterations:
             return warm_start(told, course)
-        replay = Replay(self._storyteller, rules)
+        replay = Replay(self._writer, rules)
         trial = Replayed(replay, lambda draw: draw.sample(shown, max(2 * len(shown) // 3, 1)), held)
-        return learn(told, trial, course, self._sight, lambda _: None).head
+        return learn(told, trial, course, self._states, lambda _: None).head
 
 
 def said(answer: Answer, unit: float) -> str:

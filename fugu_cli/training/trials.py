@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fugu_cli.training.minds import Minds
+from fugu_cli.training.candidates import Candidates
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.replay import Played, Replay
 
@@ -29,13 +29,13 @@ class Replayed:
     held: Sequence[Case] = ()
     seed: int = 0
 
-    def play(self, minds: Minds, iteration: int) -> Played:
+    def play(self, candidates: Candidates, iteration: int) -> Played:
         """Every candidate on the iteration's cases."""
-        return self.replay.play(minds, self.draw(random.Random(f"{self.seed}/{iteration}")))
+        return self.replay.play(candidates, self.draw(random.Random(f"{self.seed}/{iteration}")))
 
-    def validate(self, minds: Minds) -> Played | None:
+    def validate(self, candidates: Candidates) -> Played | None:
         """Every candidate on the cases held out."""
-        return self.replay.play(minds, self.held) if self.held else None
+        return self.replay.play(candidates, self.held) if self.held else None
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Together:
 
     parts: Sequence[tuple[Replayed, float]]
 
-    def play(self, minds: Minds, iteration: int) -> Played:
+    def play(self, candidates: Candidates, iteration: int) -> Played:
         """All parts' cases."""
-        return _joined([(part.play(minds, iteration), weight) for part, weight in self.parts])
+        return _joined([(part.play(candidates, iteration), weight) for part, weight in self.parts])
 
-    def validate(self, minds: Minds) -> Played | None:
+    def validate(self, candidates: Candidates) -> Played | None:
         """All parts' held-out cases."""
-        found = [(part.validate(minds), weight) for part, weight in self.parts]
+        found = [(part.validate(candidates), weight) for part, weight in self.parts]
         return _joined([(played, weight) for played, weight in found if played is not None]) if found else None
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from servers import Server, quiet, recorded, unhurried
 
-from fugu_cli import crewing
+from fugu_cli import crew
 from fugu_cli.agents.access import Access, Timeouts
 from fugu_cli.agents.anthropic import Anthropic
 from fugu_cli.agents.openai import OpenAI
@@ -49,7 +49,7 @@ def entry(provider: str) -> AgentEntry:
 
 def access(provider: str) -> Access:
     one = entry(provider)
-    return crewing.access(one, {one.api_key_env or "": KEY})
+    return crew.access(one, {one.api_key_env or "": KEY})
 
 
 def agent(provider: str, server: Server) -> OpenAI | Anthropic:
@@ -214,7 +214,7 @@ def test_two_modes_of_a_model_are_two_agents() -> None:
     bodies = []
     for one in pool(parsed(two, Path("/x/.fugurc")).config, {"ANTHROPIC_API_KEY": KEY}):
         server = Server(recorded("anthropic/text.sse"))
-        made = Anthropic(crewing.access(one, {"ANTHROPIC_API_KEY": KEY}), server)
+        made = Anthropic(crew.access(one, {"ANTHROPIC_API_KEY": KEY}), server)
         asyncio.run(made.reply(PROMPT, quiet, unhurried))
         bodies.append(json.loads(server.requests[0]).get("thinking"))
     assert bodies == [None, {"type": "enabled", "budget_tokens": 65536}]
@@ -276,4 +276,4 @@ def test_patience_is_set_by_phase() -> None:
     given = parsed(f'[[agents]]\nname = "a"\nprovider = "openai"\nmodel = "m"\ntimeout = {said.group(1)}', Path("/x/y"))
     phases = given.config.agents[0].timeout
     assert phases == Phases(connect=10.0, first=120.0, between=60.0, total=1800.0)
-    assert crewing.timeouts(phases) == Timeouts()
+    assert crew.timeouts(phases) == Timeouts()

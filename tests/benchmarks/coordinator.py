@@ -20,8 +20,8 @@ import sys
 from pathlib import Path
 
 from fugu_cli.config import Config
-from fugu_cli.coordinators import measuring, trinity
-from fugu_cli.coordinators.measuring import Line, Report
+from fugu_cli.coordinators import latency, trinity
+from fugu_cli.coordinators.latency import Line, Report
 
 RESULTS = Path(__file__).parent / "results" / "coordinator.md"
 HEAD = """# What a decision costs
@@ -106,7 +106,7 @@ def main() -> None:
     given = parser.parse_args()
     where = places()
     fresh = starts(where, given.starts)
-    report = measuring.measure(*where, (given.lengths, given.repeats))
+    report = latency.measure(*where, (given.lengths, given.repeats))
     head = HEAD.format(
         command="tests/benchmarks/coordinator.py",
         machine=platform.machine(),

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fugu_cli.config import Config
-from fugu_cli.coordinators import loading, measuring, trinity
+from fugu_cli.coordinators import latency, loading, trinity
 
 RESULTS = Path(__file__).parent / "results" / "coordinator-routers.md"
 NAMES = ("small", "coder", "strong")
@@ -143,7 +143,7 @@ def child(kind: str, where: dict[str, str]) -> None:
                 started = time.perf_counter()
                 decide(one)
                 found[length][name].append(time.perf_counter() - started)
-    print(json.dumps({"seconds": found, "megabytes": measuring.resident()}))
+    print(json.dumps({"seconds": found, "megabytes": latency.resident()}))
 
 
 def texts(folder: Path, lengths: list[int], repeats: int) -> dict[str, list[Pair]]:
@@ -157,7 +157,7 @@ def texts(folder: Path, lengths: list[int], repeats: int) -> dict[str, list[Pair
 
     found: dict[str, list[Pair]] = {}
     for length in lengths:
-        tokens = [measuring.text_of(Counting(), length + measuring.NEW, salt) for salt in range(repeats)]  # type: ignore[arg-type]
+        tokens = [latency.text_of(Counting(), length + latency.NEW, salt) for salt in range(repeats)]  # type: ignore[arg-type]
         found[str(length)] = [(tokenizer.decode(one[:length]), tokenizer.decode(one)) for one in tokens]
     return found
 

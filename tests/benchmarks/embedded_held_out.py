@@ -31,17 +31,17 @@ from fugu_cli.coordinators.slots import SLOTS
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.events import ROLES
 from fugu_cli.training import fit, frontier, matrix
+from fugu_cli.training.candidates import Heads
 from fugu_cli.training.evolve import Settings
 from fugu_cli.training.frontier import Arm
-from fugu_cli.training.lessons import Course, learn
-from fugu_cli.training.minds import Heads
 from fugu_cli.training.mixture import TESTS, Blend, Ingredients, Mixture
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.replay import Replay, Rules
+from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter, Step
+from fugu_cli.training.replay_training import Course, learn
+from fugu_cli.training.search_vector import HeadLayout, HiddenStates
 from fugu_cli.training.sft import Recipe, WarmStart, seat
-from fugu_cli.training.sight import HeadLayout, Sight
-from fugu_cli.training.slotted import REQUEST, packed
-from fugu_cli.training.storyteller import Reading, Step, Storyteller
+from fugu_cli.training.slot_mixture import REQUEST, packed
 from fugu_cli.training.values import Terms
 
 TABLE = Path(__file__).parent / "results" / "embedded-pool" / "one_pass.jsonl"
@@ -65,49 +65,49 @@ def checkpoint_of(store: Path, task: str) -> Path:
 
 def make(store: Path, backbone: Backbone) -> None:
     """All folds' checkpoints, and what they do with the recorded answers."""
-    sight = Sight(backbone, store, tell)
+    hidden_states = HiddenStates(backbone, store, tell)
     names = sorted({cell.task for cell in matrix.read(TABLE)})
     folds: dict[str, str] = {}
     for number, held in enumerate(fit.folds(names, FOLDS, BLEND.seed)):
         out = frozenset(np.array(names)[held].tolist())
-        made = checkpoint(out, (backbone, sight))
+        made = checkpoint(out, (backbone, hidden_states))
         name = f"fold-{number}.safetensors"
         checkpoints.save(made, store / name)
         folds |= dict.fromkeys(sorted(out), name)
         tell(f"{name}: {made.digest[:12]}, without {len(out)} tasks; {made.meta.training.data}")
     (store / INDEX).write_text(json.dumps(folds, indent=1), encoding="utf-8")
     heads = {name: checkpoints.load(store / name).head for name in sorted(set(folds.values()))}
-    print(replayed({task: heads[name] for task, name in folds.items()}, (backbone, sight)))
+    print(replayed({task: heads[name] for task, name in folds.items()}, (backbone, hidden_states)))
 
 
-def checkpoint(out: frozenset[str], reading: tuple[Backbone, Sight]) -> Checkpoint:
+def checkpoint(out: frozenset[str], reading: tuple[Backbone, HiddenStates]) -> Checkpoint:
     """Learned without the tasks in `out`: what `fugu train evolve` does, and nothing of theirs in the rates either."""
-    backbone, sight = reading
+    backbone, hidden_states = reading
     seats, cells = tuple(seat(text) for text in ROWS), matrix.read(TABLE)
     rates = {task.task: task for task in matrix.rates(cells, seats)}
     rates |= {task.task: task for task in matrix.rates([cell for cell in cells if cell.task not in out], seats)}
     start = WarmStart(Recipe(seats, Terms(turns=BLEND.turns, cost=COURSE.price), seed=BLEND.seed), backbone, Path())
     tasks = tuple(rates.values())
-    stories = start.examples(start.tell_all(tasks), lambda _: None, sight)
-    teller = Storyteller(seats, backbone, Reading(request=REQUEST), BLEND.seed)
-    mixture = Mixture(Ingredients(seats, tasks=tasks, stories=stories), BLEND, teller, sight)
+    stories = start.examples(start.tell_all(tasks), lambda _: None, hidden_states)
+    writer = ReplaySessionWriter(seats, backbone, Reading(request=REQUEST), BLEND.seed)
+    mixture = Mixture(Ingredients(seats, tasks=tasks, stories=stories), BLEND, writer, hidden_states)
     told = mixture.told(out)
-    learned = learn(told, mixture.trial(out), COURSE, sight, lambda _: None)
-    layout = HeadLayout(sight, len(learned.head), told.hidden)
+    learned = learn(told, mixture.trial(out), COURSE, hidden_states, lambda _: None)
+    layout = HeadLayout(hidden_states, len(learned.head), told.hidden)
     kept = "the warm start" if learned.head is learned.warm else "evolved"
     data = f"the embedded pool's answers to {len(tasks) - len(out)} repair tasks; {kept}"
     return packed(layout, layout.start(learned.head), mixture, (backbone, data, len(told.hidden)))
 
 
-def replayed(heads: dict[str, Vector], reading: tuple[Backbone, Sight]) -> str:
+def replayed(heads: dict[str, Vector], reading: tuple[Backbone, HiddenStates]) -> str:
     """What each task's held-out head does with the recorded answers: first who it begins with, and goes on with."""
     seats = tuple(seat(row) for row in ROWS)
     recorded = matrix.rates(matrix.read(TABLE), seats, prior=0.0)
     cases = [Case(task, task.task, looped=True) for task in recorded]
-    teller = Storyteller(seats, reading[0], Reading(request=REQUEST), BLEND.seed)
-    lines = [f"worked so far -> next: {ways(cases, teller, heads, reading[1])}"]
+    writer = ReplaySessionWriter(seats, reading[0], Reading(request=REQUEST), BLEND.seed)
+    lines = [f"worked so far -> next: {ways(cases, writer, heads, reading[1])}"]
     unit = mean(cell.seconds for cell in matrix.read(TABLE) if cell.agent == "small") / recorded[0].rows[0].first_cost
-    replay = Replay(teller, Rules(TESTS, BLEND.turns))
+    replay = Replay(writer, Rules(TESTS, BLEND.turns))
     each = [replay.play(Heads(heads[case.group][None], reading[1]), [case]) for case in cases]
     ours = Arm("held out", np.array([one.solved[0, 0] for one in each]), np.array([one.cost[0, 0] for one in each]))
     orders = {
@@ -120,7 +120,7 @@ def replayed(heads: dict[str, Vector], reading: tuple[Backbone, Sight]) -> str:
 
 
 def ways(
-    cases: Sequence[Case], teller: Storyteller, heads: dict[str, Vector], sight: Sight
+    cases: Sequence[Case], writer: ReplaySessionWriter, heads: dict[str, Vector], hidden_states: HiddenStates
 ) -> dict[str, dict[str, int]]:
     """By who has worked so far: how often each row in each role is next, over the tasks."""
     found: dict[str, dict[str, int]] = {}
@@ -129,8 +129,8 @@ def ways(
     for path in [*failed, *((Step(row, True),) for row in rows)]:
         counts: Counter[str] = Counter()
         for case in cases:
-            scene = teller.scene(case, path)
-            row, role = scene.choose(Heads(heads[case.group][None], sight).logits([scene.text])[:, 0])
+            scene = writer.scene(case, path)
+            row, role = scene.choose(Heads(heads[case.group][None], hidden_states).logits([scene.text])[:, 0])
             counts[f"{SLOTS[int(row[0])]} {ROLES[int(role[0])]}"] += 1
         who = ", ".join(f"{SLOTS[step.row]}{' passed' if step.passed else ''}" for step in path)
         found[who or "nobody"] = dict(counts)

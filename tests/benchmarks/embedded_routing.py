@@ -20,16 +20,16 @@ import numpy as np
 from fugu_cli.coordinators import backbone as backbones
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.training import fit, frontier, matrix
+from fugu_cli.training.candidates import Heads
 from fugu_cli.training.evolve import Settings
 from fugu_cli.training.frontier import Arm
-from fugu_cli.training.lessons import Course, learn
-from fugu_cli.training.minds import Heads
 from fugu_cli.training.mixture import TESTS, Blend, Mixture
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.replay import Replay, Rules
-from fugu_cli.training.sight import Sight
-from fugu_cli.training.slotted import REQUEST, mixture_of
-from fugu_cli.training.storyteller import Reading, Storyteller
+from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter
+from fugu_cli.training.replay_training import Course, learn
+from fugu_cli.training.search_vector import HiddenStates
+from fugu_cli.training.slot_mixture import REQUEST, mixture_of
 
 RESULTS = Path(__file__).parent / "results"
 TABLE = RESULTS / "embedded-pool" / "one_pass.jsonl"
@@ -49,17 +49,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "embedded-routing.md")
     given = parser.parse_args()
     backbone = backbones.load(given.backbone)
-    sight = Sight(backbone, given.store, print)
+    hidden_states = HiddenStates(backbone, given.store, print)
     learned: dict[float, Arm] = {}
     for price in given.prices:
         course = Course(price=price, settings=Settings(population=16, iterations=given.iterations, patience=4))
         blend = Blend(course=course, turns=TURNS, folds=FOLDS, shown=12)
-        mixture, _ = mixture_of(None, TABLE, ROWS, blend, (backbone, sight))
+        mixture, _ = mixture_of(None, TABLE, ROWS, blend, (backbone, hidden_states))
         seats = mixture.made_of.seats
         recorded = matrix.rates(matrix.read(TABLE), seats, prior=0.0)
         cases = [Case(task, task.task, looped=True) for task in recorded]
-        teller = Storyteller(seats, backbone, Reading(request=REQUEST), blend.seed)
-        learned[price] = decided(cases, teller, sight, partial(_head, mixture, course, sight))
+        writer = ReplaySessionWriter(seats, backbone, Reading(request=REQUEST), blend.seed)
+        learned[price] = decided(cases, writer, hidden_states, partial(_head, mixture, course, hidden_states))
         print(price, learned[price].solved.mean(), learned[price].cost.mean(), flush=True)
     cells = [cell.seconds for cell in matrix.read(TABLE) if cell.agent == "small"]
     unit = mean(cells) / recorded[0].rows[0].first_cost
@@ -67,17 +67,19 @@ def main() -> None:
     print(given.out.read_text())
 
 
-def _head(mixture: Mixture, course: Course, sight: Sight, out: frozenset[str]) -> Vector:
-    return learn(mixture.told(out), mixture.trial(out), course, sight, lambda _: None).head
+def _head(mixture: Mixture, course: Course, hidden_states: HiddenStates, out: frozenset[str]) -> Vector:
+    return learn(mixture.told(out), mixture.trial(out), course, hidden_states, lambda _: None).head
 
 
-def decided(cases: Sequence[Case], teller: Storyteller, sight: Sight, head_of: HeadOf) -> Arm:
+def decided(cases: Sequence[Case], writer: ReplaySessionWriter, hidden_states: HiddenStates, head_of: HeadOf) -> Arm:
     """Every task by the head of the fold that left it out."""
     solved, cost = np.zeros(len(cases)), np.zeros(len(cases))
     for held in fit.folds([case.group for case in cases], FOLDS, 0):
         places = np.flatnonzero(held)
         head = head_of(frozenset(cases[place].group for place in places))
-        played = Replay(teller, Rules(TESTS, TURNS)).play(Heads(head[None], sight), [cases[place] for place in places])
+        played = Replay(writer, Rules(TESTS, TURNS)).play(
+            Heads(head[None], hidden_states), [cases[place] for place in places]
+        )
         solved[places], cost[places] = played.solved[0], played.cost[0]
     return Arm("trinity, held out", solved, cost)
 

@@ -24,7 +24,7 @@ import numpy as np
 from fugu_cli.coordinators import backbone as backbones
 from fugu_cli.coordinators import svf
 from fugu_cli.coordinators.backbone import Backbone
-from fugu_cli.coordinators.computing import start_torch
+from fugu_cli.coordinators.compute import start_torch
 from fugu_cli.coordinators.decoder import place_of, rms_norm, through
 from fugu_cli.coordinators.svf import LAYER_BLOCKS, Vector
 from fugu_cli.training.offsets import Tail

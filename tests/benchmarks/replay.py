@@ -20,8 +20,8 @@ from fugu_cli.training.evolve import Settings
 from fugu_cli.training.frontier import Arm, Paired, paired
 from fugu_cli.training.matrix import Seat
 from fugu_cli.training.replay import Check
-from fugu_cli.training.sight import Sight
-from fugu_cli.training.storyteller import Reading, Storyteller
+from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter
+from fugu_cli.training.search_vector import HiddenStates
 from fugu_cli.training.study import Answer, Findings
 
 MODELS = ("deepseek-v3.2-reasoner", "gpt-5-mini", "gemini-3-pro-preview")
@@ -48,8 +48,8 @@ def main() -> None:
     cases = outcomes.cases(issues, pool)
     cases = study.sample(cases, given.cases or len(cases), 0)
     backbone = backbones.load(given.backbone)
-    sight = Sight(backbone, given.store, tell)
-    teller = Storyteller([Seat(row, row) for row in ROWS], backbone, Reading(request=TOKENS))
+    hidden_states = HiddenStates(backbone, given.store, tell)
+    writer = ReplaySessionWriter([Seat(row, row) for row in ROWS], backbone, Reading(request=TOKENS))
     learning = replace(
         study.FITTED,
         l2=given.l2,
@@ -67,7 +67,7 @@ def main() -> None:
         l2=given.l2,
         shown=SHOWN,
     )
-    one = study.Study(study.Recorded(cases, MODELS, issues), teller, sight)
+    one = study.Study(study.Recorded(cases, MODELS, issues), writer, hidden_states)
     known = [Check(*(float(part) / 100 for part in text.split("/"))) for text in given.check]
     for number in range(1, len(known) + 1):  # the report is whole after every check
         asked = study.Question(tuple(given.lambdas), tuple(known[:number]), sample=SHOWN, course=learning)

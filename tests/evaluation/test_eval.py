@@ -16,8 +16,8 @@ from fugu_cli.commands.evalflags import EvalFlags
 from fugu_cli.errors import ConfigError, FuguError, SessionBusy, UsageError
 from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.loop import Outcome
-from fugu_cli.evaluation.purse import Paid
 from fugu_cli.evaluation.setup import alone
+from fugu_cli.evaluation.spending import Paid
 from tests.e2e.loopback import KEY, Breaks, Loopback, Refuses, Says, running
 from tests.evaluation.pool import Gate, configured, fixes, idles, suite, task
 

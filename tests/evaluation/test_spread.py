@@ -12,7 +12,7 @@ from fugu_cli.commands.evalflags import EngineName, EvalFlags
 from fugu_cli.errors import FuguError
 from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.loop import Outcome
-from fugu_cli.evaluation.purse import Limits
+from fugu_cli.evaluation.spending import Limits
 from fugu_cli.evaluation.spread import Result, work
 from tests.e2e.loopback import KEY, Refuses, running
 from tests.evaluation.pool import configured, fixes, idles, suite, task

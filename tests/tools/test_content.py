@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.messages import Call
-from fugu_cli.tools import content, looking
+from fugu_cli.tools import content, read_only
 from fugu_cli.tools.workspace import Workspace
 from tests.reacting import repository
 
@@ -191,4 +191,4 @@ def test_a_worktree_of_the_same_content_is_the_same(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_looks_at_content_only_if_all_of_it_does(line: str, content: bool, down: bool) -> None:
-    assert (looking.at_content(line), looking.goes_down(line)) == (content, down)
+    assert (read_only.at_content(line), read_only.goes_down(line)) == (content, down)

@@ -14,8 +14,8 @@ from fugu_cli.commands.train import ConductorFlags
 from fugu_cli.config_files import load as configuration
 from fugu_cli.errors import SessionBusy, UsageError
 from fugu_cli.evaluation import rows
-from fugu_cli.evaluation.purse import Limits, Purse, Spent
 from fugu_cli.evaluation.setup import alone
+from fugu_cli.evaluation.spending import Limits, Spending, Spent
 from fugu_cli.events import Step
 from fugu_cli.tasks.loading import load
 from fugu_cli.training import conductor
@@ -37,7 +37,7 @@ def test_a_workflow_is_carried_out_once_with_tools_and_tests_and_paid_for_once(t
     with running() as server:
         configured(Path(os.environ["HOME"]), server, ("idler", "cheap"), ("worker", "strong"))
         opening = Opening(configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out")
-        trying = command.Trying(problems, tmp_path / "out", opening, Purse(tmp_path / "paid.jsonl", Limits()))
+        trying = command.Trying(problems, tmp_path / "out", opening, Spending(tmp_path / "paid.jsonl", Limits()))
         server.react("idler", idles)
         server.react("worker", fixes)
         assert trying("one", STEPS) == Ran(right=True, answer="It is fixed.")
@@ -50,8 +50,8 @@ def test_a_workflow_is_carried_out_once_with_tools_and_tests_and_paid_for_once(t
         server.play("worker", Says("Answer: 4"))
         assert trying("sum", STEPS[1:2]) == Ran(right=True, answer="Answer: 4")
         elsewhere = replace(opening, folder=tmp_path / "poor")
-        purse = Purse(tmp_path / "poor.jsonl", Limits(requests=0))
-        poor = command.Trying(problems, elsewhere.folder, elsewhere, purse)
+        spending = Spending(tmp_path / "poor.jsonl", Limits(requests=0))
+        poor = command.Trying(problems, elsewhere.folder, elsewhere, spending)
         with pytest.raises(Spent, match="0 of 0 requests are made"):
             poor("one", STEPS)
 
@@ -68,13 +68,13 @@ def test_workflows_are_carried_out_at_the_same_time_and_each_once(tmp_path: Path
     with running() as server:
         configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
         opening = Opening(configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out")
-        purse = Purse(tmp_path / "paid.jsonl", Limits())
-        trying = command.Trying(problems, tmp_path / "out", opening, purse, at_once=2)
+        spending = Spending(tmp_path / "paid.jsonl", Limits())
+        trying = command.Trying(problems, tmp_path / "out", opening, spending, at_once=2)
         server.react("worker", waits)
         trying.ahead([("one", STEPS[1:]), ("two", STEPS[1:])])
         made = len(server.asked("worker"))
         assert [trying(name, STEPS[1:]).right for name in ("one", "two")] == [True, True]
-        assert len(server.asked("worker")) == made == purse.requests
+        assert len(server.asked("worker")) == made == spending.requests
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -9,8 +9,8 @@ import pytest
 from filelock import FileLock
 
 from fugu_cli.errors import SessionBusy, StorageError, UsageError
+from fugu_cli.training.candidates import Candidates, Heads
 from fugu_cli.training.evolve import Evolution, Evolved, Iteration, Settings, Shaping, entropy, fitness
-from fugu_cli.training.minds import Heads, Minds
 from fugu_cli.training.replay import Played
 from fugu_cli.training.runs import Folder, State
 from fugu_cli.training.trials import Together
@@ -28,24 +28,24 @@ class Bowl:
         self._validated = validated
         self._stop = stop
 
-    def play(self, minds: Minds, iteration: int) -> Played:
+    def play(self, candidates: Candidates, iteration: int) -> Played:
         if iteration == self._stop:
             raise StorageError("no room")
-        self.seen.append((iteration, minds.size))
-        return self._played(minds, np.random.default_rng(iteration).normal(scale=0.01))
+        self.seen.append((iteration, candidates.size))
+        return self._played(candidates, np.random.default_rng(iteration).normal(scale=0.01))
 
-    def validate(self, minds: Minds) -> Played | None:
-        return self._played(minds, 0.0) if self._validated else None
+    def validate(self, candidates: Candidates) -> Played | None:
+        return self._played(candidates, 0.0) if self._validated else None
 
-    def _played(self, minds: Minds, luck: float) -> Played:
-        assert isinstance(minds, Heads)
-        worth = -np.square(minds.heads[:, 0] - WANTED).sum(1).astype(np.float64) + luck
+    def _played(self, candidates: Candidates, luck: float) -> Played:
+        assert isinstance(candidates, Heads)
+        worth = -np.square(candidates.heads[:, 0] - WANTED).sum(1).astype(np.float64) + luck
         worth = worth * 0 if self._flat else worth
-        flat = np.ones((minds.size, 2))
-        return Played(np.stack([worth, worth], 1), flat * 0, flat, flat, np.ones((minds.size, 3)), minds.size)
+        flat = np.ones((candidates.size, 2))
+        return Played(np.stack([worth, worth], 1), flat * 0, flat, flat, np.ones((candidates.size, 3)), candidates.size)
 
 
-def breed(points: np.ndarray) -> Minds:
+def breed(points: np.ndarray) -> Candidates:
     return Heads(points[:, None].astype(np.float32), lambda texts: np.zeros((len(texts), 3), np.float32))
 
 
@@ -175,10 +175,10 @@ def test_trials_side_by_side_count_by_their_weights() -> None:
         def __init__(self, value: float, count: int) -> None:
             self._played = played([[value] * count], [[1, 0]])
 
-        def play(self, minds: Minds, iteration: int) -> Played:
+        def play(self, candidates: Candidates, iteration: int) -> Played:
             return self._played
 
-        def validate(self, minds: Minds) -> Played | None:
+        def validate(self, candidates: Candidates) -> Played | None:
             return self._played
 
     both = Together([(Fixed(1.0, 2), 1.0), (Fixed(0.0, 6), 3.0)])  # type: ignore[list-item]

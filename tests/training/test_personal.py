@@ -11,9 +11,9 @@ from fugu_cli.coordinators.checkpoint import Checkpoint, Meta, make
 from fugu_cli.errors import UsageError
 from fugu_cli.events import Asked, Assigned, Change, Event, Finished, Permitted, Replied, ToolRan, Undone
 from fugu_cli.messages import Call
-from fugu_cli.training.logbook import decisions
 from fugu_cli.training.personal import examples, learn
-from fugu_cli.training.sight import Sight
+from fugu_cli.training.search_vector import HiddenStates
+from fugu_cli.training.session_outcomes import decisions
 from tests.coordinators import tiny
 
 UNDO = Undone(snapshot="tree", reason="undone by the user, from tree abc")
@@ -118,8 +118,8 @@ def sessions(count: int) -> list[Event]:
 def test_a_head_learns_whom_the_user_can_rely_on(loaded: Backbone, tmp_path: Path) -> None:
     decided = list(decisions(sessions(30), "s"))
     named = {"small": "cheap", "big": "strong"}
-    sight = Sight(loaded, tmp_path, lambda _: None)
-    told = examples(decided, started(loaded), named, (loaded, sight))
+    hidden_states = HiddenStates(loaded, tmp_path, lambda _: None)
+    told = examples(decided, started(loaded), named, (loaded, hidden_states))
     assert told.rows[0].tolist() == pytest.approx([0.1, 0.45, 0.45])
     assert told.rows[1].tolist() == pytest.approx([0.05, 0.05, 0.9])
     found = learn(told, started(loaded))
@@ -133,7 +133,10 @@ def test_a_head_learns_whom_the_user_can_rely_on(loaded: Backbone, tmp_path: Pat
 def test_a_few_requests_are_too_few(loaded: Backbone, tmp_path: Path) -> None:
     decided = list(decisions(sessions(3), "s"))
     told = examples(
-        decided, started(loaded), {"small": "cheap", "big": "strong"}, (loaded, Sight(loaded, tmp_path, lambda _: None))
+        decided,
+        started(loaded),
+        {"small": "cheap", "big": "strong"},
+        (loaded, HiddenStates(loaded, tmp_path, lambda _: None)),
     )
     with pytest.raises(UsageError, match="only 3 requests"):
         learn(told, started(loaded))
@@ -141,5 +144,7 @@ def test_a_few_requests_are_too_few(loaded: Backbone, tmp_path: Path) -> None:
 
 def test_agents_without_a_row_are_left_out(loaded: Backbone, tmp_path: Path) -> None:
     decided = list(decisions(sessions(2), "s"))
-    told = examples(decided, started(loaded), {"big": "strong"}, (loaded, Sight(loaded, tmp_path, lambda _: None)))
+    told = examples(
+        decided, started(loaded), {"big": "strong"}, (loaded, HiddenStates(loaded, tmp_path, lambda _: None))
+    )
     assert told.hidden.shape == (2, loaded.width)

@@ -18,15 +18,15 @@ from fugu_cli.coordinators.trinity import Trinity
 from fugu_cli.errors import ConfigError
 from fugu_cli.events import ROLES, Assigned, Member, Opened
 from fugu_cli.training import frontier, outcomes, study, study_report
+from fugu_cli.training.candidates import Candidates, Heads
 from fugu_cli.training.evolve import Settings as Evolving
-from fugu_cli.training.lessons import Course, surely
 from fugu_cli.training.matrix import Rates, Seat, TaskRates
-from fugu_cli.training.minds import Heads, Minds
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.prior import Prior
 from fugu_cli.training.replay import Check, Played, Replay, Rules
-from fugu_cli.training.sight import Sight
-from fugu_cli.training.storyteller import Reading, Step, Storyteller
+from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter, Step
+from fugu_cli.training.replay_training import Course, surely
+from fugu_cli.training.search_vector import HiddenStates
 from tests.coordinators import tiny
 
 SEATS = tuple(Seat(slot, slot) for slot in ("cheap", "middle", "strong"))
@@ -45,8 +45,8 @@ def case(name: str, oks: tuple[int, int, int], group: str = "r") -> Case:
     return Case(TaskRates(name, f"issue {name}", rows), group, (3, 5, 9))
 
 
-def teller(loaded: Backbone) -> Storyteller:
-    return Storyteller(SEATS, loaded, Reading())
+def writer(loaded: Backbone) -> ReplaySessionWriter:
+    return ReplaySessionWriter(SEATS, loaded, Reading())
 
 
 def packed(loaded: Backbone, head: np.ndarray) -> Checkpoint:
@@ -56,10 +56,10 @@ def packed(loaded: Backbone, head: np.ndarray) -> Checkpoint:
 
 
 class Scripted:
-    """Minds that decide by the text: `turns` gives row and role by how many Workers have acted."""
+    """Candidates that decide by the text: `turns` gives row and role by how many Workers have acted."""
 
-    def __init__(self, *minds: list[tuple[int, int]]) -> None:
-        self._minds = minds
+    def __init__(self, *candidates: list[tuple[int, int]]) -> None:
+        self._minds = candidates
 
     @property
     def size(self) -> int:
@@ -76,7 +76,7 @@ class Scripted:
 
 
 def test_a_run_is_told_by_its_calls_and_the_checks_word(loaded: Backbone) -> None:
-    scene = teller(loaded).scene(case("a", (0, 1, 1)), (Step(0, False), Step(2, True)))
+    scene = writer(loaded).scene(case("a", (0, 1, 1)), (Step(0, False), Step(2, True)))
     assert scene.text == (
         "user: issue a\n"
         "system: tests failed 3\n"
@@ -84,11 +84,11 @@ def test_a_run_is_told_by_its_calls_and_the_checks_word(loaded: Backbone) -> Non
         "assistant: Worker (strong):\n[bash ok x8; edit ok; tests passed 8; 9 calls]"
     )
     assert (scene.roles_out, scene.spent) == ((), (0, 2))
-    assert teller(loaded).scene(case("a", (0, 1, 1)), ()).roles_out == (ROLES.index("verifier"),)
+    assert writer(loaded).scene(case("a", (0, 1, 1)), ()).roles_out == (ROLES.index("verifier"),)
 
 
 def test_a_scene_is_decided_as_trinity_decides_on_the_same_log(loaded: Backbone) -> None:
-    told = teller(loaded)
+    told = writer(loaded)
     draw = np.random.default_rng(4)
     pool = tuple(Member(name=seat.row, provider="local", model="m", slot=seat.row) for seat in SEATS)  # type: ignore[arg-type]
     decided = set()
@@ -112,12 +112,12 @@ def test_a_scene_is_decided_as_trinity_decides_on_the_same_log(loaded: Backbone)
 
 def test_what_is_expected_is_exact(loaded: Backbone) -> None:
     cases = [case("a", (0, 1, 1)), case("b", (1, 0, 0))]
-    minds = Scripted([(0, 0), (2, 0)], [(2, 0), (0, 0)])
-    played = Replay(teller(loaded), SURE).play(minds, cases)
+    candidates = Scripted([(0, 0), (2, 0)], [(2, 0), (0, 0)])
+    played = Replay(writer(loaded), SURE).play(candidates, cases)
     np.testing.assert_allclose(played.solved, [[1, 1], [1, 1]])
     np.testing.assert_allclose(played.cost, [[1.05, 0.05], [1.0, 1.05]])
     np.testing.assert_allclose(played.turns, [[3, 2], [2, 3]])
-    checked = Replay(teller(loaded), Rules(Check(0.9, 0.2), turns=4, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
+    checked = Replay(writer(loaded), Rules(Check(0.9, 0.2), turns=4, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
     np.testing.assert_allclose(checked.solved[0, 0], 0.8 * 1.0)  # wrong work that passes ends it: 0.2
     np.testing.assert_allclose(checked.cost[0, 0], 0.05 + 0.8 * (1.0 + 0.1 * 0.2))
 
@@ -125,16 +125,16 @@ def test_what_is_expected_is_exact(loaded: Backbone) -> None:
 def test_the_replay_of_a_cascade_is_that_cascade(loaded: Backbone) -> None:
     cases = [case(f"{number}", tuple(int(digit) for digit in f"{number:03b}")) for number in range(8)]  # type: ignore[arg-type]
     check = Check(0.9, 0.2)
-    played = Replay(teller(loaded), Rules(check, turns=4, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
+    played = Replay(writer(loaded), Rules(check, turns=4, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
     fixed = frontier.sequence("cheap > strong", cases, (0, 2), check)
-    ended = Replay(teller(loaded), Rules(check, turns=2, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
+    ended = Replay(writer(loaded), Rules(check, turns=2, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
     np.testing.assert_allclose(ended.solved[0], fixed.solved)
     np.testing.assert_allclose(ended.cost[0], fixed.cost)
     assert played.cost.sum() > ended.cost.sum()
 
 
 def test_turns_of_words_alone_end_a_replay(loaded: Backbone) -> None:
-    played = Replay(teller(loaded), SURE).play(Scripted([(0, 1)], [(0, 0), (0, 1)]), [case("a", (0, 1, 1))])
+    played = Replay(writer(loaded), SURE).play(Scripted([(0, 1)], [(0, 0), (0, 1)]), [case("a", (0, 1, 1))])
     np.testing.assert_allclose(played.solved[:, 0], [0, 0])
     np.testing.assert_allclose(played.turns[:, 0], [1, 2])
 
@@ -220,10 +220,10 @@ def test_a_file_that_holds_no_outcomes_is_named(tmp_path: Path, content: bytes, 
 def test_a_study_learns_across_repositories_and_keeps_its_parts(loaded: Backbone, tmp_path: Path) -> None:
     issues = outcomes.read(file_of(tmp_path / "o.jsonl.gz", lines(12)))
     pool = outcomes.pool(issues, ["small", "mid", "big"], {})
-    sight = Sight(loaded, tmp_path / "states", lambda _: None)
+    hidden_states = HiddenStates(loaded, tmp_path / "states", lambda _: None)
     question = study.Question(prices=(0.3,), checks=(Check(0.95, 0.1),), folds=2, sample=4, course=Course(settings=FEW))
     one = study.Study(
-        study.Recorded(outcomes.cases(issues, pool), ["small", "mid", "big"], issues), teller(loaded), sight
+        study.Recorded(outcomes.cases(issues, pool), ["small", "mid", "big"], issues), writer(loaded), hidden_states
     )
     found = one.run(question, pool.unit, tmp_path / "answers.jsonl", lambda _: None)
     answer = found.answers[0]
@@ -242,11 +242,11 @@ def test_a_study_learns_across_repositories_and_keeps_its_parts(loaded: Backbone
 
 
 def test_heads_share_the_states_of_a_text(loaded: Backbone, tmp_path: Path) -> None:
-    sight = Sight(loaded, tmp_path, lambda _: None)
+    hidden_states = HiddenStates(loaded, tmp_path, lambda _: None)
     heads = np.random.default_rng(0).normal(size=(3, 6, loaded.width)).astype(np.float32)
     texts = ["user: a", "user: b"]
-    found = Heads(heads, sight).logits(texts)
-    np.testing.assert_allclose(found[2, 1], heads[2] @ sight(["user: b"])[0], rtol=1e-4, atol=1e-4)
+    found = Heads(heads, hidden_states).logits(texts)
+    np.testing.assert_allclose(found[2, 1], heads[2] @ hidden_states(["user: b"])[0], rtol=1e-4, atol=1e-4)
     assert found.shape == (3, 2, 6)
 
 
@@ -263,7 +263,7 @@ def test_a_cascade_ends_where_its_check_cannot_fail_any_more(looped: bool) -> No
 
 def test_a_request_ends_where_every_row_has_worked(loaded: Backbone) -> None:
     stubborn = Scripted([(0, 0), (1, 0), (2, 0), (2, 2)])
-    played = Replay(teller(loaded), SURE).play(stubborn, [case("a", (0, 0, 0)), case("b", (0, 0, 1))])
+    played = Replay(writer(loaded), SURE).play(stubborn, [case("a", (0, 0, 0)), case("b", (0, 0, 1))])
     np.testing.assert_allclose(played.turns, [[3, 3]])
     np.testing.assert_allclose(played.solved, [[0, 1]])
 
@@ -294,7 +294,7 @@ def test_evolution_is_kept_only_where_validation_is_sure_of_it() -> None:
 
 
 class Held:
-    """A trial, and minds, whose validation is known."""
+    """A trial, and candidates, whose validation is known."""
 
     def __init__(self, solved: np.ndarray | None) -> None:
         self._solved = solved
@@ -304,10 +304,10 @@ class Held:
     def logits(self, texts: Sequence[str]) -> np.ndarray:
         raise AssertionError("nothing is read here")
 
-    def play(self, minds: Minds, iteration: int) -> Played:
+    def play(self, candidates: Candidates, iteration: int) -> Played:
         raise AssertionError("nothing is played here")
 
-    def validate(self, minds: Minds) -> Played | None:
+    def validate(self, candidates: Candidates) -> Played | None:
         none = np.zeros((2, 3))
         return None if self._solved is None else Played(self._solved, none, none, none, none, 0)
 

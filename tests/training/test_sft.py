@@ -15,9 +15,9 @@ from fugu_cli.coordinators.trinity import Trinity
 from fugu_cli.errors import ConfigError
 from fugu_cli.events import Assigned, Member, Opened
 from fugu_cli.training.matrix import Rates, Seat, TaskRates
+from fugu_cli.training.matrix_sessions import MatrixSession, MatrixSessionWriter, general_requests
 from fugu_cli.training.sft import Recipe, WarmStart, main, seat
 from fugu_cli.training.states import states
-from fugu_cli.training.stories import Story, Teller, general_requests
 from fugu_cli.training.values import Terms, soft, values
 from tests.coordinators import tiny
 
@@ -30,8 +30,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.folder(tmp_path_factory.mktemp("sft") / "backbone")
 
 
-def told(count: int = 4) -> list[Story]:
-    return list(Teller(SEATS, random.Random(3)).task(TASK, Terms(), count))
+def told(count: int = 4) -> list[MatrixSession]:
+    return list(MatrixSessionWriter(SEATS, random.Random(3)).task(TASK, Terms(), count))
 
 
 def test_a_story_leads_to_what_the_loop_would_ask_for_next() -> None:
@@ -53,7 +53,7 @@ def test_failures_aim_at_the_values_of_their_state() -> None:
 
 
 def test_a_row_with_attempts_leaves_its_draws_rolled_back() -> None:
-    events = Teller(SEATS, random.Random(0)).failing(TASK, (2,))
+    events = MatrixSessionWriter(SEATS, random.Random(0)).failing(TASK, (2,))
     turn = views.turns(events)[-1]
     assert (len(turn.draws), turn.replies, turn.changes) == (3, (), ())
 
@@ -64,9 +64,9 @@ def test_stories_repeat_with_their_seed() -> None:
 
 def test_general_requests_ask_for_a_verifier_only_after_work() -> None:
     questions, changes = general_requests()
-    teller = Teller(SEATS, random.Random(0))
-    assert [story.role for story in teller.question(questions[0])] == ["worker"]
-    roles = [story.role for story in teller.change(changes[0])]
+    writer = MatrixSessionWriter(SEATS, random.Random(0))
+    assert [story.role for story in writer.question(questions[0])] == ["worker"]
+    roles = [story.role for story in writer.change(changes[0])]
     assert roles == ["worker", *["verifier", "worker"] * 3]
 
 
@@ -103,7 +103,7 @@ def test_what_the_text_says_is_learned_and_decided_by(folder: Path, tmp_path: Pa
     right = 0
     for task in textual(16)[:8]:
         opened = Opened(version="1", repo="/r", pool=pool)
-        events = [opened, *Teller(SEATS, random.Random(task.task)).failing(task, ())]
+        events = [opened, *MatrixSessionWriter(SEATS, random.Random(task.task)).failing(task, ())]
         found = asyncio.run(trinity.decide(events))
         assert isinstance(found, Assigned)
         assert found.role == "worker"

@@ -6,8 +6,8 @@ from fugu_cli.training import frontier
 from fugu_cli.training.matrix import Rates, TaskRates
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.replay import Check, Rules
+from fugu_cli.training.replay_sessions import Step
 from fugu_cli.training.signals import END, Signals, Table
-from fugu_cli.training.storyteller import Step
 
 SURE = Rules(Check(1.0, 0.0), turns=4, talk=0.0)
 COSTS = (0.05, 0.2, 1.0)

@@ -22,7 +22,7 @@ from fugu_cli.tools import reaping
 from fugu_cli.tools.clip import plain
 from fugu_cli.tools.git import outside
 from fugu_cli.tools.mcp.declared import Program
-from fugu_cli.tools.starting import LAUNCHED, Running, spawn
+from fugu_cli.tools.spawn import LAUNCHED, Running, spawn
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream

@@ -1,4 +1,4 @@
-"""Storyteller: writes a replayed path as a session's events and reads it as the coordinator does.
+"""Replay sessions: writes a replayed path as a session's events and reads it as the coordinator does.
 
 Between replay.py, which knows what happened, and the coordinator's transcript, masks and head, which are used as they
 are: a decision on a scene is the decision Trinity takes on the same log (a test holds that). A request that a check
@@ -25,9 +25,9 @@ from fugu_cli.coordinators.transcript import Format
 from fugu_cli.events import ROLES, Asked, Assigned, Change, Event, Permitted, Replied, ToolRan
 from fugu_cli.messages import Call
 from fugu_cli.training.matrix import Seat
+from fugu_cli.training.matrix_sessions import path_of
 from fugu_cli.training.outcomes import Case
-from fugu_cli.training.scribe import Scribe
-from fugu_cli.training.stories import path_of
+from fugu_cli.training.synthetic_events import EventWriter
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _best(scores: NDArray[np.float64], out: Sequence[int]) -> Places:
     return np.asarray(masked.argmax(1))
 
 
-class Storyteller:
+class ReplaySessionWriter:
     """`seats` give the rows their names. What a path reads like is the same every time it is told."""
 
     def __init__(self, seats: Sequence[Seat], backbone: Backbone, reading: Reading, seed: int = 0) -> None:
@@ -104,7 +104,7 @@ class Storyteller:
         text = transcript.cut_middle(case.task.prompt.strip(), self._reading.request, self._backbone.count)
         told = self._looped if case.looped else self._recorded
         facts: list[Event] = [Asked(text=text, snapshot="tree", test_command="pytest", judged=True)]
-        facts += self._scribe(case, ()).tests(0, "e0-0", False)
+        facts += self._writer(case, ()).tests(0, "e0-0", False)
         for number in range(1, len(path) + 1):
             facts += told(case, path[:number])
         return tuple(facts)
@@ -117,13 +117,13 @@ class Storyteller:
         spent = () if case.looped else tuple(sorted({step.row for step in path}))
         return Scene(text, tuple(sorted(case.empty)), roles, len(self._seats), spent)
 
-    def _scribe(self, case: Case, path: Trail) -> Scribe:
+    def _writer(self, case: Case, path: Trail) -> EventWriter:
         """Draws of its own at every point, so that a longer path begins like the shorter one."""
-        return Scribe(self._seats, random.Random(f"{self._seed}/{case.task.task}/{path}"))
+        return EventWriter(self._seats, random.Random(f"{self._seed}/{case.task.task}/{path}"))
 
     def _looped(self, case: Case, path: Trail) -> list[Event]:
         step = path[-1]
-        return self._scribe(case, path).worked(len(path), step.row, path_of(case.task.prompt), step.passed)
+        return self._writer(case, path).worked(len(path), step.row, path_of(case.task.prompt), step.passed)
 
     def _recorded(self, case: Case, path: Trail) -> list[Event]:
         """An agent's run of many calls, then the check."""
@@ -138,4 +138,4 @@ class Storyteller:
             change = Change(path="source", before="a", after=f"b{turn}")
             facts.append(Permitted(turn=turn, call=call, allowed=True, by="policy"))
             facts.append(ToolRan(turn=turn, call=call, output="", ok=True, changes=(change,) if call is edit else ()))
-        return facts + self._scribe(case, path).tests(turn, f"e{turn}", step.passed)
+        return facts + self._writer(case, path).tests(turn, f"e{turn}", step.passed)

@@ -16,7 +16,7 @@ from pathlib import Path
 from fugu_cli.coordinators.slots import SLOTS
 from fugu_cli.events import Event, Role
 from fugu_cli.training.matrix import Seat, TaskRates
-from fugu_cli.training.scribe import Scribe
+from fugu_cli.training.synthetic_events import EventWriter
 from fugu_cli.training.values import History, Terms, chance, soft, values
 
 REQUESTS = Path(__file__).parent / "requests.toml"
@@ -34,7 +34,7 @@ THOUGHT = "The cause is in the loop's condition.\n<suggested_role>worker</sugges
 
 
 @dataclass(frozen=True)
-class Story:
+class MatrixSession:
     """A session up to a decision, and the decision wanted: a distribution over the rows, and a role."""
 
     events: tuple[Event, ...]
@@ -47,16 +47,16 @@ class Story:
     """Set where the tests fail: which rows have failed so far."""
 
 
-class Teller:
+class MatrixSessionWriter:
     """Tells the stories of one task. Everything random comes from the given generator."""
 
     def __init__(self, seats: Sequence[Seat], draw: random.Random) -> None:
         self._draw = draw
         self._count = len(seats)
-        self._scribe = Scribe(seats, draw)
+        self._writer = EventWriter(seats, draw)
         self._order = [_order(seat.row, index) for index, seat in enumerate(seats)]
 
-    def task(self, task: TaskRates, terms: Terms, count: int) -> Iterator[Story]:
+    def task(self, task: TaskRates, terms: Terms, count: int) -> Iterator[MatrixSession]:
         """The beginning, every first failure, and `count` longer stories."""
         yield from self._after(task, (), terms)
         for row in range(self._count):
@@ -65,49 +65,49 @@ class Teller:
             length = self._draw.randint(2, 3)
             yield from self._after(task, tuple(self._any() for _ in range(length)), terms)
 
-    def question(self, text: str) -> Iterator[Story]:
+    def question(self, text: str) -> Iterator[MatrixSession]:
         """A request that no tests decide and that changes nothing."""
-        yield Story((self._scribe.asked(text, judged=False),), self._belief("question"), "worker", text)
+        yield MatrixSession((self._writer.asked(text, judged=False),), self._belief("question"), "worker", text)
 
-    def change(self, text: str) -> Iterator[Story]:
+    def change(self, text: str) -> Iterator[MatrixSession]:
         """A request that no tests decide: work, then a judgement, then perhaps more work."""
-        start: tuple[Event, ...] = (self._scribe.asked(text, judged=False),)
-        yield Story(start, self._belief("unjudged work"), "worker", text)
+        start: tuple[Event, ...] = (self._writer.asked(text, judged=False),)
+        yield MatrixSession(start, self._belief("unjudged work"), "worker", text)
         for row in range(self._count):
             tests = self._draw.choice((None, True))
-            worked = (*start, *self._scribe.worked(1, row, path_of(text), tests))
-            yield Story(worked, self._belief("unjudged verify"), "verifier", text)
-            revised = (*worked, *self._scribe.said(2, self._count - 1, "verifier", "REVISE: it is not done yet."))
-            yield Story(revised, self._belief("unjudged work"), "worker", text)
+            worked = (*start, *self._writer.worked(1, row, path_of(text), tests))
+            yield MatrixSession(worked, self._belief("unjudged verify"), "verifier", text)
+            revised = (*worked, *self._writer.said(2, self._count - 1, "verifier", "REVISE: it is not done yet."))
+            yield MatrixSession(revised, self._belief("unjudged work"), "worker", text)
 
-    def _after(self, task: TaskRates, history: History, terms: Terms) -> Iterator[Story]:
+    def _after(self, task: TaskRates, history: History, terms: Terms) -> Iterator[MatrixSession]:
         """Decisions at and around the state in which `history` failed."""
         worth = soft(values(task, history, terms), terms.tau)
         weight = _reach(task, history)
         start = self.failing(task, history)
-        yield Story(start, worth, "worker", task.task, weight, history)
+        yield MatrixSession(start, worth, "worker", task.task, weight, history)
         number, row, aside = len(history) + 1, self._any(), self._draw.randrange(3)
         if aside == 0:
-            thought = (*start, *self._scribe.said(number, self._any(), "thinker", THOUGHT))
-            yield Story(thought, worth, "worker", task.task, weight / 2)
+            thought = (*start, *self._writer.said(number, self._any(), "thinker", THOUGHT))
+            yield MatrixSession(thought, worth, "worker", task.task, weight / 2)
         if aside == 1:
-            yield Story((*start, *self._scribe.failed(number, row)), worth, "worker", task.task, weight / 2)
+            yield MatrixSession((*start, *self._writer.failed(number, row)), worth, "worker", task.task, weight / 2)
         likely = weight * max(chance(task, row, history)[0], 0.1)
-        done = (*start, *self._scribe.worked(number, row, path_of(task.prompt), True))
+        done = (*start, *self._writer.worked(number, row, path_of(task.prompt), True))
         name = "verify after cheap" if self._order[row] == 0 else "verify"
-        yield Story(done, self._belief(name), "verifier", task.task, likely)
+        yield MatrixSession(done, self._belief(name), "verifier", task.task, likely)
         if aside == 2:
-            revised = (*done, *self._scribe.said(number + 1, self._any(), "verifier", "REVISE: a case is missing."))
+            revised = (*done, *self._writer.said(number + 1, self._any(), "verifier", "REVISE: a case is missing."))
             later = soft(values(task, (*history, row), terms), terms.tau)
-            yield Story(revised, later, "worker", task.task, likely / 2)
+            yield MatrixSession(revised, later, "worker", task.task, likely / 2)
 
     def failing(self, task: TaskRates, history: History) -> tuple[Event, ...]:
         """The session up to where all of `history` has failed on `task`."""
-        before = self._scribe.earlier() if self._draw.random() < 0.15 else []
-        start: list[Event] = [*before, self._scribe.asked(task.prompt, judged=True)]
-        start += self._scribe.tests(0, "e0-0", False)
+        before = self._writer.earlier() if self._draw.random() < 0.15 else []
+        start: list[Event] = [*before, self._writer.asked(task.prompt, judged=True)]
+        start += self._writer.tests(0, "e0-0", False)
         for number, row in enumerate(history, start=1):
-            start += self._scribe.worked(number, row, path_of(task.prompt), False)
+            start += self._writer.worked(number, row, path_of(task.prompt), False)
         return tuple(start)
 
     def _any(self) -> int:

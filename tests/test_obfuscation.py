@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.verbatim import disguises
+from fugu_cli.obfuscation import disguises
 
 
 @pytest.fixture

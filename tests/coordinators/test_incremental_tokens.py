@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from fugu_cli.coordinators.growing import Growing
+from fugu_cli.coordinators.incremental_tokens import Growing
 from tests.coordinators import tiny
 
 PLAIN = tiny.tokenizer()

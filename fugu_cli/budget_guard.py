@@ -13,10 +13,10 @@ from fugu_cli.budgets import Limit, worst
 from fugu_cli.events import Event, Finished, Member
 from fugu_cli.messages import Prompt
 
-__all__ = ["Purse", "over", "refusal", "spent", "worst"]
+__all__ = ["Reserved", "over", "refusal", "spent", "worst"]
 
 
-class Purse:
+class Reserved:
     """What calls under way may still cost, by turn, in USD."""
 
     def __init__(self) -> None:

@@ -15,13 +15,13 @@ from fugu_cli.coordinators.checkpoint import Checkpoint, Meta, Training
 from fugu_cli.coordinators.slots import SLOTS
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import ConfigError
-from fugu_cli.training import fit, lessons, matrix, outcomes
+from fugu_cli.training import fit, matrix, outcomes, replay_training
 from fugu_cli.training.matrix import Seat
 from fugu_cli.training.mixture import Blend, Ingredients, Mixture
 from fugu_cli.training.optimise import Numbers
+from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter
+from fugu_cli.training.search_vector import HiddenStates, Layout, vector_of
 from fugu_cli.training.sft import Recipe, WarmStart, seat
-from fugu_cli.training.sight import Layout, Sight, vector_of
-from fugu_cli.training.storyteller import Reading, Storyteller
 from fugu_cli.training.values import Terms
 
 REQUEST = 64
@@ -31,10 +31,10 @@ Tell = Callable[[str], None]
 
 
 def mixture_of(
-    issues: Path | None, table: Path | None, rows: Sequence[str], blend: Blend, reading: tuple[Backbone, Sight]
+    issues: Path | None, table: Path | None, rows: Sequence[str], blend: Blend, reading: tuple[Backbone, HiddenStates]
 ) -> tuple[Mixture, fit.Examples]:
     """The mixture of the files, and its warm start's examples. `rows` as in `fugu train sft`, for the pass matrix."""
-    backbone, sight = reading
+    backbone, hidden_states = reading
     seats = tuple(seat(text) for text in rows) or tuple(Seat(slot, slot) for slot in SLOTS)
     if tuple(one.row for one in seats) != SLOTS:
         raise ConfigError(f"the rows are the slots {', '.join(SLOTS)}, in this order", hint="--row cheap=AGENT ...")
@@ -44,9 +44,9 @@ def mixture_of(
     if tasks:
         recipe = Recipe(seats, Terms(turns=blend.turns, cost=blend.course.price), seed=blend.seed)
         start = WarmStart(recipe, backbone, Path())
-        told = start.examples(start.tell_all(tasks), lambda _: None, sight)
-    teller = Storyteller(seats, backbone, Reading(request=REQUEST), blend.seed)
-    mixture = Mixture(Ingredients(seats, recorded, tasks, told), blend, teller, sight)
+        told = start.examples(start.tell_all(tasks), lambda _: None, hidden_states)
+    writer = ReplaySessionWriter(seats, backbone, Reading(request=REQUEST), blend.seed)
+    mixture = Mixture(Ingredients(seats, recorded, tasks, told), blend, writer, hidden_states)
     return mixture, mixture.told()
 
 
@@ -55,7 +55,7 @@ def starting(start: Path | None, told: fit.Examples, mixture: Mixture, backbone:
     about = mixture.about()
     data = f"{about['issues']} recorded issues with random pools; {len(mixture.made_of.tasks)} tasks of a pass matrix"
     if start is None:
-        return lessons.warm_start(told, mixture.blend.course), data
+        return replay_training.warm_start(told, mixture.blend.course), data
     found = checkpoints.load(start)
     found.check(backbone.identity, backbone.decoder.shape)
     if found.meta.rows != SLOTS or not found.meta.roles:

@@ -9,13 +9,13 @@ import pytest
 from fugu_cli.commands.train_evolve import recorded
 from fugu_cli.coordinators import backbone, checkpoint
 from fugu_cli.coordinators.backbone import Backbone
+from fugu_cli.training.cascade_comparison import Proven, prove
 from fugu_cli.training.evolve import Settings
 from fugu_cli.training.frontier import Arm, Paired
-from fugu_cli.training.lessons import Course
 from fugu_cli.training.mixture import Blend, Mixture, Proof
-from fugu_cli.training.proving import Proven, prove
-from fugu_cli.training.sight import Sight
-from fugu_cli.training.slotted import mixture_of
+from fugu_cli.training.replay_training import Course
+from fugu_cli.training.search_vector import HiddenStates
+from fugu_cli.training.slot_mixture import mixture_of
 from tests.coordinators import tiny
 from tests.training.test_replay import file_of, lines
 
@@ -28,7 +28,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
     return backbone.load(tiny.folder(tmp_path_factory.mktemp("proving") / "backbone"), device="cpu")
 
 
-def mixed(loaded: Backbone, folder: Path, sight: Sight) -> Mixture:
+def mixed(loaded: Backbone, folder: Path, hidden_states: HiddenStates) -> Mixture:
     """Issues without prices, and tasks that only the dearest agent solves: its draws end in all ways a loop can."""
     rows = lines(6)
     cells = [
@@ -47,14 +47,14 @@ def mixed(loaded: Backbone, folder: Path, sight: Sight) -> Mixture:
     (folder / "matrix.jsonl").write_text("".join(f"{json.dumps(cell)}\n" for cell in cells))
     blend = Blend(course=Course(settings=SETTINGS), pools=2, shown=2, folds=2)
     issues = file_of(folder / "o.jsonl", rows)
-    return mixture_of(issues, folder / "matrix.jsonl", ROWS, blend, (loaded, sight))[0]
+    return mixture_of(issues, folder / "matrix.jsonl", ROWS, blend, (loaded, hidden_states))[0]
 
 
 def test_both_sources_are_judged_by_heads_that_did_not_see_them(loaded: Backbone, tmp_path: Path) -> None:
-    sight = Sight(loaded, tmp_path / "states", lambda _: None)
-    mixture = mixed(loaded, tmp_path, sight)
+    hidden_states = HiddenStates(loaded, tmp_path / "states", lambda _: None)
+    mixture = mixed(loaded, tmp_path, hidden_states)
     said: list[str] = []
-    found = prove(mixture, sight, np.zeros((6, loaded.width), np.float32), said.append)
+    found = prove(mixture, hidden_states, np.zeros((6, loaded.width), np.float32), said.append)
     assert [proof.source for proof in found.learned] == ["issues, pools drawn", "loop"]
     assert [proof.source for proof in found.before] == ["issues, pools drawn", "loop"]
     assert len(said) == 2

@@ -11,12 +11,13 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fugu_cli import __version__, crewing
+from fugu_cli import __version__, crew
 from fugu_cli.agents.health import Health
 from fugu_cli.bench import Bench, Permission
 from fugu_cli.config import Config
 from fugu_cli.config_files import Loaded
 from fugu_cli.config_pool import pool
+from fugu_cli.cooldown import Patience
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials
 from fugu_cli.events import Opened
@@ -24,7 +25,6 @@ from fugu_cli.masking import Mask
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
 from fugu_cli.policy import Judgement, Rules
-from fugu_cli.resting import Patience
 from fugu_cli.serve.house import House
 from fugu_cli.serve.places import Bounds, Place
 from fugu_cli.tools.toolbox import Toolbox
@@ -54,7 +54,7 @@ def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:
     members = tuple(entry.member() for entry in entries)
     health = Health()
     free = [entry.model_copy(update={"max_tokens": None}) for entry in entries]
-    agents = crewing.build(free, environ, crewing.Places(config.cache, config.local_idle, health))
+    agents = crew.build(free, environ, crew.Places(config.cache, config.local_idle, health))
     if config.deny_agents:
         denials = Denials(config.deny_agents, loaded.root)
         agents = {name: build_guard(agent, denials, tuple) for name, agent in agents.items()}

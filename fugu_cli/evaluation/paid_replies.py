@@ -1,4 +1,4 @@
-"""An agent whose every reply is paid for once: kept under what it depends on, and counted in the purse.
+"""An agent whose every reply is paid for once: kept under what it depends on, and counted in the spending.
 
 Stands around each agent of a rollout's crew. A reply depends on the agent's settings, the prompt and the seed of the
 rollout; where the rollout's repository lies, and how long its tests took, are not part of what a prompt means.
@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.cache import Cached, key
-from fugu_cli.evaluation.purse import Paid, Purse, usd, worst_price
+from fugu_cli.evaluation.spending import Paid, Spending, usd, worst_price
 from fugu_cli.events import Price
 from fugu_cli.messages import Prompt, Reply
 
@@ -33,13 +33,13 @@ _CHANCE = (
 
 @dataclass(frozen=True)
 class Account:
-    """Who pays: the rollout's name and repository, its seed, the folder of all kept replies, and the purse."""
+    """Who pays: the rollout's name and repository, its seed, the folder of all kept replies, and the spending."""
 
     rollout: str
     repository: Path
     seed: int
     folder: Path
-    purse: Purse
+    spending: Spending
 
 
 class Paying:
@@ -58,7 +58,7 @@ class Paying:
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         """The kept reply, or a new one. Raises Spent and Unanswered, which end the rollout for now."""
         asked = _seeded(prompt, self._account.seed)
-        async with self._account.purse.alone(key(self._settings, self._same(asked))):
+        async with self._account.spending.alone(key(self._settings, self._same(asked))):
             return await self._cached.reply(asked, say, wait)
 
     async def close(self) -> None:
@@ -85,10 +85,10 @@ class _Counted:
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         started = time.monotonic()
-        async with self._account.purse.call(self.name, worst_price(prompt, self._price)):
+        async with self._account.spending.call(self.name, worst_price(prompt, self._price)):
             reply = await self._agent.reply(prompt, say, wait)
         seconds = round(time.monotonic() - started, 3)
-        self._account.purse.pay(
+        self._account.spending.pay(
             Paid(
                 rollout=self._account.rollout,
                 agent=self.name,

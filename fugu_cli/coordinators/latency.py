@@ -86,9 +86,9 @@ def measure(checkpoint: Path, folder: Path, cache: Path, plan: tuple[Sequence[in
 
     Raises CoordinatorUnavailable and MemoryError.
     """
-    from fugu_cli.coordinators import computing, trinity
+    from fugu_cli.coordinators import compute, trinity
 
-    library = took(computing.start_torch)
+    library = took(compute.start_torch)
     loaded: list[Backbone] = []
     start = took(lambda: loaded.append(trinity.prepared(checkpoint, folder, cache)[1]))
     backbone = loaded[0]

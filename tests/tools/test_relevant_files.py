@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.tools.implicated import implicated
+from fugu_cli.tools.relevant_files import implicated
 from tests.tools.conftest import lay
 
 TREE: dict[str, str | bytes] = {

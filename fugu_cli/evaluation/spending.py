@@ -64,7 +64,7 @@ class Paid(Value):
     usd: float
 
 
-class Purse:
+class Spending:
     """Counts the calls in `file` and refuses those that would go beyond the limits."""
 
     def __init__(self, file: Path, limits: Limits) -> None:

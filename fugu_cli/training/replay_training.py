@@ -17,15 +17,15 @@ import numpy as np
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.events import ROLES
 from fugu_cli.training import fit
+from fugu_cli.training.candidates import Candidates, See
 from fugu_cli.training.evolve import Evolution, Evolved, Iteration, Settings, Shaping, Trial
 from fugu_cli.training.frontier import paired
-from fugu_cli.training.minds import Minds, See
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.prior import Prior
 from fugu_cli.training.replay import Rules
+from fugu_cli.training.replay_sessions import ReplaySessionWriter
 from fugu_cli.training.runs import Folder
-from fugu_cli.training.sight import HeadLayout, Sight
-from fugu_cli.training.storyteller import Storyteller
+from fugu_cli.training.search_vector import HeadLayout, HiddenStates
 
 Tell = Callable[[Iteration], None]
 
@@ -54,16 +54,16 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """Cases that belong together (one pool, or one draw of it), told by one storyteller, with a weight."""
+class ReplayTraining:
+    """Cases that belong together (one pool, or one draw of it), told by one writer, with a weight."""
 
     cases: Sequence[Case]
-    storyteller: Storyteller
+    writer: ReplaySessionWriter
     rules: Rules
     weight: float = 1.0
 
 
-def examples(lessons: Sequence[Lesson], course: Course, see: See) -> fit.Examples:
+def examples(lessons: Sequence[ReplayTraining], course: Course, see: See) -> fit.Examples:
     """Every path of every lesson with some of its cases' texts: soft targets over the rows, the role, how often."""
     texts: list[str] = []
     rows, roles, weights, groups = [], [], [], []
@@ -73,7 +73,7 @@ def examples(lessons: Sequence[Lesson], course: Course, see: See) -> fit.Example
                 continue
             shown = lesson.cases[: course.texts(advice.weight)]
             for case in shown:
-                texts.append(lesson.storyteller.scene(case, advice.path).text)
+                texts.append(lesson.writer.scene(case, advice.path).text)
                 rows.append(advice.rows)
                 roles.append(advice.role)
                 weights.append(lesson.weight * max(advice.weight, 0.05) / len(shown))
@@ -102,10 +102,10 @@ def warm_start(told: fit.Examples, course: Course) -> Vector:
     return fit.fit(told, len(ROLES), l2=course.l2)
 
 
-def learn(told: fit.Examples, trial: Trial, course: Course, sight: Sight, tell: Tell) -> Learned:
+def learn(told: fit.Examples, trial: Trial, course: Course, hidden_states: HiddenStates, tell: Tell) -> Learned:
     """Warm start, then evolution in a folder that nobody keeps."""
     warm = warm_start(told, course)
-    layout = HeadLayout(sight, len(warm), told.hidden)
+    layout = HeadLayout(hidden_states, len(warm), told.hidden)
     with tempfile.TemporaryDirectory(prefix="fugu-lesson-") as temporary:
         folder = Folder(Path(temporary), {}, lambda _mean, _path: None)
         with folder.held():
@@ -115,9 +115,9 @@ def learn(told: fit.Examples, trial: Trial, course: Course, sight: Sight, tell: 
     return Learned(head, warm, evolved)
 
 
-def surely(trial: Trial, both: Minds, price: float) -> bool:
-    """The second of two minds is better on validation, by more than its standard error: the best of many iterations on
-    a few cases mostly was lucky."""
+def surely(trial: Trial, both: Candidates, price: float) -> bool:
+    """The second of two candidates is better on validation, by more than its standard error: the best of many
+    iterations on a few cases mostly was lucky."""
     played = trial.validate(both)
     if played is None:
         return True

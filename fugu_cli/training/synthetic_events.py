@@ -1,6 +1,6 @@
-"""Scribe: writes the events of synthetic sessions - requests, turns, tests, words - as the loop would leave them.
+"""Synthetic events: requests, turns, tests and words of a made-up session, as the loop would leave them.
 
-Below stories.py, which decides what happens. Everything random comes from the given generator.
+Below matrix_sessions.py, which decides what happens. Everything random comes from the given generator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SAID = ("", "", "I changed the condition so that the last element is included.",
 TALK = ("The function looks correct.", "You should check the loop's condition.", "I cannot find the bug.")
 
 
-class Scribe:
+class EventWriter:
     """Agents are called by their rows' names, so a transcript of these events names what the head chooses among."""
 
     def __init__(self, seats: Sequence[Seat], draw: random.Random) -> None:

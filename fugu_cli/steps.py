@@ -11,9 +11,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fugu_cli import affording, compaction, context, judging, turn, views, withheld
-from fugu_cli.affording import Purse
+from fugu_cli import budget_guard, compaction, context, intent, turn, views, withheld
 from fugu_cli.bench import Bench, Crew, may_read, roll_back, run_call, run_evidence
+from fugu_cli.budget_guard import Reserved
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Event, Failed, Finished, Interrupted, Member, Replied, Said, Waiting
 from fugu_cli.log import Log
@@ -32,7 +32,7 @@ class Place:
     log: Log
     crew: Crew
     bench: Bench
-    purse: Purse = field(default_factory=Purse)
+    reserved: Reserved = field(default_factory=Reserved)
 
 
 def facts_of(events: Sequence[Event], number: int) -> Sequence[Event]:
@@ -107,7 +107,7 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> Fini
     if compaction.due(events, prompt, member):
         await _compact(place, member)
         return None
-    stop = affording.refusal(log.events, member, prompt, bench.limits.budget, place.purse.held)
+    stop = budget_guard.refusal(log.events, member, prompt, bench.limits.budget, place.reserved.held)
     if stop is not None:
         return stop
     started = time.monotonic()
@@ -117,7 +117,7 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> Fini
         said.append(text)
         log.tell(Said(turn=now.number, agent=name, text=text))
 
-    place.purse.hold(now.number, affording.worst(member, prompt))
+    place.reserved.hold(now.number, budget_guard.worst(member, prompt))
     try:
         reply = await place.crew.agents[name].reply(
             prompt, say, lambda why, seconds: log.tell(Waiting(why=why, seconds=seconds))
@@ -129,7 +129,7 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> Fini
         log.append(Failed(turn=now.number, what=name, kind=error.kind, message=message(error)))
         return None
     finally:
-        place.purse.hold(now.number, 0.0)
+        place.reserved.hold(now.number, 0.0)
     log.append(
         Replied(
             turn=now.number,
@@ -154,7 +154,7 @@ async def _compact(place: Place, member: Member) -> None:
     scribe = compaction.Scribe(
         member,
         place.crew.agents[member.name],
-        lambda prompt: affording.refusal(log.events, member, prompt, budget, place.purse.held) is None,
+        lambda prompt: budget_guard.refusal(log.events, member, prompt, budget, place.reserved.held) is None,
     )
     await compaction.shorten(log, (scribe,), upto)
 
@@ -185,7 +185,7 @@ def specs(toolbox: Toolbox, now: views.Turn, member: Member, asked: str) -> tupl
     """
     match now.assigned.role:
         case "worker":
-            answers = member.protocol != "native" and judging.is_question(asked)
+            answers = member.protocol != "native" and intent.is_question(asked)
             foreign = member.protocol == "native"
             own = toolbox.specs(lambda tool: tool.name != "diff" and (foreign or tool.foreign is None))
             return () if answers else own

@@ -1,4 +1,4 @@
-"""Minds: a population of candidates, each of which would decide differently on the same transcript.
+"""Candidates: a population, each of which would decide differently on the same transcript.
 
 Between evolve.py, which makes candidates, and the trials they are judged in. A trial hands over texts and gets every
 candidate's logits at once: the candidates share what is computed of a text. Must not know what an answer is worth.
@@ -20,7 +20,7 @@ See = Callable[[Sequence[str]], Vector]
 """Hidden states (n, width) of texts; computed once and kept."""
 
 
-class Minds(Protocol):
+class Candidates(Protocol):
     """Candidates that can be asked."""
 
     @property

@@ -1,4 +1,5 @@
-"""Sight: a search's numbers become minds that read - the layout of what is evolved, and hidden states kept on the disk.
+"""Search vectors: numbers of a search become candidates that read - the layout of what is evolved, and states on the
+disk.
 
 Between the optimiser's flat vector and the texts a trial shows. Two layouts: the head alone, where all candidates read
 the same states; or the head with the SVF offsets of the second-to-last layer, where candidates share everything below
@@ -19,7 +20,7 @@ import numpy as np
 from fugu_cli.coordinators import svf
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.svf import Vector
-from fugu_cli.training.minds import Heads, Minds, Shaped
+from fugu_cli.training.candidates import Candidates, Heads, Shaped
 from fugu_cli.training.optimise import Numbers
 from fugu_cli.training.states import states
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 
 
-class Sight:
+class HiddenStates:
     """Hidden states of texts: from memory, the disk, or read now."""
 
     def __init__(self, backbone: Backbone, store: Path, tell: Tell) -> None:
@@ -54,9 +55,9 @@ class Sight:
 class HeadLayout:
     """The head alone is searched; the offsets stay those of `base` (all zero for a new checkpoint)."""
 
-    def __init__(self, sight: Sight, rows: int, sample: Vector) -> None:
+    def __init__(self, hidden_states: HiddenStates, rows: int, sample: Vector) -> None:
         """`rows` of the head, roles included. `sample` (n, width): states that give the units."""
-        self._sight = sight
+        self._states = hidden_states
         self._rows = rows
         self.scale: Vector = units(sample)
 
@@ -77,9 +78,9 @@ class HeadLayout:
         """None of its own: (0,)."""
         return np.zeros(0, np.float32)
 
-    def breed(self, vectors: Numbers) -> Minds:
-        """Points (size, N) to minds."""
-        return Heads(np.stack([self.head(vector) for vector in vectors]), self._sight)
+    def breed(self, vectors: Numbers) -> Candidates:
+        """Points (size, N) to candidates."""
+        return Heads(np.stack([self.head(vector) for vector in vectors]), self._states)
 
 
 class LayerLayout:
@@ -114,8 +115,8 @@ class LayerLayout:
         """The seven blocks' offsets of a point, one after another."""
         return np.asarray(vector[: self._shift], np.float32)
 
-    def breed(self, vectors: Numbers) -> Minds:
-        """Points (size, N) to minds."""
+    def breed(self, vectors: Numbers) -> Candidates:
+        """Points (size, N) to candidates."""
         offsets = np.stack([self.offsets(vector) for vector in vectors])
         heads = np.stack([self.head(vector) for vector in vectors])
         return Shaped(heads, offsets, lambda texts: self._states(texts, offsets))

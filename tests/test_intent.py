@@ -1,6 +1,6 @@
 import pytest
 
-from fugu_cli.judging import is_about_tests, is_question
+from fugu_cli.intent import is_about_tests, is_question
 
 
 @pytest.mark.parametrize(

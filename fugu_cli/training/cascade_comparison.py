@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.training.frontier import Arm, Numbers
-from fugu_cli.training.lessons import learn
 from fugu_cli.training.mixture import Mixture, Proof
-from fugu_cli.training.sight import Sight
+from fugu_cli.training.replay_training import learn
+from fugu_cli.training.search_vector import HiddenStates
 
 Tell = Callable[[str], None]
 
@@ -65,11 +65,11 @@ class Proven:
         return "\n".join(lines)
 
 
-def prove(mixture: Mixture, sight: Sight, before: Vector | None, tell: Tell) -> Proven:
+def prove(mixture: Mixture, hidden_states: HiddenStates, before: Vector | None, tell: Tell) -> Proven:
     """Every repository and task decided by a head that was learned without it, as the mixture's blend says."""
 
     def head_of(out: frozenset[str]) -> Vector:
-        learned = learn(mixture.told(out), mixture.trial(out), mixture.blend.course, sight, lambda _: None)
+        learned = learn(mixture.told(out), mixture.trial(out), mixture.blend.course, hidden_states, lambda _: None)
         tell(f"learned without {len(out)} repositories and tasks")
         return learned.head
 

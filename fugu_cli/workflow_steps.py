@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fugu_cli import affording, views, worktrees
+from fugu_cli import budget_guard, views, worktrees
 from fugu_cli.bench import Bench
 from fugu_cli.conductor import memory
 from fugu_cli.coordinators import Merge, Planning, Together
@@ -18,7 +18,7 @@ from fugu_cli.errors import AgentError
 from fugu_cli.events import Assigned, Change, Failed, Merged, Waiting
 from fugu_cli.log import Log
 from fugu_cli.messages import Call
-from fugu_cli.taking import Place, message
+from fugu_cli.steps import Place, message
 from fugu_cli.tools import content
 
 ENDLESS = 262_144
@@ -29,7 +29,7 @@ async def plan(place: Place, decision: Planning) -> None:
     """Ask the planner and record what it wrote; what it costs is the request's like any other call."""
     log, name = place.log, decision.agent
     member = place.crew.members[name]
-    stop = affording.refusal(log.events, member, decision.prompt, place.bench.limits.budget)
+    stop = budget_guard.refusal(log.events, member, decision.prompt, place.bench.limits.budget)
     if stop is not None:
         log.append(stop)
         return

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from fugu_cli import resting, views
+from fugu_cli import cooldown, views
 from fugu_cli.agents.health import Health
 from fugu_cli.coordinators import Decision, masks
 from fugu_cli.coordinators.fixed import Cascade
@@ -45,8 +45,8 @@ def begun() -> Log:
 
 
 def decided(log: Log, health: Health, seconds: float = 0.0, clock: Clock | None = None) -> Decision:
-    patience = resting.Patience(seconds, clock.sleep) if clock else resting.Patience(seconds)
-    return asyncio.run(resting.decide(log, Scoring(a=0.9, b=0.4), health, patience))
+    patience = cooldown.Patience(seconds, clock.sleep) if clock else cooldown.Patience(seconds)
+    return asyncio.run(cooldown.decide(log, Scoring(a=0.9, b=0.4), health, patience))
 
 
 def test_nothing_is_written_while_all_is_well() -> None:
@@ -127,7 +127,7 @@ def test_when_all_rest_the_request_waits_for_the_first_if_the_user_wants_that() 
 
         listener = asyncio.create_task(listen())
         await asyncio.sleep(0)
-        decision = await resting.decide(log, Scoring(a=0.9, b=0.4), health, resting.Patience(60.0, clock.sleep))
+        decision = await cooldown.decide(log, Scoring(a=0.9, b=0.4), health, cooldown.Patience(60.0, clock.sleep))
         log.close()
         await listener
         return decision, told
@@ -152,5 +152,5 @@ def test_the_cascade_keeps_to_it_too() -> None:
     health = Health(Clock().read)
     health.failed("a", "network")
     cascade = Cascade((A, B), Settings())
-    decision = asyncio.run(resting.decide(begun(), cascade, health, resting.Patience()))
+    decision = asyncio.run(cooldown.decide(begun(), cascade, health, cooldown.Patience()))
     assert isinstance(decision, Assigned) and decision.agent == "b"
