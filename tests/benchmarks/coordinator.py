@@ -37,8 +37,8 @@ cold decisions](coordinator-agreement.md), other kinds of routers (`coordinator_
 CHILD = """
 import json, sys
 from pathlib import Path
-from fugu_cli.coordinators import measuring
-report = measuring.measure(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), ([], 1))
+from fugu_cli.coordinators import latency
+report = latency.measure(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), ([], 1))
 status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
 print(json.dumps({"report": report.as_json(), "file": int(status["RssFile"].split()[0]) // 1024}))
 """
