@@ -24,6 +24,8 @@ class Rests(Protocol):
 
     def rested(self, name: str, why: str) -> bool: ...
 
+    def woken(self, name: str) -> bool: ...
+
     def soonest(self) -> tuple[str, float] | None: ...
 
     def wake(self, name: str | None = None) -> None: ...
@@ -45,22 +47,36 @@ async def decide(log: Log, coordinator: Coordinator, rests: Rests | None, patien
     while True:
         refresh(log, rests)
         decision = await coordinator.decide(log.events)
-        soonest = rests.soonest()
-        if not isinstance(decision, Finished) or decision.reason != "failed" or soonest is None:
+        if not isinstance(decision, Finished) or decision.reason != "failed":
             return decision
-        name, seconds = soonest
-        if seconds > left:
+        name, seconds = _next(log, rests)
+        if not left or name is None or seconds > left:
             return decision
         log.tell(Waiting(why=f"every agent rests; {name} is tried again", seconds=seconds))
         await patience.sleep(seconds)
+        rests.wake(name)
         left -= seconds
 
 
+def _next(log: Log, rests: Rests) -> tuple[str | None, float]:
+    """Who can be tried again first, and the seconds until then; None: nobody."""
+    rested = [name for name, why in views.failed_agents(log.events).items() if rests.rested(name, why)]
+    return (rested[0], 0.0) if rested else rests.soonest() or (None, 0.0)
+
+
 def refresh(log: Log, rests: Rests) -> None:
-    """Write down who is out now, where that has changed."""
+    """Write down who is out now, where that has changed.
+
+    Who failed is tried again after its rest once somebody has answered since, and when it is woken. Before that every
+    other agent comes first, and where they all fail the request is over: without a network it would go on for minutes.
+    """
     known = views.failed_agents(log.events)
-    resting = rests.out()
-    kept = {name: why for name, why in known.items() if name not in resting and not rests.rested(name, why)}
+    resting, waits = rests.out(), views.failed_since_reply(log.events)
+
+    def back(name: str, why: str) -> bool:
+        return rests.woken(name) or (name not in waits and rests.rested(name, why))
+
+    kept = {name: why for name, why in known.items() if name not in resting and not back(name, why)}
     now = {**kept, **resting}
     if now.keys() != known.keys():
         log.append(Masked(agents=tuple(sorted(now.items()))))

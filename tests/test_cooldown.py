@@ -8,7 +8,7 @@ from fugu_cli.agents.health import Health
 from fugu_cli.coordinators import Decision, masks
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Asked, Assigned, Event, Failed, Finished, Masked, Member, Opened, Waiting
+from fugu_cli.events import Asked, Assigned, Event, Failed, Finished, Masked, Member, Opened, Replied, Waiting
 from fugu_cli.log import Log
 
 A = Member(name="a", provider="openai", model="m", slot="cheap")
@@ -66,7 +66,7 @@ def test_an_agent_that_rests_is_masked_with_the_reason_and_the_next_best_takes_t
     assert log.events[-1] == Masked(agents=(("a", "overloaded: rests 5 s after failure 1"),))
 
 
-def test_it_is_tried_again_when_its_rest_is_over() -> None:
+def test_it_is_tried_again_when_its_rest_is_over_and_another_has_answered() -> None:
     clock = Clock()
     health = Health(clock.read)
     health.failed("a", "overloaded")
@@ -78,8 +78,27 @@ def test_it_is_tried_again_when_its_rest_is_over() -> None:
     assert len(log.events) == 4, "the failure itself masks it: there is nothing to add"
     clock.now += 6
     decision = decided(log, health)
+    assert isinstance(decision, Assigned) and decision.agent == "b", "whoever was not tried yet comes first"
+    log.append(decision)
+    log.append(Replied(turn=2, agent="b", text="done"))
+    decision = decided(log, health)
     assert isinstance(decision, Assigned) and decision.agent == "a"
     assert log.events[-1] == Masked()
+
+
+def test_when_all_have_failed_and_nobody_answered_it_ends_though_some_are_rested() -> None:
+    clock = Clock()
+    health = Health(clock.read)
+    log = begun()
+    for turn, name in enumerate(("a", "b"), 1):
+        health.failed(name, "network")
+        log.append(Assigned(turn=turn, agent=name, role="worker", by="test"))
+        log.append(Failed(turn=turn, what=name, kind="network", message="no such host"))
+        clock.now += 20
+    assert health.out() == {}
+    assert decided(log, health) == Finished(reason="failed", message="nobody")
+    again = decided(log, health, 60.0, clock)
+    assert isinstance(again, Assigned) and again.agent == "a", "the user wants to wait: nobody has to"
 
 
 def test_who_is_woken_is_tried_at_once_and_rests_longer_if_it_fails_again() -> None:

@@ -34,11 +34,12 @@ LONGEST = 900.0
 
 @dataclass(frozen=True)
 class Rest:
-    """An agent out of work. `until` on the monotonic clock; `failures` in a row."""
+    """An agent out of work. `until` on the monotonic clock; `failures` in a row; `woken` before its time."""
 
     kind: str
     until: float
     failures: int
+    woken: bool = False
 
 
 class Health:
@@ -81,12 +82,17 @@ class Health:
         rest = self._rests.get(name)
         return rest is not None and rest.until <= self._now() and why.partition(":")[0] in RESTS
 
+    def woken(self, name: str) -> bool:
+        """`name` was woken and has neither failed nor answered since."""
+        rest = self._rests.get(name)
+        return rest is not None and rest.woken
+
     def wake(self, name: str | None = None) -> None:
         """The user wants `name` (None: everybody who rests) to be tried at once. Failures so far stay counted."""
         now = self._now()
         for one, rest in self._rests.items():
-            if name in (None, one) and rest.until > now:
-                self._rests[one] = replace(rest, until=now)
+            if name in (None, one):
+                self._rests[one] = replace(rest, until=min(rest.until, now), woken=True)
 
     def soonest(self) -> tuple[str, float] | None:
         """The agent whose rest ends first and the seconds until then; None where nobody rests."""

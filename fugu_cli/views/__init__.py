@@ -5,6 +5,7 @@ coordinator's transcript are all built from these folds. Must not know files, mo
 default: read it first.
 """
 
+from fugu_cli.views.jobs import Job, ended_how, jobs
 from fugu_cli.views.outcome import (
     RUN_TESTS,
     TestRun,
@@ -23,6 +24,7 @@ from fugu_cli.views.outcome import (
 )
 from fugu_cli.views.shortening import compacted, shortened
 from fugu_cli.views.spending import cost, orchestration, price, usage
+from fugu_cli.views.todo import TODO, Item, items_of, listed, summed, todo
 from fugu_cli.views.turns import (
     STOPPED,
     Run,
@@ -31,6 +33,7 @@ from fugu_cli.views.turns import (
     baseline,
     effective,
     failed_agents,
+    failed_since_reply,
     finished,
     interrupted_calls,
     lane,
@@ -48,6 +51,9 @@ from fugu_cli.views.workflow import Workflow, answering, done, merges, output, p
 __all__ = [
     "RUN_TESTS",
     "STOPPED",
+    "TODO",
+    "Item",
+    "Job",
     "Run",
     "TestRun",
     "Turn",
@@ -62,14 +68,19 @@ __all__ = [
     "cost",
     "done",
     "effective",
+    "ended_how",
     "failed_agents",
+    "failed_since_reply",
     "failing",
     "finished",
     "first_tests",
     "has_worker_answer",
     "interrupted_calls",
+    "items_of",
+    "jobs",
     "judged_by_tests",
     "lane",
+    "listed",
     "merges",
     "open_calls",
     "opened",
@@ -86,7 +97,9 @@ __all__ = [
     "said",
     "shortened",
     "suggested_role",
+    "summed",
     "tests",
+    "todo",
     "turn_of",
     "turns",
     "usage",

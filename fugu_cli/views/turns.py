@@ -236,6 +236,17 @@ def failed_agents(events: Sequence[Event]) -> dict[str, str]:
     return failed
 
 
+def failed_since_reply(events: Sequence[Event]) -> frozenset[str]:
+    """Agents that failed in this request after whoever answered last, or with nobody having answered at all."""
+    failed: set[str] = set()
+    for fact in request(events):
+        if isinstance(fact, Opened | Replied):
+            failed.clear()
+        elif isinstance(fact, Failed):
+            failed.add(fact.what)
+    return frozenset(failed)
+
+
 STOPPED = frozenset({"turn_limit", "budget", "time_limit", "interrupted", "denied", "failed"})
 """Ends that an Opened after them takes back: the request goes on, with other limits, other agents, another key."""
 

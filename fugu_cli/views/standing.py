@@ -1,0 +1,47 @@
+"""Which requests of a session stand: undone ones do not, until they are redone. A pure fold.
+
+Every request is a step; an undo takes the newest one that stands back, a redo brings it again, a new request ends the
+redoing. The tree that an undo left is named in its reason, which is how redo finds it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fugu_cli.events import Asked, Event, Undone
+
+UNDONE = "undone by the user, from tree {tree}"
+REDONE = "redone by the user, from tree {tree}"
+_LEFT = re.compile(r"^(undone|redone) by the user, from tree ([0-9a-f]+)$")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Requests that stand, by their place in the session from 0; trees that can be redone. The next one last."""
+
+    requests: tuple[int, ...]
+    trees: tuple[str, ...]
+
+
+def standing(events: Sequence[Event]) -> Standing:
+    """What stands at the end of these facts."""
+    done: list[int] = []
+    taken: list[int] = []
+    trees: list[str] = []
+    number = -1
+    for event in events:
+        if isinstance(event, Asked):
+            number += 1
+            done.append(number)
+            taken, trees = [], []
+        elif isinstance(event, Undone) and event.turn == 0:
+            found = _LEFT.match(event.reason)
+            if found is not None and found.group(1) == "redone" and taken:
+                done.append(taken.pop())
+                trees.pop()
+            elif done:
+                taken.append(done.pop())
+                trees.append(found.group(2) if found else "")
+    return Standing(tuple(done), tuple(tree for tree in trees if tree))
