@@ -13,7 +13,7 @@ import typer
 
 from fugu_cli.commands import coordinator_app, train
 from fugu_cli.commands.evalflags import EvalFlags
-from fugu_cli.commands.flags import OpenFlags, RunFlags, ServeFlags, SessionsFlags, spread
+from fugu_cli.commands.flags import OpenFlags, RunFlags, ServeFlags, SessionsFlags, Shape, spread
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -183,6 +183,20 @@ def cost(
     from fugu_cli.commands import cost as command
 
     return command.show(by, days, everywhere, as_json)
+
+
+@app.command()
+def blame(
+    path: Annotated[
+        Path | None, typer.Argument(metavar="PATH", help="a file; without one, what the newest session changed")
+    ] = None,
+    session: Annotated[str | None, typer.Option("--session", metavar="ID", help="of this session alone")] = None,
+    shape: Annotated[Shape, typer.Option("--format", help="text or json", show_default=False)] = Shape.text,
+) -> int:
+    """Show which agent wrote each line, in which turn, and what it cost."""
+    from fugu_cli.commands import blame as command
+
+    return command.blame(path, session, shape)
 
 
 @app.command()

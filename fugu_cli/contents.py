@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 from fugu_cli.diffs import unified
 from fugu_cli.errors import StorageError
 from fugu_cli.events import Change
-from fugu_cli.tools.blobs import blob_id
+from fugu_cli.tools import blobs
+from fugu_cli.tools.snapshots import reading
 from fugu_cli.tools.workspace import Workspace
 
 
@@ -35,6 +37,21 @@ async def _content(workspace: Workspace, path: str, name: str | None) -> bytes |
     except StorageError:
         file = workspace.root / path
         data = file.read_bytes() if file.is_file() else b""
-        if blob_id(data) != name:
+        if blobs.blob_id(data) != name:
             raise
         return data
+
+
+async def several(workspace: Workspace, names: Iterable[str]) -> dict[str, bytes]:
+    """Many contents by their ids, without those that are gone."""
+    objects = workspace.store / "objects"
+    found = {name: blobs.kept(objects, name) for name in names}
+    there = {name: data for name, data in found.items() if data is not None}
+    missing = [name for name in found if name not in there]
+    if not missing or workspace.snapshots is None:
+        return there
+    async with workspace.snapshots.held(), reading(workspace.snapshots.git) as source:
+        for name in missing:
+            with contextlib.suppress(StorageError):
+                there[name] = await source.read(name)
+    return there

@@ -1,13 +1,11 @@
 """Undo and redo of requests: what would change, whether the user's own edits would be lost, and doing it.
 
-Over the log and the workspace; the facts it adds are `Undone`. What can be undone or redone next is read from the log:
-every request with a snapshot is a step, an undo goes one back, a redo one forward, a new request ends the redoing.
-The tree that an undo left is named in its reason, which is how redo finds it.
+Over the log and the workspace; the facts it adds are `Undone`. What can be undone or redone next is read from the log
+(views/standing.py).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +16,9 @@ from fugu_cli.errors import UsageError
 from fugu_cli.events import Asked, Change, Event, Interrupted, Undone
 from fugu_cli.log import Log
 from fugu_cli.tools.workspace import Workspace
+from fugu_cli.views.standing import REDONE, UNDONE, standing
 
-UNDONE = "undone by the user, from tree {tree}"
-REDONE = "redone by the user, from tree {tree}"
 LEFT_ALONE = "; left alone, because they were changed since: "
-_LEFT = re.compile(r"^(undone|redone) by the user, from tree ([0-9a-f]+)$")
 
 
 class Nothing(UsageError):
@@ -39,24 +35,14 @@ class Step:
 
 def steps(events: Sequence[Event]) -> tuple[list[Step], list[str]]:
     """Requests that can be undone, the next one last; and trees that can be redone, the next one last."""
-    done: list[Step] = []
-    taken: list[Step] = []
-    trees: list[str] = []
-    starts = [index for index, event in enumerate(events) if isinstance(event, Asked)]
-    ends = dict(zip(starts, [*starts[1:], len(events)], strict=False))
-    for index, event in enumerate(events):
-        if isinstance(event, Asked):
-            done.append(Step(event, views.changes(events[index : ends[index]])))
-            taken, trees = [], []
-        elif isinstance(event, Undone) and event.turn == 0:
-            found = _LEFT.match(event.reason)
-            if found is not None and found.group(1) == "redone" and taken:
-                done.append(taken.pop())
-                trees.pop()
-            elif done:
-                taken.append(done.pop())
-                trees.append(found.group(2) if found else "")
-    return done, [tree for tree in trees if tree]
+    found, every = standing(events), views.requests(events)
+    return [_step(every[place]) for place in found.requests], list(found.trees)
+
+
+def _step(facts: Sequence[Event]) -> Step:
+    asked = facts[0]
+    assert isinstance(asked, Asked)
+    return Step(asked, views.changes(facts))
 
 
 async def undo_preview(log: Log, workspace: Workspace) -> str:
@@ -69,8 +55,14 @@ async def undo_preview(log: Log, workspace: Workspace) -> str:
 
 
 async def undo(log: Log, workspace: Workspace) -> Undone:
-    """Put the working tree back to before the newest request that stands. Raises UsageError, StorageError."""
+    """Put the working tree back to before the newest request that stands; the background jobs it started end first.
+
+    Raises UsageError, StorageError.
+    """
     step = await _undoable(log, workspace)
+    begun = next(index for index, event in enumerate(log.events) if event is step.asked)
+    if await workspace.jobs.stop(views.jobs(log.events[begun:]), "undo"):
+        step = await _undoable(log, workspace)  # they may have written something meanwhile
     if step.asked.snapshot is None:
         restored = await workspace.restore_changes(tuple(step.changes.values()))
         reason = "undone by the user"

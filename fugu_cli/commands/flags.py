@@ -26,6 +26,13 @@ class Format(StrEnum):
     stream = "stream-json"
 
 
+class Shape(StrEnum):
+    """For people, or one JSON document."""
+
+    text = "text"
+    json = "json"
+
+
 class Mode(StrEnum):
     """Permission modes, the strictest first; the same as config.Mode."""
 

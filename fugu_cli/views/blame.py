@@ -8,7 +8,7 @@ before it left, somebody else wrote in between. Knows no store and no screen: co
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 
 from fugu_cli.events import EVIDENCE, Assigned, Change, Event, Merged, Permitted, Recorded, Replied, Role, ToolRan
@@ -72,7 +72,11 @@ def edits(session: str, records: Sequence[Recorded]) -> list[Edit]:
     events = [record.event for record in records]
     every, found = requests(events), []
     for place in standing(events).requests:
-        found += _of_request(effective(every[place]), at, (session, place + 1))
+        writers = _Writers(session, place + 1, every[place])
+        for fact in effective(every[place]):
+            author = writers.of(fact, at[id(fact)].at)
+            if author is not None and isinstance(fact, ToolRan | Merged):
+                found.append(Edit(author, fact.changes, author.at, at[id(fact)].seq))
     return found
 
 
@@ -84,34 +88,36 @@ def together(found: Iterable[Edit]) -> list[Edit]:
     return sorted(once.values(), key=lambda edit: (edit.at, edit.seq))
 
 
-def _of_request(facts: Sequence[Event], at: Mapping[int, Recorded], name: tuple[str, int]) -> list[Edit]:
-    turns = {fact.turn: fact for fact in facts if isinstance(fact, Assigned)}
-    replies = {call.id: fact for fact in facts if isinstance(fact, Replied) for call in fact.calls}
-    own = {fact.call.id for fact in facts if isinstance(fact, Permitted) and fact.by == EVIDENCE}
-    # What was done in a worktree is not among the effective facts: its turn's replies are known by the turn alone.
-    found = []
-    for fact in facts:
+class _Writers:
+    """Whose a request's changes are. What fugu ran itself, as evidence, is nobody's."""
+
+    def __init__(self, session: str, number: int, facts: Sequence[Event]) -> None:
+        self._name = (session, number)
+        self._turns = {fact.turn: fact for fact in facts if isinstance(fact, Assigned)}
+        replies = [fact for fact in facts if isinstance(fact, Replied)]
+        self._models = {call.id: reply.model for reply in replies for call in reply.calls}
+        self._newest = {reply.turn: reply.model for reply in replies}
+        self._own = {fact.call.id for fact in facts if isinstance(fact, Permitted) and fact.by == EVIDENCE}
+
+    def of(self, fact: Event, at: float) -> Author | None:
+        """Who made the changes of this fact; None where there are none. What was taken over from a worktree is the
+        work of the turn that was chosen."""
         if isinstance(fact, Merged):
-            number, reply = fact.chosen, None
-        elif isinstance(fact, ToolRan) and fact.call.id not in own:
-            number, reply = fact.turn, replies.get(fact.call.id)
+            number, model = fact.chosen, self._newest.get(fact.chosen, "")
+        elif isinstance(fact, ToolRan) and fact.call.id not in self._own:
+            number, model = fact.turn, self._models.get(fact.call.id, "")
         else:
-            continue
-        assigned, record = turns.get(number), at[id(fact)]
-        if fact.changes and assigned is not None:
-            model = reply.model if reply else ""
-            author = Author(*name, number, assigned.agent, assigned.role, model, record.at)
-            found.append(Edit(author, fact.changes, record.at, record.seq))
-    return found
+            return None
+        turn = self._turns.get(number)
+        if turn is None or not fact.changes:
+            return None
+        return Author(*self._name, number, turn.agent, turn.role, model, at)
 
 
 def lines_of(data: bytes) -> tuple[bytes, ...]:
-    """Lines with their ends; what is no text counts as one line."""
-    return (data,) if b"\0" in data else tuple(data.splitlines(keepends=True)) if b"\r" not in data else _split(data)
-
-
-def _split(data: bytes) -> tuple[bytes, ...]:
-    """At newlines alone: a carriage return in the middle of a line ends none."""
+    """Lines with their ends, which are newlines alone; what is no text counts as one line."""
+    if b"\0" in data:
+        return (data,)
     pieces = data.split(b"\n")
     return tuple(piece + b"\n" for piece in pieces[:-1]) + ((pieces[-1],) if pieces[-1] else ())
 
@@ -211,4 +217,4 @@ def touching(found: Sequence[Edit], path: str) -> list[Edit]:
         if any(change.path in wanted and change.before is None for change in edit.changes):
             wanted |= {change.path for change in edit.changes if change.after is None}
     kept.reverse()
-    return [edit for edit in kept if any(change.path in wanted for change in edit.changes)]
+    return [replace(edit, changes=tuple(c for c in edit.changes if c.path in wanted)) for edit in kept]
