@@ -56,8 +56,11 @@ class AgentError(InfrastructureError):
 
     `kind` is one of: refused (401, 403), invalid (other 4xx), limited (429), overloaded (5xx), network, timeout,
     protocol (an answer that is not one), credit (402 or an exhausted quota). `retry` says whether the same request may
-    succeed later; `after` is the server's own wish in seconds, if it had one.
+    succeed later; `after` is the server's own wish in seconds, if it had one; `tries` is how often it is worth it at
+    most, where that is known.
     """
+
+    tries: int | None = None
 
     def __init__(
         self, message: str, *, kind: str, retry: bool = False, after: float | None = None, hint: str = ""

@@ -33,6 +33,8 @@ KEEP = 30.0
 connection after five requests, perhaps just as the sixth is sent."""
 
 ERROR_BODY = 64 * 1024
+CONNECTING = 3
+"""How often a server is tried that cannot be reached at all."""
 _CERTIFICATE = "Name the certificate of its authority in SSL_CERT_FILE, if it is one of your own."
 
 
@@ -211,20 +213,24 @@ def _of_transport(access: Access, error: httpx.HTTPError, *, began: bool) -> Age
             hint="Check the network, or a proxy in HTTPS_PROXY.",
         )
     if isinstance(error, httpx.ConnectError):
-        return AgentError(
-            f"{access.name}: no connection to {access.host}: {reason}",
-            kind="network",
-            retry=True,
-            hint=_CERTIFICATE
-            if "CERTIFICATE" in reason
-            else f"Check that the server runs and that `base_url` is right: {access.base_url}",
-        )
+        return _no_connection(access, reason)
     if isinstance(error, (httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
         return _bad_address(access, error)
     if isinstance(error, httpx.DecodingError):
         return AgentError(f"{access.name}: {access.host} sent bytes that do not unpack: {reason}", kind="protocol")
     what = "cut the stream" if began else "closed the connection before it answered"
     return AgentError(f"{access.name}: {access.host} {what}: {reason}", kind="network", retry=True)
+
+
+def _no_connection(access: Access, reason: str) -> AgentError:
+    """A certificate stays as it is; a name that is not found or a server that does not listen seldom comes back soon,
+    and every agent behind it would wait as long."""
+    known = "CERTIFICATE" in reason
+    hint = f"Check the network, that the server runs and that `base_url` is right: {access.base_url}"
+    said = f"{access.name}: no connection to {access.host}: {reason}"
+    error = AgentError(said, kind="network", retry=not known, hint=_CERTIFICATE if known else hint)
+    error.tries = CONNECTING
+    return error
 
 
 def _odd_key(access: Access) -> AgentError:

@@ -80,7 +80,8 @@ class Retrying:
                 if self._shared is not None and error.kind == "limited" and (error.after or seconds):
                     self._shared.health.limit(self._shared.account, error.after or seconds or 0.0)
                 gone = self._time.now() - began
-                if seconds is None or attempt >= self._patience.attempts or gone + seconds > self._patience.total:
+                attempts = min(self._patience.attempts, error.tries or self._patience.attempts)
+                if seconds is None or attempt >= attempts or gone + seconds > self._patience.total:
                     raise
                 wait(f"{error}, trying again", seconds)
                 await self._time.sleep(seconds)

@@ -19,7 +19,7 @@ from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.fences import fenced
 from fugu_cli.agents.history import arguments_object, call_id, flat
 from fugu_cli.agents.schema import parts
-from fugu_cli.agents.written import code_among, parse, room, shown_files
+from fugu_cli.agents.written import as_shown, code_among, parse, room, shown_files
 from fugu_cli.messages import Call, FromAgent, FromUser, Message, Prompt, Reply
 
 LONG = 8000
@@ -42,8 +42,11 @@ class Text:
         offered = {tool.name for tool in prompt.tools}
         shown = shown_files(prompt)
         reply = await self._agent.reply(self._asked(prompt, shown), say, wait)
-        written = parse(reply.text, shown=shown, whole=reply.stop != "length")
-        files = written.files if "write" in offered else ()
+        code = code_among(shown)
+        asked = code[0] if len(code) == 1 else ""
+        written = parse(reply.text, shown=shown, asked=asked, whole=reply.stop != "length")
+        files = [(path, as_shown(content, shown.get(path, ""))) for path, content in written.files]
+        files = files if "write" in offered else []
         edits = written.edits if "edit" in offered else ()
         if not files and not edits:
             return reply.model_copy(update={"calls": ()})
@@ -67,7 +70,8 @@ class Text:
         tokens = prompt.max_tokens
         if offered & {"write", "edit"}:
             before, ask = self._words(shown, edits="edit" in offered)
-            tokens = room(tokens, *shown.values()) if shown else tokens
+            code = code_among(shown)
+            tokens = room(tokens, *(shown[path] for path in code)) if code else tokens
             system = f"{system}\n\n{before}".strip()
             last = messages[-1]
             assert isinstance(last, FromUser)
@@ -78,7 +82,7 @@ class Text:
     def _words(self, shown: Mapping[str, str], *, edits: bool) -> tuple[str, str]:
         """What is said of the form before the history, and the ask after it."""
         code = code_among(shown)
-        if edits and any(len(content) > LONG for content in shown.values()):
+        if edits and any(len(shown[path]) > LONG for path in code):
             return self._files[2], self._files[3]
         if len(code) == 1:
             return "", prompts.fill(self._one, path=code[0])

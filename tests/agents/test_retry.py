@@ -75,6 +75,17 @@ def test_the_last_failure_is_raised_when_the_tries_are_used_up() -> None:
     assert len(waits) == 2
 
 
+def test_a_server_that_cannot_be_reached_at_all_is_tried_three_times() -> None:
+    _, waits, _ = run(httpx.ConnectError("no such host"))
+    assert [seconds for _, seconds in waits] == [1, 2]
+
+
+def test_a_certificate_that_nobody_vouches_for_is_not_tried_again() -> None:
+    outcome, waits, _ = run(httpx.ConnectError("CERTIFICATE_VERIFY_FAILED"))
+    assert isinstance(outcome, AgentError)
+    assert (outcome.retry, waits) == (False, [])
+
+
 def test_no_wait_reaches_beyond_the_time_in_all() -> None:
     _, waits, _ = run(httpx.Response(503), patience=Patience(attempts=50, first=10, longest=10, total=35))
     assert [seconds for _, seconds in waits] == [10, 10, 10]
