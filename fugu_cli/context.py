@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import takewhile
 
-from fugu_cli import prompts, views
+from fugu_cli import brief_files, prompts, views
 from fugu_cli.conductor.seen import isolated
 from fugu_cli.events import Asked, Event, Member, Permitted, Replied
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
@@ -24,7 +24,8 @@ REPLY = 8192
 """Tokens a reply of an agent with native tools may have, unless its entry says otherwise."""
 SENTENCES = 200
 FILE = 800
-"""Least tokens of a small model's reply: as a Thinker or Verifier, and as a Worker."""
+UNFINISHED = 1600
+"""Least tokens of a small model's reply: as a Thinker or Verifier, as a Worker, and where the code is not written."""
 TESTS_LIMIT = 1500
 """Characters of a test run's output in a brief."""
 
@@ -180,13 +181,12 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn) -> 
     assert request is not None
     role = prompts.load(f"brief/{_brief_role(events, turn, request)}")
     files = _files_shown(turn)
-    named = f"The code in {' or '.join(f'`{path}`' for path in files)}" if files else "The code"
-    role = prompts.fill(role, named=named)
+    role = prompts.fill(role, named=brief_files.named(files))
     text = prompts.fill(
         prompts.load("brief"),
         request=_request_text(seen, request),
         tests=_tests_section(events, request),
-        files=_files_section(events, turn),
+        files=brief_files.section(files, request.judged) + _diff_section(turn),
         earlier="" if turn.assigned.plan else _earlier_section(events, turn),
         role="\n\n".join(part for part in (views.turns(seen)[-1].assigned.instruction, role) if part),
     )
@@ -226,6 +226,8 @@ def _brief_role(events: Sequence[Event], turn: views.Turn, request: Asked) -> st
         return "answer"
     if turn.assigned.role == "verifier" and first and now and not first.ok and now.ok and not now.stale:
         return "verifier_passing"
+    if turn.assigned.role == "worker" and brief_files.unfinished(_files_shown(turn)):
+        return "worker_unfinished"
     return turn.assigned.role
 
 
@@ -240,21 +242,17 @@ def _reply_limit(turn: views.Turn) -> int:
     """Tokens a small model's reply may have: a file of the size it was shown, or a few sentences. It may run on."""
     if turn.assigned.role != "worker":
         return SENTENCES
-    return max(FILE, max((len(text) for text in _files_shown(turn).values()), default=0) // 2)
+    files = _files_shown(turn)
+    least = UNFINISHED if brief_files.unfinished(files) else FILE
+    return max(least, max((len(files[path]) for path in brief_files.targets(files)), default=0) // 2)
 
 
-def _files_section(events: Sequence[Event], turn: views.Turn) -> str:
-    """Files fugu read for this turn, and the diff for a Verifier, as plain contents."""
-    sections = []
+def _diff_section(turn: views.Turn) -> str:
+    """The diff that fugu read for a Verifier."""
     opening = _opening_ids(turn)
-    for run in turn.runs:
-        if not (run.evidence and run.result and run.result.ok and run.permitted.call.id in opening):
-            continue
-        if run.permitted.call.tool == "read":
-            sections.append(f"The file `{_path(run)}`:\n```\n{run.result.output.strip(chr(10))}\n```\n\n")
-        elif run.permitted.call.tool == "diff":
-            sections.append(f"This was changed:\n```diff\n{run.result.output.strip(chr(10))}\n```\n\n")
-    return "".join(sections)
+    calls = [run for run in turn.runs if run.permitted.call.id in opening and run.permitted.call.tool == "diff"]
+    taken = [run.result.output for run in calls if run.evidence and run.result and run.result.ok]
+    return "".join(f"This was changed:\n```diff\n{text.strip(chr(10))}\n```\n\n" for text in taken)
 
 
 def _earlier_section(events: Sequence[Event], turn: views.Turn) -> str:

@@ -70,9 +70,9 @@ def parse(text: str, *, shown: Mapping[str, str] = NOTHING, asked: str = "", who
         files[path] = block.body
         gone.append(_with_title(block, lines, path))
     answers = asked in shown and is_stub(shown[asked]) and not files and not edits
-    if answers and (block := _longest(text, whole)) is not None:
-        files[asked] = block.body
-        gone.append(block)
+    if answers and (answer := _longest(text, whole)) is not None:
+        files[asked] = answer.body
+        gone.append(answer)
     gone.sort(key=lambda block: block.start)
     return Written(tuple(files.items()), tuple(edits), without(text, gone))
 

@@ -7,10 +7,11 @@ test file also what it imports. Only files that exist inside the repository, sou
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from fugu_cli.policy.paths import inside, shown
+from fugu_cli.policy.paths import actual, inside, shown
+from fugu_cli.stubs import is_stub
 from fugu_cli.tools import tree
 from fugu_cli.tools.imports import imported
 from fugu_cli.tools.tests import NODE_TEST, PYTHON_TEST
@@ -23,6 +24,7 @@ ENDINGS = (
 _PATH = re.compile(rf"(?:file://)?((?:[\w.@+~-]*/)*[\w.@+-]+\.(?:{ENDINGS}))\b")
 _QUOTED = re.compile(r'File "([^"\n]+)"')
 _MODULE = re.compile(r"\b([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)\b")
+DOCUMENTS = (".md", ".txt", ".rst")
 TEST_FOLDERS = frozenset({"tests", "test", "__tests__", "spec"})
 
 
@@ -42,6 +44,23 @@ def implicated(output: str, request: str, root: Path) -> list[str]:
     code = [path for path in dict.fromkeys(sources) if _own(path, root) and not is_test(path, root)]
     found = [*(p for p in code if p.name != "__init__.py"), *(p for p in code if p.name == "__init__.py"), *tests]
     return [shown(path.relative_to(root).as_posix()) for path in found[:MOST]]
+
+
+def without_tests(found: Sequence[str], root: Path) -> list[str]:
+    """Of what `implicated` found, what is to be shown: code and documents. What tests ask for is in their output; they
+    are shown where the code is a stub, or is not there, for then the output only says that all is missing."""
+    tests = [path for path in found if is_test(root / actual(path), root)]
+    others = [path for path in found if path not in tests]
+    code = [path for path in others if not path.lower().endswith(DOCUMENTS)]
+    finished = bool(code) and not any(_is_stub(root / actual(path)) for path in code)
+    return others if finished else [*others, *(tests[:1] if code else tests)]
+
+
+def _is_stub(path: Path) -> bool:
+    try:
+        return is_stub(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return False
 
 
 def is_test(path: Path, root: Path) -> bool:

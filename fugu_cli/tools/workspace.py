@@ -28,7 +28,8 @@ from fugu_cli.sandbox.box import Box
 from fugu_cli.tools import Result, Say, Tool, blobs, restoring
 from fugu_cli.tools.atomic import write_whole
 from fugu_cli.tools.git import program
-from fugu_cli.tools.relevant_files import implicated, is_test
+from fugu_cli.tools.jobs import Jobs
+from fugu_cli.tools.relevant_files import implicated, is_test, without_tests
 from fugu_cli.tools.repository import Repository, find_repository
 from fugu_cli.tools.seen import Seen
 from fugu_cli.tools.snapshots import Snapshots, as_changes, reading
@@ -69,6 +70,7 @@ class Workspace:
         self.snapshots = Snapshots(self.root, store, repository) if repository else None
         self._hash_name = repository.hash_name if repository else "sha1"
         self._written: list[Change] = []
+        self.jobs = Jobs()
         self.mask: Callable[[str], str] | None = None
         """Takes secrets out of the diffs that people and files are given."""
 
@@ -187,11 +189,9 @@ class Workspace:
         return isinstance(path, Path) and paths.inside(path, self.root) and is_test(path, self.root)
 
     def implicated(self, output: str, request: str) -> list[str]:
-        """Files in here that a failing test's output or a request names (relevant_files.py); tests only where there is
-        nothing else: what they ask for is in the output already."""
-        found = implicated(output, request, self.root)
-        code = [path for path in found if not is_test(self.root / paths.actual(path), self.root)]
-        return code or found
+        """Files in here that a failing test's output or a request names (relevant_files.py), tests only where the code
+        is still to be written."""
+        return without_tests(implicated(output, request, self.root), self.root)
 
 
 def _unmasked(data: bytes, old: bytes) -> bytes:

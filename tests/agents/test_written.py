@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.agents.written import Edit, Written, parse, shown_files
+from fugu_cli.agents.written import Edit, Written, as_shown, parse, room, shown_files
 from fugu_cli.messages import FromAgent, FromUser, Prompt
 
 FILE = "def f():\n    return 1\n"
@@ -106,3 +106,24 @@ def test_the_files_of_a_brief_are_known() -> None:
         ),
     )
     assert shown_files(prompt) == {"src/a.py": FILE, "b.py": "x\n"}
+
+
+def test_nothing_resembles_a_stub_so_the_longest_block_is_the_one_that_was_asked_for() -> None:
+    shown = {"a.py": "def f(x):\n    pass\n"}
+    body = "import os\n\n\ndef f(x):\n    if x:\n        return os.sep\n    return None\n"
+    text = f"Here it is:\n```python\n{body}```\nUse it:\n```\nf(1)\n```"
+    assert parse(text, shown=shown, asked="a.py").files == (("a.py", body),)
+    assert parse(text, shown=shown).files == ()
+    assert parse(text, shown={"a.py": "x = 1\n"}, asked="a.py").files == (), "a piece must not replace a file"
+
+
+def test_white_space_that_a_model_dropped_is_put_back() -> None:
+    assert as_shown("x = 1\ny = 2\n", "\n\nx = 1  \ny = 2\n\n") == "\n\nx = 1  \ny = 2\n\n"
+    assert as_shown("x = 1\ny = 3\n", "\n\nx = 1  \ny = 2\n\n") == "\n\nx = 1\ny = 3\n"
+    assert as_shown("x = 1\n", "") == "x = 1\n"
+
+
+def test_a_stub_leaves_all_the_room_there_is_and_a_file_three_times_its_own() -> None:
+    assert room(1600, "def f():\n    pass\n") == 1600
+    assert room(1600, "x = 1\n") == 512
+    assert room(1600, "x = 1\n" * 100) == 600

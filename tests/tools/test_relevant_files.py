@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.tools.relevant_files import implicated
+from fugu_cli.tools.relevant_files import implicated, without_tests
 from tests.tools.conftest import lay
 
 TREE: dict[str, str | bytes] = {
@@ -80,3 +80,20 @@ def test_named_files_and_imports_are_found(output: str, request_: str, expected:
 @given(st.text(max_size=200))
 def test_any_text_is_searched_without_an_error(text: str) -> None:
     assert implicated(text, text, Path("/nowhere")) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("def f():\n    return 1\n", ["a.py", "SPEC.md"]),
+        ("def f():\n    pass\n", ["a.py", "SPEC.md", "test_a.py"]),
+        (None, ["SPEC.md", "test_a.py", "test_b.py"]),
+    ],
+)
+def test_tests_are_shown_where_the_code_is_a_stub_or_missing(
+    code: str | None, expected: list[str], tmp_path: Path
+) -> None:
+    if code is not None:
+        (tmp_path / "a.py").write_text(code)
+    found = ["a.py"] if code is not None else []
+    assert without_tests([*found, "SPEC.md", "test_a.py", "test_b.py"], tmp_path) == expected

@@ -1,0 +1,78 @@
+"""How files stand in a small model's brief: code in blocks with its path, documents quoted, long ones shortened.
+
+Below context.py, which says which files. A quoted file is read and not written anew: where code is to be mended, a
+small model that is shown INSTRUCTIONS.md like the code writes both again, and most of its time goes into the document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from fugu_cli.agents.written import code_among
+from fugu_cli.stubs import is_stub
+
+DOCUMENT = re.compile(r".*\.(?:md|markdown|rst|adoc|txt)", re.IGNORECASE)
+DOCUMENT_LIMIT = 4000
+TEST_LIMIT = 3000
+"""Characters shown of a document, and of a test beside a stub: some 1,000 tokens, which a 1.5b reads in 20 s on two
+cores. Of a document the end is shown as well: what a general introduction is about comes last."""
+
+
+def targets(files: Iterable[str]) -> list[str]:
+    """The paths of the code that a request judged by tests is about: no tests, and documents only where that is all."""
+    code = code_among(files)
+    return [path for path in code if not DOCUMENT.fullmatch(path)] or code
+
+
+def named(files: Iterable[str]) -> str:
+    """The code that is to be worked on, in words."""
+    paths = list(files)
+    code = targets(paths)
+    if not code and paths:
+        return f"The code that {_either(paths)} asks for"
+    return f"The code in {_either(code)}" if code else "The code"
+
+
+def unfinished(files: Mapping[str, str]) -> bool:
+    """The code that the files (path -> content) are about is still to be written, or some of it."""
+    code = targets(files)
+    return any(is_stub(files[path]) for path in code) or (not code and bool(files))
+
+
+def _either(paths: Iterable[str]) -> str:
+    return " or ".join(f"`{path}`" for path in paths)
+
+
+def section(files: Mapping[str, str], judged: bool) -> str:
+    """All files. Where tests judge, what stays as it is comes first, so that it need not be read again: documents,
+    quoted, then tests, then the code."""
+    if not judged:
+        return "".join(_block(path, content) for path, content in files.items())
+    code = targets(files)
+    around = [path for path in files if path not in code]
+    documents = [_quote(path, files[path]) for path in around if DOCUMENT.fullmatch(path)]
+    tests = [_block(path, _head(files[path])) for path in around if not DOCUMENT.fullmatch(path)]
+    return "".join([*documents, *tests, *(_block(path, files[path]) for path in code)])
+
+
+def _quote(path: str, content: str) -> str:
+    lines = "\n".join(f"> {line}".rstrip() for line in _clipped(content.strip()).splitlines())
+    return f"What `{path}` says:\n{lines}\n\n"
+
+
+def _block(path: str, content: str) -> str:
+    return f"The file `{path}`:\n```\n{content.rstrip(chr(10))}\n```\n\n"
+
+
+def _head(text: str) -> str:
+    """The beginning of a test, in whole lines."""
+    return text if len(text) <= TEST_LIMIT else f"{text[:TEST_LIMIT].rpartition(chr(10))[0]}\n..."
+
+
+def _clipped(text: str) -> str:
+    """Two thirds of the room for the beginning, one for the end, in whole lines."""
+    if len(text) <= DOCUMENT_LIMIT:
+        return text
+    head, tail = text[: DOCUMENT_LIMIT * 2 // 3], text[-(DOCUMENT_LIMIT // 3) :]
+    return f"{head.rpartition(chr(10))[0] or head}\n[...]\n{tail.partition(chr(10))[2] or tail}"

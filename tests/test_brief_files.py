@@ -1,0 +1,50 @@
+"""Files in a small model's brief: code to be written anew, documents to be read, tests beside stubs."""
+
+from fugu_cli import brief_files
+
+STUB = "def f():\n    pass\n"
+
+
+def test_documents_are_quoted_before_tests_and_the_code_comes_last() -> None:
+    files = {"a.py": "x = 1\n", "SPEC.md": "# What\n\n```python\nx == 2\n```\n", "test_a.py": "import a\n"}
+    assert brief_files.section(files, judged=True) == (
+        "What `SPEC.md` says:\n> # What\n>\n> ```python\n> x == 2\n> ```\n\n"
+        "The file `test_a.py`:\n```\nimport a\n```\n\n"
+        "The file `a.py`:\n```\nx = 1\n```\n\n"
+    )
+
+
+def test_where_no_tests_judge_a_document_may_be_what_is_to_be_written() -> None:
+    files = {"README.md": "# Name\n", "a.py": "x = 1\n"}
+    assert brief_files.section(files, judged=False) == (
+        "The file `README.md`:\n```\n# Name\n```\n\nThe file `a.py`:\n```\nx = 1\n```\n\n"
+    )
+
+
+def test_long_documents_keep_their_beginning_and_their_end_and_long_tests_their_beginning() -> None:
+    lines = [f"line {number}" for number in range(1000)]
+    told = brief_files.section({"SPEC.md": "\n".join(lines), "a.py": "x\n"}, judged=True)
+    assert "> line 0\n" in told and "> line 999\n" in told and "\n> [...]\n" in told and "> line 500\n" not in told
+    assert len(told) < 5500
+    told = brief_files.section({"test_a.py": "\n".join(lines), "a.py": "x\n"}, judged=True)
+    assert "\nline 0\n" in told and "\n...\n```" in told and "line 999" not in told
+    assert len(told) < 3200
+
+
+def test_the_empty_lines_that_a_file_begins_with_are_shown() -> None:
+    assert brief_files.section({"a.py": "\n\nx = 1\n"}, judged=True) == "The file `a.py`:\n```\n\n\nx = 1\n```\n\n"
+
+
+def test_what_is_to_be_worked_on_is_code_and_no_test_and_no_document() -> None:
+    assert brief_files.named(["a.py", "SPEC.md", "tests/test_a.py"]) == "The code in `a.py`"
+    assert brief_files.named(["a.py", "b.py"]) == "The code in `a.py` or `b.py`"
+    assert brief_files.named(["test_a.py"]) == "The code that `test_a.py` asks for"
+    assert brief_files.named(["README.md"]) == "The code in `README.md`"
+    assert brief_files.named([]) == "The code"
+
+
+def test_code_is_unfinished_where_it_is_a_stub_or_not_there_at_all() -> None:
+    assert brief_files.unfinished({"a.py": STUB, "SPEC.md": "x"})
+    assert brief_files.unfinished({"test_a.py": "import a\n"})
+    assert not brief_files.unfinished({"a.py": "x = 1\n", "test_a.py": STUB})
+    assert not brief_files.unfinished({})
