@@ -158,6 +158,7 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
             seconds=round(time.monotonic() - started, 3),
             changes=changes,
             state=state,
+            job=result.job,
         )
     )
 
@@ -167,6 +168,8 @@ async def roll_back(bench: Bench, turn: views.Turn, reason: str) -> Undone:
 
     They are again what fugu read for the turn, so that counts as read: an agent without a tool to read may write them.
     """
+    begun = [run.result.job for run in turn.runs if run.result is not None and run.result.job]
+    await bench.workspace.jobs.stop(begun, "undo")
     snapshot = turn.assigned.snapshot
     paths = await bench.workspace.restore(snapshot) if snapshot is not None else ()
     shown = [run.result for run in turn.runs if run.evidence and run.result is not None]

@@ -144,6 +144,23 @@ class ToolRan(Value):
     changes: tuple[Change, ...] = ()
     state: str = ""
     """The content the output depended on: a file's blob or the whole tree; "" where nobody knows."""
+    job: str = ""
+    """The background job that the call started; "" where it started none."""
+
+
+class JobEnded(Value):
+    """A background job is over. `code` is its exit code, negative for a signal; None where it was made to end.
+
+    `by` says by whom: itself, an agent (job_stop), the user, undo (what it was started in was taken back), session (it
+    was closed).
+    """
+
+    type: Literal["job_ended"] = "job_ended"
+    job: str
+    command: str
+    by: Literal["itself", "agent", "user", "undo", "session"] = "itself"
+    code: int | None = None
+    seconds: float = 0.0
 
 
 class Masked(Value):
@@ -219,6 +236,7 @@ Event = Annotated[
     | Replied
     | Permitted
     | ToolRan
+    | JobEnded
     | Merged
     | Masked
     | Failed

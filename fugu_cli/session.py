@@ -195,8 +195,13 @@ class Session:
         scribes = [compaction.Scribe(self.crew.members[name], self.crew.agents[name]) for name in chosen if name]
         await compaction.shorten(self.log, scribes[:2], len(events) - 1)
 
+    async def end_jobs(self) -> None:
+        """End every background job, with all it has started."""
+        await self.bench.workspace.jobs.close()
+
     async def close(self) -> None:
-        """Give back connections, leases and the log's lock; end MCP servers."""
+        """Give back connections, leases and the log's lock; end background jobs and MCP servers."""
+        await self.end_jobs()
         if self.servers is not None:
             await self.servers.close()
         for agent in self.crew.agents.values():

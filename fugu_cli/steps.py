@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from fugu_cli import budget_guard, compaction, context, intent, turn, views, withheld
 from fugu_cli.bench import Bench, Crew, may_read, roll_back, run_call, run_evidence
 from fugu_cli.budget_guard import Reserved
+from fugu_cli.conductor.seen import isolated
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Event, Failed, Finished, Interrupted, Member, Replied, Said, Waiting
 from fugu_cli.log import Log
 from fugu_cli.messages import Call, ToolSpec
-from fugu_cli.tools.toolbox import Toolbox
+from fugu_cli.tools import job_tools
+from fugu_cli.tools.toolbox import AnyTool, Toolbox
 
 MOST_FILES = 4
 """Files in a small model's brief: the first ones are the likeliest, and each costs seconds to read."""
@@ -93,6 +95,8 @@ def _barred(place: Place, events: Sequence[Event], call: Call) -> str:
         return f"a {now.assigned.role.capitalize()} has no tool {call.tool}"
     if member.protocol != "native" and views.judged_by_tests(events) and bench.workspace.writes_test(call):
         return "the tests judge this request and stay as they are"  # a small model would make them pass this way
+    if (job := job_tools.named(call)) in views.jobs(place.log.events) and job not in views.jobs(isolated(events)):
+        return f"{job} was started in another step, which is not shown here"
     return withheld.barred(place.log.events, member.name, call, bench.denials)
 
 
@@ -183,14 +187,19 @@ def specs(toolbox: Toolbox, now: views.Turn, member: Member, asked: str) -> tupl
 
     A small model that thinks, verifies or answers has its evidence in the brief; tools would only lead it astray.
     """
+    native = member.protocol == "native"
     match now.assigned.role:
         case "worker":
-            answers = member.protocol != "native" and intent.is_question(asked)
-            foreign = member.protocol == "native"
-            own = toolbox.specs(lambda tool: tool.name != "diff" and (foreign or tool.foreign is None))
+            answers = not native and intent.is_question(asked)
+            own = toolbox.specs(
+                lambda tool: tool.name != "diff" and (native or not (tool.native or tool.foreign)), brief=not native
+            )
             return () if answers else own
         case "thinker":
-            return toolbox.specs(lambda tool: tool.effect == "reads") if member.protocol == "native" else ()
+            return toolbox.specs(_reads) if native else ()
         case "verifier":
-            allowed = toolbox.specs(lambda tool: tool.effect == "reads" or tool.name == views.RUN_TESTS)
-            return allowed if member.protocol == "native" else ()
+            return toolbox.specs(lambda tool: _reads(tool) or tool.name == views.RUN_TESTS) if native else ()
+
+
+def _reads(tool: AnyTool) -> bool:
+    return tool.effect == "reads" and not tool.worker

@@ -98,6 +98,7 @@ async def merge(log: Log, bench: Bench, decision: Merge) -> None:
     left: Sequence[str] = ()
     for one in group:
         assert one.snapshot is not None
+        await bench.workspace.jobs.stop_in(Path(one.worktree), "session")
         worktree = await worktrees.make(bench.workspace, one.snapshot, Path(one.worktree))
         diffs.append((one.turn, await worktrees.diff(worktree, one.snapshot)))
         changes = await worktrees.keep(worktree, bench.workspace, one.snapshot)

@@ -34,13 +34,15 @@ async def make(workspace: Workspace, tree: str, folder: Path) -> Workspace:
         root.mkdir(parents=True)
         await _fill(workspace, tree, root)
         (folder / "made").write_text(tree, encoding="utf-8")
-    return Workspace(
+    made = Workspace(
         root,
         folder / "store",
         test_command=workspace.test_command,
         test_timeout=workspace.test_timeout,
         box=workspace.box.at(root) if workspace.box else None,
     )
+    made.jobs = workspace.jobs
+    return made
 
 
 async def _fill(workspace: Workspace, tree: str, root: Path) -> None:

@@ -136,8 +136,11 @@ class Run:
                 raise
             return CUT
         finally:
-            session.log.close()
-            await reader
+            try:
+                await session.end_jobs()
+            finally:
+                session.log.close()
+                await reader
         return None
 
     async def _work(self, session: Session) -> None:

@@ -1,7 +1,8 @@
 """The rule language of `allow`, `ask` and `deny`: `bash(git *)`, `edit(src/**)`, `write`, `mcp_*`.
 
 Stands beside the judge. `read` also covers list, glob and grep; `edit` and `write` both cover every tool that changes
-files; any other name is a tool's, with `*`. In a command `*` is anything; in a path it stops at `/`, `**` does not.
+files; `web_fetch` goes by hosts (web.py); any other name is a tool's, with `*`. In a command `*` is anything; in a path
+it stops at `/`, `**` does not.
 """
 
 from __future__ import annotations
@@ -16,20 +17,27 @@ WRITING = frozenset({"edit", "write", "apply_patch"})
 MCP = "mcp__"
 """What the names of MCP servers' tools begin with: `mcp__SERVER__TOOL`."""
 
+FETCH = "web_fetch"
+"""The tool whose rules go by hosts (web.py)."""
+
 _FORM = re.compile(r"\s*([\w*.-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
+_NO_HOST = re.compile(r"[/\s@#]|domain:")
 
 
 def fault(pattern: str) -> str:
     """What is wrong with a pattern, "" when nothing is."""
-    if _FORM.fullmatch(pattern) is None:
+    found = _FORM.fullmatch(pattern)
+    if found is None:
         return f"`{pattern}` is not a rule; write a tool's name, or name(pattern), like bash(git *)"
+    if found.group(1) == FETCH and _NO_HOST.search((found.group(2) or "").strip()):
+        return f"`{pattern}` names no host; write it like web_fetch(docs.python.org) or web_fetch(*.python.org)"
     return ""
 
 
 def split(pattern: str) -> tuple[str, str]:
     """(tool name, argument pattern or ""). Raises ValueError for what `fault` names."""
     found = _FORM.fullmatch(pattern)
-    if found is None:
+    if found is None or (found.group(1) == FETCH and fault(pattern)):
         raise ValueError(fault(pattern))
     return found.group(1), (found.group(2) or "").strip()
 

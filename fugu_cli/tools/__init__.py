@@ -17,6 +17,8 @@ from fugu_cli.messages import Value
 if TYPE_CHECKING:
     from fugu_cli.tools.workspace import Workspace
 
+NATIVE: dict[str, JsonValue] = {"native": True}
+"""Marks an argument that small models are not told of (`json_schema_extra`)."""
 Effect = Literal["reads", "writes", "runs"]
 Say = Callable[[str], None]
 """Takes pieces of output while a tool runs."""
@@ -25,10 +27,14 @@ Arguments = TypeVar("Arguments", bound=BaseModel)
 
 
 class Result(Value):
-    """A tool's answer to the agent. A failure is an answer too: `ok` is False and the text says what to do next."""
+    """A tool's answer to the agent. A failure is an answer too: `ok` is False and the text says what to do next.
+
+    `job` is the background job that the call has started, "" where it has started none.
+    """
 
     text: str
     ok: bool = True
+    job: str = ""
 
 
 class Unread(Value):
@@ -51,7 +57,8 @@ class Tool(Generic[Arguments]):
 
     `run` answers with a Result for every failure of the world (no such file, a command that fails); it may raise
     StorageError, and is cancelled when the user interrupts: then it ends what it started. `body` names the argument
-    that holds free text (a file's content, a patch), "" where there is none. A `foreign` tool takes Unread.
+    that holds free text (a file's content, a patch), "" where there is none. A `foreign` tool takes Unread. Small
+    models are not told of a `native` tool, and a `worker`'s tool is told of to Workers alone, although it only reads.
     """
 
     name: str
@@ -60,3 +67,5 @@ class Tool(Generic[Arguments]):
     run: Callable[[Arguments, Workspace, Say], Awaitable[Result]]
     body: str = ""
     foreign: Foreign | None = None
+    native: bool = False
+    worker: bool = False

@@ -1,7 +1,7 @@
 """A shell command run to its end, or to the end of its time: output streamed, nothing left behind.
 
-Under bash, run_tests and hooks. The command gets a session of its own, no input but what it is given, no terminal and
-no pager; whatever it leaves running is ended (reaping.py), be it finished, late or cancelled.
+Under bash, run_tests, hooks and jobs.py. The command gets a session of its own, no input but what it is given, no
+terminal and no pager; whatever it leaves running is ended (reaping.py), be it finished, late or cancelled.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,8 +57,8 @@ class Ended:
     left: int = 0
 
 
-class _Output:
-    """What a command says, its middle dropped when it is endless."""
+class Output:
+    """What a command says, its middle dropped when it is endless. `say` is told it as it comes."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -85,6 +85,18 @@ class _Output:
         dropped = f"\n[... {self._dropped:,} characters left out ...]\n" if self._dropped else ""
         return plain(self._head + dropped + self._tail)
 
+    def taken(self) -> str:
+        """What was said since the last time, and begins anew."""
+        text = self.text
+        self._head, self._tail, self._dropped = "", "", 0
+        return text
+
+    def restored(self, paths: Iterable[Path]) -> None:
+        """The command is over; `paths` were changed by it and put back."""
+        self.take(b"", final=True)
+        for path in paths:
+            self.take(f"\n[{path} was changed and put back: commands may not write it]".encode())
+
 
 @dataclass(frozen=True)
 class Around:
@@ -95,38 +107,63 @@ class Around:
     given: bytes = b""
 
 
-async def run_command(command: str, folder: Path, seconds: float, say: Say, around: Around = Around()) -> Ended:
-    """Run `command` with bash (or sh) in `folder` for at most `seconds`. Raises OSError when it cannot be started,
-    UsageError for a sandbox that was asked for and does not hold.
+@dataclass
+class Alive:
+    """A command that runs. `silent` is set when nobody holds its output any more.
 
-    Cancelled, it ends all the command's processes before it lets the cancellation through.
+    When it is over: `left`, how many processes it left running, and `restored`, files of which it was not allowed to
+    change any.
     """
-    mark, started = uuid.uuid4().hex, time.monotonic()
-    output = _Output(say)
+
+    process: asyncio.subprocess.Process
+    silent: asyncio.Event
+    left: int = 0
+    restored: tuple[Path, ...] = ()
+
+    async def over(self) -> None:
+        """Until it has ended and said all it had to say."""
+        await self.process.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.silent.wait(), LINGER)
+
+
+@contextlib.asynccontextmanager
+async def alive(command: str, folder: Path, take: Callable[[bytes], None], around: Around) -> AsyncIterator[Alive]:
+    """`command`, run with bash (or sh) in `folder`; ended with all it has started when the block is left.
+
+    Raises OSError when it cannot be started, UsageError for a sandbox that was asked for and does not hold.
+
+    Cancelled while it ends the command, it ends all its processes at once before it lets the cancellation through.
+    """
+    mark = uuid.uuid4().hex
     guard = await asyncio.to_thread(around.box.guard) if around.box is not None else None
-    with contextlib.closing(_Pipe(output.take)) as pipe, _input(around.given) as given:
+    with contextlib.closing(_Pipe(take)) as pipe, _input(around.given) as given:
         ends = Ends(given, pipe.write_end)
         running = await start(_shell(command), folder, _environment(mark, around), ends, around.box)
         pipe.started()
-        late, left = False, 0
+        now = Alive(running.process, pipe.closed)
         try:
-            async with asyncio.timeout(seconds):
-                await running.process.wait()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(pipe.closed.wait(), LINGER)
-        except TimeoutError:
-            late = True
+            yield now
         finally:
             try:
-                left = await running.end(mark)
+                now.left = await running.end(mark)
             finally:
-                changed = guard.restore() if guard is not None else ()
+                now.restored = guard.restore() if guard is not None else ()
         await running.process.wait()
-    output.take(b"", final=True)
-    for path in changed:
-        output.take(f"\n[{path} was changed and put back: commands may not write it]".encode())
-    code = None if late else running.process.returncode
-    return Ended(output.text, code, time.monotonic() - started, 0 if late else left)
+
+
+async def run_command(command: str, folder: Path, seconds: float, say: Say, around: Around = Around()) -> Ended:
+    """Run `command` in `folder` for at most `seconds`. Raises as `alive` does."""
+    output, started, late = Output(say), time.monotonic(), False
+    async with alive(command, folder, output.take, around) as now:
+        try:
+            async with asyncio.timeout(seconds):
+                await now.over()
+        except TimeoutError:
+            late = True
+    output.restored(now.restored)
+    code = None if late else now.process.returncode
+    return Ended(output.text, code, time.monotonic() - started, 0 if late else now.left)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from fugu_cli import prompts
 from fugu_cli.messages import Call, ToolSpec
 from fugu_cli.policy.arguments import Malformed, arguments_of
-from fugu_cli.tools import Result, Say, Tool, Unread
+from fugu_cli.tools import NATIVE, Result, Say, Tool, Unread
 from fugu_cli.tools.workspace import Workspace
 
 AnyTool = Tool[Any]
@@ -42,7 +42,7 @@ class Toolbox:
         self._own = {tool.name: tool for tool in tools}
         self._more = more
         self._describe = describe
-        self._specs: dict[str, ToolSpec] = {}
+        self._specs: dict[tuple[str, bool], ToolSpec] = {}
 
     @property
     def _tools(self) -> dict[str, AnyTool]:
@@ -65,17 +65,17 @@ class Toolbox:
         """All names."""
         return tuple(self._tools)
 
-    def specs(self, wanted: Callable[[AnyTool], bool]) -> tuple[ToolSpec, ...]:
-        """What an agent is told of the tools it may use."""
-        return tuple(self._spec(tool) for tool in self._tools.values() if wanted(tool))
+    def specs(self, wanted: Callable[[AnyTool], bool], *, brief: bool = False) -> tuple[ToolSpec, ...]:
+        """What an agent is told of the tools it may use; `brief`: without what small models are not told of."""
+        return tuple(self._spec(tool, brief) for tool in self._tools.values() if wanted(tool))
 
-    def _spec(self, tool: AnyTool) -> ToolSpec:
+    def _spec(self, tool: AnyTool, brief: bool) -> ToolSpec:
         """Made once: it is asked for before every model call, and a schema takes a millisecond."""
         if tool.foreign is not None:
             return ToolSpec(name=tool.name, description=tool.foreign.description, parameters=tool.foreign.schema)
-        if tool.name not in self._specs:
-            self._specs[tool.name] = spec(tool, self._describe(tool.name))
-        return self._specs[tool.name]
+        if (tool.name, brief) not in self._specs:
+            self._specs[tool.name, brief] = spec(tool, self._describe(tool.name), brief=brief)
+        return self._specs[tool.name, brief]
 
     def parse(self, call: Call) -> tuple[AnyTool | None, BaseModel | Result]:
         """The tool and its arguments, or a Result that names the fault and the expected form."""
@@ -115,12 +115,17 @@ class Toolbox:
         return f"There is no tool `{name}`.{hint} The tools are: {', '.join(self._tools)}."
 
 
-def spec(tool: AnyTool, description: str) -> ToolSpec:
+def spec(tool: AnyTool, description: str, *, brief: bool = False) -> ToolSpec:
     """A tool as an agent is told of it: no titles, nothing that is not needed."""
     schema = tool.arguments.model_json_schema()
+    fields = {
+        name: field
+        for name, field in schema.get("properties", {}).items()
+        if not (brief and NATIVE.items() <= field.items())
+    }
     parameters = {
         "type": "object",
-        "properties": {name: _slim(field) for name, field in schema.get("properties", {}).items()},
+        "properties": {name: _slim(field, schema.get("$defs", {})) for name, field in fields.items()},
         "required": schema.get("required", []),
     }
     return ToolSpec(
@@ -128,8 +133,19 @@ def spec(tool: AnyTool, description: str) -> ToolSpec:
     )
 
 
-def _slim(field: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in field.items() if name != "title"}
+def _slim(field: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, object]:
+    """Without titles and marks; what it refers to in its place."""
+    if "$ref" in field:
+        return _slim(shapes[str(field["$ref"]).rpartition("/")[2]], shapes)
+    slim: dict[str, object] = {}
+    for name, value in field.items():
+        if name == "items":
+            slim[name] = _slim(value, shapes)
+        elif name == "properties":
+            slim[name] = {each: _slim(one, shapes) for each, one in value.items()}
+        elif name != "title" and name not in NATIVE:
+            slim[name] = value
+    return slim
 
 
 def _fields(tool: AnyTool) -> tuple[str, ...]:

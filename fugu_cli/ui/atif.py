@@ -19,6 +19,7 @@ from fugu_cli.events import (
     Failed,
     Finished,
     Interrupted,
+    JobEnded,
     Member,
     Permitted,
     Recorded,
@@ -27,7 +28,7 @@ from fugu_cli.events import (
     Undone,
 )
 from fugu_cli.messages import Usage
-from fugu_cli.ui.render import describe
+from fugu_cli.ui.render import describe, job_ended
 from fugu_cli.ui.result import arguments, routing
 
 VERSION = "ATIF-v1.8"
@@ -82,13 +83,13 @@ def _step(event: Event, events: Sequence[Event], members: dict[str, Member]) -> 
             result = {"content": event.output, "extra": {"ok": event.ok, "seconds": event.seconds}}
             message = f"fugu ran {describe(event.call)}"
             return {"source": "system", "message": message, "observation": {"results": [result]}}
-        case Failed() | Undone() | Interrupted() | Finished():
+        case Failed() | Undone() | Interrupted() | Finished() | JobEnded():
             return {"source": "system", "message": _notice(event)}
         case _:
             return None
 
 
-def _notice(event: Failed | Undone | Interrupted | Finished) -> str:
+def _notice(event: Failed | Undone | Interrupted | Finished | JobEnded) -> str:
     match event:
         case Failed():
             return f"{event.what} failed: {event.message}"
@@ -98,6 +99,8 @@ def _notice(event: Failed | Undone | Interrupted | Finished) -> str:
             return "interrupted"
         case Finished():
             return f"finished: {event.reason} {event.message}".strip()
+        case JobEnded():
+            return job_ended(event)
 
 
 def _by_fugu(event: ToolRan, events: Sequence[Event]) -> bool:

@@ -22,6 +22,7 @@ from fugu_cli.events import (
     Failed,
     Finished,
     Interrupted,
+    JobEnded,
     Masked,
     Merged,
     Opened,
@@ -61,7 +62,7 @@ def line(events: Sequence[Event]) -> Text | None:
         case Opened():
             return _opened(event)
         case Asked():
-            return Text("> " + "\n  ".join(clean(event.text).strip().splitlines()), "bold")
+            return Text("> " + "\n  ".join(clean(event.said).strip().splitlines()), "bold")
         case Planned():
             return workflow.planned(event)
         case Assigned():
@@ -82,8 +83,10 @@ def _by_fugu(events: Sequence[Event], event: ToolRan) -> bool:
     return next((fact.by == EVIDENCE for fact in permitted), False)
 
 
-def _rest(event: Masked | Failed | Compacted | Interrupted | Undone | Merged | Finished) -> Text:
+def _rest(event: JobEnded | Masked | Failed | Compacted | Interrupted | Undone | Merged | Finished) -> Text:
     match event:
+        case JobEnded():
+            return Text(f"{INDENT}{job_ended(event)}", "dim")
         case Merged():
             return workflow.merged(event)
         case Masked():
@@ -181,7 +184,9 @@ def tool_ran(event: ToolRan, *, by_fugu: bool = False) -> Text:
         text.append(f"  {seconds(event.seconds)}", "dim")
         return text
     text = Text().append(f"{INDENT}{'evidence: ' if by_fugu else ''}{describe(event.call)}  ", "dim" if by_fugu else "")
-    text.append("ok" if event.ok else "failed", "green" if event.ok else "red")
+    text.append(
+        f"started as {event.job}" if event.job else "ok" if event.ok else "failed", "green" if event.ok else "red"
+    )
     if event.seconds >= 1:
         text.append(f"  {seconds(event.seconds)}", "dim")
     if not event.ok:
@@ -189,7 +194,16 @@ def tool_ran(event: ToolRan, *, by_fugu: bool = False) -> Text:
     changed = [clean(change.path) for change in event.changes if clean(change.path) not in text.plain]
     if changed:
         text.append(f"  changed {cut(', '.join(changed), 120)}")
+    if event.call.tool == views.TODO and event.ok:
+        text.append(
+            "".join(f"\n{INDENT}{INDENT}{one_line(item, 160)}" for item in views.listed(views.items_of(event.call)))
+        )
     return text
+
+
+def job_ended(event: JobEnded) -> str:
+    """`job1: exit code 0, 12 s (npm run build)`."""
+    return f"{event.job}: {views.ended_how(event)}, {seconds(event.seconds)} ({one_line(event.command, 100)})"
 
 
 def tests_in_words(ok: bool, output: str) -> str:
@@ -203,27 +217,40 @@ def tests_in_words(ok: bool, output: str) -> str:
 
 def describe(call: Call) -> str:
     """A call in a few words: the tool and what it was aimed at."""
-    target = target_of(call)
-    return f"{clean(call.tool)} {one_line(target, 100)}".rstrip()
+    return f"{clean(call.tool)} {one_line(target_of(call), 100)}".rstrip()
 
 
 def aimed_at(call: Call, target: str) -> str:
-    """What is asked about, in full: a foreign tool's arguments are all that says what it will do."""
-    return f"{target} {call.arguments}" if call.tool.startswith(MCP) else target
+    """What is asked about, in full: the arguments, where the target does not say all that the call will do."""
+    if call.tool.startswith(MCP) or call.tool == "web_fetch":
+        return f"{target} {call.arguments}"
+    return f"{target}{IN_BACKGROUND}" if _background(_arguments(call)) else target
+
+
+IN_BACKGROUND = ", in the background"
 
 
 def target_of(call: Call) -> str:
     """The argument people would name: the path, the command, the pattern; "" when the arguments do not parse."""
-    try:
-        arguments = json.loads(call.arguments)
-    except ValueError:
-        return ""
-    if not isinstance(arguments, dict):
-        return ""
-    for key in ("path", "command", "pattern", "target"):
+    arguments = _arguments(call)
+    if call.tool == views.TODO:
+        return views.summed(views.items_of(call))
+    for key in ("path", "command", "pattern", "target", "url", "job"):
         if isinstance(arguments.get(key), str):
-            return str(arguments[key])
+            return f"{arguments[key]}{IN_BACKGROUND if _background(arguments) else ''}"
     return call.arguments if call.tool.startswith(MCP) and arguments else ""
+
+
+def _arguments(call: Call) -> dict[str, object]:
+    try:
+        found = json.loads(call.arguments)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _background(arguments: dict[str, object]) -> bool:
+    return "command" in arguments and arguments.get("background") is True
 
 
 def _undone(event: Undone) -> Text:

@@ -2,7 +2,7 @@
 
 `system/init` first, `assistant` for every reply, `user` for every tool result, `result` last (result.py). What they
 have no line for is `system` with a subtype of fugu's: `routing` before the turn it decides, `evidence`, `agent_failed`,
-`undone`, `interrupted`. Pure.
+`undone`, `interrupted`, `job_ended`. Pure.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fugu_cli.events import (
     Event,
     Failed,
     Interrupted,
+    JobEnded,
     Live,
     Member,
     Merged,
@@ -100,7 +101,7 @@ def _body(event: Event, before: Sequence[Event], session: str, seq: int) -> Obje
             return _tool_result(event.call, f"Not allowed: {event.reason}", ok=False)
         case ToolRan():
             return _evidence(event) if _by_fugu(event.call, before) else _ran(event)
-        case Failed() | Undone() | Interrupted() | Compacted():
+        case Failed() | Undone() | Interrupted() | Compacted() | JobEnded():
             return _system(event)
         case Planned() | Merged():
             return workflow.as_object(event)
@@ -108,7 +109,7 @@ def _body(event: Event, before: Sequence[Event], session: str, seq: int) -> Obje
             return None
 
 
-def _system(event: Failed | Undone | Interrupted | Compacted) -> Object:
+def _system(event: Failed | Undone | Interrupted | Compacted | JobEnded) -> Object:
     match event:
         case Failed():
             name = "agent_failed"
@@ -119,6 +120,8 @@ def _system(event: Failed | Undone | Interrupted | Compacted) -> Object:
             name, said = "interrupted", {"partial": event.partial}
         case Compacted():
             name, said = "compact_boundary", {"summary": event.summary}
+        case JobEnded():
+            name, said = "job_ended", event.model_dump(exclude={"type"})
     return {"type": "system", "subtype": name, "turn": getattr(event, "turn", None), **said}
 
 

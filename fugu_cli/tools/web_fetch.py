@@ -1,0 +1,196 @@
+"""web_fetch: a page of the web as text. Offered only where a rule of the user's names it (policy/web.py).
+
+GET alone, without cookies and without a key of anybody's. The address was judged before; where it leads is looked up
+once, private addresses are refused, and the connection goes to the very address that was looked at. A redirect to
+another host is answered, not followed: that host is judged by a call of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from fugu_cli import __version__
+from fugu_cli.policy import patterns, web
+from fugu_cli.tools import Result, Say, Tool, readable
+from fugu_cli.tools.files import Given
+from fugu_cli.tools.workspace import Workspace
+
+if TYPE_CHECKING:
+    import httpx
+
+SECONDS = 30.0
+"""For all of a fetch, redirects included."""
+LARGEST = 3_000_000
+"""Bytes that are read of a page; what is behind them is not there."""
+SHOWN = 16_000
+"""Characters of one answer."""
+HOPS = 5
+HEADERS = {
+    "User-Agent": f"fugu/{__version__}",
+    "Accept": "text/html,text/plain,application/json;q=0.9,*/*;q=0.5",
+    "Accept-Encoding": "gzip, deflate",
+}
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+class Fetch(Given):
+    """Arguments of web_fetch."""
+
+    url: str = Field(description="http or https address")
+    offset: Annotated[int, Field(ge=0, description="first character, to go on in a long page")] = 0
+
+
+class Refused(Exception):
+    """Why nothing was fetched, for the agent."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What came back: the status, the media type without parameters, the charset where one was named, the content."""
+
+    url: str
+    status: int
+    kind: str
+    charset: str | None
+    data: bytes
+    whole: bool
+
+
+def web_fetch(rules: Sequence[str]) -> Tool[Fetch]:
+    """The tool under the user's `allow` and `ask` rules: a host of this machine or its network must stand in one."""
+
+    async def run(given: Fetch, workspace: Workspace, say: Say) -> Result:
+        try:
+            async with asyncio.timeout(SECONDS):
+                page = await _fetched(given.url.strip().partition("#")[0], rules)
+            text = await asyncio.to_thread(readable.text_of, page.data, page.kind, page.charset)
+        except Refused as error:
+            return Result(text=str(error), ok=False)
+        except TimeoutError:
+            return Result(text=f"{given.url} did not answer within {SECONDS:.0f} s.", ok=False)
+        if text is None:
+            return Result(text=f"{page.url} is no text ({page.kind or 'binary'}): it is not shown.", ok=False)
+        return _shown(page, text, given.offset)
+
+    return Tool(name=patterns.FETCH, effect="reads", arguments=Fetch, run=run, native=True)
+
+
+def _shown(page: Page, text: str, offset: int) -> Result:
+    part = text[offset : offset + SHOWN]
+    if not part and offset:
+        return Result(text=f"{page.url} has only {len(text)} characters.", ok=False)
+    end = offset + len(part)
+    notes = [f"{page.url}, status {page.status}"]
+    notes += [f"characters {offset} to {end} of {len(text)}; go on with offset={end}"] if end < len(text) else []
+    notes += [] if page.whole else [f"only its first {LARGEST:,} bytes were read"]
+    return Result(text=f"{part or '(empty)'}\n[{'; '.join(notes)}]", ok=page.status < 400)
+
+
+async def _fetched(url: str, rules: Sequence[str]) -> Page:
+    """The page at the end of redirects on the same host. Raises Refused."""
+    import httpx
+
+    for _ in range(HOPS):
+        place = _place(url)
+        addresses = await _addresses(place)
+        private = next((one for one in addresses if not _public(one)), None)
+        if private is not None and not web.names_exactly(rules, place):
+            raise Refused(
+                f"{place.host} is {private}, an address of this machine or its network, and was not asked. "
+                f"Only a rule that names it permits that: web_fetch({place.shown})."
+            )
+        async with _client() as client:
+            try:
+                answer = await _answer(client, url, place, addresses)
+            except httpx.HTTPError as error:
+                raise Refused(f"{url} could not be fetched: {error or type(error).__name__}.") from error
+        if isinstance(answer, Page):
+            return answer
+        if not _same(place, _place(answer)):
+            raise Refused(f"{url} redirects to {answer}, which is another place: fetch that address if you need it.")
+        url = answer
+    raise Refused(f"{url}: more than {HOPS} redirects.")
+
+
+def _place(url: str) -> web.Place:
+    place = web.place_of(url)
+    if isinstance(place, str):
+        raise Refused(f"`{url}` was not fetched: {place}.")
+    return place
+
+
+def _same(place: web.Place, target: web.Place) -> bool:
+    """What was judged holds for the target too: the same host and port, or from http to https on the usual ones."""
+    upgraded = (place.scheme, target.scheme) == ("http", "https") and (place.port, target.port) == (80, 443)
+    return target.host == place.host and (upgraded or (target.scheme, target.port) == (place.scheme, place.port))
+
+
+async def _addresses(place: web.Place) -> list[str]:
+    """Where the host is, each address once. Raises Refused."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise Refused(f"there is no host {place.host}, or no network: {error}.") from error
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def _public(text: str) -> bool:
+    """Anybody's address of the internet, also as seen through the ways IPv6 wraps IPv4."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        inside = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+        if address in _NAT64:
+            inside = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inside is not None and not _public(str(inside)):
+            return False
+    return address.is_global and not address.is_multicast
+
+
+def _client() -> httpx.AsyncClient:
+    """One that follows nothing by itself and takes nothing from the environment."""
+    import httpx
+
+    return httpx.AsyncClient(follow_redirects=False, trust_env=False, headers=HEADERS, timeout=httpx.Timeout(SECONDS))
+
+
+async def _answer(client: httpx.AsyncClient, url: str, place: web.Place, addresses: Sequence[str]) -> Page | str:
+    """The page, or where it redirects to. Asks the addresses in order until one can be connected to."""
+    import httpx
+
+    asked = httpx.URL(url)
+    for address in addresses[:-1]:
+        try:
+            return await _from(client, asked, place, address)
+        except httpx.ConnectError:
+            continue
+    return await _from(client, asked, place, addresses[-1])
+
+
+async def _from(client: httpx.AsyncClient, asked: httpx.URL, place: web.Place, address: str) -> Page | str:
+    headers = {"Host": place.shown}
+    sent = client.build_request(
+        "GET", asked.copy_with(host=address), headers=headers, extensions={"sni_hostname": place.host}
+    )
+    response = await client.send(sent, stream=True)
+    try:
+        if response.has_redirect_location:
+            return str(asked.join(response.headers["location"]))
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if not readable.is_text(kind):
+            raise Refused(f"{asked} is no text ({kind}): it is not shown.")
+        data, whole = b"", True
+        async for piece in response.aiter_bytes():
+            data += piece
+            if len(data) > LARGEST:
+                data, whole = data[:LARGEST], False
+                break
+        return Page(str(asked), response.status_code, kind, response.charset_encoding, data, whole)
+    finally:
+        await response.aclose()
