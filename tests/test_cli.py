@@ -236,6 +236,15 @@ def test_models_are_listed_and_their_place_is_named(capsys: pytest.CaptureFixtur
     assert code == 2 and "fugu models pull smollm2-135m" in err
 
 
+def test_with_a_model_the_backbone_made_of_it_goes_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    backbones = Config().cache / "backbones"
+    for name in ("qwen2.5-coder-0.5b-1", "qwen2.5-coder-0.5b-instruct-1"):
+        (backbones / name).mkdir(parents=True)
+        (backbones / name / "model.safetensors").write_bytes(b"x" * 3_000_000)
+    assert fugu("models", "remove", "qwen2.5-coder-0.5b", capture=capsys)[:2] == (0, "qwen2.5-coder-0.5b: 3 MB freed\n")
+    assert [folder.name for folder in backbones.iterdir()] == ["qwen2.5-coder-0.5b-instruct-1"]
+
+
 def test_the_doctor_says_what_is_missing_and_what_to_do(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from fugu_cli.commands.embedded import needed
 from fugu_cli.commands.here import here, newline
@@ -43,13 +46,24 @@ def pull(names: Sequence[str]) -> int:
 
 
 def remove(names: Sequence[str]) -> int:
-    """Delete models; says how much room that made."""
-    store = _store()
+    """Delete models, with what was made of them (the coordinator's backbone); says how much room that made."""
+    cache = here().config.cache
+    store = Store(cache)
     for name in names:
         store.model(name)  # a name that does not exist is said before anything is deleted
     for name in names:
-        newline(f"{name}: {_size(store.remove(name))} freed")
+        newline(f"{name}: {_size(store.remove(name) + _converted(cache, name))} freed")
     return 0
+
+
+def _converted(cache: Path, name: str) -> int:
+    """Delete the backbones that were converted from a model; how many bytes they had."""
+    freed = 0
+    for folder in (cache / "backbones").glob(f"{glob.escape(name)}-[0-9]*"):
+        if folder.is_dir() and not folder.is_symlink():
+            freed += sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+            shutil.rmtree(folder, ignore_errors=True)
+    return freed
 
 
 def path(name: str) -> int:
