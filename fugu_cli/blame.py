@@ -6,6 +6,7 @@ Changes nothing.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from fugu_cli import contents
+from fugu_cli.errors import UsageError
 from fugu_cli.events import Recorded
 from fugu_cli.policy import paths
 from fugu_cli.tools.blobs import blob_id
@@ -77,9 +79,37 @@ class SessionBlame:
     turns: tuple[Share, ...]
 
 
-async def of_file(workspace: Workspace, path: str, sessions: Iterable[Named]) -> FileBlame:
+async def of_path(workspace: Workspace, path: Path, sessions: Sequence[Named]) -> FileBlame:
+    """The text file at `path`, links followed. Raises UsageError where there is none in the workspace."""
+    found = Path(os.path.realpath(path))
+    if not paths.inside(found, workspace.root):
+        raise UsageError(f"{path} is not in {workspace.root}", hint="blame a file in its own repository")
+    name = paths.shown(found.relative_to(workspace.root).as_posix())
+    if found.is_dir():
+        raise UsageError(f"{path} is a folder", hint="name a file; without one the newest session's changes are shown")
+    if not found.exists():
+        raise UsageError(f"there is no file {path}{_deleted(name, sessions)}", hint="without a path the diff is shown")
+    try:
+        made = await of_file(workspace, name, sessions)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint="check the file's permissions") from error
+    if any(b"\0" in line.text for line in made.lines):
+        raise UsageError(f"{path} is binary and has no lines", hint="without a path the newest session's diff is shown")
+    return made
+
+
+def _deleted(name: str, every: Sequence[Named]) -> str:
+    """Who deleted it, where that was an agent."""
+    found = together(edit for session in every for edit in edits(*session))
+    newest = next(((e.author, c) for e in reversed(found) for c in e.changes if c.path == name), None)
+    if newest is None or newest[1].after is not None:
+        return ""
+    author = newest[0]
+    return f": {author.agent} deleted it in request {author.request}, turn {author.turn} of session {author.session}"
+
+
+async def of_file(workspace: Workspace, path: str, every: Sequence[Named]) -> FileBlame:
     """The file at `path` (from the workspace's root) as it is now, over all these sessions. Raises OSError."""
-    every = list(sessions)
     found = touching(together(edit for session in every for edit in edits(*session)), path)
     data = (workspace.root / paths.actual(path)).read_bytes()
     blob = blob_id(data, workspace.hash_name)
