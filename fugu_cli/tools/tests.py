@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fugu_cli.tools import tree
+from fugu_cli.tools.doctests import files_with_examples
 from fugu_cli.tools.git import outside
 
 PYTEST_OPTIONS = "-q -p no:cacheprovider"
@@ -30,7 +31,8 @@ NODE_TEST = re.compile(r".*[.-](test|spec)\.[cm]?[jt]s|test\.[cm]?js")
 def find_test_command(root: Path, own: str = sys.executable) -> str | None:
     """The command line, to be run in `root`; None when nothing looks like tests. `own` is the last Python to try."""
     finders: tuple[Callable[[Path], str | None], ...] = (_cargo, _node, _go, _make)
-    return _python(root, own) or next((command for find in finders if (command := find(root)) is not None), None)
+    found = _python(root, own) or next((command for find in finders if (command := find(root)) is not None), None)
+    return found or _doctest(root, own)
 
 
 def _python(root: Path, own: str) -> str | None:
@@ -44,6 +46,19 @@ def _python(root: Path, own: str) -> str | None:
         return f"{_quoted(pythons[0])} {_unittest(root, tests)}"
     options = "-q" if NEEDS_CACHE.search(config or "") else PYTEST_OPTIONS
     return f"{_quoted(with_pytest or pythons[0])} -m pytest {options}"
+
+
+def _doctest(root: Path, own: str) -> str | None:
+    """Where there are no tests, the examples in docstrings."""
+    files = files_with_examples(root)
+    if not files:
+        return None
+    pythons = list(dict.fromkeys([*_pythons(root), own]))
+    with_pytest = next((python for python in pythons if _has_pytest(root, python)), None)
+    paths = " ".join(map(_quoted, files))
+    if with_pytest is None:
+        return f"{_quoted(pythons[0])} -m doctest {paths}"
+    return f"{_quoted(with_pytest)} -m pytest {PYTEST_OPTIONS} --doctest-modules {paths}"
 
 
 def _pytest_config(root: Path) -> str | None:

@@ -11,6 +11,7 @@ from fugu_cli.tools.tests import find_test_command, runner
 from tests.tools.conftest import lay
 
 PYTEST = "-m pytest -q -p no:cacheprovider"
+EXAMPLES = 'def f(x):\n    """Twice.\n\n    >>> f(1)\n    2\n    """\n'
 PACKAGE = '{"scripts": {"test": "%s"}}'
 
 
@@ -38,6 +39,9 @@ def only_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({}, None),
         ({"README.md": "pytest", "src/main.py": "x"}, None),
         ({"test_a.py": "def test_a(): pass"}, f"python3 {PYTEST}"),
+        ({"a.py": EXAMPLES}, f"python3 {PYTEST} --doctest-modules a.py"),
+        ({"a.py": EXAMPLES, "test_b.py": ""}, f"python3 {PYTEST}"),
+        ({"a.py": EXAMPLES, "Cargo.toml": ""}, "cargo test"),
         ({"a.py": "", "a_test.py": "import pytest"}, f"python3 {PYTEST}"),
         ({"tests/unit/test_a.py": "import unittest"}, f"python3 {PYTEST}"),
         ({"pytest.ini": "[pytest]\n"}, f"python3 {PYTEST}"),
