@@ -14,6 +14,7 @@ import typer
 from fugu_cli.commands import coordinator_app, train
 from fugu_cli.commands.evalflags import EvalFlags
 from fugu_cli.commands.flags import OpenFlags, RunFlags, ServeFlags, SessionsFlags, Shape, spread
+from fugu_cli.commands.replay_flags import SessionReplayFlags
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -200,6 +201,15 @@ def blame(
 
 
 @app.command()
+@spread(SessionReplayFlags)
+def replay(flags: SessionReplayFlags) -> int:
+    """Decide a session again with another coordinator, or with --run carry its requests out again in copies."""
+    from fugu_cli.commands import replay as command
+
+    return command.replay(flags)
+
+
+@app.command()
 @spread(ServeFlags)
 def serve(flags: ServeFlags) -> int:
     """Answer as one endpoint: Chat Completions, Responses and Messages over the whole pool."""
@@ -215,6 +225,14 @@ def evaluate(flags: EvalFlags) -> int:
     from fugu_cli.commands import eval as command
 
     return command.evaluate(flags)
+
+
+@app.command()
+def skills() -> int:
+    """List the skills and custom commands that count here, and what is left out."""
+    from fugu_cli.commands import skills as command
+
+    return command.show()
 
 
 @app.command()

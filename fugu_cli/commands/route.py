@@ -48,7 +48,7 @@ def route(flags: RouteFlags) -> int:
     """Print the decision."""
     loaded = here(_settings(flags))
     place = _place(flags, loaded)
-    coordinator = _coordinator(flags, loaded, place.members)
+    coordinator = coordinator_of(flags, loaded, place.members)
     with usable():
         decision = asyncio.run(coordinator.decide(place.events))
     if isinstance(decision, Assigned) and decision.by != _rule(loaded.config.coordinator):
@@ -118,7 +118,11 @@ def _requested(text: str, loaded: Loaded) -> Place:
     return Place((opened, Asked(text=text)), members)
 
 
-def _coordinator(flags: RouteFlags, loaded: Loaded, members: tuple[Member, ...]) -> Coordinator:
+def coordinator_of(flags: RouteFlags, loaded: Loaded, members: tuple[Member, ...]) -> Coordinator:
+    """What the flags and the configuration name, for these agents; a learned one that a flag named is loaded at once.
+
+    Raises UsageError where it cannot be had.
+    """
     config = loaded.config
     wanted = (flags.checkpoint, flags.backbone, flags.format, flags.roles)
     if config.coordinator != "trinity":

@@ -1,0 +1,180 @@
+"""`fugu replay`: recorded decisions beside those another coordinator makes on the same facts, as text or JSON. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from fugu_cli import views
+from fugu_cli.coordinators import Decision
+from fugu_cli.coordinators.comparison import Compared
+from fugu_cli.events import Assigned, Event, Finished, Member
+from fugu_cli.ui.clean import clean, one_line, probability
+from fugu_cli.ui.result import routing
+from fugu_cli.views.weighing import weighing
+
+UNKNOWN = "each decision is made on the session as it was recorded; what would have followed another one is unknown"
+HEADER = ("turn", "recorded", "p", "margin", "again", "p", "margin", "of recorded", "same")
+
+
+@dataclass(frozen=True)
+class Report:
+    """All of it: the session's id, who decided then and who decides now, and the turns left out."""
+
+    session: str
+    before: str
+    now: str
+    compared: tuple[Compared, ...]
+    steps: int = 0
+
+
+def lines(events: Sequence[Event], report: Report) -> list[Text]:
+    """A table for each request, then how often the two agree."""
+    made = [
+        Text(f"session {report.session}: decided by {report.before}, again by {report.now}; nothing is called", "bold"),
+        Text(UNKNOWN, "dim"),
+    ]
+    requests = views.requests(events)
+    for number in dict.fromkeys(one.place.request for one in report.compared):
+        asked = views.asked(requests[number - 1])
+        assert asked is not None
+        made += [Text(""), Text(f"request {number}: {one_line(asked.text, 200)}")]
+        made += _table([_row(one, events) for one in report.compared if one.place.request == number])
+    made.append(Text(""))
+    if report.steps:
+        words = "turn was a step" if report.steps == 1 else "turns were steps"
+        made.append(Text(f"left out: {report.steps} {words} of a workflow, which nobody decides one by one", "dim"))
+    return [*made, Text(_agreement(report.compared))]
+
+
+def _agreement(compared: Sequence[Compared]) -> str:
+    if not compared:
+        return "there is no decision to compare"
+    agents = [one.same_agent for one in compared if one.same_agent is not None]
+    roles = [one.same_role for one in compared if one.same_role is not None]
+    same = sum(one.same for one in compared)
+    said = f"the same: {same} of {len(compared)} decisions"
+    return said + (f"; the agent in {sum(agents)} of {len(agents)}, the role in {sum(roles)}" if agents else "")
+
+
+def _row(one: Compared, events: Sequence[Event]) -> list[str]:
+    recorded, other = one.place.recorded, one.other
+    opened = views.opened(events[: one.place.at])
+    then = _weighed(recorded, opened.pool if opened else ())
+    now = _weighed(other, one.pool)
+    turn = str(recorded.turn) if isinstance(recorded, Assigned) else "end"
+    given = now.of(recorded, one.pool) if isinstance(recorded, Assigned) else None
+    return [turn, _said(recorded), *then.cells, _said(other), *now.cells, _chance(given), _same(one)]
+
+
+def _said(decision: Decision) -> str:
+    match decision:
+        case Assigned():
+            return f"{decision.agent} {decision.role}"
+        case Finished():
+            return f"ends: {decision.reason.replace('_', ' ')}"
+    return type(decision).__name__.lower()
+
+
+def _same(one: Compared) -> str:
+    if one.same:
+        return "yes"
+    return "agent" if one.same_agent else "role" if one.same_role else "no"
+
+
+@dataclass(frozen=True)
+class _Weighed:
+    """How sure a decision was: probability of what was chosen and its lead, where anything was weighed."""
+
+    probability: float | None = None
+    margin: float | None = None
+    rows: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def cells(self) -> tuple[str, str]:
+        return _chance(self.probability), "" if self.margin is None else f"{self.margin:+.3f}"
+
+    def of(self, recorded: Assigned, pool: Sequence[Member]) -> float | None:
+        """The probability that was given to the recorded agent's row."""
+        names = (recorded.agent, _slot(recorded.agent, pool))
+        return next((value for name, value in self.rows if name in names), None)
+
+
+def _weighed(decision: Decision, pool: Sequence[Member]) -> _Weighed:
+    if not isinstance(decision, Assigned):
+        return _Weighed()
+    slot = _slot(decision.agent, pool)
+    found = weighing(decision, slot)
+    if found is None:
+        return _Weighed()
+    rows = tuple((row.name, row.after) for row in found.rows)
+    chosen = next((value for name, value in rows if name in (decision.agent, slot)), None)
+    return _Weighed(chosen, found.lead.margin if found.lead else None, rows)
+
+
+def _slot(agent: str, pool: Sequence[Member]) -> str:
+    return next((member.slot for member in pool if member.name == agent), "")
+
+
+def _chance(value: float | None) -> str:
+    return "" if value is None else probability(value)
+
+
+def _table(body: Sequence[Sequence[str]]) -> list[Text]:
+    """Columns that hold nothing are left out."""
+    kept = [i for i in range(len(HEADER)) if any(row[i] for row in body)]
+    rows = [[clean(row[i]) for i in kept] for row in (HEADER, *body)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(kept))]
+    made = ["  ".join(cell.ljust(widths[i]) for i, cell in enumerate(row)).rstrip() for row in rows]
+    differs = [row[-1] not in ("yes", HEADER[-1]) for row in rows]
+    return [Text(line, "yellow" if other else "") for line, other in zip(made, differs, strict=True)]
+
+
+def report_object(events: Sequence[Event], report: Report) -> dict[str, object]:
+    """The same for programs."""
+    compared = report.compared
+    return {
+        "session_id": report.session,
+        "recorded_by": report.before,
+        "again_by": report.now,
+        "note": UNKNOWN,
+        "decisions": [_object(one, events) for one in compared],
+        "workflow_steps_left_out": report.steps,
+        "agreement": {
+            "decisions": len(compared),
+            "same": sum(one.same for one in compared),
+            "with_agents": sum(one.same_agent is not None for one in compared),
+            "same_agent": sum(bool(one.same_agent) for one in compared),
+            "same_role": sum(bool(one.same_role) for one in compared),
+        },
+    }
+
+
+def _object(one: Compared, events: Sequence[Event]) -> dict[str, object]:
+    opened = views.opened(events[: one.place.at])
+    recorded = one.place.recorded
+    return {
+        "request": one.place.request,
+        "turn": recorded.turn if isinstance(recorded, Assigned) else None,
+        "recorded": _decision(recorded, opened.pool if opened else ()),
+        "again": _decision(one.other, one.pool),
+        "same": one.same,
+        "same_agent": one.same_agent,
+        "same_role": one.same_role,
+    }
+
+
+def _decision(decision: Decision, pool: Sequence[Member]) -> dict[str, object]:
+    if not isinstance(decision, Assigned):
+        return {"next": "finished", "reason": decision.reason if isinstance(decision, Finished) else None}
+    found = _weighed(decision, pool)
+    slot = _slot(decision.agent, pool)
+    return {
+        "next": "assigned",
+        **routing(decision),
+        "slot": slot,
+        "probability": found.probability,
+        "margin": found.margin,
+    }
