@@ -66,15 +66,22 @@ class Opened(Value):
 class Asked(Value):
     """A request. `snapshot` is the working tree before it (a git tree id), None where undo is limited.
 
+    `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); "" where it is `text`.
     `judged`: the request is about `test_command`, so the tests are run before it and decide whether it is done.
     """
 
     type: Literal["asked"] = "asked"
     text: str
+    typed: str = ""
     attachments: tuple[str, ...] = ()
     snapshot: str | None = None
     test_command: str | None = None
     judged: bool = False
+
+    @property
+    def said(self) -> str:
+        """What the user wrote."""
+        return self.typed or self.text
 
 
 class Assigned(Value):

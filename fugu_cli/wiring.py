@@ -30,7 +30,7 @@ from fugu_cli.ledger import Ledger
 from fugu_cli.log import Log
 from fugu_cli.masking import Mask
 from fugu_cli.orchestrator import Crew
-from fugu_cli.policy import Rules
+from fugu_cli.policy import Rules, web
 from fugu_cli.sandbox.box import Box
 from fugu_cli.sandbox.box import Rules as BoxRules
 from fugu_cli.session import Session
@@ -85,6 +85,8 @@ def build_session(
     if denials is not None:
         agents = {name: build_guard(agent, denials, lambda: journal.events) for name, agent in agents.items()}
     recall(workspace, journal.records)
+    bench = build_bench(config, workspace, ask, mask.text(_instructions(loaded)), journal.path)
+    workspace.jobs.attach(journal.events, journal.append)
     return Session(
         log=journal,
         root=loaded.root,
@@ -93,9 +95,9 @@ def build_session(
             {member.name: member for member in members}, agents, coordinator, health, Patience(config.patience.wait)
         ),
         bench=replace(
-            build_bench(config, workspace, ask, mask.text(_instructions(loaded)), journal.path),
+            bench,
             denials=denials,
-            toolbox=build_toolbox(servers),
+            toolbox=build_toolbox(servers, (*bench.rules.allow, *bench.rules.ask)),
             hooks=build_hooks(loaded, journal),
         ),
         warm=warm if servers is None else servers.behind(warm),
@@ -170,17 +172,22 @@ def _commit(root: Path) -> str | None:
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 
-def build_toolbox(servers: Servers | None = None) -> Toolbox:
-    """Every tool there is, the ones used most first, those of MCP `servers` last. `diff` is offered to nobody."""
+def build_toolbox(servers: Servers | None = None, rules: Sequence[str] = ()) -> Toolbox:
+    """Every tool there is, the ones used most first, those of MCP `servers` last. `diff` is offered to nobody,
+    `web_fetch` is there where one of the `rules` that allow or ask names it."""
     from fugu_cli.tools.apply_patch import APPLY_PATCH
     from fugu_cli.tools.bash import BASH
     from fugu_cli.tools.diff import DIFF
     from fugu_cli.tools.edit import EDIT
     from fugu_cli.tools.files import READ, WRITE
+    from fugu_cli.tools.job_tools import JOB_OUTPUT, JOB_STOP
     from fugu_cli.tools.run_tests import RUN_TESTS
     from fugu_cli.tools.search import GLOB, GREP, LIST
+    from fugu_cli.tools.todo import TODO_LIST
+    from fugu_cli.tools.web_fetch import web_fetch
 
-    return Toolbox((READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, DIFF), more=servers)
+    own = (READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, DIFF, JOB_OUTPUT, JOB_STOP, TODO_LIST)
+    return Toolbox((*own, *([web_fetch(rules)] if web.offered(rules) else [])), more=servers)
 
 
 def build_budgets(config: Config, root: Path, own: Path | None) -> Budgets:

@@ -29,6 +29,8 @@ from fugu_cli.policy.arguments import arguments_of, patched_paths
 from fugu_cli.policy.patterns import MCP
 
 WITHHELD = "[withheld: it may hold what deny_agents keeps from you]"
+COMMANDS = frozenset({"bash", "job_output", "job_stop"})
+"""Tools that tell what a command printed."""
 NAMES_ONLY = frozenset({"glob", "list"})
 """Tools that tell names of files and nothing of what is in them."""
 
@@ -76,8 +78,8 @@ def barred(events: Sequence[Event], agent: str, call: Call, denials: Denials | N
     """Why the agent must not make this call; "" when it may be judged like any other."""
     if denials is None or not denials.of(agent):
         return ""
-    if call.tool == "bash" or call.tool.startswith(MCP):
-        files, what = denials.files(agent), "a command" if call.tool == "bash" else "an MCP server"
+    if call.tool in COMMANDS or call.tool.startswith(MCP):
+        files, what = denials.files(agent), "a command" if call.tool in COMMANDS else "an MCP server"
         return f"{what} could read {files[0]}, which deny_agents keeps from {agent}" if files else ""
     reader = _Reader(agent, denials)
     for event in events:
@@ -181,7 +183,7 @@ class _Reader:
 
     def _disguised(self, event: ToolRan) -> bool:
         """A command of somebody who may read such files, which could show one in other words than its own."""
-        if event.call.tool != "bash" or self._denials.covers(self._agents.get(event.turn, ""), self._agent):
+        if event.call.tool not in COMMANDS or self._denials.covers(self._agents.get(event.turn, ""), self._agent):
             return False
         given = arguments_of(event.call)
         command = given.get("command") if isinstance(given, dict) else None

@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import field_validator
 
 from fugu_cli.messages import Call, Value
-from fugu_cli.policy import patterns
+from fugu_cli.policy import patterns, web
 from fugu_cli.policy.arguments import Malformed, arguments_of, patched_paths
 from fugu_cli.policy.classify import Judged, classify
 from fugu_cli.policy.commands import Level
@@ -28,6 +28,9 @@ Mode = Literal["plan", "ask", "edit", "auto", "yolo"]
 Verdict = Literal["allow", "ask", "deny"]
 OWN = frozenset({"diff"})
 """Tools that only show what the session itself did."""
+KEEPING = frozenset({"todo", "job_output", "job_stop"})
+"""Tools that keep to what the session itself began: its list, its background jobs."""
+REASONS = dict.fromkeys(KEEPING, "it is about what this session began") | {"run_tests": "it runs the tests"}
 
 
 class Rules(Value):
@@ -86,6 +89,8 @@ def judge(call: Call, rules: Rules, root: Path) -> Judgement:
         case = _command_case(str(arguments.get("command", "")), rules, root)
     elif call.tool in patterns.READING | patterns.WRITING:
         case = _paths_case(call.tool, arguments, rules, root)
+    elif call.tool == patterns.FETCH:
+        case = _fetch_case(str(arguments.get("url", "")), rules)
     else:
         case = _other_case(call.tool, rules)
     return _decide(case, rules)
@@ -198,9 +203,30 @@ def _all_allowed(rules: tuple[str, ...], judged: list[Judged]) -> str:
     return found
 
 
+def _fetch_case(url: str, rules: Rules) -> Case:
+    """web_fetch: rules go by the host. It reads, so that plan mode has it; what no rule allows is asked about."""
+    place = web.place_of(url)
+    if isinstance(place, str):
+        return Case(target=patterns.FETCH, level=Level.READS, reason=f"nothing will be fetched: {place}", reads=True)
+
+    def first(given: tuple[str, ...]) -> str:
+        return next((rule for rule in given if web.match(rule, place)), "")
+
+    return Case(
+        target=f"{patterns.FETCH}({place.shown})",
+        level=Level.RUNS,
+        reason="it sends the address to another machine, and what comes back is anybody's words",
+        reads=True,
+        known=False,
+        denied=first(rules.deny),
+        asked=first(rules.ask),
+        allowed=first(rules.allow),
+    )
+
+
 def _other_case(tool: str, rules: Rules) -> Case:
-    """run_tests, and tools policy does not know (those of MCP servers)."""
-    tests = tool == "run_tests"
+    """run_tests, what the session keeps for its agents, and tools policy does not know (those of MCP servers)."""
+    tests, keeps = tool == "run_tests", tool in KEEPING
 
     def first(given: tuple[str, ...], *, whole: bool = False) -> str:
         """`whole`: a pattern for arguments, which are not looked at here, must not allow all of them."""
@@ -211,10 +237,11 @@ def _other_case(tool: str, rules: Rules) -> Case:
 
     return Case(
         target=tool,
-        level=Level.RUNS,
-        reason="it runs the tests" if tests else f"policy does not know what `{tool}` does",
+        level=Level.READS if keeps else Level.RUNS,
+        reason=REASONS.get(tool, f"policy does not know what `{tool}` does"),
+        reads=keeps,
         tests=tests,
-        known=tests,
+        known=tests or keeps,
         denied=first(rules.deny),
         asked=first(rules.ask),
         allowed=first(rules.allow, whole=True),

@@ -127,8 +127,9 @@ class Jobs:
         try:
             async with alive(job.command, job.folder, job.take, around) as now:
                 begun.set()
-                await now.over()
+                await now.process.wait()
                 job.by = "itself"
+                await now.over()
         except OSError as error:
             if now is None:
                 raise

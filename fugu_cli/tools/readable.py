@@ -47,7 +47,9 @@ def _markdown(data: bytes, charset: str | None) -> str:
         for silent in page.find_all(_SILENT):
             silent.decompose()
         body = page.find("main") or page.find("article") or page.body or page
-        converter = MarkdownConverter(heading_style="ATX", bullets="-", strip=["img"])
+        converter = MarkdownConverter(
+            heading_style="ATX", bullets="-", strip=["img"], escape_underscores=False, escape_asterisks=False
+        )
         said = str(converter.convert_soup(body))
     except RecursionError:  # nested more deeply than any page for people
         said, title = re.sub(r"(?s)<[^>]*>", " ", data.decode(charset or "utf-8", "replace")), ""

@@ -25,10 +25,6 @@ from fugu_cli.tools.workspace import Workspace
 if TYPE_CHECKING:
     import httpx
 
-SECONDS = 30.0
-"""For all of a fetch, redirects included."""
-LARGEST = 3_000_000
-"""Bytes that are read of a page; what is behind them is not there."""
 SHOWN = 16_000
 """Characters of one answer."""
 HOPS = 5
@@ -47,6 +43,14 @@ class Fetch(Given):
     offset: Annotated[int, Field(ge=0, description="first character, to go on in a long page")] = 0
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """Of a fetch: seconds for all of it, redirects included, and bytes that are read of a page."""
+
+    seconds: float = 30.0
+    largest: int = 3_000_000
+
+
 class Refused(Exception):
     """Why nothing was fetched, for the agent."""
 
@@ -63,18 +67,18 @@ class Page:
     whole: bool
 
 
-def web_fetch(rules: Sequence[str]) -> Tool[Fetch]:
+def web_fetch(rules: Sequence[str], bounds: Bounds = Bounds()) -> Tool[Fetch]:
     """The tool under the user's `allow` and `ask` rules: a host of this machine or its network must stand in one."""
 
     async def run(given: Fetch, workspace: Workspace, say: Say) -> Result:
         try:
-            async with asyncio.timeout(SECONDS):
-                page = await _fetched(given.url.strip().partition("#")[0], rules)
+            async with asyncio.timeout(bounds.seconds):
+                page = await _fetched(given.url.strip().partition("#")[0], rules, bounds)
             text = await asyncio.to_thread(readable.text_of, page.data, page.kind, page.charset)
         except Refused as error:
             return Result(text=str(error), ok=False)
         except TimeoutError:
-            return Result(text=f"{given.url} did not answer within {SECONDS:.0f} s.", ok=False)
+            return Result(text=f"{given.url} did not answer within {bounds.seconds:g} s.", ok=False)
         if text is None:
             return Result(text=f"{page.url} is no text ({page.kind or 'binary'}): it is not shown.", ok=False)
         return _shown(page, text, given.offset)
@@ -89,26 +93,26 @@ def _shown(page: Page, text: str, offset: int) -> Result:
     end = offset + len(part)
     notes = [f"{page.url}, status {page.status}"]
     notes += [f"characters {offset} to {end} of {len(text)}; go on with offset={end}"] if end < len(text) else []
-    notes += [] if page.whole else [f"only its first {LARGEST:,} bytes were read"]
+    notes += [] if page.whole else [f"only its first {len(page.data):,} bytes were read"]
     return Result(text=f"{part or '(empty)'}\n[{'; '.join(notes)}]", ok=page.status < 400)
 
 
-async def _fetched(url: str, rules: Sequence[str]) -> Page:
+async def _fetched(url: str, rules: Sequence[str], bounds: Bounds) -> Page:
     """The page at the end of redirects on the same host. Raises Refused."""
     import httpx
 
     for _ in range(HOPS):
         place = _place(url)
         addresses = await _addresses(place)
-        private = next((one for one in addresses if not _public(one)), None)
+        private = next((one for one in addresses if not public(one)), None)
         if private is not None and not web.names_exactly(rules, place):
             raise Refused(
                 f"{place.host} is {private}, an address of this machine or its network, and was not asked. "
                 f"Only a rule that names it permits that: web_fetch({place.shown})."
             )
-        async with _client() as client:
+        async with _client(bounds, place) as client:
             try:
-                answer = await _answer(client, url, place, addresses)
+                answer = await _answer(client, url, place, addresses, bounds.largest)
             except httpx.HTTPError as error:
                 raise Refused(f"{url} could not be fetched: {error or type(error).__name__}.") from error
         if isinstance(answer, Page):
@@ -141,44 +145,57 @@ async def _addresses(place: web.Place) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-def _public(text: str) -> bool:
+def public(text: str) -> bool:
     """Anybody's address of the internet, also as seen through the ways IPv6 wraps IPv4."""
     address = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
         inside = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
         if address in _NAT64:
             inside = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if inside is not None and not _public(str(inside)):
+        if inside is not None and not public(str(inside)):
             return False
     return address.is_global and not address.is_multicast
 
 
-def _client() -> httpx.AsyncClient:
-    """One that follows nothing by itself and takes nothing from the environment."""
+def _client(bounds: Bounds, place: web.Place) -> httpx.AsyncClient:
+    """One that follows nothing by itself and uses no proxy; certificates are those the system or the user trusts."""
     import httpx
 
-    return httpx.AsyncClient(follow_redirects=False, trust_env=False, headers=HEADERS, timeout=httpx.Timeout(SECONDS))
+    return httpx.AsyncClient(
+        follow_redirects=False,
+        trust_env=False,
+        headers=HEADERS,
+        timeout=httpx.Timeout(bounds.seconds),
+        verify=httpx.create_ssl_context() if place.scheme == "https" else False,
+    )
 
 
-async def _answer(client: httpx.AsyncClient, url: str, place: web.Place, addresses: Sequence[str]) -> Page | str:
+async def _answer(
+    client: httpx.AsyncClient, url: str, place: web.Place, addresses: Sequence[str], largest: int
+) -> Page | str:
     """The page, or where it redirects to. Asks the addresses in order until one can be connected to."""
     import httpx
 
     asked = httpx.URL(url)
-    for address in addresses[:-1]:
+    sent = [
+        client.build_request(
+            "GET",
+            asked.copy_with(host=address),
+            headers={"Host": place.shown},
+            extensions={"sni_hostname": place.host},
+        )
+        for address in addresses
+    ]
+    for request in sent[:-1]:
         try:
-            return await _from(client, asked, place, address)
+            return await _sent(client, request, asked, largest)
         except httpx.ConnectError:
             continue
-    return await _from(client, asked, place, addresses[-1])
+    return await _sent(client, sent[-1], asked, largest)
 
 
-async def _from(client: httpx.AsyncClient, asked: httpx.URL, place: web.Place, address: str) -> Page | str:
-    headers = {"Host": place.shown}
-    sent = client.build_request(
-        "GET", asked.copy_with(host=address), headers=headers, extensions={"sni_hostname": place.host}
-    )
-    response = await client.send(sent, stream=True)
+async def _sent(client: httpx.AsyncClient, request: httpx.Request, asked: httpx.URL, largest: int) -> Page | str:
+    response = await client.send(request, stream=True)
     try:
         if response.has_redirect_location:
             return str(asked.join(response.headers["location"]))
@@ -188,8 +205,8 @@ async def _from(client: httpx.AsyncClient, asked: httpx.URL, place: web.Place, a
         data, whole = b"", True
         async for piece in response.aiter_bytes():
             data += piece
-            if len(data) > LARGEST:
-                data, whole = data[:LARGEST], False
+            if len(data) > largest:
+                data, whole = data[:largest], False
                 break
         return Page(str(asked), response.status_code, kind, response.charset_encoding, data, whole)
     finally:

@@ -53,7 +53,7 @@ class Choice:
 class Standing:
     """What the status line says. `since` is when `doing` began (epoch), `key` what a key does about it.
 
-    `hint` is said when nothing is under way; `remark` takes the place of both for a moment.
+    `jobs` run in the background. `hint` is said when nothing is under way, `remark` for a moment instead of both.
     """
 
     place: str = ""
@@ -68,6 +68,7 @@ class Standing:
     key: str = "esc stops"
     since: float = 0.0
     queued: int = 0
+    jobs: int = 0
     hint: str = ""
     remark: str = ""
 

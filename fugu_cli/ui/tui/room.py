@@ -243,6 +243,7 @@ class Room:
                 doing=doing if running else "",
                 since=(begun or time.time()) if running else 0.0,
                 queued=len(work.queue),
+                jobs=len(work.session.bench.workspace.jobs.running) if work.session is not None else 0,
             )
         )
 

@@ -79,6 +79,7 @@ def _tool_head(block: ToolUse, palette: Palette) -> tuple[list[Part], list[Part]
     else:
         left += [(name, f"bold {palette.dim if block.evidence else palette.text}")]
         left += [(f" {flat(target_of(block.call), 300)}", palette.dim if block.evidence else palette.text)]
+        left += [(f"  started as {block.result.job}", palette.dim)] if block.result and block.result.job else []
     if not block.permitted.allowed:
         left.append((f"  not allowed: {flat(block.permitted.reason, 200)}", palette.warn))
     added, removed = diff.size(_patch(block))
@@ -110,6 +111,8 @@ def _below(block: ToolUse, width: int, palette: Palette, unfolded: bool) -> list
     if result is None:
         tail = safe(block.live).rstrip("\n").split("\n")[-LIVE_LINES:] if block.live.strip() else []
         return _set_off("\n".join(tail), width, palette) if tail else []
+    if block.call.tool == views.TODO and result.ok:
+        return _todo(block, width, palette)
     patch = _patch(block)
     if patch:
         shown = diff.block(patch, width, palette, None if unfolded else DIFF_LINES)
@@ -119,6 +122,16 @@ def _below(block: ToolUse, width: int, palette: Palette, unfolded: bool) -> list
     if not result.ok and not block.evidence:
         return _set_off(flat(result.output, 300), width, palette)[:2]
     return []
+
+
+def _todo(block: ToolUse, width: int, palette: Palette) -> list[Line]:
+    """The list, each item with a sign of its own."""
+    signs = {"pending": ("☐", palette.text), "in_progress": ("◐", palette.accent), "done": ("☑", palette.dim)}
+    made: list[Line] = []
+    for item in views.items_of(block.call):
+        sign, tone = signs[item.status]
+        made += indented(wrapped(safe(item.text), width - 6, tone), (f"    {sign} ", tone))
+    return made
 
 
 def _set_off(text: str, width: int, palette: Palette) -> list[Line]:

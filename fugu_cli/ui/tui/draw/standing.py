@@ -85,6 +85,8 @@ def _numbers(now: Standing, palette: Palette) -> list[Part]:
     made = [f"ctx {round(now.context * 100)}%"] if now.context is not None else []
     if now.tokens:
         made += [f"{count(now.tokens)} tok", money(now.cost)]
+    if now.jobs:
+        made.append(f"{now.jobs} {'job' if now.jobs == 1 else 'jobs'}")
     return [(f" · {part}", palette.dim) for part in made]
 
 

@@ -1,0 +1,41 @@
+"""What comes over the web, as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from fugu_cli.tools.readable import is_text, text_of
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("text/html", True), ("text/x-rst", True), ("", True), ("application/json", True), ("application/ld+json", True),
+     ("application/pdf", False), ("image/png", False), ("application/octet-stream", False), ("video/mp4", False)],
+)  # fmt: skip
+def test_text_is_known_by_its_media_type(kind: str, text: bool) -> None:
+    assert is_text(kind) is text
+
+
+def test_a_page_keeps_headings_code_tables_and_links() -> None:
+    page = (
+        b"<html><title>T</title><body><h1>T</h1><table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td>2</td></tr>"
+        b"</table><p>see <a href='/x'>x</a></p><img src='y.png' alt='y'></body></html>"
+    )
+    assert text_of(page, "text/html", None) == "# T\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\nsee [x](/x)"
+
+
+def test_a_page_names_its_own_charset_and_is_known_without_a_type() -> None:
+    page = '<!DOCTYPE html><meta charset="iso-8859-1"><p>größer</p>'.encode("latin-1")
+    assert text_of(page, "text/html", None) == "größer"
+    assert text_of(page, "", None) == "größer"
+    assert text_of("größer".encode(), "text/plain", "no-such-charset") == "größer"
+
+
+def test_a_page_nested_without_end_is_still_text() -> None:
+    page = b"<div>" * 20_000 + b"deep" + b"</div>" * 20_000
+    assert text_of(page, "text/html", None) == "deep"
+
+
+def test_what_holds_zeros_is_no_text() -> None:
+    assert text_of(b"\x7fELF\0\0", "", None) is None
+    assert text_of("wide".encode("utf-16"), "text/plain", "utf-16") == "wide"
