@@ -153,7 +153,7 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
         ToolRan(
             turn=number,
             call=call,
-            output=result.text if by_fugu else marked(result.text),
+            output=result.text if by_fugu or tool.instructs else marked(result.text),
             ok=result.ok,
             seconds=round(time.monotonic() - started, 3),
             changes=changes,

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fugu_cli import config_trust
+from fugu_cli import config_skills, config_trust
 from fugu_cli.config import (
     LISTS,
     PATHS,
@@ -31,6 +31,7 @@ from fugu_cli.config_tables import FORMS, Money, Patience, Phases
 from fugu_cli.errors import ConfigError
 from fugu_cli.events import Price
 from fugu_cli.hooks import declared as hooks
+from fugu_cli.skills.loading import Library
 from fugu_cli.tools.mcp import declared
 from fugu_cli.tools.mcp.declared import Declared
 
@@ -64,6 +65,8 @@ class Loaded:
     """The MCP servers that count here, and what is wrong with others."""
     hooks: hooks.Declared = field(default_factory=hooks.Declared)
     """The hooks that count here, and what is wrong with others."""
+    library: Library = field(default_factory=Library)
+    """The skills and custom commands that count here, and what is wrong with others."""
 
 
 def load(
@@ -92,7 +95,12 @@ def load(
     servers = declared.read(home / declared.NAME, own_servers, trusted=known, environ=environ)
     own_hooks = None if root == home.resolve() else root / hooks.NAME
     hooked = hooks.read(home / hooks.NAME, own_hooks, trusted=known)
-    return Loaded(config, files, (*notes, *stray(environ)), root, known, servers, hooked)
+
+    def trusts(place: Path) -> bool:
+        return known if place == root else trust or (known and config_trust.trusted(data, place))
+
+    library = config_skills.library(folder, root, trusts)
+    return Loaded(config, files, (*notes, *stray(environ)), root, known, servers, hooked, library)
 
 
 def _changed(data: Path, root: Path) -> list[str]:

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from fugu_cli.errors import StorageError
 from fugu_cli.hooks import declared as hooks
+from fugu_cli.skills import loading as skills
 from fugu_cli.tools.mcp.declared import named_files
 
 TELLING = (".fugurc", "AGENTS.md", ".mcp.json")
 """Files of a repository's root that tell what to do. Everything in `.agents` (skills, commands, hooks) does as well,
-and the files in the repository that `.mcp.json` and the hooks would have run."""
+and the files in the repository that `.mcp.json` and the hooks would have run, or that skills and commands link to."""
 AGENTS = ".agents"
 
 Hashes = Mapping[str, str]
@@ -81,6 +82,7 @@ def _telling(folder: Path) -> Iterator[Path]:
     yield from (folder / name for name in TELLING if (folder / name).is_file())
     yield from named_files(folder)
     yield from hooks.named_files(folder)
+    yield from skills.named_files(folder)
     yield from (path for path in sorted((folder / AGENTS).rglob("*")) if path.is_file())
 
 

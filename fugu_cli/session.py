@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fugu_cli import compaction, intent, orchestrator, permissions, policy, undoing, views
@@ -21,6 +21,7 @@ from fugu_cli.events import Asked, Finished, Replied, Undone
 from fugu_cli.log import Log
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
+from fugu_cli.skills.loading import Library
 from fugu_cli.tools import pruning
 from fugu_cli.tools.mcp.servers import Servers
 
@@ -45,21 +46,28 @@ class Session:
     excluded: frozenset[str] = frozenset()
     servers: Servers | None = None
     """The user's MCP servers; None where there are none."""
+    library: Library = field(default_factory=Library)
+    """The skills and custom commands that count."""
 
-    async def ask(self, text: str, attachments: tuple[str, ...] = ()) -> None:
-        """Record a request, with the working tree as it stands. Raises UsageError where a hook refuses it."""
+    @property
+    def tier(self) -> str:
+        """`fugu` or `ultra`."""
+        return self.config.tier
+
+    async def ask(self, text: str, attachments: tuple[str, ...] = (), typed: str = "") -> None:
+        """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that is something
+        else. Raises UsageError where a hook refuses it."""
         if (hooks := self.bench.hooks) is not None and (why := await hooks.prompted(text, self.bench.workspace)):
             raise UsageError(f"a hook refused the request: {why}", hint="nothing was recorded and nothing was run")
-        await self._record(text, attachments)
+        await self._record(text, attachments, typed)
 
-    async def _record(self, text: str, attachments: tuple[str, ...] = ()) -> None:
+    async def _record(self, text: str, attachments: tuple[str, ...] = (), typed: str = "") -> None:
         command = self._test_command()
         settled = self.config.test_command is not None and not intent.is_question(text)
         judged = command is not None and (settled or intent.is_about_tests(text))
         snapshot = await self.bench.workspace.snapshot()
-        self.log.append(
-            Asked(text=text, attachments=attachments, snapshot=snapshot, test_command=command, judged=judged)
-        )
+        asked = Asked(text=text, typed=typed, attachments=attachments, snapshot=snapshot, test_command=command)
+        self.log.append(asked.model_copy(update={"judged": judged}))
 
     def _test_command(self) -> str | None:
         """None as well where it must not run: in plan mode, or where a rule forbids it."""
@@ -80,6 +88,7 @@ class Session:
         said = [] if self.bench.workspace.box is None else list(self.bench.workspace.box.notes())
         said += self.servers.notes if self.servers is not None else ()
         said += self.bench.hooks.notes if self.bench.hooks is not None else ()
+        said += self.library.notes
         if not self.bench.workspace.in_git:
             said.append("this is not a git repository: undo is limited to files that fugu's own tools change")
         if self.bench.workspace.test_command is None and intent.is_about_tests(text):

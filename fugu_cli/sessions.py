@@ -101,7 +101,7 @@ def summary(path: Path) -> Summary | None:
         repo=first.repo if first else "",
         started=records[0].at,
         newest=records[-1].at,
-        title=asked[0].text.strip().splitlines()[0] if asked and asked[0].text.strip() else "",
+        title=asked[0].said.strip().splitlines()[0] if asked and asked[0].said.strip() else "",
         requests=len(asked),
         state=end.reason if end else "unfinished" if asked else "empty",
     )

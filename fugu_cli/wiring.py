@@ -34,6 +34,7 @@ from fugu_cli.policy import Rules, web
 from fugu_cli.sandbox.box import Box
 from fugu_cli.sandbox.box import Rules as BoxRules
 from fugu_cli.session import Session
+from fugu_cli.skills.skill import Skill
 from fugu_cli.tools.git import program
 from fugu_cli.tools.mcp.declared import Declared
 from fugu_cli.tools.mcp.servers import Servers
@@ -60,7 +61,8 @@ def build_session(
     config = loaded.config
     entries = pool(config, environ)
     members = tuple(entry.member() for entry in entries)
-    workspace = build_workspace(config, loaded.root)
+    own_skills = tuple(skill.folder for skill in loaded.library.skills if skill.own)
+    workspace = build_workspace(config, loaded.root, own_skills)
     coordinator, checkpoint, warm = build_coordinator(config, members)
     scripted = any(entry.provider == "scripted" for entry in entries)  # only scripts go on where they were
     before = [record.event for record in log.read(resume)] if resume and scripted else []
@@ -96,13 +98,15 @@ def build_session(
         ),
         bench=replace(
             bench,
+            rules=bench.rules.model_copy(update={"readable": own_skills}),
             denials=denials,
-            toolbox=build_toolbox(servers, (*bench.rules.allow, *bench.rules.ask)),
+            toolbox=build_toolbox(servers, loaded.library.skills, (*bench.rules.allow, *bench.rules.ask)),
             hooks=build_hooks(loaded, journal),
         ),
         warm=warm if servers is None else servers.behind(warm),
         decide=lambda changed: build_coordinator(changed, members)[0],
         servers=servers,
+        library=loaded.library,
     )
 
 
@@ -141,23 +145,26 @@ def secrets(environ: Mapping[str, str], entries: Sequence[AgentEntry]) -> dict[s
     return {**environ, **keys}
 
 
-def build_workspace(config: Config, root: Path) -> Workspace:
-    """The working tree, its snapshots' store among the user's data, and the test command found there or configured."""
+def build_workspace(config: Config, root: Path, readable: Sequence[Path] = ()) -> Workspace:
+    """The working tree, its snapshots' store among the user's data, and the test command found there or configured.
+
+    `readable`: folders outside that agents and their commands may read all the same.
+    """
     from fugu_cli.tools.tests import find_test_command
 
     store = config.data / "snapshots" / sessions.folder(config.data, root).name
     command = config.test_command or find_test_command(root)
-    box = build_box(config, root, store)
+    box = build_box(config, root, store, readable)
     workspace = Workspace(root, store, test_command=command, test_timeout=config.test_timeout, box=box)
     workspace.mask = Mask(secrets(os.environ, config.agents), root).text
     return workspace
 
 
-def build_box(config: Config, root: Path, store: Path) -> Box:
+def build_box(config: Config, root: Path, store: Path, more: Sequence[Path] = ()) -> Box:
     """The sandbox of a folder's commands. What holds is found out when the first one runs."""
     wanted = config.sandbox
     writable, readable = ([root / path.expanduser() for path in paths] for paths in (wanted.writable, wanted.readable))
-    rules = BoxRules(wanted.mode, wanted.network, tuple(writable), tuple(readable), wanted.environment)
+    rules = BoxRules(wanted.mode, wanted.network, tuple(writable), (*readable, *more), wanted.environment)
     return Box(root, store, rules, own=(config.data,))
 
 
@@ -172,9 +179,9 @@ def _commit(root: Path) -> str | None:
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 
-def build_toolbox(servers: Servers | None = None, rules: Sequence[str] = ()) -> Toolbox:
-    """Every tool there is, the ones used most first, those of MCP `servers` last. `diff` is offered to nobody,
-    `web_fetch` is there where one of the `rules` that allow or ask names it."""
+def build_toolbox(servers: Servers | None = None, skills: Sequence[Skill] = (), rules: Sequence[str] = ()) -> Toolbox:
+    """Every tool there is, the ones used most first, those of MCP `servers` last. `diff` is offered to nobody, `skill`
+    is there where there are any, `web_fetch` where one of the `rules` that allow or ask names it."""
     from fugu_cli.tools.apply_patch import APPLY_PATCH
     from fugu_cli.tools.bash import BASH
     from fugu_cli.tools.diff import DIFF
@@ -183,11 +190,13 @@ def build_toolbox(servers: Servers | None = None, rules: Sequence[str] = ()) -> 
     from fugu_cli.tools.job_tools import JOB_OUTPUT, JOB_STOP
     from fugu_cli.tools.run_tests import RUN_TESTS
     from fugu_cli.tools.search import GLOB, GREP, LIST
+    from fugu_cli.tools.skill import describing, skill_tool
     from fugu_cli.tools.todo import TODO_LIST
     from fugu_cli.tools.web_fetch import web_fetch
 
     own = (READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, DIFF, JOB_OUTPUT, JOB_STOP, TODO_LIST)
-    return Toolbox((*own, *([web_fetch(rules)] if web.offered(rules) else [])), more=servers)
+    more = [skill_tool(skills)] if skills else []
+    return Toolbox((*own, *more, *([web_fetch(rules)] if web.offered(rules) else [])), describing(skills), servers)
 
 
 def build_budgets(config: Config, root: Path, own: Path | None) -> Budgets:

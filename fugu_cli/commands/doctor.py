@@ -84,6 +84,7 @@ def _all() -> Iterator[Finding]:
     yield _sandbox(loaded)
     yield from _servers(loaded)
     yield from _hooks(loaded)
+    yield from _skills(loaded)
     yield _room(loaded.config)
     yield _terminal()
 
@@ -219,6 +220,16 @@ def _hooks(loaded: Loaded) -> Iterator[Finding]:
         where = "with your rights" if hook.own else "in the sandbox"
         said = f"{hook.moment}{tools}: {hook.said} ({hook.timeout:g} s, {where}, from {hook.source})"
         yield Finding("ok", "hooks", mask.text(said))
+
+
+def _skills(loaded: Loaded) -> Iterator[Finding]:
+    """Skills and custom commands; `fugu skills` lists them with what they are for."""
+    for note in loaded.library.notes:
+        yield Finding("note", "skills", note)
+    if loaded.library.skills:
+        yield Finding("ok", "skills", ", ".join(skill.name for skill in loaded.library.skills))
+    if loaded.library.commands:
+        yield Finding("ok", "commands", ", ".join(f"/{command.name}" for command in loaded.library.commands))
 
 
 def _room(config: Config) -> Finding:

@@ -16,6 +16,7 @@ from typing import Any
 
 from fugu_cli import sessions, views, wiring
 from fugu_cli.agents.scripted import load as load_script
+from fugu_cli.commands.asked import asked
 from fugu_cli.commands.embedded import check_embedded
 from fugu_cli.commands.flags import Format, RunFlags
 from fugu_cli.commands.here import here
@@ -25,6 +26,7 @@ from fugu_cli.config_files import Loaded
 from fugu_cli.contents import diffs
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.session import Session
+from fugu_cli.skills.asking import Request
 from fugu_cli.ui import ask, headless, output_dir, stream
 from fugu_cli.ui.result import Ending, ending, exit_code
 from fugu_cli.ui.screen import Screen
@@ -40,6 +42,7 @@ class Run:
     def __init__(self, flags: RunFlags, text: str | None, environ: Mapping[str, str]) -> None:
         self._flags = flags
         self._text = text
+        self._wanted = Request("")
         self._environ = environ
         self._screen = Screen()
         folder = output_dir.prepare(flags.output_dir) if flags.output_dir else None
@@ -101,13 +104,15 @@ class Run:
             entry = AgentEntry(name="scripted", provider="scripted", model=str(self._flags.script), slot="strong")
             settings |= {"agents": (entry,), "coordinator": "single:scripted"}
         loaded = here(settings, trust=self._flags.trust)
+        if self._text is not None:
+            self._wanted, loaded = asked(self._text, self._flags, loaded, self._environ)
         for note in check_embedded(loaded.config, self._environ):
             self._screen.show(f"fugu: {note}")
         session = await wiring.open_session(loaded, self._environ, self._ask(), self._resumed(loaded))
         if self._text is None and not session.go_on():
             await session.close()
             raise UsageError("the session has no unfinished request", hint="give a prompt to ask for something new")
-        for note in session.notes(self._text or ""):
+        for note in session.notes(self._wanted.text):
             self._screen.show(f"fugu: {note}")
         return session
 
@@ -146,7 +151,7 @@ class Run:
     async def _work(self, session: Session) -> None:
         session.warm()
         if self._text is not None:
-            await session.ask(self._text)
+            await session.ask(self._wanted.text, typed=self._wanted.typed)
         await session.run()
 
     def _reader(self, session: Session) -> Coroutine[Any, Any, None]:
@@ -162,6 +167,8 @@ class Run:
                 pool=tuple(session.crew.members.values()),
                 tools=session.bench.toolbox.names,
                 servers=session.servers.names if session.servers is not None else (),
+                commands=tuple(command.name for command in session.library.commands),
+                skills=tuple(skill.name for skill in session.library.skills),
             )
             self._screen.data(stream.text(stream.init(setting)))
             return headless.follow_stream_json(session.log, self._screen, name, self._since)

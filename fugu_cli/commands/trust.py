@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from fugu_cli import config_trust
+from fugu_cli import config_skills, config_trust
 from fugu_cli.commands.here import here, newline
 from fugu_cli.config_files import load, repository
 from fugu_cli.errors import UsageError
@@ -13,27 +14,43 @@ from fugu_cli.errors import UsageError
 
 def trust(folder: Path | None) -> int:
     """Trust the repository of `folder`, by default that of the current one."""
-    root = _root(folder)
-    known = config_trust.trust(here().config.data, root)
+    root, data = _root(folder), here().config.data
+    known = config_trust.trust(data, root)
+    for place in _below(folder, root):
+        if config_trust.trust(data, place):
+            newline(f"{place} is trusted now as well: it has skills or commands of its own")
     newline(f"{root} is trusted {'now' if known else 'already'}: its .fugurc and AGENTS.md count as they are")
-    loaded = load(root, os.environ)
+    loaded = load(folder or Path.cwd(), os.environ)
     for server in loaded.servers.servers:
         if server.source.startswith(str(root)):
             newline(f"its MCP server {server.name} is started by sessions here: {server.said}")
     for hook in loaded.hooks.hooks:
         if not hook.own:
             newline(f"its {hook.moment} hook is run by sessions here: {hook.said}")
+    for skill in loaded.library.skills:
+        if not skill.own:
+            newline(f"its skill {skill.name} is told to agents: {skill.description}")
+    for command in loaded.library.commands:
+        if not command.own:
+            newline(f"its command /{command.name} can be used: {command.about}")
     return 0
 
 
 def untrust(folder: Path | None) -> int:
     """Take it back."""
     root, data = _root(folder), here().config.data
+    for place in _below(folder, root):
+        config_trust.untrust(data, place)
     if config_trust.untrust(data, root):
         newline(f"{root} is not trusted any more")
         return 0
     newline(f"{root} was not trusted")
     return 0
+
+
+def _below(folder: Path | None, root: Path) -> Sequence[Path]:
+    """The folders between it and the root that have a `.agents` of their own."""
+    return [place for place in config_skills.holding(folder or Path.cwd(), root) if place != root]
 
 
 def _root(folder: Path | None) -> Path:

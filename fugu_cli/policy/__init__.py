@@ -19,7 +19,7 @@ from fugu_cli.policy import patterns, web
 from fugu_cli.policy.arguments import Malformed, arguments_of, patched_paths
 from fugu_cli.policy.classify import Judged, classify
 from fugu_cli.policy.commands import Level
-from fugu_cli.policy.paths import Fault, locate, shown, special
+from fugu_cli.policy.paths import Fault, inside, locate, shown, special
 from fugu_cli.policy.words import Unreadable
 
 __all__ = ["Judgement", "Mode", "Rules", "judge"]
@@ -31,6 +31,8 @@ OWN = frozenset({"diff"})
 KEEPING = frozenset({"todo", "job_output", "job_stop"})
 """Tools that keep to what the session itself began: its list, its background jobs."""
 REASONS = dict.fromkeys(KEEPING, "it is about what this session began") | {"run_tests": "it runs the tests"}
+SKILL = "skill"
+"""The tool that reads one of the skills that count in a session."""
 
 
 class Rules(Value):
@@ -41,6 +43,8 @@ class Rules(Value):
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     test_command: str | None = None
+    readable: tuple[Path, ...] = ()
+    """Folders outside the repository that agents may read as if they were in it, resolved: the user's own skills."""
 
     @field_validator("allow", "ask", "deny")
     @classmethod
@@ -89,6 +93,8 @@ def judge(call: Call, rules: Rules, root: Path) -> Judgement:
         case = _command_case(str(arguments.get("command", "")), rules, root)
     elif call.tool in patterns.READING | patterns.WRITING:
         case = _paths_case(call.tool, arguments, rules, root)
+    elif call.tool == SKILL:
+        case = _skill_case(str(arguments.get("name", "")), rules)
     elif call.tool == patterns.FETCH:
         case = _fetch_case(str(arguments.get("url", "")), rules)
     else:
@@ -129,7 +135,7 @@ def _paths_case(tool: str, arguments: dict[str, object], rules: Rules, root: Pat
     located = [locate(name, root) for name in names]
     found = [path for path in located if isinstance(path, Path)]
     target = f"{tool}({', '.join(shown(str(path)) for path in found)})"
-    reasons = [f"`{shown(str(path))}`: {reason}" for path in found if (reason := special(path, root, writes=not reads))]
+    reasons = [f"`{shown(str(path))}`: {reason}" for path in found if (reason := _special(path, rules, root, reads))]
     reasons += [f"the path cannot be used: {fault.text}" for fault in located if isinstance(fault, Fault)]
     level = Level.EVERY if reasons else Level.READS if reads or rules.mode in {"edit", "auto"} else Level.RUNS
     calm = "it reads inside the repository" if reads else "it writes inside the repository"
@@ -150,6 +156,29 @@ def _paths_case(tool: str, arguments: dict[str, object], rules: Rules, root: Pat
         asked=first(rules.ask, every=False),
         allowed=allowed,
         exact=exact,
+    )
+
+
+def _special(path: Path, rules: Rules, root: Path, reads: bool) -> str:
+    """As paths.special; what may be read beside the repository is judged as if it were one."""
+    base = next((folder for folder in rules.readable if reads and inside(path, folder)), root)
+    return special(path, base, writes=not reads)
+
+
+def _skill_case(name: str, rules: Rules) -> Case:
+    """Reading a skill, which the user has put there or trusted. `skill(NAME)` in a rule means this one."""
+
+    def first(given: tuple[str, ...]) -> str:
+        return next((rule for rule in given if patterns.match_command(rule, SKILL, name)), "")
+
+    return Case(
+        target=f"{SKILL}({shown(name)})",
+        level=Level.READS,
+        reason="it reads a skill",
+        reads=True,
+        denied=first(rules.deny),
+        asked=first(rules.ask),
+        allowed=first(rules.allow),
     )
 
 

@@ -100,7 +100,7 @@ def special(path: Path, root: Path, *, writes: bool) -> str:
         return "it belongs to git itself"
     if is_secret(path.name) or SECRET_FOLDERS & set(parts):
         return "it may hold secrets"
-    if writes and parts and (parts[-1] in OWN_RIGHTS or parts[0] == ".agents"):
+    if writes and parts and (parts[-1] in OWN_RIGHTS or ".agents" in parts):
         return "it says what fugu may do"
     return ""
 

@@ -20,8 +20,11 @@ from fugu_cli.sandbox.homes import hidden
 RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nscd")
 """Of /run, what finding a host's address needs."""
 
-OBEYED = (".fugurc", ".mcp.json", ".agents/hooks.json")
-"""Files of the home that tell fugu what to do, and what to run with the user's rights."""
+OBEYED = (
+    *(".fugurc", ".mcp.json", ".agents/hooks.json", ".agents/skills", ".agents/commands"),
+    *(".config/fugu/skills", ".config/fugu/commands"),
+)
+"""What tells fugu and its agents, in the home, what to do, and what to run with the user's rights."""
 
 
 @dataclass(frozen=True)

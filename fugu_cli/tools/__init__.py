@@ -59,6 +59,7 @@ class Tool(Generic[Arguments]):
     StorageError, and is cancelled when the user interrupts: then it ends what it started. `body` names the argument
     that holds free text (a file's content, a patch), "" where there is none. A `foreign` tool takes Unread. Small
     models are not told of a `native` tool, and a `worker`'s tool is told of to Workers alone, although it only reads.
+    What a tool says that `instructs` is the user's own word to the agents, and is not marked as data.
     """
 
     name: str
@@ -67,5 +68,6 @@ class Tool(Generic[Arguments]):
     run: Callable[[Arguments, Workspace, Say], Awaitable[Result]]
     body: str = ""
     foreign: Foreign | None = None
+    instructs: bool = False
     native: bool = False
     worker: bool = False

@@ -15,7 +15,7 @@ from collections.abc import Coroutine
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.ui.tui.commands.command import choices
 from fugu_cli.ui.tui.commands.obeying import obey
-from fugu_cli.ui.tui.commands.table import COMMANDS
+from fugu_cli.ui.tui.commands.own import every
 from fugu_cli.ui.tui.draw import ansi
 from fugu_cli.ui.tui.draw.detail import sections
 from fugu_cli.ui.tui.draw.lines import Part, line
@@ -67,7 +67,7 @@ class Inline:
             mode=self.room.next_mode,
             steer=self._steer,
         )
-        self._prompt = prompt(acts, lambda text: choices(COMMANDS, self.room, text), desk.root, history.texts)
+        self._prompt = prompt(acts, lambda text: choices(every(self.room), self.room, text), desk.root, history.texts)
         self._terminal = Above(self._prompt)
         self._wanted: asyncio.Future[str] | None = None
         self._tasks: set[asyncio.Task[None]] = set()

@@ -33,6 +33,7 @@ from fugu_cli.events import (
     Undone,
 )
 from fugu_cli.messages import Call
+from fugu_cli.policy import SKILL
 from fugu_cli.policy.patterns import MCP
 from fugu_cli.ui import workflow
 from fugu_cli.ui.clean import clean, count, cut, head, money, one_line, probability, seconds
@@ -235,6 +236,8 @@ def target_of(call: Call) -> str:
     arguments = _arguments(call)
     if call.tool == views.TODO:
         return views.summed(views.items_of(call))
+    if call.tool == SKILL:
+        return str(arguments.get("name", ""))
     for key in ("path", "command", "pattern", "target", "url", "job"):
         if isinstance(arguments.get(key), str):
             return f"{arguments[key]}{IN_BACKGROUND if _background(arguments) else ''}"

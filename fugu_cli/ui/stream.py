@@ -56,6 +56,8 @@ class Setting:
     tools: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
     """Names of MCP servers; they are being started."""
+    commands: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
 
 
 def init(setting: Setting) -> Object:
@@ -69,9 +71,9 @@ def init(setting: Setting) -> Object:
         "tools": list(setting.tools),
         "mcp_servers": [{"name": name, "status": "pending"} for name in setting.servers],
         "permissionMode": setting.mode,
-        "slash_commands": [],
+        "slash_commands": list(setting.commands),
         "agents": [member.name for member in setting.pool],
-        "skills": [],
+        "skills": list(setting.skills),
         "plugins": [],
         "apiKeySource": "environment" if any(member.provider != "local" for member in setting.pool) else "none",
         "fugu_version": __version__,

@@ -66,7 +66,7 @@ def wrapped(label: str, items: Sequence[str], width: int) -> list[str]:
 
 
 def _request(request: Request, width: int) -> list[str]:
-    lines = [cut(f"request {request.number}: {one_line(request.asked.text, 500)}", width)]
+    lines = [cut(f"request {request.number}: {one_line(request.asked.said, 500)}", width)]
     if request.before is not None:
         lines.append(f"tests before: {render.tests_in_words(request.before.ok, request.before.output)}")
     if table := _table(request.rows, width):

@@ -265,7 +265,15 @@ for f in .fugurc .mcp.json .agents/hooks.json; do mkdir -p .agents; echo evil > 
 rm -rf .agents .fugurc; mkdir -p .agents; echo evil > .agents/hooks.json; echo evil > .fugurc
 mv .agents away; mkdir .agents; echo evil > .agents/hooks.json
 mkdir evil; echo evil > evil/hooks.json; rm -rf .agents; ln -s evil .agents
+for f in .agents/skills .agents/commands .config/fugu/skills; do mkdir -p $f; echo evil > $f/mine.md; echo evil > $f/x; done
+mkdir evil; echo evil > evil/mine.md; rm -rf .agents/skills; ln -s ../evil .agents/skills; mv .config away; ln -s evil .config
 """
+
+
+def obeyed(root: Path) -> dict[str, str]:
+    """The files of OBEYED that there are, those in its folders among them, and what they hold."""
+    named = [path for name in OBEYED for path in (root / name, *(root / name).rglob("*"))]
+    return {path.relative_to(root).as_posix(): path.read_text() for path in named if path.is_file()}
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -274,10 +282,10 @@ def test_where_the_home_is_the_repository_no_command_changes_what_the_next_run_o
 ) -> None:
     world = make(Rules())
     monkeypatch.setenv("HOME", str(world.root))
-    for name in OBEYED if there else ():
-        (world.root / name).parent.mkdir(exist_ok=True)
+    files = [f"{name}/mine.md" if name.endswith(("skills", "commands")) else name for name in OBEYED]
+    for name in files if there else ():
+        (world.root / name).parent.mkdir(parents=True, exist_ok=True)
         (world.root / name).write_text("mine")
     for attempt in TAKES_OVER.strip().splitlines():
         world.run(attempt)
-        found = {name: (world.root / name).read_text() for name in OBEYED if (world.root / name).exists()}
-        assert found == (dict.fromkeys(OBEYED, "mine") if there else {}), attempt
+        assert obeyed(world.root) == (dict.fromkeys(files, "mine") if there else {}), attempt

@@ -25,6 +25,7 @@ from fugu_cli.errors import UsageError
 from fugu_cli.events import Asked, Finished, Member, Opened, Replied, Undone
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
+from fugu_cli.skills.loading import Library
 from fugu_cli.tools.apply_patch import APPLY_PATCH
 from fugu_cli.tools.bash import BASH
 from fugu_cli.tools.diff import DIFF
@@ -86,10 +87,12 @@ class DemoSession:
     rules: list[str] = field(default_factory=list)
     excluded: frozenset[str] = frozenset()
     pinned: str | None = None
+    library: Library = field(default_factory=Library)
+    tier: str = "fugu"
 
-    async def ask(self, text: str, attachments: tuple[str, ...] = ()) -> None:
+    async def ask(self, text: str, attachments: tuple[str, ...] = (), typed: str = "") -> None:
         snapshot = await self.bench.workspace.snapshot()
-        self.log.append(Asked(text=text, attachments=attachments, snapshot=snapshot))
+        self.log.append(Asked(text=text, typed=typed, attachments=attachments, snapshot=snapshot))
 
     def notes(self, text: str) -> tuple[str, ...]:
         return ()

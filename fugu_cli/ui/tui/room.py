@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli import views
-from fugu_cli.errors import FuguError
+from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.events import Live, Recorded, ToolRan
 from fugu_cli.ui.tui import place
 from fugu_cli.ui.tui.asking import Asking
@@ -87,6 +88,7 @@ class Room:
             if not await self.work.open(opening):
                 return False
         self.session.warm()
+        self._warn(self.session.library.notes)
         if self.work.unfinished():
             self.say("this request was not finished: /continue goes on", "warn")
         return True
@@ -106,12 +108,13 @@ class Room:
         ):  # in threads: it looks at the disk and tries what the sandbox can do. In the order of typing
             try:
                 lacking = await asyncio.to_thread(self.desk.lacking)
+                wanted = await asyncio.to_thread(self._meant, text, pin)
             except FuguError as error:
                 self.failed(error)
                 return
-            notes = await asyncio.to_thread(self.session.notes, text)
+            notes = await asyncio.to_thread(self.session.notes, wanted.text)
         self._warn((*lacking, *notes))
-        await self.work.submit(Typed(self.shell.told(text), self.attachments(text), pin))
+        await self.work.submit(self._told(wanted))
 
     def _warn(self, notes: Sequence[str]) -> None:
         """Say each of them once."""
@@ -124,8 +127,29 @@ class Room:
         """Cut what runs; go on with `text`, then with what waits."""
         if text:
             self.history.add(text)
-            self.work.queue.insert(0, Typed(self.shell.told(text), self.attachments(text)))
+            try:
+                self.work.queue.insert(0, self._told(self._meant(text)))
+            except FuguError as error:
+                self.failed(error)
+                return
         self.work.steer()
+
+    def _meant(self, text: str, pin: str | None = None) -> Typed:
+        """The request a line stands for: itself, or what a custom command makes of it. Raises UsageError."""
+        from fugu_cli.skills.asking import request
+
+        wanted = request(text, self.session.library)
+        agent = pin or wanted.agent
+        if agent and agent not in self.session.crew.members:
+            known = ", ".join(self.session.crew.members)
+            raise UsageError(
+                f"{text.split()[0]} is for the agent {agent!r}, which is not in the pool", hint=f"there are {known}"
+            )
+        return Typed(wanted.text, self.attachments(wanted.text), agent or None, wanted.typed, wanted.tier)
+
+    def _told(self, wanted: Typed) -> Typed:
+        """With what the user's own commands printed since the request before."""
+        return replace(wanted, text=self.shell.told(wanted.text))
 
     def attachments(self, text: str) -> tuple[str, ...]:
         """The files that `@` names in a text."""
@@ -204,7 +228,7 @@ class Room:
         if self._left:
             return
         self.asking.ask(self.work.questions)
-        self.front.show_queue([typed.text for typed in self.work.queue])
+        self.front.show_queue([typed.typed or typed.text for typed in self.work.queue])
         if not self.work.running:
             self._branch = place.branch(self.desk.root)
             hooks = self.work.session.bench.hooks if self.work.session is not None else None

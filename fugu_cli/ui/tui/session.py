@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fugu_cli.messages import Call
     from fugu_cli.orchestrator import Crew
     from fugu_cli.sessions import Summary
+    from fugu_cli.skills.loading import Library
 
 
 class Session(Protocol):
@@ -43,8 +44,16 @@ class Session(Protocol):
     def warm(self) -> Callable[[], None]:
         """Starts loading what the first decision needs, in the background; returns at once."""
 
-    async def ask(self, text: str, attachments: tuple[str, ...] = ()) -> None:
-        """Record a request, with the working tree as it stands."""
+    @property
+    def library(self) -> Library:
+        """The skills and custom commands that count."""
+
+    @property
+    def tier(self) -> str:
+        """`fugu` or `ultra`."""
+
+    async def ask(self, text: str, attachments: tuple[str, ...] = (), typed: str = "") -> None:
+        """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that differs."""
 
     def notes(self, text: str) -> tuple[str, ...]:
         """Sentences about what is missing here, and what that means for the request `text`."""

@@ -45,11 +45,14 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class Typed:
-    """A request before it is one. `pin`: this agent alone takes its turns."""
+    """A request before it is one. `pin`: this agent alone takes its turns; `tier`: in this tier, "" in that of the
+    session. `typed`: what the user wrote, where the text was made of it."""
 
     text: str
     attachments: tuple[str, ...] = ()
     pin: str | None = None
+    typed: str = ""
+    tier: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,17 +172,22 @@ class Work:
         return steering
 
     async def _request(self, session: Session, typed: Typed | None) -> None:
-        pin = typed.pin if typed is not None else None
-        if typed is not None:
-            await session.ask(typed.text, typed.attachments)
-        if pin is None:
+        if typed is None:
             await session.run()
             return
-        session.pin(pin)
+        tier = session.tier
+        if typed.tier and typed.tier != tier:
+            session.set_tier(typed.tier)  # first: one that cannot be had refuses the request
         try:
+            await session.ask(typed.text, typed.attachments, typed.typed)
+            if typed.pin is not None:
+                session.pin(typed.pin)
             await session.run()
         finally:
-            session.pin(self.pinned)
+            if typed.pin is not None:
+                session.pin(self.pinned)
+            if session.tier != tier:
+                session.set_tier(tier)
 
     def pin(self, name: str | None) -> None:
         """Let one agent take every turn from now on; None gives the decision back."""

@@ -81,7 +81,7 @@ async def retry(room: Room, argument: str) -> None:
             return
         await room.session.undo()
     room.session.wake(argument or None)
-    await room.send(asked.text, argument or None)
+    await room.send(asked.said, argument or None)
 
 
 async def tier(room: Room, argument: str) -> None:

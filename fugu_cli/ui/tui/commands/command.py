@@ -32,21 +32,29 @@ class Command:
     usage: str = ""
     values: Values = no_values
     also: tuple[str, ...] = ()
+    custom: bool = False
+    """A file says what it does: its usage is a hint."""
+
+    @property
+    def takes_more(self) -> bool:
+        """It is meant to have an argument."""
+        return bool(self.usage) and not self.usage.startswith("[")
 
     @property
     def needs_more(self) -> bool:
         """It cannot be run without an argument."""
-        return bool(self.usage) and not self.usage.startswith("[")
+        return self.takes_more and not self.custom
 
 
 def find(commands: Sequence[Command], line: str) -> tuple[Command | None, str]:
     """The command a line means and its argument."""
-    name, _, argument = line.strip().removeprefix("/").partition(" ")
+    name, *rest = line.strip().removeprefix("/").split(maxsplit=1) or [""]
+    argument = rest[0] if rest else ""
     for command in commands:
         if name in (command.name, *command.also):
-            return command, argument.strip()
+            return command, argument
     starting = [command for command in commands if name and command.name.startswith(name)]
-    return (starting[0] if len(starting) == 1 else None), argument.strip()
+    return (starting[0] if len(starting) == 1 else None), argument
 
 
 def nearest(commands: Sequence[Command], line: str) -> str:
@@ -75,4 +83,4 @@ def choices(commands: Sequence[Command], room: Room, line: str) -> list[Choice]:
 
 def _choice(command: Command) -> Choice:
     shown = f"/{command.name} {command.usage}".rstrip()
-    return Choice(f"/{command.name}{' ' if command.needs_more else ''}", f"{shown:<24}", command.about)
+    return Choice(f"/{command.name}{' ' if command.takes_more else ''}", f"{shown:<24}", command.about)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fugu_cli.errors import UsageError
+from fugu_cli.skills.asking import refuse_left_out
 from fugu_cli.ui.tui.commands.command import find, nearest
-from fugu_cli.ui.tui.commands.table import COMMANDS
+from fugu_cli.ui.tui.commands.own import every
 
 if TYPE_CHECKING:
     from fugu_cli.ui.tui.room import Room
@@ -36,9 +37,11 @@ async def _shell(room: Room, text: str) -> None:
 
 
 async def _command(room: Room, text: str) -> None:
-    command, argument = find(COMMANDS, text)
+    command, argument = find(every(room), text)
     if command is None:
-        near = nearest(COMMANDS, text)
+        if room.work.session is not None:
+            refuse_left_out("command", text[1:].split()[0], room.session.library)
+        near = nearest(every(room), text)
         raise UsageError(
             f"there is no command {text.split()[0]}", hint=f"did you mean /{near}?" if near else "/help lists them"
         )

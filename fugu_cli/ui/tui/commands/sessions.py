@@ -149,7 +149,7 @@ def markdown(events: list[Event]) -> str:
         for event in facts:
             match event:
                 case Asked():
-                    parts.append(f"## {event.text.strip()}")
+                    parts.append(f"## {event.said.strip()}")
                 case Replied() if event.text.strip():
                     parts.append(f"**{event.agent}**\n\n{event.text.strip()}")
                 case ToolRan():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fugu_cli.ui.tui.commands import agents, changes, sessions, view
+from fugu_cli.ui.tui.commands import agents, blame, changes, jobs, sessions, skills, view
 from fugu_cli.ui.tui.commands.command import Command
 
 COMMANDS: tuple[Command, ...] = (
@@ -17,6 +17,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("redo", "bring back what was undone", changes.redo),
     Command("diff", "what changed since the request began; all: since the session began", changes.show, "[all]",
             lambda room: ("all",)),
+    Command("blame", "who wrote each line of what this session changed, or of a file", blame.show, "[PATH]",
+            blame.changed),
     Command("retry", "ask the newest request again, of one agent if named", agents.retry, "[AGENT]", agents.names),
     Command("pin", "one agent takes every turn; auto: the coordinator decides", agents.pin, "[AGENT]",
             agents.names_or_auto),
@@ -24,10 +26,13 @@ COMMANDS: tuple[Command, ...] = (
     Command("pool", "the agents; choose one to pin it", agents.pool, "[AGENT]", agents.names_or_auto, ("model",)),
     Command("tier", "fugu decides turn by turn, ultra plans first", agents.tier, "[TIER]",
             lambda room: ("fugu", "ultra")),
+    Command("jobs", "background jobs; stop JOB or stop all ends them", jobs.jobs, "[stop JOB]", jobs.names),
     Command("cost", "tokens and money by agent", agents.cost),
     Command("trace", "show or hide the trace; with a number, that turn in full", view.trace, "[TURN]"),
     Command("mode", "how much needs a yes", view.mode, "[MODE]", view.modes),
     Command("permissions", "the rules in force and what was granted", view.permissions),
+    Command("skill", "ask for something, with what a skill says", skills.skill, "NAME TEXT", skills.names),
+    Command("skills", "the skills and custom commands there are", skills.skills),
     Command("compact", "shorten what agents read of earlier requests", sessions.compact),
     Command("copy", "copy the newest answer, or the diff", view.copy, "[diff]", lambda room: ("diff",)),
     Command("export", "write the conversation as Markdown", sessions.export, "[FILE]"),

@@ -46,9 +46,9 @@ def themes(room: Room) -> Sequence[str]:
 async def help(room: Room, argument: str) -> None:
     """Keys and commands."""
     del argument
-    from fugu_cli.ui.tui.commands.table import COMMANDS
+    from fugu_cli.ui.tui.commands.own import every
 
-    lines = [f"- `/{command.name} {command.usage}".rstrip() + f"`: {command.about}" for command in COMMANDS]
+    lines = [f"- `/{command.name} {command.usage}".rstrip() + f"`: {command.about}" for command in every(room)]
     text = help_text() + "\n\n# Commands\n\n" + "\n".join(lines)
     room.front.read("Help", [Section("", tuple(of_chunk(chunk) for chunk in split(text)))])
 

@@ -137,7 +137,7 @@ class Story:
             case Asked():
                 self._calls, self._agents = {}, {}
                 self._asked_at, self._turns, self._tokens = at, 0, 0
-                self.blocks.append(Request(event.text, event.attachments))
+                self.blocks.append(Request(event.said, event.attachments))
             case Assigned():
                 self._turns, self._turn = self._turns + 1, event.turn
                 self._agents[event.turn] = event.agent

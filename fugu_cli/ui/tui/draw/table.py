@@ -44,7 +44,7 @@ def _request(item: RequestRow, width: int, palette: Palette) -> list[Line]:
         good = item.finished.reason in ("accepted", "answered")
         said = ENDS[item.finished.reason][0] if width >= 70 else item.finished.reason.replace("_", " ")
         right = [(said, palette.good if good else palette.warn)]
-    title: list[Part] = [(f"{item.number} ", palette.dim), (flat(item.asked.text, 200), f"bold {palette.text}")]
+    title: list[Part] = [(f"{item.number} ", palette.dim), (flat(item.asked.said, 200), f"bold {palette.text}")]
     lines = [] if item.number == 1 else [BLANK]
     lines.append(spread(title, right, width))
     return lines

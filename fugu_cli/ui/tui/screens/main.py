@@ -109,9 +109,9 @@ class Main(Hearing):
         if self.room is None:
             return ()
         from fugu_cli.ui.tui.commands.command import choices
-        from fugu_cli.ui.tui.commands.table import COMMANDS
+        from fugu_cli.ui.tui.commands.own import every
 
-        return choices(COMMANDS, self.room, text)
+        return choices(every(self.room), self.room, text)
 
     async def leave(self) -> None:
         """Close the session and go."""

@@ -1,0 +1,93 @@
+"""From a typed line to a request: commands, named skills, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.errors import UsageError
+from fugu_cli.skills.asking import Request, headless, request
+from fugu_cli.skills.loading import Library, Place, load
+from tests.skills import making
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Library:
+    making.skill(tmp_path, "release", "How to release.")
+    making.text(tmp_path / "skills/broken/SKILL.md", "x")
+    making.text(tmp_path / "commands/review.md", "---\nagent: large\ntier: ultra\n---\nReview @$1: $ARGUMENTS")
+    making.text(tmp_path / "commands/git/commit.md", "Commit.")
+    making.text(tmp_path / "commands/odd.md", "---\ntier: x\n---\nOdd.")
+    return load((Place(tmp_path, "x"),))
+
+
+@pytest.mark.parametrize("ask", [request, headless])
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("/review a.py b", Request("Review @a.py: a.py b", "/review a.py b", "large", "ultra")),
+        (
+            " /review a.py\nand more\n",
+            Request("Review @a.py: a.py\nand more", "/review a.py\nand more", "large", "ultra"),
+        ),
+        ("/git:commit", Request("Commit.", "/git:commit")),
+        ("please /review it", Request("please /review it")),
+        ("/etc/hosts is wrong", Request("/etc/hosts is wrong")),
+        ("//review", Request("//review")),
+        ("/ a", Request("/ a")),
+        ("/tmp is full", Request("/tmp is full")),
+    ],
+)
+def test_a_line_is_itself_or_what_its_command_makes_of_it(
+    ask: object, line: str, expected: Request, library: Library
+) -> None:
+    assert callable(ask) and ask(line, library) == expected
+
+
+@pytest.mark.parametrize("gap", [" ", "\n", "  "])
+def test_a_named_skill_comes_after_the_request(library: Library, gap: str) -> None:
+    line = f"/skill release{gap}cut 1.2"
+    skill = library.skills[0].text()
+    assert request(line, library) == Request(f"cut 1.2\n\n{skill}", line)
+    assert request("/skill release", library) == Request(skill, "/skill release")
+
+
+REFUSED = {
+    "/skill": ("which skill?", "there are release"),
+    "/skill relase x": ("there is no skill 'relase'", "did you mean release?"),
+    "/skill zzz x": ("there is no skill 'zzz'", "there are release"),
+    "/skill broken": (
+        "the skill broken is not used: it has no front matter: name and description between two lines `---`",
+        "it stands in",
+    ),
+    "/odd": ("the command odd is not used: its `tier` is 'x': fugu or ultra", "it stands in"),
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_is_not_there_or_cannot_be_used_is_refused_with_the_reason(library: Library, line: str) -> None:
+    with pytest.raises(UsageError) as error:
+        request(line, library)
+    said, hint = REFUSED[line]
+    assert str(error.value) == said and error.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("/undo", "/undo is a command of the terminal interface"),
+        ("/skills", "/skills is a command of the terminal interface"),
+        ("/reviw a.py", "there is no command /reviw"),
+    ],
+)
+def test_without_an_interface_its_commands_and_mistyped_ones_are_refused(
+    library: Library, line: str, said: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        headless(line, library)
+    assert str(error.value) == said
+
+
+def test_a_skill_that_is_gone_when_it_is_wanted_is_refused(library: Library) -> None:
+    library.skills[0].file.unlink()
+    with pytest.raises(UsageError, match="it is not a file"):
+        request("/skill release x", library)
