@@ -17,8 +17,8 @@ from fugu_cli.skills.asking import Request
 
 
 def asked(text: str, flags: RunFlags, loaded: Loaded, environ: Mapping[str, str]) -> tuple[Request, Loaded]:
-    """The request, and the configuration it is to run with. Raises UsageError for a command, a skill or an agent that is
-    not there."""
+    """The request, and the configuration it is to run with. Raises UsageError for a command, a skill or an agent that
+    is not there."""
     wanted = asking.headless(text, loaded.library)
     changed: dict[str, str] = {}
     if wanted.agent and not (flags.agent or flags.coordinator or flags.script):

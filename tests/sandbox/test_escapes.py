@@ -265,8 +265,9 @@ for f in .fugurc .mcp.json .agents/hooks.json; do mkdir -p .agents; echo evil > 
 rm -rf .agents .fugurc; mkdir -p .agents; echo evil > .agents/hooks.json; echo evil > .fugurc
 mv .agents away; mkdir .agents; echo evil > .agents/hooks.json
 mkdir evil; echo evil > evil/hooks.json; rm -rf .agents; ln -s evil .agents
-for f in .agents/skills .agents/commands .config/fugu/skills; do mkdir -p $f; echo evil > $f/mine.md; echo evil > $f/x; done
-mkdir evil; echo evil > evil/mine.md; rm -rf .agents/skills; ln -s ../evil .agents/skills; mv .config away; ln -s evil .config
+for f in .agents/skills .agents/commands .config/fugu/skills; do mkdir -p $f; echo evil | tee $f/mine.md $f/x; done
+mkdir evil; echo evil > evil/mine.md; rm -rf .agents/skills; ln -s ../evil .agents/skills
+mv .config away; ln -s evil .config
 """
 
 
