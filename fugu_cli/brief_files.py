@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from fugu_cli.agents.written import code_among
+from fugu_cli import intent
+from fugu_cli.agents.written import PATH, code_among
+from fugu_cli.events import Asked
 from fugu_cli.stubs import is_stub
 
 DOCUMENT = re.compile(r".*\.(?:md|markdown|rst|adoc|txt)", re.IGNORECASE)
@@ -23,6 +25,27 @@ def targets(files: Iterable[str]) -> list[str]:
     """The paths of the code that a request judged by tests is about: no tests, and documents only where that is all."""
     code = code_among(files)
     return [path for path in code if not DOCUMENT.fullmatch(path)] or code
+
+
+def tests(files: Iterable[str]) -> list[str]:
+    """The paths of tests."""
+    paths = list(files)
+    code = code_among(paths)
+    return [path for path in paths if path not in code]
+
+
+def open_ended(request: Asked | None, files: Iterable[str]) -> bool:
+    """The request may mean other files than these: it asks for tests, names one that is not among them, or names none
+    and is not judged by the tests, whose output has led to these."""
+    shown = list(files)
+    if request is None or not shown or intent.is_question(request.text):
+        return False
+    named = {path.removeprefix("./") for path in PATH.findall(request.text)}
+    said = {path for path in shown if any(path == name or path.endswith(f"/{name}") for name in named)}
+    others = [name for name in code_among(named) if not any(path.endswith(name) for path in shown)]
+    if request.judged:
+        return intent.is_for_tests(request.text) or bool(others)
+    return not said or bool(others)
 
 
 def named(files: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import takewhile
 
-from fugu_cli import brief_files, prompts, views
+from fugu_cli import brief_files, intent, prompts, views
 from fugu_cli.conductor.seen import isolated
 from fugu_cli.events import Asked, Event, Member, Permitted, Replied
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
@@ -26,8 +26,8 @@ SENTENCES = 200
 FILE = 800
 UNFINISHED = 1600
 """Least tokens of a small model's reply: as a Thinker or Verifier, as a Worker, and where the code is not written."""
-TESTS_LIMIT = 1500
-"""Characters of a test run's output in a brief."""
+TESTS_LIMIT, UNFINISHED_LIMIT = 1500, 500
+"""Characters of a test run's output in a brief; it says little where nothing is written and the tests are shown."""
 
 
 def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str = "") -> Prompt:
@@ -48,6 +48,7 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
         max_tokens=REPLY if member.protocol == "native" else _reply_limit(turn),
         temperature=0.8 if again and _samples(member) else None,
         seed=again if again and _samples(member) else None,
+        open_ended=member.protocol != "native" and brief_files.open_ended(views.asked(events), _files_shown(turn)),
     )
 
 
@@ -182,10 +183,11 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn) -> 
     role = prompts.load(f"brief/{_brief_role(events, turn, request)}")
     files = _files_shown(turn)
     role = prompts.fill(role, named=brief_files.named(files))
+    told_by_tests = request.judged and brief_files.tests(files) and brief_files.unfinished(files)
     text = prompts.fill(
         prompts.load("brief"),
         request=_request_text(seen, request),
-        tests=_tests_section(events, request),
+        tests=_tests_section(events, request, UNFINISHED_LIMIT if told_by_tests else TESTS_LIMIT),
         files=brief_files.section(files, request.judged) + _diff_section(turn),
         earlier="" if turn.assigned.plan else _earlier_section(events, turn),
         role="\n\n".join(part for part in (views.turns(seen)[-1].assigned.instruction, role) if part),
@@ -205,24 +207,24 @@ def _request_text(events: Sequence[Event], request: Asked) -> str:
     return f"(Before, the user asked: {first.text}\nand got: {views.answer(last)[:EARLIER_LIMIT]})\n\n{request.text}"
 
 
-def _tests_section(events: Sequence[Event], request: Asked) -> str:
+def _tests_section(events: Sequence[Event], request: Asked, limit: int) -> str:
     run = views.tests(events)
     if run is None or run.stale:
         return ""
     said = "All tests pass" if run.ok else "It prints"
-    return f"The tests were run with `{request.test_command}`. {said}:\n```\n{_shortened(run.output)}\n```\n\n"
+    return f"The tests were run with `{request.test_command}`. {said}:\n```\n{_shortened(run.output, limit)}\n```\n\n"
 
 
-def _shortened(output: str) -> str:
-    """The failures of a test run without the lines that only decorate, at most TESTS_LIMIT characters."""
+def _shortened(output: str, limit: int) -> str:
+    """The failures of a test run without the lines that only decorate, at most `limit` characters."""
     plain = output.strip()
-    return plain if len(plain) <= TESTS_LIMIT else f"{plain[:TESTS_LIMIT].rpartition(chr(10))[0]}\n..."
+    return plain if len(plain) <= limit else f"{plain[:limit].rpartition(chr(10))[0]}\n..."
 
 
 def _brief_role(events: Sequence[Event], turn: views.Turn, request: Asked) -> str:
     """Which of prompts/brief/ says what is to be done."""
     first, now = views.first_tests(events), views.tests(events)
-    if turn.assigned.role == "worker" and not request.judged:
+    if turn.assigned.role == "worker" and (not request.judged or intent.is_for_tests(request.text)):
         return "answer"
     if turn.assigned.role == "verifier" and first and now and not first.ok and now.ok and not now.stale:
         return "verifier_passing"

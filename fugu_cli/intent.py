@@ -13,6 +13,12 @@ _ABOUT = re.compile(
     r"|errors?|exceptions?|traceback|regression|implement(?:s|ed|ing)?|pass(?:es)?|green|repair)\b",
     re.IGNORECASE,
 )
+_NEW_TESTS = re.compile(
+    r"\b(?:write|add|create|generate|extend)\s+"
+    r"(?:(?:an?|some|more|new|the|my|unit|integration|regression|missing|additional|simple|good|pytest|few|\d+)\s+){0,4}"
+    r"tests?\b(?!\s+(?:pass|green|succeed))",
+    re.IGNORECASE,
+)
 _QUESTION = re.compile(
     r"^\s*(what|why|how|where|who|which|when|explain|describe|summari[sz]e|list|show|tell)\b", re.IGNORECASE
 )
@@ -26,3 +32,8 @@ def is_about_tests(text: str) -> bool:
 def is_question(text: str) -> bool:
     """The request asks about the code and for no change of it: tests judge no answer."""
     return _QUESTION.match(text) is not None and not re.search(r"\b(fix|implement|repair)\b", text, re.IGNORECASE)
+
+
+def is_for_tests(text: str) -> bool:
+    """The request asks for tests to be written, and not only for code that passes them."""
+    return not is_question(text) and _NEW_TESTS.search(text) is not None

@@ -110,6 +110,9 @@ class ToolSpec(Value):
     """The argument that carries free text (a file's content, a patch): written as plain text in the schema protocol."""
 
 
+OPTIONAL = ("stop", "tool_choice", "open_ended")
+
+
 class Prompt(Value):
     """Everything one model call depends on; its canonical JSON is the key of the reply cache."""
 
@@ -125,11 +128,13 @@ class Prompt(Value):
     """Texts that end the reply; they are not part of it."""
     tool_choice: str = ""
     """none, required, or the name of the tool to be called; "" leaves it to the model."""
+    open_ended: bool = False
+    """Other files than those shown may have to be written: the text protocol then asks for none by name."""
 
     @model_serializer(mode="wrap")
     def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         """Without what was not asked for: the key of a kept reply stays what it was before there was more to ask."""
-        return {key: value for key, value in serialise(self).items() if value or key not in ("stop", "tool_choice")}
+        return {key: value for key, value in serialise(self).items() if value or key not in OPTIONAL}
 
 
 class Reply(Value):

@@ -93,11 +93,18 @@ def _barred(place: Place, events: Sequence[Event], call: Call) -> str:
     offered = {spec.name for spec in specs(bench.toolbox, now, member, _asked(events))}
     if call.tool in bench.toolbox and call.tool not in offered:
         return f"a {now.assigned.role.capitalize()} has no tool {call.tool}"
-    if member.protocol != "native" and views.judged_by_tests(events) and bench.workspace.writes_test(call):
+    kept = views.judged_by_tests(events) and not _tests_wanted(events)
+    if member.protocol != "native" and kept and bench.workspace.writes_test(call):
         return "the tests judge this request and stay as they are"  # a small model would make them pass this way
     if (job := job_tools.named(call)) in views.jobs(place.log.events) and job not in views.jobs(isolated(events)):
         return f"{job} was started in another step, which is not shown here"
     return withheld.barred(place.log.events, member.name, call, bench.denials)
+
+
+def _tests_wanted(events: Sequence[Event]) -> bool:
+    """The request asks for tests, and those there are do not fail: writing tests cannot make anything pass."""
+    first = views.first_tests(events)
+    return intent.is_for_tests(_asked(events)) and (first is None or first.ok)
 
 
 async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> Finished | None:

@@ -1,6 +1,9 @@
 """Files in a small model's brief: code to be written anew, documents to be read, tests beside stubs."""
 
+import pytest
+
 from fugu_cli import brief_files
+from fugu_cli.events import Asked
 
 STUB = "def f():\n    pass\n"
 
@@ -48,3 +51,22 @@ def test_code_is_unfinished_where_it_is_a_stub_or_not_there_at_all() -> None:
     assert brief_files.unfinished({"test_a.py": "import a\n"})
     assert not brief_files.unfinished({"a.py": "x = 1\n", "test_a.py": STUB})
     assert not brief_files.unfinished({})
+
+
+@pytest.mark.parametrize(
+    ("text", "judged", "files", "expected"),
+    [
+        ("Fix the failing tests.", True, ["a.py"], False),
+        ("Implement a.py as SPEC.md says, so that `pytest test_a.py` passes", True, ["a.py", "SPEC.md"], False),
+        ("Implement the missing b.py", True, ["a.py"], True),
+        ("Write tests for f", True, ["a.py"], True),
+        ("Add a docstring to f in a.py", False, ["pkg/a.py"], False),
+        ("Create pkg/c.py with the same function as a.py", False, ["pkg/a.py"], True),
+        ("Rename f to g everywhere", False, ["a.py"], True),
+        ("Which file holds f?", False, ["a.py"], False),
+        ("Create a README.md", False, [], False),
+    ],
+)
+def test_other_files_than_those_shown_may_be_meant(text: str, judged: bool, files: list[str], expected: bool) -> None:
+    request = Asked(text=text, snapshot="tree", test_command="pytest" if judged else None, judged=judged)
+    assert brief_files.open_ended(request, files) is expected

@@ -1,6 +1,6 @@
 import pytest
 
-from fugu_cli.intent import is_about_tests, is_question
+from fugu_cli.intent import is_about_tests, is_for_tests, is_question
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,20 @@ def test_requests_that_tests_do_not_decide(text: str) -> None:
 )
 def test_a_question_asks_for_no_change(text: str, asks: bool) -> None:
     assert is_question(text) is asks
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Write tests for with_tax in tests/test_prices.py.", True),
+        ("add a few more unit tests", True),
+        ("Please create the missing regression test for the parser", True),
+        ("write code so that the tests pass", False),
+        ("make the new tests pass", False),
+        ("Implement f and do not change the tests", False),
+        ("add tests pass", False),
+        ("why do we write tests?", False),
+    ],
+)
+def test_a_request_for_tests_is_told_from_one_for_code_that_passes_them(text: str, wanted: bool) -> None:
+    assert is_for_tests(text) is wanted

@@ -43,7 +43,7 @@ class Text:
         shown = shown_files(prompt)
         reply = await self._agent.reply(self._asked(prompt, shown), say, wait)
         code = code_among(shown)
-        asked = code[0] if len(code) == 1 else ""
+        asked = code[0] if len(code) == 1 and not prompt.open_ended else ""
         written = parse(reply.text, shown=shown, asked=asked, whole=reply.stop != "length")
         files = [(path, as_shown(content, shown.get(path, ""))) for path, content in written.files]
         files = files if "write" in offered else []
@@ -69,7 +69,7 @@ class Text:
         offered = {tool.name for tool in prompt.tools}
         tokens = prompt.max_tokens
         if offered & {"write", "edit"}:
-            before, ask = self._words(shown, edits="edit" in offered)
+            before, ask = self._words(shown, named=not prompt.open_ended, edits="edit" in offered)
             code = code_among(shown)
             tokens = room(tokens, *(shown[path] for path in code)) if code else tokens
             system = f"{system}\n\n{before}".strip()
@@ -79,12 +79,12 @@ class Text:
         update = {"system": system, "messages": messages, "tools": (), "max_tokens": tokens}
         return prompt.model_copy(update=update)
 
-    def _words(self, shown: Mapping[str, str], *, edits: bool) -> tuple[str, str]:
+    def _words(self, shown: Mapping[str, str], *, named: bool, edits: bool) -> tuple[str, str]:
         """What is said of the form before the history, and the ask after it."""
         code = code_among(shown)
         if edits and any(len(shown[path]) > LONG for path in code):
             return self._files[2], self._files[3]
-        if len(code) == 1:
+        if named and len(code) == 1:
             return "", prompts.fill(self._one, path=code[0])
         return self._files[0], self._files[1]
 

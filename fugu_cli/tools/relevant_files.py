@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from fugu_cli import intent
 from fugu_cli.policy.paths import actual, inside, shown
 from fugu_cli.stubs import is_stub
 from fugu_cli.tools import tree
 from fugu_cli.tools.imports import imported
+from fugu_cli.tools.lookup import meant
 from fugu_cli.tools.tests import NODE_TEST, PYTHON_TEST
 
 MOST = 8
@@ -25,6 +27,9 @@ _PATH = re.compile(rf"(?:file://)?((?:[\w.@+~-]*/)*[\w.@+-]+\.(?:{ENDINGS}))\b")
 _QUOTED = re.compile(r'File "([^"\n]+)"')
 _MODULE = re.compile(r"\b([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)\b")
 DOCUMENTS = (".md", ".txt", ".rst")
+LARGEST = 100_000
+_DEFINED = re.compile(r"\b(?:def|class|fn|func|function|struct|enum|trait|interface|type|const|let|var)\s+(\w{2,})")
+_WORDS = re.compile(r"\w{2,}")
 TEST_FOLDERS = frozenset({"tests", "test", "__tests__", "spec"})
 
 
@@ -46,21 +51,42 @@ def implicated(output: str, request: str, root: Path) -> list[str]:
     return [shown(path.relative_to(root).as_posix()) for path in found[:MOST]]
 
 
-def without_tests(found: Sequence[str], root: Path) -> list[str]:
-    """Of what `implicated` found, what is to be shown: code and documents. What tests ask for is in their output; they
-    are shown where the code is a stub, or is not there, for then the output only says that all is missing."""
+def shown_for(request: str, found: Sequence[str], root: Path) -> list[str]:
+    """Of what `implicated` found, what is to be shown; where that is nothing, what the request's words mean.
+
+    Where tests are run for the request, code and documents: what tests ask for is in their output. They are shown where
+    the code is a stub, or is not there, for then the output only says that all is missing; and where the request is
+    about something else, or asks for tests.
+    """
+    if intent.is_for_tests(request) or not intent.is_about_tests(request):
+        return list(found) or [shown(path.relative_to(root).as_posix()) for path in meant(request, root)]
     tests = [path for path in found if is_test(root / actual(path), root)]
     others = [path for path in found if path not in tests]
+    if not found:
+        others = [shown(path.relative_to(root).as_posix()) for path in meant(request, root) if not is_test(path, root)]
     code = [path for path in others if not path.lower().endswith(DOCUMENTS)]
-    finished = bool(code) and not any(_is_stub(root / actual(path)) for path in code)
-    return others if finished else [*others, *(tests[:1] if code else tests)]
+    finished = bool(code) and not any(is_stub(_text(root / actual(path))) for path in code)
+    if finished:
+        return others
+    return [*others, *((tests or _tests_of(code, root))[:1] if code else tests)]
 
 
-def _is_stub(path: Path) -> bool:
+def _tests_of(code: Sequence[str], root: Path) -> list[str]:
+    """The test that holds most of the names these files define: code that does not compile hides what tests it."""
+    names = {name for path in code for name in _DEFINED.findall(_text(root / actual(path)))}
+    tests = [path for path in tree.files(root, limit=5000) if is_test(path, root)]
+    held = {path: len(names & set(_WORDS.findall(_text(path)))) for path in tests}
+    best = max(held, key=lambda path: held[path], default=None)
+    return [shown(best.relative_to(root).as_posix())] if best is not None and held[best] else []
+
+
+def _text(path: Path) -> str:
+    """At most as much as tells its names; "" where it cannot be read."""
     try:
-        return is_stub(path.read_text(encoding="utf-8", errors="replace"))
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(LARGEST)
     except OSError:
-        return False
+        return ""
 
 
 def is_test(path: Path, root: Path) -> bool:

@@ -230,6 +230,12 @@ def test_of_several_files_or_none_each_that_changes_is_asked_for() -> None:
         assert ask.startswith("Answer with each file that must change")
 
 
+def test_where_other_files_may_be_meant_none_is_asked_for_by_name() -> None:
+    prompt = Prompt(system="", messages=(FromUser(text=file("a.py")),), tools=(WRITE,), open_ended=True)
+    (message,) = by_text("no", prompt)[1].prompts[0].messages
+    assert "Answer with each file that must change" in message.text
+
+
 def test_for_a_long_file_edits_are_asked_for_where_they_can_be_made() -> None:
     system, ask = asks(file("a.py", "x = 1\n" * 2000))
     assert "<<<<<<< SEARCH" in system

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.tools.relevant_files import implicated, without_tests
+from fugu_cli.tools.relevant_files import implicated, shown_for
 from tests.tools.conftest import lay
 
 TREE: dict[str, str | bytes] = {
@@ -96,4 +96,27 @@ def test_tests_are_shown_where_the_code_is_a_stub_or_missing(
     if code is not None:
         (tmp_path / "a.py").write_text(code)
     found = ["a.py"] if code is not None else []
-    assert without_tests([*found, "SPEC.md", "test_a.py", "test_b.py"], tmp_path) == expected
+    assert shown_for("make the tests pass", [*found, "SPEC.md", "test_a.py", "test_b.py"], tmp_path) == expected
+
+
+@pytest.mark.parametrize("request_", ["rename f to g", "add a test for f to test_a.py", "what does f do?"])
+def test_tests_are_shown_where_the_request_is_about_something_else_or_asks_for_them(
+    request_: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text("def f():\n    return 1\n")
+    assert shown_for(request_, ["a.py", "test_a.py"], tmp_path) == ["a.py", "test_a.py"]
+
+
+def test_of_code_that_does_not_compile_the_test_that_holds_its_names_is_found(tmp_path: Path) -> None:
+    lay(
+        tmp_path,
+        {
+            "src/lib.rs": "pub fn keep(f: ???) -> Vec<i32> {\n    todo!()\n}\n",
+            "tests/other.rs": "fn helper() {}\n",
+            "tests/strain.rs": "use strain::keep;\n#[test]\nfn all() { keep(|x| x > 1); }\n",
+        },
+    )
+    request_ = "Implement src/lib.rs so that the tests pass"
+    assert shown_for(request_, ["src/lib.rs"], tmp_path) == ["src/lib.rs", "tests/strain.rs"]
+    (tmp_path / "tests/strain.rs").unlink()
+    assert shown_for(request_, ["src/lib.rs"], tmp_path) == ["src/lib.rs"]
