@@ -62,7 +62,7 @@ def side(session: str, records: Sequence[Recorded], number: int, patch: str) -> 
     body = [line for line in patch.splitlines() if not line.startswith(("+++ ", "--- "))]
     return Side(
         session=session,
-        coordinator=opened.coordinator if opened else "",
+        coordinator=_by(opened.coordinator if opened else "", views.turns(events)),
         reason=finish.reason if finish else "",
         message=finish.message if finish else "",
         before=views.first_tests(events),
@@ -76,6 +76,13 @@ def side(session: str, records: Sequence[Recorded], number: int, patch: str) -> 
         added=sum(line.startswith("+") for line in body),
         removed=sum(line.startswith("-") for line in body),
     )
+
+
+def _by(coordinator: str, turns: Sequence[views.Turn]) -> str:
+    """The coordinator, and the rules that decided in its place."""
+    own = coordinator.partition(":")[0]
+    rules = [rule for rule in dict.fromkeys(turn.assigned.by for turn in turns) if rule != own]
+    return f"{coordinator} (decided: {', '.join(rules)})" if rules else coordinator
 
 
 def _until(records: Sequence[Recorded]) -> float:
