@@ -161,13 +161,17 @@ def _after(events: Sequence[Event], turn: views.Turn, member: Member) -> Step:
 
 
 def _progress(events: Sequence[Event], turn: views.Turn, run: views.TestRun) -> bool:
-    """Fewer tests fail than when the turn began: worth keeping although not all pass."""
+    """Fewer tests fail than when the turn began, or more pass: worth keeping although not all pass.
+
+    Where a file could not even be imported, one error stood for all its tests, and now each of them fails by itself.
+    """
     start = next(index for index in range(len(events) - 1, -1, -1) if events[index] is turn.assigned)
     before = views.tests(events[:start])
     if before is None:
         return False
     then, now = views.failing(before.output), views.failing(run.output)
-    return then is not None and now is not None and now < then
+    fewer = then is not None and now is not None and now < then
+    return fewer or (views.passing(run.output) or 0) > (views.passing(before.output) or 0)
 
 
 def describe(step: Step) -> str:

@@ -1,7 +1,9 @@
+import pytest
+
 from fugu_cli import turn, views
 from fugu_cli.events import Failed, Finished, Interrupted, Permitted
 from fugu_cli.messages import Call
-from fugu_cli.turn import Closed, Evidence, Reply, RollBack, Rules, Run
+from fugu_cli.turn import Closed, Evidence, Reply, RollBack, Rules, Run, Step
 from tests.facts import CODER, SMALL, STRONG, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
 RULES = Rules(replies=5, files=("a.py", "b.py"))
@@ -84,11 +86,22 @@ def test_a_failed_draw_is_rolled_back_and_drawn_again_until_the_attempts_are_use
     assert turn.next_step(events, CODER, Rules(5)) == Closed()
 
 
-def test_a_draw_after_which_fewer_tests_fail_is_kept() -> None:
-    before = ran(0, Call(id="e0", tool="run_tests"), "3 failed, 1 passed", ok=False, by="evidence")
-    events = [opened(), asked(), *before, assigned(1, "coder"), replied(1, "coder", "", write("w"))]
-    events += [*ran(1, write("w"), path="a.py"), *checked(1, ok=False)]
-    assert turn.next_step(events, CODER, Rules(5)) == Closed()
+@pytest.mark.parametrize(
+    ("before", "after", "step"),
+    [
+        ("3 failed, 1 passed", "1 failed, 3 passed", Closed()),
+        ("1 error", "3 failed, 1 passed", Closed()),
+        ("error: could not compile", "test result: FAILED. 2 passed; 5 failed", Closed()),
+        ("1 error", "4 failed", RollBack("the tests failed")),
+        ("1 failed, 3 passed", "1 failed, 3 passed", RollBack("the tests failed")),
+        ("1 failed, 3 passed", "2 failed, 2 passed", RollBack("the tests failed")),
+    ],
+)
+def test_a_draw_after_which_fewer_tests_fail_or_more_pass_is_kept(before: str, after: str, step: Step) -> None:
+    events = [opened(), asked(), *ran(0, Call(id="e0", tool="run_tests"), before, ok=False, by="evidence")]
+    events += [assigned(1, "coder"), replied(1, "coder", "", write("w")), *ran(1, write("w"), path="a.py")]
+    events += ran(1, Call(id="e1", tool="run_tests"), after, ok=False, by="evidence")
+    assert turn.next_step(events, CODER, Rules(5)) == step
 
 
 def test_a_draw_that_passes_is_kept() -> None:
