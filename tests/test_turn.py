@@ -1,7 +1,7 @@
 import pytest
 
 from fugu_cli import turn, views
-from fugu_cli.events import Failed, Finished, Interrupted, Permitted
+from fugu_cli.events import Event, Failed, Finished, Interrupted, Permitted
 from fugu_cli.messages import Call
 from fugu_cli.turn import Closed, Evidence, Reply, RollBack, Rules, Run, Step
 from tests.facts import CODER, SMALL, STRONG, asked, assigned, checked, opened, ran, replied, rolled_back, write
@@ -98,7 +98,7 @@ def test_a_failed_draw_is_rolled_back_and_drawn_again_until_the_attempts_are_use
     ],
 )
 def test_a_draw_after_which_fewer_tests_fail_or_more_pass_is_kept(before: str, after: str, step: Step) -> None:
-    events = [opened(), asked(), *ran(0, Call(id="e0", tool="run_tests"), before, ok=False, by="evidence")]
+    events: list[Event] = [opened(), asked(), *ran(0, Call(id="e0", tool="run_tests"), before, ok=False, by="evidence")]
     events += [assigned(1, "coder"), replied(1, "coder", "", write("w")), *ran(1, write("w"), path="a.py")]
     events += ran(1, Call(id="e1", tool="run_tests"), after, ok=False, by="evidence")
     assert turn.next_step(events, CODER, Rules(5)) == step
