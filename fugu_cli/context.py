@@ -241,12 +241,12 @@ def _files_shown(turn: views.Turn) -> dict[str, str]:
 
 
 def _reply_limit(turn: views.Turn) -> int:
-    """Tokens a small model's reply may have: a file of the size it was shown, or a few sentences. It may run on."""
+    """Tokens a small model's reply may have: all the code it was shown, or a few sentences. It may run on."""
     if turn.assigned.role != "worker":
         return SENTENCES
     files = _files_shown(turn)
     least = UNFINISHED if brief_files.unfinished(files) else FILE
-    return max(least, max((len(files[path]) for path in brief_files.targets(files)), default=0) // 2)
+    return max(least, sum(len(files[path]) for path in brief_files.targets(files)) // 2)
 
 
 def _diff_section(turn: views.Turn) -> str:

@@ -236,3 +236,11 @@ def test_an_earlier_request_is_told_as_its_own_session_has_it() -> None:
     for facts, said in zip(parts, ("a parser", "a lexer"), strict=True):
         built = context.prompt([opened(), *facts, asked("fix it"), assigned(1, "strong")], STRONG, ())
         assert FromAgent(agent="strong", text=said) in built.messages
+
+
+def test_a_small_worker_may_write_all_the_code_it_was_shown_anew() -> None:
+    events = [opened(), asked(), *checked(0, ok=False), assigned(1, "small")]
+    for number, (path, size) in enumerate({"a.py": 4000, "b.py": 2000, "SPEC.md": 9000}.items()):
+        read = Call.make(f"e1-{number}", "read", path=path, plain=True)
+        events += ran(1, read, "x" * size, by="evidence")
+    assert context.prompt(events, SMALL, ()).max_tokens == 3000

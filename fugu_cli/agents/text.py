@@ -5,7 +5,7 @@ between SEARCH and REPLACE marks is an `edit`. Everything else is words: shell b
 were offered are called, so a Verifier's sample of code stays one. It must not know what the tools do with it.
 
 How it asks was measured on the embedded models: the less a small model is told, the better it writes. Where one file
-besides tests is shown, it is asked for by name, without a word about formats; where a file is long, for edits.
+besides tests is shown, it is asked for by name, without a word about formats; where they are long, for edits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fugu_cli.agents.written import as_shown, code_among, parse, room, shown_fil
 from fugu_cli.messages import Call, FromAgent, FromUser, Message, Prompt, Reply
 
 LONG = 8000
-"""Characters from which a file is not asked for whole: some 2,500 tokens, more than a reply may be."""
+"""Characters of all code shown from which files are not asked for whole: some 2,500 tokens, minutes of writing."""
 
 
 class Text:
@@ -82,7 +82,7 @@ class Text:
     def _words(self, shown: Mapping[str, str], *, named: bool, edits: bool) -> tuple[str, str]:
         """What is said of the form before the history, and the ask after it."""
         code = code_among(shown)
-        if edits and any(len(shown[path]) > LONG for path in code):
+        if edits and sum(len(shown[path]) for path in code) > LONG:
             return self._files[2], self._files[3]
         if named and len(code) == 1:
             return "", prompts.fill(self._one, path=code[0])

@@ -241,6 +241,8 @@ def test_for_a_long_file_edits_are_asked_for_where_they_can_be_made() -> None:
     assert "<<<<<<< SEARCH" in system
     assert ask.startswith("Answer with the changes in that form")
     assert asks(file("a.py", "x = 1\n" * 2000), tools=(WRITE,))[0] == ""
+    assert asks(file("a.py", "x = 1\n" * 1000), file("b.py", "x = 1\n" * 1000))[0] == system
+    assert asks(file("a.py"), file("tests/test_a.py", "x = 1\n" * 2000))[0] == ""
 
 
 def test_a_text_has_room_for_the_files_it_may_write_anew() -> None:
