@@ -240,6 +240,23 @@ def test_diff_shows_what_changed(play: Callable[..., None]) -> None:
     play(what, {"small": WRITES, "large": '[[step]]\ntext = "ACCEPT"\n'})
 
 
+def test_blame_names_who_wrote_each_line(play: Callable[..., None], project: Path) -> None:
+    async def what(hand: Hand) -> None:
+        await hand.type("go")
+        await hand.done(1)
+        await hand.type("/blame")
+        await hand.sees("Who wrote what this session changed", "new.txt  +1 -0", "1 small worker +x")
+        await hand.pilot.press("escape")
+        (project / "new.txt").write_text("x\nmine\n")
+        await hand.type("/blame new.txt")
+        await hand.sees("Who wrote new.txt", "1 small worker 1  x", "-              2  mine")
+        await hand.pilot.press("escape")
+        await hand.type("/blame none.txt")
+        await hand.sees("there is no file")
+
+    play(what, {"small": WRITES, "large": '[[step]]\ntext = "ACCEPT"\n'})
+
+
 def test_pin_exclude_and_pool_choose_who_works(play: Callable[..., None]) -> None:
     async def what(hand: Hand) -> None:
         await hand.type("/pin nobody")
