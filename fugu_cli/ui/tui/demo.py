@@ -168,6 +168,7 @@ class DemoDesk:
     data: Path
     scripts: dict[str, str] = field(default_factory=lambda: {"small": SCRIPT, "large": VERDICT})
     mode: policy.Mode = "ask"
+    library: Library = field(default_factory=Library)
 
     def prepare(self) -> None:
         """Everything is imported already."""
@@ -203,7 +204,7 @@ class DemoDesk:
         workspace = Workspace(self.root, self.data / "snapshots")
         bench = Bench(Toolbox(TOOLS), workspace, policy.Rules(mode=self.mode), ask)
         crew = Crew({member.name: member for member in members}, agents, Cascade(members, Settings()))
-        return DemoSession(log, self.root, crew, bench)
+        return DemoSession(log, self.root, crew, bench, library=self.library)
 
     def _members(self) -> list[Member]:
         last = len(self.scripts) - 1

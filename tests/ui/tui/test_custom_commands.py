@@ -1,0 +1,128 @@
+"""Custom commands and skills in the interface: offered, sent, pinned to an agent, refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.events import Asked, Assigned
+from fugu_cli.skills.loading import Place, load
+from fugu_cli.ui.tui.app import FuguApp
+from fugu_cli.ui.tui.commands.command import choices
+from fugu_cli.ui.tui.commands.own import every
+from fugu_cli.ui.tui.demo import DemoDesk
+from fugu_cli.ui.tui.widgets.prompt import Prompt
+from tests.skills import making
+from tests.ui.tui.test_commands import ANSWER, Hand, Play, Shown
+
+
+@pytest.fixture
+def play(opened: Callable[..., FuguApp], desk: DemoDesk, shown: Shown, tmp_path: Path) -> Callable[[Play], None]:
+    """The interface with one skill and a few commands."""
+    making.skill(tmp_path, "release", "How to release.")
+    for name, text in {
+        "review": "---\ndescription: Review a file\nargument-hint: FILE\n---\nLook at @$1 with care.",
+        "git/commit": "Commit.",
+        "ret": "Mine, not /retry.",
+        "big": "---\nagent: large\n---\nThink.",
+        "lost": "---\nagent: nobody\n---\nThink.",
+        "plan": "---\ntier: ultra\n---\nPlan.",
+        "undo": "Mine.",
+    }.items():
+        making.text(tmp_path / f"commands/{name}.md", text)
+    desk.library = load((Place(tmp_path, "~/.agents"),))
+    desk.scripts = {"small": ANSWER * 3, "large": ANSWER * 3}
+    desk.mode = "edit"
+
+    def run(what: Play) -> None:
+        async def whole() -> None:
+            app = opened()
+            async with app.run_test(size=(110, 40)) as pilot:
+                hand = Hand(app, pilot, shown)
+                await hand.until(lambda: app.main.room is not None and app.main.room.work.session is not None)
+                await what(hand)
+
+        asyncio.run(whole())
+
+    return run
+
+
+def asked(hand: Hand) -> list[tuple[str, str, tuple[str, ...]]]:
+    events = hand.room.session.log.events
+    return [(event.text, event.typed, event.attachments) for event in events if isinstance(event, Asked)]
+
+
+def offered(hand: Hand, line: str) -> list[str]:
+    return [choice.value for choice in choices(every(hand.room), hand.room, line)]
+
+
+def test_they_are_offered_after_the_interfaces_own(play: Callable[[Play], None]) -> None:
+    async def what(hand: Hand) -> None:
+        assert offered(hand, "/re") == ["/resume", "/rename ", "/redo", "/retry", "/ret", "/review "]
+        assert offered(hand, "/git") == ["/git:commit"]
+        assert offered(hand, "/skill r") == ["/skill release"]
+        hand.app.main.query_one(Prompt).put("/revi")
+        await hand.sees("/review FILE", "Review a file")
+
+    play(what)
+
+
+def test_a_command_is_sent_as_what_it_says_and_shown_as_it_was_typed(
+    play: Callable[[Play], None], project: Path
+) -> None:
+    async def what(hand: Hand) -> None:
+        await hand.type("/review kept.txt")
+        await hand.done(1)
+        assert asked(hand) == [("Look at @kept.txt with care.", "/review kept.txt", ("kept.txt",))]
+        await hand.sees("▌ /review kept.txt", "▌ with kept.txt")
+        await hand.type("/ret")  # its whole name goes before the beginning of another
+        await hand.done(2)
+        assert asked(hand)[1] == ("Mine, not /retry.", "/ret", ())
+        await hand.type("/retry")
+        await hand.done(3)
+        assert asked(hand)[2] == asked(hand)[1]
+
+    play(what)
+
+
+def test_a_command_may_name_its_agent_for_its_request_alone(play: Callable[[Play], None]) -> None:
+    async def what(hand: Hand) -> None:
+        await hand.type("/big")
+        await hand.done(1)
+        await hand.type("/git:commit")
+        await hand.done(2)
+        events = hand.room.session.log.events
+        assert [event.agent for event in events if isinstance(event, Assigned)] == ["large", "small"]
+
+    play(what)
+
+
+def test_what_cannot_be_had_is_said_and_nothing_is_asked(play: Callable[[Play], None]) -> None:
+    async def what(hand: Hand) -> None:
+        await hand.sees("fugu's")  # why /undo is left out, wherever its lines end
+        await hand.type("/lost")
+        await hand.sees("/lost is for the agent 'nobody', which is not in the pool", "there are small, large")
+        await hand.type("/plan")
+        await hand.sees("the tier 'ultra' is not there")
+        await hand.type("/reviw x")
+        await hand.sees("there is no command /reviw", "did you mean /review?")
+        await hand.type("/skill relase x")
+        await hand.sees("there is no skill 'relase'")
+        assert hand.kinds() == ["opened"]
+
+    play(what)
+
+
+def test_a_skill_is_named_in_a_request_and_both_are_listed(play: Callable[[Play], None]) -> None:
+    async def what(hand: Hand) -> None:
+        await hand.type("/skill release cut 1.2")
+        await hand.done(1)
+        skill = hand.room.session.library.skills[0].text()
+        assert asked(hand) == [(f"cut 1.2\n\n{skill}", "/skill release cut 1.2", ())]
+        await hand.type("/skills")
+        await hand.sees("skills and custom commands", "release  How to release.", "/big", "left out")
+
+    play(what)
