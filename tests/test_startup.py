@@ -62,6 +62,7 @@ def test_pages_and_the_help_of_commands_import_nothing_but_what_reads_the_words(
         "fugu_cli.commands.flags",
         *(["fugu_cli.commands.interface"] if not words else []),
         *(["fugu_cli.commands.pages"] if words[:1] == ("help",) else []),
+        "fugu_cli.commands.replay_flags",
         "fugu_cli.commands.train",
         "fugu_cli.errors",
     ]
