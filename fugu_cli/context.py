@@ -99,7 +99,7 @@ def _past(past: _Past) -> tuple[Message, ...]:
 def _request_messages(facts: Sequence[Event]) -> tuple[Message, ...]:
     request = facts[0]
     assert isinstance(request, Asked)
-    messages: list[Message] = [FromUser(text=request.text), *_runs_as_text(views.baseline(facts))]
+    messages: list[Message] = [FromUser(text=request.whole), *_runs_as_text(views.baseline(facts))]
     for turn in views.turns(facts):
         messages.append(FromUser(text=_opening(facts, turn)))
         messages += _turn_messages(turn)
@@ -200,11 +200,11 @@ def _request_text(events: Sequence[Event], request: Asked) -> str:
     summary, kept = views.shortened(events)
     before = views.requests(kept)[:-1]
     if not before:
-        return f"(Before: {summary[:EARLIER_LIMIT]})\n\n{request.text}" if summary else request.text
+        return f"(Before: {summary[:EARLIER_LIMIT]})\n\n{request.whole}" if summary else request.whole
     last = before[-1]
     first = last[0]
     assert isinstance(first, Asked)
-    return f"(Before, the user asked: {first.text}\nand got: {views.answer(last)[:EARLIER_LIMIT]})\n\n{request.text}"
+    return f"(Before, the user asked: {first.text}\nand got: {views.answer(last)[:EARLIER_LIMIT]})\n\n{request.whole}"
 
 
 def _tests_section(events: Sequence[Event], request: Asked, limit: int) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from fugu_cli.facts import Change as Change
+from fugu_cli.facts import JobEnded as JobEnded
 from fugu_cli.facts import Merged as Merged
 from fugu_cli.facts import Milliseconds as Milliseconds
 from fugu_cli.facts import Planned as Planned
@@ -67,12 +68,14 @@ class Asked(Value):
     """A request. `snapshot` is the working tree before it (a git tree id), None where undo is limited.
 
     `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); "" where it is `text`.
+    `skill`: what a skill says that the user named; agents read it below the text.
     `judged`: the request is about `test_command`, so the tests are run before it and decide whether it is done.
     """
 
     type: Literal["asked"] = "asked"
     text: str
     typed: str = ""
+    skill: str = ""
     attachments: tuple[str, ...] = ()
     snapshot: str | None = None
     test_command: str | None = None
@@ -82,6 +85,11 @@ class Asked(Value):
     def said(self) -> str:
         """What the user wrote."""
         return self.typed or self.text
+
+    @property
+    def whole(self) -> str:
+        """What agents are asked."""
+        return f"{self.text}\n\n{self.skill}" if self.skill else self.text
 
 
 class Assigned(Value):
@@ -153,21 +161,6 @@ class ToolRan(Value):
     """The content the output depended on: a file's blob or the whole tree; "" where nobody knows."""
     job: str = ""
     """The background job that the call started; "" where it started none."""
-
-
-class JobEnded(Value):
-    """A background job is over. `code` is its exit code, negative for a signal; None where it was made to end.
-
-    `by` says by whom: itself, an agent (job_stop), the user, undo (what it was started in was taken back), session (it
-    was closed).
-    """
-
-    type: Literal["job_ended"] = "job_ended"
-    job: str
-    command: str
-    by: Literal["itself", "agent", "user", "undo", "session"] = "itself"
-    code: int | None = None
-    seconds: float = 0.0
 
 
 class Masked(Value):

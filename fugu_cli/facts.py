@@ -100,3 +100,18 @@ class Merged(Value):
     """Not yet decided: a later step of the plan reads the diffs and chooses."""
     diffs: tuple[tuple[int, str], ...] = ()
     changes: tuple[Change, ...] = ()
+
+
+class JobEnded(Value):
+    """A background job is over. `code` is its exit code, negative for a signal; None where it was made to end.
+
+    `by` says by whom: itself, an agent (job_stop), the user, undo (what it was started in was taken back), session (it
+    was closed).
+    """
+
+    type: Literal["job_ended"] = "job_ended"
+    job: str
+    command: str
+    by: Literal["itself", "agent", "user", "undo", "session"] = "itself"
+    code: int | None = None
+    seconds: float = 0.0

@@ -54,20 +54,21 @@ class Session:
         """`fugu` or `ultra`."""
         return self.config.tier
 
-    async def ask(self, text: str, attachments: tuple[str, ...] = (), typed: str = "") -> None:
+    async def ask(self, text: str, attachments: tuple[str, ...] = (), typed: str = "", skill: str = "") -> None:
         """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that is something
-        else. Raises UsageError where a hook refuses it."""
-        if (hooks := self.bench.hooks) is not None and (why := await hooks.prompted(text, self.bench.workspace)):
+        else; `skill`: what a skill says that they named. Raises UsageError where a hook refuses it."""
+        asked = Asked(text=text, attachments=attachments, typed=typed, skill=skill)
+        if (hooks := self.bench.hooks) is not None and (why := await hooks.prompted(asked.whole, self.bench.workspace)):
             raise UsageError(f"a hook refused the request: {why}", hint="nothing was recorded and nothing was run")
-        await self._record(text, attachments, typed)
+        await self._record(asked)
 
-    async def _record(self, text: str, attachments: tuple[str, ...] = (), typed: str = "") -> None:
+    async def _record(self, asked: Asked) -> None:
         command = self._test_command()
-        settled = self.config.test_command is not None and not intent.is_question(text)
-        judged = command is not None and (settled or intent.is_about_tests(text))
+        settled = self.config.test_command is not None and not intent.is_question(asked.text)
+        judged = command is not None and (settled or intent.is_about_tests(asked.text))
         snapshot = await self.bench.workspace.snapshot()
-        asked = Asked(text=text, typed=typed, attachments=attachments, snapshot=snapshot, test_command=command)
-        self.log.append(asked.model_copy(update={"judged": judged}))
+        known = {"snapshot": snapshot, "test_command": command, "judged": judged}
+        self.log.append(asked.model_copy(update=known))
 
     def _test_command(self) -> str | None:
         """None as well where it must not run: in plan mode, or where a rule forbids it."""
@@ -105,7 +106,7 @@ class Session:
                 end = await orchestrator.run(self.log, self.crew, replace(self.bench, limits=limits))
                 if not (left := await self._left(end, tried)):
                     break
-                await self._record(left)
+                await self._record(Asked(text=left))
         return end
 
     async def _left(self, end: Finished, tried: int) -> str:

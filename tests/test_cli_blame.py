@@ -100,7 +100,9 @@ def test_what_it_cost_is_the_turns_and_a_lines_share_is_said_to_be_one(capsys: p
         (dollars, dollars, 3)
     ]
     said = blamed(capsys, "calc.py")
-    assert "a turn's cost is the whole turn's" in said and "a line's share" in said and f"${dollars:.2f}" in said
+    assert "cost is the whole turn's" in said and "share is that divided by its lines" in said
+    row = next(line for line in said.splitlines() if line.startswith("1  1.1 "))
+    assert row.split()[2:9] == ["dear", "worker", "1", "220", "30", f"${dollars:.2f}", f"${dollars:.2f}"]
 
 
 def test_a_file_that_a_command_moved_keeps_its_writers(capsys: pytest.CaptureFixture[str]) -> None:

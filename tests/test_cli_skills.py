@@ -52,7 +52,7 @@ def facts() -> list[Event]:
 
 
 def asked() -> list[tuple[str, str]]:
-    return [(event.text, event.typed) for event in facts() if isinstance(event, Asked)]
+    return [(event.whole, event.typed) for event in facts() if isinstance(event, Asked)]
 
 
 def agents() -> list[str]:

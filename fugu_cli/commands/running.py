@@ -151,7 +151,7 @@ class Run:
     async def _work(self, session: Session) -> None:
         session.warm()
         if self._text is not None:
-            await session.ask(self._wanted.text, typed=self._wanted.typed)
+            await session.ask(self._wanted.text, typed=self._wanted.typed, skill=self._wanted.skill)
         await session.run()
 
     def _reader(self, session: Session) -> Coroutine[Any, Any, None]:

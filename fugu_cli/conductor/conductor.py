@@ -116,7 +116,7 @@ class Conductor:
             earlier=number > 1,
         )
         text, result = told(events, within, number)
-        task = Task(text or asked.text, form, number, within, result, refused)
+        task = Task(text or asked.whole, form, number, within, result, refused)
         known = {member.name: member for member in self._members}
         return Planning(
             planner.name, prompt(events, task, known, planner), lambda reply: read(reply, task, planner.name)

@@ -23,11 +23,13 @@ _LINE = re.compile(r"/(?P<name>[\w?][\w.:-]*)(?:\s+(?P<rest>.*))?", re.DOTALL)
 class Request:
     """`text` is what agents are asked; `typed` what the user wrote, where that is something else, or "".
 
+    `skill` is what a skill says that the user named: it stands apart, so that its words are not taken for the user's.
     `agent` takes every turn, in `tier`; "" where nothing names them.
     """
 
     text: str
     typed: str = ""
+    skill: str = ""
     agent: str = ""
     tier: str = ""
 
@@ -45,7 +47,7 @@ def request(text: str, library: Library) -> Request:
     if command is None:
         refuse_left_out("command", name, library)
         return Request(text)
-    return Request(command.request(rest), text.strip(), command.agent, command.tier)
+    return Request(command.request(rest), text.strip(), agent=command.agent, tier=command.tier)
 
 
 def headless(text: str, library: Library) -> Request:
@@ -81,7 +83,7 @@ def _with_skill(text: str, rest: str, library: Library) -> Request:
         told = skill.text()
     except Fault as fault:
         raise UsageError(f"{skill.file}: {fault}", hint="`fugu skills` lists what there is") from fault
-    return Request(f"{wanted.strip()}\n\n{told}".strip(), text.strip())
+    return Request(wanted.strip() or f"Follow the skill `{name}`.", text.strip(), told)
 
 
 def _known(library: Library) -> str:

@@ -148,7 +148,8 @@ class Jobs:
             return  # the disk is full: whoever writes next says so
 
     async def wait(self, job: Job, seconds: float) -> None:
-        """Until it has ended, at most so long."""
+        """Until it has ended, at most so long; what has been printed by now is read in any case."""
+        await asyncio.sleep(0)
         if seconds and job.end is None:
             await asyncio.wait((self._tasks[job.name],), timeout=seconds)
 

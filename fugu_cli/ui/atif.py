@@ -73,7 +73,7 @@ def trajectory(records: Sequence[Recorded], session: str) -> Object:
 def _step(event: Event, events: Sequence[Event], members: dict[str, Member]) -> Object | None:
     match event:
         case Asked():
-            return {"source": "user", "message": event.text}
+            return {"source": "user", "message": event.whole}
         case Assigned():
             message = f"turn {event.turn}: {event.agent} as {event.role}"
             return {"source": "system", "message": message, "extra": {"routing": routing(event)}}

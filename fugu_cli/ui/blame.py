@@ -6,7 +6,6 @@ user, or whoever wrote it before. What a turn cost is the whole turn's; a line's
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ Mask = Callable[[str], str]
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue")
 NOBODY = "-"
 MARKS = {"same": " ", "added": "+", "removed": "-"}
-SHARES = "a turn's cost is the whole turn's, whatever else it did; a line's share is that over its lines here"
+SHARES = "cost is the whole turn's, whatever else it did; share is that divided by its lines here"
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def _writing(turns: Sequence[Share]) -> list[Share]:
 
 def _turns(shares: Sequence[Share]) -> list[Text]:
     """One line a turn, numbered as in the lines above; those that wrote none of these have no number."""
-    header = ["", "turn", "agent", "role", "model", "session", "when", "lines", "in", "out", "cost", "a line's share"]
+    header = ["", "turn", "agent", "role", "lines", "in", "out", "cost", "share", "model", "session"]
     body = []
     for number, share in enumerate(shares, start=1):
         cost = share.cost
@@ -118,17 +117,16 @@ def _turns(shares: Sequence[Share]) -> list[Text]:
                 f"{cost.request}.{cost.turn}" if cost.turn else f"{cost.request}",
                 cost.agent,
                 cost.role or "beside turns",
-                ", ".join(cost.models),
-                cost.session,
-                time.strftime("%Y-%m-%d %H:%M", time.localtime(cost.at)),
                 str(share.lines),
                 count(cost.usage.input),
                 count(cost.usage.output),
                 money(cost.dollars),
                 _share(cost.dollars / share.lines) if share.lines else "",
+                ", ".join(cost.models),
+                cost.session,
             ]
         )
-    return _table([header, *body], left=(1, 2, 3, 4, 5, 6)) if body else []
+    return _table([header, *body], left=(1, 2, 3, 9, 10)) if body else []
 
 
 def _share(dollars: float) -> str:

@@ -24,10 +24,10 @@ def library(tmp_path: Path) -> Library:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("/review a.py b", Request("Review @a.py: a.py b", "/review a.py b", "large", "ultra")),
+        ("/review a.py b", Request("Review @a.py: a.py b", "/review a.py b", agent="large", tier="ultra")),
         (
             " /review a.py\nand more\n",
-            Request("Review @a.py: a.py\nand more", "/review a.py\nand more", "large", "ultra"),
+            Request("Review @a.py: a.py\nand more", "/review a.py\nand more", agent="large", tier="ultra"),
         ),
         ("/git:commit", Request("Commit.", "/git:commit")),
         ("please /review it", Request("please /review it")),
@@ -47,8 +47,9 @@ def test_a_line_is_itself_or_what_its_command_makes_of_it(
 def test_a_named_skill_comes_after_the_request(library: Library, gap: str) -> None:
     line = f"/skill release{gap}cut 1.2"
     skill = library.skills[0].text()
-    assert request(line, library) == Request(f"cut 1.2\n\n{skill}", line)
-    assert request("/skill release", library) == Request(skill, "/skill release")
+    assert request(line, library) == Request("cut 1.2", line, skill)
+    alone = "Follow the skill `release`."
+    assert request("/skill release", library) == Request(alone, "/skill release", skill)
 
 
 REFUSED = {

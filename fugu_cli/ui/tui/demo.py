@@ -90,9 +90,9 @@ class DemoSession:
     library: Library = field(default_factory=Library)
     tier: str = "fugu"
 
-    async def ask(self, text: str, attachments: tuple[str, ...] = (), typed: str = "") -> None:
+    async def ask(self, text: str, attachments: tuple[str, ...] = (), typed: str = "", skill: str = "") -> None:
         snapshot = await self.bench.workspace.snapshot()
-        self.log.append(Asked(text=text, typed=typed, attachments=attachments, snapshot=snapshot))
+        self.log.append(Asked(text=text, typed=typed, skill=skill, attachments=attachments, snapshot=snapshot))
 
     def notes(self, text: str) -> tuple[str, ...]:
         return ()

@@ -145,7 +145,8 @@ class Room:
             raise UsageError(
                 f"{text.split()[0]} is for the agent {agent!r}, which is not in the pool", hint=f"there are {known}"
             )
-        return Typed(wanted.text, self.attachments(wanted.text), agent or None, wanted.typed, wanted.tier)
+        named = self.attachments(wanted.text)
+        return Typed(wanted.text, named, agent or None, wanted.typed, wanted.skill, wanted.tier)
 
     def _told(self, wanted: Typed) -> Typed:
         """With what the user's own commands printed since the request before."""

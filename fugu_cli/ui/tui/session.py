@@ -52,8 +52,9 @@ class Session(Protocol):
     def tier(self) -> str:
         """`fugu` or `ultra`."""
 
-    async def ask(self, text: str, attachments: tuple[str, ...] = (), typed: str = "") -> None:
-        """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that differs."""
+    async def ask(self, text: str, attachments: tuple[str, ...] = (), typed: str = "", skill: str = "") -> None:
+        """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that differs;
+        `skill`: what a skill says that they named."""
 
     def notes(self, text: str) -> tuple[str, ...]:
         """Sentences about what is missing here, and what that means for the request `text`."""

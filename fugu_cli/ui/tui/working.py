@@ -46,12 +46,13 @@ class Listener(Protocol):
 @dataclass(frozen=True)
 class Typed:
     """A request before it is one. `pin`: this agent alone takes its turns; `tier`: in this tier, "" in that of the
-    session. `typed`: what the user wrote, where the text was made of it."""
+    session. `typed`: what the user wrote, where the text was made of it; `skill`: what a skill says that they named."""
 
     text: str
     attachments: tuple[str, ...] = ()
     pin: str | None = None
     typed: str = ""
+    skill: str = ""
     tier: str = ""
 
 
@@ -179,7 +180,7 @@ class Work:
         if typed.tier and typed.tier != tier:
             session.set_tier(typed.tier)  # first: one that cannot be had refuses the request
         try:
-            await session.ask(typed.text, typed.attachments, typed.typed)
+            await session.ask(typed.text, typed.attachments, typed.typed, typed.skill)
             if typed.pin is not None:
                 session.pin(typed.pin)
             await session.run()

@@ -52,7 +52,7 @@ def play(opened: Callable[..., FuguApp], desk: DemoDesk, shown: Shown, tmp_path:
 
 def asked(hand: Hand) -> list[tuple[str, str, tuple[str, ...]]]:
     events = hand.room.session.log.events
-    return [(event.text, event.typed, event.attachments) for event in events if isinstance(event, Asked)]
+    return [(event.whole, event.typed, event.attachments) for event in events if isinstance(event, Asked)]
 
 
 def offered(hand: Hand, line: str) -> list[str]:
