@@ -175,6 +175,19 @@ def test_all_requests_are_summed_and_the_worst_end_is_the_exit_code(capsys: pyte
     assert "accepted      2 of 2    1 of 2" in said
 
 
+def test_copies_are_the_users_alone_and_go_after_a_week(capsys: pytest.CaptureFixture[str]) -> None:
+    recorded()
+    script("large", CAN + YES)
+    found = replayed(capsys, "--run", "--agent", "large")["requests"]
+    assert isinstance(found, list)
+    place = Path(found[0]["diff"]).parent
+    assert place.parent.stat().st_mode & 0o777 == 0o700
+    old = place.stat().st_mtime - 8 * 86_400
+    os.utime(place, (old, old))
+    assert replayed(capsys, "--run", "--agent", "large")["session_id"] == newest()
+    assert not place.exists() and len(list(place.parent.iterdir())) == 1
+
+
 def test_money_is_limited_before_the_call(capsys: pytest.CaptureFixture[str]) -> None:
     id = recorded()
     found = replayed(capsys, id, "--run", "--max-budget-usd", "0.0001", code=3)["requests"]

@@ -68,7 +68,7 @@ class Rerun:
             await self._there(workspace, number, request)
         for note in check_embedded(self._loaded.config, self._environ):
             self._screen.show(f"fugu: {note}")
-        _forget_old(self._loaded.config.data / "replays")
+        _prepare(self._loaded.config.data / "replays")
         pairs: list[Pair] = []
         for number, request in asked:
             if self._cut:
@@ -216,7 +216,7 @@ class Rerun:
 
 async def _work(session: Session, asked: Asked) -> None:
     session.warm()
-    await session.ask(asked.text, asked.attachments)
+    await session.ask(asked.text, asked.attachments, asked.typed, asked.skill)
     await session.run()
 
 
@@ -239,8 +239,13 @@ def _same(one: Path, other: Path) -> bool:
     return (one.read_bytes() if one.is_file() else b"") == (other.read_bytes() if other.is_file() else b"")
 
 
-def _forget_old(folder: Path) -> None:
-    """Copies that nobody has looked at for a week go; their sessions stay."""
+def _prepare(folder: Path) -> None:
+    """The user's alone, like the sessions. Copies from more than a week ago go; their sessions stay."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise StorageError(f"cannot write into {folder}: {error.strerror}", hint="make it writable") from error
     for place in folder.glob("*"):
         if place.is_dir() and time.time() - place.stat().st_mtime > KEPT:
             shutil.rmtree(place, ignore_errors=True)
