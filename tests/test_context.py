@@ -143,6 +143,14 @@ def test_a_small_agent_reads_one_brief_with_the_tests_and_the_files() -> None:
     assert brief.text.endswith("The code in `a.py`" + prompts.load("brief/worker").removeprefix("{named}"))
 
 
+def test_a_skill_that_the_user_named_stands_below_the_request_for_whoever_reads_it() -> None:
+    request = Asked(text="cut 1.2", typed="/skill release cut 1.2", skill="The skill `release`: tag it.")
+    for member in (SMALL, STRONG):
+        first = context.prompt([opened(), request, assigned(1, member.name)], member, ()).messages[0]
+        assert isinstance(first, FromUser)
+        assert "cut 1.2\n\nThe skill `release`: tag it." in first.text and "/skill" not in first.text
+
+
 def test_a_small_worker_reads_what_was_criticised_and_not_what_failed_and_is_gone() -> None:
     events = [
         opened(),

@@ -10,11 +10,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli import views
-from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.errors import FuguError
 from fugu_cli.events import Live, Recorded, ToolRan
 from fugu_cli.ui.tui import place
 from fugu_cli.ui.tui.asking import Asking
@@ -22,8 +21,9 @@ from fugu_cli.ui.tui.draw.block import Note, Tone
 from fugu_cli.ui.tui.front import Scope, Standing, scopes
 from fugu_cli.ui.tui.keeping import History
 from fugu_cli.ui.tui.patches import Patches
+from fugu_cli.ui.tui.requesting import meant
 from fugu_cli.ui.tui.shelling import Shell
-from fugu_cli.ui.tui.working import MODES, Typed, Work
+from fugu_cli.ui.tui.working import MODES, Work
 
 if TYPE_CHECKING:
     from fugu_cli.bench import Ask
@@ -108,13 +108,13 @@ class Room:
         ):  # in threads: it looks at the disk and tries what the sandbox can do. In the order of typing
             try:
                 lacking = await asyncio.to_thread(self.desk.lacking)
-                wanted = await asyncio.to_thread(self._meant, text, pin)
+                wanted = await asyncio.to_thread(meant, self.session, self.desk.root, text, pin)
             except FuguError as error:
                 self.failed(error)
                 return
             notes = await asyncio.to_thread(self.session.notes, wanted.text)
         self._warn((*lacking, *notes))
-        await self.work.submit(self._told(wanted))
+        await self.work.submit(replace(wanted, text=self.shell.told(wanted.text)))
 
     def _warn(self, notes: Sequence[str]) -> None:
         """Say each of them once."""
@@ -128,34 +128,12 @@ class Room:
         if text:
             self.history.add(text)
             try:
-                self.work.queue.insert(0, self._told(self._meant(text)))
+                wanted = meant(self.session, self.desk.root, text)
             except FuguError as error:
                 self.failed(error)
                 return
+            self.work.queue.insert(0, replace(wanted, text=self.shell.told(wanted.text)))
         self.work.steer()
-
-    def _meant(self, text: str, pin: str | None = None) -> Typed:
-        """The request a line stands for: itself, or what a custom command makes of it. Raises UsageError."""
-        from fugu_cli.skills.asking import request
-
-        wanted = request(text, self.session.library)
-        agent = pin or wanted.agent
-        if agent and agent not in self.session.crew.members:
-            known = ", ".join(self.session.crew.members)
-            raise UsageError(
-                f"{text.split()[0]} is for the agent {agent!r}, which is not in the pool", hint=f"there are {known}"
-            )
-        named = self.attachments(wanted.text)
-        return Typed(wanted.text, named, agent or None, wanted.typed, wanted.skill, wanted.tier)
-
-    def _told(self, wanted: Typed) -> Typed:
-        """With what the user's own commands printed since the request before."""
-        return replace(wanted, text=self.shell.told(wanted.text))
-
-    def attachments(self, text: str) -> tuple[str, ...]:
-        """The files that `@` names in a text."""
-        words = [word[1:].rstrip(",.;:)") for word in text.split() if word.startswith("@")]
-        return tuple(dict.fromkeys(word for word in words if word and _is_file(self.desk.root, word)))
 
     def say(self, text: str, tone: Tone = "dim", detail: str = "") -> None:
         """A line in the conversation that is in no log."""
@@ -289,10 +267,3 @@ class Room:
         self.asking.close()
         self.shell.stop()
         await self.work.close()
-
-
-def _is_file(root: Path, name: str) -> bool:
-    try:
-        return (root / name).is_file()
-    except (OSError, ValueError):
-        return False

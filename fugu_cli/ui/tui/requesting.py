@@ -1,0 +1,47 @@
+"""What a typed line asks for: itself, or what a custom command or a named skill makes of it, with the files it names.
+
+Between room.py, which sends it, and skills/. Reads a skill from the disk: for a thread.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fugu_cli.errors import UsageError
+from fugu_cli.ui.tui.working import Typed
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.tui.session import Session
+
+
+def meant(session: Session, root: Path, text: str, pin: str | None = None) -> Typed:
+    """The request a line stands for; `pin` goes before the agent that a command names. Raises UsageError."""
+    from fugu_cli.skills.asking import request
+
+    wanted = request(text, session.library)
+    agent = pin or wanted.agent
+    if agent and agent not in session.crew.members:
+        what = f"{text.split()[0]} is for the agent {agent!r}, which is not in the pool"
+        raise UsageError(what, hint=f"there are {', '.join(session.crew.members)}")
+    return Typed(
+        text=wanted.text,
+        attachments=attachments(root, wanted.text),
+        pin=agent or None,
+        typed=wanted.typed,
+        skill=wanted.skill,
+        tier=wanted.tier,
+    )
+
+
+def attachments(root: Path, text: str) -> tuple[str, ...]:
+    """The files that `@` names in a text."""
+    words = [word[1:].rstrip(",.;:)") for word in text.split() if word.startswith("@")]
+    return tuple(dict.fromkeys(word for word in words if word and _is_file(root, word)))
+
+
+def _is_file(root: Path, name: str) -> bool:
+    try:
+        return (root / name).is_file()
+    except (OSError, ValueError):
+        return False
