@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fugu_cli import compaction, context, orchestrator, views
 from fugu_cli.coordinators.fixed import Single
 from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Asked, Assigned, Compacted, Event, Finished, Member
+from fugu_cli.events import Asked, Assigned, Compacted, Event, Finished, JobEnded, Member, ToolRan
 from fugu_cli.log import Log
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply
 from tests.facts import STRONG, opened, ran, replied
@@ -144,6 +144,26 @@ def test_the_summary_keeps_requests_word_for_word_and_says_what_it_dropped() -> 
     )
     assert (fact.agent, fact.usage.input, log.events[-1]) == ("strong", 100, fact)
     assert views.usage(log.events)["strong"].input == 100 * 6 + 100
+
+
+def test_the_summary_keeps_the_open_items_of_the_list_and_the_jobs_that_run() -> None:
+    items = [{"text": "look", "status": "done"}, {"text": "act", "status": "pending"}]
+    todo, serve = Call.make("8", "todo", items=items), Call.make("9", "bash", command="serve", background=True)
+    other = serve.model_copy(update={"id": "10"})
+    begun = [
+        ToolRan(turn=1, call=serve, output="", ok=True, job="job1"),
+        ToolRan(turn=1, call=other, output="", ok=True, job="job2"),
+        JobEnded(job="job2", command="serve", code=0),
+    ]
+    log = Log.memory([*session(1, 1), *ran(1, todo), *begun])
+    summary = asyncio.run(compaction.shorten(log, (), len(log.events) - 1)).summary
+    assert (
+        "The todo list, as it stands:\n[x] look\n[ ] act\n\n"
+        'Background jobs:\njob1: {"command": "serve", "background": true}\n\n[Left out above: '
+    ) in summary
+    done = todo.model_copy(update={"arguments": todo.arguments.replace("pending", "done")})
+    log = Log.memory([*session(1, 1), *ran(1, todo), *ran(1, done)])
+    assert "todo list" not in asyncio.run(compaction.shorten(log, (), len(log.events) - 1)).summary
 
 
 def test_where_no_agent_can_write_it_the_facts_are_listed() -> None:

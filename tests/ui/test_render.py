@@ -9,6 +9,7 @@ from fugu_cli.events import (
     Event,
     Finished,
     Interrupted,
+    JobEnded,
     Permitted,
     Planned,
     Step,
@@ -42,6 +43,12 @@ def test_a_whole_session_reads_like_this() -> None:
             "2 files were put back: undone by the user",
         ),
         (Compacted(summary="s", upto=3), "  the conversation was shortened"),
+        (JobEnded(job="job1", command="make", code=2, seconds=12), "  job1: exit code 2, 12 s (make)"),
+        (JobEnded(job="job1", command="make", code=-9, seconds=12), "  job1: signal 9, 12 s (make)"),
+        (JobEnded(job="job1", command="make", by="agent"), "  job1: stopped by the agent, 0 ms (make)"),
+        (JobEnded(job="job1", command="make", by="user"), "  job1: stopped by the user, 0 ms (make)"),
+        (JobEnded(job="job1", command="make", by="undo"), "  job1: stopped: the files were put back, 0 ms (make)"),
+        (JobEnded(job="job1", command="make", by="session"), "  job1: ended with the session, 0 ms (make)"),
         (
             Planned(steps=(Step(agent="a", instruction="b"),), text="", agent="p"),
             "workflow of 1 step  p: 0 in, 0 out, 0 ms\n  0  a  <- the request  b",
@@ -52,6 +59,31 @@ def test_a_whole_session_reads_like_this() -> None:
 )
 def test_the_rarer_facts_have_a_line_too(event: Event, line: str) -> None:
     assert plain([*example.opening(), event]) == line
+
+
+def test_a_job_that_was_started_and_a_list_of_things_to_do_are_told_in_lines() -> None:
+    serve = Call.make("9", "bash", command="npm run dev", background=True)
+    began = ToolRan(turn=1, call=serve, output="Started as job1.", ok=True, job="job1")
+    assert render.tool_ran(began).plain == "  bash npm run dev, in the background  started as job1"
+    items = [
+        {"text": "look", "status": "done"},
+        {"text": "act\x1b[2J", "status": "in_progress"},
+        {"text": "rest", "status": "pending"},
+    ]
+    todo = ToolRan(turn=1, call=Call.make("9", "todo", items=items), output="ok", ok=True)
+    assert render.tool_ran(todo).plain == ("  todo 1 of 3 done: act  ok\n    [x] look\n    [>] act\n    [ ] rest")
+    assert render.describe(Call.make("9", "web_fetch", url="https://a.example/x")) == "web_fetch https://a.example/x"
+    assert render.describe(Call.make("9", "job_stop", job="job1")) == "job_stop job1"
+    assert render.describe(Call.make("9", "todo", items="none")) == "todo empty"
+
+
+def test_a_question_shows_all_that_the_call_will_do() -> None:
+    fetch = Call.make("9", "web_fetch", url="https://a.example/x?secret=1")
+    assert render.aimed_at(fetch, "web_fetch(a.example)") == (
+        'web_fetch(a.example) {"url": "https://a.example/x?secret=1"}'
+    )
+    serve = Call.make("9", "bash", command="npm run dev", background=True)
+    assert render.aimed_at(serve, "bash(npm run dev)") == "bash(npm run dev), in the background"
 
 
 def test_why_there_is_no_learned_coordinator_is_said_once() -> None:

@@ -2,7 +2,7 @@
 
 import json
 
-from fugu_cli.events import Compacted, Event, Interrupted, Planned, Said, Step, ToolSaid, Waiting
+from fugu_cli.events import Compacted, Event, Interrupted, JobEnded, Planned, Said, Step, ToolSaid, Waiting
 from fugu_cli.ui import stream
 from tests.ui import example
 
@@ -113,9 +113,13 @@ def test_the_rarer_facts_are_system_lines() -> None:
         *example.opening(),
         Interrupted(turn=2, partial="half"),
         Compacted(summary="short", upto=3),
+        JobEnded(job="job1", command="make", code=2, seconds=1.5),
         Planned(steps=(Step(agent="a", instruction="b"),), text="t"),
     ]
-    assert [line["subtype"] for line in lines(facts)] == ["interrupted", "compact_boundary", "plan"]
+    found = lines(facts)
+    assert [line["subtype"] for line in found] == ["interrupted", "compact_boundary", "job_ended", "plan"]
+    told = {"job": "job1", "command": "make", "by": "itself", "code": 2, "seconds": 1.5}
+    assert {name: found[2][name] for name in told} == told
 
 
 def test_the_first_line_says_who_and_where() -> None:

@@ -31,8 +31,10 @@ from fugu_cli.tools.bash import BASH
 from fugu_cli.tools.diff import DIFF
 from fugu_cli.tools.edit import EDIT
 from fugu_cli.tools.files import READ, WRITE
+from fugu_cli.tools.job_tools import JOB_OUTPUT, JOB_STOP
 from fugu_cli.tools.run_tests import RUN_TESTS
 from fugu_cli.tools.search import GLOB, GREP, LIST
+from fugu_cli.tools.todo import TODO_LIST
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui.tui.session import Options
@@ -40,7 +42,7 @@ from fugu_cli.ui.tui.session import Options
 if TYPE_CHECKING:
     from fugu_cli.ui.tui.session import Desk, Session
 
-TOOLS = (READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, DIFF)
+TOOLS = (READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, DIFF, JOB_OUTPUT, JOB_STOP, TODO_LIST)
 
 SCRIPT = '''
 [[step]]
@@ -149,6 +151,7 @@ class DemoSession:
         await compaction.shorten(self.log, scribes, len(self.log.events) - 1)
 
     async def close(self) -> None:
+        await self.bench.workspace.jobs.close()
         for agent in self.crew.agents.values():
             await agent.close()
         self.log.close()
@@ -202,6 +205,7 @@ class DemoDesk:
             log.append(Opened(version="demo", repo=str(self.root), pool=members, coordinator="cascade"))
         agents = {name: _agent(name, text, log) for name, text in self.scripts.items()}
         workspace = Workspace(self.root, self.data / "snapshots")
+        workspace.jobs.attach(log.events, log.append)
         bench = Bench(Toolbox(TOOLS), workspace, policy.Rules(mode=self.mode), ask)
         crew = Crew({member.name: member for member in members}, agents, Cascade(members, Settings()))
         return DemoSession(log, self.root, crew, bench, library=self.library)

@@ -504,3 +504,38 @@ def test_quit_leaves(play: Callable[..., None]) -> None:
         await hand.until(lambda: not hand.app.is_running)
 
     play(what)
+
+
+def test_jobs_are_listed_with_what_they_printed_last_and_stopped(play: Callable[..., None]) -> None:
+    async def what(hand: Hand) -> None:
+        await hand.type("/jobs")
+        await hand.sees("no background job is running")
+        await hand.type("/mode yolo")
+        await hand.type("serve it")
+        await hand.sees("started as job1", "1 job")
+        await hand.done(1)
+        jobs = hand.room.session.bench.workspace.jobs
+        await hand.until(lambda: all("up" in job.tail for job in jobs.running))
+        await hand.type("/jobs")
+        await hand.sees("1 background job; /jobs stop JOB ends one", "echo up; sleep 600")
+        await hand.type("/jobs stop job7")
+        await hand.sees("no running job is meant by 'stop job7'", "/jobs stop JOB or /jobs stop all; there are job1")
+        await hand.type("/jobs stop all")
+        await hand.until(lambda: not jobs.running)
+        assert jobs.find("job1").end.by == "user"  # type: ignore[union-attr]
+
+    serves = (
+        '[[step]]\ncalls = [{ tool = "bash", arguments = { command = "echo up; sleep 600", background = true } }]\n'
+    )
+    play(what, {"small": serves + ANSWER, "large": serves + ANSWER})
+
+
+def test_the_todo_list_is_shown_whole_where_it_was_made(play: Callable[..., None]) -> None:
+    async def what(hand: Hand) -> None:
+        await hand.type("do it")
+        await hand.sees("✓ todo 1 of 3 done: act", "    ☑ look", "    ◐ act", "    ☐ rest")
+
+    stands = {"look": "done", "act": "in_progress", "rest": "pending"}
+    items = [f'{{ text = "{text}", status = "{status}" }}' for text, status in stands.items()]
+    makes = f'[[step]]\ncalls = [{{ tool = "todo", arguments = {{ items = [{", ".join(items)}] }} }}]\n'
+    play(what, {"small": makes + ANSWER, "large": makes + ANSWER})

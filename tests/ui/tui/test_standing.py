@@ -36,6 +36,12 @@ def test_a_narrow_line_loses_the_keys_then_words_then_the_place(standing: Standi
     assert len(made) <= width
 
 
+def test_jobs_in_the_background_are_counted() -> None:
+    for jobs, said in ((0, "$0"), (1, "$0 · 1 job"), (3, "$0 · 3 jobs")):
+        standing = Standing(place="~/shop", mode="ask", tokens=5, jobs=jobs, hint="/help")
+        assert plain(status(standing, 5.0, 60, DARK)).split("5 tok · ")[1].split("  ")[0] == said
+
+
 def test_a_remark_is_said_in_the_place_of_the_rest() -> None:
     standing = Standing(place="~/shop", mode="ask", doing="reading", since=1.0, remark="ctrl+c again leaves")
     assert plain(status(standing, 5.0, 50, DARK)).split("  ")[-1].strip() == "ctrl+c again leaves"
