@@ -151,7 +151,7 @@ def _after(events: Sequence[Event], turn: views.Turn, member: Member) -> Step:
     if views.changes(events) if run is None else run.stale:
         return Evidence(_call(turn, len(turn.runs), views.RUN_TESTS))
     keeps = member.protocol == "native" and member.attempts <= 1
-    if keeps or not asked.judged or asked.snapshot is None:
+    if keeps or not views.judged_by_tests(events) or asked.snapshot is None:
         return Closed()
     if not turn.changes and not views.interrupted_calls(turn):
         return RollBack("nothing was changed")

@@ -132,3 +132,19 @@ def test_a_call_that_was_killed_makes_the_tests_stale() -> None:
     run = views.tests([*events, ran(1, call)[0]])
     assert run is not None
     assert run.stale
+
+
+def test_tests_that_are_not_there_decide_nothing_until_there_are_some() -> None:
+    none, some = "no tests ran\n[exit code 5]", "1 failed\n[exit code 1]"
+
+    def judged(*outputs: str) -> bool:
+        runs = [
+            ran(0, Call(id=f"e{number}", tool="run_tests"), output, ok=False, by="evidence")
+            for number, output in enumerate(outputs)
+        ]
+        return views.judged_by_tests([opened(), asked(), *(fact for run in runs for fact in run)])
+
+    assert judged() and judged(some) and judged(none, some)
+    assert not judged(none)
+    assert not judged(none, none)
+    assert judged(some, none), "what was there and is gone was taken away"

@@ -69,11 +69,21 @@ def first_tests(events: Sequence[Event]) -> TestRun | None:
 
 
 def judged_by_tests(events: Sequence[Event]) -> bool:
-    """The request is about the tests: they decide. Otherwise failing ones are shown and decide nothing."""
+    """The request is about the tests: they decide. Otherwise failing ones are shown and decide nothing.
+
+    Nor do tests decide that were not there and are not: pytest and unittest end with a failure where they find none.
+    """
     first = asked(events)
-    return first is not None and first.judged and first.test_command is not None
+    if first is None or not first.judged or first.test_command is None:
+        return False
+    return not (_none_there(first_tests(events)) and _none_there(tests(events)))
 
 
+def _none_there(run: TestRun | None) -> bool:
+    return run is not None and not run.ok and _NONE_THERE.search(run.output) is not None
+
+
+_NONE_THERE = re.compile(r"^(?:=+ )?no tests (?:ran|collected)\b|^NO TESTS RAN\b", re.MULTILINE)
 _FAILING = (
     re.compile(r"\b(\d+) (?:failed|failures?|errors?)\b", re.IGNORECASE),  # pytest, cargo, jest, mocha
     re.compile(r"\b(?:failures|errors)=(\d+)"),  # unittest
