@@ -10,7 +10,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +19,7 @@ from fugu_cli.events import Recorded
 from fugu_cli.policy import paths
 from fugu_cli.tools.blobs import blob_id
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.views.blame import Author, Edit, Follower, State, Written, edits, together, touching
+from fugu_cli.views.blame import Author, Edit, Follower, State, Written, edits, matcher, together, touching
 from fugu_cli.views.turn_costs import TurnCost, turn_costs
 
 Named = tuple[str, Sequence[Recorded]]
@@ -159,8 +158,7 @@ def _file(path: str, state: State, said: tuple[bool, bool]) -> FileDiff | None:
 def _hunks(old: Written, new: Written) -> Iterable[tuple[Line, ...]]:
     if old.lines == new.lines:
         return
-    matcher = SequenceMatcher(None, old.lines, new.lines)
-    for group in matcher.get_grouped_opcodes(AROUND):
+    for group in matcher(old.lines, new.lines).get_grouped_opcodes(AROUND):
         lines: list[Line] = []
         for tag, first, last, start, end in group:
             if tag == "equal":

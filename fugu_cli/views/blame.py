@@ -17,6 +17,8 @@ from fugu_cli.views.turns import effective, requests
 
 ALIKE = 0.5
 """Share of equal lines from which a file that appears where another one goes counts as that one, moved."""
+LONG = 2000
+"""Lines of two texts together that are too many to compare every one with every other."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,11 @@ def lines_of(data: bytes) -> tuple[bytes, ...]:
     return tuple(piece + b"\n" for piece in pieces[:-1]) + ((pieces[-1],) if pieces[-1] else ())
 
 
+def matcher(old: Sequence[bytes], new: Sequence[bytes]) -> SequenceMatcher[bytes]:
+    """Compares lines; in long texts the commonest ones, such as empty ones, begin no match (it takes seconds)."""
+    return SequenceMatcher(None, old, new, autojunk=len(old) + len(new) > LONG)
+
+
 def carried(old: Written, lines: Sequence[bytes], author: Author | None) -> Written:
     """`lines`, where those of `old` keep their writers and the others are `author`'s."""
     size = min(len(old.lines), len(lines))
@@ -129,7 +136,7 @@ def carried(old: Written, lines: Sequence[bytes], author: Author | None) -> Writ
     tail = next((i for i in range(size - head) if old.lines[-1 - i] != lines[-1 - i]), size - head)
     before, after = old.lines[head : len(old.lines) - tail], lines[head : len(lines) - tail]
     middle: list[Author | None] = [author] * len(after)
-    for match in SequenceMatcher(None, before, after).get_matching_blocks():
+    for match in matcher(before, after).get_matching_blocks():
         first = head + match.a
         middle[match.b : match.b + match.size] = old.authors[first : first + match.size]
     kept = old.authors[len(old.lines) - tail :] if tail else ()
@@ -180,7 +187,7 @@ class Follower:
         if not data:
             return None
         lines = lines_of(data)
-        shares = {path: SequenceMatcher(None, state.written.lines, lines).ratio() for path, state in gone.items()}
+        shares = {path: matcher(state.written.lines, lines).ratio() for path, state in gone.items()}
         path = max(shares, key=lambda one: (gone[one].blob == change.after, shares[one]))
         return gone.pop(path) if shares[path] >= ALIKE else None
 
