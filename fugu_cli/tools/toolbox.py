@@ -19,6 +19,8 @@ from fugu_cli.tools import NATIVE, Result, Say, Tool, Unread
 from fugu_cli.tools.workspace import Workspace
 
 AnyTool = Tool[Any]
+UNTOLD = frozenset({"title", "minLength", "maxLength", "maxItems", *NATIVE})
+"""Words of a schema that are kept from agents: names of ours, and limits that nobody comes near."""
 Describe = Callable[[str], str]
 
 
@@ -134,16 +136,17 @@ def spec(tool: AnyTool, description: str, *, brief: bool = False) -> ToolSpec:
 
 
 def _slim(field: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, object]:
-    """Without titles and marks; what it refers to in its place."""
+    """Without what no agent needs to be told; what it refers to in its place."""
     if "$ref" in field:
-        return _slim(shapes[str(field["$ref"]).rpartition("/")[2]], shapes)
+        shape = shapes[str(field["$ref"]).rpartition("/")[2]]
+        return _slim({name: value for name, value in shape.items() if name != "description"}, shapes)
     slim: dict[str, object] = {}
     for name, value in field.items():
         if name == "items":
             slim[name] = _slim(value, shapes)
         elif name == "properties":
             slim[name] = {each: _slim(one, shapes) for each, one in value.items()}
-        elif name != "title" and name not in NATIVE:
+        elif name not in UNTOLD:
             slim[name] = value
     return slim
 
