@@ -29,6 +29,12 @@ TEST = re.compile(
 ALIKE = 0.3
 """Of 88 answers of the embedded models, those that solved their task had .7 or more in common with the file."""
 
+TITLE = re.compile(
+    r"(?:#|//|--|/\*|<!--) *`?((?:[\w.-]+/)*[\w-][\w.-]*\.(?:pyi?|[mc]?[jt]s|[jt]sx|rs|go|java|kt|c|h|cc|cpp|hpp|cs|rb|php"
+    r"|swift|scala|sh|sql|lua|toml|ini|cfg|ya?ml|json|md|txt|html|css|vue|svelte))`?:? *(?:\*/|-->)?"
+)
+"""A comment that names the file below it and says nothing else."""
+
 NOTHING: Mapping[str, str] = {}
 SHELL = {"bash", "sh", "shell", "console", "zsh", "diff", "text", "output"}
 
@@ -54,20 +60,23 @@ class Written:
 def parse(text: str, *, shown: Mapping[str, str] = NOTHING, asked: str = "", whole: bool = True) -> Written:
     """What `text` asks to be written.
 
-    A block without a path is the one of the files `shown` (path -> content) that it resembles: small models forget the
-    path. Nothing resembles a stub: where one was `asked` for by name, the longest block is that file. `whole` is False
-    where the reply was cut: its last, unclosed block is no file.
+    A block without a path is the files whose paths stand in it, each as a comment alone on a line, the first on top;
+    else the one of the files `shown` (path -> content) that it resembles: small models forget the path. Nothing
+    resembles a stub: where one was `asked` for by name, the longest block is that file. `whole` is False where the
+    reply was cut: its last, unclosed block is no file.
     """
     edits, gone = _edits(text)
     files: dict[str, str] = {}
     lines = lines_of(text)
     for block in blocks(text):
         inside = any(block.start < other.end and other.start < block.end for other in gone)
-        path = _path_of(block, lines) or _resembled(block, shown)
+        path = _path_of(block, lines)
+        titled = {} if path else _titled(block, shown, asked)
+        path = path or next(iter(titled), None) or _resembled(block, shown)
         begun = any(SEARCH.fullmatch(line) for line in lines[block.start : block.end])  # an edit without its end
         if inside or begun or path is None or not (block.closed or whole):
             continue
-        files[path] = block.body
+        files |= titled or {path: block.body}
         gone.append(_with_title(block, lines, path))
     answers = asked in shown and is_stub(shown[asked]) and not files and not edits
     if answers and (answer := _longest(text, whole)) is not None:
@@ -132,6 +141,26 @@ def _path_of(block: Block, lines: Sequence[str]) -> str | None:
         return path
     above = [line for line in lines[max(0, block.start - 2) : block.start] if line.strip()]
     return _path_in(above[-1]) if above else None
+
+
+def _titled(block: Block, shown: Mapping[str, str], asked: str) -> dict[str, str]:
+    """Path -> content of the files in one block, each below a comment that is its path; a file that had it keeps it.
+
+    {} where the block begins otherwise, or where one file was `asked` for and these are others.
+    """
+    found: dict[str, list[str]] = {}
+    path = ""
+    for line in lines_of(block.body):
+        if title := TITLE.fullmatch(line):
+            path = title.group(1)
+            found[path] = [line] if shown.get(path, "").lstrip("\n").startswith(line) else []
+        elif not path:
+            return {}
+        else:
+            found[path].append(line)
+    if _is_shell(block) or (asked and set(found) != {asked}):
+        return {}
+    return {path: "\n".join(body).strip("\n") + "\n" for path, body in found.items() if "".join(body).strip()}
 
 
 def _longest(text: str, whole: bool) -> Block | None:

@@ -127,3 +127,31 @@ def test_a_stub_leaves_all_the_room_there_is_and_a_file_three_times_its_own() ->
     assert room(1600, "def f():\n    pass\n") == 1600
     assert room(1600, "x = 1\n") == 512
     assert room(1600, "x = 1\n" * 100) == 600
+
+
+def test_a_path_in_a_comment_on_top_of_a_block_is_its_path() -> None:
+    assert parse(f"```python\n# src/a.py\n{FILE}```").files == (("src/a.py", FILE),)
+    assert parse(f"```js\n// a.js\n\n{FILE}\n// b/c.test.js\nx\n```").files == (("a.js", FILE), ("b/c.test.js", "x\n"))
+    assert parse(f"```python\n# src/a.py\n{FILE}```", shown={"src/a.py": "# src/a.py\n"}).files == (
+        ("src/a.py", f"# src/a.py\n{FILE}"),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```python\n{FILE}# src/a.py\n```",
+        f"```python\n# as in src/a.py\n{FILE}```",
+        "```bash\n# run.sh\nls\n```",
+        "```python\n# src/a.py\n```",
+        "```python\n# 3.11\nx = 1\n```",
+    ],
+)
+def test_any_other_comment_is_none(text: str) -> None:
+    assert parse(text).files == ()
+
+
+def test_where_one_file_was_asked_for_a_block_with_another_path_on_top_is_an_example() -> None:
+    text = f"```python\n# use.py\n{FILE}```"
+    assert parse(text, shown={"a.py": "x = 1\n"}, asked="a.py").files == ()
+    assert parse(text, shown={"a.py": "x = 1\n"}).files == (("use.py", FILE),)
