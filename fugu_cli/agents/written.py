@@ -30,8 +30,8 @@ ALIKE = 0.3
 """Of 88 answers of the embedded models, those that solved their task had .7 or more in common with the file."""
 
 TITLE = re.compile(
-    r"(?:#|//|--|/\*|<!--) *`?((?:[\w.-]+/)*[\w-][\w.-]*\.(?:pyi?|[mc]?[jt]s|[jt]sx|rs|go|java|kt|c|h|cc|cpp|hpp|cs|rb|php"
-    r"|swift|scala|sh|sql|lua|toml|ini|cfg|ya?ml|json|md|txt|html|css|vue|svelte))`?:? *(?:\*/|-->)?"
+    r"(?:#|//|--|/\*|<!--) *`?((?:[\w.-]+/)*[\w-][\w.-]*\.(?:pyi?|[mc]?[jt]s|[jt]sx|rs|go|java|kt|c|h|cc|cpp|hpp|cs|rb"
+    r"|php|swift|scala|sh|sql|lua|toml|ini|cfg|ya?ml|json|md|txt|html|css|vue|svelte))`?:? *(?:\*/|-->)?"
 )
 """A comment that names the file below it and says nothing else."""
 
