@@ -73,7 +73,8 @@ class Rerun:
         for number, request in asked:
             if self._cut:
                 break
-            pairs.append(await self._request(workspace, (number, request), folder))
+            if (pair := await self._request(workspace, (number, request), folder)) is not None:
+                pairs.append(pair)
         if self._flags.as_json:
             self._screen.data(json.dumps(replay_sides.pairs_object(self._recording.name, pairs), indent=2))
         else:
@@ -117,8 +118,8 @@ class Rerun:
                 hint="choose another one with --request, or compare the decisions alone, without --run",
             )
 
-    async def _request(self, workspace: Workspace, given: tuple[int, Asked], folder: Path | None) -> Pair:
-        """Carry one request out in its copy."""
+    async def _request(self, workspace: Workspace, given: tuple[int, Asked], folder: Path | None) -> Pair | None:
+        """Carry one request out in its copy. None where the user ended it before it was asked."""
         number, asked = given
         assert asked.snapshot is not None
         place = self._loaded.config.data / "replays" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
@@ -127,15 +128,16 @@ class Rerun:
         session = await self._opened(workspace, asked, place / "tree")
         try:
             end = await self._worked(session, asked)
+            if len(views.requests(session.log.events)) < number:
+                return None
             patch = await _patch(session)
         finally:
             await session.close()
         saved = self._save(session, end, patch, folder / f"request-{number}" if folder else place)
         own = session.log.path.stem if session.log.path else "memory"
-        count = len(views.requests(session.log.events))
         made = await _made(workspace, self._recording.records, number)
         recorded = replay_sides.side(self._recording.name, self._recording.records, number, made)
-        again = replay_sides.side(own, session.log.records, min(number, count), patch.decode("utf-8", "replace"))
+        again = replay_sides.side(own, session.log.records, number, patch.decode("utf-8", "replace"))
         return Pair(number, asked.text, recorded, replace(again, reason=end.reason, message=end.message), saved)
 
     async def _opened(self, workspace: Workspace, asked: Asked, tree: Path) -> Session:
@@ -186,6 +188,8 @@ class Rerun:
         follow = headless.follow_quietly(session.log) if self._flags.as_json else self._told(session)
         reader = asyncio.create_task(follow)
         work = self._working = asyncio.create_task(_work(session, asked))
+        if self._cut:
+            work.cancel()
         try:
             await work
         except asyncio.CancelledError:
