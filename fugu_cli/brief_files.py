@@ -7,10 +7,10 @@ small model that is shown INSTRUCTIONS.md like the code writes both again, and m
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from fugu_cli import intent
-from fugu_cli.agents.written import PATH, code_among
+from fugu_cli.agents.written import FILE, PATH, code_among
 from fugu_cli.events import Asked
 from fugu_cli.stubs import is_stub
 
@@ -34,18 +34,31 @@ def tests(files: Iterable[str]) -> list[str]:
     return [path for path in paths if path not in code]
 
 
+def target(request: Asked | None, files: Iterable[str]) -> str:
+    """The one file that the request names and that is not there; "" where it names others, or one of `files`."""
+    shown = list(files)
+    named, missing = _named(request, shown)
+    return missing[0] if len(missing) == 1 and not named else ""
+
+
 def open_ended(request: Asked | None, files: Iterable[str]) -> bool:
     """The request may mean other files than these: it asks for tests, names one that is not among them, or names none
     and is not judged by the tests, whose output has led to these."""
     shown = list(files)
     if request is None or not shown or intent.is_question(request.text):
         return False
-    named = {path.removeprefix("./") for path in PATH.findall(request.text)}
-    said = {path for path in shown if any(path == name or path.endswith(f"/{name}") for name in named)}
-    others = [name for name in code_among(named) if not any(path.endswith(name) for path in shown)]
-    if request.judged:
-        return intent.is_for_tests(request.text) or bool(others)
-    return not said or bool(others)
+    named, missing = _named(request, shown)
+    return bool(missing) or (intent.is_for_tests(request.text) if request.judged else not named)
+
+
+def _named(request: Asked | None, shown: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Of the files that the request names: those that are shown, and the others that it may want to be written."""
+    if request is None or intent.is_question(request.text):
+        return [], []
+    paths = [path.removeprefix("./") for path in dict.fromkeys(PATH.findall(request.text)) if FILE.fullmatch(path)]
+    said = [path for path in shown if any(path == name or path.endswith(f"/{name}") for name in paths)]
+    missing = [name for name in paths if not any(path == name or path.endswith(f"/{name}") for path in shown)]
+    return said, missing if intent.is_for_tests(request.text) else code_among(missing)
 
 
 def named(files: Iterable[str]) -> str:

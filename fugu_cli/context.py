@@ -37,8 +37,8 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
     seed); the first leaves both to the agent's entry.
     """
     turn = views.turns(events)[-1]
-    seen = isolated(events)
-    messages = _brief(events, seen, turn) if member.protocol != "native" else _full(seen)
+    seen, brief = isolated(events), member.protocol != "native"
+    messages = _brief(events, seen, turn) if brief else _full(seen)
     again = _draws_before(events, turn)
     system = prompts.load("system") if member.protocol == "native" else "{instructions}"
     return Prompt(
@@ -48,7 +48,8 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
         max_tokens=REPLY if member.protocol == "native" else _reply_limit(turn),
         temperature=0.8 if again and _samples(member) else None,
         seed=again if again and _samples(member) else None,
-        open_ended=member.protocol != "native" and brief_files.open_ended(views.asked(events), _files_shown(turn)),
+        open_ended=brief and brief_files.open_ended(views.asked(events), _files_shown(turn)),
+        target=brief_files.target(views.asked(events), _files_shown(turn)) if brief else "",
     )
 
 

@@ -110,7 +110,7 @@ class ToolSpec(Value):
     """The argument that carries free text (a file's content, a patch): written as plain text in the schema protocol."""
 
 
-OPTIONAL = ("stop", "tool_choice", "open_ended")
+OPTIONAL = ("stop", "tool_choice", "open_ended", "target")
 
 
 class Prompt(Value):
@@ -130,6 +130,8 @@ class Prompt(Value):
     """none, required, or the name of the tool to be called; "" leaves it to the model."""
     open_ended: bool = False
     """Other files than those shown may have to be written: the text protocol then asks for none by name."""
+    target: str = ""
+    """The path of the one file that is to be made: the text protocol asks for it by name."""
 
     @model_serializer(mode="wrap")
     def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:

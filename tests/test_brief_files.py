@@ -70,3 +70,24 @@ def test_code_is_unfinished_where_it_is_a_stub_or_not_there_at_all() -> None:
 def test_other_files_than_those_shown_may_be_meant(text: str, judged: bool, files: list[str], expected: bool) -> None:
     request = Asked(text=text, snapshot="tree", test_command="pytest" if judged else None, judged=judged)
     assert brief_files.open_ended(request, files) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "files", "expected"),
+    [
+        ("Create a README.md for this package", ["a.py", "b.py"], "README.md"),
+        ("Create pkg/c.py with a function that adds", [], "pkg/c.py"),
+        ("Write tests for f in tests/test_a.py", ["a.py"], "tests/test_a.py"),
+        ("Make `pytest tests/test_a.py` pass", ["a.py"], ""),
+        ("Create pkg/c.py with the same function as a.py", ["pkg/a.py"], ""),
+        ("Move f from a.py to b.py and c.py", [], ""),
+        ("Add a docstring to f in a.py", ["pkg/a.py"], ""),
+        ("What does b.py do?", ["a.py"], ""),
+        ("Write a server for Node.js 20.1, e.g. with Express", ["a.js"], ""),
+        ("Write a Makefile", ["a.c"], "Makefile"),
+        ("Add Cart.remove, as list.remove does it", [], ""),
+    ],
+)
+def test_the_one_file_that_is_named_and_not_there_is_to_be_made(text: str, files: list[str], expected: str) -> None:
+    request = Asked(text=text, snapshot="tree", test_command="pytest", judged=False)
+    assert brief_files.target(request, files) == expected

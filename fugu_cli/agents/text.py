@@ -42,8 +42,7 @@ class Text:
         offered = {tool.name for tool in prompt.tools}
         shown = shown_files(prompt)
         reply = await self._agent.reply(self._asked(prompt, shown), say, wait)
-        code = code_among(shown)
-        asked = code[0] if len(code) == 1 and not prompt.open_ended else ""
+        asked = _asked_for(prompt, shown)
         written = parse(reply.text, shown=shown, asked=asked, whole=reply.stop != "length")
         files = [(path, as_shown(content, shown.get(path, ""))) for path, content in written.files]
         files = files if "write" in offered else []
@@ -69,9 +68,10 @@ class Text:
         offered = {tool.name for tool in prompt.tools}
         tokens = prompt.max_tokens
         if offered & {"write", "edit"}:
-            before, ask = self._words(shown, named=not prompt.open_ended, edits="edit" in offered)
+            path = _asked_for(prompt, shown)
+            before, ask = self._words(shown, path, edits="edit" in offered)
             code = code_among(shown)
-            tokens = room(tokens, *(shown[path] for path in code)) if code else tokens
+            tokens = room(tokens, *(shown[path] for path in code)) if code and not prompt.target else tokens
             system = f"{system}\n\n{before}".strip()
             last = messages[-1]
             assert isinstance(last, FromUser)
@@ -79,13 +79,14 @@ class Text:
         update = {"system": system, "messages": messages, "tools": (), "max_tokens": tokens}
         return prompt.model_copy(update=update)
 
-    def _words(self, shown: Mapping[str, str], *, named: bool, edits: bool) -> tuple[str, str]:
-        """What is said of the form before the history, and the ask after it."""
-        code = code_among(shown)
-        if edits and sum(len(shown[path]) for path in code) > LONG:
+    def _words(self, shown: Mapping[str, str], path: str, *, edits: bool) -> tuple[str, str]:
+        """What is said of the form before the history, and the ask after it. `path`: the one file that is asked for."""
+        if path and path not in shown:
+            return "", prompts.fill(self._one, path=path)
+        if edits and sum(len(shown[path]) for path in code_among(shown)) > LONG:
             return self._files[2], self._files[3]
-        if named and len(code) == 1:
-            return "", prompts.fill(self._one, path=code[0])
+        if path:
+            return "", prompts.fill(self._one, path=path)
         return self._files[0], self._files[1]
 
     def _shown(self, call: Call) -> Sequence[Message]:
@@ -99,6 +100,14 @@ class Text:
         else:
             text = f"[{call.tool} {call.arguments}]"
         return [FromAgent(agent=self.name, text=text)]
+
+
+def _asked_for(prompt: Prompt, shown: Mapping[str, str]) -> str:
+    """The one file that the reply is to be, "" where it may be others."""
+    if prompt.target:
+        return prompt.target
+    code = code_among(shown)
+    return code[0] if len(code) == 1 and not prompt.open_ended else ""
 
 
 if TYPE_CHECKING:

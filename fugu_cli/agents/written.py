@@ -29,11 +29,15 @@ TEST = re.compile(
 ALIKE = 0.3
 """Of 88 answers of the embedded models, those that solved their task had .7 or more in common with the file."""
 
-TITLE = re.compile(
-    r"(?:#|//|--|/\*|<!--) *`?((?:[\w.-]+/)*[\w-][\w.-]*\.(?:pyi?|[mc]?[jt]s|[jt]sx|rs|go|java|kt|c|h|cc|cpp|hpp|cs|rb"
-    r"|php|swift|scala|sh|sql|lua|toml|ini|cfg|ya?ml|json|md|txt|html|css|vue|svelte))`?:? *(?:\*/|-->)?"
+_ENDING = (
+    r"(?:pyi?|[mc]?[jt]s|[jt]sx|rs|go|java|kt|c|h|cc|cpp|hpp|cs|rb|php|swift|scala|sh|sql|lua|toml|ini|cfg|ya?ml|json"
+    r"|md|rst|txt|csv|html|css|vue|svelte)"
 )
+TITLE = re.compile(rf"(?:#|//|--|/\*|<!--) *`?((?:[\w.-]+/)*[\w-][\w.-]*\.{_ENDING})`?:? *(?:\*/|-->)?")
 """A comment that names the file below it and says nothing else."""
+
+FILE = re.compile(rf"(?![A-Z]\w*\.js$)(?:.*/)?[\w-][\w.-]*\.{_ENDING}|(?:.*/)?(?:Makefile|Dockerfile)")
+"""Of what looks like a path, what surely is a file: no `Cart.add`, no `Node.js`."""
 
 NOTHING: Mapping[str, str] = {}
 SHELL = {"bash", "sh", "shell", "console", "zsh", "diff", "text", "output"}
@@ -62,8 +66,8 @@ def parse(text: str, *, shown: Mapping[str, str] = NOTHING, asked: str = "", who
 
     A block without a path is the files whose paths stand in it, each as a comment alone on a line, the first on top;
     else the one of the files `shown` (path -> content) that it resembles: small models forget the path. Nothing
-    resembles a stub: where one was `asked` for by name, the longest block is that file. `whole` is False where the
-    reply was cut: its last, unclosed block is no file.
+    resembles a stub or a new file: where one was `asked` for by name, the longest block is that file. `whole` is False
+    where the reply was cut: its last, unclosed block is no file.
     """
     edits, gone = _edits(text)
     files: dict[str, str] = {}
@@ -78,7 +82,7 @@ def parse(text: str, *, shown: Mapping[str, str] = NOTHING, asked: str = "", who
             continue
         files |= titled or {path: block.body}
         gone.append(_with_title(block, lines, path))
-    answers = asked in shown and is_stub(shown[asked]) and not files and not edits
+    answers = asked and is_stub(shown.get(asked, "")) and not files and not edits
     if answers and (answer := _longest(text, whole)) is not None:
         files[asked] = answer.body
         gone.append(answer)

@@ -236,6 +236,17 @@ def test_where_other_files_may_be_meant_none_is_asked_for_by_name() -> None:
     assert "Answer with each file that must change" in message.text
 
 
+def test_a_file_that_is_to_be_made_is_asked_for_by_name_and_needs_no_path_above_it() -> None:
+    prompt = Prompt(system="", messages=(FromUser(text=file("a.py")),), tools=(WRITE,), target="README.md")
+    reply, inner = by_text("Here:\n```markdown\n# A\n\n```python\nimport a\n```\n\nMore.\n```", prompt)
+    (message,) = inner.prompts[0].messages
+    assert "Answer with the file `README.md`" in message.text
+    assert inner.prompts[0].max_tokens == prompt.max_tokens
+    assert [call.arguments for call in reply.calls] == [
+        json.dumps({"path": "README.md", "content": "# A\n\n```python\nimport a\n```\n\nMore.\n"})
+    ]
+
+
 def test_for_a_long_file_edits_are_asked_for_where_they_can_be_made() -> None:
     system, ask = asks(file("a.py", "x = 1\n" * 2000))
     assert "<<<<<<< SEARCH" in system
