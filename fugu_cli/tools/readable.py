@@ -6,6 +6,7 @@ Under web_fetch.py. The parts of a page that say nothing (scripts, styles, navig
 from __future__ import annotations
 
 import re
+import warnings
 
 from fugu_cli.tools.clip import plain
 
@@ -16,6 +17,7 @@ TEXT = frozenset(
 )
 _SUFFIXES = ("+json", "+xml", "+yaml")
 _SILENT = ("script", "style", "noscript", "template", "svg", "nav", "iframe", "form", "button")
+_DECLARED = re.compile(rb"^\s*<\?xml[^>]*\?>")
 _BLANK = re.compile(r"[ \t]+\n")
 _GAPS = re.compile(r"\n{3,}")
 
@@ -38,11 +40,13 @@ def text_of(data: bytes, kind: str, charset: str | None) -> str | None:
 
 
 def _markdown(data: bytes, charset: str | None) -> str:
-    from bs4 import BeautifulSoup
+    from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning
     from markdownify import MarkdownConverter
 
+    for guess in (MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning):
+        warnings.filterwarnings("ignore", category=guess)
     try:
-        page = BeautifulSoup(data, "html.parser", from_encoding=charset)
+        page = BeautifulSoup(_DECLARED.sub(b"", data, count=1), "html.parser", from_encoding=charset)
         title = page.title.get_text(" ", strip=True) if page.title else ""
         for silent in page.find_all(_SILENT):
             silent.decompose()

@@ -107,7 +107,7 @@ async def _fetched(url: str, rules: Sequence[str], bounds: Bounds) -> Page:
         private = next((one for one in addresses if not public(one)), None)
         if private is not None and not web.names_exactly(rules, place):
             raise Refused(
-                f"{place.host} is {private}, an address of this machine or its network, and was not asked. "
+                f"{place.host} was not asked: {private} is an address of this machine or its network. "
                 f"Only a rule that names it permits that: web_fetch({place.shown})."
             )
         async with _client(bounds, place) as client:

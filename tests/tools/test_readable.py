@@ -31,6 +31,11 @@ def test_a_page_names_its_own_charset_and_is_known_without_a_type() -> None:
     assert text_of("größer".encode(), "text/plain", "no-such-charset") == "größer"
 
 
+def test_a_page_that_looks_like_something_else_is_read_without_a_word_of_warning() -> None:
+    assert text_of(b'<?xml version="1.0"?><p>strict</p>', "application/xhtml+xml", None) == "strict"
+    assert text_of(b"https://example.org/", "text/html", None) == "https://example.org/"
+
+
 def test_a_page_nested_without_end_is_still_text() -> None:
     page = b"<div>" * 20_000 + b"deep" + b"</div>" * 20_000
     assert text_of(page, "text/html", None) == "deep"

@@ -178,7 +178,7 @@ def test_this_machine_is_not_asked_unless_a_rule_names_that_very_host(site: Site
     site.pages["/"] = 200, {"Content-Type": "text/plain"}, b"inner"
     found = fetch(site.url("/", host), "web_fetch", "web_fetch(*)", "web_fetch(example.org)")
     assert not found.ok
-    assert "an address of this machine or its network, and was not asked" in found.text
+    assert "is an address of this machine or its network. Only a rule that names it permits that: " in found.text
     assert f"web_fetch({host}:{site.port})" in found.text
     assert site.asked == []
 

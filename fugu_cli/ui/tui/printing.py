@@ -73,7 +73,7 @@ class Printing:
             self.asked_at = time.monotonic()
             judgement, width, palette = question.judgement, self._terminal.width(), self.feed.palette
             lines = [line([(f"Allow {flat(question.call.tool, 40)}?", f"bold {palette.warn}")], width)]
-            lines += wrapped(at_home(safe(judgement.target)), width, f"bold {palette.text}")
+            lines += wrapped(at_home(safe(_aim(question))), width, f"bold {palette.text}")
             lines += wrapped(f"asked because {safe(judgement.reason)}", width, palette.dim)
             lines += diff.painted(patch, width, palette, PATCH_LINES) if patch else []
             self.feed.print(lines)
@@ -152,6 +152,12 @@ class Printing:
     async def leave(self) -> None:
         """End the prompt; whoever runs it closes the session."""
         self._terminal.end()
+
+
+def _aim(question: Question) -> str:
+    from fugu_cli.ui.render import aimed_at  # brings the events with it: not before the first line
+
+    return aimed_at(question.call, question.judgement.target)
 
 
 def picked(text: str, choices: Sequence[Choice], keys: dict[str, str]) -> Picked | None:

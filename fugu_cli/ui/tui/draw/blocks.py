@@ -79,13 +79,14 @@ def _tool_head(block: ToolUse, palette: Palette) -> tuple[list[Part], list[Part]
     else:
         left += [(name, f"bold {palette.dim if block.evidence else palette.text}")]
         left += [(f" {flat(target_of(block.call), 300)}", palette.dim if block.evidence else palette.text)]
-        left += [(f"  started as {block.result.job}", palette.dim)] if block.result and block.result.job else []
     if not block.permitted.allowed:
         left.append((f"  not allowed: {flat(block.permitted.reason, 200)}", palette.warn))
     added, removed = diff.size(_patch(block))
     right: list[Part] = []
     if added or removed:
         right += [(f"+{added}", palette.good), (f" -{removed} ", palette.bad)]
+    if block.result is not None and block.result.job:
+        right.append((f"started as {block.result.job} ", palette.dim))
     if block.result is not None and block.result.seconds >= 1:
         right.append((brief_seconds(block.result.seconds), palette.dim))
     return left, right
