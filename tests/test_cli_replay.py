@@ -195,6 +195,16 @@ def test_money_is_limited_before_the_call(capsys: pytest.CaptureFixture[str]) ->
     assert (found[0]["again"]["reason"], found[0]["again"]["model_calls"]) == ("budget", 0)
 
 
+def test_what_the_project_may_still_cost_holds_for_its_copies(capsys: pytest.CaptureFixture[str]) -> None:
+    pool(small="[[step]]\ntext = 'Hello.'\nusage = { input = 1000 }\n" * 2, large=YES)
+    assert called(["run", "--agent", "small", "say hello"]) == 0  # for one dollar
+    settings = (Path.home() / ".fugurc").read_text()
+    for allowed, code, reason in ((1.5, 3, "budget"), (100.0, 0, "answered")):
+        (Path.home() / ".fugurc").write_text(f"max_budget_usd = {{ project = {allowed} }}\n{settings}")
+        found = replayed(capsys, "--run", "--agent", "small", code=code)["requests"]
+        assert isinstance(found, list) and found[0]["again"]["reason"] == reason
+
+
 def test_an_agent_that_fails_ends_with_code_two(capsys: pytest.CaptureFixture[str]) -> None:
     id = recorded()
     script("large", '[[step]]\nerror = { kind = "refused", message = "no key" }\n' * 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from fugu_cli.events import Asked, Assigned, Recorded, Replied, Role
+from fugu_cli.events import Asked, Assigned, Planned, Recorded, Replied, Role
 from fugu_cli.messages import Usage
 from fugu_cli.views.spending import Paid, price
 from fugu_cli.views.turns import pool
@@ -54,7 +54,7 @@ def turn_costs(session: str, records: Sequence[Recorded]) -> list[TurnCost]:
 
 
 def _more(known: TurnCost, paid: Paid, dollars: float) -> TurnCost:
-    model = "" if not isinstance(paid, Replied) else paid.model
+    model = paid.model if isinstance(paid, Replied | Planned) else ""
     models = known.models if not model or model in known.models else (*known.models, model)
     usage, dollars = known.usage + paid.usage, known.dollars + dollars
     return replace(known, models=models, calls=known.calls + 1, usage=usage, dollars=dollars)
