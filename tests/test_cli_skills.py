@@ -8,7 +8,10 @@ import pytest
 
 from fugu_cli import log, sessions
 from fugu_cli.__main__ import called
+from fugu_cli.commands.asked import asked as asked_for
+from fugu_cli.commands.flags import RunFlags, Tier
 from fugu_cli.config import Config
+from fugu_cli.config_files import load
 from fugu_cli.events import Asked, Assigned, Event, Permitted, ToolRan
 from tests.reacting import repository
 from tests.skills import making
@@ -135,6 +138,14 @@ def test_a_command_names_its_agent_unless_a_flag_does(root: Path) -> None:
     assert (asked(), agents()) == ([("Answer: what is it?", "/ask what is it?")], ["second"])
     assert called(["run", "--agent", "first", "/ask what is it?"]) == 0
     assert agents() == ["first"]
+
+
+def test_a_command_names_its_tier_unless_a_flag_does(root: Path) -> None:
+    making.text(Path.home() / ".agents/commands/plan.md", "---\ntier: ultra\n---\nPlan $1.")
+    loaded = load(root, {})
+    wanted, changed = asked_for("/plan it", RunFlags(), loaded, {})
+    assert (wanted.text, changed.config.tier) == ("Plan it.", "ultra")
+    assert asked_for("/plan it", RunFlags(tier=Tier.fugu), loaded, {})[1].config.tier == "fugu"
 
 
 def test_an_agent_that_is_not_in_the_pool_is_said_with_the_command(

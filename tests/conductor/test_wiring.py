@@ -18,7 +18,9 @@ from fugu_cli.errors import ConfigError, UsageError
 from fugu_cli.events import Planned
 from fugu_cli.messages import Call
 from fugu_cli.session import Session
+from fugu_cli.ui.tui.working import Typed, Work
 from tests.reacting import repository
+from tests.ui.tui.test_working import Heard
 
 SCRIPT = """
 [[step]]
@@ -84,6 +86,20 @@ def test_the_tier_is_changed_while_a_session_is_open(tmp_path: Path) -> None:
                 session.set_tier("max")
         finally:
             await session.close()
+
+    asyncio.run(whole())
+
+
+def test_a_request_may_have_a_tier_of_its_own(tmp_path: Path) -> None:
+    async def whole() -> None:
+        work = Work(Heard())
+        assert await work.open(lambda ask: opened(tmp_path, "fugu"))
+        assert work.session is not None
+        await work.submit(Typed("what is it?", tier="ultra"))
+        events = work.session.log.events
+        assert sum(isinstance(event, Planned) for event in events) == 2
+        assert (work.session.tier, type(work.session.crew.coordinator)) == ("fugu", Cascade)
+        await work.close()
 
     asyncio.run(whole())
 
