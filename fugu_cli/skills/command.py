@@ -87,7 +87,7 @@ def command_at(file: Path, name: str, *, own: bool) -> Custom:
         name=name,
         about=_plain(about)[:ABOUT],
         body=document.body,
-        hint=_plain(document.text("argument-hint")),
+        hint=_plain(document.listed("argument-hint")),
         agent=document.text("agent"),
         tier=tier,
         file=file,

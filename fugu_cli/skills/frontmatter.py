@@ -6,6 +6,7 @@ and truth are not asked for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 LARGEST = 100_000
 """Bytes of such a file: more does not fit into a request anyway."""
 FENCE = "---"
+_PLAIN = re.compile(r"^(?P<key>[A-Za-z][\w-]*):[ \t]+(?P<value>[^\s\"'|>&*{].*?)[ \t]*$", re.MULTILINE)
+"""A line with a value that is not quoted: `description: use it: now`, `argument-hint: [A] [B]`."""
 
 
 class Fault(Exception):
@@ -25,6 +28,11 @@ class Document:
 
     fields: Mapping[str, object] | None
     body: str
+
+    def listed(self, key: str) -> str:
+        """The same, where a list is taken for what it looks like: `[A, B]`."""
+        found = (self.fields or {}).get(key)
+        return f"[{', '.join(map(str, found))}]" if isinstance(found, list) else self.text(key)
 
     def text(self, key: str) -> str:
         """A field's text on one line, "" where it is not given. Raises Fault for a list or a table."""
@@ -69,20 +77,36 @@ def _data(path: Path) -> bytes:
 
 
 def _fields(text: str) -> Mapping[str, object]:
-    import yaml  # a tenth of what starting costs: only where there is something to read
-
+    """What the lines between the fences say; what other programs take although it is not YAML is read as they do."""
     try:
-        found = yaml.load(text, Loader=yaml.BaseLoader)  # texts, lists and tables, nothing else
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 2}" if error.problem_mark is not None else "its front matter"
-        hint = '; put the value in quotes: "..."' if "mapping values" in str(error.problem) else ""
-        raise Fault(f"{line} is not valid YAML: {error.problem}{hint}") from error
-    except yaml.YAMLError as error:
-        raise Fault("its front matter is not valid YAML: it holds characters that YAML does not take") from error
-    except RecursionError as error:
-        raise Fault("its front matter is nested too deeply") from error
+        found = _loaded(text)
+    except Fault as fault:
+        quoted = _PLAIN.sub(_quoted, text)
+        try:
+            found = _loaded(quoted)
+        except Fault:
+            raise fault from None
     if found is None or found == "":
         return {}
     if not isinstance(found, dict):
         raise Fault("its front matter should hold `name: value` lines")
     return found
+
+
+def _loaded(text: str) -> object:
+    import yaml  # a tenth of what starting costs: only where there is something to read
+
+    try:
+        return yaml.load(text, Loader=yaml.BaseLoader)  # texts, lists and tables, nothing else
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 2}" if error.problem_mark is not None else "its front matter"
+        raise Fault(f"{line} is not valid YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise Fault("its front matter is not valid YAML: it holds characters that YAML does not take") from error
+    except RecursionError as error:
+        raise Fault("its front matter is nested too deeply") from error
+
+
+def _quoted(line: re.Match[str]) -> str:
+    value = line["value"].replace("'", "''")
+    return f"{line['key']}: '{value}'"

@@ -30,6 +30,13 @@ def test_a_command_is_its_description_its_hint_who_does_it_and_its_text(tmp_path
     )
 
 
+@pytest.mark.parametrize(
+    ("hint", "expected"), [("[FILE]", "[FILE]"), ("[a, b]", "[a, b]"), ("[a] [b]", "[a] [b]"), ("<file>", "<file>")]
+)
+def test_a_hint_is_shown_as_it_is_written(tmp_path: Path, hint: str, expected: str) -> None:
+    assert at(tmp_path, f"---\nargument-hint: {hint}\n---\nx").hint == expected
+
+
 def test_front_matter_may_be_left_out_then_the_first_line_describes_it(tmp_path: Path) -> None:
     found = at(tmp_path, "# Tidy up\n\nSort the imports.")
     assert (found.about, found.body, found.agent, found.tier) == ("Tidy up", "# Tidy up\n\nSort the imports.", "", "")
