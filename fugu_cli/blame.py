@@ -19,7 +19,7 @@ from fugu_cli.events import Recorded
 from fugu_cli.policy import paths
 from fugu_cli.tools.blobs import blob_id
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.views.blame import Author, Edit, Follower, State, Written, edits, matcher, together, touching
+from fugu_cli.views.blame import Author, Edit, Follower, State, Written, edits, matcher, moved_from, together, touching
 from fugu_cli.views.turn_costs import TurnCost, turn_costs
 
 Named = tuple[str, Sequence[Recorded]]
@@ -109,18 +109,29 @@ def _deleted(name: str, every: Sequence[Named]) -> str:
 
 async def of_file(workspace: Workspace, path: str, every: Sequence[Named]) -> FileBlame:
     """The file at `path` (from the workspace's root) as it is now, over all these sessions. Raises OSError."""
-    found = touching(together(edit for session in every for edit in edits(*session)), path)
     data = (workspace.root / paths.actual(path)).read_bytes()
     blob = blob_id(data, workspace.hash_name)
+    made = together(edit for session in every for edit in edits(*session))
+    source = await _source(workspace, path, made, data)
+    found = touching(made, source)
     known = Follower({**await contents.several(workspace, _blobs(found)), blob: data})
     for edit in found:
         known.follow(edit)
-    now = known.now(path, blob, data)
+    now = known.now(source, blob, data)
     pairs = zip(now.lines, now.authors, strict=True)
     lines = tuple(Line("same", number, text, author) for number, (text, author) in enumerate(pairs, start=1))
     turns = [cost for session in every for cost in turn_costs(*session)]
     shares = tuple(share for share in _shares(turns, lines) if share.lines)
     return FileBlame(path, lines, shares, bool(known.lost))
+
+
+async def _source(workspace: Workspace, path: str, made: Sequence[Edit], data: bytes) -> str:
+    """The path itself; where no edit names it, that of a file which is gone and much like it: the user moved it."""
+    last = {change.path: change.after for edit in made for change in edit.changes}
+    if path in last:
+        return path
+    gone = [blob for name, blob in last.items() if blob and not (workspace.root / paths.actual(name)).exists()]
+    return moved_from(made, data, await contents.several(workspace, gone)) or path
 
 
 async def of_session(workspace: Workspace, session: Named) -> SessionBlame:

@@ -116,6 +116,15 @@ def test_a_file_that_a_command_moved_keeps_its_writers(capsys: pytest.CaptureFix
     assert "calc.py -> sums.py  +1 -1" in blamed(capsys)
 
 
+def test_a_file_that_the_user_moved_and_edited_keeps_its_writers(capsys: pytest.CaptureFixture[str]) -> None:
+    root = project(*SOLVES)
+    assert called(words("fix the failing tests")) == 0
+    (root / "calc.py").rename(root / "sums.py")
+    (root / "sums.py").write_text((root / "sums.py").read_text() + "# mine\n")
+    assert [line["agent"] for line in objects(capsys, "sums.py")["lines"]] == [None, "scripted", None]
+    assert [line["agent"] for line in objects(capsys, "check.py")["lines"]] == [None] * 3
+
+
 def test_secrets_are_masked_and_nothing_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     root = project(*SOLVES)
     assert called(words("fix the failing tests")) == 0

@@ -2,7 +2,18 @@
 
 from fugu_cli.events import Change, Event, Merged, Recorded, Undone
 from fugu_cli.tools.blobs import blob_id
-from fugu_cli.views.blame import Author, Edit, Follower, Written, carried, edits, lines_of, together, touching
+from fugu_cli.views.blame import (
+    Author,
+    Edit,
+    Follower,
+    Written,
+    carried,
+    edits,
+    lines_of,
+    moved_from,
+    together,
+    touching,
+)
 from fugu_cli.views.standing import REDONE, UNDONE, Standing, standing
 from fugu_cli.views.turn_costs import TurnCost, turn_costs
 from tests.facts import asked, assigned, checked, opened, ran, replied, rolled_back, write
@@ -92,6 +103,22 @@ def test_a_new_file_beside_an_unlike_one_that_goes_is_new() -> None:
     story.change(ADA, ("old", None, "1\n2\n3\n"))
     story.change(BOB, ("new", None, "4\n5\n3\n"), ("old", "1\n2\n3\n", None))
     assert story.now("new", "4\n5\n3\n") == [("4", "bob"), ("5", "bob"), ("3", "bob")]
+
+
+def test_a_file_that_the_user_moved_before_an_edit_keeps_its_writers() -> None:
+    story = Story()
+    story.change(ADA, ("old", "1\n", "1\n2\n"))
+    story.change(BOB, ("new", "1\n2\n", "1\n2\n3\n"))
+    assert story.now("new", "1\n2\n3\n") == [("1", "-"), ("2", "ada"), ("3", "bob")]
+    assert [edit.author.agent for edit in touching(story.edits, "new")] == ["ada", "bob"]
+
+
+def test_a_file_that_nobody_names_is_the_one_it_is_most_like_if_any() -> None:
+    story = Story()
+    story.change(ADA, ("one", None, "1\n2\n3\n4\n"), ("two", None, "a\nb\nc\nd\n"))
+    assert moved_from(story.edits, b"a\nb\nc\nD\n", story.contents) == "two"
+    assert moved_from(story.edits, b"x\ny\nc\nd\ne\n", story.contents) is None
+    assert moved_from(story.edits, b"1\n2\n3\n4\n", {}) is None
 
 
 def test_where_a_content_is_gone_nobody_is_named() -> None:

@@ -152,6 +152,7 @@ class Follower:
     states: dict[str, State] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     _known: dict[tuple[str, str], Written] = field(default_factory=dict)
+    _anywhere: dict[str, Written] = field(default_factory=dict)
 
     def follow(self, edit: Edit) -> None:
         """One call's changes."""
@@ -174,6 +175,8 @@ class Follower:
             written = Written()
         elif (path, blob) in self._known:
             written = self._known[path, blob]
+        elif state is None and blob in self._anywhere:
+            written = self._anywhere[blob]  # somebody moved or copied it
         elif blob in self.contents:
             written = carried(old, lines_of(self.contents[blob]), None)
         else:
@@ -202,7 +205,7 @@ class Follower:
             lines = lines_of(self.contents.get(blob, b""))
             written = Written(lines, (None,) * len(lines))
         if blob is not None:
-            self._known[path, blob] = written
+            self._known[path, blob] = self._anywhere[blob] = written
         self.states[path] = State(blob, written, before.first, before.was)
 
     def now(self, path: str, blob: str, data: bytes) -> Written:
@@ -215,13 +218,29 @@ class Follower:
 
 
 def touching(found: Sequence[Edit], path: str) -> list[Edit]:
-    """The edits a file's lines may come from: its own, and those of files it may have been moved from."""
+    """The edits a file's lines may come from: its own, and those of files it may have been moved or copied from."""
+    left = {change.after: change.path for edit in found for change in edit.changes}
     wanted, kept = {path}, []
     for edit in reversed(found):
-        if not any(change.path in wanted for change in edit.changes):
+        mine = [change for change in edit.changes if change.path in wanted]
+        if not mine:
             continue
         kept.append(edit)
-        if any(change.path in wanted and change.before is None for change in edit.changes):
+        wanted |= {left[change.before] for change in mine if change.before in left}
+        if any(change.before is None for change in mine):
             wanted |= {change.path for change in edit.changes if change.after is None}
     kept.reverse()
     return [replace(edit, changes=tuple(c for c in edit.changes if c.path in wanted)) for edit in kept]
+
+
+def moved_from(found: Sequence[Edit], data: bytes, contents: Mapping[str, bytes]) -> str | None:
+    """The file among those that are given with their last contents which `data` is most like, if it is alike at all.
+
+    For a file that no edit names: somebody may have moved it.
+    """
+    last = {change.path: change.after for edit in found for change in edit.changes}
+    lines = lines_of(data)
+    texts = {path: contents[blob] for path, blob in last.items() if blob is not None and blob in contents}
+    shares = {path: matcher(lines_of(text), lines).ratio() for path, text in texts.items()}
+    best = max(shares, key=lambda path: shares[path], default=None)
+    return best if best is not None and shares[best] >= ALIKE else None
