@@ -226,20 +226,4 @@ def _words(events: Sequence[Event], upto: int) -> str:
         f"[Left out above: {replies} replies and {len(results)} tool results of {sum(results):,} characters. "
         "Files may not be as they were then: read one before you change it.]"
     )
-    words = f"The user asked, word for word:\n{text}" if said else ""
-    return "\n\n".join(part for part in (words, _open(past), _running(past), dropped) if part)
-
-
-def _open(past: Sequence[Event]) -> str:
-    """The todo list, while something of it is open."""
-    items = views.todo(past)
-    if all(item.status == "done" for item in items):
-        return ""
-    return "The todo list, as it stands:\n" + "\n".join(views.listed(items))
-
-
-def _running(past: Sequence[Event]) -> str:
-    """Background jobs that may still run."""
-    running = [job for job in views.jobs(past).values() if job.end is None]
-    said = [f"{job.name}: {_clipped(job.call.arguments, 200)}" for job in running]
-    return "Background jobs:\n" + "\n".join(said) if said else ""
+    return "\n\n".join(part for part in (f"The user asked, word for word:\n{text}" if said else "", dropped) if part)

@@ -70,7 +70,8 @@ def _full(events: Sequence[Event]) -> tuple[Message, ...]:
     """Every request with its turns, as one neutral history; what was compacted, as its summary."""
     summary, kept = views.shortened(events)
     *earlier, newest = views.requests(kept)
-    messages: list[Message] = [FromUser(text=f"[What happened before, summed up:]\n{summary}")] if summary else []
+    before = "\n\n".join(part for part in (summary, views.still_open(events)) if part)
+    messages: list[Message] = [FromUser(text=f"[What happened before, summed up:]\n{before}")] if summary else []
     for facts in earlier:
         messages += _past(_Past(facts))
     return (*messages, *_request_messages(newest))

@@ -146,7 +146,7 @@ def test_the_summary_keeps_requests_word_for_word_and_says_what_it_dropped() -> 
     assert views.usage(log.events)["strong"].input == 100 * 6 + 100
 
 
-def test_the_summary_keeps_the_open_items_of_the_list_and_the_jobs_that_run() -> None:
+def test_beside_the_summary_stand_the_open_items_of_the_list_and_the_jobs_that_run() -> None:
     items = [{"text": "look", "status": "done"}, {"text": "act", "status": "pending"}]
     todo, serve = Call.make("8", "todo", items=items), Call.make("9", "bash", command="serve", background=True)
     other = serve.model_copy(update={"id": "10"})
@@ -155,15 +155,17 @@ def test_the_summary_keeps_the_open_items_of_the_list_and_the_jobs_that_run() ->
         ToolRan(turn=1, call=other, output="", ok=True, job="job2"),
         JobEnded(job="job2", command="serve", code=0),
     ]
-    log = Log.memory([*session(1, 1), *ran(1, todo), *begun])
-    summary = asyncio.run(compaction.shorten(log, (), len(log.events) - 1)).summary
-    assert (
-        "The todo list, as it stands:\n[x] look\n[ ] act\n\n"
-        'Background jobs:\njob1: {"command": "serve", "background": true}\n\n[Left out above: '
-    ) in summary
+    facts = [*session(1, 1), *ran(1, todo), *begun]
+    now = [Asked(text="go on", snapshot="t"), Assigned(turn=1, agent="strong", role="worker", by="single")]
+    first = shown([*facts, Compacted(summary="SUMMARY", upto=len(facts) - 1), *now]).messages[0]
+    assert first == FromUser(
+        text="[What happened before, summed up:]\nSUMMARY\n\nThe todo list, as it stood:\n[x] look\n[ ] act\n\n"
+        'Background jobs:\njob1: {"command": "serve", "background": true}'
+    )
     done = todo.model_copy(update={"arguments": todo.arguments.replace("pending", "done")})
-    log = Log.memory([*session(1, 1), *ran(1, todo), *ran(1, done)])
-    assert "todo list" not in asyncio.run(compaction.shorten(log, (), len(log.events) - 1)).summary
+    facts = [*session(1, 1), *ran(1, todo), *ran(1, done)]
+    first = shown([*facts, Compacted(summary="SUMMARY", upto=len(facts) - 1), *now]).messages[0]
+    assert first == FromUser(text="[What happened before, summed up:]\nSUMMARY")
 
 
 def test_where_no_agent_can_write_it_the_facts_are_listed() -> None:

@@ -80,6 +80,7 @@ def test_what_everybody_may_read_elsewhere_gives_nothing_away(root: Path) -> Non
         (Call.make("1", "read", path="secrets/codes.txt"), "deny_agents keeps secrets/codes.txt from kept"),
         (Call.make("1", "edit", path="link.txt", old="a", new="b"), "deny_agents keeps link.txt from kept"),
         (Call.make("1", "bash", command="base64 s*/*"), "a command could read secrets/codes.txt"),
+        (Call.make("1", "job_output", job="job1"), "a command could read secrets/codes.txt"),
         (Call.make("1", "mcp__files__get", name="x"), "an MCP server could read secrets/codes.txt"),
         (Call.make("1", "read", path="a.py"), ""),
         (Call.make("1", "grep", pattern="x"), ""),
@@ -108,6 +109,8 @@ OUTPUTS = st.sampled_from(
         ("bash", {"command": "cat s*/* | rev"}, SECRET[::-1]),
         ("bash", {"command": "awk -F- '{print $3}' */*"}, "4711"),
         ("bash", {"command": "python show.py"}, SECRET[::-1]),
+        ("job_output", {"job": "job1"}, SECRET[::-1]),
+        ("todo", {"items": [{"text": f"use {SECRET[::-1]}", "status": "pending"}]}, "The list stands."),
         ("run_tests", {}, f"FAILED: expected '{SECRET}'"),
         ("diff", {"since": "t"}, f"+++ b/secrets/codes.txt\n+{SECRET}"),
         ("write", {"path": "notes.md", "content": f"remember {SECRET}"}, "written"),
@@ -129,7 +132,7 @@ def stories(draw: st.DrawFn) -> list[Event]:
         events.append(Assigned(turn=turn, agent="free", role="worker", by="cascade"))
         for number in range(draw(st.integers(0, 3))):
             tool, arguments, output = draw(OUTPUTS)
-            if tool == "write" and not exposed:
+            if tool in {"write", "todo"} and not exposed:
                 continue  # before it has seen it, it cannot write it
             if tool == "read" and SECRET[::-1] in output and not exposed:
                 continue

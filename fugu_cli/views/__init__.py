@@ -22,7 +22,7 @@ from fugu_cli.views.outcome import (
     verdict,
     verdict_of,
 )
-from fugu_cli.views.shortening import compacted, shortened
+from fugu_cli.views.shortening import compacted, shortened, still_open
 from fugu_cli.views.spending import cost, orchestration, price, usage
 from fugu_cli.views.todo import TODO, Item, items_of, listed, summed, todo
 from fugu_cli.views.turns import (
@@ -96,6 +96,7 @@ __all__ = [
     "result",
     "said",
     "shortened",
+    "still_open",
     "suggested_role",
     "summed",
     "tests",

@@ -1,10 +1,13 @@
-"""What goes into prompts after a compaction: the newest summary, and the facts it does not stand for. Pure."""
+"""What goes into prompts after a compaction: the newest summary, what is open beside it, and the facts it does not
+stand for. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from fugu_cli.events import Asked, Assigned, Compacted, Event, Failed, Interrupted, Permitted, Replied, ToolRan
+from fugu_cli.views.jobs import jobs
+from fugu_cli.views.todo import listed, todo
 from fugu_cli.views.turns import finished, request
 
 _OF_A_TURN = (Assigned, Replied, Permitted, ToolRan, Failed, Interrupted)
@@ -25,6 +28,21 @@ def shortened(events: Sequence[Event]) -> tuple[str, Sequence[Event]]:
         return "", events
     before, after = events[: newest.upto + 1], events[newest.upto + 1 :]
     return newest.summary, (*_going_on(before, after), *after)
+
+
+def still_open(events: Sequence[Event]) -> str:
+    """What the newest summary stands for and is not over: the todo list, while something of it is to be done, and
+    background jobs. Not a part of the summary: what an agent may not see is taken out of the facts before."""
+    newest = compacted(events)
+    past = events[: newest.upto + 1] if newest is not None else ()
+    items = todo(past)
+    running = [job for job in jobs(past).values() if job.end is None]
+    parts = []
+    if any(item.status != "done" for item in items):
+        parts.append("\n".join(["The todo list, as it stood:", *listed(items)]))
+    if running:
+        parts.append("\n".join(["Background jobs:", *(f"{job.name}: {job.call.arguments[:200]}" for job in running)]))
+    return "\n\n".join(parts)
 
 
 def _going_on(before: Sequence[Event], after: Sequence[Event]) -> list[Event]:
