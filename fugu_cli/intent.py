@@ -19,6 +19,11 @@ _NEW_TESTS = re.compile(
     r"tests?\b(?!\s+(?:pass|green|succeed))",
     re.IGNORECASE,
 )
+_CHANGE = re.compile(
+    r"\s*(?:please\s+|can you\s+|could you\s+)?"
+    r"(?:add|rename|remove|delete|replace|move|refactor|change|extract|convert|insert)\b",
+    re.IGNORECASE,
+)
 _QUESTION = re.compile(
     r"^\s*(what|why|how|where|who|which|when|explain|describe|summari[sz]e|list|show|tell)\b", re.IGNORECASE
 )
@@ -37,3 +42,8 @@ def is_question(text: str) -> bool:
 def is_for_tests(text: str) -> bool:
     """The request asks for tests to be written, and not only for code that passes them."""
     return not is_question(text) and _NEW_TESTS.search(text) is not None
+
+
+def is_change(text: str) -> bool:
+    """The request surely asks for files to be changed: words alone do not carry it out."""
+    return _CHANGE.match(text) is not None

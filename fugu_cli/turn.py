@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from fugu_cli import views
+from fugu_cli import intent, views
+from fugu_cli.agents.written import code_among
 from fugu_cli.events import Event, Member
 from fugu_cli.messages import Call
 
@@ -155,6 +156,8 @@ def _after(events: Sequence[Event], turn: views.Turn, member: Member) -> Step:
         return Closed()
     if not turn.changes and not views.interrupted_calls(turn):
         return RollBack("nothing was changed")
+    if intent.is_for_tests(asked.text) and len(code_among(change.path for change in turn.changes)) == len(turn.changes):
+        return RollBack("no test was written")
     if run is None or run.ok or _progress(events, turn, run):
         return Closed()
     return RollBack("the tests failed")

@@ -104,6 +104,13 @@ def test_a_draw_after_which_fewer_tests_fail_or_more_pass_is_kept(before: str, a
     assert turn.next_step(events, CODER, Rules(5)) == step
 
 
+@pytest.mark.parametrize(("path", "step"), [("tests/test_a.py", Closed()), ("a.py", RollBack("no test was written"))])
+def test_where_tests_are_asked_for_a_draw_without_one_is_rolled_back(path: str, step: Step) -> None:
+    start = [opened(), asked("Add tests for f"), *checked(0, ok=True), assigned(1, "coder")]
+    events = [*start, replied(1, "coder", "", write("w", path)), *ran(1, write("w", path), path=path)]
+    assert turn.next_step([*events, *checked(1, ok=True)], CODER, Rules(5)) == step
+
+
 def test_a_draw_that_passes_is_kept() -> None:
     events = [*START, assigned(1, "coder"), replied(1, "coder", "", write("w")), *ran(1, write("w"), path="a.py")]
     assert turn.next_step([*events, *checked(1, ok=True)], CODER, Rules(5)) == Closed()

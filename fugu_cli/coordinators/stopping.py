@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fugu_cli import views
+from fugu_cli import intent, views
 from fugu_cli.events import Assigned, Event, Finished, Opened
 
 WRITING_TOOLS = frozenset({"edit", "write", "apply_patch"})
@@ -61,14 +61,25 @@ def _since_opened(events: Sequence[Event]) -> tuple[views.Turn, ...]:
 def _accepted(events: Sequence[Event], turn: views.Turn) -> bool:
     if turn.failed or turn.interrupted or tests_fail(events):
         return False
+    if _only_words(events, turn):
+        return False
     return views.verdict(events, turn) == "ACCEPT" and views.has_worker_answer(events)
+
+
+def _only_words(events: Sequence[Event], turn: views.Turn) -> bool:
+    """A small model was shown files that the request wants changed, and nothing was. It would accept its own words."""
+    request, member = views.asked(events), views.pool(events).get(turn.assigned.agent)
+    if request is None or member is None or member.protocol == "native" or not intent.is_change(request.text):
+        return False
+    shown = (run for other in views.turns(events) for run in other.runs if run.evidence)
+    return not views.changes(events) and any(run.permitted.call.tool == "read" for run in shown)
 
 
 def _answered(events: Sequence[Event], turn: views.Turn) -> bool:
     """A Worker that said something, changed nothing and did not try to: a question was answered."""
     if turn.assigned.role != "worker" or turn.failed or turn.interrupted or not turn.text.strip():
         return False
-    if views.changes(events) or tests_fail(events):
+    if views.changes(events) or tests_fail(events) or _only_words(events, turn):
         return False
     tried = [run for run in turn.runs if not run.evidence and run.permitted.call.tool in WRITING_TOOLS]
     return not tried and not any(views.interrupted_calls(t) for t in views.turns(events))

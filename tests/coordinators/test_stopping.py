@@ -4,6 +4,7 @@ import pytest
 
 from fugu_cli.coordinators.stopping import stop
 from fugu_cli.events import Event, Failed, Finished, Interrupted
+from fugu_cli.messages import Call
 from tests.facts import POOL, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
 BROKEN = [opened(), asked(), *checked(0, ok=False)]
@@ -81,6 +82,28 @@ def test_an_answer_does_not_end_a_request_whose_tests_fail() -> None:
 
 def test_an_answer_ends_a_request_whose_tests_pass_already() -> None:
     assert end([opened(), asked(), *checked(0, ok=True), *said(1, "They pass already.")]) == "answered"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "expected"),
+    [
+        ("Rename f to g", True, None),
+        ("please add a docstring to f", True, None),
+        ("Rename f to g", False, "answered"),
+        ("Write a function that adds", True, "answered"),
+        ("What does f do?", True, "answered"),
+    ],
+)
+def test_a_small_model_that_was_shown_what_to_change_and_only_talks_has_not_done_it(
+    text: str, shown: bool, expected: str | None
+) -> None:
+    start = [opened(), asked(text, judged=False)]
+    read = ran(1, Call.make("e1-0", "read", path="a.py"), "x = 1", by="evidence") if shown else []
+    events = [*start, assigned(1, "small"), *read, replied(1, "small", "I renamed it.")]
+    assert end(events) == expected
+    assert end([*events, *verified(2, "ACCEPT")]) == (expected and "accepted")
+    strong = [*start, assigned(1, "strong"), *read, replied(1, "strong", "There is no f here.")]
+    assert end(strong) == "answered"
 
 
 def test_words_after_an_edit_that_failed_are_no_answer() -> None:
