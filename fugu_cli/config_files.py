@@ -67,6 +67,8 @@ class Loaded:
     """The hooks that count here, and what is wrong with others."""
     library: Library = field(default_factory=Library)
     """The skills and custom commands that count here, and what is wrong with others."""
+    below: tuple[Path, ...] = ()
+    """AGENTS.md of folders below the root that count, the nearest last."""
 
 
 def load(
@@ -100,7 +102,8 @@ def load(
         return known if place == root else trust or (known and config_trust.trusted(data, place))
 
     library = config_skills.library(folder, root, trusts)
-    return Loaded(config, files, (*notes, *stray(environ)), root, known, servers, hooked, library)
+    below = config_skills.below(folder, root, trusts)
+    return Loaded(config, files, (*notes, *stray(environ)), root, known, servers, hooked, library, below)
 
 
 def _changed(data: Path, root: Path) -> list[str]:

@@ -1,7 +1,8 @@
-"""Which skills and custom commands count in a folder: the user's own, and those of a repository that is trusted.
+"""Which skills, custom commands and AGENTS.md files below the root count in a folder: the user's own, and those of a
+repository that is trusted.
 
-Between config_files.py, whose `load` asks, and skills/, which finds them. A folder below the repository's root is
-trusted for itself: what lies there was not looked at when the root was.
+Between config_files.py, whose `load` asks, and skills/, which finds skills and commands. A folder below the
+repository's root is trusted for itself: what lies there was not looked at when the root was.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from fugu_cli.policy.paths import inside
 from fugu_cli.skills import loading
 from fugu_cli.skills.loading import AGENTS, Library, Place
 
+INSTRUCTIONS = "AGENTS.md"
+
 
 def library(folder: Path, root: Path, trusted: Callable[[Path], bool]) -> Library:
     """What counts for work in `folder` of the repository `root`; `trusted` says whether a folder of it is."""
@@ -20,11 +23,17 @@ def library(folder: Path, root: Path, trusted: Callable[[Path], bool]) -> Librar
 
 
 def holding(folder: Path, root: Path) -> Iterator[Path]:
-    """The folders from `folder` up to `root` that hold a `.agents` of the repository's, the nearest first."""
+    """The folders from `folder` up to `root` in which the repository tells agents what to do, the nearest first."""
     here, home = folder.resolve(), Path.home().resolve()
     for place in (here, *here.parents):
-        if inside(place, root) and place != home and (place / AGENTS).is_dir():
+        if inside(place, root) and place != home and ((place / AGENTS).is_dir() or (place / INSTRUCTIONS).is_file()):
             yield place
+
+
+def below(folder: Path, root: Path, trusted: Callable[[Path], bool]) -> tuple[Path, ...]:
+    """AGENTS.md of the folders between `root` and `folder` that are trusted, the nearest last; not the root's own."""
+    places = [place for place in holding(folder, root) if place != root and trusted(place)]
+    return tuple(place / INSTRUCTIONS for place in reversed(places) if (place / INSTRUCTIONS).is_file())
 
 
 def _repository(folder: Path, root: Path, trusted: Callable[[Path], bool]) -> Iterator[Place]:

@@ -42,7 +42,7 @@ from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace, recall
 
 INSTRUCTIONS_LIMIT = 6000
-"""Characters of AGENTS.md that every agent is shown."""
+"""Characters of AGENTS.md that every agent is shown, of all of them together."""
 
 
 def build_session(
@@ -282,9 +282,12 @@ def _nothing() -> None:
 
 
 def _instructions(loaded: Loaded) -> str:
-    """The folder's AGENTS.md, once the folder is trusted: it tells agents what to do."""
-    path = loaded.root / "AGENTS.md"
-    if not loaded.trusted or not path.is_file():
-        return ""
-    text = path.read_text(encoding="utf-8", errors="replace")[:INSTRUCTIONS_LIMIT]
-    return f"\nThe user's standing instructions (AGENTS.md):\n{text}"
+    """AGENTS.md of the root, and of the folders below it down to where the user works, once each is trusted."""
+    root = loaded.root / "AGENTS.md"
+    found = [("AGENTS.md", root)] if loaded.trusted and root.is_file() else []
+    found += [(f"AGENTS.md of {path.parent.name}/, for work there", path) for path in loaded.below]
+    parts = []
+    for name, path in found:
+        text = path.read_text(encoding="utf-8", errors="replace")[: INSTRUCTIONS_LIMIT // len(found)]
+        parts.append(f"\nThe user's standing instructions ({name}):\n{text}")
+    return "\n".join(parts)

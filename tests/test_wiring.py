@@ -324,6 +324,31 @@ def test_standing_instructions_count_only_in_a_trusted_folder(root: Path) -> Non
     assert "Use tabs." in asyncio.run(instructions(load(root, {})))
 
 
+def test_instructions_of_folders_down_to_where_the_user_works_come_after_the_roots(root: Path) -> None:
+    work = root / "pkg/inner/src"
+    work.mkdir(parents=True)
+    for folder, text in ((root, "Root."), (root / "pkg", "Pkg."), (root / "pkg/inner", "Inner." + "x" * 9000)):
+        (folder / "AGENTS.md").write_text(text)
+    configured(root, "cheap")
+
+    async def instructions(folder: Path, *, trust: bool = False) -> str:
+        session = await wiring.open_session(load(folder, {}, trust=trust), {}, never)
+        await session.close()
+        return session.bench.instructions
+
+    said = "\nThe user's standing instructions (AGENTS.md"
+    data = load(root, {}).config.data
+    config_trust.trust(data, root)
+    assert asyncio.run(instructions(work)) == f"{said}):\nRoot."
+    config_trust.trust(data, root / "pkg")
+    assert asyncio.run(instructions(work)) == f"{said}):\nRoot.\n{said} of pkg/, for work there):\nPkg."
+    assert asyncio.run(instructions(root)) == f"{said}):\nRoot."
+    whole = asyncio.run(instructions(work, trust=True))
+    assert whole.endswith(f"{said} of inner/, for work there):\nInner.{'x' * 1994}") and "Pkg." in whole
+    (root / "pkg/AGENTS.md").write_text("Changed.")
+    assert asyncio.run(instructions(work)) == f"{said}):\nRoot."
+
+
 def test_every_provider_and_protocol_makes_an_agent_that_calls_nobody_yet(root: Path) -> None:
     entries = "\n".join(
         f'[[agents]]\nname = "{provider}-{protocol}"\nprovider = "{provider}"\nmodel = "m"\nprotocol = "{protocol}"\n'

@@ -18,7 +18,7 @@ def trust(folder: Path | None) -> int:
     known = config_trust.trust(data, root)
     for place in _below(folder, root):
         if config_trust.trust(data, place):
-            newline(f"{place} is trusted now as well: it has skills or commands of its own")
+            newline(f"{place} is trusted now as well: it tells agents what to do")
     newline(f"{root} is trusted {'now' if known else 'already'}: its .fugurc and AGENTS.md count as they are")
     loaded = load(folder or Path.cwd(), os.environ)
     for server in loaded.servers.servers:
@@ -49,7 +49,7 @@ def untrust(folder: Path | None) -> int:
 
 
 def _below(folder: Path | None, root: Path) -> Sequence[Path]:
-    """The folders between it and the root that have a `.agents` of their own."""
+    """The folders between it and the root that tell agents what to do."""
     return [place for place in config_skills.holding(folder or Path.cwd(), root) if place != root]
 
 
