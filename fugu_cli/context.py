@@ -226,7 +226,8 @@ def _shortened(output: str, limit: int) -> str:
 def _brief_role(events: Sequence[Event], turn: views.Turn, request: Asked) -> str:
     """Which of prompts/brief/ says what is to be done."""
     first, now = views.first_tests(events), views.tests(events)
-    if turn.assigned.role == "worker" and (not request.judged or intent.is_for_tests(request.text)):
+    passing = now is not None and now.ok and not now.stale
+    if turn.assigned.role == "worker" and (not request.judged or passing or intent.is_for_tests(request.text)):
         return "answer"
     if turn.assigned.role == "verifier" and first and now and not first.ok and now.ok and not now.stale:
         return "verifier_passing"

@@ -21,7 +21,7 @@ _NEW_TESTS = re.compile(
 )
 _CHANGE = re.compile(
     r"\s*(?:please\s+|can you\s+|could you\s+)?"
-    r"(?:add|rename|remove|delete|replace|move|refactor|change|extract|convert|insert)\b",
+    r"(?:add|rename|remove|delete|replace|move|refactor|change|extract|convert|insert|implement|create)\b",
     re.IGNORECASE,
 )
 _QUESTION = re.compile(

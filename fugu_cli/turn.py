@@ -155,7 +155,8 @@ def _after(events: Sequence[Event], turn: views.Turn, member: Member) -> Step:
     if keeps or not views.judged_by_tests(events) or asked.snapshot is None:
         return Closed()
     if not turn.changes and not views.interrupted_calls(turn):
-        return RollBack("nothing was changed")
+        explained = run is not None and run.ok and not turn.replies[-1].calls and turn.text.strip()
+        return Closed() if explained else RollBack("nothing was changed")
     if intent.is_for_tests(asked.text) and len(code_among(change.path for change in turn.changes)) == len(turn.changes):
         return RollBack("no test was written")
     if run is None or run.ok or _progress(events, turn, run):

@@ -252,3 +252,10 @@ def test_a_small_worker_may_write_all_the_code_it_was_shown_anew() -> None:
         read = Call.make(f"e1-{number}", "read", path=path, plain=True)
         events += ran(1, read, "x" * size, by="evidence")
     assert context.prompt(events, SMALL, ()).max_tokens == 3000
+
+
+def test_a_small_worker_is_not_told_that_code_is_wrong_while_the_tests_pass() -> None:
+    for ok, name in ((True, "brief/answer"), (False, "brief/worker")):
+        (brief,) = context.prompt([opened(), asked(), *checked(0, ok=ok), assigned(1, "small")], SMALL, ()).messages
+        assert isinstance(brief, FromUser)
+        assert brief.text.endswith(prompts.load(name).removeprefix("{named}"))

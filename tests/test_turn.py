@@ -104,6 +104,16 @@ def test_a_draw_after_which_fewer_tests_fail_or_more_pass_is_kept(before: str, a
     assert turn.next_step(events, CODER, Rules(5)) == step
 
 
+def test_where_the_tests_pass_already_words_are_an_answer_and_an_edit_of_nothing_is_none() -> None:
+    start = [opened(), asked(), *checked(0, ok=True), assigned(1, "coder")]
+    assert turn.next_step([*start, replied(1, "coder", "They pass.")], CODER, Rules(5)) == Closed()
+    nothing = ran(1, write("w"), "nothing changed", ok=False)
+    step = turn.next_step([*start, replied(1, "coder", "Done.", write("w")), *nothing], CODER, Rules(5))
+    assert step == RollBack("nothing was changed")
+    start[2:4] = checked(0, ok=False)
+    assert turn.next_step([*start, replied(1, "coder", "No idea.")], CODER, Rules(5)) == RollBack("nothing was changed")
+
+
 @pytest.mark.parametrize(("path", "step"), [("tests/test_a.py", Closed()), ("a.py", RollBack("no test was written"))])
 def test_where_tests_are_asked_for_a_draw_without_one_is_rolled_back(path: str, step: Step) -> None:
     start = [opened(), asked("Add tests for f"), *checked(0, ok=True), assigned(1, "coder")]
