@@ -165,17 +165,21 @@ def _after(events: Sequence[Event], turn: views.Turn, member: Member) -> Step:
 
 
 def _progress(events: Sequence[Event], turn: views.Turn, run: views.TestRun) -> bool:
-    """Fewer tests fail than when the turn began, or more pass: worth keeping although not all pass.
+    """Fewer tests fail than when the turn began, or more pass, and half of all do: worth building on.
 
     Where a file could not even be imported, one error stood for all its tests, and now each of them fails by itself.
+    From a start that most tests refuse a small model does not come away: it writes the same again and again.
     """
     start = next(index for index in range(len(events) - 1, -1, -1) if events[index] is turn.assigned)
     before = views.tests(events[:start])
     if before is None:
         return False
     then, now = views.failing(before.output), views.failing(run.output)
+    passing = views.passing(run.output)
+    if now is not None and passing is not None and passing < now:
+        return False
     fewer = then is not None and now is not None and now < then
-    return fewer or (views.passing(run.output) or 0) > (views.passing(before.output) or 0)
+    return fewer or (passing or 0) > (views.passing(before.output) or 0)
 
 
 def describe(step: Step) -> str:
