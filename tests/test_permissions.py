@@ -14,6 +14,7 @@ EDIT = Call.make("1", "edit", path="src/a.py", old="x", new="y")
 BASH = Call.make("1", "bash", command="make (x) > out.txt")
 GLOB = Call.make("1", "bash", command="make -C [a-c] x? *")
 STARS = Call.make("1", "write", path="a*/{b,c}[1].txt", content="x")
+PAGE = Call.make("1", "web_fetch", url="http://[::1]:8000/a?b=c")
 MCP = Call.make("1", "mcp__notes__add", text="x")
 PATCH = Call.make("1", "apply_patch", patch="*** Begin Patch\n*** Add File: a.txt\n+x\n*** End Patch\n")
 
@@ -27,6 +28,7 @@ def judged(call: Call, root: Path, *allow: str) -> policy.Judgement:
     [
         (EDIT, "edit({root}/src/a.py)", Call.make("1", "edit", path="src/b.py", old="x", new="y")),
         (PATCH, "apply_patch({root}/a.txt)", Call.make("1", "write", path="b.txt", content="x")),
+        (PAGE, "web_fetch([::1]:8000)", Call.make("1", "web_fetch", url="http://[::1]:8001/")),
         (BASH, "bash(make (x) > out.txt)", Call.make("1", "bash", command="make (y) > out.txt")),
         (GLOB, "bash(make -C [[]a-c] x[?] [*])", Call.make("1", "bash", command="make -C b xy all")),
         (GLOB, "bash(make -C [[]a-c] x[?] [*])", Call.make("1", "bash", command="make -C [a-c] x? all")),

@@ -44,6 +44,8 @@ def split(pattern: str) -> tuple[str, str]:
 
 def escaped(tool: str, argument: str) -> str:
     """`argument` as a pattern that means these very characters: each that stands for others alone in a set."""
+    if tool == FETCH:
+        return argument  # a host: nothing in it stands for others
     return re.sub(r"[*?\[]" if tool == "bash" else r"[*?\[{]", r"[\g<0>]", argument)
 
 

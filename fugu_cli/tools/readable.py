@@ -1,6 +1,7 @@
 """What came over the web as text that a model can read: HTML as Markdown, other text as it is. Pure.
 
-Under web_fetch.py. The parts of a page that say nothing (scripts, styles, navigation) are left out.
+Under web_fetch.py, and in the process of its own that html_process.py starts: a page may be written to keep a parser
+busy for hours. The parts of a page that say nothing (scripts, styles, navigation) are left out.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ TEXT = frozenset(
     for name in ("json", "xml", "javascript", "ecmascript", "yaml", "x-yaml", "toml", "x-sh", "sql", "x-ndjson")
 )
 _SUFFIXES = ("+json", "+xml", "+yaml")
-_SILENT = ("script", "style", "noscript", "template", "svg", "nav", "iframe", "form", "button")
+_SILENT = ("script", "style", "noscript", "template", "svg", "nav", "iframe", "button", "select")
 _DECLARED = re.compile(rb"^\s*<\?xml[^>]*\?>")
-_BLANK = re.compile(r"[ \t]+\n")
 _GAPS = re.compile(r"\n{3,}")
 
 
@@ -27,19 +27,37 @@ def is_text(kind: str) -> bool:
     return not kind or kind.startswith("text/") or kind in HTML or kind in TEXT or kind.endswith(_SUFFIXES)
 
 
-def text_of(data: bytes, kind: str, charset: str | None) -> str | None:
-    """The content as text; None where it is none after all."""
+def is_html(kind: str, data: bytes) -> bool:
+    """By its media type; by its first words where none was named."""
+    return kind in HTML or (not kind and data.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")))
+
+
+def text_of(data: bytes, charset: str | None) -> str | None:
+    """Content that is no HTML as text; None where it is no text after all."""
     if b"\0" in data[:4096] and not (charset or "").lower().startswith(("utf-16", "utf-32")):
         return None
-    if kind in HTML or (not kind and data.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html"))):
-        return _markdown(data, charset)
+    return plain(_decoded(data, charset).removeprefix("\ufeff"))
+
+
+def _decoded(data: bytes, charset: str | None) -> str:
     try:
-        return plain(data.decode(charset or "utf-8", "replace").removeprefix("\ufeff"))
+        return data.decode(charset or "utf-8", "replace")
     except LookupError:  # a charset nobody knows
-        return plain(data.decode("utf-8", "replace"))
+        return data.decode("utf-8", "replace")
 
 
-def _markdown(data: bytes, charset: str | None) -> str:
+def stripped(data: bytes, charset: str | None) -> str:
+    """HTML without its tags and nothing more: for what no parser copes with. Takes time in proportion to its length."""
+    pieces = _decoded(data, charset).split("<")
+    return _tidy(" ".join([pieces[0], *(piece.partition(">")[2] for piece in pieces[1:])]))
+
+
+def _tidy(text: str) -> str:
+    return _GAPS.sub("\n\n", "\n".join(line.rstrip() for line in plain(text).split("\n"))).strip()
+
+
+def markdown(data: bytes, charset: str | None) -> str:
+    """HTML as Markdown. May take hours where somebody wants it to."""
     from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning
     from markdownify import MarkdownConverter
 
@@ -54,8 +72,7 @@ def _markdown(data: bytes, charset: str | None) -> str:
         converter = MarkdownConverter(
             heading_style="ATX", bullets="-", strip=["img"], escape_underscores=False, escape_asterisks=False
         )
-        said = str(converter.convert_soup(body))
+        said = _tidy(str(converter.convert_soup(body)))
     except RecursionError:  # nested more deeply than any page for people
-        said, title = re.sub(r"(?s)<[^>]*>", " ", data.decode(charset or "utf-8", "replace")), ""
-    said = _GAPS.sub("\n\n", _BLANK.sub("\n", plain(said))).strip()
+        return stripped(data, charset)
     return f"# {title}\n\n{said}" if title and title not in said[: len(title) + 20] else said

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from fugu_cli import __version__
 from fugu_cli.policy import patterns, web
-from fugu_cli.tools import Result, Say, Tool, readable
+from fugu_cli.tools import Result, Say, Tool, html_process, readable
 from fugu_cli.tools.files import Given
 from fugu_cli.tools.workspace import Workspace
 
@@ -74,7 +74,7 @@ def web_fetch(rules: Sequence[str], bounds: Bounds = Bounds()) -> Tool[Fetch]:
         try:
             async with asyncio.timeout(bounds.seconds):
                 page = await _fetched(given.url.strip().partition("#")[0], rules, bounds)
-            text = await asyncio.to_thread(readable.text_of, page.data, page.kind, page.charset)
+            text = await _text(page)
         except Refused as error:
             return Result(text=str(error), ok=False)
         except TimeoutError:
@@ -84,6 +84,12 @@ def web_fetch(rules: Sequence[str], bounds: Bounds = Bounds()) -> Tool[Fetch]:
         return _shown(page, text, given.offset)
 
     return Tool(name=patterns.FETCH, effect="reads", arguments=Fetch, run=run, native=True)
+
+
+async def _text(page: Page) -> str | None:
+    if readable.is_html(page.kind, page.data):
+        return await html_process.markdown(page.data, page.charset)
+    return readable.text_of(page.data, page.charset)
 
 
 def _shown(page: Page, text: str, offset: int) -> Result:
@@ -110,11 +116,11 @@ async def _fetched(url: str, rules: Sequence[str], bounds: Bounds) -> Page:
                 f"{place.host} was not asked: {private} is an address of this machine or its network. "
                 f"Only a rule that names it permits that: web_fetch({place.shown})."
             )
-        async with _client(bounds, place) as client:
-            try:
+        try:
+            async with _client(bounds, place) as client:
                 answer = await _answer(client, url, place, addresses, bounds.largest)
-            except httpx.HTTPError as error:
-                raise Refused(f"{url} could not be fetched: {error or type(error).__name__}.") from error
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            raise Refused(f"{url} could not be fetched: {str(error) or type(error).__name__}.") from error
         if isinstance(answer, Page):
             return answer
         if not _same(place, _place(answer)):
