@@ -71,9 +71,9 @@ def refuse_left_out(kind: Kind, name: str, library: Library) -> None:
 
 
 def _with_skill(text: str, rest: str, library: Library) -> Request:
-    name, _, wanted = rest.partition(" ") if "\n" not in rest.split(" ", 1)[0] else rest.partition("\n")
-    if not name:
+    if not rest:
         raise UsageError("which skill?", hint=_known(library))
+    name, *wanted = rest.split(maxsplit=1)
     skill = library.skill(name)
     if skill is None:
         refuse_left_out("skill", name, library)
@@ -83,7 +83,7 @@ def _with_skill(text: str, rest: str, library: Library) -> Request:
         told = skill.text()
     except Fault as fault:
         raise UsageError(f"{skill.file}: {fault}", hint="`fugu skills` lists what there is") from fault
-    return Request(wanted.strip() or f"Follow the skill `{name}`.", text.strip(), told)
+    return Request(wanted[0] if wanted else f"Follow the skill `{name}`.", text.strip(), told)
 
 
 def _known(library: Library) -> str:

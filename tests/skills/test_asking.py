@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fugu_cli.errors import UsageError
 from fugu_cli.skills.asking import Request, headless, request
+from fugu_cli.skills.command import Custom
 from fugu_cli.skills.loading import Library, Place, load
 from tests.skills import making
 
@@ -43,7 +46,7 @@ def test_a_line_is_itself_or_what_its_command_makes_of_it(
     assert callable(ask) and ask(line, library) == expected
 
 
-@pytest.mark.parametrize("gap", [" ", "\n", "  "])
+@pytest.mark.parametrize("gap", [" ", "\n", "  ", "\t"])
 def test_a_named_skill_comes_after_the_request(library: Library, gap: str) -> None:
     line = f"/skill release{gap}cut 1.2"
     skill = library.skills[0].text()
@@ -86,6 +89,17 @@ def test_without_an_interface_its_commands_and_mistyped_ones_are_refused(
     with pytest.raises(UsageError) as error:
         headless(line, library)
     assert str(error.value) == said
+
+
+@given(st.from_regex(r"[/\s]?(skill|go)?[\s]?.{0,20}", fullmatch=True))
+def test_any_line_is_a_request_or_refused(line: str) -> None:
+    command = Custom("go", "", "Go $1.", "", "", "", Path("/"), True)
+    for ask in (request, headless):
+        try:
+            found = ask(line, Library(commands=(command,)))
+        except UsageError:
+            continue
+        assert found == Request(line) or found.typed == line.strip()
 
 
 def test_a_skill_that_is_gone_when_it_is_wanted_is_refused(library: Library) -> None:
