@@ -35,9 +35,13 @@ def tests(files: Iterable[str]) -> list[str]:
 
 
 def target(request: Asked | None, files: Iterable[str]) -> str:
-    """The one file that the request names and that is not there; "" where it names others, or one of `files`."""
+    """The one file that the request names and that is not there, or the one test of a request for tests; "" where it
+    names others, or one of `files`."""
     shown = list(files)
     named, missing = _named(request, shown)
+    wanted = tests([*named, *missing])
+    if len(wanted) == 1 and request is not None and intent.is_for_tests(request.text):
+        return wanted[0]
     return missing[0] if len(missing) == 1 and not named else ""
 
 

@@ -172,7 +172,7 @@ def _progress(events: Sequence[Event], turn: views.Turn, run: views.TestRun) -> 
     """
     start = next(index for index in range(len(events) - 1, -1, -1) if events[index] is turn.assigned)
     before = views.tests(events[:start])
-    if before is None:
+    if before is None or before.ok:
         return False
     then, now = views.failing(before.output), views.failing(run.output)
     passing = views.passing(run.output)

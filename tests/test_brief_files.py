@@ -78,6 +78,7 @@ def test_other_files_than_those_shown_may_be_meant(text: str, judged: bool, file
         ("Create a README.md for this package", ["a.py", "b.py"], "README.md"),
         ("Create pkg/c.py with a function that adds", [], "pkg/c.py"),
         ("Write tests for f in tests/test_a.py", ["a.py"], "tests/test_a.py"),
+        ("Add a test for f of a.py to tests/test_a.py", ["a.py", "tests/test_a.py"], "tests/test_a.py"),
         ("Make `pytest tests/test_a.py` pass", ["a.py"], ""),
         ("Create pkg/c.py with the same function as a.py", ["pkg/a.py"], ""),
         ("Move f from a.py to b.py and c.py", [], ""),

@@ -122,6 +122,13 @@ def test_where_tests_are_asked_for_a_draw_without_one_is_rolled_back(path: str, 
     assert turn.next_step([*events, *checked(1, ok=True)], CODER, Rules(5)) == step
 
 
+def test_a_draw_that_breaks_what_passed_is_rolled_back_though_more_tests_pass() -> None:
+    events: list[Event] = [opened(), asked("Add tests for f"), *checked(0, ok=True), assigned(1, "coder")]
+    events += [replied(1, "coder", "", write("w")), *ran(1, write("w"), path="test_a.py")]
+    events += ran(1, Call(id="e1", tool="run_tests"), "2 failed, 9 passed", ok=False, by="evidence")
+    assert turn.next_step(events, CODER, Rules(5)) == RollBack("the tests failed")
+
+
 def test_a_draw_that_passes_is_kept() -> None:
     events = [*START, assigned(1, "coder"), replied(1, "coder", "", write("w")), *ran(1, write("w"), path="a.py")]
     assert turn.next_step([*events, *checked(1, ok=True)], CODER, Rules(5)) == Closed()

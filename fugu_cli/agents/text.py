@@ -45,7 +45,7 @@ class Text:
         asked = _asked_for(prompt, shown)
         written = parse(reply.text, shown=shown, asked=asked, whole=reply.stop != "length")
         files = [(path, as_shown(content, shown.get(path, ""))) for path, content in written.files]
-        files = files if "write" in offered else []
+        files = [(path, content) for path, content in files if "write" in offered and prompt.target in ("", path)]
         edits = written.edits if "edit" in offered else ()
         if not files and not edits:
             return reply.model_copy(update={"calls": ()})

@@ -77,10 +77,11 @@ def parse(text: str, *, shown: Mapping[str, str] = NOTHING, asked: str = "", who
         path = _path_of(block, lines)
         titled = {} if path else _titled(block, shown, asked)
         path = path or next(iter(titled), None) or _resembled(block, shown)
+        path = path and placed(path, shown, asked)
         begun = any(SEARCH.fullmatch(line) for line in lines[block.start : block.end])  # an edit without its end
         if inside or begun or path is None or not (block.closed or whole):
             continue
-        files |= titled or {path: block.body}
+        files |= {placed(own, shown, asked): body for own, body in titled.items()} or {path: block.body}
         gone.append(_with_title(block, lines, path))
     answers = asked and is_stub(shown.get(asked, "")) and not files and not edits
     if answers and (answer := _longest(text, whole)) is not None:
@@ -192,6 +193,14 @@ def shown_files(prompt: Prompt) -> dict[str, str]:
     """The files that the user's side of the prompt shows in blocks with their paths."""
     texts = [message.text for message in prompt.messages if isinstance(message, FromUser)]
     return dict(parse("\n".join(texts)).files)
+
+
+def placed(path: str, shown: Iterable[str], asked: str = "") -> str:
+    """The file that is meant where a model leaves its folders out (`lib.rs` for `src/lib.rs`) or makes them up."""
+    bare = path.removeprefix("./").removeprefix("path/to/")
+    known = list(dict.fromkeys([asked, *shown] if asked else shown))
+    same = [other for other in known if other == bare or other.endswith(f"/{bare}")]
+    return path if path in known or not same or (len(same) > 1 and same[0] != asked) else same[0]
 
 
 def as_shown(content: str, shown: str) -> str:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.agents.written import Edit, Written, as_shown, parse, room, shown_files
+from fugu_cli.agents.written import Edit, Written, as_shown, parse, placed, room, shown_files
 from fugu_cli.messages import FromAgent, FromUser, Prompt
 
 FILE = "def f():\n    return 1\n"
@@ -155,3 +155,26 @@ def test_where_one_file_was_asked_for_a_block_with_another_path_on_top_is_an_exa
     text = f"```python\n# use.py\n{FILE}```"
     assert parse(text, shown={"a.py": "x = 1\n"}, asked="a.py").files == ()
     assert parse(text, shown={"a.py": "x = 1\n"}).files == (("use.py", FILE),)
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "expected"),
+    [
+        ("lib.rs", "", "src/lib.rs"),
+        ("path/to/lib.rs", "", "src/lib.rs"),
+        ("./src/lib.rs", "", "src/lib.rs"),
+        ("other/lib.rs", "", "other/lib.rs"),
+        ("mod.rs", "", "mod.rs"),
+        ("mod.rs", "b/mod.rs", "b/mod.rs"),
+        ("test_a.py", "tests/test_a.py", "tests/test_a.py"),
+        ("new.rs", "src/lib.rs", "new.rs"),
+    ],
+)
+def test_a_path_without_its_folders_is_the_file_that_was_shown_or_asked_for(
+    path: str, asked: str, expected: str
+) -> None:
+    assert placed(path, ["src/lib.rs", "a/mod.rs", "b/mod.rs"], asked) == expected
+    text = f"{path}\n```\nx\n```\n"
+    assert parse(text, shown=dict.fromkeys(["src/lib.rs", "a/mod.rs", "b/mod.rs"], "x\n"), asked=asked).files == (
+        (expected, "x\n"),
+    )
