@@ -69,6 +69,8 @@ def parse(text: str, *, shown: Mapping[str, str] = NOTHING, asked: str = "", who
     resembles a stub or a new file: where one was `asked` for by name, the longest block is that file. `whole` is False
     where the reply was cut: its last, unclosed block is no file.
     """
+    if asked.endswith((".md", ".rst")) and (document := _document(text, asked)) and whole:
+        return Written(((asked, document),), (), "")
     edits, gone = _edits(text)
     files: dict[str, str] = {}
     lines = lines_of(text)
@@ -76,7 +78,8 @@ def parse(text: str, *, shown: Mapping[str, str] = NOTHING, asked: str = "", who
         inside = any(block.start < other.end and other.start < block.end for other in gone)
         path = _path_of(block, lines)
         titled = {} if path else _titled(block, shown, asked)
-        path = path or next(iter(titled), None) or _resembled(block, shown)
+        old = shown if not asked or asked in shown else {}  # a new file resembles what it is about
+        path = path or next(iter(titled), None) or _resembled(block, old)
         path = path and placed(path, shown, asked)
         begun = any(SEARCH.fullmatch(line) for line in lines[block.start : block.end])  # an edit without its end
         if inside or begun or path is None or not (block.closed or whole):
@@ -146,6 +149,15 @@ def _path_of(block: Block, lines: Sequence[str]) -> str | None:
         return path
     above = [line for line in lines[max(0, block.start - 2) : block.start] if line.strip()]
     return _path_in(above[-1]) if above else None
+
+
+def _document(text: str, asked: str) -> str:
+    """A reply that is one document in a fence from its first line to its last, whatever fences are in it; else ""."""
+    lines = lines_of(text.strip())
+    if _alone(lines[0]) and asked in lines[0]:
+        lines = lines_of("\n".join(lines[1:]).strip())
+    outer = len(lines) > 2 and re.fullmatch(r"`{3,}\s*(?:markdown|md|rst|text)?", lines[0]) and lines[-1] == "```"
+    return "\n".join(lines[1:-1]).strip("\n") + "\n" if outer else ""
 
 
 def _titled(block: Block, shown: Mapping[str, str], asked: str) -> dict[str, str]:
@@ -239,14 +251,14 @@ def _path_in_info(info: str) -> str | None:
 def _path_in(line: str) -> str | None:
     """The one path a line names; none where it names several, or where a sentence only happens to hold a dot."""
     quoted = [word for word in QUOTED.findall(line) if PATH.fullmatch(word)]
-    found = set(quoted or PATH.findall(line))
+    found = set(quoted or (path for path in PATH.findall(line) if FILE.fullmatch(path) or _alone(line)))
     return found.pop() if len(found) == 1 else None
 
 
 def _alone(line: str) -> bool:
     """The line is a path and nothing else but marks."""
     bare = line.strip().strip("#*`: ").strip()
-    return bool(bare) and PATH.fullmatch(bare) is not None
+    return PATH.fullmatch(bare) is not None and not re.fullmatch(r"[\d.]+", bare)
 
 
 def _with_title(block: Block, lines: Sequence[str], path: str) -> Block:

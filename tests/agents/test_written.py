@@ -35,6 +35,9 @@ def test_a_file_is_known_by_its_path(name: str) -> None:
         "src/a.py\n```diff\n-x\n+y\n```",
         "src/a.py\n```\n```",
         "src/a.py says nothing",
+        "It costs 23.80 EUR:\n```\nx\n```",
+        "23.80\n```\nx\n```",
+        "As in obj.attribute here:\n```\nx\n```",
         "src/a.py\n```\n<<<<<<< SEARCH\nx\n=======\ny\n",
     ],
 )
@@ -178,3 +181,17 @@ def test_a_path_without_its_folders_is_the_file_that_was_shown_or_asked_for(
     assert parse(text, shown=dict.fromkeys(["src/lib.rs", "a/mod.rs", "b/mod.rs"], "x\n"), asked=asked).files == (
         (expected, "x\n"),
     )
+
+
+def test_a_document_is_the_whole_reply_whatever_fences_are_in_it() -> None:
+    inner = "# A\n\n```python\nimport a\n```\n\nIt prints:\n\n```\n23.80\n```\n\nThat is all.\n"
+    for reply in (f"```markdown\n{inner}```", f"README.md\n\n```\n{inner}```\n"):
+        assert parse(reply, asked="README.md").files == (("README.md", inner),)
+    assert parse("Use it:\n```sh\nls\n```", asked="README.md").files == ()
+
+
+def test_a_new_file_is_not_the_one_that_it_is_about() -> None:
+    shown = {"a.py": "import os\n\n\ndef f():\n    return 1\n"}
+    text = "```python\nimport os\n\n\ndef f():\n    return 1\n\n\ndef test_f():\n    assert f() == 1\n```"
+    assert [path for path, _ in parse(text, shown=shown, asked="test_a.py").files] == ["test_a.py"]
+    assert [path for path, _ in parse(text, shown=shown).files] == ["a.py"]
