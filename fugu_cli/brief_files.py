@@ -45,6 +45,15 @@ def target(request: Asked | None, files: Iterable[str]) -> str:
     return missing[0] if len(missing) == 1 and not named else ""
 
 
+def in_turn(files: Iterable[str], draw: int) -> str:
+    """The file that this draw is to mend where several may be to blame: one after the other, then all together ("").
+
+    A model that is to write several writes them all, most of them as they were; what mends one shows in the tests.
+    """
+    code = targets(files)
+    return "" if len(code) < 2 else [*code, ""][draw % (len(code) + 1)]
+
+
 def open_ended(request: Asked | None, files: Iterable[str]) -> bool:
     """The request may mean other files than these: it asks for tests, names one that is not among them, or names none
     and is not judged by the tests, whose output has led to these."""

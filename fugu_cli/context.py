@@ -49,8 +49,17 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
         temperature=0.8 if again and _samples(member) else None,
         seed=again if again and _samples(member) else None,
         open_ended=brief and brief_files.open_ended(views.asked(events), _files_shown(turn)),
-        target=brief_files.target(views.asked(events), _files_shown(turn)) if brief else "",
+        target=_target(events, turn) if brief else "",
     )
+
+
+def _target(events: Sequence[Event], turn: views.Turn) -> str:
+    """The one file that a small model is to write, "" where it may be any."""
+    request, files = views.asked(events), _files_shown(turn)
+    failing = views.judged_by_tests(events) and turn.assigned.role == "worker" and not _passing(events)
+    if failing and request is not None and not brief_files.open_ended(request, files):
+        return brief_files.in_turn(files, _draws_before(events, turn))
+    return brief_files.target(request, files)
 
 
 def _samples(member: Member) -> bool:
@@ -184,7 +193,8 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn) -> 
     assert request is not None
     role = prompts.load(f"brief/{_brief_role(events, turn, request)}")
     files = _files_shown(turn)
-    role = prompts.fill(role, named=brief_files.named(files))
+    target = _target(events, turn)
+    role = prompts.fill(role, named=brief_files.named([target] if target in files else files))
     told_by_tests = request.judged and brief_files.tests(files) and brief_files.unfinished(files)
     text = prompts.fill(
         prompts.load("brief"),
@@ -226,14 +236,19 @@ def _shortened(output: str, limit: int) -> str:
 def _brief_role(events: Sequence[Event], turn: views.Turn, request: Asked) -> str:
     """Which of prompts/brief/ says what is to be done."""
     first, now = views.first_tests(events), views.tests(events)
-    passing = now is not None and now.ok and not now.stale
-    if turn.assigned.role == "worker" and (not request.judged or passing or intent.is_for_tests(request.text)):
+    free = not request.judged or _passing(events) or intent.is_for_tests(request.text)
+    if turn.assigned.role == "worker" and free:
         return "answer"
     if turn.assigned.role == "verifier" and first and now and not first.ok and now.ok and not now.stale:
         return "verifier_passing"
     if turn.assigned.role == "worker" and brief_files.unfinished(_files_shown(turn)):
         return "worker_unfinished"
     return turn.assigned.role
+
+
+def _passing(events: Sequence[Event]) -> bool:
+    run = views.tests(events)
+    return run is not None and run.ok and not run.stale
 
 
 def _files_shown(turn: views.Turn) -> dict[str, str]:

@@ -259,3 +259,14 @@ def test_a_small_worker_is_not_told_that_code_is_wrong_while_the_tests_pass() ->
         (brief,) = context.prompt([opened(), asked(), *checked(0, ok=ok), assigned(1, "small")], SMALL, ()).messages
         assert isinstance(brief, FromUser)
         assert brief.text.endswith(prompts.load(name).removeprefix("{named}"))
+
+
+def test_of_two_files_that_may_be_to_blame_a_small_worker_is_asked_for_one_at_a_time() -> None:
+    start: list[Event] = [opened(), asked(), *checked(0, ok=False), assigned(1, "coder")]
+    for number, path in enumerate(("a.py", "b.py")):
+        start += ran(1, Call.make(f"e1-{number}", "read", path=path, plain=True), "x = 1", by="evidence")
+    draw = [replied(1, "coder", "", write("w")), *ran(1, write("w"), path="a.py"), *checked(1, ok=False)]
+    built = [context.prompt([*start, *[*draw, rolled_back(1)] * number], CODER, ()) for number in range(3)]
+    assert [prompt.target for prompt in built] == ["a.py", "b.py", ""]
+    endings = [shown(prompt)[-1].rpartition("The code in ")[2].partition(" does")[0] for prompt in built]
+    assert endings == ["`a.py`", "`b.py`", "`a.py` or `b.py`"]

@@ -70,8 +70,8 @@ class Text:
         if offered & {"write", "edit"}:
             path = _asked_for(prompt, shown)
             before, ask = self._words(shown, path, edits="edit" in offered)
-            code = code_among(shown)
-            tokens = room(tokens, *(shown[path] for path in code)) if code and not prompt.target else tokens
+            old = [shown[file] for file in ([path] if path else code_among(shown)) if file in shown]
+            tokens = room(tokens, *old) if old else tokens
             system = f"{system}\n\n{before}".strip()
             last = messages[-1]
             assert isinstance(last, FromUser)
