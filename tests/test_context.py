@@ -12,6 +12,7 @@ from fugu_cli import context, prompts, views
 from fugu_cli.agents import anthropic, openai
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.dialects import Dialect
+from fugu_cli.agents.written import shown_files
 from fugu_cli.events import (
     Asked,
     Assigned,
@@ -270,3 +271,9 @@ def test_of_two_files_that_may_be_to_blame_a_small_worker_is_asked_for_one_at_a_
     assert [prompt.target for prompt in built] == ["a.py", "b.py", ""]
     endings = [shown(prompt)[-1].rpartition("The code in ")[2].partition(" does")[0] for prompt in built]
     assert endings == ["`a.py`", "`b.py`", "`a.py` or `b.py`"]
+
+
+def test_what_a_test_command_prints_is_not_taken_for_the_file_it_names() -> None:
+    events = [opened(), asked(command="pytest --doctest-modules a.py"), *checked(0, ok=False), assigned(1, "small")]
+    events += ran(1, Call.make("e1-0", "read", path="a.py", plain=True), "x = 1", by="evidence")
+    assert shown_files(context.prompt(events, SMALL, ())) == {"a.py": "x = 1\n"}

@@ -20,6 +20,8 @@ PATH = re.compile(
 """What a path looks like in a sentence; anything odder goes in backticks or stands alone."""
 
 QUOTED = re.compile(r"`([^`\s]+)`")
+COMMAND = re.compile(r"`[^`]*\s[^`]*`")
+"""A command in a sentence; the block below is what it prints, and not the file it names."""
 SEARCH = re.compile(r"<{5,9} ?SEARCH>?\s*")
 DIVIDER = re.compile(r"={5,9}\s*")
 REPLACE = re.compile(r">{5,9} ?REPLACE<?\s*")
@@ -251,7 +253,8 @@ def _path_in_info(info: str) -> str | None:
 def _path_in(line: str) -> str | None:
     """The one path a line names; none where it names several, or where a sentence only happens to hold a dot."""
     quoted = [word for word in QUOTED.findall(line) if PATH.fullmatch(word)]
-    found = set(quoted or (path for path in PATH.findall(line) if FILE.fullmatch(path) or _alone(line)))
+    plain = COMMAND.sub("", line)
+    found = set(quoted or (path for path in PATH.findall(plain) if FILE.fullmatch(path) or _alone(line)))
     return found.pop() if len(found) == 1 else None
 
 

@@ -37,6 +37,7 @@ def test_a_file_is_known_by_its_path(name: str) -> None:
         "src/a.py says nothing",
         "It costs 23.80 EUR:\n```\nx\n```",
         "23.80\n```\nx\n```",
+        "Run `python src/a.py`. It prints:\n```\nx\n```",
         "As in obj.attribute here:\n```\nx\n```",
         "src/a.py\n```\n<<<<<<< SEARCH\nx\n=======\ny\n",
     ],
