@@ -1,12 +1,20 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
 from fugu_cli.events import Asked, Assigned, Change, Failed, Finished, Permitted, Recorded, Replied, Said, ToolRan
 from fugu_cli.messages import Call
+from fugu_cli.policy import Rules, judge
 from fugu_cli.ui.tui.draw import ansi
 from fugu_cli.ui.tui.draw.block import Note
 from fugu_cli.ui.tui.draw.lines import line
 from fugu_cli.ui.tui.draw.palette import DARK
 from fugu_cli.ui.tui.front import Choice
-from fugu_cli.ui.tui.printing import picked
+from fugu_cli.ui.tui.keeping import Look
+from fugu_cli.ui.tui.printing import Printing, Terminal, picked
 from fugu_cli.ui.tui.scrollback import Scrollback
+from fugu_cli.ui.tui.working import Question
 
 CALL = Call.make("t1-0-0", "bash", command="ls")
 
@@ -126,3 +134,25 @@ def test_a_choice_is_a_number_a_letter_and_a_number_or_a_value() -> None:
         None,
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            Call.make("1", "web_fetch", url="https://a.example/?q=mine"),
+            'web_fetch(a.example) {"url": "https://a.example/?q=mine"}',
+        ),
+        (Call.make("1", "bash", command="serve", background=True), "bash(serve), in the background"),
+    ],
+)
+def test_a_question_is_printed_with_all_that_the_call_will_do(call: Call, said: str, tmp_path: Path) -> None:
+    async def ask() -> str:
+        paper = Paper()
+        nothing = Terminal(lambda: 100, lambda: None, None, print, print, lambda: None, print)  # type: ignore[arg-type]
+        judgement = judge(call, Rules(), tmp_path)
+        question = Question(call, judgement, asyncio.get_running_loop().create_future())
+        Printing(paper.back, nothing, Look(), tmp_path).question(question, 0, "")
+        return paper.text
+
+    assert said in " ".join(asyncio.run(ask()).split())
