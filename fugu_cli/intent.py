@@ -19,6 +19,10 @@ _NEW_TESTS = re.compile(
     r"tests?\b(?!\s+(?:pass|green|succeed))",
     re.IGNORECASE,
 )
+_FAILING = re.compile(
+    r"\b(?:fix|repair|correct|solve)\s+(?:(?:all|the|my|our|any)\s+)*(?:failing|failed|broken|red)\s+(?:unit\s+)?tests?\b",
+    re.IGNORECASE,
+)
 _CHANGE = re.compile(
     r"\s*(?:please\s+|can you\s+|could you\s+)?"
     r"(?:add|rename|remove|delete|replace|move|refactor|change|extract|convert|insert|implement|create)\b",
@@ -47,3 +51,8 @@ def is_for_tests(text: str) -> bool:
 def is_change(text: str) -> bool:
     """The request surely asks for files to be changed: words alone do not carry it out."""
     return _CHANGE.match(text) is not None
+
+
+def is_for_failing_tests(text: str) -> bool:
+    """The request is to mend the tests that fail, and names nothing else."""
+    return _FAILING.search(text) is not None

@@ -90,7 +90,7 @@ def _barred(place: Place, events: Sequence[Event], call: Call) -> str:
     """Why the turn's role or agent must not make this call; "" when it may be judged like any other."""
     now, bench = views.turns(events)[-1], place.bench
     member = place.crew.members[now.assigned.agent]
-    offered = {spec.name for spec in specs(bench.toolbox, now, member, _asked(events))}
+    offered = {spec.name for spec in _offered(bench, now, member, events)}
     if call.tool in bench.toolbox and call.tool not in offered:
         return f"a {now.assigned.role.capitalize()} has no tool {call.tool}"
     kept = views.judged_by_tests(events) and not _tests_wanted(events)
@@ -114,7 +114,7 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> Fini
     if member.protocol == "native":
         await bench.toolbox.settled(lambda why: log.tell(Waiting(why=why)))
     known = withheld.visible(events, name, bench.denials, log.events)
-    prompt = context.prompt(known, member, specs(bench.toolbox, now, member, _asked(events)), bench.instructions)
+    prompt = context.prompt(known, member, _offered(bench, now, member, events), bench.instructions)
     if compaction.due(events, prompt, member):
         await _compact(place, member)
         return None
@@ -187,6 +187,15 @@ def _numbered(calls: Sequence[Call], now: views.Turn) -> tuple[Call, ...]:
         call.model_copy(update={"id": f"t{now.number}-{len(now.draws)}-{made + index}"})
         for index, call in enumerate(calls)
     )
+
+
+def _offered(bench: Bench, now: views.Turn, member: Member, events: Sequence[Event]) -> tuple[ToolSpec, ...]:
+    """What the agent may use now. Nothing where a small model is to mend failing tests and all pass: it can say so, and
+    anything it changed would be right already."""
+    first, asked = views.first_tests(events), _asked(events)
+    if member.protocol != "native" and first is not None and first.ok and intent.is_for_failing_tests(asked):
+        return ()
+    return specs(bench.toolbox, now, member, asked)
 
 
 def specs(toolbox: Toolbox, now: views.Turn, member: Member, asked: str) -> tuple[ToolSpec, ...]:

@@ -1,6 +1,6 @@
 import pytest
 
-from fugu_cli.intent import is_about_tests, is_for_tests, is_question
+from fugu_cli.intent import is_about_tests, is_change, is_for_failing_tests, is_for_tests, is_question
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,32 @@ def test_a_question_asks_for_no_change(text: str, asks: bool) -> None:
 )
 def test_a_request_for_tests_is_told_from_one_for_code_that_passes_them(text: str, wanted: bool) -> None:
     assert is_for_tests(text) is wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("fix failing tests", True),
+        ("Please fix all the failing unit tests.", True),
+        ("Repair my broken tests", True),
+        ("fix the parser, its tests fail", False),
+        ("add failing tests", False),
+    ],
+)
+def test_a_request_to_mend_failing_tests_is_known(text: str, expected: bool) -> None:
+    assert is_for_failing_tests(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Rename f to g", True),
+        ("please add a docstring", True),
+        ("could you move it", True),
+        ("Write a function that adds", False),
+        ("What would you change?", False),
+        ("The changelog is empty", False),
+    ],
+)
+def test_a_request_that_words_cannot_carry_out_is_known(text: str, expected: bool) -> None:
+    assert is_change(text) is expected
