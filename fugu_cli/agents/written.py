@@ -158,8 +158,13 @@ def _document(text: str, asked: str) -> str:
     lines = lines_of(text.strip())
     if _alone(lines[0]) and asked in lines[0]:
         lines = lines_of("\n".join(lines[1:]).strip())
-    outer = len(lines) > 2 and re.fullmatch(r"`{3,}\s*(?:markdown|md|rst|text)?", lines[0]) and lines[-1] == "```"
-    return "\n".join(lines[1:-1]).strip("\n") + "\n" if outer else ""
+    opening = re.fullmatch(r"`{3,}\s*(markdown|md|rst|text)?", lines[0])
+    inner = lines[1:]
+    if sum(line.startswith("```") for line in inner) % 2:  # the others come in pairs
+        closed = inner.pop() == "```"
+    else:
+        closed = opening is not None and bool(opening.group(1))  # left open by a model that says what it begins
+    return "\n".join(inner).strip("\n") + "\n" if opening and closed and inner else ""
 
 
 def _titled(block: Block, shown: Mapping[str, str], asked: str) -> dict[str, str]:

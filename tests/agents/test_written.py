@@ -186,7 +186,7 @@ def test_a_path_without_its_folders_is_the_file_that_was_shown_or_asked_for(
 
 def test_a_document_is_the_whole_reply_whatever_fences_are_in_it() -> None:
     inner = "# A\n\n```python\nimport a\n```\n\nIt prints:\n\n```\n23.80\n```\n\nThat is all.\n"
-    for reply in (f"```markdown\n{inner}```", f"README.md\n\n```\n{inner}```\n"):
+    for reply in (f"```markdown\n{inner}```", f"README.md\n\n```\n{inner}```\n", f"```markdown\n{inner}"):
         assert parse(reply, asked="README.md").files == (("README.md", inner),)
     assert parse("Use it:\n```sh\nls\n```", asked="README.md").files == ()
 
