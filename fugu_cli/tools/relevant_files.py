@@ -51,12 +51,12 @@ def implicated(output: str, request: str, root: Path) -> list[str]:
     return [shown(path.relative_to(root).as_posix()) for path in found[:MOST]]
 
 
-def shown_for(request: str, found: Sequence[str], root: Path) -> list[str]:
+def shown_for(request: str, output: str, found: Sequence[str], root: Path) -> list[str]:
     """Of what `implicated` found, what is to be shown; where that is nothing, what the request's words mean.
 
-    Where tests are run for the request, code and documents: what tests ask for is in their output. They are shown where
-    the code is a stub, or is not there, for then the output only says that all is missing; and where the request is
-    about something else, or asks for tests.
+    Where tests are run for the request, code and documents: what tests ask for is in their `output`. They are shown
+    where the code is a stub, or is not there, and no assertion is told, for then the output only says that all is
+    missing; and where the request is about something else, or asks for tests.
     """
     if intent.is_for_tests(request) or not intent.is_about_tests(request):
         return list(found) or [shown(path.relative_to(root).as_posix()) for path in meant(request, root)]
@@ -66,7 +66,7 @@ def shown_for(request: str, found: Sequence[str], root: Path) -> list[str]:
         others = [shown(path.relative_to(root).as_posix()) for path in meant(request, root) if not is_test(path, root)]
     code = [path for path in others if not path.lower().endswith(DOCUMENTS)]
     finished = bool(code) and not any(is_stub(_text(root / actual(path))) for path in code)
-    if finished:
+    if finished or (code and "assert" in output.lower()):
         return others
     return [*others, *((tests or _tests_of(code, root))[:1] if code else tests)]
 

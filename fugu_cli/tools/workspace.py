@@ -191,7 +191,7 @@ class Workspace:
     def implicated(self, output: str, request: str) -> list[str]:
         """Files in here that a failing test's output or a request names (relevant_files.py): what a small model is to
         see."""
-        return shown_for(request, implicated(output, request, self.root), self.root)
+        return shown_for(request, output, implicated(output, request, self.root), self.root)
 
 
 def _unmasked(data: bytes, old: bytes) -> bytes:

@@ -96,7 +96,15 @@ def test_tests_are_shown_where_the_code_is_a_stub_or_missing(
     if code is not None:
         (tmp_path / "a.py").write_text(code)
     found = ["a.py"] if code is not None else []
-    assert shown_for("make the tests pass", [*found, "SPEC.md", "test_a.py", "test_b.py"], tmp_path) == expected
+    assert (
+        shown_for("make the tests pass", "1 error", [*found, "SPEC.md", "test_a.py", "test_b.py"], tmp_path) == expected
+    )
+
+
+def test_tests_are_not_shown_where_their_output_tells_what_they_assert(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def f():\n    pass\n")
+    output = "E  AssertionError: None != 1"
+    assert shown_for("make the tests pass", output, ["a.py", "test_a.py"], tmp_path) == ["a.py"]
 
 
 @pytest.mark.parametrize("request_", ["rename f to g", "add a test for f to test_a.py", "what does f do?"])
@@ -104,7 +112,7 @@ def test_tests_are_shown_where_the_request_is_about_something_else_or_asks_for_t
     request_: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a.py").write_text("def f():\n    return 1\n")
-    assert shown_for(request_, ["a.py", "test_a.py"], tmp_path) == ["a.py", "test_a.py"]
+    assert shown_for(request_, "", ["a.py", "test_a.py"], tmp_path) == ["a.py", "test_a.py"]
 
 
 def test_of_code_that_does_not_compile_the_test_that_holds_its_names_is_found(tmp_path: Path) -> None:
@@ -117,6 +125,9 @@ def test_of_code_that_does_not_compile_the_test_that_holds_its_names_is_found(tm
         },
     )
     request_ = "Implement src/lib.rs so that the tests pass"
-    assert shown_for(request_, ["src/lib.rs"], tmp_path) == ["src/lib.rs", "tests/strain.rs"]
+    assert shown_for(request_, "error: could not compile", ["src/lib.rs"], tmp_path) == [
+        "src/lib.rs",
+        "tests/strain.rs",
+    ]
     (tmp_path / "tests/strain.rs").unlink()
-    assert shown_for(request_, ["src/lib.rs"], tmp_path) == ["src/lib.rs"]
+    assert shown_for(request_, "error: could not compile", ["src/lib.rs"], tmp_path) == ["src/lib.rs"]
