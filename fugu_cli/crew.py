@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 from fugu_cli import prompts
 from fugu_cli.agents import Agent
 from fugu_cli.config import AgentEntry
-from fugu_cli.config_tables import Phases
+from fugu_cli.config.tables import Phases
 from fugu_cli.events import Event, Replied
 
 if TYPE_CHECKING:

@@ -12,13 +12,14 @@ import time
 from collections.abc import Sequence
 from typing import assert_never
 
-from fugu_cli import budget_guard, cooldown, lanes, views, workflow_steps
-from fugu_cli.bench import Bench, Crew, run_evidence
+from fugu_cli import views
 from fugu_cli.coordinators import Check, Decision, Merge, Planning, Together
 from fugu_cli.events import Assigned, Event, Finished, Interrupted, Planned
 from fugu_cli.log import Log
+from fugu_cli.loop import budget_guard, cooldown, lanes, workflow
+from fugu_cli.loop.bench import Bench, Crew, run_evidence
+from fugu_cli.loop.steps import Place
 from fugu_cli.messages import Call
-from fugu_cli.steps import Place
 
 __all__ = ["Crew", "run"]
 
@@ -99,12 +100,12 @@ async def _decided(place: Place) -> None:
         case Planned() | Finished():
             log.append(decision)
         case Planning():
-            await workflow_steps.plan(place, decision)
+            await workflow.plan(place, decision)
         case Together():
-            await workflow_steps.begin(log, bench, decision)
+            await workflow.begin(log, bench, decision)
         case Check():
             await run_evidence(log, bench, 0, Call(id=f"c{len(log.events)}", tool=views.RUN_TESTS))
         case Merge():
-            await workflow_steps.merge(log, bench, decision)
+            await workflow.merge(log, bench, decision)
         case _:
             assert_never(decision)

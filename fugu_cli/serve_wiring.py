@@ -13,14 +13,14 @@ from pathlib import Path
 
 from fugu_cli import __version__, crew
 from fugu_cli.agents.health import Health
-from fugu_cli.bench import Bench, Permission
 from fugu_cli.config import Config
-from fugu_cli.config_files import Loaded
-from fugu_cli.config_pool import pool
-from fugu_cli.cooldown import Patience
+from fugu_cli.config.files import Loaded
+from fugu_cli.config.pool import pool
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials
 from fugu_cli.events import Opened
+from fugu_cli.loop.bench import Bench, Permission
+from fugu_cli.loop.cooldown import Patience
 from fugu_cli.masking import Mask
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew

@@ -11,14 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fugu_cli import compaction, intent, orchestrator, permissions, policy, undoing, views
-from fugu_cli.bench import Bench
+from fugu_cli import intent, orchestrator, permissions, policy, undoing, views
 from fugu_cli.config import Config, Mode
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.along import reading_along
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.events import Asked, Finished, Replied, Undone
 from fugu_cli.log import Log
+from fugu_cli.loop import compaction
+from fugu_cli.loop.bench import Bench
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
 from fugu_cli.skills.loading import Library

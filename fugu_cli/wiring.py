@@ -11,23 +11,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fugu_cli import __version__, crew, log, permissions, sessions, views, withheld
+from fugu_cli import __version__, crew, log, permissions, sessions, views
 from fugu_cli.agents import Agent
 from fugu_cli.agents.health import Health
-from fugu_cli.bench import Ask, Bench, Limits
 from fugu_cli.budgets import Budgets
 from fugu_cli.config import AgentEntry, Config
-from fugu_cli.config_files import Loaded
-from fugu_cli.config_pool import PLANNER, pool
-from fugu_cli.cooldown import Patience
+from fugu_cli.config.files import Loaded
+from fugu_cli.config.pool import PLANNER, pool
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.settings import Settings
-from fugu_cli.denials import Denials
+from fugu_cli.denials import Denials, withheld
 from fugu_cli.events import Event, Member, Opened, Waiting
 from fugu_cli.hooks.declared import Declared as DeclaredHooks
 from fugu_cli.hooks.running import Hooks
 from fugu_cli.ledger import Ledger
 from fugu_cli.log import Log
+from fugu_cli.loop.bench import Ask, Bench, Limits
+from fugu_cli.loop.cooldown import Patience
 from fugu_cli.masking import Mask
 from fugu_cli.orchestrator import Crew
 from fugu_cli.policy import Rules, web

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from fugu_cli import policy, prompts
 from fugu_cli.agents import Agent, Say, Wait
-from fugu_cli.bench import Bench, Limits, Permission
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Asked, Event, Member, Opened
 from fugu_cli.log import Log
+from fugu_cli.loop.bench import Bench, Limits, Permission
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Usage
 from fugu_cli.orchestrator import Crew
 from fugu_cli.tools.workspace import Workspace

@@ -13,7 +13,7 @@ from fugu_cli.agents.pricing import price_of
 from fugu_cli.agents.sse import Decoder
 from fugu_cli.budgets import Budgets
 from fugu_cli.commands import cost
-from fugu_cli.config_files import load
+from fugu_cli.config.files import load
 from fugu_cli.events import Asked, Event, Member, Opened, Price, Replied
 from fugu_cli.ledger import Ledger, everything
 from fugu_cli.log import Log

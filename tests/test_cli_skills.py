@@ -11,7 +11,7 @@ from fugu_cli.__main__ import called
 from fugu_cli.commands.asked import asked as asked_for
 from fugu_cli.commands.flags import RunFlags, Tier
 from fugu_cli.config import Config
-from fugu_cli.config_files import load
+from fugu_cli.config.files import load
 from fugu_cli.events import Asked, Assigned, Event, Permitted, ToolRan
 from tests.reacting import repository
 from tests.skills import making

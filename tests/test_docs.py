@@ -10,7 +10,7 @@ import typer
 from fugu_cli.cli import app
 from fugu_cli.commands.pages import topics
 from fugu_cli.config import AgentEntry, Config
-from fugu_cli.config_files import parsed
+from fugu_cli.config.files import parsed
 from fugu_cli.ui.result import SUBTYPES
 
 ROOT = Path(__file__).parent.parent

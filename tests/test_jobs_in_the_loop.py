@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import orchestrator, steps, undoing, views
-from fugu_cli.bench import Bench
+from fugu_cli import orchestrator, undoing, views
 from fugu_cli.coordinators.fixed import Cascade, Single
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Asked, Assigned, JobEnded, Member, Permitted, Role, ToolRan, Undone
 from fugu_cli.log import Log
+from fugu_cli.loop import steps
+from fugu_cli.loop.bench import Bench
 from fugu_cli.messages import Call, FromTool, Prompt, Reply
 from fugu_cli.tools.process import Around
 from fugu_cli.views import Item, Turn

@@ -12,7 +12,6 @@ from fugu_cli.agents import Say, Wait
 from fugu_cli.agents.access import Access, Timeouts
 from fugu_cli.agents.openai import OpenAI
 from fugu_cli.agents.retry import Patience, Retrying
-from fugu_cli.bench import Limits, Permission
 from fugu_cli.coordinators import stopping
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings
@@ -34,6 +33,7 @@ from fugu_cli.events import (
     Undone,
 )
 from fugu_cli.log import Log
+from fugu_cli.loop.bench import Limits, Permission
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
 from tests.e2e.loopback import KEY, Breaks, running
 from tests.reacting import React, Reacting, Stage, calls, fails, repository, results, role, said, says

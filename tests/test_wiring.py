@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from fugu_cli import config_trust, crew, orchestrator, prompts, wiring
+from fugu_cli import crew, orchestrator, prompts, wiring
 from fugu_cli.agents.health import Health
-from fugu_cli.config_files import Loaded, Setting, load
+from fugu_cli.config import trust_store
+from fugu_cli.config.files import Loaded, Setting, load
 from fugu_cli.coordinators import fixed
 from fugu_cli.errors import ConfigError, SessionBusy, UsageError
 from fugu_cli.events import EVENT, Asked, Assigned, Event, Failed, Finished, Opened
@@ -320,7 +321,7 @@ def test_standing_instructions_count_only_in_a_trusted_folder(root: Path) -> Non
         return session.bench.instructions
 
     assert asyncio.run(instructions(loaded)) == ""
-    config_trust.trust(loaded.config.data, root)
+    trust_store.trust(loaded.config.data, root)
     assert "Use tabs." in asyncio.run(instructions(load(root, {})))
 
 
@@ -338,9 +339,9 @@ def test_instructions_of_folders_down_to_where_the_user_works_come_after_the_roo
 
     said = "\nThe user's standing instructions (AGENTS.md"
     data = load(root, {}).config.data
-    config_trust.trust(data, root)
+    trust_store.trust(data, root)
     assert asyncio.run(instructions(work)) == f"{said}):\nRoot."
-    config_trust.trust(data, root / "pkg")
+    trust_store.trust(data, root / "pkg")
     assert asyncio.run(instructions(work)) == f"{said}):\nRoot.\n{said} of pkg/, for work there):\nPkg."
     assert asyncio.run(instructions(root)) == f"{said}):\nRoot."
     whole = asyncio.run(instructions(work, trust=True))

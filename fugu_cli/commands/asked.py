@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fugu_cli.commands.flags import RunFlags
-from fugu_cli.config_files import Loaded
-from fugu_cli.config_pool import pool
+from fugu_cli.config.files import Loaded
+from fugu_cli.config.pool import pool
 from fugu_cli.errors import UsageError
 from fugu_cli.skills import asking
 from fugu_cli.skills.asking import Request

@@ -12,7 +12,7 @@ from fugu_cli import log, sessions, views, wiring
 from fugu_cli.commands.flags import Shape
 from fugu_cli.commands.here import here
 from fugu_cli.commands.printing import show
-from fugu_cli.config_files import Loaded
+from fugu_cli.config.files import Loaded
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.ui import blame as shown
 

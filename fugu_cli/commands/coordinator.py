@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fugu_cli.commands.here import here, newline
 from fugu_cli.config import Config
-from fugu_cli.config_pool import pool
+from fugu_cli.config.pool import pool
 from fugu_cli.coordinators import loading, trinity
 from fugu_cli.errors import ConfigError, CoordinatorUnavailable, UsageError
 from fugu_cli.models.store import Store

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from fugu_cli.commands.coordinator import chosen, configured, usable
 from fugu_cli.commands.here import here
 from fugu_cli.config import Config
-from fugu_cli.config_pool import pool
+from fugu_cli.config.pool import pool
 from fugu_cli.coordinators import loading, trinity
 from fugu_cli.errors import ConfigError, UsageError
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from fugu_cli.commands.here import here, newline
-from fugu_cli.config_files import Loaded
+from fugu_cli.config.files import Loaded
 from fugu_cli.errors import UsageError
 from fugu_cli.ledger import Payment, everything
 from fugu_cli.messages import Usage

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from fugu_cli import sessions
 
 if TYPE_CHECKING:
-    from fugu_cli.bench import Ask
-    from fugu_cli.config_files import Loaded
+    from fugu_cli.config.files import Loaded
+    from fugu_cli.loop.bench import Ask
     from fugu_cli.session import Session
 
 

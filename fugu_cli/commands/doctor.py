@@ -22,8 +22,8 @@ from typing import Literal
 from fugu_cli import __version__
 from fugu_cli.commands.embedded import needed
 from fugu_cli.config import Config
-from fugu_cli.config_files import Loaded, load, repository
-from fugu_cli.config_pool import keys_found, left_out, pool
+from fugu_cli.config.files import Loaded, load, repository
+from fugu_cli.config.pool import keys_found, left_out, pool
 from fugu_cli.errors import ConfigError, FuguError
 from fugu_cli.masking import Mask
 from fugu_cli.models.store import Store

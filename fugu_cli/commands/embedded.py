@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fugu_cli.config import Config
-from fugu_cli.config_pool import pool
+from fugu_cli.config.pool import pool
 from fugu_cli.errors import ModelFileError
 from fugu_cli.models.store import Store
 

@@ -20,7 +20,7 @@ from fugu_cli.commands.evalflags import EngineName, EvalFlags
 from fugu_cli.commands.here import here
 from fugu_cli.commands.opening import Opening, keys
 from fugu_cli.config import Config
-from fugu_cli.config_pool import pool
+from fugu_cli.config.pool import pool
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.evaluation import arms, capacity, pages, rows, running, setup
 from fugu_cli.evaluation.loop import Outcome

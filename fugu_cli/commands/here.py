@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fugu_cli.config_files import Loaded, load
+from fugu_cli.config.files import Loaded, load
 from fugu_cli.errors import UsageError
 
 

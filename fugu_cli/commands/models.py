@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fugu_cli.commands.embedded import needed
 from fugu_cli.commands.here import here, newline
-from fugu_cli.config_pool import EMBEDDED
+from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.errors import ModelFileError
 from fugu_cli.models.progress import Progress
 from fugu_cli.models.store import Store

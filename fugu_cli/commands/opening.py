@@ -18,14 +18,14 @@ from pydantic import JsonValue
 
 from fugu_cli import policy, prompts, wiring
 from fugu_cli.agents import Agent
-from fugu_cli.bench import Permission
 from fugu_cli.config import AgentEntry, Config
-from fugu_cli.config_files import Loaded
-from fugu_cli.config_pool import SERVICES, pool
+from fugu_cli.config.files import Loaded
+from fugu_cli.config.pool import SERVICES, pool
 from fugu_cli.evaluation.loop import Open, Place, Session
 from fugu_cli.evaluation.paid_replies import Account, Paying
 from fugu_cli.evaluation.spending import Spending
 from fugu_cli.events import Price
+from fugu_cli.loop.bench import Permission
 from fugu_cli.messages import Call
 
 CONDUCTOR = "conductor"

@@ -10,8 +10,8 @@ from fugu_cli import crew
 from fugu_cli.commands.checking import Probe, probe
 from fugu_cli.commands.here import here, newline
 from fugu_cli.config import AgentEntry
-from fugu_cli.config_files import Loaded
-from fugu_cli.config_pool import left_out, pool
+from fugu_cli.config.files import Loaded
+from fugu_cli.config.pool import left_out, pool
 from fugu_cli.ui.clean import count
 
 

@@ -21,8 +21,8 @@ from fugu_cli.commands.printing import show
 from fugu_cli.commands.replay_flags import WITH_RUN, SessionReplayFlags
 from fugu_cli.commands.route import coordinator_of
 from fugu_cli.config import AgentEntry
-from fugu_cli.config_files import Loaded
-from fugu_cli.config_pool import pool
+from fugu_cli.config.files import Loaded
+from fugu_cli.config.pool import pool
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.comparison import compare, places
 from fugu_cli.errors import UsageError

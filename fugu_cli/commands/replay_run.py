@@ -17,18 +17,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fugu_cli import sessions, views, wiring, worktrees
+from fugu_cli import sessions, views, wiring
 from fugu_cli.commands.embedded import check_embedded
 from fugu_cli.commands.printing import show
 from fugu_cli.commands.replay import Recording
 from fugu_cli.commands.replay_flags import SessionReplayFlags
 from fugu_cli.config import Config
-from fugu_cli.config_files import Loaded
-from fugu_cli.config_tables import Money
+from fugu_cli.config.files import Loaded
+from fugu_cli.config.tables import Money
 from fugu_cli.contents import diffs
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.events import RECORDED, Asked, Event
 from fugu_cli.ledger import Ledger
+from fugu_cli.loop import worktrees
 from fugu_cli.session import Session
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import ask, headless, output_dir, replay_sides

@@ -21,7 +21,7 @@ from fugu_cli.commands.opening import Opening
 from fugu_cli.commands.train import EvolveFlags
 from fugu_cli.commands.train_learning import save, say
 from fugu_cli.config import Config
-from fugu_cli.config_pool import SERVICES, pool
+from fugu_cli.config.pool import SERVICES, pool
 from fugu_cli.coordinators import checkpoint as checkpoints
 from fugu_cli.coordinators import svf, trinity
 from fugu_cli.coordinators.backbone import Backbone

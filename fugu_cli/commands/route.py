@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from fugu_cli import __version__, log, sessions, views, wiring
 from fugu_cli.commands.coordinator import chosen, usable
 from fugu_cli.commands.here import here, newline
-from fugu_cli.config_files import Loaded
-from fugu_cli.config_pool import pool
+from fugu_cli.config.files import Loaded
+from fugu_cli.config.pool import pool
 from fugu_cli.coordinators import Coordinator, Decision, trinity
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.errors import UsageError

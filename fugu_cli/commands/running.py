@@ -22,7 +22,7 @@ from fugu_cli.commands.flags import Format, RunFlags
 from fugu_cli.commands.here import here
 from fugu_cli.commands.leaving import Leaving, name_of
 from fugu_cli.config import AgentEntry
-from fugu_cli.config_files import Loaded
+from fugu_cli.config.files import Loaded
 from fugu_cli.contents import diffs
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.session import Session

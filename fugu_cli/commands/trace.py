@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fugu_cli import context, log, sessions, views, wiring
+from fugu_cli import log, sessions, views, wiring
 from fugu_cli.commands.here import here
 from fugu_cli.commands.interface import fullscreen, seen
-from fugu_cli.config_files import Loaded
+from fugu_cli.config.files import Loaded
 from fugu_cli.contents import diffs
 from fugu_cli.errors import UsageError
 from fugu_cli.events import Assigned, Change, Event, Recorded, ToolRan
+from fugu_cli.loop import context
 from fugu_cli.messages import Prompt
 from fugu_cli.ui import trace as plain
 from fugu_cli.ui import trace_turn

@@ -20,7 +20,7 @@ from fugu_cli.commands.eval import chosen, loaded_suite
 from fugu_cli.commands.here import here
 from fugu_cli.commands.opening import Opening, keys
 from fugu_cli.commands.train import ConductorFlags
-from fugu_cli.config_pool import pool
+from fugu_cli.config.pool import pool
 from fugu_cli.coordinators.panels import Given
 from fugu_cli.errors import UsageError
 from fugu_cli.evaluation import capacity, rows

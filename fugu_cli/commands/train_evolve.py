@@ -16,7 +16,7 @@ from fugu_cli.commands.here import here
 from fugu_cli.commands.train import EvolveFlags
 from fugu_cli.commands.train_learning import backbone_of, checks, save, say, store_of
 from fugu_cli.config import Config
-from fugu_cli.config_pool import pool
+from fugu_cli.config.pool import pool
 from fugu_cli.coordinators import trinity
 from fugu_cli.coordinators.slots import SLOTS
 from fugu_cli.errors import ConfigError, UsageError

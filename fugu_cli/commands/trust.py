@@ -6,18 +6,18 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fugu_cli import config_skills, config_trust
 from fugu_cli.commands.here import here, newline
-from fugu_cli.config_files import load, repository
+from fugu_cli.config import skills, trust_store
+from fugu_cli.config.files import load, repository
 from fugu_cli.errors import UsageError
 
 
 def trust(folder: Path | None) -> int:
     """Trust the repository of `folder`, by default that of the current one."""
     root, data = _root(folder), here().config.data
-    known = config_trust.trust(data, root)
+    known = trust_store.trust(data, root)
     for place in _below(folder, root):
-        if config_trust.trust(data, place):
+        if trust_store.trust(data, place):
             newline(f"{place} is trusted now as well: it tells agents what to do")
     newline(f"{root} is trusted {'now' if known else 'already'}: its .fugurc and AGENTS.md count as they are")
     loaded = load(folder or Path.cwd(), os.environ)
@@ -40,8 +40,8 @@ def untrust(folder: Path | None) -> int:
     """Take it back."""
     root, data = _root(folder), here().config.data
     for place in _below(folder, root):
-        config_trust.untrust(data, place)
-    if config_trust.untrust(data, root):
+        trust_store.untrust(data, place)
+    if trust_store.untrust(data, root):
         newline(f"{root} is not trusted any more")
         return 0
     newline(f"{root} was not trusted")
@@ -50,7 +50,7 @@ def untrust(folder: Path | None) -> int:
 
 def _below(folder: Path | None, root: Path) -> Sequence[Path]:
     """The folders between it and the root that tell agents what to do."""
-    return [place for place in config_skills.holding(folder or Path.cwd(), root) if place != root]
+    return [place for place in skills.holding(folder or Path.cwd(), root) if place != root]
 
 
 def _root(folder: Path | None) -> Path:

@@ -1,6 +1,6 @@
 """What `.agents/hooks.json` says: the hooks a user or a repository names, as values, and what is wrong with a file.
 
-Read with the configuration (config_files.py), which says whether the repository is trusted. The shape is that of Claude
+Read with the configuration (config/files.py), which says whether the repository is trusted. The shape is that of Claude
 Code. Nothing here runs anything; a file with a fault is left out whole, never a session.
 """
 

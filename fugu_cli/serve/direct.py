@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fugu_cli import budgets, cooldown, views
+from fugu_cli import budgets, views
 from fugu_cli.agents import Say
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Assigned, Failed, Finished, Interrupted, Masked, Member, Replied
 from fugu_cli.log import Log
+from fugu_cli.loop import cooldown
 from fugu_cli.messages import FromAgent, Message, Prompt, Reply
 from fugu_cli.serve import counting
 from fugu_cli.serve.asking import Answer, Asking, Refused

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fugu_cli.agents.health import Health
-from fugu_cli.bench import Bench
 from fugu_cli.budgets import Budgets
-from fugu_cli.cooldown import Patience
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Member, Opened
+from fugu_cli.loop.bench import Bench
+from fugu_cli.loop.cooldown import Patience
 from fugu_cli.orchestrator import Crew
 from fugu_cli.serve.asking import Refused
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from fugu_cli import orchestrator, prompts, views
 from fugu_cli.agents import Agent, Say, Wait
-from fugu_cli.bench import Limits
 from fugu_cli.coordinators import Coordinator, Decision, stopping
 from fugu_cli.events import ROLES, Assigned, Event, Failed, Finished, Replied, Role
+from fugu_cli.loop.bench import Limits
 from fugu_cli.messages import FromAgent, FromUser, Message, Prompt, Reply
 from fugu_cli.serve import counting, direct
 from fugu_cli.serve.asking import Answer, Asking, Refused

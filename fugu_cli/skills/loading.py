@@ -1,6 +1,6 @@
 """Finding skills and custom commands: in which folders, which of them count, and what is left out and why.
 
-Called where the configuration is read (config_files.py), which says what is trusted. A file with a fault is named and
+Called where the configuration is read (config/files.py), which says what is trusted. A file with a fault is named and
 left out alone. Looks at the disk, runs nothing.
 """
 

@@ -16,9 +16,9 @@ from fugu_cli.agents.access import Access, Timeouts
 from fugu_cli.agents.anthropic import Anthropic
 from fugu_cli.agents.openai import OpenAI
 from fugu_cli.config import AgentEntry
-from fugu_cli.config_files import parsed
-from fugu_cli.config_pool import pool
-from fugu_cli.config_tables import Phases
+from fugu_cli.config.files import parsed
+from fugu_cli.config.pool import pool
+from fugu_cli.config.tables import Phases
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Thinking, ToolSpec, Usage
 
 HELP = files("fugu_cli").joinpath("help")

@@ -23,12 +23,12 @@ from pathlib import Path
 from statistics import fmean
 
 from fugu_cli import __version__, log, policy, prompts, views, wiring
-from fugu_cli.bench import Permission
 from fugu_cli.config import Config
-from fugu_cli.config_files import Loaded
+from fugu_cli.config.files import Loaded
 from fugu_cli.errors import FuguError
 from fugu_cli.evaluation import loop, report, rows
 from fugu_cli.events import Event, Planned
+from fugu_cli.loop.bench import Permission
 from fugu_cli.messages import Call
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.loading import load

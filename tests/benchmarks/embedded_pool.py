@@ -31,12 +31,12 @@ from embedded_slices import tell
 
 from fugu_cli import __version__, policy, prompts, wiring
 from fugu_cli.agents.local import Local
-from fugu_cli.bench import Permission
 from fugu_cli.config import Config
-from fugu_cli.config_files import Loaded
-from fugu_cli.config_pool import EMBEDDED
+from fugu_cli.config.files import Loaded
+from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.errors import FuguError
 from fugu_cli.evaluation import loop, one_pass, report, rows
+from fugu_cli.loop.bench import Permission
 from fugu_cli.messages import Call
 from fugu_cli.models.local import lease
 from fugu_cli.models.store import default_cache

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fugu_cli.config_pool import EMBEDDED, LOCAL_CONTEXT
+from fugu_cli.config.pool import EMBEDDED, LOCAL_CONTEXT
 from fugu_cli.evaluation import loop, one_pass, rows
 from fugu_cli.models.local import lease
 from fugu_cli.tasks import Task

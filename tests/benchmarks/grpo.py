@@ -22,7 +22,7 @@ from typing import Any
 from fugu_cli import prompts
 from fugu_cli.conductor.parse import Fault
 from fugu_cli.conductor.validate import workflow
-from fugu_cli.config_pool import EMBEDDED
+from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.errors import FuguError
 from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.statistics import wilson

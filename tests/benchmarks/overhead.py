@@ -29,9 +29,9 @@ sys.path.insert(0, str(ROOT))
 
 from fugu_cli import orchestrator, views  # noqa: E402
 from fugu_cli.agents import Agent, Say, Wait  # noqa: E402
-from fugu_cli.bench import Bench  # noqa: E402
 from fugu_cli.events import Change, Event, Finished, Member  # noqa: E402
 from fugu_cli.log import Log  # noqa: E402
+from fugu_cli.loop.bench import Bench  # noqa: E402
 from fugu_cli.messages import Call, Prompt, Reply  # noqa: E402
 from fugu_cli.tools import Result  # noqa: E402
 from fugu_cli.tools import Say as ToolSay  # noqa: E402

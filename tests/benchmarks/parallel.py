@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from fugu_cli import __version__, prompts, wiring  # noqa: E402
 from fugu_cli.config import AgentEntry, ConductorEntry, Config  # noqa: E402
-from fugu_cli.config_files import Loaded  # noqa: E402
+from fugu_cli.config.files import Loaded  # noqa: E402
 from fugu_cli.events import Assigned, Recorded, Replied  # noqa: E402
 from fugu_cli.messages import Call  # noqa: E402
 from tests.e2e.loopback import KEY, Asked, Loopback, Says, Use, running  # noqa: E402

@@ -18,13 +18,13 @@ from typing import Literal
 from verifiers_works import Work
 
 from fugu_cli import policy, prompts, views, wiring
-from fugu_cli.bench import Permission
 from fugu_cli.config import AgentEntry, Config
-from fugu_cli.config_files import Loaded
-from fugu_cli.config_pool import EMBEDDED
+from fugu_cli.config.files import Loaded
+from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.evaluation.one_pass import targets
 from fugu_cli.events import Assigned, Event, Finished
+from fugu_cli.loop.bench import Permission
 from fugu_cli.messages import Call, Usage, Value
 from fugu_cli.session import Session
 from fugu_cli.tasks import Task

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from fugu_cli import orchestrator
 from fugu_cli.agents import Agent
-from fugu_cli.bench import Bench
 from fugu_cli.conductor.conductor import Bounds, Conductor
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Event, Finished, Member
 from fugu_cli.log import Log
+from fugu_cli.loop.bench import Bench
 from fugu_cli.messages import FromUser, Prompt, Reply
 from tests.reacting import React, Reacting, Stage, repository, says
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from fugu_cli.bench import Bench, run_call
 from fugu_cli.conductor import memory
 from fugu_cli.events import Assigned, ToolRan
 from fugu_cli.log import Log
+from fugu_cli.loop.bench import Bench, run_call
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.tools import Result, Say, Tool
 from fugu_cli.tools.toolbox import Toolbox

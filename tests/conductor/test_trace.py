@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fugu_cli import context, views
+from fugu_cli import views
 from fugu_cli.events import Event
+from fugu_cli.loop import context
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.ui import render, stream, trace, trace_turn
 from tests.conductor.staging import lists, planning, play

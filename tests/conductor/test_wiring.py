@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from fugu_cli import policy, wiring
-from fugu_cli.bench import Permission
 from fugu_cli.conductor.conductor import Conductor
 from fugu_cli.config import AgentEntry, ConductorEntry, Config
-from fugu_cli.config_files import Loaded
-from fugu_cli.config_pool import pool
+from fugu_cli.config.files import Loaded
+from fugu_cli.config.pool import pool
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.errors import ConfigError, UsageError
 from fugu_cli.events import Planned
+from fugu_cli.loop.bench import Permission
 from fugu_cli.messages import Call
 from fugu_cli.session import Session
 from fugu_cli.ui.tui.working import Typed, Work

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fugu_cli import wiring
-from fugu_cli.config_files import load
+from fugu_cli.config.files import load
 from fugu_cli.coordinators import Decision, backbone, checkpoint
 from fugu_cli.coordinators.along import ReadsAlong, local_agent_computes, reading_along, shared
 from fugu_cli.coordinators.fallback import with_fallback

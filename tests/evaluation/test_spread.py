@@ -70,7 +70,7 @@ def test_a_cluster_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: p
 
 def test_a_worker_says_what_it_spent_and_why_there_is_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fugu_cli.commands.opening import Opening
-    from fugu_cli.config_files import load as configuration
+    from fugu_cli.config.files import load as configuration
     from fugu_cli.evaluation.rollout import Job
     from fugu_cli.tasks.loading import load
 

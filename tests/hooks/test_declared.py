@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import config_trust
-from fugu_cli.config_files import load
+from fugu_cli.config import trust_store
+from fugu_cli.config.files import load
 from fugu_cli.hooks.declared import MOMENTS, Declared, Hook, named_files, read
 
 FORMAT = {"type": "command", "command": "sh lint.sh", "timeout": 5}
@@ -130,12 +130,12 @@ def test_a_changed_hooks_file_or_script_that_it_names_asks_again(tmp_path: Path,
     content = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": command}]}]}}
     written(root, content)
     assert [path.relative_to(root).as_posix() for path in named_files(root)] == ["tools/guard.py", "tools/link.sh"]
-    assert config_trust.trust(data, root)
-    assert config_trust.trusted(data, root)
+    assert trust_store.trust(data, root)
+    assert trust_store.trusted(data, root)
     path = root / changed
     path.write_text(path.read_text() + " ")
-    assert not config_trust.trusted(data, root)
-    assert config_trust.changed(data, root) == (changed,)
+    assert not trust_store.trusted(data, root)
+    assert trust_store.changed(data, root) == (changed,)
 
 
 def test_a_script_named_by_another_way_into_the_folder_is_watched_too(tmp_path: Path) -> None:
@@ -145,6 +145,6 @@ def test_a_script_named_by_another_way_into_the_folder_is_watched_too(tmp_path: 
     (tmp_path / "way").symlink_to("repo")
     command = f"sh {tmp_path}/way/guard.sh"
     written(root, {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": command}]}]}})
-    assert config_trust.trust(tmp_path / "data", root)
+    assert trust_store.trust(tmp_path / "data", root)
     (root / "guard.sh").write_text("false")
-    assert config_trust.changed(tmp_path / "data", root) == ("guard.sh",)
+    assert trust_store.changed(tmp_path / "data", root) == ("guard.sh",)

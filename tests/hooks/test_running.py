@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from fugu_cli import orchestrator, views
-from fugu_cli.bench import Bench
 from fugu_cli.coordinators.fixed import Single
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Event, Finished, Member, Permitted, ToolRan
 from fugu_cli.hooks.declared import Declared, Hook, Moment
 from fugu_cli.hooks.running import WITHHELD, Hooks
 from fugu_cli.log import Log
+from fugu_cli.loop.bench import Bench
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.policy import Judgement
 from fugu_cli.tools.workspace import Workspace
@@ -192,7 +192,7 @@ def test_a_hook_after_reading_is_watched_for_what_it_changes(tmp_path: Path) -> 
 
 
 def test_evidence_is_not_the_agents_and_runs_no_hook(tmp_path: Path) -> None:
-    from fugu_cli.bench import run_evidence
+    from fugu_cli.loop.bench import run_evidence
 
     play = Play(tmp_path, (hook("PreToolUse", "exit 2"), hook("PostToolUse", "echo x >&2; exit 2")))
     stage = play.stage()

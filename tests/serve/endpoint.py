@@ -16,7 +16,6 @@ import uvicorn
 from fugu_cli import sessions
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.health import Health, Watched
-from fugu_cli.bench import Bench, Permission
 from fugu_cli.budgets import Budgets
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.fixed import Cascade
@@ -24,6 +23,7 @@ from fugu_cli.coordinators.settings import Settings
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Member, Opened, Price
 from fugu_cli.log import read
+from fugu_cli.loop.bench import Bench, Permission
 from fugu_cli.messages import Call, Prompt, Reply, Thinking, Usage
 from fugu_cli.orchestrator import Crew
 from fugu_cli.policy import Judgement, Rules

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import config_trust
-from fugu_cli.config import Config
-from fugu_cli.config_files import load as load_all
+from fugu_cli.config import Config, trust_store
+from fugu_cli.config.files import load as load_all
 from fugu_cli.skills.loading import Library, Place, load
 from tests.skills import making
 
@@ -27,7 +26,7 @@ def repository(trusted: bool = True) -> Path:
     making.skill(root / ".agents", "release")
     making.text(root / ".agents/commands/review.md", "Review $1.")
     if trusted:
-        config_trust.trust(Config().data, root)
+        trust_store.trust(Config().data, root)
     return root
 
 
@@ -165,7 +164,7 @@ def test_what_a_link_within_the_repository_leads_to_is_trusted_with_it() -> None
     (root / ".agents/skills/linked").symlink_to(root / "shared/skills/linked")
     command = making.text(root / "docs/ask.md", "Ask.")
     (root / ".agents/commands/ask.md").symlink_to(command)
-    config_trust.trust(Config().data, root)
+    trust_store.trust(Config().data, root)
     assert found(load_all(root, {}).library) == ([".agents/skills/linked", ".agents/skills/release"], ["ask", "review"])
     for path in (file, script, command):
         kept = path.read_bytes()
@@ -184,11 +183,11 @@ def test_folders_up_to_the_root_count_the_nearest_first_each_trusted_for_itself(
     work = inner / "src"
     work.mkdir()
     assert found(load_all(work, {}).library)[0] == [".agents/skills/release"]
-    config_trust.trust(Config().data, inner)
+    trust_store.trust(Config().data, inner)
     near = ["pkg/inner/.agents/skills/local", "pkg/inner/.agents/skills/release"]
     assert found(load_all(work, {}).library)[0] == near
     assert found(load_all(root, {}).library)[0] == [".agents/skills/release"]
-    config_trust.untrust(Config().data, root)
+    trust_store.untrust(Config().data, root)
     assert found(load_all(work, {}).library)[0] == []
 
 

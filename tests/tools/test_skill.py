@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import steps, views, wiring
+from fugu_cli import views, wiring
 from fugu_cli.events import Asked, Assigned, Member, Opened, Role
+from fugu_cli.loop import steps
 from fugu_cli.messages import Call
 from fugu_cli.policy import Rules, judge
 from fugu_cli.skills.loading import Place, load

@@ -11,7 +11,7 @@ import pytest
 from fugu_cli.commands import train_conductor as command
 from fugu_cli.commands.opening import Opening
 from fugu_cli.commands.train import ConductorFlags
-from fugu_cli.config_files import load as configuration
+from fugu_cli.config.files import load as configuration
 from fugu_cli.errors import SessionBusy, UsageError
 from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.setup import alone

@@ -1,6 +1,6 @@
 """What `.mcp.json` says: the servers a user or a repository names, as values, and what is wrong with them in words.
 
-Read with the configuration (config_files.py), which says whether the repository is trusted. The format is that of
+Read with the configuration (config/files.py), which says whether the repository is trusted. The format is that of
 Claude Code. Nothing here starts anything or imports the SDK; a fault leaves one server out, never a session.
 """
 

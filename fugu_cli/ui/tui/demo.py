@@ -15,14 +15,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli import compaction, orchestrator, permissions, policy, sessions, undoing, views
 from fugu_cli import log as logs
+from fugu_cli import orchestrator, permissions, policy, sessions, undoing, views
 from fugu_cli.agents.scripted import Script, Scripted
-from fugu_cli.bench import Ask, Bench
 from fugu_cli.coordinators.fixed import Cascade, Single
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.errors import UsageError
 from fugu_cli.events import Asked, Finished, Member, Opened, Replied, Undone
+from fugu_cli.loop import compaction
+from fugu_cli.loop.bench import Ask, Bench
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
 from fugu_cli.skills.loading import Library

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from fugu_cli import policy
-    from fugu_cli.bench import Ask, Bench
     from fugu_cli.events import Finished, Undone
     from fugu_cli.log import Log
+    from fugu_cli.loop.bench import Ask, Bench
     from fugu_cli.messages import Call
     from fugu_cli.orchestrator import Crew
     from fugu_cli.sessions import Summary

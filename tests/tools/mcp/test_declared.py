@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import config_trust
-from fugu_cli.config_files import load
+from fugu_cli.config import trust_store
+from fugu_cli.config.files import load
 from fugu_cli.tools.mcp.declared import Declared, Program, Remote, Server, read
 
 SENT = {"Authorization": "Bearer ${TOKEN}"}
@@ -104,13 +104,13 @@ def test_a_repositorys_servers_count_once_it_is_trusted_and_as_they_were_then(tm
     sentence = f"{own} names MCP servers (both, theirs): none is started until you run `fugu trust` here"
     assert load(root, {}).servers.notes == (sentence,)
     data = load(root, {}).config.data
-    config_trust.trust(data, root)
+    trust_store.trust(data, root)
     assert names() == [("mine", str(home)), ("both", str(own)), ("theirs", str(own))]
     (root / "tool.py").write_text("two")
-    assert (names(), config_trust.changed(data, root)) == (mine, ("tool.py",))
-    config_trust.trust(data, root)
+    assert (names(), trust_store.changed(data, root)) == (mine, ("tool.py",))
+    trust_store.trust(data, root)
     written(root, {"theirs": {"command": "c"}})
-    assert (names(), config_trust.changed(data, root)) == (mine, (".mcp.json", "tool.py"))
+    assert (names(), trust_store.changed(data, root)) == (mine, (".mcp.json", "tool.py"))
 
 
 def test_the_homes_own_file_is_the_users_not_a_repositorys() -> None:

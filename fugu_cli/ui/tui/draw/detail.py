@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fugu_cli import context, views
+from fugu_cli import views
 from fugu_cli.events import Asked, Assigned, Opened, Recorded, Replied, ToolRan
+from fugu_cli.loop import context
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt
 from fugu_cli.ui import rows as plain_rows
 from fugu_cli.ui.clean import count as tokens

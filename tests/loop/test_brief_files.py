@@ -2,8 +2,8 @@
 
 import pytest
 
-from fugu_cli import brief_files
 from fugu_cli.events import Asked
+from fugu_cli.loop import brief_files
 
 STUB = "def f():\n    pass\n"
 

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import takewhile
 
-from fugu_cli import brief_files, intent, prompts, views
+from fugu_cli import intent, prompts, views
 from fugu_cli.conductor.seen import isolated
 from fugu_cli.events import Asked, Event, Member, Permitted, Replied
+from fugu_cli.loop import brief_files
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
 
 EARLIER_LIMIT = 1200

@@ -1,9 +1,10 @@
 import pytest
 
-from fugu_cli import turn, views
+from fugu_cli import views
 from fugu_cli.events import Event, Failed, Finished, Interrupted, Permitted
+from fugu_cli.loop import turn
+from fugu_cli.loop.turn import Closed, Evidence, Reply, RollBack, Rules, Run, Step
 from fugu_cli.messages import Call
-from fugu_cli.turn import Closed, Evidence, Reply, RollBack, Rules, Run, Step
 from tests.facts import CODER, SMALL, STRONG, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
 RULES = Rules(replies=5, files=("a.py", "b.py"))

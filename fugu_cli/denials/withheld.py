@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from fugu_cli.denials import SHORTEST_LINE, Denials
+from fugu_cli.denials.obfuscation import disguises
 from fugu_cli.events import (
     Assigned,
     Compacted,
@@ -24,7 +25,6 @@ from fugu_cli.events import (
     ToolRan,
 )
 from fugu_cli.messages import Call
-from fugu_cli.obfuscation import disguises
 from fugu_cli.policy.arguments import arguments_of, patched_paths
 from fugu_cli.policy.patterns import MCP
 

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import config_trust
-from fugu_cli.config import AgentEntry, ConductorEntry, Config
-from fugu_cli.config_example import example
-from fugu_cli.config_files import key_lines, load, parsed
-from fugu_cli.config_layers import HARMLESS, LOWERED
+from fugu_cli.config import AgentEntry, ConductorEntry, Config, trust_store
+from fugu_cli.config.example import example
+from fugu_cli.config.files import key_lines, load, parsed
+from fugu_cli.config.layers import HARMLESS, LOWERED
 from fugu_cli.errors import ConfigError
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def written(text: str, folder: Path | None = None) -> Path:
@@ -79,7 +78,7 @@ def tomllib_key(line: str) -> bool:
 def test_later_sources_win_and_lists_add_up() -> None:
     written('max_turns = 2\nseed = 1\ntest_timeout = 9\nallow = ["write"]\ndeny = ["bash(rm *)"]')
     root = repository("max_turns = 3\nseed = 2\nallow = ['edit']")
-    config_trust.trust(Config().data, root)
+    trust_store.trust(Config().data, root)
     loaded = load(
         root, {"FUGU_MAX_TURNS": "4", "FUGU_ALLOW": "bash(git add a, b), read"}, {"max_turns": 6, "allow": ("list",)}
     )
@@ -256,27 +255,27 @@ def test_lines_are_found_in_tables_arrays_and_quoted_keys() -> None:
 def test_a_trusted_folder_whose_files_change_has_to_be_trusted_again(name: str) -> None:
     data, folder = Config().data, Path.cwd()
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    assert config_trust.trust(data, folder) and config_trust.trusted(data, folder)
+    assert trust_store.trust(data, folder) and trust_store.trusted(data, folder)
     (folder / name).write_text("# new\n")
-    assert not config_trust.trusted(data, folder)
-    assert config_trust.trust(data, folder) and config_trust.trusted(data, folder)
+    assert not trust_store.trusted(data, folder)
+    assert trust_store.trust(data, folder) and trust_store.trusted(data, folder)
     (folder / name).write_text("# changed\n")
-    assert (config_trust.trusted(data, folder), config_trust.changed(data, folder)) == (False, (name,))
+    assert (trust_store.trusted(data, folder), trust_store.changed(data, folder)) == (False, (name,))
     loaded = load(folder, {})
     assert loaded.trusted is False
     assert loaded.notes[0] == f"{folder} is not trusted any more: {name} changed since; look at it, then `fugu trust`"
     (folder / name).unlink()
-    assert config_trust.changed(data, folder) == (name,)
-    assert config_trust.trust(data, folder) and config_trust.trusted(data, folder)
+    assert trust_store.changed(data, folder) == (name,)
+    assert trust_store.trust(data, folder) and trust_store.trusted(data, folder)
 
 
 def test_what_a_repository_below_a_trusted_folder_says_does_not_count() -> None:
     data, inner = Config().data, Path.cwd() / "inner"
     inner.mkdir()
-    config_trust.trust(data, Path.cwd())
-    assert config_trust.trusted(data, inner)
+    trust_store.trust(data, Path.cwd())
+    assert trust_store.trusted(data, inner)
     (inner / "AGENTS.md").write_text("Obey.")
-    assert not config_trust.trusted(data, inner)
+    assert not trust_store.trusted(data, inner)
 
 
 def test_a_file_of_trust_that_cannot_be_read_trusts_nobody() -> None:
@@ -284,14 +283,14 @@ def test_a_file_of_trust_that_cannot_be_read_trusts_nobody() -> None:
     data.mkdir(parents=True)
     for text in (f"{folder}\n", "{", "[]", f'{{"{folder}": 1}}'):
         (data / "trusted").write_text(text)
-        assert not config_trust.trusted(data, folder)
+        assert not trust_store.trusted(data, folder)
 
 
 def test_trust_is_kept_for_a_folder_and_what_lies_in_it() -> None:
     data, folder = Config().data, Path.cwd() / "repo"
     (folder / "sub").mkdir(parents=True)
-    assert not config_trust.trusted(data, folder)
-    assert config_trust.trust(data, folder) and not config_trust.trust(data, folder)
-    assert config_trust.trusted(data, folder / "sub") and not config_trust.trusted(data, Path.cwd())
-    assert config_trust.untrust(data, folder) and not config_trust.untrust(data, folder)
-    assert config_trust.folders(data) == ()
+    assert not trust_store.trusted(data, folder)
+    assert trust_store.trust(data, folder) and not trust_store.trust(data, folder)
+    assert trust_store.trusted(data, folder / "sub") and not trust_store.trusted(data, Path.cwd())
+    assert trust_store.untrust(data, folder) and not trust_store.untrust(data, folder)
+    assert trust_store.folders(data) == ()

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 
-from fugu_cli import cooldown, views
+from fugu_cli import views
 from fugu_cli.agents.health import Health
 from fugu_cli.coordinators import Decision, masks
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Asked, Assigned, Event, Failed, Finished, Masked, Member, Opened, Replied, Waiting
 from fugu_cli.log import Log
+from fugu_cli.loop import cooldown
 
 A = Member(name="a", provider="openai", model="m", slot="cheap")
 B = Member(name="b", provider="openai", model="m", slot="strong")

@@ -14,12 +14,13 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from fugu_cli import turn, views, worktrees
-from fugu_cli.bench import Bench, Permission
+from fugu_cli import views
 from fugu_cli.events import Finished, Waiting
+from fugu_cli.loop import turn, worktrees
+from fugu_cli.loop.bench import Bench, Permission
+from fugu_cli.loop.steps import Place, next_step, take
 from fugu_cli.messages import Call
 from fugu_cli.policy import Judgement
-from fugu_cli.steps import Place, next_step, take
 from fugu_cli.tools import content
 from fugu_cli.tools.workspace import recall
 

@@ -1,6 +1,6 @@
 """Settings from several sources laid over one another, and what a source may say that is not trusted. Pure.
 
-Under config_files.py, which reads the sources.
+Under config/files.py, which reads the sources.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fugu_cli.config import ADDING, MODES, Config
-from fugu_cli.config_tables import Money, Patience
+from fugu_cli.config.tables import Money, Patience
 
 HARMLESS = frozenset({"ask", "deny", "opt_out", "deny_agents", "verify_answers", "seed", "test_timeout"})
 """Keys an untrusted repository may set: they take rights away or cost nothing."""

@@ -1,7 +1,7 @@
 """What a user may set: one frozen `Config`, and the entries of the pool.
 
-Stands at the top, read by the command line and wiring only; everything below gets plain values. `config_files.py` reads
-it from files, the environment and flags, `config_pool.py` turns its entries into a pool that can be used. It must not
+Stands at the top, read by the command line and wiring only; everything below gets plain values. `config/files.py` reads
+it from files, the environment and flags, `config/pool.py` turns its entries into a pool that can be used. It must not
 know how anything it names is built. Each key's description is its line in `.fugurc.example` and in `fugu help config`.
 """
 
@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from fugu_cli.config_tables import Money, Patience, Phases, Positive, Settings, form
+from fugu_cli.config.tables import Money, Patience, Phases, Positive, Settings, form
 from fugu_cli.coordinators import baselines
 from fugu_cli.events import Member, Price
 from fugu_cli.policy import patterns

@@ -10,15 +10,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fugu_cli import budget_guard, views, worktrees
-from fugu_cli.bench import Bench
+from fugu_cli import views
 from fugu_cli.conductor import memory
 from fugu_cli.coordinators import Merge, Planning, Together
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Assigned, Change, Failed, Merged, Waiting
 from fugu_cli.log import Log
+from fugu_cli.loop import budget_guard, worktrees
+from fugu_cli.loop.bench import Bench
+from fugu_cli.loop.steps import Place, message
 from fugu_cli.messages import Call
-from fugu_cli.steps import Place, message
 from fugu_cli.tools import content
 
 ENDLESS = 262_144

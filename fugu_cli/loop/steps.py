@@ -11,13 +11,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fugu_cli import budget_guard, compaction, context, intent, turn, views, withheld
-from fugu_cli.bench import Bench, Crew, may_read, roll_back, run_call, run_evidence
-from fugu_cli.budget_guard import Reserved
+from fugu_cli import intent, views
 from fugu_cli.conductor.seen import isolated
+from fugu_cli.denials import withheld
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Event, Failed, Finished, Interrupted, Member, Replied, Said, Waiting
 from fugu_cli.log import Log
+from fugu_cli.loop import budget_guard, compaction, context, turn
+from fugu_cli.loop.bench import Bench, Crew, may_read, roll_back, run_call, run_evidence
+from fugu_cli.loop.budget_guard import Reserved
 from fugu_cli.messages import Call, ToolSpec
 from fugu_cli.tools import job_tools
 from fugu_cli.tools.toolbox import AnyTool, Toolbox

@@ -17,7 +17,6 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fugu_cli import config_skills, config_trust
 from fugu_cli.config import (
     LISTS,
     PATHS,
@@ -25,9 +24,11 @@ from fugu_cli.config import (
     ConductorEntry,
     Config,
     SandboxEntry,
+    skills,
+    trust_store,
 )
-from fugu_cli.config_layers import Layer, merged, narrowed
-from fugu_cli.config_tables import FORMS, Money, Patience, Phases
+from fugu_cli.config.layers import Layer, merged, narrowed
+from fugu_cli.config.tables import FORMS, Money, Patience, Phases
 from fugu_cli.errors import ConfigError
 from fugu_cli.events import Price
 from fugu_cli.hooks import declared as hooks
@@ -83,7 +84,7 @@ def load(
     surroundings = from_environment(environ, folder)
     given = from_settings(flags or {}, "the command line", folder)
     data = merged([layer for layer in (user, surroundings, given) if layer]).data
-    known = trust or config_trust.trusted(data, root)
+    known = trust or trust_store.trusted(data, root)
     own = _file_layer(root / NAME) if root != Path.home().resolve() else None
     notes = [] if known else _changed(data, root)
     if own is not None and not known:
@@ -99,15 +100,15 @@ def load(
     hooked = hooks.read(home / hooks.NAME, own_hooks, trusted=known)
 
     def trusts(place: Path) -> bool:
-        return known if place == root else trust or (known and config_trust.trusted(data, place))
+        return known if place == root else trust or (known and trust_store.trusted(data, place))
 
-    library = config_skills.library(folder, root, trusts)
-    below = config_skills.below(folder, root, trusts)
+    library = skills.library(folder, root, trusts)
+    below = skills.below(folder, root, trusts)
     return Loaded(config, files, (*notes, *stray(environ)), root, known, servers, hooked, library, below)
 
 
 def _changed(data: Path, root: Path) -> list[str]:
-    names = ", ".join(config_trust.changed(data, root))
+    names = ", ".join(trust_store.changed(data, root))
     return [f"{root} is not trusted any more: {names} changed since; look at it, then `fugu trust`"] if names else []
 
 

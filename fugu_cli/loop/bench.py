@@ -13,13 +13,13 @@ from typing import Literal, assert_never
 from fugu_cli import policy, views
 from fugu_cli.agents import Agent
 from fugu_cli.budgets import Limit
-from fugu_cli.cooldown import Patience, Rests
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials
 from fugu_cli.events import EVIDENCE, HOOK, Event, Member, Permitted, Recorded, ToolRan, ToolSaid, Undone
 from fugu_cli.hooks.running import Hooks
 from fugu_cli.injection import marked
 from fugu_cli.log import Log
+from fugu_cli.loop.cooldown import Patience, Rests
 from fugu_cli.messages import Call
 from fugu_cli.tools import Result, content
 from fugu_cli.tools.toolbox import Toolbox

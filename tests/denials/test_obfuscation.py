@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.obfuscation import disguises
+from fugu_cli.denials.obfuscation import disguises
 
 
 @pytest.fixture

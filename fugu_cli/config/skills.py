@@ -1,7 +1,7 @@
 """Which skills, custom commands and AGENTS.md files below the root count in a folder: the user's own, and those of a
 repository that is trusted.
 
-Between config_files.py, whose `load` asks, and skills/, which finds skills and commands. A folder below the
+Between config/files.py, whose `load` asks, and skills/, which finds skills and commands. A folder below the
 repository's root is trusted for itself: what lies there was not looked at when the root was.
 """
 

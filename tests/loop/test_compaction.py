@@ -7,11 +7,12 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fugu_cli import compaction, context, orchestrator, views
+from fugu_cli import orchestrator, views
 from fugu_cli.coordinators.fixed import Single
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Asked, Assigned, Compacted, Event, Finished, JobEnded, Member, ToolRan
 from fugu_cli.log import Log
+from fugu_cli.loop import compaction, context
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply
 from tests.facts import STRONG, opened, ran, replied
 from tests.reacting import Reacting, Stage, calls, fails, repository

@@ -1,6 +1,6 @@
 """The text of `.fugurc.example`: every key of `Config` with its default and its line, written from the model itself.
 
-`python -m fugu_cli.config_example > .fugurc.example` writes the file anew; a test holds the two equal.
+`python -m fugu_cli.config.example > .fugurc.example` writes the file anew; a test holds the two equal.
 """
 
 from __future__ import annotations

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fugu_cli import context, withheld
 from fugu_cli.agents.guarded import guarded
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings
-from fugu_cli.denials import Denials
+from fugu_cli.denials import Denials, withheld
 from fugu_cli.events import (
     Asked,
     Assigned,
@@ -28,6 +27,7 @@ from fugu_cli.events import (
     ToolRan,
 )
 from fugu_cli.log import Log
+from fugu_cli.loop import context
 from fugu_cli.messages import Call, Prompt, Reply, Thinking
 from fugu_cli.orchestrator import run
 from tests.reacting import Reacting, Stage, calls, repository, results

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli import context, prompts, views
+from fugu_cli import prompts, views
 from fugu_cli.agents import anthropic, openai
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.dialects import Dialect
@@ -28,6 +28,7 @@ from fugu_cli.events import (
     ToolRan,
     Undone,
 )
+from fugu_cli.loop import context
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Thinking
 from tests.facts import CODER, POOL, SMALL, STRONG, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
