@@ -39,7 +39,7 @@ RULES = ("trinity", "cascade", "random")
 
 
 class AgentEntry(Settings):
-    """One entry of the pool, as the user wrote it; `config_pool.pool` fills in what was left out."""
+    """One entry of the pool, as the user wrote it; `config.pool.pool` fills in what was left out."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     """unique in the pool; letters, digits, dots, dashes"""
@@ -96,7 +96,7 @@ class AgentEntry(Settings):
         return value.rstrip("/")
 
     def member(self) -> Member:
-        """This entry as the log records it. Only for entries that `config_pool.pool` returned."""
+        """This entry as the log records it. Only for entries that `config.pool.pool` returned."""
         assert self.protocol is not None and self.slot is not None
         return Member(
             name=self.name,
