@@ -94,34 +94,13 @@ def _stem(word: str) -> str:
     return plain[: len(plain) - len(ending)].rstrip("e")
 
 
-COMMON = frozenset(
-    map(
-        _stem,
-        (
-            *(
-                "the",
-                "and",
-                "for",
-                "with",
-                "that",
-                "this",
-                "from",
-                "into",
-                "not",
-                "all",
-                "any",
-                "each",
-                "every",
-                "some",
-            ),
-            *("are", "was", "has", "have", "does", "should", "must", "can", "please", "you", "its", "what", "which"),
-            *("where", "who", "how", "why", "when", "one", "new", "only", "also", "use", "there", "then", "than"),
-            *("add", "fix", "make", "write", "create", "update", "change", "rename", "remove", "delete", "implement"),
-            *("file", "function", "class", "method", "code", "test", "fail", "pass", "run", "everywhere", "describe"),
-            *("explain", "some", "repository", "project", "package", "example", "does", "works"),
-        ),
-    )
-)
+_SAID_ANYWAY = """
+the and for with that this from into not all any each every some are was has have does should must can
+please you its what which where who how why when one new only also use there then than add fix make write
+create update change rename remove delete implement file function class method code test fail pass run
+everywhere describe explain repository project package example works
+"""
+COMMON = frozenset(map(_stem, _WORD.findall(_SAID_ANYWAY)))
 """Words that say nothing of which file is meant."""
 
 
