@@ -28,6 +28,10 @@ _CHANGE = re.compile(
     r"(?:add|rename|remove|delete|replace|move|refactor|change|extract|convert|insert|implement|create)\b",
     re.IGNORECASE,
 )
+_REMOVING = re.compile(
+    r"\b(?:remov|delet|drop|replac|rewrit|skip|merg|simplif|consolidat|disabl|get rid|clean|obsolet|outdated|unneeded)",
+    re.IGNORECASE,
+)
 _QUESTION = re.compile(
     r"^\s*(what|why|how|where|who|which|when|explain|describe|summari[sz]e|list|show|tell)\b", re.IGNORECASE
 )
@@ -56,3 +60,8 @@ def is_change(text: str) -> bool:
 def is_for_failing_tests(text: str) -> bool:
     """The request is to mend the tests that fail, and names nothing else."""
     return _FAILING.search(text) is not None
+
+
+def is_against_tests(text: str) -> bool:
+    """The request may mean that tests go: it removes, replaces or skips something and speaks of tests."""
+    return _REMOVING.search(text) is not None and re.search(r"\btests?\b", text, re.IGNORECASE) is not None

@@ -19,6 +19,7 @@ from fugu_cli.events import EVIDENCE, HOOK, Event, Member, Permitted, Recorded, 
 from fugu_cli.hooks.running import Hooks
 from fugu_cli.injection import marked
 from fugu_cli.log import Log
+from fugu_cli.loop import missing_tests
 from fugu_cli.loop.cooldown import Patience, Rests
 from fugu_cli.messages import Call
 from fugu_cli.tools import Result, content
@@ -147,6 +148,8 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
     result, changes = await bench.workspace.observe(
         ran, arguments, lambda text: log.tell(ToolSaid(turn=number, call=call.id, text=text))
     )
+    if result.ok and call.tool == views.RUN_TESTS:
+        result = missing_tests.compared(log.events, call, result)
     if state and (changes or not result.ok or state != await content.state(bench.workspace, call)):
         state = ""  # somebody wrote meanwhile: nobody can tell which content it saw
     log.append(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fugu_cli.events import EVIDENCE, Change, Event, Merged, Permitted, Role, ToolRan
+from fugu_cli.messages import Call
 from fugu_cli.views.turns import Turn, asked, baseline, effective, turns
 from fugu_cli.views.workflow import said, speaking
 
@@ -41,7 +42,7 @@ def tests(events: Sequence[Event]) -> TestRun | None:
     for event in effective(events):
         if isinstance(event, Permitted) and event.allowed and event.by != EVIDENCE:
             killed.add(event.call.id)
-        elif isinstance(event, ToolRan) and event.call.tool == RUN_TESTS and _whole(event):
+        elif isinstance(event, ToolRan) and event.call.tool == RUN_TESTS and is_whole_run(event.call):
             newest, stale, killed = event, False, set()
         elif isinstance(event, ToolRan):
             stale = stale or bool(event.changes)
@@ -51,10 +52,10 @@ def tests(events: Sequence[Event]) -> TestRun | None:
     return TestRun(newest.ok, newest.output, stale or bool(killed), newest.turn) if newest else None
 
 
-def _whole(run: ToolRan) -> bool:
+def is_whole_run(call: Call) -> bool:
     """All tests were run: the call named no target."""
     try:
-        arguments = json.loads(run.call.arguments or "{}")
+        arguments = json.loads(call.arguments or "{}")
     except ValueError:
         return False
     return isinstance(arguments, dict) and not any(arguments.values())

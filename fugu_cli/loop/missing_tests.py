@@ -1,0 +1,40 @@
+"""Tests that ran before the request and do not any more: removed, skipped or not found, they are not passing ones.
+
+Below bench.py, which asks here about every passing run before it is recorded, so that agents, views and screens all see
+the same. Only where a runner counts each test in one place for the whole run, and not where the user wants tests gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from fugu_cli import intent, views
+from fugu_cli.events import Event
+from fugu_cli.messages import Call
+from fugu_cli.tools import Result
+from fugu_cli.tools.tests import runner
+
+_PYTEST = re.compile(r"\b(\d+) (?:passed|failed)\b")
+_UNITTEST = re.compile(r"^Ran (\d+) tests?\b", re.MULTILINE)
+
+
+def compared(events: Sequence[Event], call: Call, result: Result) -> Result:
+    """`result` of a call that ran the tests; one that passes with fewer tests than before the request fails."""
+    first, request = views.first_tests(events), views.asked(events)
+    if first is None or request is None or request.test_command is None or not views.is_whole_run(call):
+        return result
+    before, now = ran(request.test_command, first.output), ran(request.test_command, result.text)
+    if before is None or now is None or now >= before or intent.is_against_tests(request.text):
+        return result
+    said = f"[{before} tests ran before this request, {now} now. Tests that went missing do not pass: put them back.]"
+    return Result(text=f"{result.text.rstrip()}\n{said}", ok=False)
+
+
+def ran(command: str, output: str) -> int | None:
+    """How many tests passed or failed in a run of `command`; None where that cannot be told."""
+    if runner(command) == "pytest":
+        lines = [line for line in output.splitlines() if _PYTEST.search(line)]
+        return sum(map(int, _PYTEST.findall(lines[-1]))) if lines else None
+    counts = _UNITTEST.findall(output) if runner(command) == "unittest" else []
+    return int(counts[-1]) if counts else None
