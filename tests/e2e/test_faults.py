@@ -293,11 +293,11 @@ def test_tests_that_never_end_are_ended(place: Place, server: Loopback) -> None:
     place.files({"check.sh": "sleep 1000 & echo waiting; sleep 1000\n"})
     place.configure(Agent("patient"))
     server.play("patient", READ, WRITE, DONE, ACCEPT)
-    done = place.fugu("run", "--test-timeout", "0.5", "--max-turns", "1", "fix the tests")
+    done = place.fugu("run", "--test-timeout", "2.5", "--max-turns", "1", "fix the tests")
     assert done.code == 3
     output = [event.output for event in place.events() if isinstance(event, ToolRan) and event.call.tool == "run_tests"]
     assert len(output) == 2
-    assert all("0.5" in text and "waiting" in text for text in output)
+    assert all("2.5" in text and "waiting" in text for text in output)
 
 
 def test_a_session_that_is_open_elsewhere_is_left_alone(place: Place, server: Loopback) -> None:
