@@ -69,20 +69,9 @@ def build_session(
     health = Health()
     agents = crew.build(entries, environ, crew.Places(config.cache, config.local_idle, health), before)
     agents = {name: around(agent) for name, agent in agents.items()} if around else agents
-    journal = Log.open(resume) if resume else Log.create(sessions.new_path(config.data, loaded.root))
     servers = Servers(loaded.servers, loaded.root) if loaded.servers != Declared() else None
     mask = Mask({**secrets(environ, entries), **loaded.servers.secrets}, loaded.root)
-    journal.mask = mask.fact
-    opened = Opened(
-        version=__version__,
-        repo=str(loaded.root),
-        commit=_commit(loaded.root),
-        pool=members,
-        coordinator=config.coordinator,
-        checkpoint=checkpoint,
-    )
-    if views.opened(journal.events) != opened:
-        journal.append(opened)
+    journal = _journal(loaded, mask, members, checkpoint, resume)
     denials = Denials(config.deny_agents, loaded.root) if config.deny_agents else None
     if denials is not None:
         agents = {name: build_guard(agent, denials, lambda: journal.events) for name, agent in agents.items()}
@@ -108,6 +97,21 @@ def build_session(
         servers=servers,
         library=loaded.library,
     )
+
+
+def _journal(
+    loaded: Loaded, mask: Mask, members: tuple[Member, ...], checkpoint: str | None, resume: Path | None
+) -> Log:
+    """The session's log, its first line said anew where the configuration is another than the last time."""
+    root, rule = loaded.root, loaded.config.coordinator
+    journal = Log.open(resume) if resume else Log.create(sessions.new_path(loaded.config.data, root))
+    journal.mask = mask.fact
+    opened = Opened(
+        version=__version__, repo=str(root), commit=_commit(root), pool=members, coordinator=rule, checkpoint=checkpoint
+    )
+    if views.opened(journal.events) != opened:
+        journal.append(opened)
+    return journal
 
 
 async def open_session(
