@@ -41,12 +41,13 @@ def blame(path: Path | None, session: str | None, shape: Shape) -> int:
 def _sessions(loaded: Loaded) -> list[blames.Named]:
     """All of this folder, the oldest first. What cannot be read is said and left out."""
     found: list[blames.Named] = []
-    for path in sorted(sessions.paths(loaded.config.data, loaded.root)):
+    for path in sessions.paths(loaded.config.data, loaded.root):
         try:
             found.append((path.stem, log.read(path)))
         except StorageError as error:
             print(f"fugu: left out: {error}", file=sys.stderr)
-    return found
+    # by their first lines: names of two that began in the same second say nothing of which was first
+    return sorted(found, key=lambda named: (named[1][0].at if named[1] else 0.0, named[0]))
 
 
 def _session(loaded: Loaded, key: str) -> blames.Named:
