@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from fugu_cli.errors import UsageError
 from fugu_cli.skills.command import BUILT_IN
@@ -51,15 +52,17 @@ def request(text: str, library: Library) -> Request:
 
 
 def headless(text: str, library: Library) -> Request:
-    """The same where no interface is: a command that only it has, or one that is mistyped, is refused."""
+    """The same where no interface is: a command that only it has, or one that is not there, is refused. A path that is
+    there (`/tmp is full`) is a word like any other."""
     line = _LINE.fullmatch(text.strip())
     name = line["name"] if line is not None else ""
     if name in BUILT_IN - {SKILL}:
         raise UsageError(f"/{name} is a command of the terminal interface", hint="`fugu` alone opens it")
     found = request(text, library)
     near = difflib.get_close_matches(name, [command.name for command in library.commands], 1)
-    if near and not found.typed:
-        raise UsageError(f"there is no command /{name}", hint=f"did you mean /{near[0]}? `fugu skills` lists them")
+    if name and not found.typed and not Path("/", name).exists():
+        meant = f"did you mean /{near[0]}? " if near else ""
+        raise UsageError(f"there is no command /{name}", hint=f"{meant}`fugu skills` lists those there are")
     return found
 
 

@@ -106,3 +106,10 @@ def test_a_skill_that_is_gone_when_it_is_wanted_is_refused(library: Library) -> 
     library.skills[0].file.unlink()
     with pytest.raises(UsageError, match="it is not a file"):
         request("/skill release x", library)
+
+
+def test_without_an_interface_a_command_that_is_not_there_is_refused_whatever_it_is_like(library: Library) -> None:
+    with pytest.raises(UsageError, match="there is no command /deploy") as error:
+        headless("/deploy now", library)
+    assert error.value.hint == "`fugu skills` lists those there are"
+    assert headless("/deploy/now is missing", library) == Request("/deploy/now is missing")
