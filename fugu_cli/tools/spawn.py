@@ -24,10 +24,11 @@ PATIENCE = 5.0
 
 
 class Ends(NamedTuple):
-    """Descriptors: what a command reads as its input, and where both its outputs go."""
+    """Descriptors: what a command reads as its input, and where its outputs go: both to one, or `errors` apart."""
 
     input: int
     output: int
+    errors: int | None = None
 
 
 @dataclass
@@ -84,7 +85,7 @@ async def start(
     if not LAUNCHED:
         process = await asyncio.create_subprocess_exec(
             *command, cwd=folder, env=environment, start_new_session=True, stdin=ends.input,
-            stdout=ends.output, stderr=ends.output,
+            stdout=ends.output, stderr=ends.output if ends.errors is None else ends.errors,
         )  # fmt: skip
         return Running(process, None)
     ours, theirs = socket.socketpair()
@@ -95,7 +96,7 @@ async def start(
             words = bare if box is None else box.wrapped(command, folder, number)
             process = await spawn(
                 ours, words, cwd=folder, env=environment, start_new_session=True, stdin=ends.input,
-                stdout=ends.output, stderr=ends.output, pass_fds=[number],
+                stdout=ends.output, stderr=ends.output if ends.errors is None else ends.errors, pass_fds=[number],
             )  # fmt: skip
     except BaseException:
         ours.close()

@@ -11,18 +11,16 @@ import asyncio
 import contextlib
 import os
 import shutil
-import socket
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli.sandbox.means import launcher
 from fugu_cli.tools import reaping
 from fugu_cli.tools.clip import plain
 from fugu_cli.tools.git import outside
 from fugu_cli.tools.mcp.declared import Program
-from fugu_cli.tools.spawn import LAUNCHED, Running, spawn
+from fugu_cli.tools.spawn import Ends, Running, start
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -179,24 +177,7 @@ async def _start(way: Program, root: Path, mark: str) -> Running:
     words = [_program(way.command, root, surroundings["PATH"]), *way.args]
     pipe = asyncio.subprocess.PIPE
     variables = {**surroundings, reaping.MARK: mark}
-    if not LAUNCHED:
-        process = await asyncio.create_subprocess_exec(
-            *words, cwd=root, env=variables, start_new_session=True, stdin=pipe, stdout=pipe, stderr=pipe
-        )
-        return Running(process, None)
-    ours, theirs = socket.socketpair()
-    try:
-        with theirs:
-            number = theirs.fileno()
-            launched = [*launcher(), "--control", str(number), "--", *words]
-            process = await spawn(
-                ours, launched, cwd=root, env=variables, start_new_session=True, stdin=pipe, stdout=pipe, stderr=pipe,
-                pass_fds=[number],
-            )  # fmt: skip
-    except BaseException:
-        ours.close()
-        raise
-    return Running(process, ours)
+    return await start(words, root, variables, Ends(pipe, pipe, errors=pipe), None)
 
 
 def _program(command: str, root: Path, path: str) -> str:
