@@ -23,6 +23,7 @@ from types import TracebackType
 from fugu_cli.errors import InfrastructureError, ModelFileError
 from fugu_cli.models.server import ALREADY_RUNNING, Settings, State, physical_cores
 from fugu_cli.models.store import Store, default_cache
+from fugu_cli.processes import reap
 
 START_LIMIT = 300.0
 """Seconds a model may take to load before the start counts as failed."""
@@ -128,9 +129,7 @@ async def _spawn(settings: Settings) -> None:
     try:
         code = await child.wait()  # it only lives until it has put itself in the background
     finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
+        await reap(child)
     if code not in (0, ALREADY_RUNNING):
         raise InfrastructureError(f"The model server could not be started: {_tail(Path(settings.folder))}")
 

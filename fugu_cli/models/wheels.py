@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from fugu_cli.models.progress import Unavailable
+from fugu_cli.processes import reap
 
 Download = Callable[[str, Path], Awaitable[None]]
 """Put the wheel of a requirement ("name==version") into a folder that exists and is empty; raises Unavailable."""
@@ -55,9 +56,7 @@ async def download_with_pip(requirement: str, folder: Path) -> None:
         words = (await child.stderr.read()).decode(errors="replace")
         code = await child.wait()
     finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
+        await reap(child)
         shutil.rmtree(scratch, ignore_errors=True)
     if code != 0:
         raise Unavailable(f"pip could not download {requirement}: {_reason(words)}")

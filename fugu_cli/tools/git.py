@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.processes import reap
 
 OPTIONS = (
     "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.attributesFile=/dev/null",
@@ -117,14 +118,7 @@ async def said(process: asyncio.subprocess.Process, given: bytes | None = None) 
     try:
         return await process.communicate(given)
     finally:
-        await end(process)
-
-
-async def end(process: asyncio.subprocess.Process) -> None:
-    """Kill a process that is not wanted any more and take its exit code."""
-    if process.returncode is None:
-        process.kill()
-        await process.wait()
+        await reap(process)
 
 
 def names(out: bytes) -> list[str]:

@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from fugu_cli.processes import reap
 from fugu_cli.tools import readable
 
 SECONDS = 10
@@ -37,9 +38,7 @@ async def markdown(data: bytes, charset: str | None, seconds: float = SECONDS) -
     except TimeoutError:
         out = b""
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await reap(process)
     return out.decode("utf-8", "replace") if process.returncode == 0 else readable.stripped(data, charset)
 
 

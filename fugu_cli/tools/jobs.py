@@ -110,6 +110,7 @@ class Jobs:
         except BaseException:
             task.cancel()
             del self._jobs[job.name], self._tasks[job.name]
+            await asyncio.wait((task,))
             raise
         finally:
             waiting.cancel()

@@ -20,6 +20,7 @@ from pydantic import Field
 
 from fugu_cli.policy import patterns
 from fugu_cli.policy.paths import is_secret, shown
+from fugu_cli.processes import reap
 from fugu_cli.tools import Result, Say, Tool, tree
 from fugu_cli.tools.clip import clip
 from fugu_cli.tools.files import Given
@@ -178,9 +179,7 @@ async def _ripgrep(options: Sequence[str], root: Path, folder: Path, *rest: str)
     except TimeoutError:
         return Result(text=f"The search took more than {SECONDS} s. Search in a smaller folder.", ok=False)
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await reap(process)
     if process.returncode == 2 and not out:
         return Result(text=f"The search failed: {clip(errors.decode('utf-8', 'replace').strip(), 1000)}", ok=False)
     return out

@@ -17,8 +17,9 @@ from pathlib import Path
 from fugu_cli.errors import StorageError
 from fugu_cli.events import Change
 from fugu_cli.policy.paths import shown
+from fugu_cli.processes import reap
 from fugu_cli.tools import extras
-from fugu_cli.tools.git import Git, Output, end, names
+from fugu_cli.tools.git import Git, Output, names
 from fugu_cli.tools.repository import Repository
 from fugu_cli.tools.store import clear, locked, prepare, users_excludes, users_git
 
@@ -269,4 +270,4 @@ async def reading(git: Git) -> AsyncIterator[Blobs]:
     try:
         yield Blobs(process)
     finally:
-        await end(process)
+        await reap(process)

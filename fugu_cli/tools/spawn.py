@@ -7,6 +7,7 @@ ends the command. A launcher that is itself killed is replaced by what reaping.p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fugu_cli.processes import ended
 from fugu_cli.sandbox.box import Box
 from fugu_cli.sandbox.means import launcher
 from fugu_cli.tools import reaping
@@ -40,7 +42,14 @@ class Running:
 
     async def end(self, mark: str) -> int:
         """End all of the command's processes, those that asked for it politely first; how many were left. Cancelled, it
-        ends them at once."""
+        ends them at once, and takes the first one's exit code before it lets the cancellation through."""
+        try:
+            return await self._end(mark)
+        except BaseException:
+            await ended(self.process)
+            raise
+
+    async def _end(self, mark: str) -> int:
         if self.control is None:
             return await reaping.end(mark, self.process.pid)
         try:
@@ -114,7 +123,9 @@ async def spawn(ours: socket.socket, words: Sequence[str], **options: Any) -> as
         return await asyncio.shield(making)
     except asyncio.CancelledError:
         ours.close()
-        await asyncio.wait((making,))
-        if making.exception() is None:
-            await making.result().wait()
+        while not making.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait((making,))
+        if not making.cancelled() and making.exception() is None:
+            await ended(making.result())
         raise

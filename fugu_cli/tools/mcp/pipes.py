@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fugu_cli.processes import ended
 from fugu_cli.tools import reaping
 from fugu_cli.tools.clip import plain
 from fugu_cli.tools.git import outside
@@ -90,7 +91,7 @@ class Pipes:
                 await asyncio.gather(*self._tasks, return_exceptions=True)
                 for one in self._streams:
                     one.close()
-                await process.wait()
+                await ended(process)
 
     async def why(self) -> str:
         """How it ended, or what is odd about it, in words; "" where nothing is known."""

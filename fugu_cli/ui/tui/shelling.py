@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from fugu_cli.processes import reap
 from fugu_cli.ui.tui.draw.block import Note
 from fugu_cli.ui.tui.draw.text import safe
 from fugu_cli.ui.tui.front import Shows
@@ -60,7 +61,7 @@ class Shell:
             code = await process.wait()
         finally:
             self._end(process)
-            await process.wait()
+            await reap(process)
         ended = "" if code == 0 else f"\n[exit code {code}]"
         self._feed.replace(index, Note(f"$ {command}", "plain", (safe(output) + ended).strip("\n")))
         if tell:

@@ -1,0 +1,37 @@
+"""A child process ended, and its exit code taken, whatever happens meanwhile. Knows nothing of what it was for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+PATIENCE = 5.0
+"""Seconds after which one more cancellation stops the wait for a process that does not go."""
+
+
+async def reap(process: asyncio.subprocess.Process) -> int | None:
+    """End a process of ours at once, if it has not ended, and take its exit code; None where it would not go.
+
+    A cancellation is let through when that is done: a process whose code nobody took outlives its event loop.
+    """
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    return await ended(process)
+
+
+async def ended(process: asyncio.subprocess.Process) -> int | None:
+    """The exit code of a process that is told to end by other means; cancellations as in `reap`."""
+    cancelled: asyncio.CancelledError | None = None
+    began = time.monotonic()
+    while process.returncode is None:
+        try:
+            await process.wait()
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if time.monotonic() - began > PATIENCE:
+                break
+    if cancelled is not None:
+        raise cancelled
+    return process.returncode

@@ -1,0 +1,114 @@
+"""A child process ended: its exit code is taken, however often the one who ends it is cancelled."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.processes import ended, reap
+from fugu_cli.tools import spawn
+from fugu_cli.tools.process import Around, alive
+
+
+async def sleeper() -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec("sleep", "600")
+
+
+def test_a_living_process_is_ended_and_its_code_returned() -> None:
+    async def go() -> None:
+        assert await reap(await sleeper()) == -signal.SIGKILL
+
+    asyncio.run(go())
+
+
+def test_a_process_that_has_ended_keeps_its_code() -> None:
+    async def go() -> None:
+        process = await asyncio.create_subprocess_exec("sh", "-c", "exit 7")
+        await process.wait()
+        assert await reap(process) == 7
+
+    asyncio.run(go())
+
+
+def test_cancelled_again_and_again_it_takes_the_code_first() -> None:
+    async def go() -> None:
+        process = await sleeper()
+        task = asyncio.create_task(reap(process))
+        for _ in range(3):
+            await asyncio.sleep(0)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert process.returncode == -signal.SIGKILL
+
+    asyncio.run(go())
+
+
+def test_a_process_that_does_not_go_can_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        process = await sleeper()
+        task = asyncio.create_task(ended(process))
+        await asyncio.sleep(0.01)
+        monkeypatch.setattr("fugu_cli.processes.PATIENCE", 0.0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert process.returncode is None
+        await reap(process)
+
+    asyncio.run(go())
+
+
+def test_a_command_that_is_cancelled_while_it_is_ended_is_over_before_its_loop_is(tmp_path: Path) -> None:
+    stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+
+    async def go() -> None:
+        ready = asyncio.Event()
+        codes: list[int | None] = []
+
+        async def live() -> None:
+            try:
+                async with alive(stubborn, tmp_path, lambda said: ready.set(), Around()) as now:
+                    await now.process.wait()
+            finally:
+                codes.append(now.process.returncode)
+
+        task = asyncio.create_task(live())
+        await ready.wait()
+        task.cancel()
+        await asyncio.sleep(0.1)  # it asks politely, and waits
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert codes != [None]
+
+    asyncio.run(go())
+
+
+def test_one_that_is_cancelled_again_while_it_starts_is_over_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[asyncio.subprocess.Process] = []
+    start = asyncio.create_subprocess_exec
+
+    async def slow(*words: str, **options: object) -> asyncio.subprocess.Process:
+        process = await start(*words, **options)  # type: ignore[arg-type]
+        made.append(process)
+        await asyncio.sleep(0.2)
+        return process
+
+    async def go() -> None:
+        task = asyncio.create_task(spawn.start(["sleep", "600"], tmp_path, dict(os.environ), spawn.Ends(-3, -3), None))
+        while not made:
+            await asyncio.sleep(0.01)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert made[0].returncode is not None
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", slow)
+    asyncio.run(go())
