@@ -148,3 +148,6 @@ def test_tests_that_are_not_there_decide_nothing_until_there_are_some() -> None:
     assert not judged(none)
     assert not judged(none, none)
     assert judged(some, none), "what was there and is gone was taken away"
+    assert judged("Ran 0 tests\nRan 3 tests\nOK")
+    passing = ran(0, Call(id="e0", tool="run_tests"), "Ran 0 tests\n\nOK", ok=True, by="evidence")
+    assert not views.judged_by_tests([opened(), asked(), *passing]), "what an old unittest says where it finds none"

@@ -72,7 +72,7 @@ def first_tests(events: Sequence[Event]) -> TestRun | None:
 def judged_by_tests(events: Sequence[Event]) -> bool:
     """The request is about the tests: they decide. Otherwise failing ones are shown and decide nothing.
 
-    Nor do tests decide that were not there and are not: pytest and unittest end with a failure where they find none.
+    Nor do tests decide that were not there and are not: where pytest finds none it fails, and an old unittest passes.
     """
     first = asked(events)
     if first is None or not first.judged or first.test_command is None:
@@ -81,10 +81,10 @@ def judged_by_tests(events: Sequence[Event]) -> bool:
 
 
 def _none_there(run: TestRun | None) -> bool:
-    return run is not None and not run.ok and _NONE_THERE.search(run.output) is not None
+    return run is not None and _NONE_THERE.search(run.output) is not None and not passing(run.output)
 
 
-_NONE_THERE = re.compile(r"^(?:=+ )?no tests (?:ran|collected)\b|^NO TESTS RAN\b", re.MULTILINE)
+_NONE_THERE = re.compile(r"^(?:=+ )?no tests (?:ran|collected)\b|^NO TESTS RAN\b|^Ran 0 tests\b", re.MULTILINE)
 _FAILING = (
     re.compile(r"\b(\d+) (?:failed|failures?|errors?)\b", re.IGNORECASE),  # pytest, cargo, jest, mocha
     re.compile(r"\b(?:failures|errors)=(\d+)"),  # unittest

@@ -102,11 +102,15 @@ def test_without_pytest_tests_of_unittest_are_discovered(tmp_path: Path, only_py
     lay(tmp_path / "flat", {"test_a.py": unittest})
     lay(tmp_path / "package", {"tests/__init__.py": "", "tests/test_a.py": unittest})
     lay(tmp_path / "folder", {"tests/test_a.py": unittest})
-    found = {name: find_test_command(tmp_path / name, "python3") for name in ("flat", "package", "folder")}
+    lay(tmp_path / "behind", {"tests/a_test.py": unittest})
+    lay(tmp_path / "both", {"a_test.py": unittest, "test_b.py": unittest})
+    found = {path.name: find_test_command(path, "python3") for path in tmp_path.iterdir() if path != only_python}
     assert found == {
         "flat": "python3 -m unittest discover",
         "package": "python3 -m unittest discover",
         "folder": "python3 -m unittest discover -s tests",
+        "behind": "python3 -m unittest discover -s tests -p '*_test.py'",
+        "both": "python3 -m unittest discover -p '*test*.py'",
     }
     lay(tmp_path / "flat", {"test_b.py": "import pytest"})
     assert find_test_command(tmp_path / "flat", "python3") == f"python3 {PYTEST}"
