@@ -5,6 +5,9 @@ Started by `run_app`. Everything of weight is imported behind the first paint (s
 
 from __future__ import annotations
 
+import select
+import sys
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
@@ -18,6 +21,9 @@ from fugu_cli.ui.tui.themes import guessed, themes
 
 if TYPE_CHECKING:
     from fugu_cli.ui.tui.session import Desk, Options
+
+SETTLES, TRIES = 0.03, 100
+"""Seconds for what was read from the terminal to arrive; how often it is looked whether all was read."""
 
 
 class FuguApp(App[int]):
@@ -52,7 +58,18 @@ class FuguApp(App[int]):
             self._early.append(event)
 
     def on_descendant_focus(self) -> None:
-        """The prompt takes keys now, first those that came too early."""
+        """The prompt can take keys now; first come those that were typed too early, once all of them are here."""
+        if self._early is not None:
+            self._settle(0 if self.is_headless else TRIES)
+
+    def _settle(self, tries: int) -> None:
+        """What was typed before the terminal was ours may lie unread, or be on its way from the thread that reads."""
+        if tries == 0:
+            self._hand_over()
+        else:
+            self.set_timer(SETTLES, partial(self._settle, tries - 1 if unread() else 0))
+
+    def _hand_over(self) -> None:
         early, self._early = self._early or [], None
         for event in early:
             if self.focused is not None:
@@ -62,3 +79,11 @@ class FuguApp(App[int]):
         """However it ends, the session is closed: what was cut is in the log."""
         if self.main.room is not None:
             await self.main.room.close()
+
+
+def unread() -> bool:
+    """Something that was typed has not been read."""
+    try:
+        return bool(select.select([sys.__stdin__], [], [], 0)[0])
+    except (OSError, TypeError, ValueError):  # there is none, or the system cannot say
+        return False

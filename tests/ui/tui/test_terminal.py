@@ -23,6 +23,17 @@ EVIL = (
     + "x" * 10_000
 )
 
+LATE = """
+import threading, time
+run = threading.Thread.run
+def late(self):
+    if self.name == "textual-input":
+        time.sleep(0.5)
+    run(self)
+threading.Thread.run = late
+"""
+"""A busy machine, on which the thread that reads the terminal comes late."""
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Loopback]:
@@ -153,6 +164,16 @@ def test_what_is_typed_before_the_first_frame_is_not_lost(
 ) -> None:
     server.play("m", Says("It calculates."))
     terminal = fugu()
+    terminal.keys("explain calc\r")
+    terminal.sees("▌ explain calc", "It calculates.", "answered")
+
+
+def test_nor_where_the_prompt_is_there_before_it_is_read(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(LATE)
+    server.play("m", Says("It calculates."))
+    terminal = fugu(PYTHONPATH=str(tmp_path))
     terminal.keys("explain calc\r")
     terminal.sees("▌ explain calc", "It calculates.", "answered")
 
