@@ -30,7 +30,7 @@ from fugu_cli.loop.bench import Ask, Bench, Limits
 from fugu_cli.loop.cooldown import Patience
 from fugu_cli.masking import Mask
 from fugu_cli.orchestrator import Crew
-from fugu_cli.policy import Rules, web
+from fugu_cli.policy import Rules, covering, web
 from fugu_cli.sandbox.box import Box
 from fugu_cli.sandbox.box import Rules as BoxRules
 from fugu_cli.session import Session
@@ -221,6 +221,7 @@ def build_bench(
         deny=config.deny,
         test_command=workspace.test_command,
     )
+    workspace.unread = covering.unread(rules.deny)
     limits = Limits(budget=build_budgets(config, workspace.root, own), replies=config.steps_per_turn)
     return Bench(build_toolbox(), workspace, rules, ask, limits, instructions, remembers=config.tier == "ultra")
 

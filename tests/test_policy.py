@@ -76,6 +76,14 @@ git config --get user.name
 git grep -n main
 git reflog
 git worktree list
+git -C src --no-pager diff
+find . -name '*.py' | grep -v test | sort | head -n 5 | xargs -I{} cat {}
+git ls-files -z | xargs -0 wc -l
+rg -l main | xargs sed -n 1p
+grep -rl main src | xargs grep -n x
+awk -F , '{print $1}' README.md
+nice -n 5 ls
+wait
 cd src && ls
 cd src; cat app.py
 (cd src && ls) || true
@@ -209,6 +217,23 @@ jq -n '$ENV.HOME'
 date 01010000
 [ -v 'a[$(date)]' ]
 unknown-command --help
+awk -E script.awk
+awk -W exec=script.awk
+awk -o 1 README.md
+awk 'BEGIN { ARGV[1] = "/etc/passwd"; ARGC = 2 } { print }'
+wait -n -p 'a[$(date)]'
+sort --files0-from=README.md
+sort README.md | xargs cat
+head -n 5 README.md | xargs cat
+find . | sort README.md | xargs cat
+git show HEAD:README.md | xargs cat
+grep -h . README.md | xargs cat
+find . -maxdepth 0 -printf '\\057etc\\057passwd' | xargs cat
+find -files0-from README.md -exec cat {} +
+cat README.md | xargs git show
+find . -exec sh -c 'wc -l "$1"' _ {} \\;
+git -c user.name=x commit -m y
+git remote show origin
 nohup python3 server.py &
 nice -n 5 make
 """
@@ -264,6 +289,26 @@ find . | xargs rm -f
 ls | xargs -n 1 -I{} mv {} src
 git push
 git push --force origin main
+git -c core.pager=cat push origin main
+git -p push
+git --git-dir=other push
+git send-pack host:x main
+git subtree push origin main
+git -c alias.p=push p
+git --config-env=alias.p=P p
+git $COMMAND
+c=push; git $c
+echo push | xargs git
+xargs -0I {} git {} < README.md
+xargs -I{} sh -c '{}' < README.md
+xargs -rI % sudo % < README.md
+xargs --max-args 1 sudo ls
+timeout --signal KILL 5 sudo ls
+find . -exec sh -c 'wc -l {}' \\;
+busybox sudo ls
+rg --files /etc
+git -c a=b reset --hard
+git reset --har
 git push -f
 git -C src push
 git reset --hard
@@ -625,6 +670,63 @@ def test_rules_go_before_the_mode_and_deny_before_all(root: Path) -> None:
     assert edit(".env", allow=("edit",)) == "ask"
     assert edit(".env", allow=(f"edit({root}/.env)",)) == "allow"
     assert edit("README.md", deny=("read",)) == "allow"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("git push", "/usr/bin/git push", "git -C . push", "git --no-pager push", "x=`git  push`", "'git' push"),
+        *("if true; then git push; fi", "case x in x) git push;; esac", "f() { git push; }; f", "nice git push -f"),
+    ],
+)
+def test_what_a_rule_forbids_is_forbidden_however_it_is_written(command: str, root: Path) -> None:
+    assert bash(command, root, "yolo", deny=("bash(git push *)",)).verdict == "deny"
+
+
+def test_a_line_that_cannot_be_read_is_not_taken_for_a_command_that_is_only_a_part_of_a_word(root: Path) -> None:
+    assert bash("case x in x) perform y;; esac", root, "yolo", deny=("bash(rm *)",)).verdict == "allow"
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("cat config/.env.local", "deny"),
+        ("cat con*/.env.local", "deny"),
+        ("cd config; cat .env.local", "deny"),
+        ("sort < config/.env.local", "deny"),
+        ("bash -c 'head config/.env.local'", "deny"),
+        ("grep -r x config", "deny"),
+        ("echo x > src/app.py", "deny"),
+        ("sed -i s/x/y/ src/app.py", "deny"),
+        ("rm -rf src", "deny"),
+        ("cat src/app.py", "allow"),
+        ("sed -n 1p src/app.py", "allow"),
+        ("ls ~nobody/*; cat <<< *", "allow"),
+        ("echo config/x", "allow"),
+    ],
+)
+def test_a_rule_that_forbids_files_forbids_commands_that_name_them(command: str, expected: str, root: Path) -> None:
+    assert bash(command, root, "yolo", deny=("read(config/**)", "edit(src/**)")).verdict == expected
+
+
+def test_a_rule_for_a_folder_holds_for_the_folder_itself(root: Path) -> None:
+    for rule in ("read(src/**)", f"read({root}/src/**)"):
+        assert judge(Call.make("1", "grep", path="src", pattern="x"), Rules(deny=(rule,)), root).verdict == "deny"
+
+
+def test_a_rule_for_a_command_allows_no_variables_that_it_does_not_name(root: Path) -> None:
+    assert bash("GIT_EXTERNAL_DIFF=x git diff", root, allow=("bash(git diff*)",)).verdict == "ask"
+    assert bash("env LD_PRELOAD=./x.so ls", root, allow=("bash(ls *)",)).verdict == "ask"
+    assert bash("FOO=1 make all", root, allow=("bash(FOO=1 make *)",)).verdict == "allow"
+    assert bash("LANG=C make all", root, allow=("bash(make *)",)).verdict == "allow"
+
+
+def test_a_rule_for_a_command_writes_no_file_where_writing_is_asked_about(root: Path) -> None:
+    assert bash("echo x > src/app.py", root, "ask", allow=("bash(echo *)",)).verdict == "ask"
+    assert bash("echo x 2> /dev/null", root, "ask", allow=("bash(echo *)",)).verdict == "allow"
+    assert bash("echo x > src/app.py", root, "ask", allow=("bash(echo *)", "edit(src/**)")).verdict == "allow"
+    assert bash("echo x > src/app.py", root, "ask", allow=("bash",)).verdict == "allow"
+    assert bash("echo x > src/app.py", root, "edit", allow=("bash(echo *)",)).verdict == "allow"
 
 
 def test_a_tool_policy_does_not_know_is_asked_about(root: Path) -> None:

@@ -41,7 +41,7 @@ async def make(workspace: Workspace, tree: str, folder: Path) -> Workspace:
         test_timeout=workspace.test_timeout,
         box=workspace.box.at(root) if workspace.box else None,
     )
-    made.jobs = workspace.jobs
+    made.jobs, made.unread = workspace.jobs, workspace.unread
     return made
 
 

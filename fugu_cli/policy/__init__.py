@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import field_validator
 
 from fugu_cli.messages import Call, Value
-from fugu_cli.policy import patterns, web
+from fugu_cli.policy import covering, patterns, web
 from fugu_cli.policy.arguments import Malformed, arguments_of, patched_paths
 from fugu_cli.policy.classify import Judged, classify
 from fugu_cli.policy.commands import Level
@@ -195,7 +195,6 @@ def _command_case(command: str, rules: Rules, root: Path) -> Case:
     worst = max(judged, key=lambda one: one.finding.level, default=None)
     level = Level.EVERY if unread or worst is None else worst.finding.level
     reason = unread or ("it is empty" if worst is None else f"`{_short(worst)}`: {worst.finding.reason}")
-    texts = [line, *(one.command.text for one in judged)]
     own = (rule for rule in rules.allow if patterns.split(rule)[0] == "bash")
     exact = next((rule for rule in own if patterns.means(rule, "bash", line)), "")
     return Case(
@@ -203,9 +202,9 @@ def _command_case(command: str, rules: Rules, root: Path) -> Case:
         level=Level.RUNS if tests else level,
         reason=reason,
         tests=tests,
-        denied=_first(rules.deny, texts),
-        asked=_first(rules.ask, texts),
-        allowed=exact or _all_allowed(rules.allow, judged),
+        denied=covering.forbidding(rules.deny, line, judged, root),
+        asked=covering.forbidding(rules.ask, line, judged, root),
+        allowed=exact or covering.allowing(rules.allow, judged, root, writes=rules.mode in {"edit", "auto"}),
         exact=bool(exact),
     )
 
@@ -213,23 +212,6 @@ def _command_case(command: str, rules: Rules, root: Path) -> Case:
 def _short(one: Judged) -> str:
     text = one.command.text or "the line"
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _first(rules: tuple[str, ...], texts: list[str]) -> str:
-    return next((rule for rule in rules for text in texts if patterns.match_command(rule, "bash", text)), "")
-
-
-def _all_allowed(rules: tuple[str, ...], judged: list[Judged]) -> str:
-    """The rule that allows the commands which run something, when every one of them has one."""
-    found = ""
-    for one in judged:
-        if one.finding.level is Level.READS:
-            continue
-        rule = _first(rules, [one.command.text])
-        if not rule or not one.command.words:
-            return ""
-        found = rule
-    return found
 
 
 def _fetch_case(url: str, rules: Rules) -> Case:

@@ -14,21 +14,12 @@ from pathlib import Path
 from fugu_cli.policy import paths
 from fugu_cli.policy.commands import READS, RUNS, SAFE_VARIABLES, Finding, Level, base, known_risk, refuses
 from fugu_cli.policy.destroying import WHY, deletes, destroys
-from fugu_cli.policy.git import judge_git
+from fugu_cli.policy.git import after_options, judge_git
 from fugu_cli.policy.naming import may_name_files, path_parts
 from fugu_cli.policy.shell import Command, Redirect, Word, read
-from fugu_cli.policy.tables import (
-    INTERPRETERS,
-    LISTERS,
-    PROBES,
-    READERS,
-    SHELLS,
-    SYSTEM_FOLDERS,
-    VERSION,
-    WRAPPERS,
-    WRITERS,
-)
+from fugu_cli.policy.tables import INTERPRETERS, PROBES, READERS, SHELLS, SYSTEM_FOLDERS, VERSION, WRITERS
 from fugu_cli.policy.words import Unreadable
+from fugu_cli.policy.wrappers import given_more, unwrapped
 
 DEVICES = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 GLOB_LIMIT = 500
@@ -45,10 +36,10 @@ class Judged:
 
 def classify(line: str, root: Path) -> list[Judged]:
     """Every simple command of the line. Raises Unreadable."""
-    commands = list(itertools.chain.from_iterable(_unwrapped(command) for command in read(line)))
+    commands = list(itertools.chain.from_iterable(unwrapped(command) for command in read(line)))
     if len(commands) > 200:
         raise Unreadable("more commands than can be checked")
-    folders = _folders(commands, root)
+    folders = folders_of(commands, root)
     return [Judged(command, _worst(command, commands, folders, root)) for command in commands]
 
 
@@ -65,20 +56,28 @@ def _by_name(command: Command, commands: Sequence[Command]) -> Finding:
     if not command.words:
         return READS
     first, name = command.words[0], base(command)
-    if first.dynamic or (first.globbed and first.text != "["):
+    if first.dynamic or (first.globbed and first.text != "[") or (command.mark and command.mark in first.text):
         return Finding(Level.EVERY, "what it runs is known only when it runs")
     if "/" in first.text and first.text.rpartition("/")[0] not in SYSTEM_FOLDERS:
         return Finding(Level.RUNS, "it runs a program of its own")
-    risk = destroys(command) or known_risk(command) or _fed(command, commands) or _given_more(command, commands)
+    risk = destroys(command) or known_risk(command) or _fed(command, commands) or given_more(command, commands)
     if risk is not None:
         return risk
     if name == "git":
-        dynamic = any(word.dynamic for word in command.words)
-        found = judge_git([word.text for word in command.words[1:]])
-        return max(found, RUNS, key=lambda finding: finding.level) if dynamic else found
+        return _git(command)
     if name in PROBES and len(command.words) == 2 and (name, command.words[1].text) in VERSION:
         return READS
     return (refuses(command) or READS) if name in READERS else RUNS
+
+
+def _git(command: Command) -> Finding:
+    words = command.words[1:]
+    rest = after_options([word.text for word in words])
+    if rest and (words[-len(rest)].dynamic or (command.mark and command.mark in rest[0])):
+        return Finding(Level.EVERY, "what it runs is known only when it runs")
+    found = judge_git([word.text for word in words])
+    unknown = command.given_more or any(word.dynamic for word in words)
+    return max(found, RUNS, key=lambda finding: finding.level) if unknown else found
 
 
 def _fed(command: Command, commands: Sequence[Command]) -> Finding | None:
@@ -95,98 +94,7 @@ def _fed(command: Command, commands: Sequence[Command]) -> Finding | None:
     return None
 
 
-def _given_more(command: Command, commands: Sequence[Command]) -> Finding | None:
-    """Arguments that come from xargs or find: trusted to be files in here only when a lister made them."""
-    if not command.given_more:
-        return None
-    if base(command) in WRITERS:
-        return Finding(Level.EVERY, f"`{base(command)}` works on whatever it is given")
-    others = [c for c in commands if c.pipeline == command.pipeline and not c.given_more and c.words]
-    listed = others and all(base(c) in LISTERS and not c.redirects for c in others)
-    if base(command) in READERS and not (listed and not command.redirects):
-        return RUNS
-    return None
-
-
-def _unwrapped(command: Command, depth: int = 0) -> Iterator[Command]:
-    """The command that really runs, wrappers taken off; for `sh -c`, xargs and find -exec what they run as well."""
-    if depth > 5:
-        raise Unreadable("wrappers nested too deeply")
-    name, rest = base(command), command.words[1:]
-    inner: Sequence[Word] = ()
-    if name in WRAPPERS and rest and not (name == "command" and rest[0].text in {"-v", "-V"}):
-        inner = _after_options(rest, *WRAPPERS[name])
-    elif name == "env":
-        yield from _env(command, depth)
-        return
-    elif name in SHELLS and (script := _script(rest)) is not None:
-        for part in read(script.text, 1):
-            yield from _unwrapped(replace(part, piped=part.piped or command.piped), depth + 1)
-        command = replace(command, words=())
-    elif name == "xargs":
-        if any(word.text.startswith(("-a", "--arg-file")) for word in rest):
-            raise Unreadable("`xargs -a`")
-        inner = _after_options(rest, "nPILsdE", 0) or (Word("echo"),)
-        command = replace(command, given_more=True)
-    elif name == "find":
-        for words in _executed(rest):
-            yield from _unwrapped(replace(command, words=words, redirects=(), given_more=True), depth + 1)
-    if inner:
-        yield from _unwrapped(replace(command, words=tuple(inner)), depth + 1)
-    else:
-        yield command
-
-
-def _after_options(words: Sequence[Word], letters: str, skip: int) -> tuple[Word, ...]:
-    rest = list(words)
-    while rest and rest[0].text.startswith("-"):
-        option = rest.pop(0).text
-        if option == "--":
-            break
-        if len(option) == 2 and option[1] in letters and rest:
-            rest.pop(0)
-    return tuple(rest[skip:])
-
-
-def _env(command: Command, depth: int) -> Iterator[Command]:
-    rest, assignments = list(command.words[1:]), list(command.assignments)
-    while rest and (rest[0].text.startswith("-") or "=" in rest[0].text):
-        word = rest.pop(0)
-        if word.text.startswith("-"):
-            if word.text not in {"-i", "-", "--ignore-environment"}:
-                raise Unreadable(f"`env {word.text}`")
-        else:
-            assignments.append((word.text.split("=", 1)[0], word))
-    if rest:
-        yield from _unwrapped(replace(command, words=tuple(rest), assignments=tuple(assignments)), depth + 1)
-    else:
-        yield replace(command, words=(Word("printenv"),))
-
-
-def _script(words: Sequence[Word]) -> Word | None:
-    """What follows `-c` (alone or last in a cluster like -lc), when it is plain."""
-    for word, following in itertools.pairwise(words):
-        if word.text.startswith("-") and not word.text.startswith("--") and "c" in word.text:
-            return None if following.dynamic else following
-    return None
-
-
-def _executed(words: Sequence[Word]) -> Iterator[tuple[Word, ...]]:
-    """The commands of find's -exec and -execdir."""
-    part: list[Word] | None = None
-    for word in words:
-        if part is None:
-            part = [] if word.text in {"-exec", "-execdir", "-ok", "-okdir"} else None
-        elif word.text in {";", "+"}:
-            yield tuple(part)
-            part = None
-        else:
-            part.append(word)
-    if part:
-        raise Unreadable("an -exec without its end")
-
-
-def _folders(commands: Sequence[Command], root: Path) -> list[Path]:
+def folders_of(commands: Sequence[Command], root: Path) -> list[Path]:
     """Every folder a command may find itself in: a `cd` may fail, or be undone by a subshell."""
     folders = [root]
     for command in commands:
@@ -246,7 +154,7 @@ def _reason(word: Word, folders: Sequence[Path], root: Path, writes: bool) -> st
     if text.startswith("~") and not text.startswith(("~/", "~ ")) and text != "~":
         return "it is somebody's home"
     for folder in folders:
-        for path in _expanded(word, folder, root):
+        for path in expanded(word, folder, root):
             reason = paths.special(path, root, writes=writes)
             if reason.startswith("it may hold") and not (writes or path.exists()):
                 continue  # a word that only sounds like a file of secrets
@@ -255,7 +163,7 @@ def _reason(word: Word, folders: Sequence[Path], root: Path, writes: bool) -> st
     return ""
 
 
-def _expanded(word: Word, folder: Path, root: Path) -> Iterator[Path]:
+def expanded(word: Word, folder: Path, root: Path) -> Iterator[Path]:
     """Where the word leads from `folder`; a glob to everything it matches now, hidden names included."""
     found = paths.locate(word.text, root, folder)
     if isinstance(found, Path):

@@ -41,7 +41,7 @@ _SED_SCRIPT = re.compile(
     r"[\d$,;~+! \t{}p=qd]*|/[^/\\\n]*/[pd=]?"
     r"|[\d$,]*s(?P<d>[/|#,])(?:(?!(?P=d))[^\\\n]|\\.)*(?P=d)(?:(?!(?P=d))[^\\\n]|\\.)*(?P=d)[gIip\d]*"
 )
-_AWK_DANGER = re.compile(r"[|>@]|system|getline|ENVIRON|close|fflush")
+_AWK_DANGER = re.compile(r"[|>@]|system|getline|ENVIRON|ARGV|close|fflush|^-[^F]")
 _JQ_DANGER = re.compile(r"\benv\b|\$ENV|input_filename|\binclude\b|\bimport\b")
 _UPLOADS = ("--data", "--form", "--upload-file", "--request", "--config", "--json", "--post", "--body", "--method")
 

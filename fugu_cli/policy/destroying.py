@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from fugu_cli.policy.commands import Finding, Level, base, given
+from fugu_cli.policy.git import after_options
 from fugu_cli.policy.shell import Command
 from fugu_cli.policy.tables import names_of
 
@@ -41,7 +42,7 @@ def destroys(command: Command) -> Finding | None:
     name, arguments = base(command), [word.text for word in command.words[1:]]
     if name.partition(".")[0] in DEVICES or (name == "dd" and any(a.startswith("of=/dev/") for a in arguments)):
         return FOUND
-    if name == "git" and _git(_after_options(arguments)):
+    if name == "git" and _git(after_options(arguments)):
         return FOUND
     if name == "dropdb" or (name in _CLIENTS and any(_SQL.search(a) or a.upper() == "FLUSHALL" for a in arguments)):
         return FOUND
@@ -60,14 +61,6 @@ def _of_a_service(name: str, arguments: Sequence[str]) -> bool:
     words = _SERVICES.get(name, frozenset())
     said = " ".join(a for a in arguments if not a.startswith("-") or a == "-r")
     return any(re.search(rf"(^|[ -]){re.escape(word)}($|[ -])", said) for word in words)
-
-
-def _after_options(arguments: Sequence[str]) -> list[str]:
-    rest = list(arguments)
-    while rest and rest[0].startswith("-"):
-        if rest.pop(0) in {"-C", "-c", "--git-dir", "--work-tree", "--namespace"} and rest:
-            rest.pop(0)
-    return rest
 
 
 def _git(arguments: Sequence[str]) -> bool:

@@ -15,27 +15,43 @@ READING = names_of(
     "merge-base whatchanged count-objects cherry range-diff grep for-each-ref show-ref version check-ignore check-attr "
     "diff-tree diff-index diff-files verify-commit verify-tag"
 )
-QUIET_OPTIONS = frozenset({"--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs"})
+QUIET_OPTIONS = frozenset({"--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "-C", "--version"})
+VALUED = names_of("-C -c --git-dir --work-tree --namespace --config-env --super-prefix --attr-source")
+"""Options before the subcommand whose value may be a word of its own."""
 
 _LOSES = Finding(Level.EVERY, "it throws away work or history")
 _PUBLISHES = Finding(Level.EVERY, "it publishes")
 _CONFIGURES = Finding(Level.EVERY, "it changes what git does here")
 
 
-def judge_git(arguments: Sequence[str]) -> Finding:
-    """`arguments` after `git`, all of them static."""
+def after_options(arguments: Sequence[str]) -> list[str]:
+    """git's subcommand and what follows it, without the options before it."""
     rest = list(arguments)
     while rest and rest[0].startswith("-"):
-        option = rest.pop(0)
-        if option == "-C" and rest:
+        if rest.pop(0) in VALUED and rest:
             rest.pop(0)
-        elif option == "--version" and not rest:
-            return READS
-        elif option not in QUIET_OPTIONS:
-            return Finding(Level.RUNS, f"`git {option}` changes what git does")
-    if not rest:
-        return READS
-    name, rest = rest[0], rest[1:]
+    return rest
+
+
+def judge_git(arguments: Sequence[str]) -> Finding:
+    """`arguments` after `git`, all of them static."""
+    rest = after_options(arguments)
+    before = arguments[: len(arguments) - len(rest)]
+    found = _subcommand(rest[0], rest[1:]) if rest else READS
+    return max(_changed(before), found, key=lambda finding: finding.level)
+
+
+def _changed(options: Sequence[str]) -> Finding:
+    """What the options before the subcommand do to it."""
+    if any("alias." in option for option in options):
+        return Finding(Level.EVERY, "it gives a git command another meaning")
+    values = {index + 1 for index, option in enumerate(options) if option == "-C"}
+    odd = (o for index, o in enumerate(options) if index not in values and o not in QUIET_OPTIONS)
+    option = next(odd, None)
+    return READS if option is None else Finding(Level.RUNS, f"`git {option}` changes what git does")
+
+
+def _subcommand(name: str, rest: Sequence[str]) -> Finding:
     if name in READING:
         return _reading(name, rest)
     return SPECIAL[name](rest) if name in SPECIAL else RUNS
@@ -72,7 +88,7 @@ def _tag(rest: Sequence[str]) -> Finding:
 
 
 def _reset(rest: Sequence[str]) -> Finding:
-    return _LOSES if {"--hard", "--merge", "--keep"} & set(rest) else RUNS
+    return _LOSES if given(rest, "", "--hard", "--merge", "--keep") else RUNS
 
 
 def _clean(rest: Sequence[str]) -> Finding:
@@ -103,8 +119,10 @@ def _commit(rest: Sequence[str]) -> Finding:
 
 
 def _remote(rest: Sequence[str]) -> Finding:
-    if not rest or rest[0] in {"-v", "show", "get-url"}:
+    if not rest or rest[0] in {"-v", "get-url"}:
         return READS
+    if rest[0] == "show":
+        return READS if "-n" in rest else Finding(Level.RUNS, "it asks the remote repository")
     return _CONFIGURES
 
 
@@ -138,9 +156,11 @@ SPECIAL: dict[str, Callable[[Sequence[str]], Finding]] = {
     "worktree": _worktree,
     "submodule": _only(frozenset({"status", "summary"})),
     "notes": _only(frozenset({"list", "show"})),
-    "push": lambda rest: _PUBLISHES,
-    "send-email": lambda rest: _PUBLISHES,
-    "request-pull": lambda rest: _PUBLISHES,
+    **dict.fromkeys(("push", "send-pack", "http-push", "send-email", "request-pull"), lambda rest: _PUBLISHES),
+    **dict.fromkeys(
+        ("subtree", "lfs", "svn", "p4"),
+        lambda rest: _PUBLISHES if {"push", "dcommit", "submit"} & set(rest[:1]) else RUNS,
+    ),
     **dict.fromkeys(
         ("rebase", "filter-branch", "filter-repo", "update-ref", "gc", "prune", "replace"),
         lambda rest: _LOSES,

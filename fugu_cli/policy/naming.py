@@ -35,6 +35,8 @@ def may_name_files(command: Command) -> Iterable[Word]:
 def _without_pattern(words: list[Word]) -> list[Word]:
     """The first argument of a search is its pattern, unless an option brought it."""
     brings = {"-e", "--regexp", "--expression"}
+    if any(word.text in {"--files", "--type-list"} for word in words):
+        return words
     if any(word.text in brings for word in words):
         return [b for a, b in zip([Word(""), *words], words, strict=False) if a.text not in brings]
     for word in words:

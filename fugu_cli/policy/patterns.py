@@ -71,11 +71,12 @@ def match_path(pattern: str, tool: str, path: Path, root: Path) -> bool:
     if argument in {"", "*", "**"}:
         return True
     if argument.startswith("/"):
-        return glob(argument).fullmatch(path.as_posix()) is not None
+        return any(glob(form).fullmatch(path.as_posix()) for form in (argument, argument.removesuffix("/**")))
     if root not in path.parents and path != root:
         return False
     relative = path.relative_to(root).as_posix()
-    return any(glob(form).fullmatch(relative) for form in (argument, f"{argument.rstrip('/')}/**"))
+    forms = (argument, f"{argument.rstrip('/')}/**", argument.removesuffix("/**"))
+    return any(glob(form).fullmatch(relative) for form in forms)
 
 
 def match_command(pattern: str, tool: str, command: str) -> bool:

@@ -44,6 +44,8 @@ class Command:
     pipeline: int = 0
     given_more: bool = False
     """Further arguments come from somewhere else: xargs, find -exec."""
+    mark: str = ""
+    """What stands for them among the words, "" where they are added at the end."""
 
     @property
     def text(self) -> str:

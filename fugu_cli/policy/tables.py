@@ -23,7 +23,10 @@ READERS = names_of(
 """Commands that change nothing, as long as `REFUSED` and the checks below do not object."""
 
 REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
-    "sort": ("oST", ("--output", "--compress-program", "--temporary-directory")),
+    "sort": ("oST", ("--output", "--compress-program", "--temporary-directory", "--files0-from")),
+    "wc": ("", ("--files0-from",)),
+    "du": ("", ("--files0-from",)),
+    "wait": ("p", ()),
     "date": ("s", ("--set",)),
     "fd": ("xX", ("--exec",)),
     "rg": ("", ("--pre", "--hostname-bin", "--search-zip")),
@@ -33,12 +36,11 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "[": ("v", ()),
     "printf": ("v", ()),
     "sed": ("if", ("--in-place", "--file")),
-    "awk": ("fivl", ("--file", "--include", "--load", "--exec")),
     "jq": ("fL", ("--from-file", "--run-tests")),
 }
 """Letters of short options and beginnings of long ones that make a reader do more than read."""
 
-FIND_WRITES = frozenset({"-fprint", "-fprint0", "-fprintf", "-fls", "-ok", "-okdir"})
+FIND_WRITES = frozenset({"-fprint", "-fprint0", "-fprintf", "-fls", "-ok", "-okdir", "-files0-from"})
 PROBES = names_of(
     "python python3 pip pip3 node npm npx pnpm yarn cargo rustc rustup go gcc g++ cc clang make cmake ruby java javac "
     "git uv pytest ruff mypy tsc deno bun docker"
@@ -85,7 +87,8 @@ PUBLISHES: dict[str, frozenset[str]] = {
 }
 
 WRITERS = names_of("rm mv cp ln tee touch mkdir rmdir truncate unlink install chmod chgrp patch")
-LISTERS = names_of("find fd rg grep git ls sort head tail uniq xargs")
+PASSES = {"sort": 0, "head": 0, "tail": 0, "uniq": 0, "grep": 1, "egrep": 1, "fgrep": 1}
+"""Commands that print lines of their input, and how many words they take that are no files."""
 WRAPPERS: dict[str, tuple[str, int]] = {
     "nice": ("n", 0),
     "timeout": ("ks", 1),
@@ -95,8 +98,10 @@ WRAPPERS: dict[str, tuple[str, int]] = {
     "builtin": ("", 0),
     "exec": ("a", 0),
     "setsid": ("", 0),
-    "ionice": ("cn", 0),
-    "time": ("", 0),
+    "ionice": ("cnpPu", 0),
+    "time": ("fo", 0),
+    "busybox": ("", 0),
+    "toybox": ("", 0),
 }
 """Commands that run another one: letters of their options that take a value, and words before the command."""
 

@@ -12,14 +12,14 @@ import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
 from fugu_cli.policy import patterns
-from fugu_cli.policy.paths import is_secret, shown
+from fugu_cli.policy.paths import SECRET_FOLDERS, is_secret, shown
 from fugu_cli.processes import reap
 from fugu_cli.tools import Result, Say, Tool, tree
 from fugu_cli.tools.clip import clip
@@ -132,15 +132,24 @@ async def grep(given: Grep, workspace: Workspace, say: Say) -> Result:
     done = await _ripgrep(options, workspace.root, workspace.root, "--regexp", given.pattern, "--", where)
     if isinstance(done, Result):
         return done
-    lines = list(_matches(done, path))
+    lines = list(_matches(done, functools.cache(lambda name: _kept(name, path, workspace))))
     if not lines:
         return Result(text=f"Nothing in {given.path} matches {given.pattern}.")
     more = f"\n({len(lines) - MOST} more lines; narrow the search)" if len(lines) > MOST else ""
     return Result(text=clip("\n".join(lines[:MOST]) + more))
 
 
-def _matches(out: bytes, searched: Path) -> Iterator[str]:
-    """ripgrep's lines, path and number put together again; those of secret files only when one was asked for."""
+def _kept(name: str, searched: Path, workspace: Workspace) -> bool:
+    """A file whose lines are not shown: one of secrets, unless it was asked for; one that rules forbid to read."""
+    path = workspace.root / name
+    below = path.relative_to(searched).parts if path.is_relative_to(searched) else ()
+    if below and (is_secret(path.name) or not SECRET_FOLDERS.isdisjoint(below)):
+        return True
+    return workspace.unread is not None and workspace.unread(path, workspace.root)
+
+
+def _matches(out: bytes, kept: Callable[[str], bool]) -> Iterator[str]:
+    """ripgrep's lines, path and number put together again."""
     for line in out.split(b"\n"):
         name, mark, rest = line.partition(b"\0")
         if not mark:
@@ -148,7 +157,7 @@ def _matches(out: bytes, searched: Path) -> Iterator[str]:
                 yield line.decode("utf-8", "replace")
             continue
         path = os.fsdecode(name).removeprefix("./")
-        if is_secret(Path(path).name) and not searched.is_file():
+        if kept(path):
             continue
         text = rest.decode("utf-8", "replace")
         context = _NUMBER.match(text)

@@ -73,6 +73,8 @@ class Workspace:
         self.jobs = Jobs()
         self.mask: Callable[[str], str] | None = None
         """Takes secrets out of the diffs that people and files are given."""
+        self.unread: Callable[[Path, Path], bool] | None = None
+        """Whether a file (resolved) of a working tree (its root) is kept out of what a search finds."""
 
     def apart(self) -> Workspace:
         """The same folder for an agent that works at the same time as others: what they saw, it has not seen."""

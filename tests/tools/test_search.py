@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fugu_cli.policy import covering
 from fugu_cli.tools import Result
 from fugu_cli.tools.workspace import Workspace
 from tests.tools.conftest import Build, lay, use
@@ -56,6 +57,13 @@ def test_lines_are_found_with_path_and_number_secrets_ignored_and_binary_files_l
     assert use(tree, "grep", pattern="repositoryformat", glob="config").text.startswith("Nothing in . matches")
     assert use(tree, "grep", pattern="-x", path=".").text == "Nothing in . matches -x."
     assert use(tree, "grep", pattern="x", path="nowhere").ok is False
+
+
+def test_lines_of_files_that_a_rule_forbids_to_read_or_in_folders_of_keys_are_not_found(tree: Workspace) -> None:
+    lay(tree.root, {"private/plan.md": "use main\n", ".kube/config": "use main\n"})
+    tree.unread = covering.unread(("read(private/**)", "edit(README.md)"))
+    assert use(tree, "grep", pattern="use main").text == "README.md:2:use main"
+    assert use(tree, "grep", pattern="use main", path=".kube").text == ".kube/config:1:use main"
 
 
 def test_a_pattern_that_is_no_regular_expression_is_explained(tree: Workspace) -> None:

@@ -1,0 +1,164 @@
+"""What a simple command really runs: wrappers such as `timeout`, `env`, `xargs`, `find -exec` and `sh -c` taken off.
+
+Stands between shell.py and classify.py. What cannot be told apart for certain raises Unreadable.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from fugu_cli.policy.commands import RUNS, Finding, Level, base, given
+from fugu_cli.policy.git import after_options
+from fugu_cli.policy.shell import Command, Word, read
+from fugu_cli.policy.tables import PASSES, READERS, SHELLS, WRAPPERS, WRITERS
+from fugu_cli.policy.words import Unreadable
+
+DEEPEST = 5
+XARGS = "nPILsdE"
+"""Letters of xargs' options that take a value."""
+FLAGS = frozenset({
+    "--null", "--no-run-if-empty", "--verbose", "--exit", "--foreground", "--preserve-status", "--wait", "--fork",
+    "--ignore", "--replace",
+})  # fmt: skip
+"""Long options of wrappers that take no word of their own."""
+
+
+def unwrapped(command: Command, depth: int = 0) -> Iterator[Command]:
+    """The command that really runs; for `sh -c`, xargs and find -exec what they run as well. Raises Unreadable."""
+    if depth > DEEPEST:
+        raise Unreadable("wrappers nested too deeply")
+    name, rest = base(command), command.words[1:]
+    inner: Sequence[Word] = ()
+    if name in WRAPPERS and rest and not (name == "command" and rest[0].text in {"-v", "-V"}):
+        inner = _after_options(rest, *WRAPPERS[name])
+    elif name == "env":
+        yield from _env(command, depth)
+        return
+    elif name in SHELLS and (script := _script(rest)) is not None:
+        if command.mark and command.mark in script.text:
+            raise Unreadable(f"a `{name} -c` that is put together from what it is given")
+        for part in read(script.text, 1):
+            yield from unwrapped(replace(part, piped=part.piped or command.piped), depth + 1)
+        command = replace(command, words=())
+    elif name == "xargs":
+        if any(word.text.startswith(("-a", "--a")) for word in rest):
+            raise Unreadable("`xargs -a`")
+        inner = _after_options(rest, XARGS, 0) or (Word("echo"),)
+        command = replace(command, given_more=True, mark=_mark(rest[: len(rest) - len(inner)]))
+    elif name == "find":
+        for words in _executed(rest):
+            made = replace(command, words=words, redirects=(), given_more=True, mark="{}")
+            yield from unwrapped(made, depth + 1)
+    if inner:
+        yield from unwrapped(replace(command, words=tuple(inner)), depth + 1)
+    else:
+        yield command
+
+
+def _after_options(words: Sequence[Word], letters: str, skip: int) -> tuple[Word, ...]:
+    """`letters` are those of options that take a value, `skip` words stand before the command."""
+    rest = list(words)
+    while rest and rest[0].text.startswith("-"):
+        option = rest.pop(0).text
+        if option == "--":
+            break
+        if option.startswith("--"):
+            if "=" not in option and option not in FLAGS:
+                raise Unreadable(f"the option `{option}` of what runs another command")
+        else:
+            valued = next((at for at, letter in enumerate(option[1:], 2) if letter in letters), 0)
+            if valued == len(option) and rest:
+                rest.pop(0)
+    return tuple(rest[skip:])
+
+
+def _mark(options: Sequence[Word]) -> str:
+    """What xargs replaces by what it is given, "" where it adds that at the end."""
+    for option, following in itertools.zip_longest(options, options[1:], fillvalue=Word("")):
+        text = option.text
+        if text.startswith("--replace"):
+            return text.partition("=")[2] or "{}"
+        if text.startswith("-") and not text.startswith("--") and set(text) & {"I", "i"}:
+            return text.partition("I" if "I" in text else "i")[2] or (following.text if "I" in text else "") or "{}"
+    return ""
+
+
+def _env(command: Command, depth: int) -> Iterator[Command]:
+    rest, assignments = list(command.words[1:]), list(command.assignments)
+    while rest and (rest[0].text.startswith("-") or "=" in rest[0].text):
+        word = rest.pop(0)
+        if word.text.startswith("-"):
+            if word.text not in {"-i", "-", "--ignore-environment"}:
+                raise Unreadable(f"`env {word.text}`")
+        else:
+            name, _, value = word.text.partition("=")
+            assignments.append((name, replace(word, text=value)))
+    if rest:
+        yield from unwrapped(replace(command, words=tuple(rest), assignments=tuple(assignments)), depth + 1)
+    else:
+        yield replace(command, words=(Word("printenv"),))
+
+
+def _script(words: Sequence[Word]) -> Word | None:
+    """What follows `-c` (alone or last in a cluster like -lc), when it is plain."""
+    for word, following in itertools.pairwise(words):
+        if word.text.startswith("-") and not word.text.startswith("--") and "c" in word.text:
+            return None if following.dynamic else following
+    return None
+
+
+def _executed(words: Sequence[Word]) -> Iterator[tuple[Word, ...]]:
+    """The commands of find's -exec and -execdir."""
+    part: list[Word] | None = None
+    for word in words:
+        if part is None:
+            part = [] if word.text in {"-exec", "-execdir", "-ok", "-okdir"} else None
+        elif word.text in {";", "+"}:
+            yield tuple(part)
+            part = None
+        else:
+            part.append(word)
+    if part:
+        raise Unreadable("an -exec without its end")
+
+
+def given_more(command: Command, commands: Sequence[Command]) -> Finding | None:
+    """Arguments that come from xargs or find: trusted to be files in here only when what made them lists just those."""
+    if not command.given_more:
+        return None
+    name = base(command)
+    if name in WRITERS or (name == "git" and not after_options([word.text for word in command.words[1:]])):
+        return Finding(Level.EVERY, f"`{name}` works on whatever it is given")
+    others = [c for c in commands if c.pipeline == command.pipeline and not c.given_more and c.words]
+    listed = others and _lists(others[0]) and all(map(_passes, others[1:])) and not any(c.redirects for c in others)
+    return RUNS if name in READERS and (command.redirects or not listed) else None
+
+
+def _lists(command: Command) -> bool:
+    """It prints names of files that are there, and nothing else."""
+    name, arguments = base(command), [word.text for word in command.words[1:]]
+    match name:
+        case "find":
+            return not any(argument.startswith(("-printf", "-files0-from")) for argument in arguments)
+        case "ls":
+            return True
+        case "fd":
+            return not given(arguments, "", "--format")
+        case "rg":
+            return given(arguments, "l", "--files") and not given(arguments, "r", "--replace")
+        case "grep" | "egrep" | "fgrep":
+            return given(arguments, "lL", "--files-with") and not given(arguments, "", "--label")
+        case "git":
+            rest = after_options(arguments)
+            return rest[:1] == ["ls-files"] and not given(rest, "", "--format")
+        case _:
+            return False
+
+
+def _passes(command: Command) -> bool:
+    """It prints lines of its input, and of nothing else."""
+    name, words = base(command), [word.text for word in command.words[1:]]
+    named = [word for word in words if not word.startswith("-") and not word.isdigit()]
+    return command.piped and name in PASSES and len(named) <= PASSES[name]
