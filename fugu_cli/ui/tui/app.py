@@ -84,6 +84,6 @@ class FuguApp(App[int]):
 def unread() -> bool:
     """Something that was typed has not been read."""
     try:
-        return bool(select.select([sys.__stdin__], [], [], 0)[0])
-    except (OSError, TypeError, ValueError):  # there is none, or the system cannot say
+        return sys.__stdin__ is not None and bool(select.select([sys.__stdin__], [], [], 0)[0])
+    except (OSError, ValueError):  # it is closed, or the system cannot say
         return False
