@@ -28,24 +28,35 @@ _QUOTED = re.compile(r'File "([^"\n]+)"')
 _MODULE = re.compile(r"\b([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)\b")
 DOCUMENTS = (".md", ".txt", ".rst")
 LARGEST = 100_000
+ROOM = 24_000
+"""Characters of all files that a small model is shown: some 7,000 tokens, with its answer what its context holds."""
 _DEFINED = re.compile(r"\b(?:def|class|fn|func|function|struct|enum|trait|interface|type|const|let|var)\s+(\w{2,})")
 _WORDS = re.compile(r"\w{2,}")
+_CALLED = re.compile(r"\b(\w{2,})\(")
 TEST_FOLDERS = frozenset({"tests", "test", "__tests__", "spec"})
 
 
 def implicated(output: str, request: str, root: Path) -> list[str]:
     """Paths relative to `root`, at most `MOST`. `root` is resolved.
 
-    What the request names comes first, then the output's places from the last, which is where it broke, to the first.
+    What the request names comes first, then the output's places from the last, which is where it broke, to the first,
+    then what the tests import: first what defines a name that the output calls. Where an assertion is all there is to
+    go by, also what that imports, for a test seldom names who is to blame.
     """
     index = tree.Index(root)
     named = [*_resolved(_mentions(request), root, index), *reversed(_resolved(_mentions(output), root, index))]
     tests = [path for path in dict.fromkeys(named) if is_test(path, root)]
     sources = [path for path in dict.fromkeys(named) if not is_test(path, root)]
+    behind: list[Path] = []
     for test in tests:
         used = [path for path in imported(test, root, index) if _own(path, root)]
-        sources += [path for path in used if not is_test(path, root)]
-        sources += [path for helper in used if is_test(helper, root) for path in imported(helper, root, index)]
+        behind += [path for path in used if not is_test(path, root)]
+        behind += [path for helper in used if is_test(helper, root) for path in imported(helper, root, index)]
+    unwritten = (path for path in behind if path.name != "__init__.py" and is_stub(_text(path)))
+    if not sources and not any(unwritten):
+        behind += [path for used in behind for path in imported(used, root, index)]
+    called = set(_CALLED.findall(output))
+    sources += sorted(behind, key=lambda path: called.isdisjoint(_DEFINED.findall(_text(path))))
     code = [path for path in dict.fromkeys(sources) if _own(path, root) and not is_test(path, root)]
     found = [*(p for p in code if p.name != "__init__.py"), *(p for p in code if p.name == "__init__.py"), *tests]
     return [shown(path.relative_to(root).as_posix()) for path in found[:MOST]]
@@ -69,6 +80,19 @@ def shown_for(request: str, output: str, found: Sequence[str], root: Path) -> li
     if finished or (code and "assert" in output.lower()):
         return others
     return [*others, *((tests or _tests_of(code, root))[:1] if code else tests)]
+
+
+def fitting(paths: Iterable[str], root: Path) -> list[str]:
+    """Of `paths`, the likeliest first, those that fit into `ROOM` with all that come before; a longer one is left to
+    say so itself."""
+    found: list[str] = []
+    room = ROOM
+    for path in paths:
+        length = len(_text(root / actual(path)))
+        if length <= room or length > ROOM:
+            found.append(path)
+            room -= length if length <= ROOM else 0
+    return found
 
 
 def _tests_of(code: Sequence[str], root: Path) -> list[str]:

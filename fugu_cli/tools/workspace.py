@@ -29,7 +29,7 @@ from fugu_cli.tools import Result, Say, Tool, blobs, restoring
 from fugu_cli.tools.atomic import write_whole
 from fugu_cli.tools.git import program
 from fugu_cli.tools.jobs import Jobs
-from fugu_cli.tools.relevant_files import implicated, is_test, shown_for
+from fugu_cli.tools.relevant_files import fitting, implicated, is_test, shown_for
 from fugu_cli.tools.repository import Repository, find_repository
 from fugu_cli.tools.seen import Seen
 from fugu_cli.tools.snapshots import Snapshots, as_changes, reading
@@ -193,7 +193,7 @@ class Workspace:
     def implicated(self, output: str, request: str) -> list[str]:
         """Files in here that a failing test's output or a request names (relevant_files.py): what a small model is to
         see."""
-        return shown_for(request, output, implicated(output, request, self.root), self.root)
+        return fitting(shown_for(request, output, implicated(output, request, self.root), self.root), self.root)
 
 
 def _unmasked(data: bytes, old: bytes) -> bytes:

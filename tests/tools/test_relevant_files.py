@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.tools.relevant_files import implicated, shown_for
+from fugu_cli.tools.relevant_files import ROOM, fitting, implicated, shown_for
 from tests.tools.conftest import lay
 
 TREE: dict[str, str | bytes] = {
@@ -131,3 +131,34 @@ def test_of_code_that_does_not_compile_the_test_that_holds_its_names_is_found(tm
     ]
     (tmp_path / "tests/strain.rs").unlink()
     assert shown_for(request_, "error: could not compile", ["src/lib.rs"], tmp_path) == ["src/lib.rs"]
+
+
+def test_where_only_an_assertion_failed_what_the_tested_code_imports_is_found_too(tmp_path: Path) -> None:
+    lay(
+        tmp_path,
+        {
+            "stock.py": "from parsing import line\n\n\ndef load(text):\n    return line(text)\n",
+            "parsing.py": "def line(text):\n    return text\n",
+            "test_stock.py": "from stock import load\n",
+        },
+    )
+    failed = "    assert load('a') == 1\ntest_stock.py:4: AssertionError"
+    assert implicated(failed, "", tmp_path) == ["stock.py", "parsing.py", "test_stock.py"]
+    assert implicated(f"stock.py:5: KeyError\n{failed}", "", tmp_path) == ["stock.py", "test_stock.py"]
+    lay(tmp_path, {"stock.py": "from parsing import line\n\n\ndef load(text):\n    raise NotImplementedError\n"})
+    assert implicated(failed, "", tmp_path) == ["stock.py", "test_stock.py"]
+
+
+def test_of_what_a_test_imports_comes_first_what_defines_a_name_that_the_failure_calls(tmp_path: Path) -> None:
+    files = {name: f"def use_{name[0]}():\n    return 1\n" for name in ("a.py", "b.py", "c.py")}
+    lay(tmp_path, {**files, "test_all.py": "import a\nimport b\nimport c\n"})
+    failed = "    assert b.use_b() == 2\ntest_all.py:7: AssertionError"
+    assert implicated(failed, "", tmp_path) == ["b.py", "a.py", "c.py", "test_all.py"]
+
+
+def test_files_that_would_not_fit_beside_likelier_ones_are_left_out(tmp_path: Path) -> None:
+    third = "x" * (ROOM // 3)
+    lay(tmp_path, {"a": third, "b": third * 2, "c": third * 2, "d": third[1:], "long": third * 4})
+    assert fitting(["a", "b", "c"], tmp_path) == ["a", "b"]
+    assert fitting(["a", "d", "b", "d"], tmp_path) == ["a", "d", "d"]
+    assert fitting(["long", "a"], tmp_path) == ["long", "a"], "that it is too long is to be said"
