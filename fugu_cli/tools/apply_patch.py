@@ -6,8 +6,9 @@ disk refuses the rest.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import Field
@@ -32,12 +33,13 @@ class _Misfit(Exception):
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What a file will hold; None when it will be gone."""
+    """What a file will hold; None when it will be gone. `mode`: permissions, None for those it has or any new file."""
 
     path: Path
     name: str
     old: bytes | None
     new: bytes | None
+    mode: int | None = None
 
 
 async def apply_patch(given: ApplyPatch, workspace: Workspace, say: Say) -> Result:
@@ -68,7 +70,7 @@ def _work_out(files: Sequence[FilePatch], workspace: Workspace) -> list[_Outcome
         for outcome in _outcomes(patch, workspace, planned):
             earlier = planned.get(outcome.path)
             old = earlier.old if earlier else outcome.old
-            planned[outcome.path] = _Outcome(outcome.path, outcome.name, old, outcome.new)
+            planned[outcome.path] = replace(outcome, old=old)
     if all(outcome.old == outcome.new for outcome in planned.values()):
         raise _Misfit("The patch changes nothing.")
     return list(planned.values())
@@ -78,7 +80,7 @@ def _outcomes(patch: FilePatch, workspace: Workspace, planned: dict[Path, _Outco
     path = _located(patch.path, workspace)
     data = _content(path, patch, workspace, planned)
     if patch.kind == "delete":
-        return [_Outcome(path, patch.path, data, None)]
+        return [_Outcome(path, patch.path, data, None, stat.S_IMODE(path.stat().st_mode) if path.exists() else None)]
     if patch.kind == "add":
         if data is not None:
             raise _Misfit(f"{patch.path} exists already. Update it, or delete it first.")
@@ -94,7 +96,8 @@ def _outcomes(patch: FilePatch, workspace: Workspace, planned: dict[Path, _Outco
     target = _located(patch.target, workspace)
     if target.exists() and target != path:
         raise _Misfit(f"{patch.target} exists already; {patch.path} cannot be moved there.")
-    return [_Outcome(path, patch.path, data, None), _Outcome(target, patch.target, None, new)]
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+    return [_Outcome(path, patch.path, data, None, mode), _Outcome(target, patch.target, None, new, mode)]
 
 
 def _located(name: str, workspace: Workspace) -> Path:
@@ -135,8 +138,15 @@ def patched(text: str, patch: FilePatch) -> str:
         moved += len(place.lines) - (place.end - place.start)
         after = place.start + len(place.lines)
         if after == len(lines) and hunk.new:
-            ended = not hunk.ends_without_newline
+            ended = _ends(hunk, ended)
     return "\n".join(lines) + ("\n" if ended and lines else "")
+
+
+def _ends(hunk: Hunk, ended: bool) -> bool:
+    """Whether the file's last line has a newline after the hunk; one that the hunk leaves alone is as it was."""
+    if hunk.ends_without_newline is not None:
+        return not hunk.ends_without_newline
+    return ended or hunk.old[-1:] != hunk.new[-1:]
 
 
 def _place(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> matching.Place | None:
@@ -173,14 +183,20 @@ def _insertion(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> matc
 
 
 def _exact(lines: Sequence[str], old: tuple[str, ...]) -> list[int]:
-    return [at for at in range(len(lines) - len(old) + 1) if tuple(lines[at : at + len(old)]) == old]
+    starts = range(len(lines) - len(old) + 1)
+    return [at for at in starts if lines[at] == old[0] and tuple(lines[at : at + len(old)]) == old]
 
 
 def _anchor(lines: Sequence[str], anchor: str, after: int) -> int | None:
-    order = [*range(after, len(lines)), *range(after)]
-    return next((at for at in order if lines[at].strip() == anchor), None) or next(
-        (at for at in order if anchor in lines[at]), None
-    )
+    at: int | None = None
+    for part in anchor.split("\n"):
+        start = after if at is None else at + 1
+        order = [*range(start, len(lines)), *range(start)]
+        whole = (at for at in order if lines[at].strip() == part)
+        at = next(whole, next((at for at in order if part in lines[at]), None))
+        if at is None:
+            return None
+    return at
 
 
 def _missed(lines: Sequence[str], hunk: Hunk, number: int, name: str) -> str:
@@ -193,19 +209,19 @@ def _carry_out(outcomes: Sequence[_Outcome], workspace: Workspace) -> None:
     done: list[_Outcome] = []
     try:
         for outcome in outcomes:
-            _set(outcome.path, outcome.new, workspace)
+            _set(outcome, outcome.new, workspace)
             done.append(outcome)
     except (OSError, StorageError):
         for outcome in reversed(done):
-            _set(outcome.path, outcome.old, workspace)
+            _set(outcome, outcome.old, workspace)
         raise
 
 
-def _set(path: Path, data: bytes | None, workspace: Workspace) -> None:
+def _set(outcome: _Outcome, data: bytes | None, workspace: Workspace) -> None:
     if data is not None:
-        workspace.write(path, data)
-    elif path.exists():
-        workspace.remove(path)
+        workspace.write(outcome.path, data, outcome.mode)
+    elif outcome.path.exists():
+        workspace.remove(outcome.path)
 
 
 def _said(outcome: _Outcome) -> str:

@@ -7,11 +7,19 @@ leading and trailing white space.
 from __future__ import annotations
 
 import difflib
+import heapq
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 NUMBERED = re.compile(r"\s*\d+\t")
+COMPARED = 3000
+"""Characters of a piece that are compared letter by letter to tell how much alike two are."""
+SHARING = 50
+"""Lines with the same word that are looked at: more tell nothing, and would take long."""
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -36,18 +44,26 @@ def places(file: Sequence[str], old: Sequence[str], new: Sequence[str]) -> list[
     """Every place in the lines `file` where `old` stands but for white space, `new` indented to fit it there.
 
     First with equal indentation and any trailing space, only then with any indentation. Blank lines around `old` do
-    not count. Places do not overlap.
+    not count. Places do not overlap. Lines that stand in both are kept as the file has them.
     """
     old, new = _trimmed(old, new)
     if not old:
         return []
-    found = _find(file, old, str.rstrip)
-    if found:
-        return [Place(at, at + len(old), tuple(new)) for at in found]
-    return [
-        Place(at, at + len(old), tuple(reindented(old, file[at : at + len(old)], new)))
-        for at in _find(file, old, str.strip)
-    ]
+    for normal in (str.rstrip, str.strip):
+        found = [(at, file[at : at + len(old)]) for at in _find(file, old, normal)]
+        if found:
+            return [Place(at, at + len(old), _fitted(old, there, new)) for at, there in found]
+    return []
+
+
+def _fitted(old: Sequence[str], there: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+    """`new` indented as `there` is; lines that it has from `old` are those of the file, to the last space."""
+    same = all(mine.rstrip() == theirs.rstrip() for mine, theirs in zip(old, there, strict=True))
+    lines = list(new) if same else reindented(old, there, new)
+    for mark, start, end, first, last in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if mark == "equal":
+            lines[first:last] = there[start:end]
+    return tuple(lines)
 
 
 def _trimmed(old: Sequence[str], new: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -108,19 +124,28 @@ def nearest(file: Sequence[str], old: Sequence[str]) -> tuple[int, int] | None:
     have = [line.strip() for line in file]
     if not want or not have:
         return None
-    scores = [0.0] * len(have)
-    words = [(set(re.findall(r"\w+", line)), line) for line in want]
-    for index, line in enumerate(have):
-        mine = set(re.findall(r"\w+", line))
-        scores[index] = max((len(mine & theirs) / (len(mine | theirs) or 1) for theirs, _ in words), default=0.0)
     width = len("\n".join(old).strip("\n").split("\n"))
+    sums = [0.0, *itertools.accumulate(_likeness(have, want))]
     starts = range(max(len(have) - width, 0) + 1)
-    best = sorted(starts, key=lambda at: -sum(scores[at : at + width]))[:5]
-    wanted = "\n".join(want)
+    best = heapq.nlargest(5, starts, key=lambda at: sums[min(at + width, len(have))] - sums[at])
+    wanted = "\n".join(want)[:COMPARED]
     ratio, at = max(
-        (difflib.SequenceMatcher(None, "\n".join(have[at : at + width]), wanted).ratio(), -at) for at in best
+        (difflib.SequenceMatcher(None, "\n".join(have[at : at + width])[:COMPARED], wanted).ratio(), -at) for at in best
     )
     return (-at, min(-at + width, len(have))) if ratio >= 0.4 else None
+
+
+def _likeness(have: Sequence[str], want: Sequence[str]) -> Iterator[float]:
+    """For each line of `have` how many of its words one of `want` shares at best, from 0 to 1."""
+    words = [set(_WORD.findall(line)) for line in want]
+    holding: dict[str, list[int]] = {}
+    for number, theirs in enumerate(words):
+        for word in theirs:
+            holding.setdefault(word, []).append(number)
+    for line in have:
+        mine = set(_WORD.findall(line))
+        shared = Counter(number for word in mine for number in holding.get(word, ())[:SHARING])
+        yield max((count / (len(mine) + len(words[n]) - count) for n, count in shared.items()), default=0.0)
 
 
 def region(file: Sequence[str], start: int, end: int, around: int = 3, most: int = 30) -> str:

@@ -18,13 +18,14 @@ class PatchError(ValueError):
 
 @dataclass(frozen=True)
 class Hunk:
-    """Lines to find and lines to put there. `line` is where (from 1) if the patch says, `anchor` a line before it."""
+    """Lines to find and lines to put there. `line` is where (from 1) if the patch says, `anchor` lines before it, one
+    after the other. `ends_without_newline` is None where the patch says nothing of the file's end."""
 
     old: tuple[str, ...]
     new: tuple[str, ...]
     line: int | None = None
     anchor: str = ""
-    ends_without_newline: bool = False
+    ends_without_newline: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -113,17 +114,17 @@ def _added(lines: _Lines) -> list[str]:
 def _marked_hunks(lines: _Lines) -> list[Hunk]:
     hunks = []
     while lines.more and not (lines.peek().startswith("*** ") and "End of File" not in lines.peek()):
-        anchor, line = "", None
+        anchors, line = list[str](), None
         while lines.peek().startswith("@@"):
             header = lines.next()
             found = _HUNK.match(header)
             line = int(found.group(1)) if found else None
-            anchor = "" if found else header[2:].strip().removesuffix("@@").strip()
+            anchors = [] if found else [*anchors, header[2:].strip().removesuffix("@@").strip()]
         old, new = _body(lines)
         if lines.peek().startswith("*** End of File"):
             lines.next()
         if old or new:
-            hunks.append(Hunk(tuple(old), tuple(new), line, anchor))
+            hunks.append(Hunk(tuple(old), tuple(new), line, "\n".join(filter(None, anchors))))
         elif lines.more and not lines.peek().startswith(("@@", "*** ")):
             raise PatchError(f"`{lines.peek()[:80]}`: lines of a hunk start with a space, - or +")
     return hunks
@@ -245,9 +246,8 @@ def _hunks(lines: _Lines) -> list[Hunk]:
         if lines.peek().startswith("\\"):
             lines.next()
         bare = any(line.startswith("\\") for line in lines.lines[start : lines.at])
-        hunks.append(
-            Hunk(tuple(old), tuple(new), int(found.group(1)) if found else None, "", bare and _last_new(lines))
-        )
+        ends = _last_new(lines) if bare else None
+        hunks.append(Hunk(tuple(old), tuple(new), int(found.group(1)) if found else None, "", ends))
     return hunks
 
 

@@ -167,12 +167,13 @@ class Workspace:
             done.append(change.path)
         return Restored(tuple(done), tuple(conflicts))
 
-    def write(self, path: Path, data: bytes) -> None:
-        """Write a file whole, as seen and as fugu's doing. `path` is resolved. Raises StorageError, OSError."""
+    def write(self, path: Path, data: bytes, mode: int | None = None) -> None:
+        """Write a file whole, as seen and as fugu's doing. `path` is resolved; `mode` as in `write_whole`. Raises
+        StorageError, OSError."""
         old = path.read_bytes() if path.is_file() else None
         data = _unmasked(data, old) if old is not None else data
         before = blobs.keep(self.store / "objects", old, self._hash_name) if old is not None else None
-        write_whole(path, data)
+        write_whole(path, data, mode)
         self.seen.note(path, data)
         after = blobs.blob_id(data, self._hash_name)
         self._written.append(Change(path=_named(path, self.root), before=before, after=after))

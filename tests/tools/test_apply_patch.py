@@ -201,6 +201,47 @@ def test_the_newline_at_the_end_follows_the_patch(tree: Workspace) -> None:
     assert texts(tree)["old.txt"] == "here"
 
 
+def test_a_last_line_that_the_patch_leaves_alone_keeps_its_end(plain: Build) -> None:
+    workspace = plain({"a.txt": "one\ntwo"})
+    read_all(workspace)
+    use(workspace, "apply_patch", patch="--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n-one\n+1\n two\n")
+    assert (workspace.root / "a.txt").read_text() == "1\ntwo"
+    use(workspace, "apply_patch", patch="*** Begin Patch\n*** Update File: a.txt\n@@\n-two\n+2\n*** End Patch")
+    assert (workspace.root / "a.txt").read_text() == "1\n2\n"
+
+
+def test_lines_around_a_change_stay_as_the_file_has_them(plain: Build) -> None:
+    workspace = plain({"a.md": "one  \ntwo\nthree\t\n", "mixed.txt": b"one\r\ntwo\nthree\r\n"})
+    read_all(workspace)
+    for name in ("a.md", "mixed.txt"):
+        patch = f"--- a/{name}\n+++ b/{name}\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n"
+        assert use(workspace, "apply_patch", patch=patch).ok
+    assert (workspace.root / "a.md").read_bytes() == b"one  \n2\nthree\t\n"
+    assert (workspace.root / "mixed.txt").read_bytes() == b"one\r\n2\nthree\r\n"
+
+
+def test_a_file_that_moves_keeps_its_permissions(plain: Build) -> None:
+    workspace = plain({"run.sh": "one\n"})
+    (workspace.root / "run.sh").chmod(0o750)
+    read_all(workspace)
+    patch = "*** Begin Patch\n*** Update File: run.sh\n*** Move to: bin/go.sh\n@@\n-one\n+two\n*** End Patch"
+    assert use(workspace, "apply_patch", patch=patch).ok
+    moved = workspace.root / "bin" / "go.sh"
+    assert (moved.read_text(), moved.stat().st_mode & 0o777, (workspace.root / "run.sh").exists()) == (
+        "two\n", 0o750, False,
+    )  # fmt: skip
+
+
+def test_a_hunk_under_two_headings_belongs_to_the_inner_one(plain: Build) -> None:
+    workspace = plain({"a.py": "class A:\n    def f(self):\n        x\n\nclass B:\n    def f(self):\n        x\n"})
+    read_all(workspace)
+    patch = (
+        "*** Begin Patch\n*** Update File: a.py\n@@ class B:\n@@ def f(self):\n-        x\n+        y\n*** End Patch"
+    )
+    assert use(workspace, "apply_patch", patch=patch).ok
+    assert (workspace.root / "a.py").read_text().endswith("        x\n\nclass B:\n    def f(self):\n        y\n")
+
+
 def test_both_forms_read_as_the_same_values() -> None:
     marked = parse("*** Begin Patch\n*** Update File: x\n@@\n-a\n+b\n c\n*** End Patch")
     unified = parse("--- a/x\n+++ b/x\n@@\n-a\n+b\n c\n")

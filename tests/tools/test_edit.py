@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.tools import Result
+from fugu_cli.tools import Result, matching
 from fugu_cli.tools.edit import replaced
 from tests.tools.conftest import Build, use
 
@@ -101,6 +101,20 @@ def test_edits_that_change_nothing_or_name_nothing_are_refused(plain: Build) -> 
     )
     assert use(workspace, "edit", path="pic", old="a", new="x").text == "pic is binary data: not text."
     assert use(workspace, "edit", path="b.py", old="a", new="x").text == "There is no file b.py. Did you mean a.py?"
+
+
+def test_line_ends_of_the_model_do_not_get_into_the_file() -> None:
+    assert replaced("a\nb\nc\n", "a\r\nb\r\n", "x\r\ny\r\n") == ("x\ny\nc\n", 1, False)
+
+
+def test_lines_that_an_edit_repeats_keep_their_trailing_space() -> None:
+    assert replaced("a  \nb\nc\t\n", "a\nb\nc", "a\nB\nc") == ("a  \nB\nc\t\n", 1, True)
+
+
+def test_the_nearest_lines_of_a_large_file_are_found_by_their_words() -> None:
+    file = [f"call_{n}(first, second, {n})" for n in range(5_000)]
+    near = [f"call_{n}(first, second, other)" for n in range(4_000, 4_040)]
+    assert matching.nearest(file, near) == (4_000, 4_040)
 
 
 def test_a_piece_can_be_deleted() -> None:
