@@ -84,11 +84,13 @@ async def of_path(workspace: Workspace, path: Path, sessions: Sequence[Named]) -
     if not paths.inside(found, workspace.root):
         raise UsageError(f"{path} is not in {workspace.root}", hint="blame a file in its own repository")
     name = paths.shown(found.relative_to(workspace.root).as_posix())
-    if found.is_dir():
-        raise UsageError(f"{path} is a folder", hint="name a file; without one the newest session's changes are shown")
-    if not found.exists():
-        raise UsageError(f"there is no file {path}{_deleted(name, sessions)}", hint="without a path the diff is shown")
     try:
+        if found.is_dir():
+            hint = "name a file; without one the newest session's changes are shown"
+            raise UsageError(f"{path} is a folder", hint=hint)
+        if not found.exists():
+            what = f"there is no file {path}{_deleted(name, sessions)}"
+            raise UsageError(what, hint="without a path the diff is shown")
         made = await of_file(workspace, name, sessions)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", hint="check the file's permissions") from error

@@ -17,6 +17,7 @@ from fugu_cli.ui.tui.draw.pieces import GAP, Growth, apart, foldable, of_block
 from fugu_cli.ui.tui.draw.rows import Rows
 from fugu_cli.ui.tui.draw.story import Story
 from fugu_cli.ui.tui.draw.tally import Tally
+from fugu_cli.ui.tui.front import Grow
 from fugu_cli.ui.tui.widgets.pager import Pager
 from fugu_cli.ui.tui.widgets.trace import Trace
 
@@ -70,16 +71,19 @@ class Feed:
         self._mark(self.story.take(item), self.rows.take(item))
         self.tally.take(item, now)
 
-    def say(self, note: Note) -> int:
-        """A note of the screen's own. Returns its index."""
-        index = self.story.say(note)
+    def say(self, note: Note) -> Grow:
+        """A note of the screen's own. Returns what shows it grown."""
+        story = self.story
+        index = story.say(note)
         self._mark(index, None)
-        return index
 
-    def replace(self, index: int, note: Note) -> None:
-        """Another text for a note of the screen's own."""
-        self.story.blocks[index] = note
-        self._mark(index, None)
+        def grow(grown: Note) -> None:
+            shown = story is self.story
+            if shown:
+                story.blocks[index] = grown
+            self._mark(index if shown else None, None)
+
+        return grow
 
     def patched(self, ran: ToolRan, patch: str) -> None:
         """The diff of what a call changed has become known."""

@@ -36,6 +36,8 @@ def scopes(every_time: bool) -> tuple[Scope, ...]:
 
 Preview = Callable[[str], Sequence["Piece"]]
 """What a value stands for, drawn. For a thread."""
+Grow = Callable[["Note"], None]
+"""Puts another note in the place of one that was said; nothing, once another session is shown."""
 Picked = tuple[str, str]
 """The key that ended a choice (`enter`, or one of the further ones) and the value that was chosen."""
 
@@ -90,11 +92,8 @@ class Shows(Protocol):
     def take(self, item: Recorded | Live) -> None:
         """One more item of the log."""
 
-    def say(self, note: Note) -> int:
-        """A note that is in no log. Returns what `replace` takes."""
-
-    def replace(self, index: int, note: Note) -> None:
-        """The same note, grown."""
+    def say(self, note: Note) -> Grow:
+        """A note that is in no log. Returns what shows it grown."""
 
     def patched(self, ran: ToolRan, patch: str) -> None:
         """The diff of what a call changed, as well as it will be known. Comes for every call that is taken."""

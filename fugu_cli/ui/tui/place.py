@@ -20,6 +20,11 @@ def at_home(text: str) -> str:
     return text
 
 
+def typed(root: Path, name: str) -> Path:
+    """The path that somebody typed: in `root`, `~/` being their home."""
+    return Path.home() / name[2:] if name.startswith("~/") else root / name
+
+
 def branch(root: Path) -> str:
     """The branch that is checked out, a commit's beginning when none is, "" outside git."""
     for folder in (root, *root.parents):

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from fugu_cli.events import Live, Recorded, ToolRan
-from fugu_cli.ui.tui.draw import ansi
-from fugu_cli.ui.tui.draw.block import Block, Note, Speech, ToolUse
+from fugu_cli.ui.tui.draw import ansi, blocks
+from fugu_cli.ui.tui.draw.block import Block, Note, Speech, Thought, ToolUse
 from fugu_cli.ui.tui.draw.chunks import Chunk
 from fugu_cli.ui.tui.draw.lines import Line, plain
 from fugu_cli.ui.tui.draw.markdown import painted
@@ -21,6 +21,7 @@ from fugu_cli.ui.tui.draw.pieces import GAP, apart, of_block
 from fugu_cli.ui.tui.draw.rows import Rows
 from fugu_cli.ui.tui.draw.story import Story
 from fugu_cli.ui.tui.draw.tally import Tally
+from fugu_cli.ui.tui.front import Grow
 
 SHOWN = 40
 """Blocks of an earlier session that are printed when it is resumed."""
@@ -43,6 +44,7 @@ class Scrollback:
         self._chunks = 0
         self._chunker: object = None
         self._told: dict[int, int] = {}
+        self._thought: int | None = None
         self._unknown: list[ToolRan] = []
 
     def replay(self, records: Sequence[Recorded]) -> None:
@@ -54,9 +56,9 @@ class Scrollback:
             self.tally.take(record, record.at)
         self.tally.doing = ""
         self._told.clear()
+        self._thought = None
         self._unknown.clear()
-        blocks = self.story.blocks
-        self._next, self._chunks = max(len(blocks) - SHOWN, 0), 0
+        self._next, self._chunks = max(len(self.story.blocks) - SHOWN, 0), 0
         if self._next:
             self.print([*GAP.painted(self._width(), self.palette)])
         self._print()
@@ -71,20 +73,31 @@ class Scrollback:
         self._print()
         self._changed()
 
-    def say(self, note: Note) -> int:
-        """A note that is in no log."""
-        index = self.story.say(note)
-        self._told[index] = len(note.detail)
+    def say(self, note: Note) -> Grow:
+        """A note that is in no log. As it grows, what was added is printed; before its turn nothing is."""
+        story = self.story
+        index = story.say(note)
         self._print()
-        return index
 
-    def replace(self, index: int, note: Note) -> None:
-        """A note that grew: what was added is printed. One that was not printed yet is printed in its turn."""
-        before = self._told.get(index, 0)
-        self.story.blocks[index] = note
-        self._told[index] = len(note.detail)
-        if index < self._next and len(note.detail) > before:
-            self._pieces(Note("", "plain", note.detail[before:]), skip=1)
+        def grow(grown: Note) -> None:
+            if story is not self.story:
+                return
+            story.blocks[index] = grown
+            if index < self._next:
+                self._note(index, grown)
+
+        return grow
+
+    def _note(self, index: int, note: Note) -> None:
+        """What is not printed yet of a note: whole lines while it grows, then the rest."""
+        begun = index in self._told
+        lines = note.detail.split("\n") if note.detail else []
+        whole = lines[:-1] if note.live else lines
+        rest = "\n".join(whole[max(self._told.get(index, 0) - note.dropped, 0) :])
+        self._told[index] = max(note.dropped + len(whole), self._told.get(index, 0))
+        made = blocks.note(Note("" if begun else note.text, note.tone, rest), self._width(), self.palette)
+        made = made[1:] if begun else made
+        self.print(made[:-1] if note.live else made)
 
     def patched(self, ran: ToolRan, patch: str) -> None:
         """The diff of what a call changed. Of an earlier session it comes too late: what is printed is printed."""
@@ -113,9 +126,9 @@ class Scrollback:
 
     def _print(self) -> None:
         """Everything that has become final, in order."""
-        blocks = self.story.blocks
-        while self._next < len(blocks):
-            block = blocks[self._next]
+        every = self.story.blocks
+        while self._next < len(every):
+            block = every[self._next]
             if isinstance(block, Speech):
                 if not self._speech(block):
                     return
@@ -123,9 +136,17 @@ class Scrollback:
                 return
             else:
                 self._gap()
-                self._pieces(block)
+                self._block(block)
             self._next += 1
             self._chunks, self._chunker = 0, None
+
+    def _block(self, block: Block) -> None:
+        if isinstance(block, Note):
+            self._note(self._next, block)
+        elif isinstance(block, Thought) and not block.text:
+            self._thought = self._next
+        else:
+            self._pieces(block)
 
     def _speech(self, speech: Speech) -> bool:
         """What is new of a message; True when it is over. One that began anew (a retry) is printed anew."""
@@ -140,15 +161,17 @@ class Scrollback:
         for chunk in chunks[self._chunks :]:
             self.print(painted(chunk, self._width(), self.palette))
         self._chunks = max(self._chunks, len(chunks))
+        if not speech.live and self._thought == self._next - 1:  # what was thought was not known when it had its turn
+            self._pieces(self.story.blocks[self._thought])
         return not speech.live
 
     def _gap(self) -> None:
         if apart(self.story.blocks, self._next):
             self.print(GAP.painted(self._width(), self.palette))
 
-    def _pieces(self, block: Block, skip: int = 0) -> None:
+    def _pieces(self, block: Block) -> None:
         pieces = of_block(block, unfolded=False)
-        self.print([line for piece in pieces for line in piece.painted(self._width(), self.palette)][skip:])
+        self.print([line for piece in pieces for line in piece.painted(self._width(), self.palette)])
 
     def _final(self, block: Block) -> bool:
         if not isinstance(block, ToolUse) or block.cut or not block.permitted.allowed:

@@ -7,15 +7,17 @@ next request, and then stands in it.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import signal
 import time
 from contextlib import suppress
 from pathlib import Path
 
+from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.processes import reap
 from fugu_cli.ui.tui.draw.block import Note
-from fugu_cli.ui.tui.draw.text import safe
+from fugu_cli.ui.tui.draw.text import flat, safe
 from fugu_cli.ui.tui.front import Shows
 
 SHOWN = 20_000
@@ -23,63 +25,112 @@ SHOWN = 20_000
 TOLD = 6_000
 
 
+class Output:
+    """What a command printed: `text` is the newest part, `dropped` the number of lines before it."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.dropped = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, data: bytes) -> None:
+        """More of it; b"" is its end."""
+        self.text += self._decoder.decode(data, final=not data)
+        over = len(self.text) - SHOWN
+        if over > 0:
+            cut = self.text.find("\n", over) + 1 or over
+            self.dropped += self.text.count("\n", 0, cut)
+            self.text = self.text[cut:]
+
+    def note(self, command: str, ended: str | None = None) -> Note:
+        """How it is shown; `ended` is what is said below it once the command is over."""
+        text = safe(self.text)
+        if ended:
+            text += ended if text.endswith("\n") or not text else f"\n{ended}"
+        return Note(f"$ {command}", "plain", text, live=ended is None, dropped=self.dropped)
+
+    def told(self, command: str, code: int) -> str:
+        """How agents read it."""
+        cut = self.dropped or len(self.text) > TOLD
+        what = "the end of its output" if cut else "its output"
+        return f"[The user ran `{command}`; exit code {code}; {what}:]\n{self.text[-TOLD:]}"
+
+
 class Shell:
-    """Runs one command at a time."""
+    """Runs one command at a time. `doing` says which, "" while there is none."""
 
     def __init__(self, root: Path, feed: Shows) -> None:
         self._root = root
         self._feed = feed
         self._process: asyncio.subprocess.Process | None = None
         self._untold: list[str] = []
+        self._stopped = False
         self.doing = ""
         self.began = 0.0
 
     @property
     def running(self) -> bool:
         """A command runs."""
-        return self._process is not None
+        return bool(self.doing)
 
     async def run(self, command: str, *, tell: bool) -> None:
-        """Run it to its end, its output shown as it comes. `tell`: the next request carries it."""
-        index = self._feed.say(Note(f"$ {command}", "plain"))
-        process = await asyncio.create_subprocess_shell(
-            command,
-            cwd=self._root,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, "PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb"},
-        )
-        self._process, self.doing, self.began = process, f"running {command[:40]}", time.time()
-        output = ""
+        """Run it to its end, its output shown as it comes. `tell`: the next request carries it. Raises FuguError."""
+        if self.running:
+            raise UsageError("a command of yours is still running", hint="Esc stops it")
+        self.doing, self.began, self._stopped = f"running {flat(command, 40)}", time.time(), False
+        try:
+            output, code = await self._run(command)
+        finally:
+            self._process, self.doing = None, ""
+        if tell:
+            self._untold.append(output.told(command, code))
+
+    async def _run(self, command: str) -> tuple[Output, int]:
+        output = Output()
+        grow = self._feed.say(output.note(command))
+        process = self._process = await self._started(command)
         assert process.stdout is not None
         try:
+            if self._stopped:  # before it had begun
+                self.stop()
             while piece := await process.stdout.read(8192):
-                output = (output + piece.decode(errors="replace"))[-SHOWN:]
-                self._feed.replace(index, Note(f"$ {command}", "plain", safe(output)))
+                output.feed(piece)
+                grow(output.note(command))
             code = await process.wait()
         finally:
-            self._end(process)
+            self.stop()
             await reap(process)
-        ended = "" if code == 0 else f"\n[exit code {code}]"
-        self._feed.replace(index, Note(f"$ {command}", "plain", (safe(output) + ended).strip("\n")))
-        if tell:
-            self._untold.append(f"[The user ran `{command}`; exit code {code}; its output:]\n{output[-TOLD:]}")
+        output.feed(b"")
+        self.doing = ""
+        grow(output.note(command, f"[exit code {code}]" if code else ""))
+        return output, code
+
+    async def _started(self, command: str) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_shell(
+                command,
+                cwd=self._root,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb"},
+            )
+        except (OSError, ValueError) as error:  # a ValueError: it holds a NUL
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise FuguError(f"cannot run this: {why}", hint=f"commands are run in {self._root}") from error
 
     def stop(self) -> bool:
         """End what runs, its children too. False when nothing does."""
-        if self._process is None:
+        if not self.running:
             return False
-        self._end(self._process)
+        self._stopped = True
+        if self._process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         return True
 
     def told(self, text: str) -> str:
         """A request with the output that waits to be told."""
         untold, self._untold = self._untold, []
         return "\n\n".join([text, *untold])
-
-    def _end(self, process: asyncio.subprocess.Process) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        self._process, self.doing = None, ""

@@ -149,14 +149,14 @@ class Work:
         assert session is not None
         while True:
             self._cut = False
-            self._run = asyncio.create_task(self._request(session, typed))
+            run = self._run = asyncio.create_task(self._request(session, typed))
             self._listener.changed()
             try:
-                await self._run
+                await self._seen(run)
             except asyncio.CancelledError:
-                if not self._cut:  # the screen goes: what runs ends what it started first
-                    self._run.cancel()
-                    await asyncio.gather(self._run, return_exceptions=True)
+                if not self._cut or not run.done():  # the screen goes: what runs ends what it started first
+                    run.cancel()
+                    await asyncio.gather(run, return_exceptions=True)
                     raise
             except FuguError as error:
                 self._listener.failed(error)
@@ -167,6 +167,17 @@ class Work:
                 break
             typed = self.queue.pop(0)
         self._listener.changed()
+
+    async def _seen(self, run: asyncio.Task[object]) -> None:
+        """Wait for a request. Where what follows the log broke, nothing would be shown any more: that is raised."""
+        follow = self._follow
+        assert follow is not None
+        await asyncio.wait({run, follow}, return_when=asyncio.FIRST_COMPLETED)
+        if follow.done() and not follow.cancelled():
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+            follow.result()
+        await run
 
     def _steering(self) -> bool:
         steering, self._steer = self._steer, False
@@ -224,7 +235,7 @@ class Work:
 
     async def ask(self, call: Call, judgement: policy.Judgement) -> Permission:
         """Wait for the user's answer; questions queue."""
-        while self.session is not None and self._heard < len(self.session.log.records):
+        while self._follow is not None and self._behind():
             await asyncio.sleep(0)  # what led to the question is shown before it
         question = Question(call, judgement, asyncio.get_running_loop().create_future())
         self.questions.append(question)
@@ -235,6 +246,11 @@ class Work:
             if question in self.questions:
                 self.questions.remove(question)
             self._listener.changed()
+
+    def _behind(self) -> bool:
+        """Not everything that is in the log has been told."""
+        assert self.session is not None and self._follow is not None
+        return self._heard < len(self.session.log.records) and not self._follow.done()
 
     def answer(self, permission: Permission) -> None:
         """Answer the oldest question."""

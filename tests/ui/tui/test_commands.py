@@ -117,6 +117,16 @@ def test_an_unknown_command_says_which_is_near(play: Callable[..., None]) -> Non
     play(what)
 
 
+def test_a_slash_alone_is_no_command(play: Callable[..., None]) -> None:
+    async def what(hand: Hand) -> None:
+        await hand.type("/")
+        await hand.sees("there is no command /", "/help lists them")
+        await hand.type("/blame a\0b")
+        await hand.sees("there is no file", "/project/ab")
+
+    play(what)
+
+
 def test_a_path_is_no_command(play: Callable[..., None]) -> None:
     async def what(hand: Hand) -> None:
         await hand.type("/etc/hosts is wrong")
@@ -375,7 +385,11 @@ def test_export_writes_markdown_and_overwrites_nothing(play: Callable[..., None]
         await hand.type("/export out.md")
         await hand.sees("exists already")
         await hand.type("/export nowhere/out.md")
-        await hand.sees("cannot write")
+        await hand.sees("cannot write nowhere/out.md: No such file or directory")
+        await hand.type("/export ~nobody/out.md")
+        await hand.sees("cannot write ~nobody/out.md: No such file or directory")
+        await hand.type("/export " + "a" * 300)
+        await hand.sees("name too long")
 
     play(what, resume=stored)
     text = (project / "out.md").read_text()
@@ -438,6 +452,23 @@ def test_a_command_of_the_users_own_is_run_and_can_be_told(play: Callable[..., N
         await hand.until(lambda: "asked" in hand.kinds())
         asked = next(event for event in hand.room.session.log.events if event.type == "asked")
         assert asked.text.startswith("what was that?\n\n[The user ran `printf")
+
+    play(what)
+
+
+def test_a_command_of_the_users_own_outlives_the_session_it_was_begun_in(
+    play: Callable[..., None], project: Path
+) -> None:
+    async def what(hand: Hand) -> None:
+        await hand.type("!until [ -e go ]; do sleep 0.02; done; echo late")
+        await hand.sees("$ until")
+        await hand.type("/new")
+        await hand.until(lambda: "$ until" not in hand.text)
+        (project / "go").touch()
+        await hand.until(lambda: not hand.room.shell.running)
+        await hand.type("and now?")
+        await hand.done(1)
+        assert "late" not in hand.text
 
     play(what)
 

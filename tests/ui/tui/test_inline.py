@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.events import Asked, Assigned, Change, Failed, Finished, Permitted, Recorded, Replied, Said, ToolRan
-from fugu_cli.messages import Call
+from fugu_cli.messages import Call, Thinking
 from fugu_cli.policy import Rules, judge
 from fugu_cli.ui.tui.draw import ansi
 from fugu_cli.ui.tui.draw.block import Note
@@ -99,11 +99,39 @@ def test_what_was_said_before_an_agent_failed_is_not_lost() -> None:
 
 def test_a_growing_note_prints_what_it_grew_by() -> None:
     paper = Paper()
-    index = paper.back.say(Note("$ ls", "plain"))
-    before = len(paper.text)
-    paper.back.replace(index, Note("$ ls", "plain", "a\n"))
-    paper.back.replace(index, Note("$ ls", "plain", "a\nb"))
-    assert [text.strip() for text in paper.text[before:].splitlines() if text.strip()] == ["a", "b"]
+    grow = paper.back.say(Note("$ ls", "plain", live=True))
+    for detail in ("a", "a\nb", "a\nbc\n"):
+        grow(Note("$ ls", "plain", detail, live=True))
+    grow(Note("$ ls", "plain", "a\nbc\n[exit code 1]"))
+    assert [text.strip() for text in paper.text.splitlines()] == ["$ ls", "a", "bc", "[exit code 1]", ""]
+
+
+def test_of_a_note_that_loses_its_first_lines_every_line_is_printed() -> None:
+    paper = Paper()
+    grow = paper.back.say(Note("$ seq 9", "plain", live=True))
+    grow(Note("$ seq 9", "plain", "1\n2\n3\n", live=True))
+    grow(Note("$ seq 9", "plain", "3\n4\n5\n6\n", live=True, dropped=2))
+    grow(Note("$ seq 9", "plain", "8\n9\n", dropped=7))
+    assert [text.strip() for text in paper.text.splitlines()] == [
+        "$ seq 9", "1", "2", "3", "4", "5", "6", "8", "9", "",
+    ]  # fmt: skip
+
+
+def test_a_note_of_a_session_that_was_left_prints_nothing_more() -> None:
+    paper = Paper()
+    grow = paper.back.say(Note("$ ls", "plain", live=True))
+    paper.back.replay([])
+    before = paper.text
+    grow(Note("$ ls", "plain", "late"))
+    assert paper.text == before
+
+
+def test_a_message_whose_thoughts_come_with_its_end_is_printed_once() -> None:
+    paper = Paper()
+    paper.take(ASKED, ASSIGNED)
+    printed = paper.take(said("One.\n\nTwo."))
+    printed += paper.take(Replied(turn=1, agent="small", text="One.\n\nTwo.", thinking=(Thinking(text="hm"),)))
+    assert printed == ["One.", "", "Two.", "", "  ∴ thought, 1 line: hm", ""]
 
 
 def test_a_resumed_session_prints_its_end(sample: list[Recorded]) -> None:

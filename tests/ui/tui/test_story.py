@@ -15,7 +15,7 @@ from fugu_cli.events import (
     Undone,
 )
 from fugu_cli.log import Log
-from fugu_cli.messages import Call
+from fugu_cli.messages import Call, Thinking
 from fugu_cli.ui.tui.draw.block import Ended, Note, Request, Speech, Thought, ToolUse
 from fugu_cli.ui.tui.draw.story import Story, told
 
@@ -72,7 +72,7 @@ def test_what_is_said_grows_one_block_and_says_which() -> None:
     story = Story()
     take(story, ASKED, ASSIGNED)
     changed = take(story, Said(turn=1, agent="small", text="I "), Said(turn=1, agent="small", text="do."))
-    assert (changed, speeches(story)) == ([2, 2], ["I do."])
+    assert (changed, speeches(story)) == ([2, 3], ["I do."])
 
 
 def test_a_reply_that_was_said_twice_because_of_a_retry_stands_once() -> None:
@@ -84,12 +84,25 @@ def test_a_reply_that_was_said_twice_because_of_a_retry_stands_once() -> None:
 
 
 def test_a_thought_stands_before_what_was_said() -> None:
-    from fugu_cli.messages import Thinking
-
     story = Story()
     take(story, ASKED, ASSIGNED, Said(turn=1, agent="small", text="yes"))
     take(story, Replied(turn=1, agent="small", text="yes", thinking=(Thinking(text="hm"),)))
     assert [type(block) for block in story.blocks[2:]] == [Thought, Speech]
+
+
+def test_a_thought_that_comes_late_moves_no_other_block() -> None:
+    """Another step's call runs meanwhile, and a command of the user's is shown."""
+    story = Story()
+    permitted = Permitted(turn=2, call=CALL, allowed=True, by="policy")
+    take(story, ASKED, ASSIGNED, ASSIGNED.model_copy(update={"turn": 2}))
+    take(story, Said(turn=1, agent="small", text="yes"), permitted)
+    note = story.say(Note("$ ls"))
+    take(story, Replied(turn=1, agent="small", text="yes", thinking=(Thinking(text="hm"),)))
+    story.blocks[note] = Note("$ ls", detail="files")
+    take(story, ToolSaid(turn=2, call=CALL.id, text="out"))
+    shown = [Note("turn 1, small:"), Thought("hm"), "yes", Note("turn 2, small:")]
+    shown += [ToolUse(CALL, permitted, live="out"), Note("$ ls", detail="files")]
+    assert ["".join(block.said) if isinstance(block, Speech) else block for block in story.blocks[3:]] == shown
 
 
 def test_a_running_tool_shows_its_newest_output_and_then_its_result() -> None:

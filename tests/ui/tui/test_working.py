@@ -1,9 +1,11 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 
+import pytest
+
 from fugu_cli import policy
 from fugu_cli.errors import FuguError, UsageError
-from fugu_cli.events import Asked, Finished, Interrupted, Live, Permitted, Recorded
+from fugu_cli.events import Asked, Finished, Interrupted, Live, Permitted, Recorded, Replied
 from fugu_cli.ui.tui.demo import DemoDesk
 from fugu_cli.ui.tui.working import Typed, Work
 
@@ -113,6 +115,26 @@ def test_an_interruption_leaves_the_queue_alone(desk: DemoDesk) -> None:
         assert [typed.text for typed in work.queue] == ["two"]
 
     run(desk, {"small": SLOW}, play)
+
+
+def test_what_breaks_while_the_log_is_shown_is_not_silent(desk: DemoDesk) -> None:
+    """A screen that stands still for good would look like an agent that thinks."""
+
+    class Breaking(Heard):
+        def heard(self, item: Recorded | Live) -> None:
+            if isinstance(item, Recorded) and isinstance(item.event, Replied):
+                raise LookupError("a bug")
+
+    async def whole() -> None:
+        work = Work(Breaking())
+        assert await work.open(desk.begin)
+        with pytest.raises(LookupError, match="a bug"):
+            await work.submit(Typed("one"))
+        assert not work.running
+        await work.close()
+
+    desk.scripts = {"small": ASKS}
+    asyncio.run(whole())
 
 
 def test_a_question_waits_for_its_answer(desk: DemoDesk) -> None:

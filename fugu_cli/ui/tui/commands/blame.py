@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -12,6 +11,7 @@ from rich.text import Text
 from fugu_cli import blame, log, views
 from fugu_cli.errors import StorageError
 from fugu_cli.ui import blame as plain
+from fugu_cli.ui.tui import place
 from fugu_cli.ui.tui.draw.detail import Section
 from fugu_cli.ui.tui.draw.lines import rendered
 from fugu_cli.ui.tui.draw.piece import Piece
@@ -44,7 +44,7 @@ async def show(room: Room, argument: str) -> None:
         return
     others = [one for one in await asyncio.to_thread(room.desk.listed) if one.id != own[0]]
     known = sorted([*await asyncio.to_thread(_others, others), own], key=lambda one: one[0])
-    made = await blame.of_path(workspace, workspace.root / Path(argument).expanduser(), known)
+    made = await blame.of_path(workspace, place.typed(workspace.root, argument), known)
     _read(room, f"Who wrote {made.path}", plain.file_lines(made, mask))
 
 

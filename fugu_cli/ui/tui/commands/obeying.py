@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 async def obey(room: Room, text: str) -> None:
     """Do it, to its end. Raises FuguError with what to tell the user."""
+    text = text.replace("\0", "")  # from a paste: no name, no argument of a command and no file can hold it
     if not text:
         return
     room.history.add(text)
@@ -28,8 +29,6 @@ async def obey(room: Room, text: str) -> None:
 
 
 async def _shell(room: Room, text: str) -> None:
-    if room.shell.running:
-        raise UsageError("a command of yours is still running", hint="Esc stops it")
     told = text.startswith("!!")
     command = text.lstrip("!").strip()
     if command:
@@ -40,7 +39,7 @@ async def _command(room: Room, text: str) -> None:
     command, argument = find(every(room), text)
     if command is None:
         if room.work.session is not None:
-            refuse_left_out("command", text[1:].split()[0], room.session.library)
+            refuse_left_out("command", text.split()[0][1:], room.session.library)
         near = nearest(every(room), text)
         raise UsageError(
             f"there is no command {text.split()[0]}", hint=f"did you mean /{near}?" if near else "/help lists them"

@@ -11,6 +11,7 @@ from fugu_cli import log, sessions, views
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.events import Asked, Event, Replied, ToolRan
 from fugu_cli.ui.render import ENDS, describe
+from fugu_cli.ui.tui import place
 from fugu_cli.ui.tui.draw import diff
 from fugu_cli.ui.tui.draw.piece import Piece
 from fugu_cli.ui.tui.draw.pieces import of_blocks
@@ -125,14 +126,14 @@ async def compact(room: Room, argument: str) -> None:
 async def export(room: Room, argument: str) -> None:
     """Write the conversation as Markdown."""
     name = argument or f"fugu-{_id(room) or time.strftime('%Y%m%d-%H%M%S')}.md"
-    path = (room.desk.root / Path(name).expanduser()).resolve()
-    if path.exists():
-        raise UsageError(f"{name} exists already", hint="name another file: /export FILE")
     text = markdown(list(room.session.log.events))
     try:
-        await asyncio.to_thread(path.write_text, text, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise FuguError(f"cannot write {name}: {error.strerror}", hint="name another file: /export FILE") from error
+        await asyncio.to_thread(_write, place.typed(room.desk.root, name), text)
+    except FileExistsError as error:
+        raise UsageError(f"{name} exists already", hint="name another file: /export FILE") from error
+    except (OSError, ValueError) as error:  # a ValueError: no file can be called that
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise FuguError(f"cannot write {name}: {why}", hint="name another file: /export FILE") from error
     room.say(f"written to {name}", "good")
 
 
@@ -166,6 +167,11 @@ def _tool(event: ToolRan) -> str:
     patch = diff.of_call(event.call) if event.changes else ""
     head = f"`{describe(event.call)}`: {'ok' if event.ok else 'failed'}"
     return f"{head}\n\n```diff\n{patch}\n```" if patch else head
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("x", encoding="utf-8", errors="replace") as file:
+        file.write(text)
 
 
 def _choice(summary: sessions.Summary) -> Choice:

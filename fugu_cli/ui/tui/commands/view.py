@@ -110,8 +110,8 @@ def _requests(room: Room) -> Sequence[Sequence[Event]]:
 async def doctor(room: Room, argument: str) -> None:
     """What is there and what is missing."""
     del argument
-    said = room.feed.say(Note("doctor", "plain"))
-    room.feed.replace(said, Note("doctor", "plain", await asyncio.to_thread(room.desk.doctor)))
+    grow = room.feed.say(Note("doctor", "plain", live=True))
+    grow(Note("doctor", "plain", await asyncio.to_thread(room.desk.doctor)))
 
 
 async def copy(room: Room, argument: str) -> None:

@@ -47,7 +47,7 @@ class Speech:
 
 @dataclass(frozen=True)
 class Thought:
-    """What an agent thought before it spoke."""
+    """What an agent thought before it spoke; "" where it has not said. Stands before every Speech."""
 
     text: str
 
@@ -78,11 +78,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class Note:
-    """A line of fugu's own. `detail` is shown when the block is unfolded, or below a short text."""
+    """A line of fugu's own. `detail` is shown below it; while it grows it is `live`, and its first lines may go.
+
+    `dropped` is how many did.
+    """
 
     text: str
     tone: Tone = "dim"
     detail: str = ""
+    live: bool = False
+    dropped: int = 0
 
 
 @dataclass(frozen=True)

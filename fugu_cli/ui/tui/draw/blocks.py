@@ -153,6 +153,8 @@ def note(block: Note, width: int, palette: Palette) -> list[Line]:
         "warn": palette.warn,
     }[block.tone]
     made = indented(wrapped(safe(block.text).strip("\n"), width - 2, tone), ("  ", ""))
+    if block.dropped:
+        made += indented(wrapped(f"… {count(block.dropped, 'earlier line')}", width - 4, palette.dim), ("    ", ""))
     for told in safe(block.detail).strip("\n").split("\n") if block.detail else ():
         made += indented(wrapped(told, width - 4, palette.dim, " " * _hanging(told, width)), ("    ", ""))
     return [*made, BLANK]

@@ -37,7 +37,9 @@ def apart(blocks: Sequence[Block], index: int) -> bool:
 
 
 def _empty(block: Block) -> bool:
-    """Nothing was said in it (a reply that was only calls)."""
+    """Nothing was said in it (a reply that was only calls), or thought."""
+    if isinstance(block, Thought):
+        return not block.text
     return isinstance(block, Speech) and not block.chunker.done and block.chunker.tail is None
 
 
@@ -45,7 +47,7 @@ def of_block(block: Block, *, unfolded: bool) -> list[Piece]:
     """A block's pieces. Those of a growing Speech come from a `Growth`, which keeps what is done."""
     if isinstance(block, Speech):
         return Growth(block).pieces()
-    return [_single(block, unfolded)]
+    return [] if _empty(block) else [_single(block, unfolded)]
 
 
 def _single(block: _Whole, unfolded: bool) -> Piece:
@@ -112,4 +114,4 @@ def of_blocks(every: Sequence[Block], *, unfolded: bool) -> list[Piece]:
 
 def foldable(block: Block) -> bool:
     """There is more to see when it is unfolded."""
-    return isinstance(block, ToolUse | Thought)
+    return isinstance(block, ToolUse | Thought) and not _empty(block)

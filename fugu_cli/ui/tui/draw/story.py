@@ -98,7 +98,7 @@ class Story:
                 if speech is None:
                     self._speaks(item.turn, item.agent)
                     speech = self._speeches[item.turn] = Speech(item.agent)
-                    self.blocks.append(speech)
+                    self.blocks += [Thought(""), speech]  # what was thought is known at the end: its place is kept
                 speech.add(item.text)
                 return min(first, self._index(speech))
             case ToolSaid():
@@ -178,11 +178,12 @@ class Story:
                 speech.add(event.text)
             speech.live = False
             if thought:
-                self.blocks.insert(changed, Thought(thought))
+                changed -= 1
+                self.blocks[changed] = Thought(thought)
             return changed
         if thought or event.text.strip():
             self._speaks(event.turn, event.agent)
-        if thought:
+        if thought or event.text.strip():
             self.blocks.append(Thought(thought))
         if event.text.strip():
             speech = Speech(event.agent, live=False)

@@ -1,0 +1,64 @@
+"""What a command of the user's own printed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.ui.tui.draw.block import Note
+from fugu_cli.ui.tui.draw.palette import DARK
+from fugu_cli.ui.tui.scrollback import Scrollback
+from fugu_cli.ui.tui.shelling import SHOWN, Output, Shell
+
+
+def shell(root: Path) -> Shell:
+    return Shell(root, Scrollback(lambda text: None, lambda: 80, DARK, lambda: None))
+
+
+def test_a_letter_that_comes_in_two_pieces_is_one() -> None:
+    output = Output()
+    for piece in ("é日".encode()[:3], "é日".encode()[3:], b"\xe6"):
+        output.feed(piece)
+    output.feed(b"")
+    assert output.text == "é日\ufffd"
+
+
+def test_of_a_long_output_the_newest_lines_are_kept_and_the_others_counted() -> None:
+    output = Output()
+    for number in range(10_000):
+        output.feed(b"%d\n" % number)
+    kept = output.text.split("\n")
+    assert (kept[-2], int(kept[0]), len(output.text) <= SHOWN) == ("9999", output.dropped, True)
+    assert output.told("seq", 0).startswith("[The user ran `seq`; exit code 0; the end of its output:]\n")
+
+
+def test_a_short_output_ends_with_what_became_of_the_command() -> None:
+    output = Output()
+    output.feed(b"\n\nfoo\n\n")
+    assert output.note("x") == Note("$ x", "plain", "\n\nfoo\n\n", live=True)
+    assert output.note("x", "[exit code 1]") == Note("$ x", "plain", "\n\nfoo\n\n[exit code 1]")
+
+
+def test_one_command_runs_at_a_time(tmp_path: Path) -> None:
+    async def whole() -> None:
+        one = shell(tmp_path)
+        first = asyncio.create_task(one.run("sleep 30", tell=True))
+        await asyncio.sleep(0)
+        with pytest.raises(UsageError, match="still running"):
+            await one.run("sleep 30", tell=False)
+        assert one.stop()
+        await first
+        assert (one.running, one.stop()) == (False, False)
+        assert one.told("and?") == "and?\n\n[The user ran `sleep 30`; exit code -9; its output:]\n"
+
+    asyncio.run(whole())
+
+
+def test_a_folder_that_has_gone_is_said(tmp_path: Path) -> None:
+    one = shell(tmp_path / "gone")
+    with pytest.raises(FuguError, match="cannot run this: No such file or directory"):
+        asyncio.run(one.run("ls", tell=False))
+    assert not one.running
