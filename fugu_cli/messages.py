@@ -110,7 +110,7 @@ class ToolSpec(Value):
     """The argument that carries free text (a file's content, a patch): written as plain text in the schema protocol."""
 
 
-OPTIONAL = ("stop", "tool_choice", "open_ended", "target")
+OPTIONAL = ("stop", "tool_choice", "open_ended", "target", "part")
 
 
 class Prompt(Value):
@@ -132,6 +132,8 @@ class Prompt(Value):
     """Other files than those shown may have to be written: the text protocol then asks for none by name."""
     target: str = ""
     """The path of the one file that is to be made: the text protocol asks for it by name."""
+    part: str = ""
+    """The lines of the file `target` that are shown in its place: the text protocol puts the answer there."""
 
     @model_serializer(mode="wrap")
     def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:

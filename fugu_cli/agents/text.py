@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fugu_cli import prompts
 from fugu_cli.agents import Agent, Say, Wait
-from fugu_cli.agents.fences import fenced
+from fugu_cli.agents.fences import body_of, fenced
 from fugu_cli.agents.history import arguments_object, call_id, flat
 from fugu_cli.agents.schema import parts
 from fugu_cli.agents.written import as_shown, code_among, parse, room, shown_files
@@ -27,11 +27,11 @@ LONG = 8000
 
 
 class Text:
-    """`agent`, with tools by plain text. `text` is prompts/protocols/text.md: what the model is told, in five parts."""
+    """`agent`, with tools by plain text. `text` is prompts/protocols/text.md: what the model is told, in six parts."""
 
     def __init__(self, agent: Agent, text: str) -> None:
         self._agent = agent
-        self._one, *self._files = parts(text, 5)
+        self._one, *self._files, self._part = parts(text, 6)
 
     @property
     def name(self) -> str:
@@ -42,6 +42,8 @@ class Text:
         offered = {tool.name for tool in prompt.tools}
         shown = shown_files(prompt)
         reply = await self._agent.reply(self._asked(prompt, shown), say, wait)
+        if prompt.part and "edit" in offered:
+            return _mended(prompt, reply)
         asked = _asked_for(prompt, shown)
         written = parse(reply.text, shown=shown, asked=asked, whole=reply.stop != "length")
         files = [(path, as_shown(content, shown.get(path, ""))) for path, content in written.files]
@@ -69,7 +71,7 @@ class Text:
         tokens = prompt.max_tokens
         if offered & {"write", "edit"}:
             path = _asked_for(prompt, shown)
-            before, ask = self._words(shown, path, edits="edit" in offered)
+            before, ask = self._words(shown, path, edits="edit" in offered, part=bool(prompt.part))
             old = [shown[file] for file in ([path] if path else code_among(shown)) if file in shown]
             tokens = room(tokens, *old) if old else tokens
             system = f"{system}\n\n{before}".strip()
@@ -79,10 +81,12 @@ class Text:
         update = {"system": system, "messages": messages, "tools": (), "max_tokens": tokens}
         return prompt.model_copy(update=update)
 
-    def _words(self, shown: Mapping[str, str], path: str, *, edits: bool) -> tuple[str, str]:
+    def _words(self, shown: Mapping[str, str], path: str, *, edits: bool, part: bool) -> tuple[str, str]:
         """What is said of the form before the history, and the ask after it. `path`: the one file that is asked for."""
         if path and path not in shown:
             return "", prompts.fill(self._one, path=path)
+        if part:
+            return "", prompts.fill(self._part, path=path)
         if edits and sum(len(shown[path]) for path in code_among(shown)) > LONG:
             return self._files[2], self._files[3]
         if path:
@@ -100,6 +104,19 @@ class Text:
         else:
             text = f"[{call.tool} {call.arguments}]"
         return [FromAgent(agent=self.name, text=text)]
+
+
+def _mended(prompt: Prompt, reply: Reply) -> Reply:
+    """The reply with the edit that puts what it wrote in the place of the part that was shown."""
+    body, closed = body_of(reply.text, like=prompt.part)
+    lines = body.strip("\n").split("\n")
+    missing = len(prompt.part) - len(prompt.part.lstrip(" ")) - len(lines[0]) + len(lines[0].lstrip(" "))
+    new = "\n".join(f"{' ' * missing}{line}" if line.strip() else line for line in lines)
+    if not new.strip() or not (closed or reply.stop != "length"):
+        return reply.model_copy(update={"calls": ()})
+    arguments = json.dumps({"path": prompt.target, "old": prompt.part, "new": new}, ensure_ascii=False)
+    call = Call(id=call_id(prompt, 0), tool="edit", arguments=arguments)
+    return reply.model_copy(update={"text": "", "calls": (call,), "stop": "calls"})
 
 
 def _asked_for(prompt: Prompt, shown: Mapping[str, str]) -> str:

@@ -93,16 +93,17 @@ def _either(paths: Iterable[str]) -> str:
     return " or ".join(f"`{path}`" for path in paths)
 
 
-def section(files: Mapping[str, str], judged: bool) -> str:
+def section(files: Mapping[str, str], judged: bool, part_of: str = "") -> str:
     """All files. Where tests judge, what stays as it is comes first, so that it need not be read again: documents,
-    quoted, then tests, then the code."""
+    quoted, then tests, then the code. Of the file `part_of` only a part is there."""
     if not judged:
         return "".join(_block(path, content) for path, content in files.items())
     code = targets(files)
     around = [path for path in files if path not in code]
     documents = [_quote(path, files[path]) for path in around if DOCUMENT.fullmatch(path)]
     tests = [_block(path, _head(files[path])) for path in around if not DOCUMENT.fullmatch(path)]
-    return "".join([*documents, *tests, *(_block(path, files[path]) for path in code)])
+    blocks = [_block(path, files[path], "Of the file" if path == part_of else "The file") for path in code]
+    return "".join([*documents, *tests, *blocks])
 
 
 def _quote(path: str, content: str) -> str:
@@ -110,8 +111,8 @@ def _quote(path: str, content: str) -> str:
     return f"What `{path}` says:\n{lines}\n\n"
 
 
-def _block(path: str, content: str) -> str:
-    return f"The file `{path}`:\n```\n{content.rstrip(chr(10))}\n```\n\n"
+def _block(path: str, content: str, what: str = "The file") -> str:
+    return f"{what} `{path}`:\n```\n{content.rstrip(chr(10))}\n```\n\n"
 
 
 def _head(text: str) -> str:

@@ -16,7 +16,7 @@ from itertools import takewhile
 from fugu_cli import intent, prompts, views
 from fugu_cli.conductor.seen import isolated
 from fugu_cli.events import Asked, Event, Member, Permitted, Replied
-from fugu_cli.loop import brief_files
+from fugu_cli.loop import brief_files, excerpts
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
 
 EARLIER_LIMIT = 1200
@@ -39,7 +39,8 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
     """
     turn = views.turns(events)[-1]
     seen, brief = isolated(events), member.protocol != "native"
-    messages = _brief(events, seen, turn) if brief else _full(seen)
+    target, part = _aim(events, turn, member) if brief else ("", "")
+    messages = _brief(events, seen, turn, (target, part)) if brief else _full(seen)
     again = _draws_before(events, turn)
     system = prompts.load("system") if member.protocol == "native" else "{instructions}"
     return Prompt(
@@ -50,17 +51,23 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
         temperature=0.8 if again and _samples(member) else None,
         seed=again if again and _samples(member) else None,
         open_ended=brief and brief_files.open_ended(views.asked(events), _files_shown(turn)),
-        target=_target(events, turn) if brief else "",
+        target=target,
+        part=part,
     )
 
 
-def _target(events: Sequence[Event], turn: views.Turn) -> str:
-    """The one file that a small model is to write, "" where it may be any."""
-    request, files = views.asked(events), _files_shown(turn)
+def _aim(events: Sequence[Event], turn: views.Turn, member: Member) -> tuple[str, str]:
+    """The one file that a small model is to write, "" where it may be any, and the part of it, "" where it is all."""
+    request, files, run = views.asked(events), _files_shown(turn), views.tests(events)
     failing = views.judged_by_tests(events) and turn.assigned.role == "worker" and not _passing(events)
-    if failing and request is not None and not brief_files.open_ended(request, files):
-        return brief_files.in_turn(files, _draws_before(events, turn))
-    return brief_files.target(request, files)
+    if not failing or request is None or brief_files.open_ended(request, files):
+        return brief_files.target(request, files), ""
+    draw, code = _draws_before(events, turn), brief_files.targets(files)
+    target = brief_files.in_turn(files, draw)
+    path = code[0] if len(code) == 1 else target
+    output = run.output if run and member.protocol == "text" else ""
+    part = excerpts.in_turn(path, files.get(path, ""), output, draw // (len(code) + 1 if len(code) > 1 else 1))
+    return (path, part) if part else (target, "")
 
 
 def _samples(member: Member) -> bool:
@@ -185,7 +192,9 @@ def _draw_text(index: int, draw: tuple[Event, ...]) -> str:
     return f"[Try {index} of this turn was rolled back: {reason}]"
 
 
-def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn) -> tuple[Message, ...]:
+def _brief(
+    events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim: tuple[str, str]
+) -> tuple[Message, ...]:
     """One user message with all that matters, then this turn's own calls and results. `seen`: the facts it may see.
 
     Few words and the code first: a small model that is told of roles, tools and colleagues talks about them.
@@ -193,15 +202,15 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn) -> 
     request = views.asked(events)
     assert request is not None
     role = prompts.load(f"brief/{_brief_role(events, turn, request)}")
-    files = _files_shown(turn)
-    target = _target(events, turn)
+    files, (target, part) = _files_shown(turn), aim
     role = prompts.fill(role, named=brief_files.named([target] if target in files else files))
+    shown = files | {target: part} if part else files
     told_by_tests = request.judged and brief_files.tests(files) and brief_files.unfinished(files)
     text = prompts.fill(
         prompts.load("brief"),
         request=_request_text(seen, request),
         tests=_tests_section(events, request, UNFINISHED_LIMIT if told_by_tests else TESTS_LIMIT),
-        files=brief_files.section(files, request.judged) + _diff_section(turn),
+        files=brief_files.section(shown, request.judged, target if part else "") + _diff_section(turn),
         earlier="" if turn.assigned.plan else _earlier_section(events, turn),
         role="\n\n".join(part for part in (views.turns(seen)[-1].assigned.instruction, role) if part),
     )

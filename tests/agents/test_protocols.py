@@ -256,6 +256,29 @@ def test_for_a_long_file_edits_are_asked_for_where_they_can_be_made() -> None:
     assert asks(file("a.py"), file("tests/test_a.py", "x = 1\n" * 2000))[0] == ""
 
 
+PART = "    def total(self):\n        return 1"
+
+
+def in_part(answer: str, stop: str = "") -> tuple[Reply, Listening]:
+    brief = f"Of the file `a.py`:\n```\n{PART}\n```\n"
+    prompt = Prompt(system="", messages=(FromUser(text=brief),), tools=(WRITE, EDIT), target="a.py", part=PART)
+    return by_text(answer, prompt, stop=stop)
+
+
+def test_the_answer_to_a_part_of_a_file_takes_its_place_indented_as_it_was() -> None:
+    mended = {"path": "a.py", "old": PART, "new": "    def total(self):\n        return 2"}
+    for answer in (
+        "```python\n    def total(self):\n        return 2\n```",
+        "Here it is:\n\na.py\n```\ndef total(self):\n    return 2\n```\nand a test:\n```\nassert total() == 2\n```",
+    ):
+        reply, inner = in_part(answer)
+        assert made(reply) == [("edit", mended)]
+        (message,) = inner.prompts[0].messages
+        assert "Answer with these lines of `a.py`" in message.text
+    assert in_part("I cannot.")[0].calls == ()
+    assert in_part("```\ndef total(self):\n    ret", stop="length")[0].calls == ()
+
+
 def test_a_text_has_room_for_the_files_it_may_write_anew() -> None:
     def tokens(*shown: str) -> int:
         prompt = Prompt(system="", messages=(FromUser(text="\n".join(shown)),), tools=(WRITE,))

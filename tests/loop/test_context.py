@@ -274,6 +274,23 @@ def test_of_two_files_that_may_be_to_blame_a_small_worker_is_asked_for_one_at_a_
     assert endings == ["`a.py`", "`b.py`", "`a.py` or `b.py`"]
 
 
+def test_of_a_long_file_a_small_worker_is_shown_the_function_that_the_failing_test_calls() -> None:
+    function = "def total(prices):\n    return 0"
+    others = "".join(f"\n\ndef other_{number}(value):\n    return value + {number}\n" for number in range(300))
+    failing = ran(0, Call(id="e0", tool="run_tests"), "assert total([1]) == 1\n1 failed", ok=False, by="evidence")
+    writer = CODER.model_copy(update={"protocol": "text"})
+    read = ran(1, Call.make("e1-0", "read", path="a.py", plain=True), f"{function}\n{others}", by="evidence")
+    prompt = context.prompt([opened(), asked(), *failing, assigned(1, "coder"), *read], writer, ())
+    assert (prompt.target, prompt.part) == ("a.py", function)
+    (brief,) = prompt.messages
+    assert isinstance(brief, FromUser)
+    assert f"Of the file `a.py`:\n```\n{function}\n```" in brief.text
+    assert "other_7" not in brief.text
+    start = [opened(), asked(), *checked(0, ok=True), assigned(1, "coder"), *read]
+    assert context.prompt(start, writer, ()).part == "", "nothing fails"
+    assert context.prompt([opened(), asked(), *failing, assigned(1, "coder"), *read], CODER, ()).part == "", "a schema"
+
+
 def test_what_a_test_command_prints_is_not_taken_for_the_file_it_names() -> None:
     events = [opened(), asked(command="pytest --doctest-modules a.py"), *checked(0, ok=False), assigned(1, "small")]
     events += ran(1, Call.make("e1-0", "read", path="a.py", plain=True), "x = 1", by="evidence")

@@ -1,0 +1,96 @@
+"""The one function of a long file that a small model is to mend: asked for the whole file, it writes for minutes.
+
+Below context.py, which shows the function in the file's place and has the answer put back there. What a failing test
+calls, and where it broke, says which one it is; where that may be several, each has its draw. Pure.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from fugu_cli.agents.text import LONG
+
+MOST = 6000
+"""Characters of a function: a longer one is asked for by edits, like all of its file."""
+
+_CALLED = re.compile(r"\b(\w{2,})\(")
+_KEYWORDS = {"if", "for", "while", "switch", "catch", "match", "return", "function"}
+_HEAD = re.compile(
+    r"\s*(?:(?:export|default|pub(?:\([^)]*\))?|async|static|public|private|protected|unsafe|const|let|var)\s+)*"
+    r"(?:(?:def|fn|func|function\*?)\s+(?:\([^)]*\)\s*)?(\w+)"
+    r"|(\w+)\s*=\s*(?:async\s*)?(?:function\b|\([^)]*\)\s*=>|\w+\s*=>)"
+    r"|(\w+)\s*\([^;]*\)[^;=]*\{\s*$)"
+)
+_BEFORE = re.compile(r"\s*(?:#|//|/\*|\*|@)")
+_CLOSING = re.compile(r"\s*[)\]}]")
+
+
+def in_turn(path: str, content: str, output: str, draw: int) -> str:
+    """The lines of the function that this draw is to mend, without the last line's end; "" where the file is short, or
+    nothing in the tests' output leads to one."""
+    if len(content) <= LONG:
+        return ""
+    found = list(dict.fromkeys(_blamed(path, content, output)))
+    return found[draw % len(found)] if found else ""
+
+
+def _blamed(path: str, content: str, output: str) -> Iterator[str]:
+    """Where it broke, the last place first; then what is called, in the order of the output."""
+    lines = content.split("\n")
+    spans = _python(content) if path.endswith((".py", ".pyi")) else _indented(lines)
+    places = rf'(?:^|[\s"(/]){re.escape(path)}(?::|", line )(\d+)'
+    for place in reversed([int(number) for number in re.findall(places, output, re.MULTILINE)]):
+        around = [span for span in spans if span[1] < place <= span[2]]
+        yield from _fitting(content, lines, around[-1:])
+    for name in dict.fromkeys(_CALLED.findall(output)):
+        yield from _fitting(content, lines, [span for span in spans if span[0] == name])
+
+
+def _fitting(content: str, lines: Sequence[str], spans: Sequence[tuple[str, int, int]]) -> Iterator[str]:
+    for _, start, end in spans:
+        text = "\n".join(lines[start:end])
+        if len(text) <= MOST and content.count(text) == 1:
+            yield text
+
+
+def _python(content: str) -> list[tuple[str, int, int]]:
+    """Name, first line from 0 and the line after the last of every function; [] where the file cannot be parsed."""
+    try:
+        nodes = list(ast.walk(ast.parse(content)))
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    found = [
+        (
+            node.name,
+            min([node.lineno, *(one.lineno for one in node.decorator_list)]) - 1,
+            node.end_lineno or node.lineno,
+        )
+        for node in nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return sorted(found, key=lambda span: span[1])
+
+
+def _indented(lines: Sequence[str]) -> list[tuple[str, int, int]]:
+    """The same in a language of braces, as far as its lines are indented: to the bracket below the function's head."""
+    found: list[tuple[str, int, int]] = []
+    for number, line in enumerate(lines):
+        head = _HEAD.match(line)
+        name = next(filter(None, head.groups()), "") if head else ""
+        if not name or name in _KEYWORDS:
+            continue
+        depth, end = _indent(line), number + 1
+        while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > depth):
+            end += 1
+        if end < len(lines) and _CLOSING.match(lines[end]) and _indent(lines[end]) == depth:
+            start = number
+            while start and _BEFORE.match(lines[start - 1]):
+                start -= 1
+            found.append((name, start, end + 1))
+    return found
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())

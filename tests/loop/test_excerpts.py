@@ -1,0 +1,79 @@
+"""Which function of a long file a small model is to mend."""
+
+from __future__ import annotations
+
+import pytest
+
+from fugu_cli.agents.text import LONG
+from fugu_cli.loop.excerpts import in_turn
+
+LONG_PYTHON = '''"""Sums."""
+
+import functools
+
+
+@functools.cache
+def added(one, two):
+    """The sum.
+
+at no indentation: all the same a part of it."""
+    return one - two
+
+
+class Cart:
+    def total(
+        self,
+    ):
+        return added(1, 2)
+
+
+''' + "\n\n".join(f"def other_{number}():\n    return {number}\n" for number in range(LONG // 30))
+ADDED = LONG_PYTHON[LONG_PYTHON.index("@functools") : LONG_PYTHON.index("\n\n\nclass")]
+TOTAL = LONG_PYTHON[LONG_PYTHON.index("    def total") : LONG_PYTHON.index("\n\n\ndef other_0")]
+PADDING = "const more = [1, 2, 3];\n" * (LONG // 20)
+
+
+def found(path: str, content: str, output: str, draws: int = 3) -> list[str]:
+    return [in_turn(path, content, output, draw) for draw in range(draws)]
+
+
+def test_what_a_failing_test_calls_has_its_draw_one_after_the_other() -> None:
+    output = "    assert sums.Cart().total() == added(1, 2)\ntest_sums.py:12: AssertionError"
+    assert found("sums.py", LONG_PYTHON, output) == [TOTAL, ADDED, TOTAL]
+
+
+def test_where_it_broke_comes_first() -> None:
+    place = LONG_PYTHON[: LONG_PYTHON.index("return one - two")].count("\n") + 1
+    output = f"    assert Cart().total() == 3\nsums.py:{place}: TypeError"
+    assert found("sums.py", LONG_PYTHON, output) == [ADDED, TOTAL, ADDED]
+    assert found("sums.py", LONG_PYTHON, f'  File "/r/sums.py", line {place}, in added') == [ADDED] * 3
+    assert found("sums.py", LONG_PYTHON, f"other_sums.py:{place}: TypeError") == [""] * 3
+
+
+@pytest.mark.parametrize(
+    ("path", "function"),
+    [
+        ("a.js", "/** The sum. */\nexport function added(one, two) {\n  return one - two;\n}"),
+        ("a.ts", "export const added = async (one: number, two: number) => {\n  if (one) {\n    return 1;\n  }\n};"),
+        ("a.ts", "  // a method\n  static added(one: number): number {\n    return one;\n  }"),
+        ("a.rs", "/// The sum.\npub fn added(one: u32) -> u32 {\n    one\n}"),
+        ("a.go", "func (s *Sums) added(one int) int {\n\treturn one\n}"),
+    ],
+)
+def test_functions_of_other_languages_are_found_with_the_comment_above_them(path: str, function: str) -> None:
+    content = f"{PADDING}\n{function}\n\n{PADDING}"
+    assert in_turn(path, content, "assert.equal(added(1, 2), 3)", 0) == function
+
+
+def test_without_a_function_to_blame_there_is_no_part() -> None:
+    short = "def added(one, two):\n    return one - two\n"
+    cases = [
+        ("sums.py", short, "assert added(1, 2) == 3"),
+        ("sums.py", LONG_PYTHON, "assert printed(1) == 3"),
+        ("sums.py", f"{LONG_PYTHON}def (:\n", "assert added(1, 2) == 3"),
+        ("sums.py", LONG_PYTHON + "\n\n" + ADDED, "assert added(1, 2) == 3"),
+        ("a.js", f"function added(one) {{\n{PADDING}", "assert.equal(added(1), 3)"),
+        ("a.js", f"function added(one) {{\n  {'x();' * LONG}\n}}\n", "assert.equal(added(1), 3)"),
+        ("a.js", f"{PADDING}if (added(1)) {{\n  x();\n}}\n", "if (added(1)) {"),
+    ]
+    assert [in_turn(*case, 0) for case in cases] == [""] * len(cases)
