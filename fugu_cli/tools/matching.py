@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 NUMBERED = re.compile(r"\s*\d+\t")
-COMPARED = 3000
-"""Characters of a piece that are compared letter by letter to tell how much alike two are."""
+SHORT = 300
+"""Characters of the longest pieces that are compared letter by letter."""
 SHARING = 50
 """Lines with the same word that are looked at: more tell nothing, and would take long."""
 _WORD = re.compile(r"\w+")
@@ -128,11 +128,17 @@ def nearest(file: Sequence[str], old: Sequence[str]) -> tuple[int, int] | None:
     sums = [0.0, *itertools.accumulate(_likeness(have, want))]
     starts = range(max(len(have) - width, 0) + 1)
     best = heapq.nlargest(5, starts, key=lambda at: sums[min(at + width, len(have))] - sums[at])
-    wanted = "\n".join(want)[:COMPARED]
-    ratio, at = max(
-        (difflib.SequenceMatcher(None, "\n".join(have[at : at + width])[:COMPARED], wanted).ratio(), -at) for at in best
-    )
+    wanted = "\n".join(want)
+    ratio, at = max((_ratio("\n".join(have[at : at + width]), wanted), -at) for at in best)
     return (-at, min(-at + width, len(have))) if ratio >= 0.4 else None
+
+
+def _ratio(one: str, other: str) -> float:
+    """How much alike two pieces are, from 0 to 1: short ones letter by letter, longer ones by their words."""
+    if max(len(one), len(other)) <= SHORT:
+        return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio()
+    mine, theirs = Counter(_WORD.findall(one)), Counter(_WORD.findall(other))
+    return 2 * (mine & theirs).total() / max(mine.total() + theirs.total(), 1)
 
 
 def _likeness(have: Sequence[str], want: Sequence[str]) -> Iterator[float]:
