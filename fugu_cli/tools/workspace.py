@@ -27,7 +27,7 @@ from fugu_cli.policy.patterns import WRITING
 from fugu_cli.sandbox.box import Box
 from fugu_cli.tools import Result, Say, Tool, blobs, restoring
 from fugu_cli.tools.atomic import write_whole
-from fugu_cli.tools.git import program
+from fugu_cli.tools.git import OPTIONS, program
 from fugu_cli.tools.jobs import Jobs
 from fugu_cli.tools.relevant_files import fitting, implicated, is_test, shown_for
 from fugu_cli.tools.repository import Repository, find_repository
@@ -263,6 +263,7 @@ def _usable(root: Path) -> Repository | None:
     found = find_repository(root) if git else None
     if found is None or found.top == root:
         return found
-    command = [git or "git", f"--git-dir={found.folder}", f"--work-tree={found.top}", "check-ignore", "-q", str(root)]
+    where = (f"--git-dir={found.folder}", f"--work-tree={found.top}")
+    command = [git or "git", *OPTIONS, *where, "check-ignore", "-q", str(root)]
     ignored = subprocess.run(command, cwd=root, capture_output=True, check=False).returncode == 0
     return None if ignored else found

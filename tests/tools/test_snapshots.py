@@ -316,6 +316,13 @@ def test_a_folder_its_repository_ignores_counts_as_outside_git(repo: Build, tmp_
     assert not Workspace(top / "projects" / "one", tmp_path / "store2").in_git
 
 
+def test_looking_for_a_folders_repository_runs_nothing_that_its_configuration_names(repo: Build, tmp_path: Path) -> None:
+    top = repo({"sub/a.py": "1\n"}).root
+    git(top, "config", "core.fsmonitor", f"touch {tmp_path}/ran #")
+    assert Workspace(top / "sub", tmp_path / "store2").in_git
+    assert not (tmp_path / "ran").exists()
+
+
 def test_an_empty_repository_and_a_worktree_can_be_snapshotted(repo: Build, tmp_path: Path) -> None:
     workspace = repo({})
     assert asyncio.run(workspace.snapshot()) == "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
