@@ -316,7 +316,9 @@ def test_a_folder_its_repository_ignores_counts_as_outside_git(repo: Build, tmp_
     assert not Workspace(top / "projects" / "one", tmp_path / "store2").in_git
 
 
-def test_looking_for_a_folders_repository_runs_nothing_that_its_configuration_names(repo: Build, tmp_path: Path) -> None:
+def test_looking_for_a_folders_repository_runs_nothing_that_its_configuration_names(
+    repo: Build, tmp_path: Path
+) -> None:
     top = repo({"sub/a.py": "1\n"}).root
     git(top, "config", "core.fsmonitor", f"touch {tmp_path}/ran #")
     assert Workspace(top / "sub", tmp_path / "store2").in_git
