@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.ui.tui.commands.command import choices
-from fugu_cli.ui.tui.commands.obeying import obey
+from fugu_cli.ui.tui.commands.obeying import is_request, obey
 from fugu_cli.ui.tui.commands.own import every
 from fugu_cli.ui.tui.draw import ansi
 from fugu_cli.ui.tui.draw.detail import sections
@@ -202,9 +202,10 @@ class Inline:
         return False
 
     def _steer(self, text: str) -> None:
-        if self.room.work.running:
-            self.room.steer(text.strip())
-        elif text.strip():
+        text = text.strip()
+        if self.room.work.running and (not text or is_request(self.room, text)):
+            self.room.steer(text)
+        elif text:
             self.enter(text)
         else:
             self._spawn(self.room.work.send_queued())

@@ -230,7 +230,8 @@ class Room:
         """The status line as things stand."""
         tally, work = self.feed.tally, self.work
         running = work.running or self.shell.running
-        doing = "asking you" if work.questions else self.shell.doing or tally.doing or "starting"
+        at_work = "stopping" if work.stopping else tally.doing or "starting"
+        doing = "asking you" if work.questions else self.shell.doing or at_work
         begun = self.shell.began if self.shell.running else tally.since if tally.doing else 0.0
         spent = tally.tokens
         self.front.stand(

@@ -87,6 +87,11 @@ class Work:
         return self._run is not None
 
     @property
+    def stopping(self) -> bool:
+        """What runs was cut, and ends what it started."""
+        return self.running and self._cut
+
+    @property
     def mode(self) -> str:
         """The permission mode, "" before there is a session."""
         return self.session.bench.rules.mode if self.session else ""
@@ -224,6 +229,7 @@ class Work:
             question.answer.cancel()
         self.questions.clear()
         self._run.cancel()
+        self._listener.changed()
         return True
 
     def steer(self) -> bool:

@@ -59,6 +59,20 @@ def offered(hand: Hand, line: str) -> list[str]:
     return [choice.value for choice in choices(every(hand.room), hand.room, line)]
 
 
+def test_a_queued_command_is_taken_back_as_it_was_typed(play: Callable[[Play], None], desk: DemoDesk) -> None:
+    desk.scripts = {"small": '[[step]]\ntext = "Slow."\ndelay = 30\n', "large": ANSWER}
+
+    async def what(hand: Hand) -> None:
+        await hand.type("go")
+        await hand.until(lambda: hand.room.work.running)
+        await hand.type("/review kept.txt")
+        await hand.until(lambda: [one.typed for one in hand.room.work.queue] == ["/review kept.txt"])
+        await hand.pilot.press("up")
+        assert (hand.app.main.query_one(Prompt).text, hand.room.work.queue) == ("/review kept.txt", [])
+
+    play(what)
+
+
 def test_they_are_offered_after_the_interfaces_own(play: Callable[[Play], None]) -> None:
     async def what(hand: Hand) -> None:
         assert offered(hand, "/re") == ["/resume", "/rename ", "/redo", "/retry", "/ret", "/review "]

@@ -182,6 +182,21 @@ def test_ctrl_s_cuts_what_runs_and_sends_what_is_typed(play: Callable[..., FuguA
     play(what, SLOW + ANSWER)
 
 
+def test_ctrl_s_on_a_command_does_the_command(play: Callable[..., FuguApp]) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        room = app.main.room
+        assert room is not None
+        await pilot.press(*"go", "enter")
+        await until(lambda: room.session.log.events[-1].type == "assigned")
+        for line, done in (("/mode plan", lambda: room.work.mode == "plan"), ("!true", lambda: not room.shell.running)):
+            prompt(app).put(line)
+            await pilot.press("ctrl+s")
+            await until(done)
+        assert (asked(app), room.work.running) == (["go"], True)
+
+    play(what, SLOW)
+
+
 def test_ctrl_s_sends_what_was_left_in_the_queue_when_the_request_was_stopped(play: Callable[..., FuguApp]) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         room = app.main.room

@@ -105,6 +105,19 @@ def test_steering_cuts_what_runs_and_sends_what_waits(desk: DemoDesk) -> None:
     assert kinds(heard) == ["opened", "asked", "assigned", "interrupted", "asked", "assigned", "replied", "finished"]
 
 
+def test_what_was_cut_and_still_ends_what_it_started_is_stopping(desk: DemoDesk) -> None:
+    async def play(work: Work, heard: Heard) -> None:
+        request = asyncio.create_task(work.submit(Typed("one")))
+        await until(lambda: "assigned" in kinds(heard))
+        assert not work.stopping
+        assert work.interrupt()
+        assert work.stopping
+        await request
+        assert not work.stopping
+
+    run(desk, {"small": SLOW}, play)
+
+
 def test_an_interruption_leaves_the_queue_alone(desk: DemoDesk) -> None:
     async def play(work: Work, heard: Heard) -> None:
         running = asyncio.create_task(work.submit(Typed("one")))

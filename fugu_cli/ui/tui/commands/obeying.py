@@ -22,10 +22,18 @@ async def obey(room: Room, text: str) -> None:
     await room.settled()
     if text.startswith("!"):
         await _shell(room, text)
-    elif text.startswith("/") and not text.startswith("//") and not _is_path(text):
+    elif _is_command(text):
         await _command(room, text)
     else:
         await room.send(text)
+
+
+def is_request(room: Room, text: str) -> bool:
+    """Agents are asked for this, perhaps by a command that a file makes: the interface does not do it itself."""
+    if not _is_command(text):
+        return not text.startswith("!")
+    command, _ = find(every(room), text)
+    return command is not None and command.custom and text.split()[0] == f"/{command.name}"
 
 
 async def _shell(room: Room, text: str) -> None:
@@ -49,6 +57,10 @@ async def _command(room: Room, text: str) -> None:
     if command.needs_more and not argument:
         raise UsageError(f"/{command.name} needs more", hint=f"/{command.name} {command.usage}")
     await command.run(room, argument)
+
+
+def _is_command(text: str) -> bool:
+    return text.startswith("/") and not text.startswith("//") and not _is_path(text)
 
 
 def _is_path(text: str) -> bool:

@@ -113,6 +113,8 @@ async def rename(room: Room, argument: str) -> None:
 async def go_on(room: Room, argument: str) -> None:
     """Finish a request that was cut off."""
     del argument
+    if room.work.running:
+        raise UsageError("a request is being worked on", hint="wait for its end, or stop it with Esc")
     if not await room.work.go_on():
         room.say("the newest request has come to its end; ask something")
 

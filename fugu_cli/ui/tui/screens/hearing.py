@@ -76,7 +76,8 @@ class Hearing(Stage):
         prompt = self.query_one(Prompt)
         room = self.room
         if event.by < 0 and not prompt.text and room is not None and room.work.queue:
-            prompt.put(room.work.queue.pop().text)
+            queued = room.work.queue.pop()
+            prompt.put(queued.typed or queued.text)
             room.changed()
             return
         text = self._history.walk(event.by, prompt.text)

@@ -155,13 +155,16 @@ class Main(Hearing):
 
     def action_steer(self) -> None:
         """Send what is typed or queued now, in the place of what runs."""
+        from fugu_cli.ui.tui.commands.obeying import is_request
+
         prompt, room = self.query_one(Prompt), self.room
-        if room is not None and room.work.queue and not room.work.running and not prompt.text.strip():
+        text = prompt.text.strip()
+        if room is not None and room.work.queue and not room.work.running and not text:
             self.run_worker(room.work.send_queued())
-        elif room is None or not room.work.running:
+        elif room is None or not room.work.running or (text and not is_request(room, text)):
             prompt.action_send()
         else:
-            room.steer(prompt.take() if prompt.text.strip() else "")
+            room.steer(prompt.take() if text else "")
 
     def action_mode(self) -> None:
         """The next permission mode."""
