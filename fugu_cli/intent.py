@@ -32,6 +32,11 @@ _REMOVING = re.compile(
     r"\b(?:remov|delet|drop|replac|rewrit|skip|merg|simplif|consolidat|disabl|get rid|clean|obsolet|outdated|unneeded)",
     re.IGNORECASE,
 )
+_TAKING = re.compile(
+    r"\b(?:remov|delet|drop|renam|replac|move|moving|extract|split|merg|inline|rewrit|refactor|simplif|clean|get rid|unused)"
+    r"\w*\b(?!\()",
+    re.IGNORECASE,
+)
 _QUESTION = re.compile(
     r"^\s*(what|why|how|where|who|which|when|explain|describe|summari[sz]e|list|show|tell)\b", re.IGNORECASE
 )
@@ -60,6 +65,11 @@ def is_change(text: str) -> bool:
 def is_for_failing_tests(text: str) -> bool:
     """The request is to mend the tests that fail, and names nothing else."""
     return _FAILING.search(text) is not None
+
+
+def takes_away(text: str) -> bool:
+    """The request may mean that something goes from a file, or gets another name or place."""
+    return _TAKING.search(text) is not None
 
 
 def is_against_tests(text: str) -> bool:

@@ -1,6 +1,6 @@
 import pytest
 
-from fugu_cli.intent import is_about_tests, is_change, is_for_failing_tests, is_for_tests, is_question
+from fugu_cli.intent import is_about_tests, is_change, is_for_failing_tests, is_for_tests, is_question, takes_away
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,8 @@ def test_a_request_to_mend_failing_tests_is_known(text: str, expected: bool) -> 
 )
 def test_a_request_that_words_cannot_carry_out_is_known(text: str, expected: bool) -> None:
     assert is_change(text) is expected
+
+
+def test_a_request_may_mean_that_something_goes_or_is_renamed() -> None:
+    texts = ["Rename f to g", "drop the cache", "Remove f", "Add a method remove(price)", "Fix f"]
+    assert [takes_away(text) for text in texts] == [True, True, True, False, False]

@@ -14,10 +14,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fugu_cli import prompts
+from fugu_cli import intent, prompts
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.fences import body_of, fenced
 from fugu_cli.agents.history import arguments_object, call_id, flat
+from fugu_cli.agents.merging import completed
 from fugu_cli.agents.schema import parts
 from fugu_cli.agents.written import as_shown, code_among, parse, room, shown_files
 from fugu_cli.messages import Call, FromAgent, FromUser, Message, Prompt, Reply
@@ -46,7 +47,9 @@ class Text:
             return _mended(prompt, reply)
         asked = _asked_for(prompt, shown)
         written = parse(reply.text, shown=shown, asked=asked, whole=reply.stop != "length")
-        files = [(path, as_shown(content, shown.get(path, ""))) for path, content in written.files]
+        files = [(path, _whole(content, shown.get(path, ""), prompt)) for path, content in written.files]
+        if not files and not written.edits and asked in shown:
+            files = _added(reply, asked, shown[asked], prompt)
         files = [(path, content) for path, content in files if "write" in offered and prompt.target in ("", path)]
         edits = written.edits if "edit" in offered else ()
         if not files and not edits:
@@ -104,6 +107,20 @@ class Text:
         else:
             text = f"[{call.tool} {call.arguments}]"
         return [FromAgent(agent=self.name, text=text)]
+
+
+def _whole(content: str, shown: str, prompt: Prompt) -> str:
+    """The file that is meant: what the model only left out stays, unless the request may be about that."""
+    said = "\n".join(message.text for message in prompt.messages if isinstance(message, FromUser))
+    kept = content if not shown or intent.takes_away(parse(said).words) else completed(shown, content)
+    return as_shown(kept, shown)
+
+
+def _added(reply: Reply, path: str, shown: str, prompt: Prompt) -> list[tuple[str, str]]:
+    """The file `path` with definitions that the reply holds without saying where they belong; [] without any."""
+    body, closed = body_of(reply.text)
+    content = _whole(body, shown, prompt) if body and (closed or reply.stop != "length") else body
+    return [(path, content)] if content != body else []
 
 
 def _mended(prompt: Prompt, reply: Reply) -> Reply:

@@ -223,10 +223,10 @@ def placed(path: str, shown: Iterable[str], asked: str = "") -> str:
 
 
 def as_shown(content: str, shown: str) -> str:
-    """`content` with the empty lines that the file `shown` begins with, and as it was where nothing but white space at
-    line ends differs: models drop both, and a change of white space alone is nobody's work."""
-    if [line.rstrip() for line in content.strip("\n").split("\n")] == [
-        line.rstrip() for line in shown.strip("\n").split("\n")
+    """`content` with the empty lines that the file `shown` begins with, and as it was where nothing but empty lines and
+    white space at line ends differs: models drop both, and a change of white space alone is nobody's work."""
+    if [line.rstrip() for line in content.split("\n") if line.strip()] == [
+        line.rstrip() for line in shown.split("\n") if line.strip()
     ]:
         return shown
     lead = shown[: len(shown) - len(shown.lstrip("\n"))]

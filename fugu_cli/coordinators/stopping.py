@@ -76,13 +76,17 @@ def _only_words(events: Sequence[Event], turn: views.Turn) -> bool:
 
 
 def _answered(events: Sequence[Event], turn: views.Turn) -> bool:
-    """A Worker that said something, changed nothing and did not try to: a question was answered."""
+    """A Worker that said something and changed nothing: a question was answered. Not where it tried to change
+    something, or one before it did and the request does not end as a question."""
     if turn.assigned.role != "worker" or turn.failed or turn.interrupted or not turn.text.strip():
         return False
     if views.changes(events) or tests_fail(events) or _only_words(events, turn):
         return False
-    tried = [run for run in turn.runs if not run.evidence and run.permitted.call.tool in WRITING_TOOLS]
-    return not tried and not any(views.interrupted_calls(t) for t in views.turns(events))
+    request, all_turns = views.asked(events), views.turns(events)
+    asks = request is not None and request.text.rstrip().endswith("?")
+    runs = [run for other in ([turn] if asks else all_turns) for run in other.runs if not run.evidence]
+    tried = any(run.permitted.call.tool in WRITING_TOOLS for run in runs)
+    return not tried and not any(views.interrupted_calls(t) for t in all_turns)
 
 
 def _accepted_message(events: Sequence[Event], turn: views.Turn) -> str:

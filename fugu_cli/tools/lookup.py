@@ -15,7 +15,9 @@ from pathlib import Path
 from fugu_cli.tools import tree
 from fugu_cli.tools.tests import NODE_TEST, PYTHON_TEST
 
-CODE = re.compile(r".*\.(?:pyi?|[mc]?js|tsx?|jsx|rs|go|java|kt|c|h|cc|cpp|hpp|cs|rb|php|swift|scala|sh)")
+CODE = re.compile(
+    r".*\.(?:pyi?|[mc]?js|tsx?|jsx|rs|go|java|kt|c|h|cc|cpp|hpp|cs|rb|php|swift|scala|sh|html?|s?css|vue|svelte|sql)"
+)
 FILES, LARGEST, ALL = 1000, 60_000, 4_000_000
 """Files looked into, bytes of one, characters of all."""
 SMALL = 6000

@@ -256,6 +256,21 @@ def test_for_a_long_file_edits_are_asked_for_where_they_can_be_made() -> None:
     assert asks(file("a.py"), file("tests/test_a.py", "x = 1\n" * 2000))[0] == ""
 
 
+def test_what_an_answer_leaves_out_of_a_python_file_stays_unless_the_request_takes_something_away() -> None:
+    old = "def one():\n    return 1\n\n\ndef two():\n    return 2\n"
+
+    def written(request: str, answer: str) -> list[tuple[str, object]]:
+        brief = FromUser(text=f"{request}\n\n{file('a.py', old.strip())}\nDo what is asked.")
+        return made(by_text(answer, Prompt(system="", messages=(brief,), tools=(WRITE, EDIT)))[0])
+
+    three = "def three():\n    return 3\n"
+    for answer in (f"So:\n```python\n{three}```\nDone.", f"a.py\n```\n{three}```"):
+        assert written("Add three to a.py", answer) == [("write", {"path": "a.py", "content": f"{old}\n\n{three}"})]
+    alone = [("write", {"path": "a.py", "content": three})]
+    assert written("Remove all but three from a.py", f"a.py\n```\n{three}```") == alone
+    assert written("Add three to a.py", "Say this:\n```\nthree()\n```") == []
+
+
 PART = "    def total(self):\n        return 1"
 
 

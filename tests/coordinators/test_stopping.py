@@ -155,3 +155,11 @@ def test_a_pool_that_failed_as_a_whole_ends_the_request() -> None:
         "`fugu pool check` tries each one.",
     )
     assert end([*BROKEN, *failed[:4]]) is None
+
+
+def test_nor_are_the_words_of_the_next_turn_unless_it_is_asked_a_question() -> None:
+    call = write("c1")
+    tried = [assigned(1, "small"), replied(1, "small", "", call), *ran(1, call, "nothing changed", ok=False)]
+    spoken = [*tried, *said(2, "This would be it.")]
+    assert end([opened(), asked("In a.py add a flag", judged=False), *spoken]) is None
+    assert end([opened(), asked("Is a.py right?", judged=False), *spoken]) == "answered"

@@ -46,6 +46,12 @@ def test_a_small_repository_is_shown_whole_where_nothing_is_found(tmp_path: Path
     assert [path.name for path in meant("Create a README.md", tmp_path)] == ["a.py", "b.py"]
 
 
+def test_pages_and_their_styles_are_found(tmp_path: Path) -> None:
+    lay(tmp_path, {"style.css": "body { background: #fff }\n", "index.html": "<h1>Hello</h1>\n", "app.js": "run()\n"})
+    found = meant("Make the background of the page dark", tmp_path)
+    assert [path.name for path in found] == ["style.css"]
+
+
 def test_at_most_four_files_are_meant(tmp_path: Path) -> None:
     lay(tmp_path, {f"f{number}.py": "shared_name = 1\n" for number in range(9)})
     assert len(meant("what is shared_name?", tmp_path)) == 4
