@@ -33,8 +33,8 @@ _REMOVING = re.compile(
     re.IGNORECASE,
 )
 _TAKING = re.compile(
-    r"\b(?:remov|delet|drop|renam|replac|move|moving|extract|split|merg|inline|rewrit|refactor|simplif|clean|get rid|unused)"
-    r"\w*\b(?!\()",
+    r"\b(?:remov|delet|drop|renam|replac|move|moving|extract|split|merg|inline|rewrit|refactor|simplif|clean|get rid"
+    r"|unused)\w*\b(?!\()",
     re.IGNORECASE,
 )
 _QUESTION = re.compile(
