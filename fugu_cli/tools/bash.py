@@ -58,7 +58,8 @@ def outcome(ended: Ended, limit: float) -> str:
     """How a command ended, in words."""
     if ended.code is None:
         return f"[It did not end within {limit:g} s and was ended.]"
-    left = f" {ended.left} processes it left running were ended." if ended.left else ""
+    many = "processes it left running were" if ended.left > 1 else "process it left running was"
+    left = f" {ended.left} {many} ended." if ended.left else ""
     if ended.code < 0:
         return f"[It was ended by signal {-ended.code}.{left}]"
     return f"[exit code {ended.code}]{left}"

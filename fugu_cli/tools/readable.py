@@ -6,6 +6,7 @@ busy for hours. The parts of a page that say nothing (scripts, styles, navigatio
 
 from __future__ import annotations
 
+import codecs
 import re
 import warnings
 
@@ -16,6 +17,8 @@ TEXT = frozenset(
     f"application/{name}"
     for name in ("json", "xml", "javascript", "ecmascript", "yaml", "x-yaml", "toml", "x-sh", "sql", "x-ndjson")
 )
+NO_CHARSETS = frozenset({"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape"})
+"""Codecs of Python's that no page is written in; some take hours for one that is."""
 _SUFFIXES = ("+json", "+xml", "+yaml")
 _SILENT = ("script", "style", "noscript", "template", "svg", "nav", "iframe", "button", "select")
 _DECLARED = re.compile(rb"^\s*<\?xml[^>]*\?>")
@@ -41,8 +44,9 @@ def text_of(data: bytes, charset: str | None) -> str | None:
 
 def _decoded(data: bytes, charset: str | None) -> str:
     try:
-        return data.decode(charset or "utf-8", "replace")
-    except LookupError:  # a charset nobody knows
+        known = charset if charset and codecs.lookup(charset).name not in NO_CHARSETS else "utf-8"
+        return data.decode(known, "replace")
+    except (LookupError, ValueError):  # a charset nobody knows, or what Python calls by such a name
         return data.decode("utf-8", "replace")
 
 

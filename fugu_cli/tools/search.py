@@ -121,8 +121,9 @@ async def grep(given: Grep, workspace: Workspace, say: Say) -> Result:
     path = resolve(workspace, given.path)
     if isinstance(path, Result):
         return path
-    if not path.exists():
-        return Result(text=f"{given.path} is not there.", ok=False)
+    if not (path.is_file() or path.is_dir()):
+        what = "is neither a file nor a folder" if path.exists() else "is not there"
+        return Result(text=f"{given.path} {what}.", ok=False)
     options = ["--line-number", "--no-heading", "--with-filename", "--null", "--sort=path"]
     options += [f"--context={given.context}"] if given.context else []
     options += [f"--max-columns={COLUMNS}", "--max-columns-preview"]

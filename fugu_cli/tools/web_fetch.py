@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,8 +32,10 @@ HOPS = 5
 HEADERS = {
     "User-Agent": f"fugu/{__version__}",
     "Accept": "text/html,text/plain,application/json;q=0.9,*/*;q=0.5",
-    "Accept-Encoding": "gzip, deflate",
+    "Accept-Encoding": "gzip",
 }
+PACKED = frozenset({"gzip", "x-gzip", "deflate"})
+"""Once and no more: one inside another, a few bytes could become gigabytes."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -200,6 +203,24 @@ async def _answer(
     return await _sent(client, sent[-1], asked, largest)
 
 
+def _unpacking(url: str, packed: str) -> Callable[[bytes, int], bytes]:
+    """Makes of a piece what it was before it was packed, so many bytes at most: a small page may unpack to any size.
+    Raises Refused."""
+    if packed.strip().lower() in {"", "identity"}:
+        return lambda piece, most: piece[:most]
+    if packed.strip().lower() not in PACKED:
+        raise Refused(f"{url} is packed in a way that was not asked for ({packed}): it is not shown.")
+    stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # with either header, gzip's or zlib's
+
+    def unpacked(piece: bytes, most: int) -> bytes:
+        try:
+            return stream.decompress(piece, most)
+        except zlib.error as error:
+            raise Refused(f"{url} could not be unpacked: {error}.") from error
+
+    return unpacked
+
+
 async def _sent(client: httpx.AsyncClient, request: httpx.Request, asked: httpx.URL, largest: int) -> Page | str:
     response = await client.send(request, stream=True)
     try:
@@ -208,9 +229,10 @@ async def _sent(client: httpx.AsyncClient, request: httpx.Request, asked: httpx.
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if not readable.is_text(kind):
             raise Refused(f"{asked} is no text ({kind}): it is not shown.")
+        unpacked = _unpacking(str(asked), response.headers.get("content-encoding", ""))
         data, whole = b"", True
-        async for piece in response.aiter_bytes():
-            data += piece
+        async for piece in response.aiter_raw():
+            data += unpacked(piece, largest + 1 - len(data))
             if len(data) > largest:
                 data, whole = data[:largest], False
                 break

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from fugu_cli.policy import covering
@@ -57,6 +59,8 @@ def test_lines_are_found_with_path_and_number_secrets_ignored_and_binary_files_l
     assert use(tree, "grep", pattern="repositoryformat", glob="config").text.startswith("Nothing in . matches")
     assert use(tree, "grep", pattern="-x", path=".").text == "Nothing in . matches -x."
     assert use(tree, "grep", pattern="x", path="nowhere").ok is False
+    os.mkfifo(tree.root / "pipe")
+    assert use(tree, "grep", pattern="x", path="pipe").text == "pipe is neither a file nor a folder."
 
 
 def test_lines_of_files_that_a_rule_forbids_to_read_or_in_folders_of_keys_are_not_found(tree: Workspace) -> None:

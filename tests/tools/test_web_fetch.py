@@ -132,6 +132,22 @@ def test_other_text_comes_as_it_is(site: Site, fetch: Any) -> None:
     assert fetch(site.url("/z")).text.startswith("small\n")
 
 
+def test_a_page_that_is_packed_more_than_once_or_badly_is_refused_without_unpacking_it(site: Site, fetch: Any) -> None:
+    small = gzip.compress(gzip.compress(b"small"))
+    site.pages["/twice"] = 200, {"Content-Type": "text/plain", "Content-Encoding": "gzip, gzip"}, small
+    site.pages["/bad"] = 200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, b"no gzip"
+    site.pages["/bomb"] = 200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, gzip.compress(b"a" * 900_000)
+    assert "packed in a way that was not asked for (gzip, gzip)" in fetch(site.url("/twice")).text
+    assert "could not be unpacked" in fetch(site.url("/bad")).text
+    assert "only its first 5,000 bytes were read" in fetch(site.url("/bomb"), bounds=Bounds(largest=5000)).text
+
+
+@pytest.mark.parametrize("charset", ["undefined", "idna", "punycode", "unicode_escape", "klingon"])
+def test_a_charset_that_is_none_is_read_as_utf_8(site: Site, fetch: Any, charset: str) -> None:
+    site.pages["/c"] = 200, {"Content-Type": f"text/plain; charset={charset}"}, "é\\x41-\xff".encode()
+    assert fetch(site.url("/c")).text.startswith("é\\x41-\xff\n[")
+
+
 def test_what_is_binary_is_refused(site: Site, fetch: Any) -> None:
     site.pages["/i"] = 200, {"Content-Type": "image/png"}, b"\x89PNG\r\n"
     site.pages["/n"] = 200, {"Content-Type": "text/plain"}, b"a\0b"
