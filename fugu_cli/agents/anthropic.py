@@ -16,11 +16,10 @@ from pydantic import JsonValue
 from fugu_cli.agents import Say, Wait
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.anthropic_stream import Decoding
-from fugu_cli.agents.dialects import Dialect, adapted
+from fugu_cli.agents.dialects import Adapting, Dialect
 from fugu_cli.agents.history import arguments_object, closed
 from fugu_cli.agents.http import Connection, Json
 from fugu_cli.agents.sse import Heard, ServerEvent
-from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, Reply, Thinking, ToolSpec
 
 VERSION = "2023-06-01"
@@ -144,7 +143,7 @@ class Anthropic:
         self._access = access
         headers = {"anthropic-version": VERSION, **({"x-api-key": access.key} if access.key else {})}
         self._connection = Connection(access, headers, transport)
-        self._dialect = Dialect()
+        self._adapting = Adapting()
 
     @property
     def name(self) -> str:
@@ -152,19 +151,12 @@ class Anthropic:
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         """One call, and one more for each parameter that the server refuses for the first time."""
-        while True:
-            try:
-                return await self._once(prompt, say)
-            except AgentError as error:
-                dialect = adapted(self._dialect, error)
-                if dialect is None:
-                    raise
-                self._dialect = dialect
+        return await self._adapting.call(lambda dialect: self._once(prompt, say, dialect))
 
     async def close(self) -> None:
         await self._connection.close()
 
-    async def _once(self, prompt: Prompt, say: Say) -> Reply:
+    async def _once(self, prompt: Prompt, say: Say, dialect: Dialect) -> Reply:
         decoding = Decoding(self._access)
 
         def take(event: ServerEvent) -> Heard:
@@ -172,7 +164,7 @@ class Anthropic:
                 say(text)
             return decoding.heard
 
-        await self._connection.post(_path(self._access), encode(prompt, self._access, self._dialect), take)
+        await self._connection.post(_path(self._access), encode(prompt, self._access, dialect), take)
         return decoding.reply()
 
 

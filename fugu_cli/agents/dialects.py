@@ -1,17 +1,18 @@
 """What a server did not like about a request, and the request it may like: learned from its own 400, once per entry.
 
 Stands between the wires and their servers: "OpenAI-compatible" is a family. It must not touch a request itself: a wire
-reads the dialect while it encodes. Pure.
+reads the dialect while it encodes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from fugu_cli.errors import AgentError
+from fugu_cli.messages import Reply
 
 
 @dataclass(frozen=True)
@@ -76,3 +77,21 @@ def adapted(dialect: Dialect, error: AgentError) -> Dialect | None:
         if re.search(pattern, message, re.DOTALL) and (changed := change(dialect)) != dialect:
             return changed
     return None
+
+
+class Adapting:
+    """The dialect of one entry, for as long as it is open."""
+
+    def __init__(self) -> None:
+        self._dialect = Dialect()
+
+    async def call(self, once: Callable[[Dialect], Awaitable[Reply]]) -> Reply:
+        """One call, and one more for each parameter that the server refuses for the first time. Raises AgentError."""
+        while True:
+            try:
+                return await once(self._dialect)
+            except AgentError as error:
+                dialect = adapted(self._dialect, error)
+                if dialect is None:
+                    raise
+                self._dialect = dialect

@@ -14,12 +14,11 @@ from pydantic import JsonValue
 
 from fugu_cli.agents import Say, Wait, caching, signatures
 from fugu_cli.agents.access import Access
-from fugu_cli.agents.dialects import Dialect, adapted
+from fugu_cli.agents.dialects import Adapting, Dialect
 from fugu_cli.agents.history import call_id, closed, with_short_ids
 from fugu_cli.agents.http import Connection, Json
 from fugu_cli.agents.openai_stream import Decoding
 from fugu_cli.agents.sse import Heard, ServerEvent
-from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, Reply, ToolSpec
 
 
@@ -105,7 +104,7 @@ class OpenAI:
         given = {"api-key": access.key} if access.azure else {"authorization": f"Bearer {access.key}"}
         headers = given if access.key else {}
         self._connection = Connection(access, headers, transport)
-        self._dialect = Dialect()
+        self._adapting = Adapting()
 
     @property
     def name(self) -> str:
@@ -113,19 +112,12 @@ class OpenAI:
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         """One call, and one more for each parameter that the server refuses for the first time."""
-        while True:
-            try:
-                return await self._once(prompt, say)
-            except AgentError as error:
-                dialect = adapted(self._dialect, error)
-                if dialect is None:
-                    raise
-                self._dialect = dialect
+        return await self._adapting.call(lambda dialect: self._once(prompt, say, dialect))
 
     async def close(self) -> None:
         await self._connection.close()
 
-    async def _once(self, prompt: Prompt, say: Say) -> Reply:
+    async def _once(self, prompt: Prompt, say: Say, dialect: Dialect) -> Reply:
         decoding = Decoding(self._access, lambda number: call_id(prompt, number))
 
         def take(event: ServerEvent) -> Heard:
@@ -133,7 +125,7 @@ class OpenAI:
                 say(text)
             return decoding.heard
 
-        await self._connection.post("/chat/completions", encode(prompt, self._access, self._dialect), take)
+        await self._connection.post("/chat/completions", encode(prompt, self._access, dialect), take)
         return decoding.reply()
 
 
