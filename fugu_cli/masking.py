@@ -2,15 +2,18 @@
 
 Stands between the log, which asks it about each fact, and the surroundings: the values of variables and `.env` files
 whose names look like secrets, and what has the form of a key. `restored` is the way back for a file an agent rewrites
-that was shown a mark. Knows no provider and keeps nothing.
+that was shown a mark. Knows no provider.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
+import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +28,8 @@ NAMES = re.compile(
     re.IGNORECASE,
 )
 """Names of variables whose values are secrets."""
+RACY = 100_000_000
+"""Nanoseconds: a folder that changed so shortly before it was listed may have changed after that as well."""
 SHORTEST = 6
 """Characters of the shortest value that is masked: a shorter one would tear ordinary words apart."""
 
@@ -57,6 +62,8 @@ WRITTEN = frozenset({"arguments"})
 """What an agent wrote to be carried out: values it cannot know are masked, a key it made up for a test is not."""
 
 Fact = TypeVar("Fact", bound=BaseModel)
+_Stamp = tuple[str, int, int]
+"""A file's path, time and size."""
 
 
 class Mask:
@@ -64,26 +71,43 @@ class Mask:
 
     def __init__(self, values: Mapping[str, str], root: Path | None = None) -> None:
         self._values = frozenset(value for name, value in values.items() if _counts(name, value))
-        self._root = root
-        self._stamps: tuple[tuple[Path, int], ...] | None = None
+        self._found = _EnvFiles(root) if root is not None else None
+        self._stamps: tuple[_Stamp, ...] | None = None
         self._known: re.Pattern[str] | None = None
 
     def text(self, text: str) -> str:
         """`text` without secrets."""
-        known = self._pattern()
-        text = known.sub(_marked, text) if known is not None else text
-        return _FORMS.sub(_marked, text)
-
-    def known(self, text: str) -> str:
-        """`text` without the values that are known."""
-        known = self._pattern()
-        return known.sub(_marked, text) if known is not None else text
+        return _Masking(self._pattern()).text(text)
 
     def fact(self, fact: Fact) -> Fact:
         """The fact without secrets; itself where it holds none."""
-        return self._model(fact)
+        return _Masking(self._pattern()).model(fact)
 
-    def _model(self, value: Fact) -> Fact:
+    def _pattern(self) -> re.Pattern[str] | None:
+        stamps = tuple(self._found.look()) if self._found is not None else ()
+        if self._stamps != stamps:
+            self._values |= {value for path, *_ in stamps for value in _in_file(Path(path))}
+            found = self._values  # also of a file that is gone: it may have been moved to where it is read
+            escaped = {json.dumps(value, ensure_ascii=False)[1:-1] for value in found}
+            longest = sorted(found | escaped, key=len, reverse=True)
+            self._known = re.compile("|".join(map(re.escape, longest))) if longest else None
+            self._stamps = stamps
+        return self._known
+
+
+class _Masking:
+    """One text or fact, and the values that are known now."""
+
+    def __init__(self, known: re.Pattern[str] | None) -> None:
+        self._known = known
+
+    def text(self, text: str) -> str:
+        return _FORMS.sub(_marked, self.known(text))
+
+    def known(self, text: str) -> str:
+        return self._known.sub(_marked, text) if self._known is not None else text
+
+    def model(self, value: Fact) -> Fact:
         changed = {}
         for name in type(value).model_fields:
             if name in PLAIN:
@@ -99,21 +123,11 @@ class Mask:
             new = mask(value)
             return value if new == value else new
         if isinstance(value, BaseModel):
-            return self._model(value)
+            return self.model(value)
         if isinstance(value, tuple):
             items = tuple(self._value(item, mask) for item in value)
             return value if all(a is b for a, b in zip(items, value, strict=True)) else items
         return value
-
-    def _pattern(self) -> re.Pattern[str] | None:
-        stamps = tuple(_files(self._root)) if self._root is not None else ()
-        if self._stamps != stamps:
-            found = {value for path, _ in stamps for value in _in_file(path)} | self._values
-            escaped = {json.dumps(value, ensure_ascii=False)[1:-1] for value in found}
-            longest = sorted(found | escaped, key=len, reverse=True)
-            self._known = re.compile("|".join(map(re.escape, longest))) if longest else None
-            self._stamps = stamps
-        return self._known
 
 
 def holds(text: str) -> bool:
@@ -148,14 +162,41 @@ def _is_path(value: str) -> bool:
     return value.startswith("/") and "\0" not in value and os.path.lexists(Path(value).parent) and value.count("/") > 1
 
 
-def _files(root: Path) -> Iterator[tuple[Path, int]]:
-    """`.env` files at the top and one folder down, with what changes when they do."""
-    for path in sorted((*root.glob(".env*"), *root.glob("*/.env*"))):
-        if is_secret(path.name):
-            try:
-                yield path, path.stat().st_mtime_ns
-            except OSError:
-                continue
+class _EnvFiles:
+    """`.env` files at the top of a folder and one folder down. A folder is listed again only when it has changed."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._listed: dict[str, tuple[int, tuple[str, ...]]] = {}
+
+    def look(self) -> Iterator[_Stamp]:
+        """Their paths, with what changes when they do."""
+        for folder in (str(self._root), *self._folders()):
+            for name in self._names(folder):
+                with contextlib.suppress(OSError):
+                    found = os.stat(f"{folder}/{name}")  # noqa: PTH116 - for every fact, in every folder
+                    if stat.S_ISREG(found.st_mode):  # a pipe would be waited for
+                        yield f"{folder}/{name}", found.st_mtime_ns, found.st_size
+
+    def _folders(self) -> list[str]:
+        try:
+            with os.scandir(self._root) as entries:
+                return sorted(entry.path for entry in entries if entry.is_dir())
+        except OSError:
+            return []
+
+    def _names(self, folder: str) -> tuple[str, ...]:
+        try:
+            changed = os.stat(folder).st_mtime_ns  # noqa: PTH116
+            known = self._listed.get(folder)
+            if known is not None and known[0] == changed:
+                return known[1]
+            names = tuple(sorted(n for n in os.listdir(folder) if n.startswith(".env") and is_secret(n)))  # noqa: PTH208
+        except OSError:
+            return ()
+        if time.time_ns() - changed > RACY:
+            self._listed[folder] = changed, names
+        return names
 
 
 def _in_file(path: Path) -> set[str]:

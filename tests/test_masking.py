@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from pathlib import Path
 
@@ -127,3 +128,14 @@ def test_a_key_an_agent_makes_up_for_a_test_is_written_as_it_is() -> None:
 def test_what_was_masked_can_be_put_back_from_its_file(before: str, secret: str, after: str) -> None:
     text = f"{before} {secret} {after}"
     assert restored(Mask({}).text(text), text) == text
+
+
+def test_env_files_are_found_whenever_they_come_and_a_pipe_of_that_name_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "api").mkdir()
+    os.mkfifo(tmp_path / ".env")
+    mask = Mask({}, tmp_path)
+    assert mask.text("hidden-value") == "hidden-value"
+    (tmp_path / "api" / ".env").write_text("API_TOKEN=hidden-value\n")
+    assert mask.text("hidden-value").startswith("[secret ")
+    (tmp_path / "api" / ".env").rename(tmp_path / "plain.txt")
+    assert mask.text("hidden-value").startswith("[secret ")

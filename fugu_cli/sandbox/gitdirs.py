@@ -96,6 +96,8 @@ def _modules(folder: Path) -> Iterator[Path]:
 
 
 def _pointed_to(entry: Path) -> Path | None:
+    if not entry.is_file():
+        return None
     text = entry.read_text(encoding="utf-8", errors="surrogateescape")
     if not text.startswith("gitdir:"):
         return None

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.sandbox.box import Rules
+from fugu_cli.sandbox.gitdirs import GitPlaces, git_places
 from fugu_cli.sandbox.places import OBEYED
 from tests.sandbox.conftest import SECRET, Make, World
 
@@ -240,6 +241,11 @@ def test_a_git_file_that_points_elsewhere_opens_nothing(world: World, tmp_path: 
     world.run(f"touch {theirs}/.git/planted {theirs}/planted")
     assert not (theirs / ".git" / "planted").exists()
     assert not (theirs / "planted").exists()
+
+
+def test_a_pipe_in_the_place_of_a_git_folder_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".git")
+    assert git_places(tmp_path) == GitPlaces(sealed=(tmp_path / ".git",))
 
 
 def _sleeping(seconds: str) -> list[int]:
