@@ -10,7 +10,6 @@ same limit). Takes about an hour and a half: run it with `nice`, in slices of `-
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import platform
 import sys
@@ -22,16 +21,16 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
+from on_tasks import measured, tell
+
 from fugu_cli import __version__, log, policy, prompts, views, wiring
 from fugu_cli.config import Config
 from fugu_cli.config.files import Loaded
-from fugu_cli.errors import FuguError
 from fugu_cli.evaluation import loop, report, rows
 from fugu_cli.events import Event, Planned
 from fugu_cli.loop.bench import Permission
 from fugu_cli.messages import Call
 from fugu_cli.tasks import Task
-from fugu_cli.tasks.loading import load
 
 ARM = "ultra"
 TEMPLATE = Path(__file__).with_suffix(".template.md")
@@ -69,11 +68,6 @@ def options(arguments: Sequence[str]) -> Options:
     return Options(given.tasks, given.out.resolve(), given.beside, only, given.limit, given.seconds, given.report)
 
 
-def mixed(tasks: Sequence[Task]) -> list[Task]:
-    """The order of embedded_pool.py, so that slices cover the same tasks."""
-    return sorted(tasks, key=lambda task: zlib.crc32(task.id.encode()))
-
-
 async def open_session(place: loop.Place, limit: float) -> loop.Session:
     """A session as `fugu run --tier ultra` opens it, with the embedded pool and nobody to ask."""
     config = Config(
@@ -104,14 +98,6 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
             await loop.measure([task], [ARM], partial(open_session, limit=chosen.limit), file, tell)
     finally:
         write_report(chosen, tasks)
-
-
-def tell(row: loop.Outcome | str) -> None:
-    """One line on stderr for each row."""
-    if isinstance(row, loop.Outcome):
-        solved = "solved" if row.ok else "not solved"
-        row = f"{row.task}: {solved}, {row.reason}, {row.turns} turns, {row.calls} calls, {row.seconds:.0f} s"
-    print(time.strftime("%H:%M:%S"), row, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -195,20 +181,7 @@ def planning_table(found: Sequence[Planning]) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Exit code: 0, or that of the failure that ended the measurement."""
     chosen = options(arguments)
-    interpreter = str(Path(sys.executable).parent)
-    os.environ["PATH"] = os.pathsep.join([interpreter, os.environ.get("PATH", os.defpath)])  # tasks say `python`
-    try:
-        loaded = load(chosen.tasks, only=chosen.only)
-        for skipped in loaded.skipped:
-            tell(f"{skipped.id}: left out: {skipped.reason}")
-        asyncio.run(measure(chosen, mixed(loaded.tasks)))
-    except FuguError as error:
-        print(f"{error}\n{error.hint}".strip(), file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("stopped; run it again to go on", file=sys.stderr)
-        return 4
-    return 0
+    return measured(chosen.tasks, chosen.only, partial(measure, chosen))
 
 
 if __name__ == "__main__":

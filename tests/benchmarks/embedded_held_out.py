@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
 import numpy as np
+from on_tasks import tell
 
 from fugu_cli.commands.train_learning import backbone_of
 from fugu_cli.config import Config
@@ -135,11 +134,6 @@ def ways(
         who = ", ".join(f"{SLOTS[step.row]}{' passed' if step.passed else ''}" for step in path)
         found[who or "nobody"] = dict(counts)
     return found
-
-
-def tell(line: str) -> None:
-    """One line on stderr."""
-    print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)
 
 
 def main() -> None:

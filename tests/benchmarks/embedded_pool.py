@@ -12,7 +12,6 @@ checkpoint that had not seen it, and every arm first in its turn. The report is 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import platform
 import sys
@@ -27,21 +26,19 @@ from pathlib import Path
 import embedded_slices
 from embedded_anytime import anytime_table, bars, level_table, pace_table
 from embedded_held_out import checkpoint_of
-from embedded_slices import tell
+from on_tasks import measured, tell
 
 from fugu_cli import __version__, policy, prompts, wiring
 from fugu_cli.agents.local import Local
 from fugu_cli.config import Config
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import EMBEDDED
-from fugu_cli.errors import FuguError
 from fugu_cli.evaluation import loop, one_pass, report, rows
 from fugu_cli.loop.bench import Permission
 from fugu_cli.messages import Call
 from fugu_cli.models.local import lease
 from fugu_cli.models.store import default_cache
 from fugu_cli.tasks import Task
-from fugu_cli.tasks.loading import load
 
 ONE_PASS, HELD_OUT = "one-pass", "held-out"
 ARMS = (
@@ -96,11 +93,6 @@ def options(arguments: Sequence[str]) -> Options:
         parser.error("held-out needs --store")
     only = tuple(name for name in given.only.split(",") if name)
     return Options(given.tasks, given.out.resolve(), only, arms, given.limit, given.report, given.store, until)
-
-
-def mixed(tasks: Sequence[Task]) -> list[Task]:
-    """Always the same order, of no meaning: a measurement cut short covers every source."""
-    return sorted(tasks, key=lambda task: zlib.crc32(task.id.encode()))
 
 
 async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
@@ -205,20 +197,7 @@ def held_out_tables(fresh: Sequence[loop.Outcome], sources: report.Sources) -> d
 def main(arguments: Sequence[str]) -> int:
     """Exit code: 0, or that of the failure that ended the measurement."""
     chosen = options(arguments)
-    interpreter = str(Path(sys.executable).parent)
-    os.environ["PATH"] = os.pathsep.join([interpreter, os.environ.get("PATH", os.defpath)])  # tasks say `python`
-    try:
-        loaded = load(chosen.tasks, only=chosen.only)
-        for skipped in loaded.skipped:
-            tell(f"{skipped.id}: left out: {skipped.reason}")
-        asyncio.run(measure(chosen, mixed(loaded.tasks)))
-    except FuguError as error:
-        print(f"{error}\n{error.hint}".strip(), file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("stopped; run it again to go on", file=sys.stderr)
-        return 4
-    return 0
+    return measured(chosen.tasks, chosen.only, partial(measure, chosen))
 
 
 if __name__ == "__main__":

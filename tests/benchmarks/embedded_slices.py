@@ -5,14 +5,15 @@ whole measurement is stopped (SIGSTOP, to let something else have both cores).
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from on_tasks import tell
+
 from fugu_cli.config.pool import EMBEDDED, LOCAL_CONTEXT
-from fugu_cli.evaluation import loop, one_pass, rows
+from fugu_cli.evaluation import loop, rows
 from fugu_cli.models.local import lease
 from fugu_cli.tasks import Task
 
@@ -74,17 +75,3 @@ def leave_out_stops() -> Clock:
     threading.Thread(target=clock.beat, daemon=True).start()
     time.monotonic = clock.now
     return clock
-
-
-def tell(row: one_pass.Attempt | loop.Outcome | str) -> None:
-    """One line on stderr for each row."""
-    match row:
-        case str():
-            line = row
-        case one_pass.Attempt():
-            cost = f"{row.seconds:.0f} s, {row.input} + {row.output} tokens"
-            line = f"{row.agent} {row.task} answer {row.repeat}: {'solved' if row.ok else 'not solved'}, {cost}"
-        case loop.Outcome():
-            cost = f"{row.turns} turns, {row.calls} calls, {row.seconds:.0f} s"
-            line = f"{row.arm} {row.task}: {'solved' if row.ok else 'not solved'}, {row.reason}, {cost}"
-    print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)

@@ -11,29 +11,27 @@ the end of every run. It also counts the Verifier turns of whole sessions (`--ro
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import platform
 import sys
 import time
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
 import verifiers_works
+from on_tasks import measured, tell
 from verifiers_live import Case, Judged, Script, Shown, judge, reproduce
 from verifiers_works import Found, Work
 
 from fugu_cli import __version__, log, prompts, views
-from fugu_cli.errors import FuguError
 from fugu_cli.evaluation import loop, one_pass, rows
 from fugu_cli.evaluation.statistics import wilson
 from fugu_cli.events import Event
 from fugu_cli.tasks import Task
-from fugu_cli.tasks.loading import load
 
 HERE = Path(__file__).parent / "results"
 AGENTS = ("small", "coder")
@@ -119,11 +117,6 @@ async def _script(chosen: Options, task: Task, agent: str) -> str:
 
 def _found(chosen: Options) -> dict[str, Found]:
     return {row.task: row for row in rows.read(chosen.out / "works.jsonl", Found)}
-
-
-def tell(line: str) -> None:
-    """One line on stderr."""
-    print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)
 
 
 def write_report(chosen: Options) -> None:
@@ -259,19 +252,10 @@ def rate(found: Sequence[bool]) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Exit code: 0, or that of the failure that ended the measurement."""
     chosen = options(arguments)
-    interpreter = str(Path(sys.executable).parent)
-    os.environ["PATH"] = os.pathsep.join([interpreter, os.environ.get("PATH", os.defpath)])  # tasks say `python`
-    try:
-        loaded = load(chosen.tasks, only=("quixbugs", "hefix-py"))
-        asyncio.run(measure(chosen, sorted(loaded.tasks, key=lambda task: zlib.crc32(task.id.encode()))))
+    code = measured(chosen.tasks, ("quixbugs", "hefix-py"), partial(measure, chosen))
+    if code == 0:
         write_report(chosen)
-    except FuguError as error:
-        print(f"{error}\n{error.hint}".strip(), file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("stopped; run it again to go on", file=sys.stderr)
-        return 4
-    return 0
+    return code
 
 
 if __name__ == "__main__":

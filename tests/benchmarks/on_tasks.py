@@ -1,0 +1,55 @@
+"""What measurements over a folder of tasks share: the tasks' order, how they tell of themselves, how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+import zlib
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+
+from fugu_cli.errors import FuguError
+from fugu_cli.evaluation import loop, one_pass
+from fugu_cli.tasks import Task
+from fugu_cli.tasks.loading import load
+
+
+def measured(
+    folder: Path, only: Sequence[str], measure: Callable[[Sequence[Task]], Coroutine[object, object, None]]
+) -> int:
+    """Measure the tasks of `folder` in the files `only`. Exit code: 0, or that of the failure that ended it."""
+    interpreter = str(Path(sys.executable).parent)
+    os.environ["PATH"] = os.pathsep.join([interpreter, os.environ.get("PATH", os.defpath)])  # tasks say `python`
+    try:
+        loaded = load(folder, only=tuple(only))
+        for skipped in loaded.skipped:
+            tell(f"{skipped.id}: left out: {skipped.reason}")
+        asyncio.run(measure(mixed(loaded.tasks)))
+    except FuguError as error:
+        print(f"{error}\n{error.hint}".strip(), file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("stopped; run it again to go on", file=sys.stderr)
+        return 4
+    return 0
+
+
+def mixed(tasks: Sequence[Task]) -> list[Task]:
+    """Always the same order, of no meaning: a measurement cut short covers every source."""
+    return sorted(tasks, key=lambda task: zlib.crc32(task.id.encode()))
+
+
+def tell(row: one_pass.Attempt | loop.Outcome | str) -> None:
+    """One line on stderr for each row."""
+    match row:
+        case str():
+            line = row
+        case one_pass.Attempt():
+            cost = f"{row.seconds:.0f} s, {row.input} + {row.output} tokens"
+            line = f"{row.agent} {row.task} answer {row.repeat}: {'solved' if row.ok else 'not solved'}, {cost}"
+        case loop.Outcome():
+            cost = f"{row.turns} turns, {row.calls} calls, {row.seconds:.0f} s"
+            line = f"{row.arm} {row.task}: {'solved' if row.ok else 'not solved'}, {row.reason}, {cost}"
+    print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)
