@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -20,15 +21,37 @@ def main() -> None:
     if arguments == ["--version"]:
         from fugu_cli import __version__
 
-        _flush(f"fugu {__version__}\n")
-        sys.exit(0)
+        sys.exit(2 if _flush(f"fugu {__version__}\n") else 0)
+    _fill_streams()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     sys.excepthook = _crashed
+    _end_on_signals()
     code = called(arguments)
-    _flush()
+    lost = _flush()
+    if lost and not code:
+        complain(f"cannot write to standard output: {lost}", ROOM)
+        code = 2
     sys.exit(code)
+
+
+def _fill_streams() -> None:
+    """What is opened later must not get the number of a standard stream that is closed, nor its text another one."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
+
+
+def _end_on_signals() -> None:
+    """SIGTERM, and SIGHUP of a terminal that is closed, end every command as Ctrl-C does."""
+    from fugu_cli import signals
+
+    signals.at_once()
 
 
 def _forget_here() -> None:
@@ -62,11 +85,19 @@ def called(arguments: Sequence[str]) -> int:
         return 4
     except BrokenPipeError:
         return 0
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        complain(f"cannot write{f' {error.filename}' if error.filename else ''}: {error.strerror}", ROOM)
+        return 2
     return 4 if code == INTERRUPTED else int(code or 0)
 
 
 INTERRUPTED = 130
 """What typer makes of Ctrl-C where no command caught it."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What is never a bug, whoever wrote to whatever."""
+ROOM = "make room on the disk, or send the output elsewhere"
 
 
 def complain(message: str, hint: str = "") -> None:
@@ -100,14 +131,21 @@ def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackTy
     os._exit(2)
 
 
-def _flush(text: str = "") -> None:
-    """Everything a pipe still takes; a reader that went away is no failure, and the interpreter must not say it is."""
+def _flush(text: str = "") -> str:
+    """Everything a pipe still takes; a reader that went away is no failure, and the interpreter must not say it is.
+
+    Why the rest is lost; "" where nothing is, or nobody wants it.
+    """
     try:
         if sys.stdout is not None:
             sys.stdout.write(text)
             sys.stdout.flush()
-    except (OSError, ValueError):
+    except (BrokenPipeError, ValueError):
         sys.stdout = None
+    except OSError as error:
+        sys.stdout = None
+        return error.strerror or str(error)
+    return ""
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ def models_path(name: Annotated[str, typer.Argument(metavar="NAME")] = "") -> in
 @app.command()
 def cost(
     by: Annotated[str, typer.Option("--by", metavar="WHAT", help="day, agent, session or project")] = "day",
-    days: Annotated[int | None, typer.Option("--days", metavar="N", help="of the last days only")] = None,
+    days: Annotated[int | None, typer.Option("--days", metavar="N", min=1, help="of the last days only")] = None,
     everywhere: Annotated[bool, typer.Option("--all", help="of every folder, not only this one")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="as one JSON document")] = False,
 ) -> int:

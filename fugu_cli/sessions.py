@@ -10,13 +10,13 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fugu_cli import log, views
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.events import Asked, Replied
+from fugu_cli.events import Asked, Event, Replied
 
 SUFFIX = ".jsonl"
 TITLES = "titles.json"
@@ -72,7 +72,7 @@ def find(data: Path, root: Path, key: str) -> Path:
             raise UsageError("this folder has no session yet", hint='start one with `fugu run "..."`')
         return here[0]
     for candidates in (here, paths(data)):
-        found = [path for path in candidates if path.stem.startswith(key)]
+        found = [path for path in candidates if key and path.stem.startswith(key)]
         exact = [path for path in found if path.stem == key]
         if len(exact or found) == 1:
             return (exact or found)[0]
@@ -150,11 +150,22 @@ def _titles(place: Path) -> dict[str, str]:
     return {str(id): str(title) for id, title in found.items()} if isinstance(found, dict) else {}
 
 
+def unfinished(events: Sequence[Event]) -> bool:
+    """There is a request to go on with: one that was cut, or that a limit or a failure stopped."""
+    end = views.finished(events)
+    return views.asked(events) is not None and (end is None or end.reason in views.STOPPED)
+
+
 def fork(path: Path, target: Path) -> Path:
-    """A copy of a session under a new id: the whole lines that are there now."""
-    data = path.read_bytes()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("xb") as file:
-        target.chmod(0o600)
-        file.write(data[: data.rfind(b"\n") + 1])
+    """A copy of a session under a new id: the whole lines that are there now. Raises StorageError."""
+    try:
+        data = path.read_bytes()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as file:
+            target.chmod(0o600)
+            file.write(data[: data.rfind(b"\n") + 1])
+    except OSError as error:
+        raise StorageError(
+            f"cannot copy the session {path.stem}: {error.strerror}", hint="make room on the disk"
+        ) from error
     return target

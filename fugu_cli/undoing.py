@@ -92,6 +92,7 @@ async def _undoable(log: Log, workspace: Workspace) -> Step:
     if not done:
         raise Nothing("there is nothing to undo", hint="every request of this session was undone, or none was made")
     step = done[-1]
+    _refuse_elsewhere(log.events, step.asked, workspace)
     if step.asked.snapshot is None:
         if not step.changes:
             raise Nothing("there is nothing to undo", hint="the newest request changed nothing")
@@ -126,12 +127,23 @@ async def _redoable(log: Log, workspace: Workspace) -> str:
     _, trees = steps(log.events)
     undone = next((e for e in reversed(log.events) if isinstance(e, Undone) and e.turn == 0), None)
     if not trees or undone is None or undone.snapshot is None:
-        raise Nothing("there is nothing to redo", hint="redo brings back what /undo took, until something is asked")
+        raise Nothing("there is nothing to redo", hint="redo brings back what undo took, until something is asked")
+    _refuse_elsewhere(log.events, undone, workspace)
     now = await workspace.snapshot()
     if now is None:
         raise UsageError("redo needs the git repository the request was made in")
     _refuse([change.path for change in await workspace.diff(undone.snapshot, now)], "redo")
     return trees[-1]
+
+
+def _refuse_elsewhere(events: Sequence[Event], fact: Event, workspace: Workspace) -> None:
+    """A session may have gone on in another folder: its files are put back there."""
+    place = next(index for index, event in enumerate(events) if event is fact)
+    opened = views.opened(events[:place])
+    if opened is not None and opened.repo != str(workspace.root):
+        raise UsageError(
+            f"this was done in {opened.repo}, not in {workspace.root}", hint="undo and redo it in that folder"
+        )
 
 
 def _cut_at(log: Log, asked: Asked) -> float | None:

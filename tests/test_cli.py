@@ -54,6 +54,9 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("run", "x", "--opt-out", "smal"), "opt_out names 'smal'", "did you mean 'small'?"),
         (("run", "x", "--max-turns", "0"), "the command line (--max-turns): max_turns = 0", "help config"),
         (("run", "x", "--max-budget-usd", "0"), "max_budget_usd = 0.0: should be greater than 0", "help config"),
+        (("run", "x", "--resume", ""), "--resume is empty", "leave it out"),
+        (("trace", "--turn", "1", "--json"), "--json and --turn exclude one another", "every turn"),
+        (("cost", "--days", "0"), "Invalid value for '--days'", "`fugu cost --help`"),
         (("run", "x", "--tier", "max"), "Invalid value for '--tier'", "`fugu run --help`"),
         (("run", "x", "--coordinator", "tirnity"), "must be one of trinity, cascade, random or single:NAME", ""),
         (
@@ -124,6 +127,32 @@ def test_the_output_folder_is_written_when_nothing_could_begin(capsys: pytest.Ca
     fugu("run", "x", "--agent", "nobody", "--output-dir", "out", capture=capsys)
     assert json.loads(Path("out/summary.json").read_text())["is_error"] is True
     assert Path("out/session.jsonl").read_bytes() == b""
+
+
+@pytest.mark.parametrize("words", [("-p", ""), ("x", "-p", "y"), ("x", "--fork-session"), ("x", "--agent", "")])
+def test_wrong_words_are_said_there_as_well(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = fugu("run", *words, "--output-format", "json", "--output-dir", "out", capture=capsys)
+    assert code == 1
+    assert json.loads(out)["errors"][0] in err
+    assert json.loads(Path("out/summary.json").read_text()) == json.loads(out)
+
+
+def test_a_folder_that_cannot_be_written_into_is_said_there_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file").touch()
+    code, out, _ = fugu("run", "x", "--output-format", "json", "--output-dir", "file", capture=capsys)
+    assert (code, json.loads(out)["errors"][0]) == (1, "cannot write into --output-dir file: File exists")
+
+
+@pytest.mark.parametrize("words", [("trust",), ("untrust",), ("doctor",), ("sessions",), ("run", "x")])
+def test_a_folder_that_is_gone_is_said(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    home = Path.cwd()
+    gone = home / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    code, _, err = fugu(*words, capture=capsys)
+    os.chdir(home)
+    assert (code, "the current folder does not exist any more" in err) == (1, True)
 
 
 @pytest.mark.parametrize("word", ["--version", "--help"])
@@ -280,6 +309,7 @@ def test_the_prompt_comes_from_one_place() -> None:
     assert prompt.read(flags(text="-"), io.StringIO("piped\n")) == "piped"
     assert prompt.read(flags(), io.StringIO("piped\nlines\n")) == "piped\nlines"
     assert prompt.read(flags(prompt_file=Path("task.txt")), None) == "from a file"
+    assert prompt.read(flags(text="-"), io.StringIO("\ufeffpiped")) == "piped"
     assert prompt.read(flags(go_on=True), io.StringIO("ignored")) is None
     assert prompt.read(flags(resume="x", text="more"), None) == "more"
 
@@ -294,6 +324,8 @@ def test_the_prompt_comes_from_one_place() -> None:
         (flags(text="-"), None, "standard input is closed"),
         (flags(), io.StringIO(" \n"), "the prompt is empty"),
         (flags(text=""), None, "the prompt is empty"),
+        (flags(text="-"), io.TextIOWrapper(io.BytesIO(b"caf\xe9"), "utf-8"), "standard input is not UTF-8 text"),
+        (flags(), io.TextIOWrapper(io.BytesIO(b"\xff"), "utf-8", "surrogateescape"), "is not UTF-8 text"),
         (flags(prompt_file=Path("gone")), None, "cannot read gone: No such file or directory"),
         (flags(prompt_file=Path(__file__).parent), None, "Is a directory"),
     ],
@@ -321,6 +353,22 @@ def test_a_pipe_that_is_closed_early_is_quiet() -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_output_that_is_lost_on_a_full_disk_is_an_error_and_no_bug(buffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "fugu_cli", "help", "config"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": buffered},
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "No space left on device" in done.stderr
 
 
 def test_closed_standard_streams_are_no_crash() -> None:

@@ -222,7 +222,7 @@ def until(process: "subprocess.Popen[str]", piece: str) -> None:
     raise AssertionError(f"{piece} was never said")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_cuts_the_turn_and_continue_finishes_it(
     number: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -255,6 +255,83 @@ def test_a_second_signal_leaves_at_once() -> None:
     _, err = process.communicate(timeout=30)
     assert process.returncode == 4 and "Traceback" not in err and "log: " not in err
     assert json.loads(Path("../out/summary.json").read_text())["subtype"] == "interrupted"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_what_is_still_being_opened(number: signal.Signals) -> None:
+    project(*SOLVES)
+    os.mkfifo(".fugurc")
+    silent = os.open(".fugurc", os.O_RDWR)  # who reads it waits for ever
+    process = started()
+    until(process, "reading the repository")
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    os.close(silent)
+    assert (process.returncode, "Traceback" in err) == (4, False)
+
+
+def full(*more: str, err: bool = False) -> "subprocess.CompletedProcess[str]":
+    """`fugu run` where standard output, or else standard error, is a full disk."""
+    with Path("/dev/full").open("w") as nowhere:
+        return subprocess.run(
+            [sys.executable, "-m", "fugu_cli", *words("what is this?", *more)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if err else nowhere,
+            stderr=nowhere if err else subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+            timeout=60,
+            check=False,
+        )
+
+
+def test_an_answer_that_cannot_be_written_is_an_error_and_the_output_folder_has_it() -> None:
+    project('text = "It adds."')
+    done = full("--output-dir", "../out")
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "cannot write to standard output: No space left on device" in done.stderr
+    assert json.loads(Path("../out/summary.json").read_text())["result"] == "It adds."
+
+
+def test_a_run_does_not_depend_on_somebody_reading_along() -> None:
+    project('text = "It adds."')
+    done = full(err=True)
+    assert (done.returncode, done.stdout) == (0, "It adds.\n")
+
+
+def test_what_people_read_is_not_sent_to_standard_output_where_standard_error_is_closed() -> None:
+    project('text = "It adds."')
+    line = '"$@" 2>&-'
+    command = ["/bin/sh", "-c", line, "sh", sys.executable, "-m", "fugu_cli", *words("what is this?")]
+    place = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=place, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "It adds.\n")
+
+
+def test_nothing_to_go_on_with_leaves_no_copy(capsys: pytest.CaptureFixture[str]) -> None:
+    project('text = "It adds."')
+    assert called(words("what is this?")) == 0
+    assert called(["run", "--script", "../script.toml", "--continue", "--fork-session"]) == 1
+    assert "the session has no unfinished request" in capsys.readouterr().err
+    assert len(sessions.paths(Config().data, Path.cwd())) == 1
+
+
+def test_a_session_of_another_folder_goes_on_with_something_new_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    root = project(*SOLVES)
+    assert called(words("--max-turns", "1", "fix the failing tests")) == 3
+    first = sessions.find(Config().data, root, "latest").stem
+    other = root.parent / "other"
+    other.mkdir()
+    os.chdir(other)
+    capsys.readouterr()
+    assert called(["run", "--script", "../script.toml", "--resume", first]) == 1
+    assert f"worked in {root}, not in {other}" in capsys.readouterr().err
+    assert called(["run", "--script", "../script.toml", "--resume", first, "what is this?"]) == 0
+    assert f"worked in {root}; it goes on in {other}" in capsys.readouterr().err
+    os.chdir(root)
+    assert called(["undo", "--yes", "--session", first]) == 1
+    assert f"this was done in {other}, not in {root}" in capsys.readouterr().err
+    assert (root / "calc.py").read_text() == FIXED
 
 
 def test_a_reader_that_goes_away_does_not_change_the_outcome() -> None:

@@ -27,8 +27,9 @@ def test_sessions_are_found_by_id_beginning_and_latest(tmp_path: Path) -> None:
     assert sessions.find(data, root, str(first)) == first
     with pytest.raises(UsageError, match="2 sessions"):
         sessions.find(data, root, "2026")
-    with pytest.raises(UsageError, match="no session"):
-        sessions.find(data, root, "1999")
+    for nobody in ("1999", ""):
+        with pytest.raises(UsageError, match="no session"):
+            sessions.find(data, root, nobody)
     with pytest.raises(UsageError, match="no session yet"):
         sessions.find(data, tmp_path / "other", "latest")
 

@@ -21,6 +21,7 @@ from typing import Literal
 
 from fugu_cli import __version__
 from fugu_cli.commands.embedded import needed
+from fugu_cli.commands.here import current
 from fugu_cli.config import Config
 from fugu_cli.config.files import Loaded, load, repository
 from fugu_cli.config.pool import keys_found, left_out, pool
@@ -47,7 +48,7 @@ class Finding:
 
 def doctor() -> int:
     """Print the findings: 0 when a run can work here, 2 when something it needs is missing, 1 for the configuration."""
-    findings = list(_all())
+    findings = list(_all(current()))
     print(report(findings))
     if any(finding.state == "missing" and finding.what == "configuration" for finding in findings):
         return 1
@@ -56,7 +57,7 @@ def doctor() -> int:
 
 def report(findings: Iterable[Finding] | None = None) -> str:
     """The findings, looked up now unless they are given, as lines of text."""
-    found = list(_all() if findings is None else findings)
+    found = list(_all(current()) if findings is None else findings)
     width = max(len(finding.what) for finding in found)
     lines = []
     for finding in found:
@@ -66,13 +67,13 @@ def report(findings: Iterable[Finding] | None = None) -> str:
     return "\n".join(lines)
 
 
-def _all() -> Iterator[Finding]:
+def _all(folder: Path) -> Iterator[Finding]:
     yield Finding("ok", "fugu", f"{__version__}, Python {platform.python_version()} at {sys.executable}")
-    yield _git()
-    yield _ripgrep()
+    yield _git(folder)
+    yield _ripgrep(folder)
     yield _torch()
     try:
-        loaded = load(Path.cwd(), os.environ)
+        loaded = load(folder, os.environ)
     except ConfigError as error:
         yield Finding("missing", "configuration", str(error), error.hint)
         return
@@ -89,8 +90,8 @@ def _all() -> Iterator[Finding]:
     yield _terminal()
 
 
-def _git() -> Finding:
-    git = program(repository(Path.cwd()))
+def _git(folder: Path) -> Finding:
+    git = program(repository(folder))
     if git is None:
         return Finding(
             "note", "git", "not found", "install git: without it undo is limited and small models get no second draw"
@@ -99,9 +100,9 @@ def _git() -> Finding:
     return Finding("ok", "git", said.removeprefix("git version ") or "found")
 
 
-def _ripgrep() -> Finding:
+def _ripgrep(folder: Path) -> Finding:
     beside = shutil.which("rg", path=sysconfig.get_path("scripts"))
-    found = beside or shutil.which("rg", path=outside(repository(Path.cwd())))
+    found = beside or shutil.which("rg", path=outside(repository(folder)))
     if found is None:
         return Finding("note", "ripgrep", "not found", "agents cannot search; reinstall fugu, or install ripgrep")
     return Finding("ok", "ripgrep", found)

@@ -10,18 +10,23 @@ from typing import Any
 
 from fugu_cli.config.files import Loaded, load
 from fugu_cli.errors import UsageError
+from fugu_cli.ui.pen import Pen
 
 
 def here(flags: Mapping[str, Any] | None = None, *, trust: bool = False) -> Loaded:
     """Everything that is set for the current folder. Raises ConfigError, and UsageError where the folder is gone."""
+    loaded = load(current(), os.environ, flags, trust=trust)
+    for note in loaded.notes:
+        Pen(sys.stderr).line(f"fugu: {note}")
+    return loaded
+
+
+def current() -> Path:
+    """The current folder. Raises UsageError where it is gone."""
     try:
-        folder = Path.cwd()
+        return Path.cwd()
     except FileNotFoundError as error:
         raise UsageError("the current folder does not exist any more", hint="change to one that does") from error
-    loaded = load(folder, os.environ, flags, trust=trust)
-    for note in loaded.notes:
-        print(f"fugu: {note}", file=sys.stderr)
-    return loaded
 
 
 def newline(text: str) -> None:

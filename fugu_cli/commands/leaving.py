@@ -5,15 +5,16 @@ Beside running.py. Everything here is quick and synchronous: it is also done on 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fugu_cli.commands.flags import Format
-from fugu_cli.errors import FuguError
+from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.log import Log
 from fugu_cli.ui import headless, output_dir, stream
-from fugu_cli.ui.result import Ending, result
+from fugu_cli.ui.result import SUBTYPES, Ending, result
 from fugu_cli.ui.screen import Screen
 
 
@@ -41,11 +42,13 @@ class Leaving:
         report = headless.Report(
             name_of(log), str(log.path or ""), since, self.milliseconds, patch.decode("utf-8", "replace")
         )
-        if self.form == Format.text:
-            headless.close_text(log.records, self.screen, report, end)
-        else:
-            headless.close_json(log.records, self.screen, report, end)
-        self.write(log, since, end, patch)
+        try:
+            if self.form == Format.text:
+                headless.close_text(log.records, self.screen, report, end)
+            else:
+                headless.close_json(log.records, self.screen, report, end)
+        finally:
+            self.write(log, since, end, patch)
 
     def write(self, log: Log, since: int, end: Ending, patch: bytes = b"") -> None:
         """The folder alone."""
@@ -55,11 +58,11 @@ class Leaving:
         for said in output_dir.write(self.folder, log.records, name_of(log), summary, patch):
             self.screen.show(f"fugu: {said}")
 
-    def refuse(self, error: FuguError) -> None:
+    def refuse(self, error: FuguError, reason: str = "failed") -> None:
         """A run that could not begin: a program that reads standard output must learn it there."""
         final: dict[str, object] = {
             "type": "result",
-            "subtype": "error_during_execution",
+            "subtype": SUBTYPES[reason],
             "is_error": True,
             "duration_ms": self.milliseconds,
             "num_turns": 0,
@@ -71,4 +74,5 @@ class Leaving:
         if self.form != Format.text:
             self.screen.data(stream.text(final))
         if self.folder is not None:
-            output_dir.write(self.folder, [], "", final, b"")
+            with contextlib.suppress(UsageError):
+                output_dir.write(output_dir.prepare(self.folder), [], "", final, b"")

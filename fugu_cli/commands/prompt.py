@@ -39,12 +39,24 @@ def _text(flags: RunFlags, stdin: TextIO | None) -> str:
         return text
     if stdin is None:
         raise UsageError("standard input is closed", hint=HINT)
-    return stdin.read()
+    return piped(stdin)
+
+
+def piped(stdin: TextIO) -> str:
+    """All of standard input. Raises UsageError for what is no text."""
+    try:
+        text = stdin.read()
+        text.encode("utf-8")  # some locales let bytes through that are none
+    except UnicodeError as error:
+        raise UsageError(
+            "standard input is not UTF-8 text", hint="convert it, or name a file in the request"
+        ) from error
+    return text.removeprefix("\ufeff")
 
 
 def _file(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text", hint="save it as UTF-8") from error
     except OSError as error:

@@ -10,14 +10,13 @@ import asyncio
 import json
 import os
 import shutil
-import signal
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fugu_cli import sessions, views, wiring
+from fugu_cli import sessions, signals, views, wiring
 from fugu_cli.commands.embedded import check_embedded
 from fugu_cli.commands.printing import show
 from fugu_cli.commands.replay import Recording
@@ -60,8 +59,7 @@ class Rerun:
 
     async def to_its_end(self) -> int:
         """The exit code: the worst of the requests', as `fugu run` would give it."""
-        for wanted in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(wanted, self._stop)
+        signals.told(asyncio.get_running_loop(), self._stop)
         folder = output_dir.prepare(self._flags.output_dir) if self._flags.output_dir else None
         workspace = wiring.build_workspace(self._loaded.config, self._loaded.root)
         asked = self._chosen()
@@ -77,14 +75,14 @@ class Rerun:
             if (pair := await self._request(workspace, (number, request), folder)) is not None:
                 pairs.append(pair)
         if self._flags.as_json:
-            self._screen.data(json.dumps(replay_sides.pairs_object(self._recording.name, pairs), indent=2))
+            print(json.dumps(replay_sides.pairs_object(self._recording.name, pairs), indent=2))
         else:
             show(replay_sides.lines(pairs))
         codes = [exit_code(pair.again.reason or "interrupted") for pair in pairs]
         return ABORTED if self._cut else max(codes, key=(0, 3, 2, 4).index, default=ABORTED)
 
     def _stop(self) -> None:
-        """Ctrl-C or SIGTERM: once, the request is cut and no other one begins; twice, out at once."""
+        """Ctrl-C, SIGTERM or SIGHUP: once, the request is cut and no other one begins; twice, out at once."""
         if self._cut:
             os._exit(ABORTED)
         self._cut = True

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fugu_cli import __version__, log, sessions, views, wiring
 from fugu_cli.commands.coordinator import chosen, usable
 from fugu_cli.commands.here import here, newline
+from fugu_cli.commands.prompt import piped
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import pool
 from fugu_cli.coordinators import Coordinator, Decision, trinity
@@ -105,7 +106,7 @@ def _is_session(text: str) -> bool:
 
 def _text(given: str | None) -> str:
     if given == "-" or (given is None and sys.stdin is not None and not sys.stdin.isatty()):
-        given = sys.stdin.read() if sys.stdin is not None else ""
+        given = piped(sys.stdin) if sys.stdin is not None else ""
     if given is None or not given.strip():
         raise UsageError("there is nothing to decide about", hint='give a request or a session: fugu route "..."')
     return given.strip("\n").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")  # as a log keeps it

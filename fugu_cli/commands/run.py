@@ -8,28 +8,57 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from fugu_cli import __version__
 from fugu_cli.commands import prompt
 from fugu_cli.commands.flags import Format, RunFlags
 from fugu_cli.errors import UsageError
+from fugu_cli.ui.pen import Pen
 
 
 def run(flags: RunFlags) -> int:
     """The exit code: 0 accepted, 1 usage, 2 infrastructure, 3 a limit or not accepted, 4 aborted."""
-    _check(flags)
-    text = prompt.read(flags, sys.stdin)
+    try:
+        _check(flags)
+        text = prompt.read(flags, sys.stdin)
+        folder = _prepared(flags)
+    except UsageError as error:
+        _refused(flags, error)
+        raise
     if flags.output_format == Format.text:
-        print(f"fugu {__version__}: reading the repository", file=sys.stderr, flush=True)
+        Pen(sys.stderr).line(f"fugu {__version__}: reading the repository")
     import asyncio
 
     from fugu_cli.commands.running import Run
 
-    return asyncio.run(Run(flags, text, os.environ).to_its_end())
+    return asyncio.run(Run(flags, text, os.environ, folder).to_its_end())
+
+
+def _prepared(flags: RunFlags) -> Path | None:
+    """The folder of `--output-dir`, ready to be written into. Raises UsageError."""
+    if flags.output_dir is None:
+        return None
+    from fugu_cli.ui import output_dir
+
+    return output_dir.prepare(flags.output_dir)
+
+
+def _refused(flags: RunFlags, error: UsageError) -> None:
+    """Programs learn of wrong words as well where they read: on standard output and in `--output-dir`."""
+    if flags.output_format == Format.text and flags.output_dir is None:
+        return
+    from fugu_cli.commands.leaving import Leaving
+    from fugu_cli.ui.screen import Screen
+
+    Leaving(flags.output_format, flags.output_dir, Screen()).refuse(error)
 
 
 def _check(flags: RunFlags) -> None:
-    """Flags that contradict one another. Raises UsageError."""
+    """Flags that contradict one another, or say nothing. Raises UsageError."""
+    for name, value in (("resume", flags.resume), ("agent", flags.agent)):
+        if value == "":
+            raise UsageError(f"--{name} is empty", hint="a variable that is not set? give a value, or leave it out")
     if flags.go_on and flags.resume:
         raise UsageError(
             "--continue and --resume exclude one another", hint="--continue takes this folder's newest session"

@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from fugu_cli import sessions, views, wiring
+from fugu_cli import log, sessions, signals, views, wiring
 from fugu_cli.agents.scripted import load as load_script
 from fugu_cli.commands.asked import asked
 from fugu_cli.commands.embedded import check_embedded
@@ -27,7 +27,7 @@ from fugu_cli.contents import diffs
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.session import Session
 from fugu_cli.skills.asking import Request
-from fugu_cli.ui import ask, headless, output_dir, stream
+from fugu_cli.ui import ask, headless, stream
 from fugu_cli.ui.result import Ending, ending, exit_code
 from fugu_cli.ui.screen import Screen
 
@@ -39,13 +39,14 @@ ABORTED = 4
 class Run:
     """One `fugu run`."""
 
-    def __init__(self, flags: RunFlags, text: str | None, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, flags: RunFlags, text: str | None, environ: Mapping[str, str], folder: Path | None = None
+    ) -> None:
         self._flags = flags
         self._text = text
         self._wanted = Request("")
         self._environ = environ
         self._screen = Screen()
-        folder = output_dir.prepare(flags.output_dir) if flags.output_dir else None
         self._leaving = Leaving(flags.output_format, folder, self._screen)
         self._session: Session | None = None
         self._since = 0
@@ -54,24 +55,22 @@ class Run:
 
     async def to_its_end(self) -> int:
         """The exit code. What cannot even begin is said to programs here and raised for people."""
-        self._working = asyncio.current_task()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._stop)
+        signals.at_once(signal.SIGINT)
         refusal: FuguError | None = FuguError("fugu itself failed", hint="this is a bug in fugu")
+        reason = "failed"
         try:
             self._session = await self._opened()
+            signals.told(asyncio.get_running_loop(), self._stop)
             refusal = None
         except FuguError as error:
             refusal = error
             raise
-        except asyncio.CancelledError:
-            if not self._signals:
-                raise
-            refusal = FuguError("interrupted before the session was open")
+        except KeyboardInterrupt:
+            refusal, reason = FuguError("interrupted before the session was open"), "interrupted"
             return ABORTED
         finally:
             if refusal is not None:
-                self._leaving.refuse(refusal)
+                self._leaving.refuse(refusal, reason)
         return await self._followed(self._session)
 
     async def _followed(self, session: Session) -> int:
@@ -94,6 +93,9 @@ class Run:
             await session.close()
             final = ending(session.log.events, end)
             self._leaving.close(session.log, self._since, final, patch)
+        if lost := self._screen.out.failure:
+            self._screen.show(f"fugu: cannot write to standard output: {lost}; the answer is in the session")
+            return exit_code(final.reason) or exit_code("failed")
         return exit_code(final.reason)
 
     async def _opened(self) -> Session:
@@ -109,9 +111,8 @@ class Run:
         for note in check_embedded(loaded.config, self._environ):
             self._screen.show(f"fugu: {note}")
         session = await wiring.open_session(loaded, self._environ, self._ask(), self._resumed(loaded))
-        if self._text is None and not session.go_on():
-            await session.close()
-            raise UsageError("the session has no unfinished request", hint="give a prompt to ask for something new")
+        if self._text is None:
+            session.go_on()
         for note in session.notes(self._wanted.text):
             self._screen.show(f"fugu: {note}")
         return session
@@ -122,7 +123,23 @@ class Run:
             return None
         data = loaded.config.data
         found = sessions.find(data, loaded.root, self._flags.resume or "latest")
+        self._check_resumed(found, loaded.root)
         return sessions.fork(found, sessions.new_path(data, loaded.root)) if self._flags.fork_session else found
+
+    def _check_resumed(self, path: Path, root: Path) -> None:
+        """A session of another folder goes on here with something new; what it began there is finished there."""
+        events = [record.event for record in log.read(path)]
+        if self._text is None and not sessions.unfinished(events):
+            raise UsageError("the session has no unfinished request", hint="give a prompt to ask for something new")
+        opened = views.opened(events)
+        if opened is None or opened.repo == str(root):
+            return
+        if self._text is None:
+            raise UsageError(
+                f"the session {path.stem} worked in {opened.repo}, not in {root}",
+                hint="finish its request in that folder, or give a prompt to ask for something new here",
+            )
+        self._screen.show(f"fugu: the session {path.stem} worked in {opened.repo}; it goes on in {root}")
 
     def _ask(self) -> ask.Ask:
         watched = self._flags.output_format == Format.text and self._screen.err.terminal
@@ -176,7 +193,7 @@ class Run:
         return headless.follow_text(session.log, self._screen, self._since)
 
     def _stop(self) -> None:
-        """Ctrl-C or SIGTERM: once, the turn is cut; twice, out at once."""
+        """Ctrl-C, SIGTERM or SIGHUP: once, the turn is cut; twice, out at once."""
         self._signals += 1
         if self._signals == 1 and self._working is not None:
             self._screen.show("interrupting; once more to leave at once")

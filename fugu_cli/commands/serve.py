@@ -9,6 +9,7 @@ from typing import Any
 
 from fugu_cli.commands.flags import ServeFlags
 from fugu_cli.serve import places
+from fugu_cli.ui.pen import Pen
 
 
 def serve(flags: ServeFlags) -> int:
@@ -40,4 +41,4 @@ def _settings(flags: ServeFlags) -> Mapping[str, Any]:
 
 
 def _say(text: str) -> None:
-    print(f"fugu: {text}", file=sys.stderr, flush=True)
+    Pen(sys.stderr).line(f"fugu: {text}")

@@ -52,6 +52,8 @@ def trace(session: str, turn: int | None, request: int | None, as_json: bool) ->
     """Print the session's table, one turn of it in full, or all as JSON."""
     if request is not None and turn is None:
         raise UsageError("--request needs --turn", hint="fugu trace SESSION --request 1 --turn 2")
+    if as_json and turn is not None:
+        raise UsageError("--json and --turn exclude one another", hint="the JSON document holds every turn")
     loaded = here()
     path = sessions.find(loaded.config.data, loaded.root, session)
     records = log.read(path)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fugu_cli.commands.here import here, newline
+from fugu_cli.commands.here import current, here, newline
 from fugu_cli.config import skills, trust_store
 from fugu_cli.config.files import load, repository
 from fugu_cli.errors import UsageError
@@ -20,7 +20,7 @@ def trust(folder: Path | None) -> int:
         if trust_store.trust(data, place):
             newline(f"{place} is trusted now as well: it tells agents what to do")
     newline(f"{root} is trusted {'now' if known else 'already'}: its .fugurc and AGENTS.md count as they are")
-    loaded = load(folder or Path.cwd(), os.environ)
+    loaded = load(folder or current(), os.environ)
     for server in loaded.servers.servers:
         if server.source.startswith(str(root)):
             newline(f"its MCP server {server.name} is started by sessions here: {server.said}")
@@ -50,12 +50,12 @@ def untrust(folder: Path | None) -> int:
 
 def _below(folder: Path | None, root: Path) -> Sequence[Path]:
     """The folders between it and the root that tell agents what to do."""
-    return [place for place in skills.holding(folder or Path.cwd(), root) if place != root]
+    return [place for place in skills.holding(folder or current(), root) if place != root]
 
 
 def _root(folder: Path | None) -> Path:
     if folder is None:
-        return repository(Path.cwd())
+        return repository(current())
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder", hint="give the folder to trust")
     return repository(folder)

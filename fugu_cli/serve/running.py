@@ -1,19 +1,19 @@
 """The process of an endpoint: a socket, uvicorn, and a stop that lets answers end.
 
-The first SIGINT or SIGTERM stops taking requests and waits for those on their way, the second ends them at once.
+The first SIGINT, SIGTERM or SIGHUP stops taking requests and waits for those on their way, the second ends them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
 from collections.abc import Callable, Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from fugu_cli import signals
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.serve.app import build
 from fugu_cli.serve.places import Place
@@ -47,9 +47,7 @@ async def serve(service: Service, place: Place, said: Callable[[str], None]) -> 
     host = f"[{place.host}]" if ":" in place.host else place.host
     said(f"listening on http://{host}:{port}/v1")
     stopping = _Stopping(server, service, said)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.stop)
+    signals.told(asyncio.get_running_loop(), stopping.stop)
     try:
         await server.serve([opened])
     finally:

@@ -1,4 +1,4 @@
-"""Writing to a stream that may be closed: a pipe whose reader went away ends the writing, not the run.
+"""Writing to a stream that may be closed, or full: a pipe whose reader went away ends the writing, not the run.
 
 Below every headless output. Knows nothing of what is written.
 """
@@ -15,6 +15,8 @@ class Pen:
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self.broken = stream is None
+        self.failure = ""
+        """Why what was written is lost although somebody may want it: the disk is full. "" where nothing is."""
 
     @property
     def terminal(self) -> bool:
@@ -37,6 +39,9 @@ class Pen:
         except UnicodeEncodeError:
             encoding = self._stream.encoding or "ascii"
             self.raw(text.encode(encoding, "backslashreplace").decode(encoding))
+        except OSError as error:  # a full disk; a terminal that is gone
+            self.failure = error.strerror or str(error)
+            self._give_up()
         except ValueError:  # closed by somebody else
             self.broken = True
 
