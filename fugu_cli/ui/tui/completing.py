@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from fugu_cli.ui.tui.files import Files
+from fugu_cli.ui.tui.files import Files, mention
 from fugu_cli.ui.tui.front import Choice
 from fugu_cli.ui.tui.widgets.choices import Choices
 from fugu_cli.ui.tui.widgets.prompt import Prompt
@@ -58,7 +58,7 @@ class Completing:
 
         paths = await asyncio.to_thread(work)
         if number == self._search:
-            self._choices.offer([Choice(f"@{path}", path) for path in paths])
+            self._choices.offer([Choice(mention(path), path) for path in paths])
 
     def key(self, key: str) -> bool:
         """A key that was pressed in the prompt; True when it was for the list.

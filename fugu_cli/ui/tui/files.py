@@ -7,7 +7,6 @@ Ignored files are left out where ripgrep is at hand; else everything is listed b
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -49,20 +48,24 @@ class Files:
         if not query:
             return self._paths[:most]
         wanted = query.lower()
-        loose = re.compile("[^\n]*?".join(map(re.escape, wanted)))
         found: list[tuple[int, int, str]] = []
         for start in range(0, len(self._paths), SLICE):
             if superseded():
                 return []
             for index, path in enumerate(self._lowered[start : start + SLICE], start):
-                rank = _rank(wanted, path, loose)
+                rank = _rank(wanted, path)
                 if rank is not None:
                     found.append((rank, len(path), self._paths[index]))
             time.sleep(0)  # let the screen have its turn
         return [path for _, _, path in sorted(found)[:most]]
 
 
-def _rank(wanted: str, path: str, loose: re.Pattern[str]) -> int | None:
+def mention(path: str) -> str:
+    """How a text names a file."""
+    return f'@"{path}"' if any(letter.isspace() for letter in path) else f"@{path}"
+
+
+def _rank(wanted: str, path: str) -> int | None:
     """0 is best: the name begins with it, holds it, the path holds it, the letters come in this order."""
     name = path.rpartition("/")[2]
     if name.startswith(wanted):
@@ -71,9 +74,19 @@ def _rank(wanted: str, path: str, loose: re.Pattern[str]) -> int | None:
         return 1
     if wanted in path:
         return 2
-    if loose.search(name):
+    if _in_order(wanted, name):
         return 3
-    return 4 if loose.search(path) else None
+    return 4 if _in_order(wanted, path) else None
+
+
+def _in_order(wanted: str, text: str) -> bool:
+    """The letters come in this order. One pass: a pattern tries every way to place them, which may take for ever."""
+    at = -1
+    for letter in wanted:
+        at = text.find(letter, at + 1)
+        if at < 0:
+            return False
+    return True
 
 
 def listed(root: Path) -> list[str]:

@@ -5,11 +5,15 @@ Between room.py, which sends it, and skills/. Reads a skill from the disk: for a
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.errors import UsageError
 from fugu_cli.ui.tui.working import Typed
+
+_MENTIONED = re.compile(r"""(?:^|(?<=[\s("'`]))@(?:"([^"\n]+)"|(\S+))""")
+_AFTER = ",.;:!?)]}\"'`"
 
 if TYPE_CHECKING:
     from fugu_cli.ui.tui.session import Session
@@ -35,8 +39,8 @@ def meant(session: Session, root: Path, text: str, pin: str | None = None) -> Ty
 
 
 def attachments(root: Path, text: str) -> tuple[str, ...]:
-    """The files that `@` names in a text."""
-    words = [word[1:].rstrip(",.;:)") for word in text.split() if word.startswith("@")]
+    """The files that `@` names in a text: `@name`, or `@"a name"`, perhaps with the end of a sentence behind it."""
+    words = [quoted or word.rstrip(_AFTER) for quoted, word in _MENTIONED.findall(text)]
     return tuple(dict.fromkeys(word for word in words if word and _is_file(root, word)))
 
 

@@ -19,7 +19,7 @@ from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from fugu_cli.ui.tui.completing import CommandChoices
-from fugu_cli.ui.tui.files import Files
+from fugu_cli.ui.tui.files import Files, mention
 from fugu_cli.ui.tui.front import SCOPES, Scope
 
 
@@ -55,7 +55,7 @@ class Offers(Completer):
         if word.startswith("@"):
             self._files.refresh()
             for path in self._files.search(word[1:]):
-                yield Completion(f"@{path}", -len(word), display=path)
+                yield Completion(mention(path), -len(word), display=path)
 
 
 def prompt(acts: Acts, commands: CommandChoices, root: Path, texts: Iterable[str]) -> PromptSession[str]:

@@ -19,6 +19,7 @@ from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.commands.command import find, nearest
 from fugu_cli.ui.tui.commands.table import COMMANDS
 from fugu_cli.ui.tui.demo import DemoDesk, DemoSession
+from fugu_cli.ui.tui.requesting import attachments
 from fugu_cli.ui.tui.room import Room
 from fugu_cli.ui.tui.widgets.choices import Choices
 from fugu_cli.ui.tui.widgets.prompt import Prompt
@@ -184,6 +185,27 @@ def test_files_are_completed_and_attached(play: Callable[..., None]) -> None:
         assert (asked.text, asked.attachments) == ("see @kept.txt now", ("kept.txt",))
 
     play(what)
+
+
+def test_a_file_whose_name_has_a_space_is_completed_and_attached(play: Callable[..., None], project: Path) -> None:
+    (project / "my notes.txt").write_text("x\n")
+
+    async def what(hand: Hand) -> None:
+        await hand.pilot.press(*"see @my")
+        await hand.sees("› my notes.txt")
+        await hand.pilot.press("tab", *"now", "enter")
+        await hand.until(lambda: "asked" in hand.kinds())
+        asked = next(event for event in hand.room.session.log.events if event.type == "asked")
+        assert (asked.text, asked.attachments) == ('see @"my notes.txt" now', ("my notes.txt",))
+
+    play(what)
+
+
+def test_files_are_attached_wherever_they_stand_in_a_sentence(project: Path) -> None:
+    (project / "a b.txt").touch()
+    (project / "日本.py").touch()
+    text = 'is it @kept.txt? (@日本.py!) @"a b.txt", me@kept.txt @nowhere.txt @'
+    assert attachments(project, text) == ("kept.txt", "日本.py", "a b.txt")
 
 
 def test_escape_closes_the_completions_and_nothing_else(play: Callable[..., None]) -> None:

@@ -57,6 +57,13 @@ def test_files_are_found_by_name_before_path_before_letters(tmp_path: Path) -> N
     assert files.search("model", superseded=lambda: True) == []
 
 
+def test_a_name_that_nearly_fits_in_many_ways_takes_no_time(tmp_path: Path) -> None:
+    (tmp_path / ("e" * 60)).touch()
+    files = Files(tmp_path)
+    files.refresh()
+    assert (files.search("e" * 25 + "z"), files.search("e" * 25)) == ([], ["e" * 60])
+
+
 def test_ignored_files_are_not_offered_and_hidden_ones_are(project: Path) -> None:
     (project / ".gitignore").write_text("out/\n")
     (project / "out").mkdir()

@@ -118,11 +118,16 @@ def test_up_and_down_walk_through_what_was_typed(play: Callable[..., FuguApp]) -
             await pilot.press(*text, "enter")
         await until(lambda: len(asked(app)) == 2)
         seen = []
+        app.main._history.texts.insert(0, "a\nb")
         for key in ("up", "up", "down", "down"):
             await pilot.press(key)
             await pilot.pause()
             seen.append(prompt(app).text)
         assert seen == ["second", "first", "second", ""]
+        await pilot.press("up", "up", "up")
+        await until(lambda: prompt(app).text == "a\nb")
+        await pilot.pause()
+        assert prompt(app).cursor_location == (1, 1)  # at its end
 
     play(what, ANSWER + ANSWER)
 

@@ -107,12 +107,12 @@ class Prompt(TextArea):
             event.prevent_default()
             self.action_send()
             return
-        if event.key == "up" and self.cursor_at_first_line:
+        edge = {"up": self.cursor_at_first_line, "down": self.cursor_at_last_line}
+        if edge.get(event.key):  # stopped: the key would move the cursor in the text that comes
+            event.stop()
             event.prevent_default()
-            self.post_message(self.Wandered(-1))
-        elif event.key == "down" and self.cursor_at_last_line:
-            event.prevent_default()
-            self.post_message(self.Wandered(1))
+            self.post_message(self.Wandered(-1 if event.key == "up" else 1))
+            return
         await super()._on_key(event)
 
     async def _on_paste(self, event: events.Paste) -> None:
