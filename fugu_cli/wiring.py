@@ -71,6 +71,7 @@ def build_session(
     agents = {name: around(agent) for name, agent in agents.items()} if around else agents
     servers = Servers(loaded.servers, loaded.root) if loaded.servers != Declared() else None
     mask = Mask({**secrets(environ, entries), **loaded.servers.secrets}, loaded.root)
+    workspace.mask = mask.text
     journal = _journal(loaded, mask, members, checkpoint, resume)
     denials = Denials(config.deny_agents, loaded.root) if config.deny_agents else None
     if denials is not None:

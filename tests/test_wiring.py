@@ -1,6 +1,7 @@
 """From a configuration to a session that runs, is continued, and leaves the facts a rollout would leave."""
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -309,6 +310,18 @@ def test_a_rule_needs_no_model(root: Path, rule: str, kind: type) -> None:
     coordinator, checkpoint, warm = wiring.build_coordinator(loaded.config, ())
     warm()
     assert (type(coordinator), checkpoint) == (kind, None)
+
+
+def test_a_secret_of_a_server_is_in_no_diff(root: Path) -> None:
+    given = {"command": "true", "env": {"ISSUES_TOKEN": "t0ken-of-mine"}}
+    (Path.home() / ".mcp.json").write_text(json.dumps({"mcpServers": {"issues": given}}))
+
+    async def shown(loaded: Loaded) -> bytes:
+        session = await wiring.open_session(loaded, {}, never)
+        await session.close()
+        return session.bench.workspace.shown(b"+t0ken-of-mine\n")
+
+    assert b"t0ken" not in asyncio.run(shown(configured(root, "cheap")))
 
 
 def test_standing_instructions_count_only_in_a_trusted_folder(root: Path) -> None:

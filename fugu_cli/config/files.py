@@ -120,6 +120,8 @@ def repository(folder: Path) -> Path:
 
 def _file_layer(path: Path) -> Layer | None:
     try:
+        if path.exists() and not path.is_file():
+            raise OSError(0, "it is not a file")
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None

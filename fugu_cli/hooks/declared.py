@@ -162,6 +162,8 @@ def _hooks(path: Path, *, mine: bool) -> list[Hook]:
 def _parsed(path: Path) -> JsonValue:
     """None where there is no file. Raises _Fault."""
     try:
+        if path.exists() and not path.is_file():
+            raise OSError(0, "it is not a file")
         text = path.read_text(encoding="utf-8-sig")
         found: JsonValue = json.loads(text)
     except (FileNotFoundError, NotADirectoryError):

@@ -294,3 +294,17 @@ def test_trust_is_kept_for_a_folder_and_what_lies_in_it() -> None:
     assert trust_store.trusted(data, folder / "sub") and not trust_store.trusted(data, Path.cwd())
     assert trust_store.untrust(data, folder) and not trust_store.untrust(data, folder)
     assert trust_store.folders(data) == ()
+
+
+@pytest.mark.parametrize("name", [".fugurc", ".mcp.json", ".agents/hooks.json"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "repo"
+    (root / ".agents").mkdir(parents=True)
+    (root / ".git").mkdir()
+    os.mkfifo(root / name)
+    if name == ".fugurc":
+        with pytest.raises(ConfigError, match="it is not a file"):
+            load(root, {})
+    else:
+        loaded = load(root, {})
+        assert "it is not a file" in " ".join((*loaded.servers.notes, *loaded.hooks.notes))

@@ -158,6 +158,8 @@ def meant(folder: Path, word: str) -> Iterator[Path]:
 def _text(path: Path) -> str:
     """The file's text, "" where there is none."""
     try:
+        if path.exists() and not path.is_file():
+            raise OSError(0, "it is not a file")
         return path.read_text(encoding="utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         return ""
