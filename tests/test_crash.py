@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,11 @@ import pytest
 from fugu_cli import log as logs
 from fugu_cli import orchestrator, views
 from fugu_cli.agents import Agent
-from fugu_cli.events import Event, Finished, Member, Permitted, Recorded, ToolRan, Undone
+from fugu_cli.events import Event, Finished, Member, Permitted, Undone
 from fugu_cli.log import Log
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
 from fugu_cli.tools.workspace import recall
+from tests.filming import Film, Frame, shoot
 from tests.reacting import Reacting, Stage, calls, fails, repository, results, role
 
 BROKEN = Member(name="broken", provider="openai", model="b", slot="cheap")
@@ -83,83 +84,28 @@ SESSIONS: Mapping[str, tuple[tuple[Member, ...], Callable[[], Mapping[str, Agent
 }
 
 
-@dataclass(frozen=True)
-class Frame:
-    """The world when the log had `lines` lines; `what` says which moment that is."""
-
-    lines: int
-    world: Path
-    what: str
-
-
-class Filmed(Log):
-    """A log that has the world copied around every line that is written."""
-
-    film: Callable[[int, str], None]
-
-    def append(self, event: Event) -> Recorded:
-        if isinstance(event, ToolRan | Undone):  # what it tells of has happened, and nobody wrote that down
-            self.film(len(self.records), f"before {event.type}")
-        record = super().append(event)
-        self.film(len(self.records), f"after {event.type}")
-        return record
-
-
-@dataclass(frozen=True)
-class Film:
-    """One whole session: its frames, its log, and how it ended."""
-
-    name: str
-    stage: Stage
-    world: Path
-    frames: tuple[Frame, ...]
-    lines: tuple[bytes, ...]
-    end: Finished
-
-
-def shoot(name: str, folder: Path) -> Film:
-    world = folder / "world"
-    stage = stage_of(name, world)
-    repository(stage.root)
-    (world / "counter").touch()
-    frames: list[Frame] = []
-
-    def film(lines: int, what: str) -> None:
-        copy = folder / "frames" / str(len(frames))
-        shutil.copytree(world, copy, symlinks=True)
-        frames.append(Frame(lines, copy, what))
-
-    log = Filmed.create(folder / "whole.jsonl")
-    log.film = lambda lines, what: None
-
-    async def play() -> Finished:
-        await stage.begin(log)
-        log.film = film
-        return await orchestrator.run(log, stage.crew(), stage.bench())
-
-    try:
-        end = asyncio.run(play())
-    finally:
-        log.close()
-    lines = tuple((folder / "whole.jsonl").read_bytes().splitlines(keepends=True))
-    return Film(name, stage, world, tuple(frames), lines, end)
-
-
 def stage_of(name: str, world: Path) -> Stage:
     members, agents = SESSIONS[name]
     return Stage(world / "repo", world / "store", members, agents(), mode="yolo", deny=("bash(rm *)",))
 
 
+@dataclass(frozen=True)
+class Played:
+    """A film, and which of the sessions it is of."""
+
+    name: str
+    film: Film
+
+
 @pytest.fixture(scope="module", params=list(SESSIONS))
-def film(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Film:
-    patch = pytest.MonkeyPatch()
-    for who in ("AUTHOR", "COMMITTER"):
-        patch.setenv(f"GIT_{who}_NAME", "A. Tester")
-        patch.setenv(f"GIT_{who}_EMAIL", "tester@example.org")
-    try:
-        return shoot(request.param, tmp_path_factory.mktemp("film"))
-    finally:
-        patch.undo()
+def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
+    async def begin(world: Path, log: Log) -> Callable[[], Awaitable[Finished]]:
+        stage = stage_of(request.param, world)
+        repository(stage.root)
+        await stage.begin(log)
+        return lambda: orchestrator.run(log, stage.crew(), stage.bench())
+
+    return Played(request.param, shoot(tmp_path_factory.mktemp("film"), begin))
 
 
 @dataclass(frozen=True)
@@ -173,8 +119,9 @@ class Resumed:
     events: list[Event]
 
 
-async def resumed(film: Film, number: int, folder: Path, turn: asyncio.Semaphore) -> Resumed:
+async def resumed(played: Played, number: int, folder: Path, turn: asyncio.Semaphore) -> Resumed:
     """A copy of the frame's world and the log's first lines, and on from there as a new process would."""
+    film = played.film
     frame = film.frames[number]
     world, path = folder / str(number), folder / f"{number}.jsonl"
     async with turn:
@@ -182,7 +129,7 @@ async def resumed(film: Film, number: int, folder: Path, turn: asyncio.Semaphore
         torn = b'{"seq": 99, "at": 1.0, "ev' if number % 3 == 0 else b""
         path.write_bytes(b"".join(film.lines[: frame.lines]) + torn)
         log = Log.open(path)
-        stage = stage_of(film.name, world)
+        stage = stage_of(played.name, world)
         bench = stage.bench()
         recall(bench.workspace, log.records)
         try:
@@ -192,21 +139,22 @@ async def resumed(film: Film, number: int, folder: Path, turn: asyncio.Semaphore
             log.close()
 
 
-async def all_resumed(film: Film, folder: Path) -> list[Resumed]:
+async def all_resumed(played: Played, folder: Path) -> list[Resumed]:
     turn = asyncio.Semaphore(3)
-    return await asyncio.gather(*(resumed(film, number, folder, turn) for number in range(len(film.frames))))
+    return await asyncio.gather(*(resumed(played, number, folder, turn) for number in range(len(played.film.frames))))
 
 
 def appends(call: Call) -> bool:
     return call.tool == "bash" and "counter" in call.arguments
 
 
-def test_the_filmed_session_holds_what_a_session_can(film: Film) -> None:
+def test_the_filmed_session_holds_what_a_session_can(played: Played) -> None:
+    film = played.film
     events = [record.event for record in logs.parse(b"".join(film.lines), Path("whole"))]
     assert film.end.reason == "accepted"
-    assert (film.stage.root / "calc.txt").read_text() == "fixed\n"
+    assert (film.world / "repo" / "calc.txt").read_text() == "fixed\n"
     kinds = {event.type for event in events}
-    if film.name == "native":
+    if played.name == "native":
         assert {"failed", "permitted", "tool_ran", "replied"} <= kinds
         assert any(isinstance(event, Permitted) and not event.allowed for event in events)
         assert (film.world / "counter").read_text() == "ran\n"
@@ -214,14 +162,16 @@ def test_the_filmed_session_holds_what_a_session_can(film: Film) -> None:
         assert sum(isinstance(event, Undone) for event in events) == 2
 
 
-def test_a_session_killed_anywhere_ends_the_same_and_does_nothing_twice(film: Film, tmp_path: Path) -> None:
+def test_a_session_killed_anywhere_ends_the_same_and_does_nothing_twice(played: Played, tmp_path: Path) -> None:
+    film = played.film
     assert {frame.lines for frame in film.frames} == set(range(3, len(film.lines) + 1)), "every line has its frame"
-    found = asyncio.run(all_resumed(film, tmp_path))
-    assert [fault for one in found for fault in faults_of(film, one)] == []
+    found = asyncio.run(all_resumed(played, tmp_path))
+    assert [fault for one in found for fault in faults_of(played, one)] == []
 
 
-def faults_of(film: Film, one: Resumed) -> list[str]:
+def faults_of(played: Played, one: Resumed) -> list[str]:
     """What is not as it would have been, in words."""
+    film = played.film
     faults = []
     if one.end.reason != film.end.reason:
         faults.append(f"it ends as {one.end}")
@@ -236,7 +186,7 @@ def faults_of(film: Film, one: Resumed) -> list[str]:
     count = (one.world / "counter").read_text().count("ran")
     started = [event.call for event in one.events if isinstance(event, Permitted) and appends(event.call)]
     killed = one.frame.what == "after permitted" and _newest(film, one.frame).call in started
-    if film.name == "native" and (len(started) != 1 or count != (0 if killed else 1)):
+    if played.name == "native" and (len(started) != 1 or count != (0 if killed else 1)):
         faults.append(f"the command ran {count} times, was started {len(started)} times")
     if views.open_calls(views.turns(one.events)[-1]):
         faults.append("calls are left open")

@@ -7,8 +7,7 @@ are copied. Then, for every frame, the world is put back, the log cut there, and
 from __future__ import annotations
 
 import asyncio
-import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,11 +16,12 @@ import pytest
 from fugu_cli import log as logs
 from fugu_cli import orchestrator
 from fugu_cli.conductor.conductor import Bounds
-from fugu_cli.events import Event, Finished, Merged, Permitted, Planned, Recorded, ToolRan
+from fugu_cli.events import Event, Finished, Merged, Permitted, Planned, ToolRan
 from fugu_cli.log import Log
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.tools.workspace import recall
 from tests.conductor.staging import POOL, Play, both, lists, newest, planning
+from tests.filming import Begin, Film, Frame, shoot
 from tests.reacting import CHECK, Reacting, calls, repository, results
 
 JOB = "Repair calc.txt."
@@ -66,76 +66,22 @@ def session(world: Path, log: Log) -> Play:
     return Play(world / "repo", agents, POOL, Bounds(agent="c"), log=log, change=change)
 
 
-@dataclass(frozen=True)
-class Frame:
-    """The world when the log had `lines` lines."""
-
-    lines: int
-    world: Path
-    what: str
-
-
-class Filmed(Log):
-    """A log that has the world copied around every line."""
-
-    film: Callable[[int, str], None]
-
-    def append(self, event: Event) -> Recorded:
-        if isinstance(event, ToolRan | Merged):  # what it tells of has happened, and nobody wrote that down
-            self.film(len(self.records), f"before {event.type}")
-        record = super().append(event)
-        self.film(len(self.records), f"after {event.type}")
-        return record
-
-
-@dataclass(frozen=True)
-class Film:
-    """One whole session."""
-
-    frames: tuple[Frame, ...]
-    lines: tuple[bytes, ...]
-    end: Finished
-    staged: Callable[[Path, Log], Play]
+Staged = Callable[[Path, Log], Play]
 
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Film:
-    patch = pytest.MonkeyPatch()
-    for who in ("AUTHOR", "COMMITTER"):
-        patch.setenv(f"GIT_{who}_NAME", "A. Tester")
-        patch.setenv(f"GIT_{who}_EMAIL", "tester@example.org")
-    try:
-        return shoot(tmp_path_factory.mktemp("film"), session)
-    finally:
-        patch.undo()
+    return shoot(tmp_path_factory.mktemp("film"), filmed(session))
 
 
-def shoot(folder: Path, staged: Callable[[Path, Log], Play]) -> Film:
-    world = folder / "world"
-    repository(world / "repo", {"calc.txt": "broken\n", "check.sh": CHECK})
-    (world / "counter").touch()
-    frames: list[Frame] = []
-
-    def film(lines: int, what: str) -> None:
-        copy = folder / "frames" / str(len(frames))
-        shutil.copytree(world, copy, symlinks=True)
-        frames.append(Frame(lines, copy, what))
-
-    log = Filmed.create(folder / "whole.jsonl")
-    log.film = lambda lines, what: None
-    play = staged(world, log)
-
-    async def whole() -> Finished:
+def filmed(staged: Staged) -> Begin:
+    async def begin(world: Path, log: Log) -> Callable[[], Awaitable[Finished]]:
+        repository(world / "repo", {"calc.txt": "broken\n", "check.sh": CHECK})
+        play = staged(world, log)
         await play.stage().begin(log)
-        log.film = film
-        return await play.again()
+        return play.again
 
-    try:
-        end = asyncio.run(whole())
-    finally:
-        log.close()
-    lines = tuple((folder / "whole.jsonl").read_bytes().splitlines(keepends=True))
-    return Film(tuple(frames), lines, end, staged)
+    return begin
 
 
 @dataclass(frozen=True)
@@ -148,17 +94,16 @@ class Resumed:
     events: list[Event]
 
 
-async def resumed(film: Film, number: int, folder: Path, turn: asyncio.Semaphore) -> Resumed:
+async def resumed(film: Film, staged: Staged, number: int, turn: asyncio.Semaphore) -> Resumed:
     """On from a frame, in the very folders it was filmed in: worktrees are named in the log."""
     frame = film.frames[number]
-    path = folder / f"{number}.jsonl"
+    path = film.world.parent / f"{number}.jsonl"
     world = frame.world
     async with turn:
         text = b"".join(film.lines[: frame.lines])
-        filmed_in = str(film.frames[0].world.parent.parent / "world").encode()
-        path.write_bytes(text.replace(filmed_in, str(world).encode()))
+        path.write_bytes(text.replace(str(film.world).encode(), str(world).encode()))
         log = Log.open(path)
-        play = film.staged(world, log)
+        play = staged(world, log)
         bench = play.bench()
         recall(bench.workspace, log.records)
         try:
@@ -168,9 +113,9 @@ async def resumed(film: Film, number: int, folder: Path, turn: asyncio.Semaphore
             log.close()
 
 
-async def all_resumed(film: Film, folder: Path) -> list[Resumed]:
+async def all_resumed(film: Film, staged: Staged) -> list[Resumed]:
     turn = asyncio.Semaphore(3)
-    return await asyncio.gather(*(resumed(film, number, folder, turn) for number in range(len(film.frames))))
+    return await asyncio.gather(*(resumed(film, staged, number, turn) for number in range(len(film.frames))))
 
 
 def test_the_filmed_session_holds_what_a_workflow_can(film: Film) -> None:
@@ -184,19 +129,16 @@ def test_the_filmed_session_holds_what_a_workflow_can(film: Film) -> None:
     assert turns != sorted(turns), "two turns were open at the same time"
 
 
-def test_a_workflow_killed_anywhere_ends_the_same_and_does_nothing_twice(film: Film, tmp_path: Path) -> None:
-    found = asyncio.run(all_resumed(film, tmp_path))
+def test_a_workflow_killed_anywhere_ends_the_same_and_does_nothing_twice(film: Film) -> None:
+    found = asyncio.run(all_resumed(film, session))
     assert len(found) > 40
     assert [fault for one in found for fault in faults_of(one)] == []
 
 
-def test_so_does_one_with_a_workflow_inside_and_a_second_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for who in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{who}_NAME", "A. Tester")
-        monkeypatch.setenv(f"GIT_{who}_EMAIL", "tester@example.org")
-    film = shoot(tmp_path, rounds)
+def test_so_does_one_with_a_workflow_inside_and_a_second_round(tmp_path: Path) -> None:
+    film = shoot(tmp_path, filmed(rounds))
     assert film.end == Finished(reason="accepted", message="2 workflows, 4 steps in all; the tests pass")
-    found = asyncio.run(all_resumed(film, tmp_path))
+    found = asyncio.run(all_resumed(film, rounds))
     assert len(found) > 30
     assert [fault for one in found for fault in faults_inside(one)] == []
 

@@ -1,0 +1,82 @@
+"""A session filmed: before and after every line of its log the world around it is copied, to be gone on from."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.events import Event, Finished, Merged, Recorded, ToolRan, Undone
+from fugu_cli.log import Log
+
+Begin = Callable[[Path, Log], Awaitable[Callable[[], Awaitable[Finished]]]]
+"""Begins a session in a world, with its log; what it returns goes on to the end, and is what is filmed."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The world when the log had `lines` lines; `what` says which moment that is."""
+
+    lines: int
+    world: Path
+    what: str
+
+
+@dataclass(frozen=True)
+class Film:
+    """One whole session in `world`: its frames, its log, and how it ended."""
+
+    world: Path
+    frames: tuple[Frame, ...]
+    lines: tuple[bytes, ...]
+    end: Finished
+
+
+class Filmed(Log):
+    """A log that has the world copied around every line that is written."""
+
+    film: Callable[[int, str], None]
+
+    def append(self, event: Event) -> Recorded:
+        if isinstance(event, ToolRan | Merged | Undone):  # what it tells of has happened, and nobody wrote that down
+            self.film(len(self.records), f"before {event.type}")
+        record = super().append(event)
+        self.film(len(self.records), f"after {event.type}")
+        return record
+
+
+def shoot(folder: Path, begin: Begin) -> Film:
+    """Play a session in `folder`/world, beside its log and its frames."""
+    world = folder / "world"
+    world.mkdir()
+    (world / "counter").touch()
+    frames: list[Frame] = []
+
+    def film(lines: int, what: str) -> None:
+        copy = folder / "frames" / str(len(frames))
+        shutil.copytree(world, copy, symlinks=True)
+        frames.append(Frame(lines, copy, what))
+
+    log = Filmed.create(folder / "whole.jsonl")
+    assert isinstance(log, Filmed)
+    log.film = lambda lines, what: None
+
+    async def whole() -> Finished:
+        go_on = await begin(world, log)
+        log.film = film
+        return await go_on()
+
+    with pytest.MonkeyPatch.context() as patch:  # a fixture of a module is made before that of a test
+        for who in ("AUTHOR", "COMMITTER"):
+            patch.setenv(f"GIT_{who}_NAME", "A. Tester")
+            patch.setenv(f"GIT_{who}_EMAIL", "tester@example.org")
+        try:
+            end = asyncio.run(whole())
+        finally:
+            log.close()
+    lines = tuple((folder / "whole.jsonl").read_bytes().splitlines(keepends=True))
+    return Film(world, tuple(frames), lines, end)
