@@ -35,6 +35,26 @@ def completed(shown: str, body: str) -> str:
     return "\n".join(_with_imports(lines, old, new, body))
 
 
+def mended(part: str, body: str) -> list[tuple[str, str]]:
+    """Old and new text of each definition in `part` that `body` writes anew, its imports above the first; [] where none
+    is found. What else `body` holds is left: a copy of what stands elsewhere in the file, or a test."""
+    old, new = _parsed(part), _parsed(body)
+    if old is None or new is None:
+        return []
+    imports = [
+        line for node in new.body if isinstance(node, ast.Import | ast.ImportFrom) for line in _lines(node, body)
+    ]
+    found: list[tuple[str, str]] = []
+    for node in old.body:
+        same = [one for one in new.body if isinstance(node, Definition) and isinstance(one, Definition)]
+        same = [one for one in same if one.name == getattr(node, "name", "")]
+        before, after = _lines(node, part), _lines(same[-1], body) if same else []
+        if after and before != after:
+            above = [*imports, "", ""] if imports and not found else []
+            found.append(("\n".join(before), "\n".join([*above, *after])))
+    return found
+
+
 def _parsed(text: str) -> ast.Module | None:
     try:
         return ast.parse(text)

@@ -18,7 +18,7 @@ from fugu_cli import intent, prompts
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.fences import body_of, fenced
 from fugu_cli.agents.history import arguments_object, call_id, flat
-from fugu_cli.agents.merging import completed
+from fugu_cli.agents.merging import completed, mended
 from fugu_cli.agents.schema import parts
 from fugu_cli.agents.written import as_shown, code_among, parse, room, shown_files
 from fugu_cli.messages import Call, FromAgent, FromUser, Message, Prompt, Reply
@@ -124,16 +124,20 @@ def _added(reply: Reply, path: str, shown: str, prompt: Prompt) -> list[tuple[st
 
 
 def _mended(prompt: Prompt, reply: Reply) -> Reply:
-    """The reply with the edit that puts what it wrote in the place of the part that was shown."""
+    """The reply with the edits that put what it wrote in the place of the part that was shown."""
     body, closed = body_of(reply.text, like=prompt.part)
     lines = body.strip("\n").split("\n")
     missing = len(prompt.part) - len(prompt.part.lstrip(" ")) - len(lines[0]) + len(lines[0].lstrip(" "))
     new = "\n".join(f"{' ' * missing}{line}" if line.strip() else line for line in lines)
     if not new.strip() or not (closed or reply.stop != "length"):
         return reply.model_copy(update={"calls": ()})
-    arguments = json.dumps({"path": prompt.target, "old": prompt.part, "new": new}, ensure_ascii=False)
-    call = Call(id=call_id(prompt, 0), tool="edit", arguments=arguments)
-    return reply.model_copy(update={"text": "", "calls": (call,), "stop": "calls"})
+    pieces = mended(prompt.part, body) or [(prompt.part, new)]
+    given = [{"path": prompt.target, "old": old, "new": after} for old, after in pieces]
+    calls = tuple(
+        Call(id=call_id(prompt, number), tool="edit", arguments=json.dumps(arguments, ensure_ascii=False))
+        for number, arguments in enumerate(given)
+    )
+    return reply.model_copy(update={"text": "", "calls": calls, "stop": "calls"})
 
 
 def _asked_for(prompt: Prompt, shown: Mapping[str, str]) -> str:

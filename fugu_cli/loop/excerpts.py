@@ -1,7 +1,7 @@
-"""The one function of a long file that a small model is to mend: asked for the whole file, it writes for minutes.
+"""The functions of a long file that a small model is to mend: asked for the whole file, it writes for minutes.
 
-Below context.py, which shows the function in the file's place and has the answer put back there. What a failing test
-calls, and where it broke, says which one it is; where that may be several, each has its draw. Pure.
+Below context.py, which shows them in the file's place and has the answer put back there. What a failing test calls, and
+where it broke, says which they are; several are shown together first (Python), then each has its draw. Pure.
 """
 
 from __future__ import annotations
@@ -28,11 +28,19 @@ _CLOSING = re.compile(r"\s*[)\]}]")
 
 
 def in_turn(path: str, content: str, output: str, draw: int) -> str:
-    """The lines of the function that this draw is to mend, without the last line's end; "" where the file is short, or
-    nothing in the tests' output leads to one."""
+    """The lines of what this draw is to mend, without the last line's end; "" where the file is short, or nothing in
+    the tests' output leads to a function."""
     if len(content) <= LONG:
         return ""
     found = list(dict.fromkeys(_blamed(path, content, output)))
+    together = "\n\n\n".join(found)
+    if (
+        len(found) > 1
+        and len(together) <= MOST // 2
+        and path.endswith(".py")
+        and not any(one[0].isspace() for one in found)
+    ):
+        found = [together, *found]
     return found[draw % len(found)] if found else ""
 
 

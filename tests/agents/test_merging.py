@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fugu_cli.agents.merging import completed
+from fugu_cli.agents.merging import completed, mended
 
 FILE = '''"""A cart."""
 
@@ -64,3 +64,11 @@ def test_the_docstring_of_the_file_stays() -> None:
 )
 def test_what_is_whole_and_what_is_more_than_definitions_stays_as_it_is(body: str) -> None:
     assert completed(FILE, body) == body
+
+
+def test_of_a_part_each_function_is_put_where_it_stood_and_nothing_else_is_taken() -> None:
+    one, two = "def one(x):\n    return x", "@cache\ndef two(x):\n    return x"
+    new = "def two(x):\n    return math.sqrt(x)"
+    body = f"import math\n\n{one}\n\n\n{new}\n\n\ndef three(x):\n    return x\n\n\nassert two(4) == 2\n"
+    assert mended(f"{one}\n\n\n{two}", body) == [(two, f"import math\n\n\n{new}")]
+    assert mended(one, f"{new}\n") == mended(one, "def one(x:\n") == mended(one, one) == []

@@ -77,3 +77,9 @@ def test_without_a_function_to_blame_there_is_no_part() -> None:
         ("a.js", f"{PADDING}if (added(1)) {{\n  x();\n}}\n", "if (added(1)) {"),
     ]
     assert [in_turn(*case, 0) for case in cases] == [""] * len(cases)
+
+
+def test_functions_that_a_test_calls_together_are_shown_together_first() -> None:
+    one, two = LONG_PYTHON[LONG_PYTHON.index("def other_1()") :].split("\n\n\n")[:2]
+    output = "assert other_1() == other_2()"
+    assert found("sums.py", LONG_PYTHON, output, 4) == [f"{one}\n\n\n{two}", one, two, f"{one}\n\n\n{two}"]
