@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -268,6 +270,20 @@ def test_the_screen_follows_a_storm_of_sizes(place: Place, server: Loopback, fug
     screen = terminal.sees("✓ answered", " (")
     assert "word word" in screen
     assert max(len(line) for line in screen.splitlines()) <= 90
+
+
+def test_a_stopped_process_paints_everything_again_when_it_goes_on(fugu: Callable[..., Terminal]) -> None:
+    terminal = ready(fugu())
+    os.kill(terminal.pid, signal.SIGTSTP)
+    _, status = os.waitpid(terminal.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    while terminal.read():
+        pass
+    terminal.resize((100, 34))  # an empty screen of the same size
+    os.kill(terminal.pid, signal.SIGCONT)
+    terminal.sees("cascade decides over m", "ask for something")
+    terminal.keys("\x04")
+    assert terminal.ended() == 0
 
 
 def test_without_colours_every_state_still_has_its_sign(
