@@ -31,6 +31,9 @@ Ask = Callable[[Call, policy.Judgement], Awaitable[Permission]]
 """The one question that flows in: may this call run? Where nobody can be asked the answer is `headless`: no."""
 
 
+MOVED = "it leads to another place now than when it was asked about"
+
+
 @dataclass(frozen=True)
 class Limits:
     """What ends a request early. Money in USD, a request's where it is a number; `deadline` on the monotonic clock."""
@@ -80,7 +83,10 @@ async def run_call(log: Log, bench: Bench, number: int, call: Call, barred: str 
         log.append(Permitted(turn=number, call=call, allowed=False, by=HOOK, reason=forbidden))
         return
     allowed, by = await _permission(log.events, bench, call, judgement)
-    log.append(Permitted(turn=number, call=call, allowed=allowed, by=by, reason=judgement.reason))
+    reason = judgement.reason
+    if allowed and judgement.verdict == "ask" and _judged(bench, call).target != judgement.target:
+        allowed, reason = False, MOVED
+    log.append(Permitted(turn=number, call=call, allowed=allowed, by=by, reason=reason))
     if allowed:
         await _finish_tool(log, bench, number, call)
 

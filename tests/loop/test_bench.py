@@ -1,0 +1,32 @@
+"""How a call is judged, asked about and recorded before it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from fugu_cli.events import Permitted
+from fugu_cli.log import Log
+from fugu_cli.loop.bench import MOVED, Bench, Permission, run_call
+from fugu_cli.messages import Call
+from fugu_cli.policy import Judgement, Rules
+from fugu_cli.tools.workspace import Workspace
+from fugu_cli.wiring import build_toolbox
+
+
+def test_a_yes_does_not_hold_for_another_place_that_a_link_leads_to_by_then(tmp_path: Path) -> None:
+    root, other = tmp_path / "work", tmp_path / "other"
+    (root / "real").mkdir(parents=True)
+    other.mkdir()
+    (root / "folder").symlink_to("real")
+
+    async def turned(call: Call, judgement: Judgement) -> Permission:
+        (root / "folder").unlink()
+        (root / "folder").symlink_to(other)
+        return "once"
+
+    log, bench = Log.memory(), Bench(build_toolbox(), Workspace(root, tmp_path / "store"), Rules(mode="ask"), turned)
+    call = Call.make("1", "write", path="folder/a.txt", content="x")
+    asyncio.run(run_call(log, bench, 1, call))
+    assert log.events == [Permitted(turn=1, call=call, allowed=False, by="user", reason=MOVED)]
+    assert list(other.iterdir()) == []
