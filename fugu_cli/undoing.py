@@ -90,7 +90,7 @@ async def redo(log: Log, workspace: Workspace) -> Undone:
 async def _undoable(log: Log, workspace: Workspace) -> Step:
     done, _ = steps(log.events)
     if not done:
-        raise Nothing("there is nothing to undo", hint="every request of this session was undone, or none was made")
+        raise Nothing("there is nothing to undo", hint="no request of this session stands that changed a file")
     step = done[-1]
     _refuse_elsewhere(log.events, step.asked, workspace)
     if step.asked.snapshot is None:

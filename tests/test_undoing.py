@@ -10,7 +10,7 @@ import pytest
 
 from fugu_cli import undoing
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Assigned, Interrupted, Permitted, Replied, ToolRan, Undone
+from fugu_cli.events import Asked, Assigned, Finished, Interrupted, Permitted, Replied, ToolRan, Undone
 from fugu_cli.log import Log
 from fugu_cli.messages import Call
 from fugu_cli.tools.files import WRITE
@@ -167,6 +167,43 @@ def test_a_request_that_changed_nothing_leaves_nothing_to_undo(project: Path) ->
         await request(log, workspace, lambda root: None)
         with pytest.raises(UsageError, match="there is nothing to undo"):
             await undoing.undo_preview(log, workspace)
+
+    play(project, what)
+
+
+def test_a_question_does_not_stand_in_the_way_of_undo(project: Path) -> None:
+    before = state(project)
+
+    async def what(log: Log, workspace: Workspace) -> None:
+        await request(log, workspace, everything)
+        log.append(Finished(reason="accepted"))
+        after = state(project)
+        await request(log, workspace, lambda root: None)
+        log.append(Finished(reason="answered"))
+        await undoing.undo(log, workspace)
+        assert state(project) == before
+        with pytest.raises(UsageError, match="there is nothing to undo"):
+            await undoing.undo(log, workspace)
+        await undoing.redo(log, workspace)
+        assert state(project) == after
+
+    play(project, what)
+
+
+def test_a_request_that_a_limit_stopped_and_that_went_on_is_undone(project: Path) -> None:
+    before = state(project)
+
+    async def what(log: Log, workspace: Workspace) -> None:
+        snapshot = await workspace.snapshot()
+        log.append(Asked(text="change it", snapshot=snapshot))
+        log.append(Finished(reason="turn_limit"))
+        everything(workspace.root)
+        now = await workspace.snapshot()
+        changes = await workspace.diff(snapshot, now) if snapshot and now else ()
+        log.append(ToolRan(turn=1, call=Call.make("t1-0-0", "bash"), output="", ok=True, changes=changes))
+        log.append(Finished(reason="accepted"))
+        await undoing.undo(log, workspace)
+        assert state(project) == before
 
     play(project, what)
 

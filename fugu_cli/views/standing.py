@@ -1,7 +1,8 @@
 """Which requests of a session stand: undone ones do not, until they are redone. A pure fold.
 
-Every request is a step; an undo takes the newest one that stands back, a redo brings it again, a new request ends the
-redoing. The tree that an undo left is named in its reason, which is how redo finds it.
+Every request is a step, but those that ended without any change (a question); an undo takes the newest one that stands
+back, a redo brings it again, a new request ends the redoing. The tree that an undo left is named in its reason, which
+is how redo finds it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fugu_cli.events import Asked, Event, Undone
+from fugu_cli.events import Asked, Event, Finished, Interrupted, Merged, ToolRan, Undone
 
 UNDONE = "undone by the user, from tree {tree}"
 REDONE = "redone by the user, from tree {tree}"
@@ -31,11 +32,19 @@ def standing(events: Sequence[Event]) -> Standing:
     taken: list[int] = []
     trees: list[str] = []
     number = -1
+    idle, left_out = True, False
     for event in events:
         if isinstance(event, Asked):
             number += 1
             done.append(number)
-            taken, trees = [], []
+            taken, trees, idle, left_out = [], [], True, False
+        elif _may_have_changed(event):
+            if left_out:  # a limit had stopped it, and it went on
+                done.append(number)
+            idle, left_out = False, False
+        elif isinstance(event, Finished) and idle and done and done[-1] == number:
+            left_out = True
+            done.pop()
         elif isinstance(event, Undone) and event.turn == 0:
             found = _LEFT.match(event.reason)
             if found is not None and found.group(1) == "redone" and taken:
@@ -45,3 +54,10 @@ def standing(events: Sequence[Event]) -> Standing:
                 taken.append(done.pop())
                 trees.append(found.group(2) if found else "")
     return Standing(tuple(done), tuple(tree for tree in trees if tree))
+
+
+def _may_have_changed(event: Event) -> bool:
+    """It changed files, or may have: what was cut off and what goes on in the background says nothing of that."""
+    if isinstance(event, ToolRan):
+        return bool(event.changes or event.job)
+    return isinstance(event, Interrupted) or (isinstance(event, Merged) and bool(event.changes))
