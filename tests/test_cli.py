@@ -56,6 +56,8 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("run", "x", "--max-budget-usd", "0"), "max_budget_usd = 0.0: should be greater than 0", "help config"),
         (("run", "x", "--resume", ""), "--resume is empty", "leave it out"),
         (("trace", "--turn", "1", "--json"), "--json and --turn exclude one another", "every turn"),
+        (("serve", "--max-request-mb", "nan"), "limits must be finite numbers", "`fugu serve --help`"),
+        (("serve", "--grace", "inf"), "limits must be finite numbers", "`fugu serve --help`"),
         (("cost", "--days", "0"), "Invalid value for '--days'", "`fugu cost --help`"),
         (("run", "x", "--tier", "max"), "Invalid value for '--tier'", "`fugu run --help`"),
         (("run", "x", "--coordinator", "tirnity"), "must be one of trinity, cascade, random or single:NAME", ""),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from fugu_cli.commands.flags import ServeFlags
+from fugu_cli.errors import UsageError
 from fugu_cli.serve import places
 from fugu_cli.ui.pen import Pen
 
 
 def serve(flags: ServeFlags) -> int:
     """Listens and answers. Returns 0 after a stop that was asked for. Raises FuguError for what cannot begin."""
+    if not all(map(math.isfinite, (flags.max_request_mb, flags.request_timeout, flags.grace))):
+        raise UsageError("limits must be finite numbers", hint="`fugu serve --help` lists them")
     token = os.environ.get(flags.token_env, "").strip() or None
     place = places.Place(flags.host, flags.port, token, flags.grace)
     bounds = places.Bounds(round(flags.max_request_mb * 1024 * 1024), flags.request_timeout, flags.max_concurrent)
