@@ -72,6 +72,7 @@ def prompt(acts: Acts, commands: CommandChoices, root: Path, texts: Iterable[str
         key_bindings=_keys(acts),
         multiline=True,
         enable_open_in_editor=True,
+        enable_suspend=True,  # Ctrl+Z stops the process, as in any program of the shell
         erase_when_done=True,
         prompt_continuation="  ",
     )

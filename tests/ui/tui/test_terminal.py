@@ -286,6 +286,15 @@ def test_a_stopped_process_paints_everything_again_when_it_goes_on(fugu: Callabl
     assert terminal.ended() == 0
 
 
+def test_ctrl_z_is_no_letter_in_the_inline_mode(fugu: Callable[..., Terminal]) -> None:
+    """It stops the process, where a shell is there to go on with it; here none is."""
+    terminal = ready(fugu("--inline"))
+    terminal.keys("half a\x1a line")
+    terminal.sees("half a line")
+    terminal.keys("\x03\x04")
+    assert terminal.ended() == 0
+
+
 def test_without_colours_every_state_still_has_its_sign(
     place: Place, server: Loopback, fugu: Callable[..., Terminal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
