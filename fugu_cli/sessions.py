@@ -47,6 +47,20 @@ def folder(data: Path, root: Path) -> Path:
     )
 
 
+def hide_from_git(data: Path, root: Path) -> None:
+    """Where fugu's own folder lies inside the repository, git ignores it, and so do snapshots: an undo would put
+    back the sessions themselves. Raises StorageError."""
+    ignore = data.absolute() / ".gitignore"
+    if ignore.is_relative_to(root) and not ignore.exists():
+        try:
+            data.mkdir(parents=True, exist_ok=True)
+            ignore.write_text("*\n", encoding="utf-8")
+        except OSError as error:
+            raise StorageError(
+                f"{data} cannot be written: {error.strerror}", hint="set data_dir to a folder that can be written"
+            ) from error
+
+
 def new_path(data: Path, root: Path) -> Path:
     """A path for a new session; ids sort by time."""
     return folder(data, root) / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}{SUFFIX}"

@@ -157,6 +157,7 @@ def build_workspace(config: Config, root: Path, readable: Sequence[Path] = ()) -
     """
     from fugu_cli.tools.tests import find_test_command
 
+    sessions.hide_from_git(config.data, root)
     store = config.data / "snapshots" / sessions.folder(config.data, root).name
     command = config.test_command or find_test_command(root)
     box = build_box(config, root, store, readable)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from fugu_cli.config import trust_store
 from fugu_cli.config.files import Loaded, Setting, load
 from fugu_cli.coordinators import fixed
 from fugu_cli.errors import ConfigError, SessionBusy, UsageError
-from fugu_cli.events import EVENT, Asked, Assigned, Event, Failed, Finished, Opened
+from fugu_cli.events import EVENT, Asked, Assigned, Event, Failed, Finished, Opened, ToolRan
 from fugu_cli.log import Log
 from tests.reacting import never, repository
 
@@ -266,6 +267,30 @@ def test_a_request_is_undone_exactly_and_that_is_recorded(root: Path) -> None:
     assert newest.type == "undone"
     assert (root / "calc.txt").read_text() == "broken\n"
     assert (root / "mine.txt").read_text() == "untracked\n"
+
+
+def test_a_data_folder_inside_the_repository_is_no_part_of_it(root: Path) -> None:
+    loaded = configured(root, "strong", "cheap", data_dir=str(root / ".fugu"))
+
+    async def undone() -> tuple[set[str], Path]:
+        session = await wiring.open_session(loaded, {}, never)
+        try:
+            await session.ask("fix the tests")
+            await session.run()
+            await session.undo()
+            runs = [event for event in session.log.events if isinstance(event, ToolRan)]
+            changed = {change.path for run in runs for change in run.changes}
+            assert session.log.path is not None
+            return changed, session.log.path
+        finally:
+            await session.close()
+
+    changed, path = asyncio.run(undone())
+    assert changed == {"calc.txt"}
+    assert path.is_relative_to(root / ".fugu")
+    assert b"undone" in path.read_bytes()
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True)
+    assert ".fugu" not in status.stdout
 
 
 def test_the_mode_and_the_pin_hold_from_the_next_call_on(root: Path) -> None:
