@@ -33,6 +33,7 @@ def test_a_verdict_is_the_leading_word_else_the_only_one_else_revise(text: str, 
         ("12 passed in 0.1s", None, 12),
         ("Ran 5 tests in 0.1s\n\nFAILED (failures=1, errors=2)", 3, 5),
         ("test result: FAILED. 3 passed; 1 failed; 0 ignored", 1, 3),
+        ("test result: ok. 5 passed; 0 failed\n\n   Doc-tests calc\ntest result: ok. 1 passed; 0 failed", 0, 6),
         ("# pass 4\n# fail 2\n", 2, 4),
         ("--- FAIL: TestA\n    --- FAIL: TestA/b\nFAIL", 2, None),
         ("the test says 9 failed logins\n1 failed, 2 passed", 1, 2),
@@ -149,5 +150,24 @@ def test_tests_that_are_not_there_decide_nothing_until_there_are_some() -> None:
     assert not judged(none, none)
     assert judged(some, none), "what was there and is gone was taken away"
     assert judged("Ran 0 tests\nRan 3 tests\nOK")
-    passing = ran(0, Call(id="e0", tool="run_tests"), "Ran 0 tests\n\nOK", ok=True, by="evidence")
-    assert not views.judged_by_tests([opened(), asked(), *passing]), "what an old unittest says where it finds none"
+
+
+@pytest.mark.parametrize(
+    ("output", "judged"),
+    [
+        ("Ran 0 tests\n\nOK", False),
+        ("running 0 tests\n\ntest result: ok. 0 passed; 0 failed; 0 ignored", False),
+        (
+            "running 2 tests\ntest result: ok. 2 passed; 0 failed\nrunning 0 tests\ntest result: ok. 0 passed",
+            True,
+        ),
+        ("?   \texample.org/calc\t[no test files]\n[exit code 0]", False),
+        ("?   \texample.org/calc\t[no test files]\nok  \texample.org/calc/sum\t0.002s", True),
+        ("# tests 0\n# pass 0\n# fail 0", False),
+        ("ℹ tests 0\nℹ pass 0\nℹ fail 0", False),
+        ("ℹ tests 1\nℹ pass 1\nℹ fail 0", True),
+    ],
+)
+def test_a_run_that_found_no_tests_decides_nothing_though_it_passed(output: str, judged: bool) -> None:
+    passing = ran(0, Call(id="e0", tool="run_tests"), output, ok=True, by="evidence")
+    assert views.judged_by_tests([opened(), asked(), *passing]) is judged

@@ -24,7 +24,7 @@ def check_due(events: Sequence[Event]) -> Check | None:
 def tests_pass(events: Sequence[Event]) -> bool:
     """The tests judge this request, and they pass."""
     run = views.tests(events)
-    return views.judged_by_tests(events) and run is not None and run.ok and not run.stale
+    return views.judged_by_tests(events) and run is not None and run.passes
 
 
 def turn_limit(events: Sequence[Event], settings: Settings) -> Finished | None:

@@ -53,7 +53,7 @@ def _best(events: Sequence[Event], group: Sequence[views.Turn]) -> tuple[list[in
     if not changed:
         return [], "nobody changed anything"
     runs = {turn.number: views.tests(views.lane(events, turn.number)) for turn in changed}
-    passing = [number for number, run in runs.items() if run is not None and run.ok and not run.stale]
+    passing = [number for number, run in runs.items() if run is not None and run.passes]
     if passing:
         return passing, f"the tests pass for {len(passing)} of {len(group)}"
     if not views.judged_by_tests(events):

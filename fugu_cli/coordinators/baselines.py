@@ -93,7 +93,7 @@ def taken_turns(events: Sequence[Event]) -> list[views.Turn]:
 def passing(events: Sequence[Event]) -> bool:
     """Tests judge the request, and they pass now."""
     run = views.tests(events)
-    return views.judged_by_tests(events) and run is not None and run.ok and not run.stale
+    return views.judged_by_tests(events) and run is not None and run.passes
 
 
 def over(events: Sequence[Event], what: str) -> Finished:

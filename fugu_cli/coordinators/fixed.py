@@ -58,7 +58,7 @@ class Cascade:
     def _verify(self, events: Sequence[Event], able: list[Member], worker: str) -> Assigned:
         others = [member for member in able if member.name != worker] or able
         run = views.tests(events)
-        if run is not None and run.ok and not run.stale:
+        if run is not None and run.passes:
             why = "the tests pass: the cheapest other agent verifies"
             return _assigned(events, others[0], "verifier", "cascade", why)
         why = "no tests decide: the strongest other agent verifies"

@@ -91,11 +91,11 @@ def _answered(events: Sequence[Event], turn: views.Turn) -> bool:
 
 def _accepted_message(events: Sequence[Event], turn: views.Turn) -> str:
     run = views.tests(events)
-    return f"accepted by {turn.assigned.agent}" + ("; the tests pass" if run and run.ok and not run.stale else "")
+    return f"accepted by {turn.assigned.agent}" + ("; the tests pass" if run and run.passes else "")
 
 
 def _limit_message(events: Sequence[Event], taken: int) -> str:
     run = views.tests(events)
-    state = "" if run is None else " The tests pass." if run.ok and not run.stale else " The tests do not pass."
+    state = "" if run is None or run.empty else " The tests pass." if run.passes else " The tests do not pass."
     again = "`fugu run --continue` goes on from here."
     return f"stopped after {taken} turn{'s' if taken != 1 else ''} without an accepted result.{state} {again}"

@@ -258,7 +258,7 @@ def _brief_role(events: Sequence[Event], turn: views.Turn, request: Asked) -> st
 
 def _passing(events: Sequence[Event]) -> bool:
     run = views.tests(events)
-    return run is not None and run.ok and not run.stale
+    return run is not None and run.passes
 
 
 def _files_shown(turn: views.Turn) -> dict[str, str]:

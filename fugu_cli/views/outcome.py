@@ -29,6 +29,18 @@ class TestRun:
     stale: bool
     turn: int
 
+    @property
+    def passes(self) -> bool:
+        """There are tests, they passed, and nothing was changed since."""
+        return self.ok and not self.stale and not self.empty
+
+    @property
+    def empty(self) -> bool:
+        """It found no tests."""
+        if _NONE_THERE.search(self.output) is None or _GO.search(self.output) is not None:
+            return False
+        return not passing(self.output) and not failing(self.output)
+
 
 def tests(events: Sequence[Event]) -> TestRun | None:
     """The newest finished run of all tests in the newest request. `stale`: something was changed after it.
@@ -72,28 +84,31 @@ def first_tests(events: Sequence[Event]) -> TestRun | None:
 def judged_by_tests(events: Sequence[Event]) -> bool:
     """The request is about the tests: they decide. Otherwise failing ones are shown and decide nothing.
 
-    Nor do tests decide that were not there and are not: where pytest finds none it fails, and an old unittest passes.
+    Nor do tests decide that were not there and are not: where pytest finds none it fails; unittest before Python 3.12,
+    cargo, go and node pass.
     """
     first = asked(events)
     if first is None or not first.judged or first.test_command is None:
         return False
-    return not (_none_there(first_tests(events)) and _none_there(tests(events)))
+    return not all(run is not None and run.empty for run in (first_tests(events), tests(events)))
 
 
-def _none_there(run: TestRun | None) -> bool:
-    return run is not None and _NONE_THERE.search(run.output) is not None and not passing(run.output)
-
-
-_NONE_THERE = re.compile(r"^(?:=+ )?no tests (?:ran|collected)\b|^NO TESTS RAN\b|^Ran 0 tests\b", re.MULTILINE)
+_GO = re.compile(r"^ok\s+\S+|^FAIL\b", re.MULTILINE)
+_NONE_THERE = re.compile(
+    r"^(?:=+ )?no tests (?:ran|collected)\b|^NO TESTS RAN\b|^Ran 0 tests\b"
+    r"|^running 0 tests$|^\?\s.*\[no test files\]$|^[#ℹ] tests 0$",  # cargo, go, node
+    re.MULTILINE,
+)
 _FAILING = (
     re.compile(r"\b(\d+) (?:failed|failures?|errors?)\b", re.IGNORECASE),  # pytest, cargo, jest, mocha
     re.compile(r"\b(?:failures|errors)=(\d+)"),  # unittest
-    re.compile(r"^# fail (\d+)$", re.MULTILINE),  # node --test
+    re.compile(r"^[#ℹ] fail (\d+)$", re.MULTILINE),  # node --test
 )
+_CARGO = re.compile(r"^test result: \w+\. (\d+) passed", re.MULTILINE)
 _PASSING = (
     re.compile(r"\b(\d+) passed\b"),
     re.compile(r"^Ran (\d+) tests?", re.MULTILINE),
-    re.compile(r"^# pass (\d+)$", re.MULTILINE),
+    re.compile(r"^[#ℹ] pass (\d+)$", re.MULTILINE),
 )
 
 
@@ -112,6 +127,10 @@ def failing(output: str) -> int | None:
 
 def passing(output: str) -> int | None:
     """How many tests a run's output says passed; None where it does not say."""
+    if crates := _CARGO.findall(
+        output
+    ):  # a line for the tests of each file, the last for examples in the documentation
+        return sum(map(int, crates))
     for pattern in _PASSING:
         found = pattern.findall(output)
         if found:
