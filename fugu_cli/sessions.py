@@ -100,7 +100,7 @@ def find(data: Path, root: Path, key: str) -> Path:
 def summary(path: Path) -> Summary | None:
     """What a list shows of a session; None for a file that is not a session or holds nothing yet."""
     try:
-        records = log.read(path)
+        records = log.skim(path, ("opened", "asked", "finished"))
     except StorageError:
         return None
     if not records:
@@ -139,7 +139,7 @@ def says(one: Summary, wanted: str) -> bool:
     if folded in one.title.casefold():
         return True
     try:
-        events = [record.event for record in log.read(one.path)]
+        events = [record.event for record in log.skim(one.path, ("asked", "replied"))]
     except StorageError:
         return False
     return any(isinstance(event, Asked | Replied) and folded in event.text.casefold() for event in events)

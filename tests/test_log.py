@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fugu_cli import log as logs
 from fugu_cli.errors import SessionBusy, StorageError
-from fugu_cli.events import Asked, Finished, Live, Opened, Recorded, Said
+from fugu_cli.events import Asked, Finished, Live, Opened, Recorded, Replied, Said
 from fugu_cli.log import Log
 
 OPENED = Opened(version="1", repo="/repo")
@@ -156,3 +156,17 @@ def test_text_that_is_no_unicode_is_recorded_as_near_as_can_be(tmp_path: Path) -
     assert list(log.events) == [expected]
     log.close()
     assert [record.event for record in logs.read(tmp_path / "s.jsonl")] == [expected]
+
+
+def test_a_list_reads_the_ends_and_what_it_asks_for_and_not_what_only_speaks_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    quoting = '"event":{"type":"asked"}'
+    reply = Replied(turn=1, agent="a", text=quoting)
+    log = Log.create(path)
+    for event in (OPENED, Asked(text="one"), reply, Asked(text=quoting), reply):
+        log.append(event)
+    log.close()
+    found = logs.skim(path, ("asked",))
+    assert [record.seq for record in found] == [0, 1, 3, 4]
+    assert found == [record for record in logs.read(path) if record.seq != 2]
+    assert logs.skim(path, ("finished",)) == [logs.read(path)[0], logs.read(path)[-1]]
