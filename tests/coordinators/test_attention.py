@@ -62,7 +62,7 @@ def test_scores_computed_at_once_are_as_exact_as_those_of_torchs_own_kernel() ->
 
 
 @pytest.mark.parametrize(
-    ("start", "end"), [(900, 1000), (4200, 4208), (2000, 2016), (attention.FEW // 64 - 63, attention.FEW // 64 + 1)]
+    ("start", "end"), [(900, 1000), (3000, 3002), (2000, 2003), (attention.FEW // 64 - 63, attention.FEW // 64 + 1)]
 )
 def test_few_to_look_at_few_to_read_or_many_are_left_to_the_kernel_that_needs_no_room(start: int, end: int) -> None:
     assert place(start, end, torch.bfloat16).room is None
