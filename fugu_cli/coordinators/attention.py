@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SOME, FEW = 7_500, 1 << 18
-"""New tokens times tokens looked at: between these all scores are computed at once, in half to all of the time of torch's
-kernel. With fewer, that is as fast; with more - 15 MB of scores for 14 heads - memory is what takes the time."""
+"""New tokens times tokens looked at: between these all scores are computed at once, in half to all of the time that
+torch's kernel takes. With fewer, that is as fast; with more - 15 MB of scores for 14 heads - memory takes the time."""
 MANY = 1024
 """Tokens looked at from which there is anything to gain."""
 STEP = 256
