@@ -328,10 +328,12 @@ def test_a_session_of_another_folder_goes_on_with_something_new_alone(capsys: py
     assert f"worked in {root}, not in {other}" in capsys.readouterr().err
     assert called(["run", "--script", "../script.toml", "--resume", first, "what is this?"]) == 0
     assert f"worked in {root}; it goes on in {other}" in capsys.readouterr().err
-    os.chdir(root)
     assert called(["undo", "--yes", "--session", first]) == 1
-    assert f"this was done in {other}, not in {root}" in capsys.readouterr().err
+    assert f"this was done in {root}, not in {other}" in capsys.readouterr().err
     assert (root / "calc.py").read_text() == FIXED
+    os.chdir(root)
+    assert called(["undo", "--yes", "--session", first]) == 0, "the question in the other folder changed nothing"
+    assert (root / "calc.py").read_text() != FIXED
 
 
 def test_a_reader_that_goes_away_does_not_change_the_outcome() -> None:

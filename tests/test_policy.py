@@ -789,6 +789,12 @@ PIECES = [
 LOGGED = "command_not_found_handle() { { printf '%s\\x1f' \"$@\"; printf '\\x1e'; } >> log; }\n"
 
 
+@pytest.mark.parametrize("line", ["''x=", 'x""=1', "\\x=1"])
+def test_a_name_with_quotes_in_it_is_a_command_and_no_assignment(line: str) -> None:
+    (command,) = read(line)
+    assert len(command.words) == 1
+
+
 @pytest.mark.skipif(not Path("/bin/bash").exists(), reason="needs bash")
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=12).map("".join))
 @settings(max_examples=60, deadline=None)

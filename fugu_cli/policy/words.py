@@ -158,12 +158,15 @@ def _piece(reader: _Reader, char: str) -> None:
             reader.at += 1
         case "\\":
             reader.chars.append(reader.peek() or char)
+            reader.bare.append(char)
             reader.quoted = True
             reader.at += 1
         case "'":
             reader.chars.append(_until(reader, "'"))
+            reader.bare.append(char)
             reader.quoted = True
         case '"':
+            reader.bare.append(char)
             reader.quoted = True
             _double_quoted(reader)
         case "$" | "`":
@@ -240,6 +243,7 @@ def _dollar_quoted(reader: _Reader) -> None:
         raise Unreadable('$"..."')
     reader.at += 1
     reader.chars.append(_until(reader, "'"))
+    reader.bare.append("'")
     reader.quoted = True
     if "\\" in reader.chars[-1]:
         raise Unreadable("an escape in $'...'")
