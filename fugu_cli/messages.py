@@ -110,7 +110,7 @@ class ToolSpec(Value):
     """The argument that carries free text (a file's content, a patch): written as plain text in the schema protocol."""
 
 
-OPTIONAL = ("stop", "tool_choice", "open_ended", "target", "part")
+OPTIONAL = ("stop", "tool_choice", "open_ended", "target", "part", "unwritten")
 
 
 class Prompt(Value):
@@ -134,6 +134,8 @@ class Prompt(Value):
     """The path of the one file that is to be made: the text protocol asks for it by name."""
     part: str = ""
     """The lines of the file `target` that are shown in its place: the text protocol puts the answer there."""
+    unwritten: str = ""
+    """The line that stands for what is to be written: to the text protocol an answer that still holds it is none."""
 
     @model_serializer(mode="wrap")
     def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:

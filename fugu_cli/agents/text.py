@@ -43,6 +43,8 @@ class Text:
         offered = {tool.name for tool in prompt.tools}
         shown = shown_files(prompt)
         reply = await self._agent.reply(self._asked(prompt, shown), say, wait)
+        if prompt.unwritten and prompt.unwritten in reply.text:
+            return reply.model_copy(update={"calls": ()})
         if prompt.part and "edit" in offered:
             return _mended(prompt, reply)
         asked = _asked_for(prompt, shown)
@@ -51,6 +53,7 @@ class Text:
         if not files and not written.edits and asked in shown:
             files = _added(reply, asked, shown[asked], prompt)
         files = [(path, content) for path, content in files if "write" in offered and prompt.target in ("", path)]
+        files = [(path, content) for path, content in files if not prompt.unwritten or prompt.unwritten not in content]
         edits = written.edits if "edit" in offered else ()
         if not files and not edits:
             return reply.model_copy(update={"calls": ()})

@@ -1,8 +1,9 @@
 """One answer of one agent to one task: no loop, no tools. The simplest baseline, and the pass matrix of SPEC 3.
 
 The prompt holds the instruction, the files that are not tests, and what the failing tests print; the answer is whole
-files; they are written and graded. Rows are agents x tasks x repeats: repeat 0 is greedy, later ones are sampled at
-temperature 0.8 with their number as the seed. It must not know which model answers, nor how a session works.
+files; they are written and graded. Rows are agents x tasks x repeats, whose prompts differ as a small Worker's draws do
+(loop/aims.py): every second one shows a described function without its body. The first of either way is greedy, later
+ones are sampled at temperature 0.8 with their number as the seed. It must not know which model answers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from fugu_cli.agents import Agent
 from fugu_cli.agents.fences import blocks
 from fugu_cli.errors import AgentError, ModelFileError, StorageError
 from fugu_cli.evaluation import rows
+from fugu_cli.loop import anew
 from fugu_cli.messages import FromUser, Prompt, Reply, Usage, Value
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.grading import grade
@@ -59,8 +61,14 @@ Tell = Callable[[Attempt | str], None]
 def prompt(task: Task, evidence: str, repeat: int = 0) -> Prompt:
     """What the agent is sent. `evidence` is what the failing tests printed, "" where the task shows no tests."""
     named = targets(task)
-    shown = "\n".join(f"The file `{path}`:\n```\n{task.files[path].strip(chr(10))}\n```\n" for path in task.sources)
+    files, left_out = {path: task.files[path].strip("\n") for path in task.sources}, False
+    if repeat % 2 and len(named) == 1 and (written := anew.in_file(named[0], task.files[named[0]], evidence)):
+        files[named[0]], left_out = written[0].shown.strip("\n"), True
+    shown = "\n".join(f"The file `{path}`:\n```\n{content}\n```\n" for path, content in files.items())
     tests = f"`{task.test_command}` prints:\n```\n{evidence}\n```\n\n" if evidence else ""
+    if left_out:
+        unfinished = prompts.fill(prompts.load("brief/worker_unfinished"), named=f"The code in `{named[0]}`")
+        tests = f"{tests}{unfinished}\n\n"
     text = prompts.fill(
         prompts.load("evaluation/one_pass" if len(named) == 1 else "evaluation/one_pass_several"),
         instruction=task.prompt,
@@ -72,7 +80,7 @@ def prompt(task: Task, evidence: str, repeat: int = 0) -> Prompt:
         system="",
         messages=(FromUser(text=text),),
         max_tokens=min(4096, max(512, sum(len(task.files[path]) for path in named) // 2)),
-        temperature=TEMPERATURE if repeat else 0.0,
+        temperature=0.0 if repeat == 0 or (left_out and repeat == 1) else TEMPERATURE,
         seed=repeat,
     )
 

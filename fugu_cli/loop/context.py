@@ -7,16 +7,15 @@ is not in the log. What the coordinator reads is something else (coordinators/tr
 
 from __future__ import annotations
 
-import json
 import operator
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import takewhile
 
 from fugu_cli import intent, prompts, views
 from fugu_cli.conductor.seen import isolated
-from fugu_cli.events import Asked, Event, Member, Permitted, Replied
-from fugu_cli.loop import brief_files, excerpts
+from fugu_cli.events import Asked, Event, Member
+from fugu_cli.loop import aims, brief_files
+from fugu_cli.loop.opening import files_shown, opening_ids, path_of
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
 
 EARLIER_LIMIT = 1200
@@ -39,9 +38,9 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
     """
     turn = views.turns(events)[-1]
     seen, brief = isolated(events), member.protocol != "native"
-    target, part = _aim(events, turn, member) if brief else ("", "")
-    messages = _brief(events, seen, turn, (target, part)) if brief else _full(seen)
-    again = _draws_before(events, turn)
+    aim = aims.aim(events, turn, member) if brief else aims.Aim()
+    messages = _brief(events, seen, turn, aim) if brief else _full(seen)
+    again = aim.tried if brief else aims.draws_before(events, turn)
     system = prompts.load("system") if member.protocol == "native" else "{instructions}"
     return Prompt(
         system=prompts.fill(system, instructions=instructions).strip(),
@@ -50,37 +49,15 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
         max_tokens=REPLY if member.protocol == "native" else _reply_limit(turn),
         temperature=0.8 if again and _samples(member) else None,
         seed=again if again and _samples(member) else None,
-        open_ended=brief and brief_files.open_ended(views.asked(events), _files_shown(turn)),
-        target=target,
-        part=part,
+        open_ended=brief and brief_files.open_ended(views.asked(events), files_shown(turn)),
+        target=aim.target,
+        part=aim.part,
+        unwritten=aim.unwritten,
     )
-
-
-def _aim(events: Sequence[Event], turn: views.Turn, member: Member) -> tuple[str, str]:
-    """The one file that a small model is to write, "" where it may be any, and the part of it, "" where it is all."""
-    request, files, run = views.asked(events), _files_shown(turn), views.tests(events)
-    failing = views.judged_by_tests(events) and turn.assigned.role == "worker" and not _passing(events)
-    if not failing or request is None or brief_files.open_ended(request, files):
-        return brief_files.target(request, files), ""
-    draw, code = _draws_before(events, turn), brief_files.targets(files)
-    target = brief_files.in_turn(files, draw)
-    path = code[0] if len(code) == 1 else target
-    output = run.output if run and member.protocol == "text" else ""
-    part = excerpts.in_turn(path, files.get(path, ""), output, draw // (len(code) + 1 if len(code) > 1 else 1))
-    return (path, part) if part else (target, "")
 
 
 def _samples(member: Member) -> bool:
     return member.protocol != "native" or member.attempts > 1
-
-
-def _draws_before(events: Sequence[Event], turn: views.Turn) -> int:
-    """How often this model has drawn in this role in this request: the same prompt must not give the same answer."""
-    pool, now = views.pool(events), turn.assigned
-    model = pool[now.agent].model if now.agent in pool else now.agent
-    earlier = [t for t in views.turns(events) if t.number < turn.number and t.assigned.role == now.role]
-    same = [t for t in earlier if t.assigned.agent in pool and pool[t.assigned.agent].model == model]
-    return sum(len(t.draws) + bool(t.replies) for t in same) + len(turn.draws)
 
 
 def _full(events: Sequence[Event]) -> tuple[Message, ...]:
@@ -127,21 +104,15 @@ def _request_messages(facts: Sequence[Event]) -> tuple[Message, ...]:
 
 def _opening(facts: Sequence[Event], turn: views.Turn) -> str:
     role = "" if turn.assigned.plan else prompts.load(turn.assigned.role)
-    opening = _opening_ids(turn)
+    opening = opening_ids(turn)
     shown = [_evidence_text(run) for run in turn.runs if run.evidence and run.permitted.call.id in opening]
     failed = [_draw_text(index, draw) for index, draw in enumerate(turn.draws, start=1)]
     return "\n\n".join(part for part in (*shown, turn.assigned.instruction, *failed, role) if part)
 
 
-def _opening_ids(turn: views.Turn) -> set[str]:
-    """Ids of the calls made before the agent's first reply of the draw."""
-    before = takewhile(lambda fact: not isinstance(fact, Replied), turn.facts)
-    return {fact.call.id for fact in before if isinstance(fact, Permitted)}
-
-
 def _turn_messages(turn: views.Turn) -> list[Message]:
     results = {run.permitted.call.id: run for run in turn.runs if not run.evidence}
-    opening = _opening_ids(turn)
+    opening = opening_ids(turn)
     messages: list[Message] = []
     for reply in turn.replies:
         messages.append(FromAgent(agent=reply.agent, text=reply.text, thinking=reply.thinking, calls=reply.calls))
@@ -175,15 +146,7 @@ def _evidence_text(run: views.Run) -> str:
     call = run.permitted.call
     if call.tool == views.RUN_TESTS:
         return f"[The tests were run: they {'pass' if run.result.ok else 'FAIL'}.]\n{run.result.output}"
-    return f"[{call.tool} {_path(run) or ''}]\n{run.result.output}"
-
-
-def _path(run: views.Run) -> str | None:
-    try:
-        found = json.loads(run.permitted.call.arguments).get("path")
-    except (ValueError, AttributeError):
-        return None
-    return found if isinstance(found, str) else None
+    return f"[{call.tool} {path_of(run) or ''}]\n{run.result.output}"
 
 
 def _draw_text(index: int, draw: tuple[Event, ...]) -> str:
@@ -192,25 +155,24 @@ def _draw_text(index: int, draw: tuple[Event, ...]) -> str:
     return f"[Try {index} of this turn was rolled back: {reason}]"
 
 
-def _brief(
-    events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim: tuple[str, str]
-) -> tuple[Message, ...]:
+def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim: aims.Aim) -> tuple[Message, ...]:
     """One user message with all that matters, then this turn's own calls and results. `seen`: the facts it may see.
 
     Few words and the code first: a small model that is told of roles, tools and colleagues talks about them.
     """
     request = views.asked(events)
     assert request is not None
-    role = prompts.load(f"brief/{_brief_role(events, turn, request)}")
-    files, (target, part) = _files_shown(turn), aim
+    role = prompts.load(f"brief/{'worker_unfinished' if aim.unwritten else _brief_role(events, turn, request)}")
+    files, target = files_shown(turn), aim.target
     role = prompts.fill(role, named=brief_files.named([target] if target in files else files))
-    shown = files | {target: part} if part else files
+    instead = aim.shown or aim.part
+    shown = files | {target: instead} if instead else files
     told_by_tests = request.judged and brief_files.tests(files) and brief_files.unfinished(files)
     text = prompts.fill(
         prompts.load("brief"),
         request=_request_text(seen, request),
         tests=_tests_section(events, request, UNFINISHED_LIMIT if told_by_tests else TESTS_LIMIT),
-        files=brief_files.section(shown, request.judged, target if part else "") + _diff_section(turn),
+        files=brief_files.section(shown, request.judged, target if aim.part else "") + _diff_section(turn),
         earlier="" if turn.assigned.plan else _earlier_section(events, turn),
         role="\n\n".join(part for part in (views.turns(seen)[-1].assigned.instruction, role) if part),
     )
@@ -246,40 +208,28 @@ def _shortened(output: str, limit: int) -> str:
 def _brief_role(events: Sequence[Event], turn: views.Turn, request: Asked) -> str:
     """Which of prompts/brief/ says what is to be done."""
     first, now = views.first_tests(events), views.tests(events)
-    free = not request.judged or _passing(events) or intent.is_for_tests(request.text)
+    free = not request.judged or aims.passing(events) or intent.is_for_tests(request.text)
     if turn.assigned.role == "worker" and free:
         return "answer"
     if turn.assigned.role == "verifier" and first and now and not first.ok and now.ok and not now.stale:
         return "verifier_passing"
-    if turn.assigned.role == "worker" and brief_files.unfinished(_files_shown(turn)):
+    if turn.assigned.role == "worker" and brief_files.unfinished(files_shown(turn)):
         return "worker_unfinished"
     return turn.assigned.role
-
-
-def _passing(events: Sequence[Event]) -> bool:
-    run = views.tests(events)
-    return run is not None and run.passes
-
-
-def _files_shown(turn: views.Turn) -> dict[str, str]:
-    """Path -> content of the files fugu read when the turn opened."""
-    opening = _opening_ids(turn)
-    read = [run for run in turn.runs if run.permitted.call.id in opening and run.permitted.call.tool == "read"]
-    return {_path(run) or "": run.result.output for run in read if run.evidence and run.result and run.result.ok}
 
 
 def _reply_limit(turn: views.Turn) -> int:
     """Tokens a small model's reply may have: all the code it was shown, or a few sentences. It may run on."""
     if turn.assigned.role != "worker":
         return SENTENCES
-    files = _files_shown(turn)
+    files = files_shown(turn)
     least = UNFINISHED if brief_files.unfinished(files) else FILE
     return max(least, sum(len(files[path]) for path in brief_files.targets(files)) // 2)
 
 
 def _diff_section(turn: views.Turn) -> str:
     """The diff that fugu read for a Verifier."""
-    opening = _opening_ids(turn)
+    opening = opening_ids(turn)
     calls = [run for run in turn.runs if run.permitted.call.id in opening and run.permitted.call.tool == "diff"]
     taken = [run.result.output for run in calls if run.evidence and run.result and run.result.ok]
     return "".join(f"This was changed:\n```diff\n{text.strip(chr(10))}\n```\n\n" for text in taken)

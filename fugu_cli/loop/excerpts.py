@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from fugu_cli.agents.text import LONG
 
@@ -27,12 +27,10 @@ _BEFORE = re.compile(r"\s*(?:#|//|/\*|\*|@)")
 _CLOSING = re.compile(r"\s*[)\]}]")
 
 
-def in_turn(path: str, content: str, output: str, draw: int) -> str:
-    """The lines of what this draw is to mend, without the last line's end; "" where the file is short, or nothing in
+def in_turn(path: str, content: str, output: str) -> list[str]:
+    """What is to be mended, draw by draw: lines without the last one's end. [] where the file is short, or nothing in
     the tests' output leads to a function."""
-    if len(content) <= LONG:
-        return ""
-    found = list(dict.fromkeys(_blamed(path, content, output)))
+    found = list(blamed(path, content, output)) if len(content) > LONG else []
     together = "\n\n\n".join(found)
     if (
         len(found) > 1
@@ -40,27 +38,23 @@ def in_turn(path: str, content: str, output: str, draw: int) -> str:
         and path.endswith(".py")
         and not any(one[0].isspace() for one in found)
     ):
-        found = [together, *found]
-    return found[draw % len(found)] if found else ""
+        return [together, *found]
+    return found
 
 
-def _blamed(path: str, content: str, output: str) -> Iterator[str]:
-    """Where it broke, the last place first; then what is called, in the order of the output."""
+def blamed(path: str, content: str, output: str) -> tuple[str, ...]:
+    """The functions that the tests' output leads to, each once: where it broke, the last place first; then what is
+    called, in the order of the output."""
     lines = content.split("\n")
     spans = _python(content) if path.endswith((".py", ".pyi")) else _indented(lines)
+    found: list[tuple[str, int, int]] = []
     places = rf'(?:^|[\s"(/]){re.escape(path)}(?::|", line )(\d+)'
     for place in reversed([int(number) for number in re.findall(places, output, re.MULTILINE)]):
-        around = [span for span in spans if span[1] < place <= span[2]]
-        yield from _fitting(content, lines, around[-1:])
+        found += [span for span in spans if span[1] < place <= span[2]][-1:]
     for name in dict.fromkeys(_CALLED.findall(output)):
-        yield from _fitting(content, lines, [span for span in spans if span[0] == name])
-
-
-def _fitting(content: str, lines: Sequence[str], spans: Sequence[tuple[str, int, int]]) -> Iterator[str]:
-    for _, start, end in spans:
-        text = "\n".join(lines[start:end])
-        if len(text) <= MOST and content.count(text) == 1:
-            yield text
+        found += [span for span in spans if span[0] == name]
+    texts = ["\n".join(lines[start:end]) for _, start, end in dict.fromkeys(found)]
+    return tuple(dict.fromkeys(text for text in texts if len(text) <= MOST and content.count(text) == 1))
 
 
 def _python(content: str) -> list[tuple[str, int, int]]:

@@ -294,6 +294,20 @@ def test_the_answer_to_a_part_of_a_file_takes_its_place_indented_as_it_was() -> 
     assert in_part("```\ndef total(self):\n    ret", stop="length")[0].calls == ()
 
 
+def test_an_answer_that_leaves_open_what_is_to_be_written_is_none() -> None:
+    blank = "raise NotImplementedError  # TODO: implement"
+    old = f"def total(prices):\n    {blank}\n\n\ndef first(prices):\n    return prices[0]\n"
+    new = old.replace(blank, "return sum(prices)")
+    brief = FromUser(text=file("a.py", old))
+    prompt = Prompt(system="", messages=(brief,), tools=(WRITE, EDIT), target="a.py", unwritten=blank)
+    assert made(by_text(f"```\n{new}```", prompt)[0]) == [("write", {"path": "a.py", "content": new})]
+    only_first = "def first(prices):\n    return prices[-1]\n"
+    for answer in (old, only_first):
+        assert by_text(f"```\n{answer}```", prompt)[0].calls == ()
+    part = prompt.model_copy(update={"part": PART})
+    assert by_text(f"```\n    def total(self):\n        {blank}\n```", part)[0].calls == ()
+
+
 def test_a_text_has_room_for_the_files_it_may_write_anew() -> None:
     def tokens(*shown: str) -> int:
         prompt = Prompt(system="", messages=(FromUser(text="\n".join(shown)),), tools=(WRITE,))

@@ -47,8 +47,9 @@ ARMS = (
     *("cascade", "random", "trinity"),
 )
 SHOWN = (HELD_OUT, "single:coder", "single:coder-5x", "cascade", "random")
-PLAN = (("coder", (0,)), ("small", (0,)), ("coder", (1, 2, 3, 4)), ("small", (1, 2)))
-"""The pass matrix: greedy answers first, then the sampled ones. `coder-5x` is `coder` asked five times."""
+PLAN = (("coder", (0, 1)), ("small", (0, 1)), ("coder", (2, 3)), ("small", (2, 3)))
+"""The pass matrix: greedy answers first, mended and written anew, then the sampled ones. `coder-5x` is `coder` asked
+up to five times."""
 TEMPLATE = Path(__file__).with_suffix(".template.md")
 RESULT = Path(__file__).parent / "results" / "embedded-pool.md"
 

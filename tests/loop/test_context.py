@@ -291,6 +291,23 @@ def test_of_a_long_file_a_small_worker_is_shown_the_function_that_the_failing_te
     assert context.prompt([opened(), asked(), *failing, assigned(1, "coder"), *read], CODER, ()).part == "", "a schema"
 
 
+def test_what_mending_did_not_mend_is_asked_for_anew_and_then_drawn_by_chance() -> None:
+    file = 'def total(prices):\n    """What all come to."""\n    return 0\n'
+    failing = ran(0, Call(id="e0", tool="run_tests"), "assert total([1]) == 1\n1 failed", ok=False, by="evidence")
+    start: list[Event] = [opened(), asked(), *failing, assigned(1, "coder")]
+    start += ran(1, Call.make("e1-0", "read", path="a.py", plain=True), file, by="evidence")
+    draw = [replied(1, "coder", "", write("w")), *ran(1, write("w"), path="a.py"), *failing]
+    writer = CODER.model_copy(update={"protocol": "text", "attempts": 5})
+    built = [context.prompt([*start, *[*draw, rolled_back(1)] * number], writer, ()) for number in range(4)]
+    blank = "raise NotImplementedError  # TODO: implement"
+    assert [prompt.unwritten for prompt in built] == ["", blank, "", blank]
+    assert [(prompt.temperature, prompt.seed) for prompt in built] == [(None, None)] * 2 + [(0.8, 2), (0.8, 3)]
+    assert [any(blank in text for text in shown(prompt)) for prompt in built] == [False, True] * 2
+    assert [any("is not finished" in text for text in shown(prompt)) for prompt in built] == [False, True] * 2
+    schema = CODER.model_copy(update={"attempts": 5})
+    assert not context.prompt([*start, *draw, rolled_back(1)], schema, ()).unwritten
+
+
 def test_what_a_test_command_prints_is_not_taken_for_the_file_it_names() -> None:
     events = [opened(), asked(command="pytest --doctest-modules a.py"), *checked(0, ok=False), assigned(1, "small")]
     events += ran(1, Call.make("e1-0", "read", path="a.py", plain=True), "x = 1", by="evidence")

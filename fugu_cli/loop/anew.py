@@ -1,0 +1,91 @@
+"""A function without its body: what mending has not mended, a small model is asked to write anew.
+
+Below aims.py, beside excerpts.py. A small model that is shown wrong code hands it back; shown the function's name and
+what is said of it, it writes it as it has often seen it (tests/benchmarks/results/embedded-pool.md). Only where something says
+what the function is to do: with its tests alone to go by, it would do what they happen to ask, and no more. Pure.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from dataclasses import dataclass
+
+from fugu_cli.loop.excerpts import blamed
+
+MOST_LINES = 60
+"""Of a body that is written anew: what a longer one does is in no docstring."""
+
+MARK = "TODO: implement"
+_PLACEHOLDERS = {
+    (".py", ".pyi"): f"raise NotImplementedError  # {MARK}",
+    (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx"): f'throw new Error("not implemented"); // {MARK}',
+    (".rs",): f"todo!() // {MARK}",
+    (".go",): f'panic("not implemented") // {MARK}',
+    (".java", ".kt"): f'throw new UnsupportedOperationException("not implemented"); // {MARK}',
+}
+_COMMENT = re.compile(r"\s*(?:#|//|/\*|\*).*\w{2,}")
+
+
+@dataclass(frozen=True)
+class Anew:
+    """The `shown` lines, in which `placeholder` stands for the body of a function that is to be written."""
+
+    shown: str
+    placeholder: str
+
+
+def without_body(path: str, content: str, function: str) -> Anew | None:
+    """The `function`, a part of the file's `content`, without its body; None where nothing says what it is to do,
+    where it is long, and where it has no body to leave out."""
+    placeholder = next((line for suffixes, line in _PLACEHOLDERS.items() if path.endswith(suffixes)), f"// {MARK}")
+    if MARK in content:
+        return None
+    cut = _python if path.endswith((".py", ".pyi")) else _braces
+    lines = function.split("\n")
+    found = cut(lines, content)
+    if found is None or not 0 < found[1] - found[0] <= MOST_LINES:
+        return None
+    start, end = found
+    indent = lines[start][: len(lines[start]) - len(lines[start].lstrip())]
+    return Anew("\n".join([*lines[:start], f"{indent}{placeholder}", *lines[end:]]), placeholder)
+
+
+def in_file(path: str, content: str, output: str) -> tuple[Anew, ...]:
+    """The whole file for each function that the tests' output leads to, without that function's body."""
+    cut = [(function, without_body(path, content, function)) for function in blamed(path, content, output)]
+    return tuple(Anew(content.replace(old, new.shown), new.placeholder) for old, new in cut if new is not None)
+
+
+def _python(lines: list[str], content: str) -> tuple[int, int] | None:
+    """First line of the body after its docstring, and the line after its last."""
+    try:
+        tree, file = ast.parse(textwrap.dedent("\n".join(lines))), ast.parse(content)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    node = tree.body[0] if len(tree.body) == 1 else None
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return None
+    first, told = node.body[0], ast.get_docstring(node) is not None
+    start = (first.end_lineno or first.lineno) if told else first.lineno - 1
+    described = told or _comment_above(lines, content) or any(_is_text(statement) for statement in file.body)
+    on_own_lines = start >= node.lineno and not (told and len(node.body) == 1)
+    return (start, len(lines)) if described and on_own_lines else None
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _comment_above(lines: list[str], content: str) -> bool:
+    before = content[: content.index("\n".join(lines))].rstrip("\n").rpartition("\n")[2]
+    return _COMMENT.match(before) is not None
+
+
+def _braces(lines: list[str], _content: str) -> tuple[int, int] | None:
+    """The same where a line that ends with a brace opens the body, and the last line closes it."""
+    opened = next((number for number, line in enumerate(lines) if line.rstrip().endswith("{")), None)
+    if opened is None or not any(_COMMENT.match(line) for line in lines[:opened]):
+        return None
+    return (opened + 1, len(lines) - 1)

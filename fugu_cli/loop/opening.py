@@ -1,0 +1,30 @@
+"""What fugu ran and read for an agent before its first reply of a draw."""
+
+from __future__ import annotations
+
+import json
+from itertools import takewhile
+
+from fugu_cli import views
+from fugu_cli.events import Permitted, Replied
+
+
+def opening_ids(turn: views.Turn) -> set[str]:
+    """Ids of the calls made before the agent's first reply of the draw."""
+    before = takewhile(lambda fact: not isinstance(fact, Replied), turn.facts)
+    return {fact.call.id for fact in before if isinstance(fact, Permitted)}
+
+
+def files_shown(turn: views.Turn) -> dict[str, str]:
+    """Path -> content of the files fugu read when the turn opened."""
+    opening = opening_ids(turn)
+    read = [run for run in turn.runs if run.permitted.call.id in opening and run.permitted.call.tool == "read"]
+    return {path_of(run) or "": run.result.output for run in read if run.evidence and run.result and run.result.ok}
+
+
+def path_of(run: views.Run) -> str | None:
+    try:
+        found = json.loads(run.permitted.call.arguments).get("path")
+    except (ValueError, AttributeError):
+        return None
+    return found if isinstance(found, str) else None

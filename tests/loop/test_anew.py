@@ -1,0 +1,94 @@
+"""A function without its body, for a small model to write anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from fugu_cli.loop import anew
+from fugu_cli.stubs import is_stub
+
+TOTAL = '''def total(prices):
+    """What all prices come to."""
+    found = 0
+    return found - sum(prices)'''
+OTHER = "def first(prices):\n    return prices[0]"
+FILE = f"import math\n\n\n{TOTAL}\n\n\n{OTHER}\n"
+LEFT = '''def total(prices):
+    """What all prices come to."""
+    raise NotImplementedError  # TODO: implement'''
+
+
+def body(path: str, content: str, function: str) -> str:
+    new = anew.without_body(path, content, function)
+    return new.shown if new else ""
+
+
+def test_the_file_is_shown_without_the_body_of_what_the_failing_test_calls() -> None:
+    (new,) = anew.in_file("a.py", FILE, "    assert total([1]) == first([1])")
+    assert new.shown == FILE.replace(TOTAL, LEFT), "nothing says what `first` is to do"
+    assert new.placeholder in new.shown
+    assert is_stub(new.shown)
+    assert anew.in_file("a.py", FILE, "assert first([1]) == 1") == ()
+    assert anew.in_file("a.py", FILE, "it broke") == ()
+
+
+@pytest.mark.parametrize(
+    ("above", "inside", "below"),
+    [
+        ("# The sum of two numbers.\n", "", ""),
+        ("", "", '\n\n\n"""Adds numbers."""\n'),
+        ('"""Adds numbers."""\n\n\n', "", ""),
+        ("", '    """The sum\n\n    of both."""\n', ""),
+    ],
+)
+def test_what_it_is_to_do_is_said_in_it_above_it_or_in_the_file(above: str, inside: str, below: str) -> None:
+    function = f"def added(one, two):\n{inside}    return one - two"
+    left = f"def added(one, two):\n{inside}    raise NotImplementedError  # TODO: implement"
+    assert body("a.py", f"{above}{function}{below}", function) == left
+
+
+@pytest.mark.parametrize(
+    ("path", "function", "left"),
+    [
+        (
+            "a.js",
+            "// The sum.\nfunction added(one, two) {\n  return one - two;\n}",
+            '// The sum.\nfunction added(one, two) {\n  throw new Error("not implemented"); // TODO: implement\n}',
+        ),
+        (
+            "a.rs",
+            "/// The sum.\npub fn added(\n    one: u32,\n) -> u32 {\n    one\n}",
+            "/// The sum.\npub fn added(\n    one: u32,\n) -> u32 {\n    todo!() // TODO: implement\n}",
+        ),
+        (
+            "a.go",
+            "// The sum.\nfunc added(one int) int {\n\treturn one\n}",
+            '// The sum.\nfunc added(one int) int {\n\tpanic("not implemented") // TODO: implement\n}',
+        ),
+    ],
+)
+def test_other_languages_keep_the_comment_and_the_head(path: str, function: str, left: str) -> None:
+    assert body(path, function, function) == left
+    assert body(path, function, function.partition("\n")[2]) == "", "without a comment nothing says what it is to do"
+
+
+def test_a_method_keeps_its_place() -> None:
+    method = '    @property\n    def total(self):\n        """The sum."""\n        return 1'
+    left = method.replace("return 1", "raise NotImplementedError  # TODO: implement")
+    assert body("a.py", f"class Cart:\n{method}\n", method) == left
+
+
+def test_what_cannot_be_written_anew_stays_as_it_is() -> None:
+    said = '    """The sum."""\n'
+    cases = [
+        f"def added(one):\n{said}" + "    one += 1\n" * (anew.MOST_LINES + 1),
+        f"def added(one):\n{said}".rstrip(),
+        "def added(one): return one  # the sum",
+        f"def added(one):\n{said}    return one\n\n\ndef more(one):\n{said}    return one",
+        f"def added(one:\n{said}    return one",
+        LEFT,
+        "x = 1",
+        "",
+    ]
+    assert [body("a.py", case, case) for case in cases] == [""] * len(cases)
+    assert body("a.js", "// The sum.\nconst added = (one) => one;", "// The sum.\nconst added = (one) => one;") == ""
