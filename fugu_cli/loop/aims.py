@@ -42,7 +42,7 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     ways = [Aim(target)]
     if member.protocol == "text" and path:
         ways = _ways(path, files[path], run.output if run else "") or ways
-    way = ways[draw // several % len(ways)]
+    way = ways[(draw // several + _follows(events, turn)) % len(ways)]
     return replace(way, target=way.target or target, tried=draw if draw >= several * len(ways) else 0)
 
 
@@ -63,11 +63,27 @@ def _ways(path: str, content: str, output: str) -> list[Aim]:
 
 def draws_before(events: Sequence[Event], turn: views.Turn) -> int:
     """How often this model has drawn in this role in this request: the same prompt must not give the same answer."""
-    pool, now = views.pool(events), turn.assigned
-    model = pool[now.agent].model if now.agent in pool else now.agent
-    earlier = [t for t in views.turns(events) if t.number < turn.number and t.assigned.role == now.role]
-    same = [t for t in earlier if t.assigned.agent in pool and pool[t.assigned.agent].model == model]
-    return sum(len(t.draws) + bool(t.replies) for t in same) + len(turn.draws)
+    return sum(_drawn(one) for one in _earlier(events, turn) if _same_model(events, one, turn)) + len(turn.draws)
+
+
+def _follows(events: Sequence[Event], turn: views.Turn) -> bool:
+    """Another model drew before in this role: what that one did first this one need not do first."""
+    return any(_drawn(one) and not _same_model(events, one, turn) for one in _earlier(events, turn))
+
+
+def _earlier(events: Sequence[Event], turn: views.Turn) -> list[views.Turn]:
+    role = turn.assigned.role
+    return [one for one in views.turns(events) if one.number < turn.number and one.assigned.role == role]
+
+
+def _drawn(turn: views.Turn) -> int:
+    return len(turn.draws) + bool(turn.replies)
+
+
+def _same_model(events: Sequence[Event], one: views.Turn, other: views.Turn) -> bool:
+    pool, names = views.pool(events), (one.assigned.agent, other.assigned.agent)
+    first, second = (pool[name].model if name in pool else name for name in names)
+    return first == second
 
 
 def passing(events: Sequence[Event]) -> bool:

@@ -1,8 +1,8 @@
 """A function without its body: what mending has not mended, a small model is asked to write anew.
 
 Below aims.py, beside excerpts.py. A small model that is shown wrong code hands it back; shown the function's name and
-what is said of it, it writes it as it has often seen it (figures: tests/benchmarks/results/embedded-pool.md). Only where
-something says what the function is to do: with its tests alone to go by, it would do what they ask, and no more. Pure.
+what is said of it, it writes it as it has often seen it (figures: tests/benchmarks/results/embedded-pool.md). Only
+where something says what the function is to do: from its tests alone it would do what they ask, and no more. Pure.
 """
 
 from __future__ import annotations

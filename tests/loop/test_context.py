@@ -306,6 +306,10 @@ def test_what_mending_did_not_mend_is_asked_for_anew_and_then_drawn_by_chance() 
     assert [any("is not finished" in text for text in shown(prompt)) for prompt in built] == [False, True] * 2
     schema = CODER.model_copy(update={"attempts": 5})
     assert not context.prompt([*start, *draw, rolled_back(1)], schema, ()).unwritten
+    other = [assigned(1, "small"), replied(1, "small", "I cannot."), assigned(2, "coder")]
+    read = ran(2, Call.make("e2-0", "read", path="a.py", plain=True), file, by="evidence")
+    follows = context.prompt([opened(), asked(), *failing, *other, *read], writer, ())
+    assert (follows.unwritten, follows.temperature) == (blank, None), "another model has not mended it"
 
 
 def test_what_a_test_command_prints_is_not_taken_for_the_file_it_names() -> None:
