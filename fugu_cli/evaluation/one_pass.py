@@ -62,19 +62,20 @@ def prompt(task: Task, evidence: str, repeat: int = 0) -> Prompt:
     """What the agent is sent. `evidence` is what the failing tests printed, "" where the task shows no tests."""
     named = targets(task)
     files, left_out = {path: task.files[path].strip("\n") for path in task.sources}, False
-    if repeat % 2 and len(named) == 1 and (written := anew.in_file(named[0], task.files[named[0]], evidence)):
-        files[named[0]], left_out = written[0].shown.strip("\n"), True
-    shown = "\n".join(f"The file `{path}`:\n```\n{content}\n```\n" for path, content in files.items())
+    path = named[0]
+    if repeat % 2 and len(named) == 1 and (new := anew.in_file(path, task.files[path], evidence, task.prompt)):
+        files[path], left_out = new[0].shown.strip("\n"), True
+    shown = "\n".join(f"The file `{name}`:\n```\n{content}\n```\n" for name, content in files.items())
     tests = f"`{task.test_command}` prints:\n```\n{evidence}\n```\n\n" if evidence else ""
     if left_out:
-        unfinished = prompts.fill(prompts.load("brief/worker_unfinished"), named=f"The code in `{named[0]}`")
+        unfinished = prompts.fill(prompts.load("brief/worker_unfinished"), named=f"The code in `{path}`")
         tests = f"{tests}{unfinished}\n\n"
     text = prompts.fill(
         prompts.load("evaluation/one_pass" if len(named) == 1 else "evaluation/one_pass_several"),
         instruction=task.prompt,
         files=shown,
         tests=tests,
-        target=f"the file `{named[0]}`",
+        target=f"the file `{path}`",
     )
     return Prompt(
         system="",

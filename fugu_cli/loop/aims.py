@@ -41,17 +41,17 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     several = len(code) + 1 if len(code) > 1 else 1
     ways = [Aim(target)]
     if member.protocol == "text" and path:
-        ways = _ways(path, files[path], run.output if run else "") or ways
+        ways = _ways(path, files[path], run.output if run else "", request.text) or ways
     way = ways[(draw // several + _follows(events, turn)) % len(ways)]
     return replace(way, target=way.target or target, tried=draw if draw >= several * len(ways) else 0)
 
 
-def _ways(path: str, content: str, output: str) -> list[Aim]:
+def _ways(path: str, content: str, output: str, request: str) -> list[Aim]:
     """The ways to correct a file, round by round: it or a function of it as it stands, then that function to be written
     anew. [] where there is but one way."""
     parts = excerpts.in_turn(path, content, output)
     if not parts:
-        new = anew.in_file(path, content, output)
+        new = anew.in_file(path, content, output, request)
         return [way for one in new for way in (Aim(), Aim(path, "", one.shown, one.placeholder))]
     ways: list[Aim] = []
     for part in parts:

@@ -12,7 +12,7 @@ import re
 import textwrap
 from dataclasses import dataclass
 
-from fugu_cli.loop.excerpts import blamed
+from fugu_cli.loop.excerpts import blamed, meant
 
 MOST_LINES = 60
 """Of a body that is written anew: what a longer one does is in no docstring."""
@@ -52,9 +52,12 @@ def without_body(path: str, content: str, function: str) -> Anew | None:
     return Anew("\n".join([*lines[:start], f"{indent}{placeholder}", *lines[end:]]), placeholder)
 
 
-def in_file(path: str, content: str, output: str) -> tuple[Anew, ...]:
-    """The whole file for each function that the tests' output leads to, without that function's body."""
-    cut = [(function, without_body(path, content, function)) for function in blamed(path, content, output)]
+def in_file(path: str, content: str, output: str, request: str) -> tuple[Anew, ...]:
+    """The whole file without the body of each function that the tests' `output` leads to, or else the request; of one
+    inside another, the outer one's."""
+    found = blamed(path, content, output) or meant(path, content, request)
+    outer = [one for one in found if not any(one in other and one != other for other in found)]
+    cut = [(function, without_body(path, content, function)) for function in outer]
     return tuple(Anew(content.replace(old, new.shown), new.placeholder) for old, new in cut if new is not None)
 
 

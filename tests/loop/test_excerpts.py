@@ -55,6 +55,8 @@ def test_where_it_broke_comes_first() -> None:
     ("path", "function"),
     [
         ("a.js", "/** The sum. */\nexport function added(one, two) {\n  return one - two;\n}"),
+        ("a.js", "/*\n  The sum\n  of both.\n  */\nconst added = (one, two) => {\n  return one - two;\n}"),
+        ("a.js", "const added = (one, two) => {\n  return one - two;\n}"),
         ("a.ts", "export const added = async (one: number, two: number) => {\n  if (one) {\n    return 1;\n  }\n};"),
         ("a.ts", "  // a method\n  static added(one: number): number {\n    return one;\n  }"),
         ("a.rs", "/// The sum.\npub fn added(one: u32) -> u32 {\n    one\n}"),
