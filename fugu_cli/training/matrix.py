@@ -6,7 +6,7 @@ Reads the rows of a measurement (JSONL, one model call each) and knows nothing o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
@@ -42,12 +42,16 @@ class Seat:
 
 @dataclass(frozen=True)
 class Rates:
-    """One task and one row: the chance that a first turn solves it, that a later one does, and what each costs."""
+    """One task and one row: the chance that a first turn solves it, that a later one does, and what each costs; and
+    both for a first turn after another agent's, which begins with that agent's second draw (loop/aims.py). Rows of one
+    `agent` are one model; "" is no other row's."""
 
     first: float
     again: float
     first_cost: float
     again_cost: float
+    after: tuple[float, float] | None = None
+    agent: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,27 +105,30 @@ def _table(seat: Seat, cells: Sequence[Cell], prior: float) -> Mapping[str, Rate
     seconds = mean(cell.seconds for cell in cells)
     found = {}
     for task in {cell.task for cell in cells}:
-        draws = [cell.ok for cell in cells if cell.task == task]
-        each = (sum(draws) + prior * overall) / (len(draws) + prior)
-        greedy = next((float(cell.ok) for cell in cells if cell.task == task and cell.repeat == 0), each)
-        found[task] = _drawn(greedy, each, seat.attempts, seconds)
+        draws = {cell.repeat: cell.ok for cell in cells if cell.task == task}
+        each = (sum(draws.values()) + prior * overall) / (len(draws) + prior)
+        first, second = (float(draws[repeat]) if repeat in draws else each for repeat in (0, 1))
+        after = _drawn(second, each, seat, seconds)
+        rates = _drawn(first, each, seat, seconds)
+        found[task] = replace(rates, after=(after.first, after.first_cost), agent=seat.agent)
     return found
 
 
-def _drawn(greedy: float, each: float, attempts: int, seconds: float) -> Rates:
-    """A turn of `attempts` draws that ends with the first success; its cost is the expected number of draws."""
-    miss = 1 - each
+def _drawn(first: float, each: float, seat: Seat, seconds: float) -> Rates:
+    """A turn of `seat.attempts` draws that ends with the first success; its cost is the expected number of draws."""
+    miss, attempts = 1 - each, seat.attempts
     tail = sum(miss**n for n in range(attempts - 1))
     return Rates(
-        first=1 - (1 - greedy) * miss ** (attempts - 1),
+        first=1 - (1 - first) * miss ** (attempts - 1),
         again=1 - miss**attempts,
-        first_cost=seconds * (1 + (1 - greedy) * tail),
+        first_cost=seconds * (1 + (1 - first) * tail),
         again_cost=seconds * sum(miss**n for n in range(attempts)),
     )
 
 
 def _scaled(rate: Rates, unit: float) -> Rates:
-    return Rates(rate.first, rate.again, rate.first_cost / unit, rate.again_cost / unit)
+    after = (rate.after[0], rate.after[1] / unit) if rate.after else None
+    return replace(rate, first_cost=rate.first_cost / unit, again_cost=rate.again_cost / unit, after=after)
 
 
 def headroom(tasks: Sequence[TaskRates]) -> tuple[float, ...]:

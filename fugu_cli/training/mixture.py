@@ -33,6 +33,10 @@ from fugu_cli.training.trials import Replayed, Together
 TESTS = Check(1.0, 0.0)
 """The embedded pool's tasks are judged by their own tests."""
 
+TALK = 0.3
+"""What a Verifier's turn costs the embedded models, as a share of a Worker's: 2.7 s of 8.9 s in 44 turns of `coder`
+(tests/benchmarks/results/embedded-pool.md)."""
+
 
 @dataclass(frozen=True)
 class Ingredients:
@@ -103,13 +107,13 @@ class Mixture:
         ]
         looped = [case for case in self._looped if case.group not in without]
         if looped:
-            found.append(ReplayTraining(looped, self._writer, Rules(TESTS, self.blend.turns)))
+            found.append(ReplayTraining(looped, self._writer, Rules(TESTS, self.blend.turns, TALK)))
         return found
 
     def trial(self, without: frozenset[str] = frozenset()) -> Together:
         """Both sources at once, half of the fitness each."""
         replay = Replay(self._writer, self._rules())
-        loop = Replay(self._writer, Rules(TESTS, self.blend.turns))
+        loop = Replay(self._writer, Rules(TESTS, self.blend.turns, TALK))
         parts: list[tuple[Replayed, float]] = []
         if self.made_of.issues:
             held = [case for number in range(self.blend.pools) for case in self._shown(number, without)[1]]
@@ -155,7 +159,7 @@ class Mixture:
         issues = [case for number in range(self.blend.pools) for case in self._issues(number) if case.group in out]
         issues = sample([case for case in issues if not case.empty], 4 * self.blend.shown, self.blend.seed)
         looped = [case for case in self._looped if case.group in out]
-        both = [("issues, pools drawn", issues, self._rules()), ("loop", looped, Rules(TESTS, self.blend.turns))]
+        both = [("issues, pools drawn", issues, self._rules()), ("loop", looped, Rules(TESTS, self.blend.turns, TALK))]
         return [part for part in both if part[1]]
 
     def _compared(self, head: Vector, cases: Sequence[Case], rules: Rules) -> tuple[Arm, Arm]:

@@ -43,7 +43,7 @@ class Prior:
         self._rules = rules
         self._price = price
         self._rows = range(len(cases[0].task.rows))
-        self._tables: dict[tuple[int, bool], tuple[Numbers, Numbers]] = {}
+        self._tables: dict[tuple[int, tuple[int, ...]], tuple[Numbers, Numbers]] = {}
 
     def advice(self, tau: float = 0.02) -> Iterator[Advice]:
         """Every path that is met at all before the last turn, with what is best there; nothing beyond a point at which
@@ -144,9 +144,8 @@ class Prior:
 
     def _table(self, row: int, path: Trail) -> tuple[Numbers, Numbers]:
         """Rates and costs (cases,) of a turn by `row` after `path`."""
-        again = any(step.row == row for step in path)
-        if (row, again) not in self._tables:
-            history = (row,) if again else ()
+        history = tuple(sorted({step.row for step in path}))
+        if (row, history) not in self._tables:
             pairs = np.array([chance(case.task, row, history) for case in self._cases])
-            self._tables[row, again] = (pairs[:, 0], pairs[:, 1])
-        return self._tables[row, again]
+            self._tables[row, history] = (pairs[:, 0], pairs[:, 1])
+        return self._tables[row, history]

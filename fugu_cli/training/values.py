@@ -38,9 +38,12 @@ class Outcome:
 
 
 def chance(task: TaskRates, row: int, history: History) -> tuple[float, float]:
-    """(rate, cost) of a turn by `row`: a row that has failed before draws other answers."""
+    """(rate, cost) of a turn by `row`: a model that has failed before draws other answers, and one that follows another
+    begins where a second draw does."""
     rate = task.rows[row]
-    return (rate.again, rate.again_cost) if row in history else (rate.first, rate.first_cost)
+    if any(row == before or (rate.agent and rate.agent == task.rows[before].agent) for before in history):
+        return rate.again, rate.again_cost
+    return rate.after if history and rate.after else (rate.first, rate.first_cost)
 
 
 def values(task: TaskRates, history: History, terms: Terms) -> tuple[float, ...]:

@@ -33,7 +33,7 @@ from fugu_cli.training import fit, frontier, matrix
 from fugu_cli.training.candidates import Heads
 from fugu_cli.training.evolve import Settings
 from fugu_cli.training.frontier import Arm
-from fugu_cli.training.mixture import TESTS, Blend, Ingredients, Mixture
+from fugu_cli.training.mixture import TALK, TESTS, Blend, Ingredients, Mixture
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.replay import Replay, Rules
 from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter, Step
@@ -106,7 +106,7 @@ def replayed(heads: dict[str, Vector], reading: tuple[Backbone, HiddenStates]) -
     writer = ReplaySessionWriter(seats, reading[0], Reading(request=REQUEST), BLEND.seed)
     lines = [f"worked so far -> next: {ways(cases, writer, heads, reading[1])}"]
     unit = mean(cell.seconds for cell in matrix.read(TABLE) if cell.agent == "small") / recorded[0].rows[0].first_cost
-    replay = Replay(writer, Rules(TESTS, BLEND.turns))
+    replay = Replay(writer, Rules(TESTS, BLEND.turns, TALK))
     each = [replay.play(Heads(heads[case.group][None], reading[1]), [case]) for case in cases]
     ours = Arm("held out", np.array([one.solved[0, 0] for one in each]), np.array([one.cost[0, 0] for one in each]))
     orders = {

@@ -23,7 +23,7 @@ from fugu_cli.training import fit, frontier, matrix
 from fugu_cli.training.candidates import Heads
 from fugu_cli.training.evolve import Settings
 from fugu_cli.training.frontier import Arm
-from fugu_cli.training.mixture import TESTS, Blend, Mixture
+from fugu_cli.training.mixture import TALK, TESTS, Blend, Mixture
 from fugu_cli.training.outcomes import Case
 from fugu_cli.training.replay import Replay, Rules
 from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter
@@ -77,7 +77,7 @@ def decided(cases: Sequence[Case], writer: ReplaySessionWriter, hidden_states: H
     for held in fit.folds([case.group for case in cases], FOLDS, 0):
         places = np.flatnonzero(held)
         head = head_of(frozenset(cases[place].group for place in places))
-        played = Replay(writer, Rules(TESTS, TURNS)).play(
+        played = Replay(writer, Rules(TESTS, TURNS, TALK)).play(
             Heads(head[None], hidden_states), [cases[place] for place in places]
         )
         solved[places], cost[places] = played.solved[0], played.cost[0]

@@ -21,7 +21,7 @@ def test_one_draw_is_the_greedy_answer_and_later_turns_are_sampled() -> None:
     cells = [cell("a", "t", 0, ok=True), *[cell("a", "t", n, ok=n == 1) for n in range(1, 5)]]
     found = rates(cells, [Seat("middle", "a")])
     each = (2 + 0.4) / 6
-    assert found == (TaskRates("t", "fix t", (Rates(1.0, pytest.approx(each), 1.0, 1.0),)),)
+    assert found == (TaskRates("t", "fix t", (Rates(1.0, pytest.approx(each), 1.0, 1.0, (1.0, 1.0), "a"),)),)
 
 
 def test_several_attempts_end_with_the_first_success() -> None:
@@ -87,6 +87,19 @@ def test_a_turn_is_worth_its_rate_its_cost_and_what_follows_a_failure() -> None:
 def test_a_row_that_failed_draws_again() -> None:
     task = TaskRates("t", "", (Rates(1.0, 0.3, 1.0, 2.0),))
     assert [chance(task, 0, ()), chance(task, 0, (0,))] == [(1.0, 1.0), (0.3, 2.0)]
+
+
+def test_a_model_goes_on_in_another_row_and_begins_with_the_second_draw_after_another_model() -> None:
+    cells = [
+        cell("a", "t", 0, ok=True),
+        cell("a", "t", 1, ok=False),
+        cell("b", "t", 0, ok=False),
+        cell("b", "t", 1, ok=True),
+    ]
+    (task,) = rates(cells, [Seat("cheap", "a"), Seat("middle", "b"), Seat("strong", "b", 2)], prior=0.0)
+    assert [chance(task, 1, history)[0] for history in ((), (0,), (1,), (2,), (0, 2))] == [0.0, 1.0, 0.5, 0.5, 0.5]
+    assert [chance(task, 2, history)[0] for history in ((), (0,), (1,))] == [0.5, 1.0, 0.75]
+    assert chance(task, 0, (1,)) == (0.0, 0.5), "its second draw; the dearest row takes two"
 
 
 def test_soft_targets_sum_to_one_and_harden_with_tau() -> None:
