@@ -1,14 +1,21 @@
-"""Some functions of a Python file become the file again: small models leave out what they do not change.
+"""Some functions of a file become the file again: small models leave out what they do not change.
 
 Stands beside written.py, under the text protocol. Pure. It adds and replaces definitions and never takes one away; what
-it cannot parse, or what holds more than imports and definitions, it leaves alone.
+it cannot read, or what holds more than imports and definitions, it leaves alone. Python is parsed; in languages of
+braces only functions that are not indented are told apart.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 
+from fugu_cli import functions
+
+_IMPORT = re.compile(r"(?:import|use|#include|package|using)\b|(?:const|let|var)\b.*\brequire\(")
+_AROUND = re.compile(rf"\s*(?://|/\*|\*)|{_IMPORT.pattern}|module\.exports\b|export (?:default|\{{)|['\"]use strict")
+"""What may stand around functions without being new: comments, imports, exports."""
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -16,6 +23,8 @@ def completed(shown: str, body: str) -> str:
     """`body` with what it leaves out of the file `shown`: its definitions, or some of them, put into the file; the
     docstring on top. As it is where nothing is left out."""
     old, new = _parsed(shown), _parsed(body)
+    if old is None and new is None:
+        return _completed_in_braces(shown, body)
     if old is None or new is None or not _names(new.body):
         return body
     if not _names(old.body) - _names(new.body):
@@ -33,6 +42,32 @@ def completed(shown: str, body: str) -> str:
             lines.pop()
         lines += ["", "", *_lines(node, body), ""]
     return "\n".join(_with_imports(lines, old, new, body))
+
+
+def _completed_in_braces(shown: str, body: str) -> str:
+    lines, written = shown.split("\n"), body.split("\n")
+    old, new = _outermost(lines), _outermost(written)
+    rest = set(range(len(written))) - {number for start, end in new.values() for number in range(start, end)}
+    others = [written[number] for number in sorted(rest) if written[number].strip()]
+    if not old.keys() - new.keys() or not old.keys() & new.keys() or not all(map(_AROUND.match, others)):
+        return body
+    added = [name for name in new if name not in old]
+    last = max(old[name][1] for name in old.keys() & new.keys())
+    lines[last:last] = [line for name in added for line in ("", *written[slice(*new[name])])]
+    for name in sorted(old.keys() & new.keys(), key=lambda name: -old[name][0]):
+        (start, end), (first, after) = old[name], new[name]
+        if functions.head(written[first]):  # without a comment of its own: the one there is stays
+            start = next(number for number in range(start, end) if functions.head(lines[number]))
+        lines[start:end] = written[first:after]
+    imports = [line for line in others if _IMPORT.match(line) and line not in lines]
+    place = max((number + 1 for number, line in enumerate(lines) if _IMPORT.match(line)), default=0)
+    return "\n".join([*lines[:place], *imports, *lines[place:]])
+
+
+def _outermost(lines: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """First line and the line after the last of each function that is not indented; {} where a name is used twice."""
+    found = [span for span in functions.in_braces(lines) if not lines[span[2] - 1][:1].isspace()]
+    return {name: (start, end) for name, start, end in found} if len({one[0] for one in found}) == len(found) else {}
 
 
 def mended(part: str, body: str) -> list[tuple[str, str]]:

@@ -72,3 +72,49 @@ def test_of_a_part_each_function_is_put_where_it_stood_and_nothing_else_is_taken
     body = f"import math\n\n{one}\n\n\n{new}\n\n\ndef three(x):\n    return x\n\n\nassert two(4) == 2\n"
     assert mended(f"{one}\n\n\n{two}", body) == [(two, f"import math\n\n\n{new}")]
     assert mended(one, f"{new}\n") == mended(one, "def one(x:\n") == mended(one, one) == []
+
+
+SCRIPT = """'use strict';
+const fs = require('fs');
+
+/** The sum. */
+function added(one, two) {
+  return one - two;
+}
+
+// The first.
+const first = (all) => {
+  return all[1];
+};
+
+module.exports = { added, first };
+"""
+
+
+def test_in_languages_of_braces_what_is_left_out_stays_too() -> None:
+    new = "function added(one, two) {\n  return one + two;\n}"
+    assert completed(SCRIPT, f"{new}\n") == SCRIPT.replace("one - two", "one + two"), "with the comment above it"
+    own = f"/** Both. */\n{new}"
+    assert completed(SCRIPT, own) == SCRIPT.replace("one - two", "one + two").replace("The sum.", "Both.")
+    more = (
+        "const path = require('path');\n\nfunction last(all) {\n  return all.at(-1);\n}\n\nmodule.exports = { added };"
+    )
+    merged = SCRIPT.replace("one - two;\n}\n", "one + two;\n}\n\nfunction last(all) {\n  return all.at(-1);\n}\n")
+    merged = merged.replace("require('fs');\n", "require('fs');\nconst path = require('path');\n")
+    assert completed(SCRIPT, f"{new}\n\n{more}\n") == merged
+
+
+def test_in_languages_of_braces_what_is_more_than_functions_is_the_file() -> None:
+    whole = SCRIPT.replace("one - two", "one + two")
+    alone = "fn added(one: u32) -> u32 {\n    one\n}\n"
+    twice = f"{alone}\n{alone}"
+    cases = [
+        (SCRIPT, whole),
+        (SCRIPT, "const LIMIT = 3;\n\nfunction added(one, two) {\n  return LIMIT;\n}\n"),
+        (SCRIPT, "function other(one) {\n  return one;\n}\n"),
+        (SCRIPT, "no code"),
+        (f"impl Sums {{\n    fn first() {{\n    }}\n}}\n\n{alone}", "fn first() {\n}\n"),
+        (f"{twice}\nfn more() {{\n    1\n}}\n", alone),
+    ]
+    for shown, body in cases:
+        assert completed(shown, body) == body
