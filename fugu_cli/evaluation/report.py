@@ -18,29 +18,27 @@ Sources = Mapping[str, str]
 
 
 def one_pass_table(attempts: Sequence[Attempt], sources: Sources) -> str:
-    """An agent a line: solved by its greedy answer, by the mean sampled one, and by any of its answers."""
+    """A line for each answer of each agent, in the order in which a request asks for them; then any of them."""
     rows = [row for row in attempts if row.task in sources]
     columns = _columns(sources)
-    head = ["agent", "greedy answer", "95 %", *columns, "mean sampled answer", "any of its answers"]
     lines = []
     for agent in _unique(row.agent for row in rows):
         own = [row for row in rows if row.agent == agent]
-        greedy = {row.task: row.ok for row in own if row.repeat == 0}
-        sampled = [row.ok for row in own if row.repeat > 0]
-        repeats = len({row.repeat for row in own})
-        best = {task: any(row.ok for row in own if row.task == task) for task in greedy}
-        lines.append(
-            [
-                agent,
-                _share(greedy.values()),
-                _interval(greedy.values()),
-                *_by_source(greedy, sources, columns),
-                f"{100 * fmean(sampled):.0f} % of {len(sampled)}" if sampled else "-",
-                f"{_share(best.values())} (of up to {repeats})",
-                *_costs([row for row in own if row.repeat == 0]),
-            ]
-        )
-    return _table([*head, "s an answer", "tokens in", "tokens out"], lines)
+        for repeat in sorted({row.repeat for row in own}):
+            lines.append([agent, _answer(repeat), *_tallied([row for row in own if row.repeat == repeat], sources)])
+        lines.append([agent, "any of them", *_tallied(own, sources)[: 2 + len(columns)], *["-"] * 3])
+    return _table(["agent", "answer", "solved", "95 %", *columns, "s an answer", "tokens in", "tokens out"], lines)
+
+
+def _answer(repeat: int) -> str:
+    return f"{repeat + 1}: {'written anew' if repeat % 2 else 'mended'}, {'sampled' if repeat > 1 else 'greedy'}"
+
+
+def _tallied(rows: Sequence[Attempt], sources: Sources) -> list[str]:
+    """Tasks that any of the rows solved, and the rows' mean costs."""
+    solved = {task: any(row.ok for row in rows if row.task == task) for task in _unique(row.task for row in rows)}
+    shares = [_share(solved.values()), _interval(solved.values()), *_by_source(solved, sources, _columns(sources))]
+    return [*shares, *_costs(rows)]
 
 
 def loop_table(outcomes: Sequence[Outcome], sources: Sources) -> str:

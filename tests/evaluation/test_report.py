@@ -49,7 +49,7 @@ OUTCOMES = [
 ]
 
 
-def test_one_pass_counts_greedy_sampled_and_best_answers() -> None:
+def test_one_pass_counts_every_answer_and_any_of_them() -> None:
     attempts = [
         answer("small", "q1", 0, True),
         answer("small", "q2", 0, False),
@@ -59,10 +59,11 @@ def test_one_pass_counts_greedy_sampled_and_best_answers() -> None:
         answer("coder", "elsewhere", 0, True),
     ]
     assert one_pass_table(attempts, SOURCES) == (
-        "| agent | greedy answer | 95 % | quixbugs | hefix | mean sampled answer | any of its answers "
-        "| s an answer | tokens in | tokens out |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
-        "| small | 1 / 3 | 6-79 % | 1 / 2 | 0 / 1 | 50 % of 2 | 2 / 3 (of up to 2) | 10 | 500 | 100 |\n"
+        "| agent | answer | solved | 95 % | quixbugs | hefix | s an answer | tokens in | tokens out |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        "| small | 1: mended, greedy | 1 / 3 | 6-79 % | 1 / 2 | 0 / 1 | 10 | 500 | 100 |\n"
+        "| small | 2: written anew, greedy | 1 / 2 | 9-91 % | 1 / 1 | 0 / 1 | 10 | 500 | 100 |\n"
+        "| small | any of them | 2 / 3 | 21-94 % | 2 / 2 | 0 / 1 | - | - | - |\n"
     )
 
 
