@@ -62,7 +62,7 @@ def test_one_pass_counts_every_answer_and_any_of_them() -> None:
         "| agent | answer | solved | 95 % | quixbugs | hefix | s an answer | tokens in | tokens out |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
         "| small | 1: mended, greedy | 1 / 3 | 6-79 % | 1 / 2 | 0 / 1 | 10 | 500 | 100 |\n"
-        "| small | 2: written anew, greedy | 1 / 2 | 9-91 % | 1 / 1 | 0 / 1 | 10 | 500 | 100 |\n"
+        "| small | 2: written anew, greedy | 1 / 2 | 9-91 % | 1 / 1 | 0 / 1 | 11 | 500 | 100 |\n"
         "| small | any of them | 2 / 3 | 21-94 % | 2 / 2 | 0 / 1 | - | - | - |\n"
     )
 
