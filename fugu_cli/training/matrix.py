@@ -19,7 +19,7 @@ PRIOR = 1.0
 
 
 class Cell(BaseModel):
-    """One call: `repeat` 0 is greedy, later ones are sampled. Other fields of a row are not looked at."""
+    """One call: what the draw `repeat` of a request gave (evaluation/one_pass.py). Other fields of a row are not read."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -100,7 +100,7 @@ def rates(cells: Sequence[Cell], seats: Sequence[Seat], prior: float = PRIOR) ->
 
 
 def _table(seat: Seat, cells: Sequence[Cell], prior: float) -> Mapping[str, Rates]:
-    """Rates by task. Every draw of a task, the greedy one too, says how likely a sampled one is."""
+    """Rates by task. Every draw of a task, the greedy ones too, says how likely a later one is."""
     overall = mean(cell.ok for cell in cells)
     seconds = mean(cell.seconds for cell in cells)
     found = {}
