@@ -49,14 +49,16 @@ def _completed_in_braces(shown: str, body: str) -> str:
     old, new = _outermost(lines), _outermost(written)
     rest = set(range(len(written))) - {number for start, end in new.values() for number in range(start, end)}
     others = [written[number] for number in sorted(rest) if written[number].strip()]
-    if not old.keys() - new.keys() or not old.keys() & new.keys() or not all(map(_AROUND.match, others)):
+    both = old.keys() & new.keys()
+    bare = [name for name in both if functions.head(written[new[name][0]]) and not functions.head(lines[old[name][0]])]
+    if not (old.keys() - new.keys() or bare) or not both or not all(map(_AROUND.match, others)):
         return body
     added = [name for name in new if name not in old]
-    last = max(old[name][1] for name in old.keys() & new.keys())
+    last = max(old[name][1] for name in both)
     lines[last:last] = [line for name in added for line in ("", *written[slice(*new[name])])]
-    for name in sorted(old.keys() & new.keys(), key=lambda name: -old[name][0]):
+    for name in sorted(both, key=lambda name: -old[name][0]):
         (start, end), (first, after) = old[name], new[name]
-        if functions.head(written[first]):  # without a comment of its own: the one there is stays
+        if name in bare:  # without a comment of its own: the one there is stays
             start = next(number for number in range(start, end) if functions.head(lines[number]))
         lines[start:end] = written[first:after]
     imports = [line for line in others if _IMPORT.match(line) and line not in lines]

@@ -12,6 +12,7 @@ import re
 import textwrap
 from dataclasses import dataclass
 
+from fugu_cli import functions
 from fugu_cli.loop.excerpts import blamed, meant
 
 MOST_LINES = 60
@@ -25,7 +26,9 @@ _PLACEHOLDERS = {
     (".go",): f'panic("not implemented") // {MARK}',
     (".java", ".kt"): f'throw new UnsupportedOperationException("not implemented"); // {MARK}',
 }
-_COMMENT = re.compile(r"\s*(?:#|//|/\*|\*).*\w{2,}")
+_WORDS = re.compile(r"(?!\s*(?:@|#\[)).*\w{2,}")
+"""In the comment above a function: no attribute."""
+_COMMENT = re.compile(r"\s*#.*\w{2,}")
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,8 @@ def _comment_above(lines: list[str], content: str) -> bool:
 
 def _braces(lines: list[str], _content: str) -> tuple[int, int] | None:
     """The same where a line that ends with a brace opens the body, and the last line closes it."""
-    opened = next((number for number, line in enumerate(lines) if line.rstrip().endswith("{")), None)
-    if opened is None or not any(_COMMENT.match(line) for line in lines[:opened]):
+    head = next((number for number, line in enumerate(lines) if functions.head(line)), len(lines))
+    opened = next((number for number in range(head, len(lines)) if lines[number].rstrip().endswith("{")), None)
+    if opened is None or not any(_WORDS.match(line) for line in lines[:head]):
         return None
     return (opened + 1, len(lines) - 1)

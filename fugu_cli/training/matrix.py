@@ -19,7 +19,7 @@ PRIOR = 1.0
 
 
 class Cell(BaseModel):
-    """One call: what the draw `repeat` of a request gave (evaluation/one_pass.py). Other fields of a row are not read."""
+    """One call: what the draw `repeat` of a request gave (evaluation/one_pass.py). Other fields are not read."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

@@ -94,6 +94,8 @@ module.exports = { added, first };
 def test_in_languages_of_braces_what_is_left_out_stays_too() -> None:
     new = "function added(one, two) {\n  return one + two;\n}"
     assert completed(SCRIPT, f"{new}\n") == SCRIPT.replace("one - two", "one + two"), "with the comment above it"
+    bare = SCRIPT.replace("/** The sum. */\n", "").replace("// The first.\n", "").replace("one - two", "one + two")
+    assert completed(SCRIPT, bare) == SCRIPT.replace("one - two", "one + two"), "and so do comments"
     own = f"/** Both. */\n{new}"
     assert completed(SCRIPT, own) == SCRIPT.replace("one - two", "one + two").replace("The sum.", "Both.")
     more = (

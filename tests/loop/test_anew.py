@@ -80,6 +80,14 @@ def test_other_languages_keep_the_comment_and_the_head(path: str, function: str,
     assert body(path, function, function.partition("\n")[2]) == "", "without a comment nothing says what it is to do"
 
 
+def test_a_comment_without_marks_in_its_lines_says_what_the_function_is_to_do() -> None:
+    head = "/*\n  The sum of both.\n  */\nconst added = (one, two) => {"
+    left = f'{head}\n  throw new Error("not implemented"); // TODO: implement\n}}'
+    assert body("a.js", f"{head}\n  return one - two\n}}\n", f"{head}\n  return one - two\n}}") == left
+    bare = "@Cached\nint added(int one) {\n  return one;\n}"
+    assert body("a.java", bare, bare) == "", "an attribute says nothing"
+
+
 def test_a_method_keeps_its_place() -> None:
     method = '    @property\n    def total(self):\n        """The sum."""\n        return 1'
     left = method.replace("return 1", "raise NotImplementedError  # TODO: implement")
