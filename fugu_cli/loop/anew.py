@@ -75,13 +75,19 @@ def _python(lines: list[str], content: str) -> tuple[int, int] | None:
         return None
     first, told = node.body[0], ast.get_docstring(node) is not None
     start = (first.end_lineno or first.lineno) if told else first.lineno - 1
-    described = told or _comment_above(lines, content) or any(_is_text(statement) for statement in file.body)
+    described = told or _comment_above(lines, content) or _told_by(file, node.name)
     on_own_lines = start >= node.lineno and not (told and len(node.body) == 1)
     return (start, len(lines)) if described and on_own_lines else None
 
 
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def _told_by(file: ast.Module, name: str) -> bool:
+    """A text of the file's own is about this function: it names it, or there is no other."""
+    texts = [
+        node.value.value for node in file.body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ]
+    others = [node for node in file.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+    said = [text for text in texts if isinstance(text, str)]
+    return bool(said) and (len(others) == 1 or any(re.search(rf"\b{re.escape(name)}\b", text) for text in said))
 
 
 def _comment_above(lines: list[str], content: str) -> bool:

@@ -44,7 +44,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backbone", type=Path, required=True)
     parser.add_argument("--store", type=Path, required=True)
-    parser.add_argument("--lambdas", dest="prices", type=float, nargs="+", default=[0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 1, 2])
+    parser.add_argument(
+        "--lambdas", dest="prices", type=float, nargs="+", default=[0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 1, 2]
+    )
     parser.add_argument("--iterations", type=int, default=8, help="of the evolution, at most")
     parser.add_argument("--out", type=Path, default=RESULTS / "embedded-routing.md")
     given = parser.parse_args()

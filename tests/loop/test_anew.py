@@ -55,6 +55,13 @@ def test_what_it_is_to_do_is_said_in_it_above_it_or_in_the_file(above: str, insi
     assert body("a.py", f"{above}{function}{below}", function) == left
 
 
+def test_a_text_of_the_file_is_about_its_only_function_or_the_one_that_it_names() -> None:
+    function = "def added(one, two):\n    return one - two"
+    file = f"{function}\n\n\ndef other(one):\n    return one\n"
+    assert body("a.py", f'"""Sums."""\n\n\n{file}', function) == ""
+    assert body("a.py", f'"""Here `added` adds two numbers."""\n\n\n{file}', function) != ""
+
+
 @pytest.mark.parametrize(
     ("path", "function", "left"),
     [
