@@ -146,12 +146,14 @@ def test_pickles_and_whole_numbers_are_refused(tmp_path: Path) -> None:
         checkpoints.read_npy(tmp_path / "b.npy")
 
 
-def test_the_shipped_checkpoint_is_one_of_slots_and_its_record_says_that_the_cascade_is_not_better() -> None:
+def test_the_shipped_checkpoint_is_one_of_slots_and_its_record_says_that_the_cascade_is_not_surely_better() -> None:
+    """Surely: by more than two paired standard errors, from which on `fugu train evolve --prove` leaves none."""
     shipped = checkpoints.load(SHIPPED).meta
     assert (shipped.kind, shipped.rows, shipped.roles) == ("slots", ("cheap", "middle", "strong"), True)
     assert shipped.training.stage
     assert shipped.training.data
+    assert shipped.training.examples > 1000
     record = dict(shipped.training.report)
     for source in ("issues, pools drawn", "loop"):
         assert record[f"{source}: cases"] > 0
-        assert record[f"{source}: reward over the cascade"] > -record[f"{source}: its standard error"]
+        assert record[f"{source}: reward over the cascade"] > -2 * record[f"{source}: its standard error"]
