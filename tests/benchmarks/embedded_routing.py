@@ -35,6 +35,7 @@ RESULTS = Path(__file__).parent / "results"
 TABLE = RESULTS / "embedded-pool" / "one_pass.jsonl"
 ROWS = ("cheap=small", "middle=coder", "strong=coder*5")
 NAMES = ("small", "coder", "coder, up to 5 draws a turn")
+PRICES = (0.1, 0.2, 0.3, 0.4, 0.42, 0.44, 0.45, 0.46, 0.5, 0.55, 0.6, 1.0, 2.0)
 TURNS, FOLDS, DRAWS = 4, 5, 10_000
 Gap = tuple[float, float, float]
 HeadOf = Callable[[frozenset[str]], Vector]
