@@ -173,13 +173,18 @@ async def _watched(download: Awaitable[None], folder: Path, span: _Span, report:
     task = asyncio.ensure_future(download)
     try:
         while not task.done():
-            report(span.at(sum(_size(file) for file in folder.rglob("*"))))
+            report(span.at(_held(folder)))
             await asyncio.wait({task}, timeout=GLANCE)
     finally:
         if not task.done():
             task.cancel()
             await asyncio.wait({task})
     await task
+
+
+def _held(folder: Path) -> int:
+    """Bytes in all files of a folder in which another process works: what vanishes while it is counted is not there."""
+    return sum(_size(Path(root, name)) for root, _, names in os.walk(folder) for name in names)
 
 
 def _recorded(record: Path, part: Path) -> tuple[int, int]:

