@@ -6,13 +6,14 @@ not see what is wrong will not see it the next time. A function of the log and t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
-from fugu_cli import views
-from fugu_cli.events import Event, Member
+from fugu_cli import intent, views
+from fugu_cli.events import Asked, Event, Member, ToolRan
 from fugu_cli.loop import anew, brief_files, excerpts
-from fugu_cli.loop.opening import files_shown
+from fugu_cli.loop.opening import files_read, is_long
 
 
 @dataclass(frozen=True)
@@ -26,35 +27,87 @@ class Aim:
     unwritten: str = ""
     tried: int = 0
     """How many draws there were before, 0 where none of them asked for this: its answer may be the likeliest one."""
+    judged: bool = False
+    """Failing tests say whether it is done."""
 
 
 def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
-    """What a small model is to write: where tests fail a file or a function as it is, and in every second round of
-    draws without the body of what is to blame."""
-    request, files, run = views.asked(events), files_shown(turn), views.tests(events)
+    """What a small model is to write: where tests fail first each file, or a function of it, as it is, then each
+    without the body of what is to blame, and so on; where there are several, all together last.
+
+    A model that is to write several files writes them all, most of them as they were, which takes longest; what mends
+    one shows in the tests.
+    """
+    request, files, run = views.asked(events), files_read(turn), views.tests(events)
     failing = views.judged_by_tests(events) and turn.assigned.role == "worker" and not passing(events)
     if not failing or request is None or brief_files.open_ended(request, files):
-        return Aim(brief_files.target(request, files), tried=draws_before(events, turn))
-    draw, code = draws_before(events, turn), brief_files.targets(files)
-    target = brief_files.in_turn(files, draw)
-    path = code[0] if len(code) == 1 else target
-    several = len(code) + 1 if len(code) > 1 else 1
-    ways = [Aim(target)]
-    if member.protocol == "text" and path:
-        ways = _ways(path, files[path], run.output if run else "", request.text) or ways
-    way = ways[(draw // several + _follows(events, turn)) % len(ways)]
-    return replace(way, target=way.target or target, tried=draw if draw >= several * len(ways) else 0)
+        free = _named_part(request, files) if turn.assigned.role == "worker" and member.protocol == "text" else None
+        return replace(free or Aim(brief_files.target(request, files)), tried=draws_before(events, turn))
+    before = _since_progress(events, turn)
+    ways = _ways_by_file(files, run.output if run else "", request.text, parts=member.protocol == "text")
+    order = [way for at_once in zip_longest(*ways) for way in at_once if way is not None]
+    whole = [each for each in ways if not is_long(files.get(each[0].target, ""))]
+    if len(whole) > 1 or not order:
+        order.append(Aim())
+    same = [one for one in before if _same_model(events, one, turn)]
+    draws = [changed for one in same for changed in _outcomes(one)] + [_changes(draw) for draw in turn.draws]
+    follows = any(_drawn(one) for one in before if one not in same)
+    first = len(ways) if follows and any(len(each) > 1 for each in ways) else 0
+    place, again = _place(len(order), first, draws)
+    return replace(order[place], tried=len(draws) if again else 0, judged=True)
+
+
+def _place(count: int, first: int, draws: Sequence[bool]) -> tuple[int, bool]:
+    """Which of `count` ways is next, one after the other from `first`, and whether it was asked for before.
+
+    `draws` says of each earlier one whether it changed anything. A model that is sure of the code as it is hands it
+    back by chance, too: such a way waits until no other is left.
+    """
+    asked: set[int] = set()
+    vain: set[int] = set()
+    place = first % count
+    for changed in draws:
+        asked.add(place)
+        vain = vain - {place} if changed else vain | {place}
+        if len(vain) == count:
+            vain = set()
+        place = next(turn % count for turn in range(place + 1, place + 1 + count) if turn % count not in vain)
+    return place, place in asked
+
+
+def _named_part(request: Asked | None, files: Mapping[str, str]) -> Aim | None:
+    """Of a long file, where the request is about no other, the one function that it names."""
+    code = brief_files.targets(files)
+    if request is None or intent.is_question(request.text) or len(code) != 1 or not is_long(files[code[0]]):
+        return None
+    named = excerpts.meant(code[0], files[code[0]], request.text)
+    return Aim(code[0], named[0]) if len(named) == 1 else None
+
+
+def _ways_by_file(files: Mapping[str, str], output: str, request: str, *, parts: bool) -> list[list[Aim]]:
+    """The ways to correct each file that may be to blame, at least one; long ones of which no function is to blame are
+    left out, and all of them where no `parts` can be asked for."""
+    code = brief_files.targets(files)
+    found: dict[str, list[Aim]] = {}
+    for path in code:
+        ways = _ways(path, files[path], output, request) if parts else []
+        if ways or not is_long(files[path]):
+            found[path] = ways or [Aim(path)]
+    if len(found) > 1:
+        return list(found.values())
+    return [[way if way.part or way.shown else replace(way, target="") for way in ways] for ways in found.values()]
 
 
 def _ways(path: str, content: str, output: str, request: str) -> list[Aim]:
-    """The ways to correct a file, round by round: it or a function of it as it stands, then that function to be written
-    anew. [] where there is but one way."""
+    """The ways to correct a file, one after the other: it as it stands, then each function to blame to be written anew;
+    of a longer one each function as it stands, then anew. [] where there is but one way, and where a file that is not
+    to be written whole has none."""
     parts = excerpts.in_turn(path, content, output)
-    if not parts:
+    if not parts and not is_long(content):
         new = anew.in_file(path, content, output, request)
-        return [way for one in new for way in (Aim(), Aim(path, "", one.shown, one.placeholder))]
+        return [Aim(path), *(Aim(path, "", one.shown, one.placeholder) for one in new)] if new else []
     ways: list[Aim] = []
-    for part in parts:
+    for part in parts or excerpts.meant(path, content, request):
         ways.append(Aim(path, part))
         if one := anew.without_body(path, content, part):
             ways.append(Aim(path, part, one.shown, one.placeholder))
@@ -66,9 +119,11 @@ def draws_before(events: Sequence[Event], turn: views.Turn) -> int:
     return sum(_drawn(one) for one in _earlier(events, turn) if _same_model(events, one, turn)) + len(turn.draws)
 
 
-def _follows(events: Sequence[Event], turn: views.Turn) -> bool:
-    """Another model drew before in this role: what that one did first this one need not do first."""
-    return any(_drawn(one) and not _same_model(events, one, turn) for one in _earlier(events, turn))
+def _since_progress(events: Sequence[Event], turn: views.Turn) -> list[views.Turn]:
+    """The earlier turns in this role that saw the code as it is now: the last change that was kept begins anew."""
+    earlier = _earlier(events, turn)
+    kept = max((number for number, one in enumerate(earlier, start=1) if one.changes), default=0)
+    return earlier[kept:]
 
 
 def _earlier(events: Sequence[Event], turn: views.Turn) -> list[views.Turn]:
@@ -78,6 +133,15 @@ def _earlier(events: Sequence[Event], turn: views.Turn) -> list[views.Turn]:
 
 def _drawn(turn: views.Turn) -> int:
     return len(turn.draws) + bool(turn.replies)
+
+
+def _outcomes(turn: views.Turn) -> list[bool]:
+    """Of each draw whether it changed anything."""
+    return [_changes(draw) for draw in turn.draws] + ([bool(turn.changes)] if turn.replies else [])
+
+
+def _changes(draw: Sequence[Event]) -> bool:
+    return any(isinstance(fact, ToolRan) and fact.changes for fact in draw)
 
 
 def _same_model(events: Sequence[Event], one: views.Turn, other: views.Turn) -> bool:

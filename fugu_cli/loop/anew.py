@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from fugu_cli import functions
 from fugu_cli.loop.excerpts import blamed, meant
+from fugu_cli.stubs import is_stub
+from fugu_cli.tools.run_examples import unwritten
 
 MOST_LINES = 60
 """Of a body that is written anew: what a longer one does is in no docstring."""
@@ -74,6 +76,8 @@ def _python(lines: list[str], content: str) -> tuple[int, int] | None:
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return None
     first, told = node.body[0], ast.get_docstring(node) is not None
+    if unwritten(node):
+        return None  # it is as it would be shown
     start = (first.end_lineno or first.lineno) if told else first.lineno - 1
     described = told or _comment_above(lines, content) or _told_by(file, node.name)
     on_own_lines = start >= node.lineno and not (told and len(node.body) == 1)
@@ -100,5 +104,7 @@ def _braces(lines: list[str], _content: str) -> tuple[int, int] | None:
     head = next((number for number, line in enumerate(lines) if functions.head(line)), len(lines))
     opened = next((number for number in range(head, len(lines)) if lines[number].rstrip().endswith("{")), None)
     if opened is None or not any(_WORDS.match(line) for line in lines[:head]):
+        return None
+    if is_stub("\n".join(lines[opened + 1 : -1])):
         return None
     return (opened + 1, len(lines) - 1)

@@ -45,15 +45,6 @@ def target(request: Asked | None, files: Iterable[str]) -> str:
     return missing[0] if len(missing) == 1 and not named else ""
 
 
-def in_turn(files: Iterable[str], draw: int) -> str:
-    """The file that this draw is to mend where several may be to blame: one after the other, then all together ("").
-
-    A model that is to write several writes them all, most of them as they were; what mends one shows in the tests.
-    """
-    code = targets(files)
-    return "" if len(code) < 2 else [*code, ""][draw % (len(code) + 1)]
-
-
 def open_ended(request: Asked | None, files: Iterable[str]) -> bool:
     """The request may mean other files than these: it asks for tests, names one that is not among them, or names none
     and is not judged by the tests, whose output has led to these."""
@@ -97,7 +88,9 @@ def section(files: Mapping[str, str], judged: bool, part_of: str = "") -> str:
     """All files. Where tests judge, what stays as it is comes first, so that it need not be read again: documents,
     quoted, then tests, then the code. Of the file `part_of` only a part is there."""
     if not judged:
-        return "".join(_block(path, content) for path, content in files.items())
+        return "".join(
+            _block(path, content, "Of the file" if path == part_of else "The file") for path, content in files.items()
+        )
     code = targets(files)
     around = [path for path in files if path not in code]
     documents = [_quote(path, files[path]) for path in around if DOCUMENT.fullmatch(path)]

@@ -15,11 +15,12 @@ from fugu_cli import intent, prompts, views
 from fugu_cli.conductor.seen import isolated
 from fugu_cli.events import Asked, Event, Member
 from fugu_cli.loop import aims, brief_files
-from fugu_cli.loop.opening import files_shown, opening_ids, path_of
+from fugu_cli.loop.opening import files_read, files_shown, is_long, opening_ids, path_of
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
 
-EARLIER_LIMIT = 1200
-"""Characters of an earlier turn's text in a brief: small models lose the thread in long ones."""
+EARLIER_LIMIT, ANSWER_LIMIT = 1200, 4000
+"""Characters of an earlier turn's text in a brief, and of the answer that is judged, which ends with its result: small
+models lose the thread in long ones."""
 REPLY = 8192
 """Tokens a reply of an agent with native tools may have, unless its entry says otherwise."""
 SENTENCES = 200
@@ -46,13 +47,14 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
         system=prompts.fill(system, instructions=instructions).strip(),
         messages=messages,
         tools=tuple(tools),
-        max_tokens=REPLY if member.protocol == "native" else _reply_limit(turn),
+        max_tokens=REPLY if member.protocol == "native" else _reply_limit(events, turn, aim),
         temperature=0.8 if again and _samples(member) else None,
         seed=again if again and _samples(member) else None,
-        open_ended=brief and brief_files.open_ended(views.asked(events), files_shown(turn)),
+        open_ended=brief and brief_files.open_ended(views.asked(events), files_read(turn)),
         target=aim.target,
         part=aim.part,
         unwritten=aim.unwritten,
+        judged=aim.judged,
     )
 
 
@@ -146,7 +148,8 @@ def _evidence_text(run: views.Run) -> str:
     call = run.permitted.call
     if call.tool == views.RUN_TESTS:
         return f"[The tests were run: they {'pass' if run.result.ok else 'FAIL'}.]\n{run.result.output}"
-    return f"[{call.tool} {path_of(run) or ''}]\n{run.result.output}"
+    text = run.result.output
+    return f"[{call.tool} {path_of(run) or ''}]\n{f'({len(text):,} characters)' if is_long(text) else text}"
 
 
 def _draw_text(index: int, draw: tuple[Event, ...]) -> str:
@@ -164,9 +167,9 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
     assert request is not None
     role = prompts.load(f"brief/{'worker_unfinished' if aim.unwritten else _brief_role(events, turn, request)}")
     files, target = files_shown(turn), aim.target
-    role = prompts.fill(role, named=brief_files.named([target] if target in files else files))
     instead = aim.shown or aim.part
     shown = files | {target: instead} if instead else files
+    role = prompts.fill(role, named=brief_files.named([target] if target in shown else files))
     told_by_tests = request.judged and brief_files.tests(files) and brief_files.unfinished(files)
     text = prompts.fill(
         prompts.load("brief"),
@@ -213,18 +216,26 @@ def _brief_role(events: Sequence[Event], turn: views.Turn, request: Asked) -> st
         return "answer"
     if turn.assigned.role == "verifier" and first and now and not first.ok and now.ok and not now.stale:
         return "verifier_passing"
-    if turn.assigned.role == "worker" and brief_files.unfinished(files_shown(turn)):
+    if _judges_words(events, turn):
+        return "verifier_answer"
+    if turn.assigned.role == "worker" and brief_files.unfinished(files_read(turn)):
         return "worker_unfinished"
     return turn.assigned.role
 
 
-def _reply_limit(turn: views.Turn) -> int:
+def _reply_limit(events: Sequence[Event], turn: views.Turn, aim: aims.Aim) -> int:
     """Tokens a small model's reply may have: all the code it was shown, or a few sentences. It may run on."""
     if turn.assigned.role != "worker":
-        return SENTENCES
+        return SENTENCES * 2 if _judges_words(events, turn) else SENTENCES
     files = files_shown(turn)
-    least = UNFINISHED if brief_files.unfinished(files) else FILE
-    return max(least, sum(len(files[path]) for path in brief_files.targets(files)) // 2)
+    least = UNFINISHED if brief_files.unfinished(files_read(turn)) else FILE
+    of_a_long_one = 0 if aim.target in files else len(aim.part)
+    return max(least, (sum(len(files[path]) for path in brief_files.targets(files)) + of_a_long_one) // 2)
+
+
+def _judges_words(events: Sequence[Event], turn: views.Turn) -> bool:
+    """A Verifier's turn on an answer that changed nothing."""
+    return turn.assigned.role == "verifier" and not turn.assigned.plan and not views.changes(events)
 
 
 def _diff_section(turn: views.Turn) -> str:
@@ -236,7 +247,13 @@ def _diff_section(turn: views.Turn) -> str:
 
 
 def _earlier_section(events: Sequence[Event], turn: views.Turn) -> str:
-    """What a Thinker or Verifier said since the newest change, for a Worker; nothing that failed and is gone."""
+    """For a Worker what a Thinker or Verifier said since the newest change, nothing that failed and is gone; for a
+    Verifier the words it is to judge, where nothing was changed."""
+    if _judges_words(events, turn):
+        answers = [
+            one.text.strip() for one in views.turns(events) if one.assigned.role == "worker" and one.text.strip()
+        ]
+        return f"This was answered:\n{answers[-1][-ANSWER_LIMIT:]}\n\n" if answers else ""
     if turn.assigned.role != "worker":
         return ""
     said: list[str] = []

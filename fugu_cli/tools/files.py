@@ -21,8 +21,8 @@ LARGE = 2_000_000
 """Bytes from which a file is read in parts only."""
 SHOWN = 16_000
 """Characters of one reading."""
-WHOLE = 24_000
-"""Characters of a file shown plain: it is whole or not shown."""
+WHOLE = 120_000
+"""Characters of a file that fugu reads for a small model, some 3,000 lines: a longer one it cannot know its way in."""
 LINE = 2_000
 
 

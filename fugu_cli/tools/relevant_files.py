@@ -30,6 +30,8 @@ DOCUMENTS = (".md", ".txt", ".rst")
 LARGEST = 100_000
 ROOM = 24_000
 """Characters of all files that a small model is shown: some 7,000 tokens, with its answer what its context holds."""
+MOST_LONG = 2
+"""Files longer than that which are read as well."""
 _DEFINED = re.compile(r"\b(?:def|class|fn|func|function|struct|enum|trait|interface|type|const|let|var)\s+(\w{2,})")
 _WORDS = re.compile(r"\w{2,}")
 _CALLED = re.compile(r"\b(\w{2,})\(")
@@ -83,15 +85,15 @@ def shown_for(request: str, output: str, found: Sequence[str], root: Path) -> li
 
 
 def fitting(paths: Iterable[str], root: Path) -> list[str]:
-    """Of `paths`, the likeliest first, those that fit into `ROOM` with all that come before; a longer one is left to
-    say so itself."""
+    """Of `paths`, the likeliest first, those that fit into `ROOM` with all that come before, and `MOST_LONG` that
+    do not fit by themselves: of these functions may be shown."""
     found: list[str] = []
-    room = ROOM
+    room, more = ROOM, MOST_LONG
     for path in paths:
         length = len(_text(root / actual(path)))
-        if length <= room or length > ROOM:
+        if length <= room or (length > ROOM and more):
             found.append(path)
-            room -= length if length <= ROOM else 0
+            room, more = (room - length, more) if length <= ROOM else (room, more - 1)
     return found
 
 

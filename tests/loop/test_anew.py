@@ -115,3 +115,17 @@ def test_what_cannot_be_written_anew_stays_as_it_is() -> None:
     ]
     assert [body("a.py", case, case) for case in cases] == [""] * len(cases)
     assert body("a.js", "// The sum.\nconst added = (one) => one;", "// The sum.\nconst added = (one) => one;") == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "function"),
+    [
+        ("a.py", 'def total(prices):\n    """What all come to."""\n    raise NotImplementedError'),
+        ("a.py", 'def total(prices):\n    """What all come to."""\n    ...'),
+        ("a.rs", '/// What all come to.\npub fn total() -> u32 {\n    todo!("sum")\n}'),
+        ("a.js", "// What all come to.\nfunction total() {\n  throw new Error('Implement this');\n}"),
+        ("a.js", "// What all come to.\nfunction total() {\n  // later\n}"),
+    ],
+)
+def test_what_is_not_written_yet_is_not_shown_twice(path: str, function: str) -> None:
+    assert body(path, f"{function}\n", function) == ""

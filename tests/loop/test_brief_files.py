@@ -92,9 +92,3 @@ def test_other_files_than_those_shown_may_be_meant(text: str, judged: bool, file
 def test_the_one_file_that_is_named_and_not_there_is_to_be_made(text: str, files: list[str], expected: str) -> None:
     request = Asked(text=text, snapshot="tree", test_command="pytest", judged=False)
     assert brief_files.target(request, files) == expected
-
-
-def test_where_several_files_may_be_to_blame_each_has_its_draw_and_then_all_together() -> None:
-    files = ["a.py", "b.py", "SPEC.md", "test_a.py"]
-    assert [brief_files.in_turn(files, draw) for draw in range(4)] == ["a.py", "b.py", "", "a.py"]
-    assert brief_files.in_turn(["a.py", "test_a.py"], 0) == ""

@@ -291,6 +291,129 @@ def test_of_a_long_file_a_small_worker_is_shown_the_function_that_the_failing_te
     assert context.prompt([opened(), asked(), *failing, assigned(1, "coder"), *read], CODER, ()).part == "", "a schema"
 
 
+def test_a_file_with_two_functions_to_blame_is_mended_once_and_then_each_is_written_anew() -> None:
+    writer = CODER.model_copy(update={"protocol": "text", "attempts": 9})
+    file = f"{TOTAL}\n\n\n{TOTAL.replace('total', 'sum_of')}\n"
+    events = began("fix it", {"a.py": file}, output="assert total([1]) == sum_of([1])\n1 failed")
+    draw = [
+        replied(1, "coder", "", write("w")),
+        *ran(1, write("w"), path="a.py"),
+        *checked(1, ok=False),
+        rolled_back(1),
+    ]
+    built = [context.prompt([*events, *draw * number], writer, ()) for number in range(4)]
+    assert [(bool(prompt.unwritten), prompt.seed) for prompt in built] == [
+        (False, None),
+        (True, None),
+        (True, None),
+        (False, 3),
+    ]
+    assert shown(built[1]) != shown(built[2])
+
+
+def test_what_came_back_as_it_was_is_not_asked_for_again_while_there_is_another_way() -> None:
+    writer = CODER.model_copy(update={"protocol": "text", "attempts": 9})
+    events = began(
+        "fix it", {"a.py": f"{TOTAL}\n", "b.py": TOTAL.replace("total", "sum_of")}, output="total(1)\n1 failed"
+    )
+    changed = [
+        replied(1, "coder", "", write("w")),
+        *ran(1, write("w"), path="a.py"),
+        *checked(1, ok=False),
+        rolled_back(1),
+    ]
+    vain = [replied(1, "coder", "", write("w")), *ran(1, write("w")), rolled_back(1)]
+
+    def way(*draws: list[Event]) -> tuple[str, bool, int | None]:
+        prompt = context.prompt([*events, *(fact for draw in draws for fact in draw)], writer, ())
+        return prompt.target, bool(prompt.unwritten), prompt.seed
+
+    assert way() == ("a.py", False, None)
+    assert way(vain) == ("b.py", False, None)
+    assert way(vain, changed) == ("a.py", True, None)
+    assert way(vain, changed, changed) == ("b.py", True, None)
+    assert way(vain, changed, changed, changed) == ("", False, None)
+    every = [vain, *[changed] * 4]
+    assert way(*every) == ("b.py", False, 5), "a.py was handed back as it was"
+    assert way(*every, changed) == ("a.py", True, 6)
+    assert way(*[vain] * 5) == ("a.py", False, 5), "nothing else is left"
+
+
+def test_a_small_verifier_of_an_answer_reads_the_answer_and_has_room_to_work_it_out() -> None:
+    start: list[Event] = [
+        opened(),
+        asked("What is 2 + 3?", judged=False),
+        assigned(1, "small"),
+        replied(1, "small", "6."),
+    ]
+    again: list[Event] = [assigned(2, "small", "verifier"), replied(2, "small", "REVISE"), assigned(3, "coder")]
+    answered = [*start, *again, replied(3, "coder", "It is 5.")]
+    for events, answer in ((start, "6."), (answered, "It is 5.")):
+        prompt = context.prompt([*events, assigned(9, "small", "verifier")], SMALL, ())
+        (brief,) = prompt.messages
+        assert isinstance(brief, FromUser)
+        assert f"This was answered:\n{answer}\n\n{prompts.load('brief/verifier_answer')}" in brief.text
+        assert prompt.max_tokens == 400
+    changed = [*start, *ran(1, write("w"), path="a.py"), assigned(2, "small", "verifier")]
+    prompt = context.prompt(changed, SMALL, ())
+    assert not any("This was answered" in text for text in shown(prompt)), "its diff is read"
+    assert prompt.max_tokens == 200
+
+
+OTHERS = "".join(f"\n\ndef other_{number}(value):\n    return value + {number}\n" for number in range(900))
+TOTAL = 'def total(prices):\n    """What all come to."""\n    return 0'
+
+
+def began(text: str, files: dict[str, str], *, judged: bool = True, output: str = "1 failed") -> list[Event]:
+    """A request with the files that fugu read for its first turn."""
+    failing = ran(0, Call(id="e0", tool="run_tests"), output, ok=False, by="evidence") if judged else []
+    events: list[Event] = [opened(), asked(text, judged=judged), *failing, assigned(1, "coder")]
+    for number, (path, content) in enumerate(files.items()):
+        events += ran(1, Call.make(f"e1-{number}", "read", path=path, plain=True), content, by="evidence")
+    return events
+
+
+def test_of_a_file_too_long_to_be_shown_a_small_worker_sees_the_function_to_blame_and_no_more() -> None:
+    writer = CODER.model_copy(update={"protocol": "text", "attempts": 9})
+    files = {"a.py": f"{TOTAL}\n{OTHERS}", "b.py": "x = 1\n"}
+    events = began("fix it", files, output="assert total([1]) == 1\n1 failed")
+    draw = [replied(1, "coder", "", write("w")), *ran(1, write("w"), path="a.py"), *checked(1, ok=False)]
+    built = [context.prompt([*events, *[*draw, rolled_back(1)] * number], writer, ()) for number in range(4)]
+    assert [(prompt.target, bool(prompt.part), bool(prompt.unwritten)) for prompt in built] == [
+        ("a.py", True, False),
+        ("b.py", False, False),
+        ("a.py", True, True),
+        ("a.py", True, False),
+    ], "b.py alone is written whole, and nothing asks for both"
+    assert built[0].part == TOTAL
+    assert shown_files(built[0]) == {"b.py": "x = 1\n", "a.py": f"{TOTAL}\n"}
+    assert shown_files(built[1]) == {"b.py": "x = 1\n"}
+    assert not any("other_7" in text for prompt in built for text in shown(prompt))
+    assert all(prompt.max_tokens < 2000 for prompt in built)
+    schema = context.prompt(events, CODER, ())
+    assert (schema.target, shown_files(schema)) == ("", {"b.py": "x = 1\n"}), "its edits are not asked for by parts"
+
+
+def test_of_a_long_file_that_no_failure_leads_into_the_function_that_the_request_names_is_shown() -> None:
+    writer = CODER.model_copy(update={"protocol": "text"})
+    files = {"a.py": f"{TOTAL}\n{OTHERS}"}
+    for judged in (True, False):
+        text = "Correct total in a.py" if judged else "Add a docstring to total in a.py"
+        prompt = context.prompt(began(text, files, judged=judged), writer, ())
+        assert (prompt.target, prompt.part, prompt.open_ended) == ("a.py", TOTAL, False)
+        assert any(f"Of the file `a.py`:\n```\n{TOTAL}\n```" in text for text in shown(prompt))
+    for text in ("Correct a.py", "Rename other_1 to other_2 in a.py", "What does total in a.py do?"):
+        prompt = context.prompt(began(text, files, judged=False), writer, ())
+        assert (prompt.target, prompt.part, shown_files(prompt)) == ("", "", {}), "it is not asked to write it anew"
+
+
+def test_a_long_file_is_not_copied_into_the_history_that_other_agents_read() -> None:
+    events = [*began("fix it", {"a.py": OTHERS, "b.py": "x = 1"}), replied(1, "coder", "done"), assigned(2, "strong")]
+    texts = shown(context.prompt(events, STRONG, ()))
+    assert any(f"[read a.py]\n({len(OTHERS):,} characters)" in text and "x = 1" in text for text in texts)
+    assert not any("other_7" in text for text in texts)
+
+
 def test_what_mending_did_not_mend_is_asked_for_anew_and_then_drawn_by_chance() -> None:
     file = 'def total(prices):\n    """What all come to."""\n    return 0\n'
     failing = ran(0, Call(id="e0", tool="run_tests"), "assert total([1]) == 1\n1 failed", ok=False, by="evidence")
@@ -310,6 +433,34 @@ def test_what_mending_did_not_mend_is_asked_for_anew_and_then_drawn_by_chance() 
     read = ran(2, Call.make("e2-0", "read", path="a.py", plain=True), file, by="evidence")
     follows = context.prompt([opened(), asked(), *failing, *other, *read], writer, ())
     assert (follows.unwritten, follows.temperature) == (blank, None), "another model has not mended it"
+
+
+def test_of_two_files_each_is_mended_then_each_written_anew_and_both_at_once_are_last() -> None:
+    said = 'def {}(x):\n    """What it is of x."""\n    return x\n'
+    failing = ran(0, Call(id="e0", tool="run_tests"), "assert f(1) == g(2)\n2 failed", ok=False, by="evidence")
+    writer = CODER.model_copy(update={"protocol": "text", "attempts": 9})
+    both = {"a.py": said.format("f"), "b.py": said.format("g")}
+
+    def reading(turn: int, files: dict[str, str]) -> list[Event]:
+        calls = [(Call.make(f"e{turn}-{path}", "read", path=path, plain=True), text) for path, text in files.items()]
+        return [fact for call, text in calls for fact in ran(turn, call, text, by="evidence")]
+
+    start = [opened(), asked(), *failing, assigned(1, "coder"), *reading(1, both)]
+    draw = [replied(1, "coder", "", write("w")), *ran(1, write("w"), path="a.py"), *failing]
+    built = [context.prompt([*start, *[*draw, rolled_back(1)] * number], writer, ()) for number in range(6)]
+    assert [prompt.target for prompt in built] == ["a.py", "b.py", "a.py", "b.py", "", "a.py"]
+    assert [bool(prompt.unwritten) for prompt in built] == [False, False, True, True, False, False]
+    assert [prompt.seed for prompt in built] == [None] * 5 + [5]
+    assert all(any("def f" in text and "def g" in text for text in shown(prompt)) for prompt in built)
+
+    other = [opened(), asked(), *failing, assigned(1, "small"), replied(1, "small", "I cannot."), assigned(2, "coder")]
+    follows = context.prompt([*other, *reading(2, both)], writer, ())
+    assert (follows.target, bool(follows.unwritten)) == ("a.py", True), "another model has mended neither"
+
+    better = ran(1, Call(id="e1-9", tool="run_tests"), "assert g(2) == 2\n1 failed", ok=False, by="evidence")
+    kept = [*start, *draw, rolled_back(1), *draw[: -len(failing)], *better, assigned(2, "coder")]
+    after = context.prompt([*kept, *reading(2, {"b.py": both["b.py"]})], writer, ())
+    assert (after.unwritten, after.seed) == ("", None), "what is left is another question"
 
 
 def test_what_a_test_command_prints_is_not_taken_for_the_file_it_names() -> None:

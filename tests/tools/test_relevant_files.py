@@ -161,4 +161,5 @@ def test_files_that_would_not_fit_beside_likelier_ones_are_left_out(tmp_path: Pa
     lay(tmp_path, {"a": third, "b": third * 2, "c": third * 2, "d": third[1:], "long": third * 4})
     assert fitting(["a", "b", "c"], tmp_path) == ["a", "b"]
     assert fitting(["a", "d", "b", "d"], tmp_path) == ["a", "d", "d"]
-    assert fitting(["long", "a"], tmp_path) == ["long", "a"], "that it is too long is to be said"
+    assert fitting(["long", "a"], tmp_path) == ["long", "a"], "functions of it may be shown"
+    assert fitting(["long", "a", "long", "long", "d"], tmp_path) == ["long", "a", "long", "d"]
