@@ -110,7 +110,7 @@ class ToolSpec(Value):
     """The argument that carries free text (a file's content, a patch): written as plain text in the schema protocol."""
 
 
-OPTIONAL = ("stop", "tool_choice", "open_ended", "target", "part", "unwritten")
+OPTIONAL = ("stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged")
 
 
 class Prompt(Value):
@@ -136,6 +136,8 @@ class Prompt(Value):
     """The lines of the file `target` that are shown in its place: the text protocol puts the answer there."""
     unwritten: str = ""
     """The line that stands for what is to be written: to the text protocol an answer that still holds it is none."""
+    judged: bool = False
+    """Tests judge what is written: the text protocol leaves out what an answer adds to try it out."""
 
     @model_serializer(mode="wrap")
     def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:

@@ -20,6 +20,7 @@ from fugu_cli.agents.fences import body_of, fenced
 from fugu_cli.agents.history import arguments_object, call_id, flat
 from fugu_cli.agents.merging import completed, mended
 from fugu_cli.agents.schema import parts
+from fugu_cli.agents.trying_out import asked_only, begins
 from fugu_cli.agents.written import as_shown, code_among, parse, room, shown_files
 from fugu_cli.messages import Call, FromAgent, FromUser, Message, Prompt, Reply
 
@@ -74,7 +75,7 @@ class Text:
         messages = flat(prompt.messages, self._shown)
         system = prompt.system
         offered = {tool.name for tool in prompt.tools}
-        tokens = prompt.max_tokens
+        tokens, stop = prompt.max_tokens, prompt.stop
         if offered & {"write", "edit"}:
             path = _asked_for(prompt, shown)
             before, ask = self._words(shown, path, edits="edit" in offered, part=bool(prompt.part))
@@ -84,7 +85,9 @@ class Text:
             last = messages[-1]
             assert isinstance(last, FromUser)
             messages = (*messages[:-1], FromUser(text=f"{last.text}\n\n{ask}"))
-        update = {"system": system, "messages": messages, "tools": (), "max_tokens": tokens}
+            if prompt.judged and path in shown and not stop:
+                stop = begins(path, "\n".join(shown.values()), last.text)
+        update = {"system": system, "messages": messages, "tools": (), "max_tokens": tokens, "stop": stop}
         return prompt.model_copy(update=update)
 
     def _words(self, shown: Mapping[str, str], path: str, *, edits: bool, part: bool) -> tuple[str, str]:
@@ -116,7 +119,7 @@ def _whole(content: str, shown: str, prompt: Prompt) -> str:
     """The file that is meant: what the model only left out stays, unless the request may be about that."""
     said = "\n".join(message.text for message in prompt.messages if isinstance(message, FromUser))
     kept = content if not shown or intent.takes_away(parse(said).words) else completed(shown, content)
-    return as_shown(kept, shown)
+    return as_shown(asked_only(shown, kept) if shown and prompt.judged else kept, shown)
 
 
 def _added(reply: Reply, path: str, shown: str, prompt: Prompt) -> list[tuple[str, str]]:
@@ -129,6 +132,7 @@ def _added(reply: Reply, path: str, shown: str, prompt: Prompt) -> list[tuple[st
 def _mended(prompt: Prompt, reply: Reply) -> Reply:
     """The reply with the edits that put what it wrote in the place of the part that was shown."""
     body, closed = body_of(reply.text, like=prompt.part)
+    body = asked_only(prompt.part, body) if prompt.judged else body
     lines = body.strip("\n").split("\n")
     missing = len(prompt.part) - len(prompt.part.lstrip(" ")) - len(lines[0]) + len(lines[0].lstrip(" "))
     new = "\n".join(f"{' ' * missing}{line}" if line.strip() else line for line in lines)

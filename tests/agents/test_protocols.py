@@ -317,3 +317,23 @@ def test_a_text_has_room_for_the_files_it_may_write_anew() -> None:
     assert tokens(file("a.py")) == 512
     assert tokens(file("a.py", "x = 1\n" * 100), file("b.py", "x = 1\n" * 100)) == 1202
     assert tokens(file("a.py", "x = 1\n" * 1000)) == 2048
+
+
+def test_only_where_tests_judge_an_answer_what_tries_it_out_is_left_out_and_ends_the_reply() -> None:
+    stub = "def total(prices):\n    pass\n"
+    done = stub.replace("pass", "return sum(prices)")
+    brief = f"Implement it.\nThe file `a.py`:\n```\n{stub}```\n    def check(candidate):\n>       assert candidate([1])"
+    answer = f"```python\n{done}\nassert total([1]) == 3\n```"
+    for judged, kept in ((True, done), (False, f"{done}\nassert total([1]) == 3\n")):
+        prompt = Prompt(system="", messages=(FromUser(text=brief),), tools=TOOLS, judged=judged)
+        reply, inner = by_text(answer, prompt)
+        assert made(reply) == [("write", {"path": "a.py", "content": kept})]
+        assert inner.prompts[0].stop == (("\n# Test", "\n# Example", "\ndef check(") if judged else ())
+    prompt = Prompt(system="", messages=(FromUser(text=brief),), tools=TOOLS, judged=True)
+    assert made(by_text(f"```python\n{done}\n", prompt)[0]) == [("write", {"path": "a.py", "content": done})]
+    two = Prompt(
+        system="", messages=(FromUser(text=f"{brief}\nThe file `b.py`:\n```\ny\n```"),), tools=TOOLS, judged=True
+    )
+    assert by_text(answer, two)[1].prompts[0].stop == (), "another file may come after it"
+    part = prompt.model_copy(update={"tools": (WRITE, EDIT), "target": "a.py", "part": stub.rstrip()})
+    assert made(by_text(answer, part)[0]) == [("edit", {"path": "a.py", "old": stub.rstrip(), "new": done.rstrip()})]

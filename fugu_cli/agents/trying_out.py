@@ -1,0 +1,100 @@
+"""What a small model adds to its answer to try it out: asserts, a function that checks, a copy of the test.
+
+Stands beside merging.py, under the text protocol, for answers that tests judge. Nobody asked for it, it takes long to
+write, and where it is wrong it fails code that is right. Only Python is taken apart, and only what can fail by itself
+goes: a script may have to print. Pure; what cannot be parsed is left alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+MOST = 4
+"""Stops that every server takes."""
+_TESTED = re.compile(r"^[> ]*def (\w+)\(", re.MULTILINE)
+_NAMED = re.compile(r"(?:test|check|run_test)", re.IGNORECASE)
+_RUNS = frozenset({"unittest.main", "doctest.testmod", "pytest.main"})
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def begins(path: str, shown: str, told: str) -> tuple[str, ...]:
+    """Texts with which such a part of the file begins: the reply may end there. None is in the code `shown`; some are
+    the heads of the tests' own functions, as they stand in `told`, the request with what the tests print."""
+    comment = "#" if path.endswith((".py", ".pyi")) else "//"
+    marks = [f"\n{comment} Test", f"\n{comment} Example"]
+    names = dict.fromkeys(_TESTED.findall(told)) if comment == "#" else {}
+    marks += [f"\ndef {name}(" for name in names if f"def {name}(" not in shown]
+    return tuple(mark for mark in marks if mark not in f"\n{shown}")[:MOST]
+
+
+def asked_only(shown: str, body: str) -> str:
+    """`body`, written in the place of `shown`, with the docstrings of `shown` and without what tries it out."""
+    old, new = _parsed(shown), _parsed(body)
+    if old is None or new is None:
+        return body
+    lines, before = body.split("\n"), set(shown.split("\n"))
+    gone: set[int] = set()
+    for node in _added(old, new):
+        start, end = _span(node)
+        while start and lines[start - 1] not in before - {""} and re.match(r"#|\s*$", lines[start - 1]):
+            start -= 1
+        gone |= set(range(start, end))
+    for told, was in _told_otherwise(old, new):
+        first, last = _span(told)
+        indent = lines[first][: len(lines[first]) - len(lines[first].lstrip())]
+        lines[first] = indent + "\n".join(shown.split("\n")[slice(*_span(was))]).lstrip()
+        gone |= set(range(first + 1, last))
+    kept = "\n".join(line for number, line in enumerate(lines) if number not in gone)
+    return body if kept == body and not body.endswith("\n\n") else f"{kept.rstrip()}\n"
+
+
+def _added(old: ast.Module, new: ast.Module) -> list[ast.stmt]:
+    """The statements of the module that only try out what it holds, where there were none of their kind."""
+    known = {node.name for node in old.body if isinstance(node, Definition)}
+    own = {node.name for node in new.body if isinstance(node, Definition)} - known
+    kinds = {type(node) for node in old.body if _tries(node, own)}
+    found = [node for node in new.body if type(node) not in kinds and _tries(node, own)]
+    kept = [node for node in new.body if node not in found]
+    for node in kept:
+        used = {one.id for other in kept if other is not node for one in ast.walk(other) if isinstance(one, ast.Name)}
+        spare = isinstance(node, Definition) and node.name in own and _NAMED.match(node.name)
+        if spare and isinstance(node, Definition) and node.name not in used:
+            found.append(node)
+    return found
+
+
+def _tries(node: ast.stmt, own: set[str]) -> bool:
+    """An assertion, or a call of a function of its `own` that checks; also in a loop."""
+    if isinstance(node, ast.For):
+        return all(_tries(inner, own) for inner in node.body) and not node.orelse
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        called = node.value.func
+        checks = isinstance(called, ast.Name) and called.id in own and _NAMED.match(called.id) is not None
+        return checks or ast.unparse(called) in _RUNS
+    return isinstance(node, ast.Assert)
+
+
+def _told_otherwise(old: ast.Module, new: ast.Module) -> list[tuple[ast.stmt, ast.stmt]]:
+    """The docstring of each function of the module that has another one now, and the one it had: it says what is
+    wanted, and its examples may be the tests."""
+    before = {node.name: node for node in old.body if isinstance(node, ast.FunctionDef)}
+    both = [(node, before[node.name]) for node in new.body if isinstance(node, ast.FunctionDef) and node.name in before]
+    return [
+        (node.body[0], was.body[0])
+        for node, was in both
+        if ast.get_docstring(node, clean=False) != ast.get_docstring(was, clean=False)
+        and all(ast.get_docstring(one) is not None and one.body[0].lineno > one.lineno for one in (node, was))
+    ]
+
+
+def _span(node: ast.stmt) -> tuple[int, int]:
+    marks = node.decorator_list if isinstance(node, Definition) else []
+    return min([node.lineno, *(mark.lineno for mark in marks)]) - 1, node.end_lineno or node.lineno
+
+
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None

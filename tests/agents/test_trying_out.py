@@ -1,0 +1,89 @@
+"""What a small model adds to its answer to try it out."""
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fugu_cli.agents.trying_out import MOST, asked_only, begins
+
+STUB = 'def total(prices):\n    """What all come to.\n\n    >>> total([])\n\n    """\n    pass\n'
+DONE = STUB.replace("pass", "return sum(prices) or None")
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "\n\n# Test cases\nassert total([1]) == 1\nassert total([]) == 0\n",
+        "\n\nfor prices, all in [([1], 2)]:\n    assert total(prices) == all\n",
+        "\n\ndef check_solution():\n    assert total([1]) == 2\n    print('fine')\n\ncheck_solution()\n",
+        "\n\ndef test_total(prices):\n    assert total(prices)\n",
+        "\n\n@fixed\nclass TestTotal(Case):\n    def test(self):\n        self.fail()\n\n\n# go\nunittest.main()\n",
+    ],
+)
+def test_what_tries_the_answer_out_is_left_out(added: str) -> None:
+    assert asked_only(STUB, DONE + added) == DONE
+
+
+@pytest.mark.parametrize(
+    ("shown", "body"),
+    [
+        (STUB, DONE),
+        (STUB, f"{DONE}\n\nprint(total([1]))\n"),
+        (STUB, f'{DONE}\n\nif __name__ == "__main__":\n    assert total([1])\n'),
+        (
+            STUB,
+            "def check_prices(prices):\n    return prices\n\n\n"
+            + DONE.replace("sum(", "sum(check_prices(prices) and "),
+        ),
+        (STUB, f"{DONE}\n\nregister(total)\n"),
+        (f"{STUB}assert total\n", f"{DONE}assert total([1])\n"),
+        ("def check(x):\n    pass\n\ncheck(1)\n", "def check(x):\n    return x\n\ncheck(2)\n"),
+        (STUB, "def total(:\n"),
+        ("fn total() {}\n", DONE),
+    ],
+)
+def test_everything_else_stays(shown: str, body: str) -> None:
+    assert asked_only(shown, body) == body
+
+
+def test_a_comment_that_was_there_stays_above_what_goes() -> None:
+    shown = f"{STUB}\n# The end.\n"
+    assert asked_only(shown, f"{DONE}\n# The end.\n# Try it\nassert total([1])\n") == f"{DONE}\n# The end.\n"
+
+
+def test_a_docstring_stays_as_it_was_for_its_examples_may_be_the_tests() -> None:
+    cheated = DONE.replace(">>> total([])\n\n", ">>> total([])\n    None\n\n    Or so.\n")
+    assert asked_only(STUB, cheated) == DONE
+    assert asked_only(STUB, cheated.replace('"""', "'''").replace("    ", "  ")) == asked_only(STUB, cheated).replace(
+        "    return", "  return"
+    ).replace('    """What', '  """What')
+    bare = "def total(prices):\n    return 1\n"
+    assert asked_only(bare, DONE) == DONE, "there was none"
+    assert asked_only(STUB, bare) == bare, "there is none"
+
+
+@given(st.text(alphabet="def tesa():\n  #\"'=1", max_size=80), st.text(alphabet="def tesa():\n  #\"'=1", max_size=80))
+def test_python_stays_python(shown: str, body: str) -> None:
+    kept = asked_only(shown, body)
+    try:
+        ast.parse(body)
+    except (SyntaxError, ValueError):
+        assert kept == body
+    else:
+        ast.parse(kept)
+
+
+def test_the_reply_ends_where_such_a_part_begins() -> None:
+    told = "`pytest` prints:\n    def check(candidate):\n>       assert candidate(1)\n    def test_total():\n>    1"
+    assert begins("a.py", STUB, told) == ("\n# Test", "\n# Example", "\ndef check(", "\ndef test_total(")
+    assert begins("a.py", f"# Testing\n{STUB}", told + "\n    def helper():") == (
+        "\n# Example",
+        "\ndef check(",
+        "\ndef test_total(",
+        "\ndef helper(",
+    )
+    assert begins("a.py", f"{STUB}def check(x): pass", told) == ("\n# Test", "\n# Example", "\ndef test_total(")
+    assert begins("a.js", "", told) == ("\n// Test", "\n// Example")
+    assert len(begins("a.py", "", "def a():\ndef b():\ndef c():\ndef d():")) == MOST
