@@ -25,6 +25,7 @@ from fugu_cli.orchestrator import Crew
 from fugu_cli.skills.loading import Library
 from fugu_cli.tools import pruning
 from fugu_cli.tools.mcp.servers import Servers
+from fugu_cli.tools.tests import for_request, of_examples
 
 GOING_ON = 3
 """How often Stop hooks may send the work on, after a request of the user's."""
@@ -49,6 +50,11 @@ class Session:
     """The user's MCP servers; None where there are none."""
     library: Library = field(default_factory=Library)
     """The skills and custom commands that count."""
+    _found: str | None = field(init=False)
+    """The test command as it was found or configured; a request may want but a part of it."""
+
+    def __post_init__(self) -> None:
+        self._found = self.bench.workspace.test_command
 
     @property
     def tier(self) -> str:
@@ -64,15 +70,17 @@ class Session:
         await self._record(asked)
 
     async def _record(self, asked: Asked) -> None:
-        command = self._test_command()
+        command = self._test_command(asked.text)
         settled = self.config.test_command is not None and not intent.is_question(asked.text)
         judged = command is not None and (settled or intent.is_about_tests(asked.text))
         snapshot = await self.bench.workspace.snapshot()
         known = {"snapshot": snapshot, "test_command": command, "judged": judged}
         self.log.append(asked.model_copy(update=known))
 
-    def _test_command(self) -> str | None:
+    def _test_command(self, text: str) -> str | None:
         """None as well where it must not run: in plan mode, or where a rule forbids it."""
+        if self._found is not None and self.config.test_command is None:
+            self.bench.workspace.test_command = for_request(self._found, text)
         call = Call(id="", tool=views.RUN_TESTS)
         forbidden = policy.judge(call, self.bench.rules, self.bench.workspace.root).verdict == "deny"
         return None if forbidden else self.bench.workspace.test_command
@@ -83,7 +91,10 @@ class Session:
         if end is not None and end.reason in views.STOPPED and opened is not None:
             self.wake()
             self.log.append(opened)
-        return views.asked(self.log.events) is not None and views.finished(self.log.events) is None
+        asked = views.asked(self.log.events)
+        if asked is not None and asked.test_command is not None and of_examples(asked.test_command):
+            self.bench.workspace.test_command = asked.test_command  # what it names may be written by now
+        return asked is not None and views.finished(self.log.events) is None
 
     def notes(self, text: str) -> tuple[str, ...]:
         """Sentences about what is missing here, and what that means for the request `text`."""

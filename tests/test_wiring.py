@@ -410,3 +410,47 @@ def test_a_script_that_is_not_there_is_refused_before_a_session_is_begun(root: P
     with pytest.raises(ConfigError, match=r"cheap\.toml cannot be read"):
         asyncio.run(wiring.open_session(loaded, {}, never))
     assert not (loaded.config.data / "sessions").exists()
+
+
+STUBS = 'def twice(x):\n    """twice(2) == 4"""\n\n\ndef half(x):\n    """half(4) == 2"""\n'
+
+
+def test_examples_of_unwritten_functions_judge_the_request_that_is_about_them_and_no_other(root: Path) -> None:
+    (root / "calc.py").write_text(STUBS)
+    (root / "check.sh").unlink()
+    loaded = configured(root, "cheap")
+    rc = Path.home() / ".fugurc"
+    rc.write_text(rc.read_text().replace('test_command = "sh check.sh"\n', ""))
+    loaded = load(root, {}, {})
+
+    async def story() -> list[tuple[str, bool]]:
+        session = await wiring.open_session(loaded, {}, never)
+        told: list[tuple[str, bool]] = []
+        try:
+            for text in ("Implement twice", "Implement calc.py", "Fix the crash in main", "Implement half"):
+                await session.ask(text)
+                asked = session.log.events[-1]
+                assert isinstance(asked, Asked)
+                command = session.bench.workspace.test_command
+                assert command == asked.test_command
+                told.append(((command or "").rpartition("run_examples.py ")[2], asked.judged))
+            (root / "calc.py").write_text(STUBS.replace('== 2"""\n', '== 2"""\n    return x / 2\n'))
+            assert session.log.path is not None
+            path = session.log.path
+        finally:
+            await session.close()
+        again = await wiring.open_session(loaded, {}, never, path)
+        try:
+            assert again.go_on()
+            told.append(((again.bench.workspace.test_command or "").rpartition("run_examples.py ")[2], True))
+        finally:
+            await again.close()
+        return told
+
+    assert asyncio.run(story()) == [
+        ("calc.py::twice", True),
+        ("calc.py::twice calc.py::half", True),
+        ("", False),
+        ("calc.py::half", True),
+        ("calc.py::half", True),
+    ]

@@ -26,6 +26,9 @@ OBEYED = (
 )
 """What tells fugu and its agents, in the home, what to do, and what to run with the user's rights."""
 
+PACKAGE = Path(__file__).resolve().parents[1]
+"""Its folder: a test command may run a file of it."""
+
 
 @dataclass(frozen=True)
 class Places:
@@ -106,14 +109,15 @@ def _below_tmp(homes: tuple[Path, ...]) -> bool:
 
 
 def _programs(environ: Mapping[str, str], homes: tuple[Path, ...]) -> Iterator[Path]:
-    """Where the programs on PATH are, and the Python that runs fugu: they work although they lie in a hidden place."""
+    """Where the programs on PATH are, the Python that runs fugu, and fugu: they work although they lie in a hidden
+    place."""
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "GOROOT", "JAVA_HOME", "CARGO_HOME", "RUSTUP_HOME"):
         if (value := environ.get(name)) and _in_hiding(Path(value), homes):
             yield Path(os.path.realpath(value))
     for entry in environ.get("PATH", "").split(os.pathsep):
         if entry.startswith("/") and _in_hiding(Path(entry), homes):
             yield Path(os.path.realpath(entry))
-    for prefix in (sys.prefix, sys.base_prefix):
+    for prefix in (sys.prefix, sys.base_prefix, PACKAGE):
         if _in_hiding(Path(prefix), homes):
             yield Path(os.path.realpath(prefix))
 

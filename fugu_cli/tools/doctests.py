@@ -1,8 +1,9 @@
-"""Examples in docstrings as the tests of a repository that has no others (`>>> f(1)` and what it answers).
+"""Examples in docstrings as the tests of a repository that has no others: `>>> f(1)` and what it answers.
 
 Below tests.py. Reads files and runs nothing. It is careful, because whoever wrote the examples may never have run them:
 a file counts only where every expression says what it answers, and where all it imports is in the standard library or
-beside it.
+beside it. What is written in other ways (`f(1) == 2`) counts only for a function that has no body yet: there it is what
+the function is to do, and not what it once did.
 """
 
 from __future__ import annotations
@@ -12,30 +13,47 @@ import doctest
 import sys
 from pathlib import Path
 
-from fugu_cli.tools import tree
+from fugu_cli.tools import run_examples, tree
 
 MOST = 20
 """Files; where more hold examples, one that fails has likely failed for years."""
 LARGEST = 200_000
+PARSED = 100
+"""Python files up to which all are parsed; of more only those with `>>>`: it is done before the first screen."""
 
 
-def files_with_examples(root: Path) -> list[str]:
-    """Paths of Python files below `root` whose examples can be run as tests; none where there are more than `MOST`."""
+def examples(root: Path) -> tuple[list[str], list[str]]:
+    """Below `root` the Python files whose examples can be run as tests, and FILE::FUNCTION of each function that is
+    still to be written and whose docstring has examples without `>>>`; of either none where more than `MOST` are."""
+    modules = _modules(root)
+    files = [path for path, module in modules if _all_answered(module)]
+    functions = [
+        f"{path}::{node.name}"
+        for path, module in modules
+        for node in module.body
+        if isinstance(node, ast.FunctionDef) and run_examples.unwritten(node) and run_examples.spelled(node)
+    ]
+    return (files if len(files) <= MOST else []), (functions if len(functions) <= MOST else [])
+
+
+def _modules(root: Path) -> list[tuple[str, ast.Module]]:
+    """The files that can be loaded by themselves, with what is in them."""
     python = [path for path in tree.files(root, depth=4, limit=5000) if path.suffix == ".py"]
-    own = {path.stem for path in python} | {path.parent.name for path in python}
-    found = [path.relative_to(root).as_posix() for path in python if _counts(path, own)]
-    return found if len(found) <= MOST else []
+    known = sys.stdlib_module_names | {path.stem for path in python} | {path.parent.name for path in python}
+    mark = ">>>" if len(python) > PARSED else ""
+    read = [(path.relative_to(root).as_posix(), _module(path, mark)) for path in python]
+    return [(path, module) for path, module in read if module is not None and _imports(module) <= known]
 
 
-def _counts(path: Path, own: set[str]) -> bool:
+def _module(path: Path, mark: str) -> ast.Module | None:
+    """None where the file is large, does not hold `mark`, or is no Python."""
     try:
         if path.stat().st_size > LARGEST:
-            return False
+            return None
         text = path.read_text(encoding="utf-8")
-        module = ast.parse(text) if ">>>" in text else None
+        return ast.parse(text) if mark in text else None
     except (OSError, ValueError, SyntaxError, RecursionError):
-        return False
-    return module is not None and _imports(module) <= (sys.stdlib_module_names | own) and _all_answered(module)
+        return None
 
 
 def _imports(module: ast.Module) -> set[str]:

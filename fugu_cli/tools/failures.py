@@ -7,7 +7,7 @@ addresses, temporary folders) are taken out, so that equal runs read equal. Pure
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fugu_cli.tools.clip import clip, clip_tail
@@ -19,6 +19,8 @@ FIRST, OTHERS = 1600, 320
 """Characters of the first failure, and of each further one."""
 TOLD = 6
 """Failures told; of the others the number."""
+PLACES, STATEMENT = 4, 6
+"""Places whose source is shown where a runner names them only, and lines of one statement."""
 COMPARED = 12
 """Lines of one assertion's explanation."""
 
@@ -62,7 +64,7 @@ FORMS = {
 ANY = _form(r"(?!)", r"(?!)", r"(?!)")
 
 _NOISE = re.compile(
-    r"\s*(at )?.*\(?node:internal/|\s*duration_ms|# (duration_ms|suites|cancelled|todo)|\s+at /rustc/"
+    r"\s*(at )?.*\(?node:\w|\s*duration_ms|# (duration_ms|suites|cancelled|todo)|\s+at /rustc/"
     r"|\s+\^+\s*$|\s+\d+: (core|std|__rustc|rust_begin)|note: (Some details are omitted|run with `RUST_BACKTRACE)"
 )
 _VARYING = (
@@ -71,7 +73,7 @@ _VARYING = (
     (re.compile(r"; finished in [\d.]+s$"), ""),
     (re.compile(r" \(\d+\.\d+s\)$|\t\d+\.\d+s$"), ""),
     (re.compile(r"([_=-])\1{5,}"), r"\1\1\1\1\1"),
-    (re.compile(r"(_ ){5,}_$"), "_ _ _"),
+    (re.compile(r"(_ ){5,}_?\s*$"), "_ _ _"),
     (re.compile(r"\b0x[0-9a-f]{6,}\b"), "0x..."),
     (re.compile(r"(/pytest-of-\w+/pytest-)\d+/"), r"\1N/"),
 )
@@ -90,6 +92,31 @@ def digest(output: str, command: str, root: str, *, ok: bool, limit: int = LIMIT
     names = [line for line in lines if form.names.match(line)]
     text = "\n".join(lines).strip()
     return text if len(text) <= limit else _tail(text, [*names[:TOLD], *counts[-3:]], limit)
+
+
+def placed(told: str) -> list[tuple[int, str, int]]:
+    """Where a digest of node's tests names a place without showing it: number of the line, path, line of the file."""
+    lines = told.split("\n")
+    if any(_FRAMED.match(line) for line in lines):
+        return []
+    found = ((number, _SCRIPT.search(line)) for number, line in enumerate(lines))
+    return [(number, place.group(1), int(place.group(2))) for number, place in found if place][:PLACES]
+
+
+def shown_at(told: str, sources: Mapping[int, str]) -> str:
+    """The digest with what stands at its places, by number of the line."""
+    lines = told.split("\n")
+    return "\n".join(f"{line}\n      > {sources[n]}" if sources.get(n) else line for n, line in enumerate(lines))
+
+
+def statement(lines: Sequence[str], line: int) -> str:
+    """The statement that begins on this line (from 1) of a script: up to where its brackets are closed."""
+    found = ""
+    for text in lines[line - 1 : line - 1 + STATEMENT]:
+        found = f"{found} {text.strip()}".strip()
+        if found.count("(") <= found.count(")"):
+            break
+    return clip(found, OTHERS // 2)
 
 
 def _tail(text: str, closing: Sequence[str], limit: int) -> str:
@@ -154,6 +181,8 @@ def _brief(block: Sequence[str]) -> str:
     return "\n".join(line if len(line) <= OTHERS // 2 else line[: OTHERS // 2] + "..." for line in lines)
 
 
+_SCRIPT = re.compile(r"(?:^|[\s(])((?:[\w.@+-]+/)*[\w.@+-]+\.[cm]?[jt]sx?):(\d+):\d+\)?$")
+_FRAMED = re.compile(r"\s*>?\s*\d+ \| ")
 _PLACE = re.compile(r"\S+:\d+: ")
 
 

@@ -13,9 +13,10 @@ from pydantic import Field
 from fugu_cli.policy import paths
 from fugu_cli.tools import Result, Say, Tool
 from fugu_cli.tools.bash import outcome
-from fugu_cli.tools.failures import digest
+from fugu_cli.tools.failures import digest, placed, shown_at, statement
 from fugu_cli.tools.files import Given
 from fugu_cli.tools.process import Around, run_command
+from fugu_cli.tools.relevant_files import is_test
 from fugu_cli.tools.tests import runner
 from fugu_cli.tools.workspace import Workspace
 
@@ -50,8 +51,21 @@ async def run_tests(given: RunTests, workspace: Workspace, say: Say) -> Result:
         return Result(text=f"The tests could not be started: {error.strerror}.", ok=False)
     ok = ended.code == 0
     told = digest(ended.output, command, str(workspace.root), ok=ok) or "(no output)"
+    if not ok and runner(command) == "node":
+        told = shown_at(told, {number: _source(workspace, path, line) for number, path, line in placed(told)})
     how = "" if ok else f"\n{outcome(ended, workspace.test_timeout)}"
     return Result(text=f"{told}{how}{note}", ok=ok)
+
+
+def _source(workspace: Workspace, path: str, line: int) -> str:
+    """The statement at this line of a test in the repository, "" of any other file: some may be kept from agents."""
+    found = paths.locate(path, workspace.root)
+    if not isinstance(found, Path) or not paths.inside(found, workspace.root) or not is_test(found, workspace.root):
+        return ""
+    try:
+        return statement(found.read_text(encoding="utf-8").split("\n"), line)
+    except (OSError, ValueError):
+        return ""
 
 
 def _fault(target: str, workspace: Workspace) -> Result | None:

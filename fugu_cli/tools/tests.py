@@ -17,13 +17,17 @@ import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fugu_cli.tools import tree
-from fugu_cli.tools.doctests import files_with_examples
+from fugu_cli.tools import run_examples, tree
+from fugu_cli.tools.doctests import examples
 from fugu_cli.tools.git import outside
 
 PYTEST_OPTIONS = "-q -p no:cacheprovider"
 """Short output, and no cache folder left in the repository."""
 NEEDS_CACHE = re.compile(r"--(lf|ff|sw|nf|last-failed|failed-first|stepwise|new-first|cache-\w+)\b|cache_dir")
+_TO_WRITE = re.compile(
+    r"\b(implement|finish|complete|write|fill in|todos?|stubs?|unfinished|missing|examples?|docstrings?|doctests?)\b",
+    re.I,
+)
 PYTHON_TEST = re.compile(r"test_.*\.py|.*_test\.py|tests\.py")
 NODE_TEST = re.compile(r".*[.-](test|spec)\.[cm]?[jt]s|test\.[cm]?js")
 
@@ -50,15 +54,38 @@ def _python(root: Path, own: str) -> str | None:
 
 def _doctest(root: Path, own: str) -> str | None:
     """Where there are no tests, the examples in docstrings."""
-    files = files_with_examples(root)
-    if not files:
+    files, functions = examples(root)
+    if not files and not functions:
         return None
     pythons = list(dict.fromkeys([*_pythons(root), own]))
+    paths = " ".join(map(_quoted, [*files, *functions]))
+    if functions:
+        return f"{_quoted(pythons[0])} {_quoted(run_examples.__file__)} {paths}"
     with_pytest = next((python for python in pythons if _has_pytest(root, python)), None)
-    paths = " ".join(map(_quoted, files))
     if with_pytest is None:
         return f"{_quoted(pythons[0])} -m doctest {paths}"
     return f"{_quoted(with_pytest)} -m pytest {PYTEST_OPTIONS} --doctest-modules {paths}"
+
+
+def of_examples(command: str) -> bool:
+    """The command runs examples in docstrings, those of functions that were still to be written among them."""
+    return f" {_quoted(run_examples.__file__)} " in command
+
+
+def for_request(command: str, request: str) -> str | None:
+    """The `command` that was found, for this request: of functions that are still to be written, whose examples fail
+    until they are, only those that it is about. None where no test is left."""
+    if not of_examples(command):
+        return command
+    before, runs, arguments = command.partition(f" {_quoted(run_examples.__file__)} ")
+    words = shlex.split(arguments)
+    functions = [word for word in words if "::" in word]
+    files = [word for word in words if word not in functions]
+    said = set(re.findall(r"\w+", request))
+    named = [word for word in functions if word.partition("::")[2] in said]
+    inside = [word for word in functions if Path(word.partition("::")[0]).name in request]
+    wanted = named or inside or (functions if _TO_WRITE.search(request) else [])
+    return f"{before}{runs}{' '.join(map(_quoted, [*files, *wanted]))}" if files or wanted else None
 
 
 def _pytest_config(root: Path) -> str | None:

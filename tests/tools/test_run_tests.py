@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.tools import Result
-from fugu_cli.tools.failures import digest
+from fugu_cli.tools.failures import digest, placed
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.views import failing
 from tests.tools.conftest import Build, use
@@ -98,6 +98,33 @@ def test_node_tests_are_told_by_their_failures(plain: Build) -> None:
     assert (told.ok, failing(told.text), len(told.text) < 2000) == (False, 1, True)
     assert "not ok 101 - adds" in told.text
     assert "2 !== 3" in told.text
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_where_node_only_names_a_place_in_a_test_what_stands_there_is_shown(plain: Build) -> None:
+    test = (
+        "const test = require('node:test'); const assert = require('node:assert');\n"
+        "const { add } = require('./add.js');\n"
+        "console.assert = (condition) => assert.ok(condition);\n"
+        "test('adds', () => {\n  console.assert(\n    add(1,\n      2) === 3\n  );\n});\n"
+    )
+    secret = "const key = 'k';\nexports.add = (a, b) => { if (b > 5) throw new Error(key); return a - b; };\n"
+    workspace = plain({"add.test.js": test, "add.js": secret})
+    workspace.test_command = "node --test --test-reporter=tap"
+    told = use(workspace, "run_tests").text
+    assert "add.test.js:5:11)\n      > console.assert( add(1, 2) === 3 );" in told
+    assert "node:async" not in told
+    workspace = plain({"add.test.js": test.replace("2)", "9)"), "add.js": secret})
+    workspace.test_command = "node --test --test-reporter=tap"
+    told = use(workspace, "run_tests").text
+    assert "add.js:2:" in told
+    assert "> exports.add" not in told, "the file may be kept from the agent that reads this"
+
+
+def test_what_a_runner_has_framed_is_not_shown_twice() -> None:
+    told = "  ● adds\n\n    > 3 |   expect(add(1, 2)).toBe(3);\n\n      at Object.<anonymous> (add.test.js:3:21)"
+    assert placed(told) == []
+    assert placed(told.replace("> 3 |", "3")) == [(4, "add.test.js", 3)]
 
 
 UNITTEST = """\
