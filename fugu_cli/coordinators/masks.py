@@ -15,7 +15,25 @@ def agents_out(events: Sequence[Event], opt_out: Iterable[str] = ()) -> dict[str
 
 def roles_out(events: Sequence[Event]) -> dict[Role, str]:
     """Roles that make no sense now, with the reason."""
-    return {} if views.has_worker_answer(events) else {"verifier": "there is no Worker answer yet"}
+    if not views.has_worker_answer(events):
+        return {"verifier": "there is no Worker answer yet"}
+    run = views.tests(events)
+    if views.judged_by_tests(events) and run is not None and not run.stale and not run.ok:
+        return {"verifier": "the tests fail, and no verdict changes that"}
+    if _refused(events):
+        return {"verifier": "a Verifier refused it, and nobody has worked since"}
+    return {}
+
+
+def _refused(events: Sequence[Event]) -> bool:
+    """The newest turn of a Worker or Verifier that was not cut is a Verifier's, and did not accept."""
+    judged = (
+        turn
+        for turn in reversed(views.turns(events))
+        if turn.assigned.role != "thinker" and turn.replies and not turn.failed and not turn.interrupted
+    )
+    newest = next(judged, None)
+    return newest is not None and views.verdict(events, newest) == "REVISE"
 
 
 def suggestion(events: Sequence[Event]) -> Role | None:

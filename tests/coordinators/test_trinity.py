@@ -65,9 +65,9 @@ def softmax(values: list[float]) -> list[float]:
 
 def test_a_decision_is_the_head_times_the_state_at_the_penultimate_token(folder: Path) -> None:
     made = tiny.checkpoint(tiny.meta(folder))
-    found = decide(built(folder, made), [*BROKEN, *worked(1, ok=False)])
+    found = decide(built(folder, made), [*BROKEN, *worked(1, ok=True)])
     loaded = backbone.load(folder, device="cpu")
-    text = "user: fix the tests\nsystem: tests failed 1\nassistant: Worker (cheap):\n[write a.py ok; tests failed 1]"
+    text = "user: fix the tests\nsystem: tests failed 1\nassistant: Worker (cheap):\n[write a.py ok; tests passed 3]"
     logits = (made.head @ loaded.read(loaded.tokens(text)).hidden).tolist()
     scores = found.scores
     assert scores is not None

@@ -1,0 +1,43 @@
+"""Roles that make no sense now."""
+
+from fugu_cli.coordinators import masks
+from fugu_cli.events import Change, Event, Interrupted, ToolRan
+from fugu_cli.messages import Call
+from tests.facts import asked, assigned, checked, opened, ran, replied, write
+
+
+def test_a_verifier_is_not_asked_before_there_is_an_answer_nor_while_the_tests_that_judge_it_fail() -> None:
+    start: list[Event] = [opened(), asked(), *checked(0, ok=False)]
+    assert masks.roles_out(start) == {"verifier": "there is no Worker answer yet"}
+    worked = [assigned(1, "coder"), replied(1, "coder", "", write("w")), *ran(1, write("w"), path="a.py")]
+    assert masks.roles_out([*start, *worked]) == {}, "nobody has run them since: a Verifier's turn does"
+    failing = [*start, *worked, *checked(1, ok=False)]
+    assert masks.roles_out(failing) == {"verifier": "the tests fail, and no verdict changes that"}
+    assert masks.roles_out([*start, *worked, *checked(1, ok=True)]) == {}
+    free: list[Event] = [opened(), asked(judged=False), *worked, *checked(1, ok=False)]
+    assert masks.roles_out(free) == {}, "the tests are not what the request is about"
+    later = ToolRan(
+        turn=2, call=Call(id="x", tool="bash"), output="", ok=True, changes=(Change(path="b.py", before="", after="b"),)
+    )
+    assert masks.roles_out([*failing, assigned(2, "coder"), later]) == {}
+
+
+def test_a_refusal_stands_until_somebody_has_worked() -> None:
+    start: list[Event] = [
+        opened(),
+        asked("what is 2 + 3?", judged=False),
+        assigned(1, "small"),
+        replied(1, "small", "6"),
+    ]
+    refusal = [assigned(2, "coder", "verifier"), replied(2, "coder", "2 and 3 make 5, and not 6.")]
+    thought = [assigned(3, "strong", "thinker"), replied(3, "strong", "Add them.")]
+    again = [assigned(4, "coder"), replied(4, "coder", "5")]
+    out = {"verifier": "a Verifier refused it, and nobody has worked since"}
+    assert masks.roles_out(start) == {}
+    assert masks.roles_out([*start, *refusal]) == out
+    assert masks.roles_out([*start, *refusal, *thought]) == out
+    assert masks.roles_out([*start, *refusal, *thought, *again]) == {}
+    cut = [assigned(2, "coder", "verifier"), replied(2, "coder", "2 and"), Interrupted(turn=2)]
+    assert masks.roles_out([*start, *cut]) == {}, "it has judged nothing"
+    accepted = [assigned(2, "coder", "verifier"), replied(2, "coder", "ACCEPT")]
+    assert masks.roles_out([*start, *accepted]) == {}
