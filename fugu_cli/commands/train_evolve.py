@@ -218,5 +218,6 @@ def _layout_of(flags: EvolveFlags, config: Config, reading: tuple[Backbone, Hidd
     """Units from a few requests as the backbone reads them: sessions have not been read yet."""
     from fugu_cli.training import matrix_sessions
 
-    texts = [f"user: {text}" for part in matrix_sessions.general_requests() for text in part[:12]]
+    general = matrix_sessions.general_requests()
+    texts = [f"user: {text}" for part in (general.questions, general.changes) for text in part[:12]]
     return _layout(flags, config, reading, (reading[1](texts), len(base.head)))

@@ -61,7 +61,7 @@ async def right(question: Question, reply: str) -> bool:
     """Whether a reply answers the question. Raises ConfigError where a generator is needed and not installed."""
     match question.kind:
         case "number":
-            found, wanted = number(final(reply)), number(question.answer)
+            found, wanted = number(final(reply, r"\d")), number(question.answer)
             return found is not None and found == wanted
         case "code":
             return await _passes(question, reply)
@@ -71,13 +71,14 @@ async def right(question: Question, reply: str) -> bool:
             return gym.right(question.dataset, json.loads(question.entry), final(reply))
 
 
-def final(reply: str) -> str:
-    """The part of a reply that is its answer: after the last mark of one, else the last line that says something."""
+def final(reply: str, holding: str = r"\w") -> str:
+    """The part of a reply that is its answer: after the last mark of one, else the last line that says something. What
+    holds no match of `holding` is none: "the answer is:" may stand above a formula."""
     for mark in _MARKED:
-        found = mark.findall(reply)
+        found = [text for text in mark.findall(reply) if re.search(holding, text)]
         if found:
             return str(found[-1]).strip().strip("*`").strip()
-    lines = [line.strip() for line in reply.splitlines() if line.strip()]
+    lines = [line.strip() for line in reply.splitlines() if re.search(holding, line)]
     return lines[-1] if lines else ""
 
 

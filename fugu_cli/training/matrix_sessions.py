@@ -19,17 +19,24 @@ from fugu_cli.training.matrix import Seat, TaskRates
 from fugu_cli.training.synthetic_events import EventWriter
 from fugu_cli.training.values import History, Terms, chance, soft, values
 
+PROBLEMS, FRAMED = 4, 2
+"""How often each problem is filled in, and in how many frames each question stands."""
+NAMES = ("Ada", "Ben", "Chen", "Dana", "Emil", "Farah", "Grace", "Hugo", "Ines", "Jonas")
+THINGS = ("apples", "stamps", "tickets", "screws", "pencils", "tiles", "bottles", "seats", "cards", "eggs")
 REQUESTS = Path(__file__).parent / "requests.toml"
 
 BELIEFS = {
     "verify": (0.75, 0.2, 0.05),
     "verify after cheap": (0.2, 0.7, 0.1),
     "unjudged work": (0.1, 0.3, 0.6),
-    "question": (0.25, 0.5, 0.25),
+    "question": (0.1, 0.6, 0.3),
+    "verify an answer": (0.1, 0.5, 0.4),
     "unjudged verify": (0.05, 0.25, 0.7),
 }
 """Soft targets over cheap, middle, strong that no measurement gave: where the tests pass any other agent may confirm
-it, where none decide the strongest should; a question wants a middle one."""
+it, where none decide the strongest should; a question wants a middle one, and so does an answer that is looked at."""
+REFUSED, ASKED = 0.3, 0.3
+"""How often the story of a question goes on after an answer, and what each of its examples weighs: they are many."""
 THOUGHT = "The cause is in the loop's condition.\n<suggested_role>worker</suggested_role>"
 
 
@@ -65,9 +72,19 @@ class MatrixSessionWriter:
             length = self._draw.randint(2, 3)
             yield from self._after(task, tuple(self._any() for _ in range(length)), terms)
 
-    def question(self, text: str) -> Iterator[MatrixSession]:
-        """A request that no tests decide and that changes nothing."""
-        yield MatrixSession((self._writer.asked(text, judged=False),), self._belief("question"), "worker", text)
+    def question(self, text: str, answers: Sequence[str]) -> Iterator[MatrixSession]:
+        """A request that no tests decide and that changes nothing: an answer, where it is looked at a judgement, then
+        perhaps another answer. Which one was given says nothing here."""
+        start: tuple[Event, ...] = (self._writer.asked(text, judged=False),)
+        yield MatrixSession(start, self._belief("question"), "worker", text, ASKED)
+        row = self._any()
+        answered = (*start, *self._writer.said(1, row, "worker", self._draw.choice(answers)))
+        yield MatrixSession(answered, self._belief("verify an answer"), "verifier", text, ASKED)
+        if self._draw.random() < REFUSED:
+            refused = (*answered, *self._writer.said(2, self._any(), "verifier", "REVISE: the result is wrong."))
+            yield MatrixSession(refused, self._belief("unjudged work"), "worker", text, ASKED)
+            again = (*refused, *self._writer.said(3, self._any(), "worker", self._draw.choice(answers)))
+            yield MatrixSession(again, self._belief("verify an answer"), "verifier", text, ASKED)
 
     def change(self, text: str) -> Iterator[MatrixSession]:
         """A request that no tests decide: work, then a judgement, then perhaps more work."""
@@ -137,7 +154,26 @@ def path_of(prompt: str) -> str:
     return found.group(1) if found else "main.py"
 
 
-def general_requests() -> tuple[list[str], list[str]]:
-    """(questions, changes): everyday requests that no tests decide."""
+@dataclass(frozen=True)
+class General:
+    """Everyday requests that no tests decide: questions about a repository and about anything, and changes; answers."""
+
+    questions: tuple[str, ...]
+    changes: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+def general_requests(seed: int = 0) -> General:
+    """Those in requests.toml, the same for the same `seed`. A question stands alone at the end of what is read, and its
+    last words mean nothing: only many of them, in many frames, teach that."""
     found = tomllib.loads(REQUESTS.read_text(encoding="utf-8"))
-    return found["questions"], found["changes"]
+    draw = random.Random(seed)
+    others = [*found["others"], *(_filled(text, draw) for text in found["problems"] for _ in range(PROBLEMS))]
+    framed = [frame.replace("{question}", text) for text in others for frame in draw.sample(found["frames"], FRAMED)]
+    return General((*found["questions"], *dict.fromkeys(framed)), tuple(found["changes"]), tuple(found["answers"]))
+
+
+def _filled(text: str, draw: random.Random) -> str:
+    name, other = draw.sample(NAMES, 2)
+    small, large = draw.randint(2, 12), draw.randint(24, 480)
+    return text.format(name=name, other=other, things=draw.choice(THINGS), a=large, b=small, c=draw.randint(2, 9))

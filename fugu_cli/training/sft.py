@@ -114,9 +114,9 @@ class WarmStart:
         writer = matrix_sessions.MatrixSessionWriter(recipe.seats, random.Random(recipe.seed))
         told = [story for task in tasks for story in writer.task(task, recipe.terms, recipe.long_stories)]
         if len(recipe.seats) == len(SLOTS):
-            questions, changes = matrix_sessions.general_requests()
-            told += [story for text in questions for story in writer.question(text)]
-            told += [story for text in changes for story in writer.change(text)]
+            general = matrix_sessions.general_requests(recipe.seed)
+            told += [story for text in general.questions for story in writer.question(text, general.answers)]
+            told += [story for text in general.changes for story in writer.change(text)]
         return told
 
     def examples(

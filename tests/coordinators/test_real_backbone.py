@@ -20,7 +20,7 @@ from fugu_cli.coordinators.transcript import Line, raw
 from fugu_cli.coordinators.trinity import EMBEDDED, SHIPPED, Places, build, ready
 from fugu_cli.events import Assigned, Event, Role
 from tests.coordinators.test_stopping import BROKEN, said, worked
-from tests.facts import POOL, asked, assigned, opened
+from tests.facts import POOL, asked, assigned, opened, replied
 
 pytestmark = pytest.mark.real
 CASES = json.loads((Path(__file__).parent / "data" / "token_counts.json").read_text(encoding="utf-8"))["cases"]
@@ -68,13 +68,33 @@ def test_a_grown_text_gives_the_state_of_a_cold_pass(loaded: Backbone) -> None:
         assert float(cold @ warm.hidden / np.linalg.norm(cold) / np.linalg.norm(warm.hidden)) > 0.998
 
 
+SUM: list[Event] = [opened(), asked("Ana has 23 stamps and gets 18 more. How many has she got?", judged=False)]
+FUNCTION: list[Event] = [opened(), asked("Write a Python function that reverses the words of a line.", judged=False)]
+LONG = (
+    "To find how many stamps Ana has, we follow these steps:\n\n1. She begins with 23 stamps.\n2. She gets 18 more.\n\n"
+    "We add both:\n\\[ 23 + 18 = 41 \\]\n\nTherefore, Ana has \\(\\boxed{41}\\) stamps."
+)
+CODE = "Sure:\n\n```python\ndef reversed_words(line):\n    return ' '.join(reversed(line.split()))\n```"
+REFUSAL = "REVISE: the steps do not fit the question."
+
+
+def spoke(turn: int, agent: str, text: str, role: Role = "worker") -> list[Event]:
+    """A turn of words alone."""
+    return [assigned(turn, agent, role), replied(turn, agent, text)]
+
+
 STATES: dict[str, tuple[list[Event], Role]] = {
     "tests fail and nobody worked": (BROKEN, "worker"),
     "tests fail after a Worker": ([*BROKEN, *worked(1, ok=False)], "worker"),
     "a Worker only talked": ([*BROKEN, *said(1, "I cannot find it.")], "worker"),
     "tests pass after a Worker": ([*BROKEN, *worked(1, ok=True)], "verifier"),
     "a question": ([opened(), asked("What does this repository do?", judged=False)], "worker"),
+    "a question was answered at length": ([*SUM, *spoke(1, "coder", LONG)], "verifier"),
+    "a question was answered in a word": ([*SUM, *spoke(1, "strong", "Answer: 41")], "verifier"),
+    "a question was answered in code": ([*FUNCTION, *spoke(1, "small", CODE)], "verifier"),
+    "an answer was refused": ([*SUM, *spoke(1, "small", LONG), *spoke(2, "strong", REFUSAL, "verifier")], "worker"),
 }
+"""Texts that the checkpoint was not trained on."""
 
 
 @pytest.mark.parametrize("state", list(STATES))
@@ -82,7 +102,9 @@ def test_the_shipped_checkpoint_gives_the_role_that_the_state_asks_for(
     loaded: Backbone, real_cache: Path, state: str
 ) -> None:
     events, role = STATES[state]
-    coordinator, digest, _ = build(Places(None, None, real_cache), POOL, Settings(), Cascade(POOL, Settings()))
+    coordinator, digest, _ = build(
+        Places(None, None, real_cache), POOL, Settings(verify_answers=True), Cascade(POOL, Settings())
+    )
     found = asyncio.run(coordinator.decide(events))
     assert isinstance(found, Assigned)
     assert (found.by, found.role) == ("trinity", role), found.reason

@@ -63,11 +63,25 @@ def test_stories_repeat_with_their_seed() -> None:
 
 
 def test_general_requests_ask_for_a_verifier_only_after_work() -> None:
-    questions, changes = general_requests()
+    general = general_requests()
     writer = MatrixSessionWriter(SEATS, random.Random(0))
-    assert [story.role for story in writer.question(questions[0])] == ["worker"]
-    roles = [story.role for story in writer.change(changes[0])]
+    roles = [story.role for story in writer.change(general.changes[0])]
     assert roles == ["worker", *["verifier", "worker"] * 3]
+    told = [story for text in general.questions for story in writer.question(text, general.answers)]
+    for story in told:
+        turns = views.turns(story.events)
+        answered = bool(turns) and turns[-1].assigned.role == "worker"
+        assert answered == (story.role == "verifier")
+        assert not answered or turns[-1].text in general.answers
+    assert {len(views.turns(story.events)) for story in told} == {0, 1, 2, 3}
+
+
+def test_everyday_questions_are_many_in_many_words_and_the_same_for_a_seed() -> None:
+    questions = general_requests().questions
+    assert len(set(questions)) == len(questions) > 150
+    assert len({text[-20:] for text in questions}) > 60
+    assert not any("{" in text for text in questions)
+    assert general_requests().questions == questions != general_requests(1).questions
 
 
 def test_states_are_computed_once(folder: Path, tmp_path: Path) -> None:
