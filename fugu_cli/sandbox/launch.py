@@ -22,6 +22,8 @@ LINGER, GRACE = 0.3, 2.0
 REFUSED = 126
 """The exit code when the confinement could not be set up: the command was not started."""
 PR_SET_CHILD_SUBREAPER = 36
+CONFINER = b"bwrap"
+"""It is not asked to end: with it, all that is in it would be killed before it could. It ends with its command."""
 
 
 class Options:
@@ -168,31 +170,37 @@ def wait(seconds: float, control: socket.socket) -> None:
 def tell(number: int) -> int:
     """Send a signal to all; how many there were."""
     found = living()
-    for pid in found:
+    for pid, name in found.items():
+        if number == signal.SIGTERM and name == CONFINER:
+            continue
         with contextlib.suppress(OSError):
             os.kill(pid, number)
     return len(found)
 
 
-def living() -> set[int]:
-    """Ids of all descendants that are not dead yet."""
+def living() -> dict[int, bytes]:
+    """All descendants that are not dead yet, ids to names, each after the one that started it.
+
+    In this order they are told to end: a shell whose child died before it was told would end without its trap.
+    """
     collect()
-    parents: dict[int, int] = {}
-    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
-        if name.isdigit():
+    parents, names = {}, {}
+    for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        if entry.isdigit():
             try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
+                with open(f"/proc/{entry}/stat", "rb") as file:
+                    before, _, after = file.read().rpartition(b")")
             except OSError:
                 continue
+            fields = after.split()
             if fields and fields[0] not in (b"Z", b"X"):
-                parents[int(name)] = int(fields[1])
-    found = {os.getpid()}
-    while True:
-        more = {pid for pid, parent in parents.items() if parent in found} - found
-        if not more:
-            return found - {os.getpid()}
-        found |= more
+                parents[int(entry)], names[int(entry)] = int(fields[1]), before.partition(b"(")[2]
+    found: dict[int, bytes] = {}
+    newest = {os.getpid()}
+    while newest:
+        newest = {pid for pid, parent in parents.items() if parent in newest}
+        found.update({pid: names[pid] for pid in newest})
+    return found
 
 
 def leave(status: int | None) -> None:

@@ -51,6 +51,11 @@ def test_the_examples_in_a_docstring_run_wherever_fugu_lies(world: World) -> Non
     assert (ended.code, ended.output.strip()) == (0, "1 passed")
 
 
+def test_what_runs_out_of_time_is_asked_to_end_before_it_is_ended(world: World) -> None:
+    ended = world.run("trap 'echo bye' TERM; echo up; sleep 600 & wait", 2)
+    assert ended.output.split()[:2] == ["up", "bye"], ended.output
+
+
 def test_git_commits_branches_and_merges(world: World) -> None:
     ended = world.run(
         "set -e; git checkout -q -b other; echo x > new; git add new; git commit -q -m new; git checkout -q main\n"
