@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
+from fugu_cli import processes
 from fugu_cli.errors import SessionBusy, StorageError
 from fugu_cli.events import RECORDED, Event, Live, Recorded
 
@@ -60,7 +61,7 @@ class Log:
 
         Raises SessionBusy when another process writes it, StorageError when it cannot be read.
         """
-        lock = FileLock(f"{path}.lock", timeout=0, mode=0o600, thread_local=False)
+        lock = FileLock(f"{path}.lock", timeout=processes.LET_GO, mode=0o600, thread_local=False)
         try:
             lock.acquire()
         except Timeout as error:

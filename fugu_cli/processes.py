@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import time
 
+LET_GO = 1.0
+"""Seconds for which a lock that is taken is tried: what a killed process was just starting holds it a moment longer."""
 PATIENCE = 5.0
 """Seconds after which one more cancellation stops the wait for a process that does not go."""
 

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,13 @@ def test_a_full_disk_is_a_storage_error_and_the_file_keeps_its_whole_lines(tmp_p
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "cannot write the session" in done.stdout
     assert [record.event for record in logs.read(tmp_path / "s.jsonl")] == [Asked(text="first")]
+
+
+def test_what_a_killed_process_still_holds_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    Log.create(tmp_path / "s.jsonl").close()
+    before = Log.open(tmp_path / "s.jsonl")
+    threading.Timer(0.2, before.close).start()
+    Log.open(tmp_path / "s.jsonl").close()
 
 
 def test_session_busy_is_an_infrastructure_failure() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from fugu_cli import log, sessions
+from fugu_cli import log, processes, sessions
 from fugu_cli.commands.coordinator import usable
 from fugu_cli.commands.here import here
 from fugu_cli.commands.train import ReplayFlags, SessionFlags, SftFlags
@@ -54,7 +54,7 @@ def alone(folder: Path) -> Iterator[None]:
     """One training at a time writes here. Raises SessionBusy, StorageError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / ".lock", timeout=0)
+        lock = FileLock(folder / ".lock", timeout=processes.LET_GO)
         lock.acquire()
     except Timeout as error:
         raise SessionBusy(

@@ -12,6 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
+from fugu_cli import processes
 from fugu_cli.errors import ConfigError, SessionBusy, StorageError
 from fugu_cli.events import Member
 from fugu_cli.messages import Value
@@ -33,7 +34,7 @@ def alone(folder: Path, what: str = "evaluation") -> Iterator[None]:
     """Hold the folder while measuring. Raises SessionBusy when another process does, StorageError without a place."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / "lock", timeout=0)
+        lock = FileLock(folder / "lock", timeout=processes.LET_GO)
         lock.acquire()
     except Timeout as error:
         raise SessionBusy(

@@ -24,6 +24,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from pydantic import JsonValue, ValidationError
 
+from fugu_cli import processes
 from fugu_cli.errors import SessionBusy, StorageError, UsageError
 from fugu_cli.messages import Value
 from fugu_cli.training.optimise import Numbers
@@ -58,7 +59,7 @@ class Folder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / ".lock")
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=processes.LET_GO)
         except Timeout as error:
             raise SessionBusy(
                 f"another training is running in {self.path}", hint="wait for it, or give another folder with --out"
