@@ -70,6 +70,7 @@ class Asked(Value):
     `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); "" where it is `text`.
     `skill`: what a skill says that the user named; agents read it below the text.
     `judged`: the request is about `test_command`, so the tests are run before it and decide whether it is done.
+    `assertions`: what a question says of the code it asks to be shown, as Python statements: they decide instead.
     """
 
     type: Literal["asked"] = "asked"
@@ -80,6 +81,7 @@ class Asked(Value):
     snapshot: str | None = None
     test_command: str | None = None
     judged: bool = False
+    assertions: tuple[str, ...] = ()
 
     @property
     def said(self) -> str:

@@ -40,6 +40,9 @@ _TAKING = re.compile(
 _QUESTION = re.compile(
     r"^\s*(what|why|how|where|who|which|when|explain|describe|summari[sz]e|list|show|tell)\b", re.IGNORECASE
 )
+_SHOWN = re.compile(
+    r"\s*show\b[^.?!:\n]*\b(?:code|functions?|program|implementation|method|class|snippet|script)\b", re.IGNORECASE
+)
 
 
 def is_about_tests(text: str) -> bool:
@@ -50,6 +53,11 @@ def is_about_tests(text: str) -> bool:
 def is_question(text: str) -> bool:
     """The request asks about the code and for no change of it: tests judge no answer."""
     return _QUESTION.match(text) is not None and not re.search(r"\b(fix|implement|repair)\b", text, re.IGNORECASE)
+
+
+def asks_for_code(text: str) -> bool:
+    """The request asks for code to be shown, and not to be written into a file."""
+    return is_question(text) and _SHOWN.match(text) is not None
 
 
 def is_for_tests(text: str) -> bool:

@@ -80,8 +80,11 @@ async def _step(place: Place) -> None:
 
 def _baseline_due(events: Sequence[Event]) -> Call | None:
     """The tests, before the first turn of a request that is about them. A run that was killed is made again."""
+    request = views.asked(events)
     if views.turns(events) or not views.judged_by_tests(events) or views.first_tests(events):
         return None
+    if request is None or request.assertions:
+        return None  # nothing is there yet that could be tried
     return Call(id=f"e0-{len(views.baseline(events))}", tool=views.RUN_TESTS)
 
 

@@ -26,6 +26,7 @@ from fugu_cli.skills.loading import Library
 from fugu_cli.tools import pruning
 from fugu_cli.tools.mcp.servers import Servers
 from fugu_cli.tools.tests import for_request, of_examples
+from fugu_cli.tools.try_answer import to_hold
 
 GOING_ON = 3
 """How often Stop hooks may send the work on, after a request of the user's."""
@@ -74,7 +75,8 @@ class Session:
         settled = self.config.test_command is not None and not intent.is_question(asked.text)
         judged = command is not None and (settled or intent.is_about_tests(asked.text))
         snapshot = await self.bench.workspace.snapshot()
-        known = {"snapshot": snapshot, "test_command": command, "judged": judged}
+        holds = () if self.bench.rules.mode == "plan" else to_hold(asked.text, self.bench.workspace)
+        known = {"snapshot": snapshot, "test_command": command, "judged": judged, "assertions": holds}
         self.log.append(asked.model_copy(update=known))
 
     def _test_command(self, text: str) -> str | None:

@@ -38,7 +38,7 @@ from fugu_cli.skills.skill import Skill
 from fugu_cli.tools.git import program
 from fugu_cli.tools.mcp.declared import Declared
 from fugu_cli.tools.mcp.servers import Servers
-from fugu_cli.tools.toolbox import Toolbox
+from fugu_cli.tools.toolbox import AnyTool, Toolbox
 from fugu_cli.tools.workspace import Workspace, recall
 
 INSTRUCTIONS_LIMIT = 6000
@@ -186,8 +186,7 @@ def _commit(root: Path) -> str | None:
 
 
 def build_toolbox(servers: Servers | None = None, skills: Sequence[Skill] = (), rules: Sequence[str] = ()) -> Toolbox:
-    """Every tool there is, the ones used most first, those of MCP `servers` last. `diff` is offered to nobody, `skill`
-    is there where there are any, `web_fetch` where one of the `rules` that allow or ask names it."""
+    """Every tool, the most used first, those of MCP `servers` last; `web_fetch` where one of the `rules` names it."""
     from fugu_cli.tools.apply_patch import APPLY_PATCH
     from fugu_cli.tools.bash import BASH
     from fugu_cli.tools.diff import DIFF
@@ -198,11 +197,12 @@ def build_toolbox(servers: Servers | None = None, skills: Sequence[Skill] = (), 
     from fugu_cli.tools.search import GLOB, GREP, LIST
     from fugu_cli.tools.skill import describing, skill_tool
     from fugu_cli.tools.todo import TODO_LIST
+    from fugu_cli.tools.try_answer import TRY_ANSWER
     from fugu_cli.tools.web_fetch import web_fetch
 
-    own = (READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, DIFF, JOB_OUTPUT, JOB_STOP, TODO_LIST)
-    more = [skill_tool(skills)] if skills else []
-    return Toolbox((*own, *more, *([web_fetch(rules)] if web.offered(rules) else [])), describing(skills), servers)
+    tools: list[AnyTool] = [READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, JOB_OUTPUT, JOB_STOP]
+    tools += [TODO_LIST, DIFF, TRY_ANSWER, *([skill_tool(skills)] if skills else [])]
+    return Toolbox((*tools, *([web_fetch(rules)] if web.offered(rules) else [])), describing(skills), servers)
 
 
 def build_budgets(config: Config, root: Path, own: Path | None) -> Budgets:

@@ -1,6 +1,14 @@
 import pytest
 
-from fugu_cli.intent import is_about_tests, is_change, is_for_failing_tests, is_for_tests, is_question, takes_away
+from fugu_cli.intent import (
+    asks_for_code,
+    is_about_tests,
+    is_change,
+    is_for_failing_tests,
+    is_for_tests,
+    is_question,
+    takes_away,
+)
 
 
 @pytest.mark.parametrize(
@@ -96,3 +104,10 @@ def test_a_request_that_words_cannot_carry_out_is_known(text: str, expected: boo
 def test_a_request_may_mean_that_something_goes_or_is_renamed() -> None:
     texts = ["Rename f to g", "drop the cache", "Remove f", "Add a method remove(price)", "Fix f"]
     assert [takes_away(text) for text in texts] == [True, True, True, False, False]
+
+
+def test_a_request_for_code_in_the_answer_is_told_from_one_about_code() -> None:
+    assert asks_for_code("Show the Python code that does the following, in one block.")
+    assert asks_for_code("show me a function that doubles")
+    for other in ("Show why it fails: a function", "Why does this code fail?", "Explain the code", "Write a function"):
+        assert not asks_for_code(other)

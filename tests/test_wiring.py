@@ -3,13 +3,14 @@
 import asyncio
 import json
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fugu_cli import crew, orchestrator, prompts, wiring
+from fugu_cli import crew, orchestrator, prompts, views, wiring
 from fugu_cli.agents.health import Health
 from fugu_cli.config import trust_store
 from fugu_cli.config.files import Loaded, Setting, load
@@ -17,6 +18,7 @@ from fugu_cli.coordinators import fixed
 from fugu_cli.errors import ConfigError, SessionBusy, UsageError
 from fugu_cli.events import EVENT, Asked, Assigned, Event, Failed, Finished, Opened, ToolRan
 from fugu_cli.log import Log
+from fugu_cli.sandbox import kernel
 from tests.reacting import never, repository
 
 SCRIPTS = {
@@ -454,3 +456,29 @@ def test_examples_of_unwritten_functions_judge_the_request_that_is_about_them_an
         ("calc.py::half", True),
         ("calc.py::half", True),
     ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is a sandbox for Linux only")
+@pytest.mark.parametrize("mode", ["edit", "plan"])
+def test_the_code_that_a_question_asks_for_is_tried_with_its_assertions_and_asked_for_again(
+    root: Path, mode: str
+) -> None:
+    if kernel.landlock_abi() == 0:
+        pytest.skip("no Landlock")
+    loaded = configured(root, "cheap", permission_mode=mode)
+    answers = ["x + 2 if x else 1", "2 * x"]
+    said = [f"```python\ndef twice(x):\n    return {body}\n```" for body in answers]
+    script = "".join(f"[[step]]\ntext = {json.dumps(text)}\n" for text in said)
+    (root.parent / "cheap.toml").write_text(script)
+    question = "Show a function that doubles.\n\nassert twice(2) == 4\nassert twice(0) == 0"
+    end, events, _ = asyncio.run(driven(loaded, question))
+    tried = [event for event in events if isinstance(event, ToolRan) and event.call.tool == "try_answer"]
+    assert end.reason == "answered"
+    if mode == "plan":
+        assert (tried, views.answer(events)) == ([], said[0])
+        return
+    assert [(event.ok, event.output.splitlines()[-1]) for event in tried] == [
+        (False, "[exit code 1]"),
+        (True, "2 passed"),
+    ]
+    assert views.answer(events) == said[1]

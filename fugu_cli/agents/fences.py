@@ -7,6 +7,7 @@ bare one closes it, and only a fence at least as long as the one that opened the
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -104,3 +105,16 @@ def fenced(body: str, info: str = "") -> str:
     mark = "`" * (longest + 1)
     ended = body if body.endswith("\n") or not body else f"{body}\n"
     return f"{mark}{info}\n{ended}{mark}"
+
+
+def python_in(answer: str) -> str:
+    """The longest fenced block of an answer that Python can read; "" where there is none."""
+    found = sorted((block.body for block in blocks(answer)), key=len, reverse=True)
+    return next(filter(_is_python, found), "")
+
+
+def _is_python(text: str) -> bool:
+    try:
+        return bool(ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False

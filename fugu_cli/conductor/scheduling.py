@@ -218,4 +218,6 @@ def _role(events: Sequence[Event], member: Member, instruction: str) -> Role:
         return "worker"
     if _JUDGES.search(instruction) and views.has_worker_answer(events):
         return "verifier"
-    return "worker" if _CHANGES.search(instruction) or not views.judged_by_tests(events) else "thinker"
+    asked = views.asked(events)
+    in_files = views.judged_by_tests(events) and asked is not None and not asked.assertions
+    return "worker" if _CHANGES.search(instruction) or not in_files else "thinker"

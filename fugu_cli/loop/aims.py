@@ -40,7 +40,7 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     """
     request, files, run = views.asked(events), files_read(turn), views.tests(events)
     failing = views.judged_by_tests(events) and turn.assigned.role == "worker" and not passing(events)
-    if not failing or request is None or brief_files.open_ended(request, files):
+    if not failing or request is None or request.assertions or brief_files.open_ended(request, files):
         free = _named_part(request, files) if turn.assigned.role == "worker" and member.protocol == "text" else None
         return replace(free or Aim(brief_files.target(request, files)), tried=draws_before(events, turn))
     before = _since_progress(events, turn)

@@ -146,6 +146,9 @@ def _evidence_text(run: views.Run) -> str:
     if run.result is None:
         return ""
     call = run.permitted.call
+    if call.tool == views.TRY_ANSWER:
+        state = "hold" if run.result.ok else "do NOT all hold"
+        return f"[The code of the answer was tried: the question's assertions {state}.]\n{run.result.output}"
     if call.tool == views.RUN_TESTS:
         return f"[The tests were run: they {'pass' if run.result.ok else 'FAIL'}.]\n{run.result.output}"
     text = run.result.output
@@ -199,6 +202,8 @@ def _tests_section(events: Sequence[Event], request: Asked, limit: int) -> str:
     if run is None or run.stale:
         return ""
     said = "All tests pass" if run.ok else "It prints"
+    if request.assertions:
+        return f"The code was tried with these lines. It prints:\n```\n{_shortened(run.output, limit)}\n```\n\n"
     return f"The tests were run with `{request.test_command}`. {said}:\n```\n{_shortened(run.output, limit)}\n```\n\n"
 
 
@@ -211,7 +216,7 @@ def _shortened(output: str, limit: int) -> str:
 def _brief_role(events: Sequence[Event], turn: views.Turn, request: Asked) -> str:
     """Which of prompts/brief/ says what is to be done."""
     first, now = views.first_tests(events), views.tests(events)
-    free = not request.judged or aims.passing(events) or intent.is_for_tests(request.text)
+    free = not request.judged or request.assertions or aims.passing(events) or intent.is_for_tests(request.text)
     if turn.assigned.role == "worker" and free:
         return "answer"
     if turn.assigned.role == "verifier" and first and now and not first.ok and now.ok and not now.stale:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fugu_cli import intent, views
+from fugu_cli import intent, policy, views
 from fugu_cli.conductor.seen import isolated
 from fugu_cli.denials import withheld
 from fugu_cli.errors import AgentError
@@ -210,7 +210,8 @@ def specs(toolbox: Toolbox, now: views.Turn, member: Member, asked: str) -> tupl
         case "worker":
             answers = not native and intent.is_question(asked)
             own = toolbox.specs(
-                lambda tool: tool.name != "diff" and (native or not (tool.native or tool.foreign)), brief=not native
+                lambda tool: tool.name not in policy.OWN and (native or not (tool.native or tool.foreign)),
+                brief=not native,
             )
             return () if answers else own
         case "thinker":

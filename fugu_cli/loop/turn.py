@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from fugu_cli import intent, views
+from fugu_cli.agents.fences import python_in
 from fugu_cli.agents.written import code_among
-from fugu_cli.events import Event, Member
+from fugu_cli.events import Asked, Event, Member
 from fugu_cli.messages import Call
 
 WRITING = frozenset({"edit", "write", "apply_patch"})
@@ -109,7 +110,7 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, rules: R
         if not any(call.tool == "diff" for call in done) and asked is not None and asked.snapshot is not None:
             return Call.make(f"e{turn.number}-{number}", "diff", since=asked.snapshot)
         return None
-    if run is not None and run.stale and views.judged_by_tests(events):
+    if run is not None and run.stale and views.judged_by_tests(events) and asked and not asked.assertions:
         return _call(turn, number, views.RUN_TESTS)  # a turn before was cut after it had changed something
     if member.protocol == "native":
         return None
@@ -146,6 +147,8 @@ def _repeats(turn: views.Turn) -> int:
 def _after(events: Sequence[Event], turn: views.Turn, member: Member) -> Step:
     """After the agent's last word: the tests, when a Worker changed files; then whether the draw stands."""
     asked = views.asked(events)
+    if turn.assigned.role == "worker" and asked is not None and asked.assertions:
+        return _tried(events, turn, member, asked)
     if turn.assigned.role != "worker" or asked is None or asked.test_command is None:
         return Closed()
     run = views.tests(events)
@@ -162,6 +165,23 @@ def _after(events: Sequence[Event], turn: views.Turn, member: Member) -> Step:
     if run is None or run.ok or _progress(events, turn, run):
         return Closed()
     return RollBack("the tests failed")
+
+
+def _tried(events: Sequence[Event], turn: views.Turn, member: Member, asked: Asked) -> Step:
+    """After an answer in words: its code is tried with the question's assertions. The last draw's stands as it is."""
+    run, code = views.tests(events), python_in(turn.text)
+    if code and (run is None or run.stale):
+        call = Call.make(
+            f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}",
+            views.TRY_ANSWER,
+            code=code,
+            assertions=list(asked.assertions),
+        )
+        return Evidence(call)
+    holds, last = bool(code) and run is not None and run.ok, len(turn.draws) + 1 >= max(member.attempts, 1)
+    if holds or last or turn.assigned.plan:
+        return Closed()
+    return RollBack("what the question says does not hold" if code else "the answer shows no code")
 
 
 def _progress(events: Sequence[Event], turn: views.Turn, run: views.TestRun) -> bool:

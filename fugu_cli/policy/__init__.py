@@ -26,8 +26,8 @@ __all__ = ["Judgement", "Mode", "Rules", "judge"]
 
 Mode = Literal["plan", "ask", "edit", "auto", "yolo"]
 Verdict = Literal["allow", "ask", "deny"]
-OWN = frozenset({"diff"})
-"""Tools that only show what the session itself did."""
+OWN = frozenset({"diff", "try_answer"})
+"""fugu's own: what the session itself did, and whether the code in an answer does what the question says."""
 KEEPING = frozenset({"todo", "job_output", "job_stop"})
 """Tools that keep to what the session itself began: its list, its background jobs."""
 REASONS = dict.fromkeys(KEEPING, "it is about what this session began") | {"run_tests": "it runs the tests"}

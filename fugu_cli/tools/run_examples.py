@@ -1,4 +1,5 @@
 """Runs the examples in docstrings: python run_examples.py FILE... FILE::FUNCTION...
+Or the assertions of a question after the code of an answer: python run_examples.py - < JSON, with both.
 
 Of a file `>>> f(1)` with its answer; of a function also what people write instead of it: `f(1) == 2`, `f(1) -> 2`,
 "Input: 1" above "Output: 2". Run by its path with the repository's own Python, so it needs the standard library only
@@ -10,8 +11,10 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib.util
+import json
 import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +136,13 @@ class Values(doctest.OutputChecker):
         return near or wanted == found
 
 
+class Anything(doctest.OutputChecker):
+    """Whatever is printed is right: only what is raised is wrong."""
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        return True
+
+
 def _value(text: str) -> tuple[object] | None:
     try:
         return (ast.literal_eval(text.strip()),)
@@ -142,6 +152,11 @@ def _value(text: str) -> tuple[object] | None:
 
 def main(arguments: list[str]) -> int:
     """Runs the examples that the arguments name; 0 where all hold and there is one."""
+    if arguments == ["-"]:
+        given = json.load(sys.stdin)
+        tried = list(_answered(given["code"], given["assertions"]))
+        print(given["token"])  # what is above it the code may have printed
+        return _summed([text for text in tried if text], tried.count(""))
     failures: list[str] = []
     passed = 0
     for argument in arguments:
@@ -150,9 +165,28 @@ def main(arguments: list[str]) -> int:
         for told in _held(path, function, _loaded(path)):
             passed += not told
             failures += [told] if told else []
+    return _summed(failures, passed)
+
+
+def _summed(failures: list[str], passed: int) -> int:
     print("\n".join(failures[:MOST_SHOWN]))
-    print(f"{len(failures)} failed, {passed} passed" if failures else f"{passed} passed")
+    print(summary(len(failures), passed))
     return 1 if failures or not passed else 0
+
+
+def summary(failed: int, passed: int) -> str:
+    """The last line."""
+    return f"{failed} failed, {passed} passed" if failed else f"{passed} passed"
+
+
+def _answered(code: str, assertions: list[str]) -> Iterator[str]:
+    """Of each assertion "" where it holds after `code`, and else what is wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "answer.py")
+        path.write_text(code, encoding="utf-8")
+        names = dict(_loaded(str(path)))
+        for assertion in assertions:
+            yield _tried(doctest.Example(f"{assertion}\n", ""), names, "the question", Anything())
 
 
 def _loaded(path: str) -> dict[str, object]:

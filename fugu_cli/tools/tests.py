@@ -98,6 +98,12 @@ def _pytest_config(root: Path) -> str | None:
     return "" if any((root / folder / "conftest.py").is_file() for folder in ("", "tests", "test")) else None
 
 
+def python_of(root: Path) -> str:
+    """The Python of a repository as a word of a command that runs anywhere; fugu's own where there is no other."""
+    python = next(_pythons(root), sys.executable)
+    return _quoted(str(root / python) if "/" in python else python)
+
+
 def _pythons(root: Path) -> Iterator[str]:
     """The repository's own environment, the active one, the ones on PATH."""
     for folder in (".venv", "venv", "env"):

@@ -179,7 +179,7 @@ def _permitted(event: Permitted) -> Text | None:
 
 def tool_ran(event: ToolRan, *, by_fugu: bool = False) -> Text:
     """`write src/a.py  ok`, or for the tests how many passed; what fugu ran itself is called evidence."""
-    if event.call.tool == views.RUN_TESTS:
+    if event.call.tool in views.CHECKS:
         text = Text(f"{INDENT}tests: ")
         text.append(tests_in_words(event.ok, event.output), "green" if event.ok else "red")
         text.append(f"  {seconds(event.seconds)}", "dim")

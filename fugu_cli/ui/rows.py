@@ -101,7 +101,7 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Row
     events = list(views.lane(events, assigned.turn)) if assigned.plan else events
     turn = replace(views.turns(events)[-1], assigned=assigned)
     mine = events[begin:]
-    ran = [event for event in mine if isinstance(event, ToolRan) and event.call.tool == views.RUN_TESTS]
+    ran = [event for event in mine if isinstance(event, ToolRan) and event.call.tool in views.CHECKS]
     last = max((index for index in range(begin, stop) if not isinstance(records[index].event, Finished)), default=begin)
     return Row(
         request=number,

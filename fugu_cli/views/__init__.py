@@ -7,7 +7,9 @@ default: read it first.
 
 from fugu_cli.views.jobs import Job, ended_how, jobs
 from fugu_cli.views.outcome import (
+    CHECKS,
     RUN_TESTS,
+    TRY_ANSWER,
     TestRun,
     Verdict,
     answer,
@@ -50,9 +52,11 @@ from fugu_cli.views.turns import (
 from fugu_cli.views.workflow import Workflow, answering, done, merges, output, plans, result, said, workflows
 
 __all__ = [
+    "CHECKS",
     "RUN_TESTS",
     "STOPPED",
     "TODO",
+    "TRY_ANSWER",
     "Item",
     "Job",
     "Run",

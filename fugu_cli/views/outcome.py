@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fugu_cli.events import EVIDENCE, Change, Event, Merged, Permitted, Role, ToolRan
+from fugu_cli.events import EVIDENCE, Assigned, Change, Event, Merged, Permitted, Replied, Role, ToolRan
 from fugu_cli.messages import Call
 from fugu_cli.views.turns import Turn, asked, baseline, effective, turns
 from fugu_cli.views.workflow import said, speaking
 
 Verdict = Literal["ACCEPT", "REVISE"]
 RUN_TESTS = "run_tests"
+TRY_ANSWER = "try_answer"
+CHECKS = frozenset({RUN_TESTS, TRY_ANSWER})
+"""What decides about a request: the project's tests, or the assertions of a question."""
 _LEADING = re.compile(r"[\s*_#>`\"'(\[]*(?:verdict\s*[:=]?[\s*_`\"']*)?(accept|revise|reject)(?:ed|\b)", re.IGNORECASE)
 
 
@@ -43,7 +46,8 @@ class TestRun:
 
 
 def tests(events: Sequence[Event]) -> TestRun | None:
-    """The newest finished run of all tests in the newest request. `stale`: something was changed after it.
+    """The newest finished run of all tests in the newest request, or trial of an answer. `stale`: something was changed
+    after it, or answered.
 
     A call that was started and killed may have changed anything. A run of some tests, or one that was asked for in a
     way the tool does not understand, says nothing of the rest.
@@ -51,11 +55,18 @@ def tests(events: Sequence[Event]) -> TestRun | None:
     newest: ToolRan | None = None
     stale = False
     killed: set[str] = set()
+    working: set[int] = set()
     for event in effective(events):
         if isinstance(event, Permitted) and event.allowed and event.by != EVIDENCE:
             killed.add(event.call.id)
-        elif isinstance(event, ToolRan) and event.call.tool == RUN_TESTS and is_whole_run(event.call):
+        elif isinstance(event, ToolRan) and (
+            event.call.tool == TRY_ANSWER or (event.call.tool == RUN_TESTS and is_whole_run(event.call))
+        ):
             newest, stale, killed = event, False, set()
+        elif isinstance(event, Assigned) and event.role == "worker":
+            working.add(event.turn)
+        elif isinstance(event, Replied) and newest is not None and newest.call.tool == TRY_ANSWER:
+            stale = stale or event.turn in working
         elif isinstance(event, ToolRan):
             stale = stale or bool(event.changes)
             killed.discard(event.call.id)
@@ -88,6 +99,8 @@ def judged_by_tests(events: Sequence[Event]) -> bool:
     cargo, go and node pass.
     """
     first = asked(events)
+    if first is not None and first.assertions:
+        return True
     if first is None or not first.judged or first.test_command is None:
         return False
     return not all(run is not None and run.empty for run in (first_tests(events), tests(events)))

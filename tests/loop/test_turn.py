@@ -1,6 +1,7 @@
 import pytest
 
 from fugu_cli import views
+from fugu_cli.coordinators import masks, stopping
 from fugu_cli.events import Event, Failed, Finished, Interrupted, Permitted
 from fugu_cli.loop import turn
 from fugu_cli.loop.turn import Closed, Evidence, Reply, RollBack, Rules, Run, Step
@@ -199,3 +200,44 @@ def test_a_cut_after_the_end_of_a_turn_leaves_what_it_did() -> None:
     events = [*START, assigned(1, "strong"), replied(1, "strong", "done"), Interrupted(turn=0)]
     assert not views.turns(events)[-1].interrupted
     assert views.has_worker_answer(events)
+
+
+QUESTION = asked("Show the code of twice.\nassert twice(2) == 4", judged=False, command=None).model_copy(
+    update={"assertions": ("assert twice(2) == 4",)}
+)
+RIGHT, WORDS = "```python\ndef twice(x):\n    return 2 * x\n```", "Multiply by two."
+
+
+def test_the_code_of_an_answer_is_tried_and_what_does_not_hold_is_drawn_again_but_for_the_last() -> None:
+    events: list[Event] = [opened(), QUESTION, assigned(1, "coder")]
+    for draw in range(CODER.attempts):
+        assert turn.next_step(events, CODER, RULES if draw else Rules(5)) == Reply()
+        events.append(replied(1, "coder", WORDS if draw == 1 else RIGHT))
+        if draw != 1:
+            step = turn.next_step(events, CODER, RULES)
+            assert isinstance(step, Evidence)
+            code, says = "def twice(x):\n    return 2 * x\n", ["assert twice(2) == 4"]
+            assert step == Evidence(Call.make(step.call.id, "try_answer", code=code, assertions=says))
+            events += ran(1, step.call, "1 failed", ok=False, by="evidence")
+        if draw + 1 < CODER.attempts:
+            why = "the answer shows no code" if draw == 1 else "what the question says does not hold"
+            assert turn.next_step(events, CODER, RULES) == RollBack(why)
+            events.append(rolled_back(1))
+    assert turn.next_step(events, CODER, RULES) == Closed()
+    assert views.answer(events) == RIGHT
+    assert stopping.stop(events, turns=5, verify_answers=False) is None
+    assert "verifier" in masks.roles_out(events)
+    events += [assigned(2, "strong"), replied(2, "strong", RIGHT)]
+    assert views.tests(events) == views.TestRun(False, "1 failed", True, 1)
+    step = turn.next_step(events, STRONG, RULES)
+    assert isinstance(step, Evidence)
+    events += ran(2, step.call, "1 passed", by="evidence")
+    assert turn.next_step(events, STRONG, RULES) == Closed()
+    assert masks.roles_out(events) == {}
+    assert stopping.stop(events, turns=5, verify_answers=False) == Finished(reason="answered")
+
+
+def test_a_step_of_a_workflow_that_shows_no_code_stands() -> None:
+    step = assigned(1, "coder").model_copy(update={"plan": 1})
+    events = [opened(), QUESTION, step, replied(1, "coder", WORDS)]
+    assert turn.next_step(events, CODER, RULES) == Closed()

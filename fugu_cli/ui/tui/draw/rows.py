@@ -192,7 +192,7 @@ class Rows:
                 turn.cost += views.price(event, self._members.get(event.agent))
                 turn.writing, turn.said_all = 0, not event.calls
             case ToolRan():
-                if event.call.tool == views.RUN_TESTS:
+                if event.call.tool in views.CHECKS:
                     turn.tests = event.ok
             case Undone():
                 turn.draws += 1
