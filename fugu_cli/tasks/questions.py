@@ -94,11 +94,12 @@ def number(text: str) -> Decimal | None:
 
 
 async def _passes(question: Question, reply: str) -> bool:
-    """The longest block, or a reply that is nothing but code, with each line of the tests as a check of its own."""
+    """The longest block, or a reply that is nothing but code, with the tests behind it. What it defines is not imported:
+    pytest would take a `test_duplicate` that was asked for as a test."""
     found = blocks(reply)
     code = max((block.body for block in found), key=len) if found else reply
-    checks = "\n".join(f"    {line}" for test in question.tests for line in test.splitlines())
-    test = f"from answer import *\n\n\ndef test_answer():\n{checks}\n"
+    checks = "\n".join(question.tests)
+    test = f"import answer\n\n\ndef test_answer():\n    exec({checks!r}, dict(vars(answer)))\n"
     judged = task_of(question).model_copy(
         update={
             "files": {"answer.py": ""},

@@ -48,6 +48,13 @@ def test_code_is_run_against_the_tests_like_any_other(reply: str, expected: bool
     assert asyncio.run(right(CODE, reply)) is expected
 
 
+@pytest.mark.parametrize(("body", "expected"), [("len(set(found)) < len(found)", True), ("False", False)])
+def test_code_may_be_named_like_a_test(body: str, expected: bool) -> None:
+    tests = ("assert test_duplicate([1, 1])", "assert not test_duplicate([])")
+    question = CODE.model_copy(update={"tests": tests})
+    assert asyncio.run(right(question, f"def test_duplicate(found):\n    return {body}\n")) is expected
+
+
 def test_the_last_mark_counts_and_else_the_last_line() -> None:
     assert final("Answer: 3\nNo.\nAnswer: **4**\n") == "4"
     assert final("one\n\ntwo\n\n") == "two"
