@@ -94,8 +94,8 @@ def number(text: str) -> Decimal | None:
 
 
 async def _passes(question: Question, reply: str) -> bool:
-    """The longest block, or a reply that is nothing but code, with the tests behind it. What it defines is not imported:
-    pytest would take a `test_duplicate` that was asked for as a test."""
+    """The longest block, or a reply that is nothing but code, with the tests behind it. What it defines is not
+    imported: pytest would take a `test_duplicate` that was asked for as a test."""
     found = blocks(reply)
     code = max((block.body for block in found), key=len) if found else reply
     checks = "\n".join(question.tests)

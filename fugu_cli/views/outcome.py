@@ -52,6 +52,9 @@ def tests(events: Sequence[Event]) -> TestRun | None:
     A call that was started and killed may have changed anything. A run of some tests, or one that was asked for in a
     way the tool does not understand, says nothing of the rest.
     """
+    request = asked(events)
+    tries = request is not None and bool(request.assertions)
+    deciding = TRY_ANSWER if tries else RUN_TESTS
     newest: ToolRan | None = None
     stale = False
     killed: set[str] = set()
@@ -59,13 +62,11 @@ def tests(events: Sequence[Event]) -> TestRun | None:
     for event in effective(events):
         if isinstance(event, Permitted) and event.allowed and event.by != EVIDENCE:
             killed.add(event.call.id)
-        elif isinstance(event, ToolRan) and (
-            event.call.tool == TRY_ANSWER or (event.call.tool == RUN_TESTS and is_whole_run(event.call))
-        ):
+        elif isinstance(event, ToolRan) and event.call.tool == deciding and (tries or is_whole_run(event.call)):
             newest, stale, killed = event, False, set()
         elif isinstance(event, Assigned) and event.role == "worker":
             working.add(event.turn)
-        elif isinstance(event, Replied) and newest is not None and newest.call.tool == TRY_ANSWER:
+        elif isinstance(event, Replied) and tries:
             stale = stale or event.turn in working
         elif isinstance(event, ToolRan):
             stale = stale or bool(event.changes)
