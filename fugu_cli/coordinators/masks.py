@@ -20,6 +20,9 @@ def roles_out(events: Sequence[Event]) -> dict[Role, str]:
     run = views.tests(events)
     if views.judged_by_tests(events) and run is not None and not run.stale and not run.ok:
         return {"verifier": "the tests fail, and no verdict changes that"}
+    request = views.asked(events)
+    if request is not None and request.assertions and (run is None or not run.passes):
+        return {"verifier": "no code was shown that could be tried"}
     if _refused(events):
         return {"verifier": "a Verifier refused it, and nobody has worked since"}
     return {}

@@ -199,11 +199,11 @@ def _request_text(events: Sequence[Event], request: Asked) -> str:
 
 def _tests_section(events: Sequence[Event], request: Asked, limit: int) -> str:
     run = views.tests(events)
-    if run is None or run.stale:
-        return ""
+    if run is None or run.stale or (request.assertions and not run.ok):
+        return ""  # of an answer that it is not shown a small model hears nothing: it would talk about it
     said = "All tests pass" if run.ok else "It prints"
     if request.assertions:
-        return f"The code was tried with these lines. It prints:\n```\n{_shortened(run.output, limit)}\n```\n\n"
+        return "The code was tried with these lines. They hold.\n\n"
     return f"The tests were run with `{request.test_command}`. {said}:\n```\n{_shortened(run.output, limit)}\n```\n\n"
 
 

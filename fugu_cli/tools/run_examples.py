@@ -15,9 +15,11 @@ import json
 import re
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 MOST_SHOWN = 20
 """Failing examples that are printed; all are counted."""
@@ -189,6 +191,13 @@ def _answered(code: str, assertions: list[str]) -> Iterator[str]:
             yield _tried(doctest.Example(f"{assertion}\n", ""), names, "the question", Anything())
 
 
+def _raised(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What ends the run, without what is above the file that was loaded."""
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((__file__, "<frozen importlib")):
+        trace = trace.tb_next
+    traceback.print_exception(kind, error, trace)
+
+
 def _loaded(path: str) -> dict[str, object]:
     """What the file defines. What it raises ends the run."""
     stem = Path(path).stem
@@ -241,4 +250,5 @@ def _tried(example: doctest.Example, names: dict[str, object], place: str, check
 
 if __name__ == "__main__":
     sys.dont_write_bytecode = True
+    sys.excepthook = _raised
     sys.exit(main(sys.argv[1:]))

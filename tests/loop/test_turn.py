@@ -229,6 +229,7 @@ def test_the_code_of_an_answer_is_tried_and_what_does_not_hold_is_drawn_again_bu
     assert "verifier" in masks.roles_out(events)
     events += [assigned(2, "strong"), replied(2, "strong", RIGHT)]
     assert views.tests(events) == views.TestRun(False, "1 failed", True, 1)
+    assert "verifier" in masks.roles_out(events)
     step = turn.next_step(events, STRONG, RULES)
     assert isinstance(step, Evidence)
     events += ran(2, step.call, "1 passed", by="evidence")

@@ -86,6 +86,7 @@ def test_what_does_not_hold_is_told_and_nothing_is_left_in_the_repository(confin
     assert not result.ok
     assert "assert twice(0) == 0" in result.text
     assert "TypeError: unsupported operand" in result.text
+    assert 'File "answer.py", line 3, in twice' in result.text
     assert "2 failed, 1 passed\n[exit code 1]" in result.text
     assert "assert twice(2) == 4" not in result.text
     assert list(confined.root.iterdir()) == []
@@ -96,6 +97,7 @@ def test_what_does_not_hold_is_told_and_nothing_is_left_in_the_repository(confin
     [
         ("import os\nprint('2 passed', flush=True)\nos._exit(0)", "[exit code 0]"),
         ("import sys\nsys.exit(0)", "ends the program when it is loaded"),
+        ("import nowhere", 'Traceback (most recent call last):\n  File "answer.py", line 1, in <module>\n'),
         ("import nowhere", "No module named 'nowhere'"),
         ("def twice(x):\n    import os\n    os._exit(0)", "[exit code 0]"),
         ("def thrice(x):\n    return 3 * x", "name 'twice' is not defined"),
