@@ -82,6 +82,21 @@ def test_a_new_line_and_then_enter_sends_both(play: Callable[..., FuguApp], keys
     play(what)
 
 
+def test_keys_that_come_at_once_act_in_the_order_they_were_pressed(play: Callable[..., FuguApp]) -> None:
+    keys = [*"abcd", "backspace", "backspace", *"ef", "left", "X", "ctrl+j", "n", "home", "l", "ctrl+w", "enter"]
+
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        for key in keys:
+            app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await until(lambda: asked(app) == ["abeX\nnf"], lambda: asked(app))
+        for key in ("up", "!", "enter"):
+            app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await until(lambda: len(asked(app)) == 2, lambda: prompt(app).text)
+        assert asked(app)[1] == "abeX\nnf!"
+
+    play(what)
+
+
 def test_an_empty_prompt_sends_nothing(play: Callable[..., FuguApp]) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         await pilot.press("enter", "space", "enter", "ctrl+j", "enter")

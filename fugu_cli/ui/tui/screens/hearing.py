@@ -71,16 +71,16 @@ class Hearing(Stage):
         """Something was typed and sent."""
         self.enter(event.text)
 
-    def on_prompt_wandered(self, event: Prompt.Wandered) -> None:
+    def wander(self, by: int) -> None:
         """Up from the first line, or down from the last: back and forth in the history. Up takes queued text back."""
         prompt = self.query_one(Prompt)
         room = self.room
-        if event.by < 0 and not prompt.text and room is not None and room.work.queue:
+        if by < 0 and not prompt.text and room is not None and room.work.queue:
             queued = room.work.queue.pop()
             prompt.put(queued.typed or queued.text)
             room.changed()
             return
-        text = self._history.walk(event.by, prompt.text)
+        text = self._history.walk(by, prompt.text)
         if text is not None:
             prompt.put(text)
 

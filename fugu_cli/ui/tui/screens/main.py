@@ -74,6 +74,7 @@ class Main(Hearing):
         """Paint, then load."""
         self.focus_prompt()
         prompt, choices = self.query_one(Prompt), self.query_one("#choices", Choices)
+        prompt.wander = self.wander
         self._completing = Completing(prompt, choices, self._files, self._command_choices)
         root, tier = self._desk.root, self._options.tier
         standing = Standing(place.short(root), place.branch(root), tier, doing="starting", since=time.time())

@@ -24,6 +24,8 @@ _FOLDED = re.compile(r"\[Pasted #(\d+): [\d,]+ (?:lines|characters)\]")
 
 Keys = Callable[[str], bool]
 """Is shown every key first; True when it has used it up."""
+Wander = Callable[[int], None]
+"""Up at the first line (-1) or down at the last (+1). Called and not told: Enter may come right behind it."""
 
 
 class Prompt(TextArea):
@@ -40,17 +42,12 @@ class Prompt(TextArea):
 
         text: str
 
-    @dataclass
-    class Wandered(Message):
-        """Up at the first line (-1) or down at the last (+1)."""
-
-        by: int
-
     def __init__(self, id: str = "prompt") -> None:
         super().__init__(id=id, compact=True, show_line_numbers=False, soft_wrap=True, highlight_cursor_line=False)
         self.cursor_blink = False
         self.placeholder = HINT
         self.keys: Keys = lambda key: False
+        self.wander: Wander = lambda by: None
         self.typed_at = 0.0
         self._pastes: dict[int, str] = {}
 
@@ -111,9 +108,21 @@ class Prompt(TextArea):
         if edge.get(event.key):  # stopped: the key would move the cursor in the text that comes
             event.stop()
             event.prevent_default()
-            self.post_message(self.Wandered(-1 if event.key == "up" else 1))
+            self.wander(-1 if event.key == "up" else 1)
+            return
+        if await self._bound(event.key):
+            event.stop()
+            event.prevent_default()
             return
         await super()._on_key(event)
+
+    async def _bound(self, key: str) -> bool:
+        """Do at once what a key of the field's own does: on its way over the screen, what is typed after it would be
+        written before it."""
+        for binding in self._bindings.key_to_bindings.get(key, ()):
+            if not binding.priority and await self.app.run_action(binding.action, self):
+                return True
+        return False
 
     async def _on_paste(self, event: events.Paste) -> None:
         """A long paste stands in the field as one word; it is sent whole."""
