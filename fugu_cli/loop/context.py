@@ -17,6 +17,7 @@ from fugu_cli.events import Asked, Event, Member
 from fugu_cli.loop import aims, brief_files
 from fugu_cli.loop.opening import files_read, files_shown, is_long, opening_ids, path_of
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
+from fugu_cli.tools.try_answer import called
 
 EARLIER_LIMIT, ANSWER_LIMIT = 1200, 4000
 """Characters of an earlier turn's text in a brief, and of the answer that is judged, which ends with its result: small
@@ -172,7 +173,8 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
     files, target = files_shown(turn), aim.target
     instead = aim.shown or aim.part
     shown = files | {target: instead} if instead else files
-    role = prompts.fill(role, named=brief_files.named([target] if target in shown else files))
+    names = " and ".join(f"`{name}`" for name in called(request.assertions))
+    role = prompts.fill(role, named=brief_files.named([target] if target in shown else files), names=names)
     told_by_tests = request.judged and brief_files.tests(files) and brief_files.unfinished(files)
     text = prompts.fill(
         prompts.load("brief"),
@@ -216,7 +218,9 @@ def _shortened(output: str, limit: int) -> str:
 def _brief_role(events: Sequence[Event], turn: views.Turn, request: Asked) -> str:
     """Which of prompts/brief/ says what is to be done."""
     first, now = views.first_tests(events), views.tests(events)
-    free = not request.judged or request.assertions or aims.passing(events) or intent.is_for_tests(request.text)
+    if turn.assigned.role == "worker" and request.assertions:
+        return "answer_code"
+    free = not request.judged or aims.passing(events) or intent.is_for_tests(request.text)
     if turn.assigned.role == "worker" and free:
         return "answer"
     if turn.assigned.role == "verifier" and first and now and not first.ok and now.ok and not now.stale:

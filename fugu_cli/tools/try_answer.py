@@ -12,6 +12,7 @@ import json
 import re
 import secrets
 import shlex
+from collections.abc import Sequence
 
 from fugu_cli import intent
 from fugu_cli.tools import Result, Say, Tool, run_examples
@@ -54,10 +55,8 @@ def assertions(request: str) -> tuple[str, ...]:
         length, statement = _statement(lines, number) if _BEGINS.match(lines[number]) else (1, None)
         found += [statement] if statement is not None else []
         number += length
-    asserts = [statement for statement in found if isinstance(statement, ast.Assert)]
-    if not any(map(_calls, asserts)) or len(found) > MOST:
-        return ()
-    return tuple(map(ast.unparse, found))
+    statements = tuple(map(ast.unparse, found))
+    return statements if called(statements) and len(found) <= MOST else ()
 
 
 def _statement(lines: list[str], start: int) -> tuple[int, ast.stmt | None]:
@@ -72,10 +71,13 @@ def _statement(lines: list[str], start: int) -> tuple[int, ast.stmt | None]:
     return 1, None
 
 
-def _calls(statement: ast.Assert) -> bool:
-    """It calls a function that is not Python's own."""
-    called = (node.func for node in ast.walk(statement.test) if isinstance(node, ast.Call))
-    return any(isinstance(function, ast.Name) and not hasattr(builtins, function.id) for function in called)
+def called(statements: Sequence[str]) -> tuple[str, ...]:
+    """The functions that the assertions call and that neither Python nor an import beside them defines."""
+    nodes = [node for statement in statements for node in ast.walk(ast.parse(statement))]
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    imported = {alias.asname or alias.name for node in imports for alias in node.names}
+    names = [node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    return tuple(name for name in dict.fromkeys(names) if name not in imported and not hasattr(builtins, name))
 
 
 async def try_answer(given: TryAnswer, workspace: Workspace, say: Say) -> Result:

@@ -364,6 +364,20 @@ OTHERS = "".join(f"\n\ndef other_{number}(value):\n    return value + {number}\n
 TOTAL = 'def total(prices):\n    """What all come to."""\n    return 0'
 
 
+def test_a_small_worker_is_told_what_the_code_it_shows_has_to_define_and_nothing_of_code_it_is_not_shown() -> None:
+    says = ("from math import isclose", "assert isclose(twice(2), half(8))")
+    question = asked("Show the code.", judged=False, command=None).model_copy(update={"assertions": says})
+    code = "```python\ndef twice(x):\n    return x\n```"
+    tried = ran(1, Call.make("e", "try_answer", code="", assertions=[]), "1 failed", ok=False, by="evidence")
+    events = [opened(), question, assigned(1, "coder"), replied(1, "coder", code), *tried, assigned(2, "small")]
+    (_, brief) = shown(context.prompt(events, SMALL, ()))
+    told = prompts.fill(prompts.load("brief/answer_code"), names="`twice` and `half`")
+    assert brief.endswith(told)
+    assert "failed" not in brief
+    native = context.prompt([*events[:-1], assigned(2, "strong")], STRONG, ())
+    assert "do NOT all hold.]\n1 failed" in "".join(shown(native))
+
+
 def began(text: str, files: dict[str, str], *, judged: bool = True, output: str = "1 failed") -> list[Event]:
     """A request with the files that fugu read for its first turn."""
     failing = ran(0, Call(id="e0", tool="run_tests"), output, ok=False, by="evidence") if judged else []

@@ -12,7 +12,7 @@ from fugu_cli.messages import Call
 from fugu_cli.sandbox.box import Rules
 from fugu_cli.tools import Result, try_answer
 from fugu_cli.tools.toolbox import Toolbox
-from fugu_cli.tools.try_answer import NO_SANDBOX, TRY_ANSWER, assertions
+from fugu_cli.tools.try_answer import NO_SANDBOX, TRY_ANSWER, assertions, called
 from fugu_cli.tools.workspace import Workspace
 from tests.sandbox.conftest import Fixed, working
 
@@ -44,6 +44,7 @@ def test_assertions_are_found_where_they_stand_with_their_imports() -> None:
         "assert isclose(twice(2), 4)",
         "assert twice(3) == 6, 'six'",
     )
+    assert called(assertions(request)) == ("twice",)
 
 
 @pytest.mark.parametrize(
