@@ -93,6 +93,10 @@ def test_keys_that_come_at_once_act_in_the_order_they_were_pressed(play: Callabl
             app.post_message(events.Key(key, key if len(key) == 1 else None))
         await until(lambda: len(asked(app)) == 2, lambda: prompt(app).text)
         assert asked(app)[1] == "abeX\nnf!"
+        for key in ("n", "o", "ctrl+c", *"yes", "ctrl+d", "space", *"sir", "ctrl+s"):
+            app.post_message(events.Key(key, " " if key == "space" else key if len(key) == 1 else None))
+        await until(lambda: len(asked(app)) == 3, lambda: prompt(app).text)
+        assert asked(app)[2] == "yes sir"
 
     play(what)
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 
+from textual import events
 from textual.app import App
 
 from fugu_cli.ui.tui.app import FuguApp
@@ -45,3 +46,21 @@ def test_keys_are_heard_while_a_preview_is_made_and_only_the_marked_ones_is_show
             await pilot.press("escape")
 
     asyncio.run(whole())
+
+
+def test_what_is_typed_at_once_narrows_the_list_before_enter_chooses(opened: Callable[..., FuguApp]) -> None:
+    async def whole() -> list[object]:
+        app, chosen = opened(), []
+        async with app.run_test(size=(110, 30)) as pilot:
+            choices = [Choice(name, name) for name in ("one", "two", "three", "thirty", "thirteen")]
+            app.push_screen(Picker(app.main.palette, "Which?", choices), chosen.append)
+            await pilot.pause(0.1)
+            for key in (*"tho", "backspace", "i", "down", "enter"):
+                app.post_message(events.Key(key, key if len(key) == 1 else None))
+            for _ in range(300):
+                if chosen:
+                    break
+                await pilot.pause(0.01)
+        return chosen
+
+    assert asyncio.run(whole()) == [("enter", "thirteen")]

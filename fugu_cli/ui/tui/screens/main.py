@@ -45,15 +45,15 @@ class Main(Hearing):
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", show=False),
-        Binding("ctrl+c", "leave_twice", show=False, priority=True),
-        Binding("ctrl+d", "leave_empty", show=False, priority=True),
-        Binding("ctrl+s", "steer", show=False, priority=True),
+        Binding("ctrl+c", "typed('leave_twice')", show=False, priority=True),
+        Binding("ctrl+d", "typed('leave_empty')", show=False, priority=True),
+        Binding("ctrl+s", "typed('steer')", show=False, priority=True),
         Binding("shift+tab", "mode", show=False, priority=True),
         Binding("ctrl+t", "panel", show=False, priority=True),
         Binding("f6", "next_part", show=False, priority=True),
         Binding("ctrl+o", "fold", show=False, priority=True),
         Binding("ctrl+r", "recall", show=False, priority=True),
-        Binding("ctrl+g", "editor", show=False, priority=True),
+        Binding("ctrl+g", "typed('editor')", show=False, priority=True),
         Binding("ctrl+y", "line('/copy')", show=False, priority=True),
         Binding("f1", "line('/help')", show=False, priority=True),
         Binding("pageup", "page(-1)", show=False, priority=True),
@@ -130,7 +130,11 @@ class Main(Hearing):
         if self.room is None or not self.room.interrupt():
             self.focus_prompt()
 
-    def action_leave_twice(self) -> None:
+    def action_typed(self, action: str) -> None:
+        """What depends on the prompt's text, once all that was typed before is in it."""
+        self.query_one(Prompt).call_later(getattr(self, f"_{action}"))
+
+    def _leave_twice(self) -> None:
         """Copy a selection, or empty the prompt; pressed twice, leave."""
         prompt = self.query_one(Prompt)
         selected = self.get_selected_text() or prompt.selected_text
@@ -149,12 +153,12 @@ class Main(Hearing):
             self.room.interrupt()
         self.remark("ctrl+c again leaves", TWICE)
 
-    def action_leave_empty(self) -> None:
+    def _leave_empty(self) -> None:
         """Leave, when nothing is typed."""
         if not self.query_one(Prompt).text:
             self.run_worker(self.leave())
 
-    def action_steer(self) -> None:
+    def _steer(self) -> None:
         """Send what is typed or queued now, in the place of what runs."""
         from fugu_cli.ui.tui.commands.obeying import is_request
 
@@ -195,7 +199,7 @@ class Main(Hearing):
 
         self.run_worker(recall())
 
-    def action_editor(self) -> None:
+    def _editor(self) -> None:
         """Write in the user's editor."""
         from fugu_cli.ui.tui.editing import edited
 

@@ -6,7 +6,7 @@ Sessions, the history of what was typed, agents, themes. What is chosen is hande
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual import events
@@ -22,6 +22,7 @@ from fugu_cli.ui.tui.draw.palette import Palette
 from fugu_cli.ui.tui.draw.piece import Piece
 from fugu_cli.ui.tui.front import Choice, Picked, Preview
 from fugu_cli.ui.tui.screens import NARROW, SHORT
+from fugu_cli.ui.tui.widgets.at_once import Search
 from fugu_cli.ui.tui.widgets.pager import Pager
 
 
@@ -31,13 +32,13 @@ class Picker(ModalScreen[Picked | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "leave", show=False, priority=True),
         Binding("escape", "leave", show=False),
-        Binding("enter", "choose('enter')", show=False, priority=True),
-        Binding("up,ctrl+p", "mark(-1)", show=False, priority=True),
-        Binding("down,ctrl+n", "mark(1)", show=False, priority=True),
-        Binding("pageup", "mark(-10)", show=False, priority=True),
-        Binding("pagedown", "mark(10)", show=False, priority=True),
-        Binding("ctrl+f", "choose('ctrl+f')", show=False, priority=True),
-        Binding("ctrl+e", "choose('ctrl+e')", show=False, priority=True),
+        Binding("enter", "typed('choose', 'enter')", show=False, priority=True),
+        Binding("up,ctrl+p", "typed('mark', -1)", show=False, priority=True),
+        Binding("down,ctrl+n", "typed('mark', 1)", show=False, priority=True),
+        Binding("pageup", "typed('mark', -10)", show=False, priority=True),
+        Binding("pagedown", "typed('mark', 10)", show=False, priority=True),
+        Binding("ctrl+f", "typed('choose', 'ctrl+f')", show=False, priority=True),
+        Binding("ctrl+e", "typed('choose', 'ctrl+e')", show=False, priority=True),
     ]
 
     def __init__(
@@ -56,12 +57,13 @@ class Picker(ModalScreen[Picked | None]):
         self._preview = preview
         self._looked_at: str | None = None
         self._keys = keys or {}
+        self._typed = ""
 
     def compose(self) -> ComposeResult:
         """A field, the list, the preview, the keys."""
         with Vertical(id="picker"):
             yield Static(self._heading, id="picker-heading", markup=False)
-            yield Input(placeholder="type to search", id="picker-search", compact=True)
+            yield Search(placeholder="type to search", id="picker-search", compact=True)
             with Horizontal(id="picker-body"):
                 yield Pager(self._palette, id="picker-list")
                 if self._preview is not None:
@@ -73,7 +75,7 @@ class Picker(ModalScreen[Picked | None]):
         """Everything, the first one marked."""
         self._lay_out(self.app.size)
         self._fill()
-        self.query_one(Input).focus()
+        self.query_one(Search).focus()
 
     def on_resize(self, event: events.Resize) -> None:
         """Another size."""
@@ -86,22 +88,35 @@ class Picker(ModalScreen[Picked | None]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Fewer, or more."""
-        words = event.value.lower().split()
-        self._shown = [choice for choice in self._every if _matches(choice, words)]
-        self._fill()
+        self._narrow()
+
+    def _narrow(self) -> None:
+        typed = self.query_one(Search).value
+        if typed != self._typed:
+            self._typed = typed
+            self._shown = [choice for choice in self._every if _matches(choice, typed.lower().split())]
+            self._fill()
 
     def action_leave(self) -> None:
         """Nothing was chosen."""
         self.dismiss(None)
 
-    def action_choose(self, key: str) -> None:
+    def action_typed(self, action: str, argument: str | int) -> None:
+        """What depends on what is shown, once all that was typed before has narrowed it."""
+        self.query_one(Search).call_later(self._typed_before, getattr(self, f"_{action}"), argument)
+
+    def _typed_before(self, act: Callable[[str | int], None], argument: str | int) -> None:
+        self._narrow()
+        act(argument)
+
+    def _choose(self, key: str) -> None:
         """The marked one, in this way."""
         at = self.query_one("#picker-list", Pager).chosen
         if key != "enter" and key not in self._keys:
             return
         self.dismiss((key, self._shown[at].value) if at is not None and at < len(self._shown) else None)
 
-    def action_mark(self, by: int) -> None:
+    def _mark(self, by: int) -> None:
         """Mark another one."""
         pager = self.query_one("#picker-list", Pager)
         if self._shown:
@@ -115,7 +130,7 @@ class Picker(ModalScreen[Picked | None]):
         if event.pager.id != "picker-list":
             return
         if event.pager.chosen == event.block:
-            self.action_choose("enter")
+            self._choose("enter")
             return
         event.pager.chosen = event.block
         event.pager.refresh()

@@ -17,6 +17,8 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
+from fugu_cli.ui.tui.widgets.at_once import bound
+
 HINT = "ask for something · @ file · / command · ! shell"
 PASTE_LINES = 20
 PASTE_CHARACTERS = 2000
@@ -110,19 +112,11 @@ class Prompt(TextArea):
             event.prevent_default()
             self.wander(-1 if event.key == "up" else 1)
             return
-        if await self._bound(event.key):
+        if await bound(self, event.key):
             event.stop()
             event.prevent_default()
             return
         await super()._on_key(event)
-
-    async def _bound(self, key: str) -> bool:
-        """Do at once what a key of the field's own does: on its way over the screen, what is typed after it would be
-        written before it."""
-        for binding in self._bindings.key_to_bindings.get(key, ()):
-            if not binding.priority and await self.app.run_action(binding.action, self):
-                return True
-        return False
 
     async def _on_paste(self, event: events.Paste) -> None:
         """A long paste stands in the field as one word; it is sent whole."""
