@@ -41,7 +41,9 @@ _QUESTION = re.compile(
     r"^\s*(what|why|how|where|who|which|when|explain|describe|summari[sz]e|list|show|tell)\b", re.IGNORECASE
 )
 _SHOWN = re.compile(
-    r"\s*show\b[^.?!:\n]*\b(?:code|functions?|program|implementation|method|class|snippet|script)\b", re.IGNORECASE
+    r"\s*show\b(?:(?!\b(?:why|how|where|what|which|whether|when|who|if|that)\b)[^.?!:\n])*"
+    r"\b(?:code|functions?|program|implementation|method|class|snippet|script)\b",
+    re.IGNORECASE,
 )
 
 

@@ -109,5 +109,11 @@ def test_a_request_may_mean_that_something_goes_or_is_renamed() -> None:
 def test_a_request_for_code_in_the_answer_is_told_from_one_about_code() -> None:
     assert asks_for_code("Show the Python code that does the following, in one block.")
     assert asks_for_code("show me a function that doubles")
-    for other in ("Show why it fails: a function", "Why does this code fail?", "Explain the code", "Write a function"):
+    for other in (
+        "Show why it fails: a function",
+        "Why does this code fail?",
+        "Explain the code",
+        "Write a function",
+        "Show me why this code fails",
+    ):
         assert not asks_for_code(other)
