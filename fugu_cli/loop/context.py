@@ -28,6 +28,8 @@ SENTENCES = 200
 FILE = 800
 UNFINISHED = 1600
 """Least tokens of a small model's reply: as a Thinker or Verifier, as a Worker, and where the code is not written."""
+UNSEEN = 1000
+"""Where the seeds begin of Verifiers that answer for themselves: the likeliest answer would be the Worker's again."""
 TESTS_LIMIT, UNFINISHED_LIMIT = 1500, 500
 """Characters of a test run's output in a brief; it says little where nothing is written and the tests are shown."""
 
@@ -43,6 +45,8 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
     aim = aims.aim(events, turn, member) if brief else aims.Aim()
     messages = _brief(events, seen, turn, aim) if brief else _full(seen)
     again = aim.tried if brief else aims.draws_before(events, turn)
+    if views.unseen_result(events, turn) is not None:
+        again = UNSEEN + turn.number
     system = prompts.load("system") if member.protocol == "native" else "{instructions}"
     return Prompt(
         system=prompts.fill(system, instructions=instructions).strip(),
@@ -225,6 +229,8 @@ def _brief_role(events: Sequence[Event], turn: views.Turn, request: Asked) -> st
         return "answer"
     if turn.assigned.role == "verifier" and first and now and not first.ok and now.ok and not now.stale:
         return "verifier_passing"
+    if views.unseen_result(events, turn) is not None:
+        return "verifier_unseen"
     if _judges_words(events, turn):
         return "verifier_answer"
     if turn.assigned.role == "worker" and brief_files.unfinished(files_read(turn)):
@@ -234,6 +240,8 @@ def _brief_role(events: Sequence[Event], turn: views.Turn, request: Asked) -> st
 
 def _reply_limit(events: Sequence[Event], turn: views.Turn, aim: aims.Aim) -> int:
     """Tokens a small model's reply may have: all the code it was shown, or a few sentences. It may run on."""
+    if views.unseen_result(events, turn) is not None:
+        return FILE
     if turn.assigned.role != "worker":
         return SENTENCES * 2 if _judges_words(events, turn) else SENTENCES
     files = files_shown(turn)
@@ -258,6 +266,8 @@ def _diff_section(turn: views.Turn) -> str:
 def _earlier_section(events: Sequence[Event], turn: views.Turn) -> str:
     """For a Worker what a Thinker or Verifier said since the newest change, nothing that failed and is gone; for a
     Verifier the words it is to judge, where nothing was changed."""
+    if views.unseen_result(events, turn) is not None:
+        return ""
     if _judges_words(events, turn):
         answers = [
             one.text.strip() for one in views.turns(events) if one.assigned.role == "worker" and one.text.strip()
@@ -271,6 +281,6 @@ def _earlier_section(events: Sequence[Event], turn: views.Turn) -> str:
             break
         if earlier.assigned.role == "worker":
             said = []
-        elif earlier.text.strip():
+        elif earlier.text.strip() and views.unseen_result(events, earlier) is None:
             said.append(f"A colleague says: {earlier.text.strip()[:EARLIER_LIMIT]}\n\n")
     return "".join(said)

@@ -9,16 +9,14 @@ import json
 import re
 import tempfile
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
-from fugu_cli import prompts
+from fugu_cli import prompts, views
 from fugu_cli.agents.fences import blocks
 from fugu_cli.tasks import Question, Task
 from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import lay
 
-_NUMBER = re.compile(r"-?\$?\s?\d[\d,]*(?:\.\d+)?|-?\.\d+")
 _MARKED = (
     re.compile(r"answer\s*(?:is)?\s*[:=]?\s*\**\s*(.+)", re.IGNORECASE),
     re.compile(r"\\boxed\{([^{}]*)\}"),
@@ -61,7 +59,7 @@ async def right(question: Question, reply: str) -> bool:
     """Whether a reply answers the question. Raises ConfigError where a generator is needed and not installed."""
     match question.kind:
         case "number":
-            found, wanted = number(final(reply, r"\d")), number(question.answer)
+            found, wanted = views.number(final(reply, r"\d")), views.number(question.answer)
             return found is not None and found == wanted
         case "code":
             return await _passes(question, reply)
@@ -80,17 +78,6 @@ def final(reply: str, holding: str = r"\w") -> str:
             return str(found[-1]).strip().strip("*`").strip()
     lines = [line.strip() for line in reply.splitlines() if re.search(holding, line)]
     return lines[-1] if lines else ""
-
-
-def number(text: str) -> Decimal | None:
-    """The last number in a text; None where there is none."""
-    found = _NUMBER.findall(text)
-    if not found:
-        return None
-    try:
-        return Decimal(re.sub(r"[$,\s]", "", found[-1])).normalize()
-    except InvalidOperation:
-        return None
 
 
 async def _passes(question: Question, reply: str) -> bool:

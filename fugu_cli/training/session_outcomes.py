@@ -50,7 +50,8 @@ def _of_request(events: Sequence[Event], span: tuple[int, int], reverted: bool, 
     turns = [turn for turn in views.turns(facts) if not turn.failed and not turn.interrupted and turn.replies]
     working = [turn for turn in turns if turn.assigned.role == "worker"]
     for turn in turns:
-        label = _label(turn, working[-1:] == [turn], accepted, reverted)
+        approved = accepted and views.verdict(events[: span[1]], turn) in {None, "ACCEPT"}
+        label = _label(turn, working[-1:] == [turn], approved, reverted)
         place = next(
             index for index in range(*span) if isinstance(events[index], Assigned) and events[index] == turn.assigned
         )
@@ -59,7 +60,8 @@ def _of_request(events: Sequence[Event], span: tuple[int, int], reverted: bool, 
 
 
 def _label(turn: views.Turn, newest: bool, accepted: bool, reverted: bool) -> Label | None:
-    """None where nothing is known of a turn. What the user took back outweighs what the tests said."""
+    """None where nothing is known of a turn. What the user took back outweighs what the tests said. `accepted`: the
+    request was, and a Verifier's turn said so."""
     if turn.assigned.role == "worker":
         if newest and reverted:
             return "reverted"
@@ -67,9 +69,7 @@ def _label(turn: views.Turn, newest: bool, accepted: bool, reverted: bool) -> La
         if run is not None and run.result is not None:
             return "tests passed" if run.result.ok else "tests failed"
         return "accepted" if newest and accepted else None
-    if turn.assigned.role == "verifier" and accepted and not reverted and views.verdict_of(turn.text) == "ACCEPT":
-        return "accepted"
-    return None
+    return "accepted" if turn.assigned.role == "verifier" and accepted and not reverted else None
 
 
 def _reverted(events: Sequence[Event]) -> set[int]:

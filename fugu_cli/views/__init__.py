@@ -22,9 +22,9 @@ from fugu_cli.views.outcome import (
     passing,
     suggested_role,
     tests,
-    verdict,
     verdict_of,
 )
+from fugu_cli.views.results import number, result_of, same, unseen_result, verdict
 from fugu_cli.views.shortening import compacted, shortened, still_open
 from fugu_cli.views.spending import cost, orchestration, price, usage
 from fugu_cli.views.todo import TODO, Item, items_of, listed, summed, todo
@@ -88,6 +88,7 @@ __all__ = [
     "lane",
     "listed",
     "merges",
+    "number",
     "open_calls",
     "opened",
     "orchestration",
@@ -100,7 +101,9 @@ __all__ = [
     "request",
     "requests",
     "result",
+    "result_of",
     "said",
+    "same",
     "shortened",
     "still_open",
     "suggested_role",
@@ -109,6 +112,7 @@ __all__ = [
     "todo",
     "turn_of",
     "turns",
+    "unseen_result",
     "usage",
     "verdict",
     "verdict_of",

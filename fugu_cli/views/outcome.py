@@ -164,16 +164,6 @@ def verdict_of(text: str) -> Verdict:
     return "ACCEPT" if words == {"accept"} else "REVISE"
 
 
-def verdict(events: Sequence[Event], turn: Turn) -> Verdict | None:
-    """A closed Verifier turn's verdict; None for other turns. Failing tests turn an ACCEPT into REVISE (SPEC 2)."""
-    if turn.assigned.role != "verifier" or not turn.replies:
-        return None
-    run = tests(events)
-    if run is not None and not run.ok and judged_by_tests(events):
-        return "REVISE"
-    return verdict_of(turn.text)
-
-
 _SUGGESTED = re.compile(r"<suggested_role>\s*(worker|verifier|solver)\s*</suggested_role>", re.IGNORECASE)
 
 

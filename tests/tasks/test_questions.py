@@ -1,10 +1,9 @@
 import asyncio
-from decimal import Decimal
 
 import pytest
 
 from fugu_cli.tasks import Question
-from fugu_cli.tasks.questions import final, number, number_prompt, right, task_of
+from fugu_cli.tasks.questions import final, number_prompt, right, task_of
 
 SUM = Question(id="q", source="own", kind="number", prompt=number_prompt("How many are 2 + 2?"), answer="1,004")
 CODE = Question(
@@ -58,8 +57,6 @@ def test_code_may_be_named_like_a_test(body: str, expected: bool) -> None:
 def test_the_last_mark_counts_and_else_the_last_line() -> None:
     assert final("Answer: 3\nNo.\nAnswer: **4**\n") == "4"
     assert final("one\n\ntwo\n\n") == "two"
-    assert number("between 3 and -4.50") == Decimal("-4.5")
-    assert number("none") is None
 
 
 def test_a_question_becomes_a_repository_that_holds_only_itself() -> None:
