@@ -82,13 +82,14 @@ class Speaking:
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         role = _role(self._request.log.events)
+        unseen = _works_out_unseen(self._request.log.events)
 
         def both(text: str) -> None:
             say(text)
             if self._live and role == "worker":
                 self._request.say(text)
 
-        return await self._agent.reply(_spoken(prompt, self._request.asking, role), both, wait)
+        return await self._agent.reply(_spoken(prompt, self._request.asking, role, unseen=unseen), both, wait)
 
     async def close(self) -> None:
         """The endpoint's agents outlive a request."""
@@ -98,13 +99,19 @@ def _role(events: Sequence[Event]) -> Role:
     return next((event.role for event in reversed(events) if isinstance(event, Assigned)), "worker")
 
 
-def _spoken(prompt: Prompt, asking: Asking, role: Role) -> Prompt:
+def _works_out_unseen(events: Sequence[Event]) -> bool:
+    """The newest turn is a Verifier's that answers the request itself, without having seen the answer."""
+    turns = views.turns(events)
+    return bool(turns) and views.unseen_result(events, turns[-1]) is not None
+
+
+def _spoken(prompt: Prompt, asking: Asking, role: Role, *, unseen: bool) -> Prompt:
     """What only concerns a repository is taken out; what the client wants of an answer holds for the Worker."""
     sampling, works = asking.sampling, role == "worker"
     return prompt.model_copy(
         update={
             "system": "\n\n".join(part for part in (prompts.load("serve/system"), asking.system) if part.strip()),
-            "messages": _messages(prompt.messages, role),
+            "messages": prompt.messages if unseen else _messages(prompt.messages, role),
             "tools": (),
             "max_tokens": sampling.max_tokens if works else min(prompt.max_tokens, 2048),
             "temperature": sampling.temperature if works else prompt.temperature,
