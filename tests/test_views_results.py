@@ -8,10 +8,10 @@ import pytest
 
 from fugu_cli import prompts, views
 from fugu_cli.coordinators import masks, stopping
-from fugu_cli.events import Event, Finished
+from fugu_cli.events import Event
 from fugu_cli.loop import context
 from fugu_cli.messages import FromUser
-from tests.facts import POOL, SMALL, STRONG, asked, assigned, checked, opened, ran, replied, write
+from tests.facts import SMALL, asked, assigned, checked, opened, ran, replied, write
 
 START = [opened(), asked("What is 40 + 2?", judged=False, command=None), assigned(1, "coder")]
 WORKED = "40 and 2 are 42.\nAnswer: 42"
@@ -70,6 +70,8 @@ def test_a_small_verifier_works_the_result_out_unseen_and_the_two_are_compared(o
     assert bool(masks.roles_out(events)) == (verdict == "REVISE")
     events.append(assigned(3, "small"))
     assert "colleague" not in brief(events)
+    events += [replied(3, "small", "Answer: 41"), assigned(4, "coder", "verifier"), replied(4, "coder", "Answer: 7")]
+    assert views.verdict(events, views.turns(events)[-1]) == ("ACCEPT" if own == "Answer: 41" else "REVISE")
 
 
 def test_what_is_no_result_or_was_tested_is_judged_as_it_stands() -> None:
@@ -84,5 +86,3 @@ def test_what_is_no_result_or_was_tested_is_judged_as_it_stands() -> None:
     judged = [opened(), asked(), *checked(0, ok=True), assigned(1, "coder"), replied(1, "coder", WORKED)]
     judged += [assigned(2, "small", "verifier"), replied(2, "small", "ACCEPT")]
     assert views.verdict(judged, views.turns(judged)[-1]) == "ACCEPT"
-    assert {member.name for member in POOL} == {"small", "coder", STRONG.name}
-    assert Finished(reason="accepted").reason == "accepted"

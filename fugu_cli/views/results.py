@@ -69,7 +69,7 @@ def unseen_result(events: Sequence[Event], turn: Turn) -> str | None:
 
 def verdict(events: Sequence[Event], turn: Turn) -> Verdict | None:
     """A closed Verifier turn's verdict; None for other turns. Failing tests turn an ACCEPT into REVISE (SPEC 2); of a
-    result that was to be worked out unseen it is whether both came to the same."""
+    result that was to be worked out unseen it is whether this Verifier, or one before it, came to the same."""
     if turn.assigned.role != "verifier" or not turn.replies:
         return None
     run = tests(events)
@@ -78,5 +78,6 @@ def verdict(events: Sequence[Event], turn: Turn) -> Verdict | None:
     result = unseen_result(events, turn)
     if result is None:
         return verdict_of(turn.text)
-    own = result_of(turn.text)
-    return "ACCEPT" if own is not None and same(own, result) else "REVISE"
+    unseen = (one for one in turns(events) if one.number <= turn.number and unseen_result(events, one) is not None)
+    own = [found for one in unseen if (found := result_of(one.text)) is not None]
+    return "ACCEPT" if any(same(found, result) for found in own) else "REVISE"
