@@ -31,7 +31,7 @@ def test_a_verdict_is_the_leading_word_else_the_only_one_else_revise(text: str, 
     [
         ("=== 2 failed, 10 passed, 1 error in 0.3s ===", 3, 10),
         ("12 passed in 0.1s", None, 12),
-        ("Ran 5 tests in 0.1s\n\nFAILED (failures=1, errors=2)", 3, 5),
+        ("Ran 5 tests in 0.1s\n\nFAILED (failures=1, errors=2)", 3, 2),
         ("test result: FAILED. 3 passed; 1 failed; 0 ignored", 1, 3),
         ("test result: ok. 5 passed; 0 failed\n\n   Doc-tests calc\ntest result: ok. 1 passed; 0 failed", 0, 6),
         ("# pass 4\n# fail 2\n", 2, 4),

@@ -118,8 +118,9 @@ class Text:
 def _whole(content: str, shown: str, prompt: Prompt) -> str:
     """The file that is meant: what the model only left out stays, unless the request may be about that."""
     said = "\n".join(message.text for message in prompt.messages if isinstance(message, FromUser))
-    kept = content if not shown or intent.takes_away(parse(said).words) else completed(shown, content)
-    return as_shown(asked_only(shown, kept) if shown and prompt.judged else kept, shown)
+    asked = asked_only(shown, content, said) if shown and prompt.judged else content
+    kept = asked if not shown or intent.takes_away(parse(said).words) else completed(shown, asked)
+    return as_shown(kept, shown)
 
 
 def _added(reply: Reply, path: str, shown: str, prompt: Prompt) -> list[tuple[str, str]]:

@@ -13,29 +13,32 @@ import re
 MOST = 4
 """Stops that every server takes."""
 _TESTED = re.compile(r"^[> ]*def (\w+)\(", re.MULTILINE)
-_NAMED = re.compile(r"(?:test|check|run_test)", re.IGNORECASE)
+_NAMED = re.compile(r"(?:run_)?(?:tests?|checks?)(?:_\w+)?$|Test[A-Z]\w*$")
 _RUNS = frozenset({"unittest.main", "doctest.testmod", "pytest.main"})
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+Documented = ast.Module | Definition
 
 
 def begins(path: str, shown: str, told: str) -> tuple[str, ...]:
     """Texts with which such a part of the file begins: the reply may end there. None is in the code `shown`; some are
-    the heads of the tests' own functions, as they stand in `told`, the request with what the tests print."""
+    the heads of the tests' own functions, as they stand in `told`, the request with what the tests print. A head that
+    the request gives of what is wanted is none: only what is named like a test is."""
     comment = "#" if path.endswith((".py", ".pyi")) else "//"
     marks = [f"\n{comment} Test", f"\n{comment} Example"]
     names = dict.fromkeys(_TESTED.findall(told)) if comment == "#" else {}
-    marks += [f"\ndef {name}(" for name in names if f"def {name}(" not in shown]
+    marks += [f"\ndef {name}(" for name in names if _NAMED.match(name) and f"def {name}(" not in shown]
     return tuple(mark for mark in marks if mark not in f"\n{shown}")[:MOST]
 
 
-def asked_only(shown: str, body: str) -> str:
-    """`body`, written in the place of `shown`, with the docstrings of `shown` and without what tries it out."""
+def asked_only(shown: str, body: str, said: str = "") -> str:
+    """`body`, written in the place of `shown`, with the docstrings of `shown` and without what tries it out. What is
+    named in `said`, the request with what the tests print, was asked for."""
     old, new = _parsed(shown), _parsed(body)
     if old is None or new is None:
         return body
     lines, before = body.split("\n"), set(shown.split("\n"))
     gone: set[int] = set()
-    for node in _added(old, new):
+    for node in _added(old, new, said):
         start, end = _span(node)
         while start and lines[start - 1] not in before - {""} and re.match(r"#|\s*$", lines[start - 1]):
             start -= 1
@@ -49,7 +52,7 @@ def asked_only(shown: str, body: str) -> str:
     return body if kept == body and not body.endswith("\n\n") else f"{kept.rstrip()}\n"
 
 
-def _added(old: ast.Module, new: ast.Module) -> list[ast.stmt]:
+def _added(old: ast.Module, new: ast.Module, said: str) -> list[ast.stmt]:
     """The statements of the module that only try out what it holds, where there were none of their kind."""
     known = {node.name for node in old.body if isinstance(node, Definition)}
     own = {node.name for node in new.body if isinstance(node, Definition)} - known
@@ -59,9 +62,14 @@ def _added(old: ast.Module, new: ast.Module) -> list[ast.stmt]:
     for node in kept:
         used = {one.id for other in kept if other is not node for one in ast.walk(other) if isinstance(one, ast.Name)}
         spare = isinstance(node, Definition) and node.name in own and _NAMED.match(node.name)
-        if spare and isinstance(node, Definition) and node.name not in used:
+        if spare and isinstance(node, Definition) and node.name not in used and not _wanted(node.name, said):
             found.append(node)
     return found
+
+
+def _wanted(name: str, said: str) -> bool:
+    """The request or its tests speak of it, and do not define it themselves."""
+    return re.search(rf"\b{re.escape(name)}\b", said) is not None and f"def {name}(" not in said
 
 
 def _tries(node: ast.stmt, own: set[str]) -> bool:
@@ -76,16 +84,34 @@ def _tries(node: ast.stmt, own: set[str]) -> bool:
 
 
 def _told_otherwise(old: ast.Module, new: ast.Module) -> list[tuple[ast.stmt, ast.stmt]]:
-    """The docstring of each function of the module that has another one now, and the one it had: it says what is
-    wanted, and its examples may be the tests."""
-    before = {node.name: node for node in old.body if isinstance(node, ast.FunctionDef)}
-    both = [(node, before[node.name]) for node in new.body if isinstance(node, ast.FunctionDef) and node.name in before]
+    """The docstring of everything in the module that has another one now, and the one it had: it says what is wanted,
+    and its examples may be the tests."""
+    before, after = _documented(old), _documented(new)
+    both = [(after[name], before[name]) for name in after if name in before]
     return [
         (node.body[0], was.body[0])
         for node, was in both
         if ast.get_docstring(node, clean=False) != ast.get_docstring(was, clean=False)
-        and all(ast.get_docstring(one) is not None and one.body[0].lineno > one.lineno for one in (node, was))
     ]
+
+
+def _documented(module: ast.Module) -> dict[str, Documented]:
+    """What has a docstring on lines of its own, by its name in the module; what shares its name with another is left
+    out."""
+    found: dict[str, list[Documented]] = {"": [module]}
+    for node in module.body:
+        if isinstance(node, Definition):
+            found.setdefault(node.name, []).append(node)
+        for member in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(member, Definition):
+                found.setdefault(f"{node.name}.{member.name}", []).append(member)
+    return {
+        name: nodes[0]
+        for name, nodes in found.items()
+        if len(nodes) == 1
+        and ast.get_docstring(nodes[0]) is not None
+        and (isinstance(nodes[0], ast.Module) or nodes[0].body[0].lineno > nodes[0].lineno)
+    }
 
 
 def _span(node: ast.stmt) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from fugu_cli.tools.git import outside
 
 PYTEST_OPTIONS = "-q -p no:cacheprovider"
 """Short output, and no cache folder left in the repository."""
+_QUIET = re.compile(r"^\s*addopts\b[^\n]*(?<![\w-])(?:-q|--quiet)\b", re.MULTILINE)
 NEEDS_CACHE = re.compile(r"--(lf|ff|sw|nf|last-failed|failed-first|stepwise|new-first|cache-\w+)\b|cache_dir")
 _TO_WRITE = re.compile(
     r"\b(implement|finish|complete|write|fill in|todos?|stubs?|unfinished|missing|examples?|docstrings?|doctests?)\b",
@@ -49,7 +50,9 @@ def _python(root: Path, own: str) -> str | None:
     if with_pytest is None and config is None and not any(_mentions_pytest(path) for path in tests):
         return f"{_quoted(pythons[0])} {_unittest(root, tests)}"
     options = "-q" if NEEDS_CACHE.search(config or "") else PYTEST_OPTIONS
-    return f"{_quoted(with_pytest or pythons[0])} -m pytest {options}"
+    if _QUIET.search(config or ""):
+        options = options.removeprefix("-q").strip()  # twice, and pytest counts nothing
+    return f"{_quoted(with_pytest or pythons[0])} -m pytest {options}".rstrip()
 
 
 def _doctest(root: Path, own: str) -> str | None:

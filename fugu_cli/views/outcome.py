@@ -119,9 +119,10 @@ _FAILING = (
     re.compile(r"^[#ℹ] fail (\d+)$", re.MULTILINE),  # node --test
 )
 _CARGO = re.compile(r"^test result: \w+\. (\d+) passed", re.MULTILINE)
+_UNITTEST = re.compile(r"^Ran (\d+) tests?", re.MULTILINE)
+_NOT_PASSED = re.compile(r"\b(?:failures|errors|skipped)=(\d+)")
 _PASSING = (
     re.compile(r"\b(\d+) passed\b"),
-    re.compile(r"^Ran (\d+) tests?", re.MULTILINE),
     re.compile(r"^[#ℹ] pass (\d+)$", re.MULTILINE),
 )
 
@@ -145,6 +146,8 @@ def passing(output: str) -> int | None:
         output
     ):  # a line for the tests of each file, the last for examples in the documentation
         return sum(map(int, crates))
+    if ran := _UNITTEST.findall(output):
+        return int(ran[-1]) - sum(int(count) for count in _NOT_PASSED.findall(output))
     for pattern in _PASSING:
         found = pattern.findall(output)
         if found:

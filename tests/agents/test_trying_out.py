@@ -82,8 +82,37 @@ def test_the_reply_ends_where_such_a_part_begins() -> None:
         "\n# Example",
         "\ndef check(",
         "\ndef test_total(",
-        "\ndef helper(",
     )
     assert begins("a.py", f"{STUB}def check(x): pass", told) == ("\n# Test", "\n# Example", "\ndef test_total(")
     assert begins("a.js", "", told) == ("\n// Test", "\n// Example")
-    assert len(begins("a.py", "", "def a():\ndef b():\ndef c():\ndef d():")) == MOST
+    assert len(begins("a.py", "", "def test_a():\ndef test_b():\ndef check():\ndef tests():")) == MOST
+
+
+@pytest.mark.parametrize("name", ["checkout", "checksum", "testimony", "Checker", "tested"])
+def test_what_only_begins_like_a_check_stays(name: str) -> None:
+    added = f"{DONE}\n\nclass {name}:\n    pass\n" if name.istitle() else f"{DONE}\n\ndef {name}():\n    pass\n"
+    assert asked_only(STUB, added) == added
+
+
+def test_a_check_that_was_asked_for_stays_and_the_tests_own_does_not() -> None:
+    added = f"{DONE}\n\ndef check_balance(account):\n    return account\n"
+    assert asked_only(STUB, added) == DONE
+    assert asked_only(STUB, added, "from shop import check_balance") == added
+    own = f"{DONE}\n\ndef check(candidate):\n    assert candidate([1])\n\n\ncheck(total)\n"
+    assert asked_only(STUB, own, "def check(candidate):\n    ...\n\ncheck(total)") == DONE
+    assert begins("a.py", STUB, "Implement this: def mul(a, b): and pass") == ("\n# Test", "\n# Example")
+
+
+def test_the_docstrings_of_methods_classes_and_the_module_stay_as_well() -> None:
+    shown = (
+        '"""Carts.\n\n>>> 1\n1\n"""\n\n\nclass Cart:\n    """A cart.\n\n    >>> 2\n    2\n    """\n\n'
+        '    async def total(self):\n        """The sum.\n\n        >>> 3\n        3\n        """\n        return 0\n'
+    )
+    cheated = shown.replace("return 0", "return 2")
+    right = cheated
+    for number in "123":
+        cheated = cheated.replace(f">>> {number}\n{number}", f">>> {number}\n9")
+        for indent in ("    ", "        "):
+            cheated = cheated.replace(f">>> {number}\n{indent}{number}", f">>> {number}\n{indent}9")
+    assert cheated.count("9") == 3
+    assert asked_only(shown, cheated) == right

@@ -38,6 +38,22 @@ def test_a_test_that_is_skipped_instead_of_mended_is_missing() -> None:
     assert not compared(begun(), ALL, Result(text="2 passed, 1 skipped")).ok
 
 
+@pytest.mark.parametrize(
+    ("command", "before", "now", "ok"),
+    [
+        ("python -m unittest", "Ran 3 tests\n\nFAILED (failures=1)", "Ran 3 tests\n\nOK (skipped=1)", False),
+        ("python -m unittest", "Ran 3 tests\n\nFAILED (failures=1, skipped=1)", "Ran 3 tests\n\nOK (skipped=1)", True),
+        ("node --test", "# tests 2\n# pass 1\n# fail 1", "# tests 1\n# pass 1\n# fail 0", False),
+        ("node --test", "# tests 2\n# pass 1\n# fail 1", "# tests 2\n# pass 2\n# fail 0", True),
+        ("cargo test", "test result: FAILED. 0 passed; 1 failed; 0", "test result: ok. 0 passed; 0 failed; 0", False),
+        ("cargo test", "test result: FAILED. 3 passed; 1 failed; 0", "test result: ok. 2 passed; 0 failed; 0", True),
+        ("go test ./...", "--- FAIL: TestOne", "ok  a  0.01s", True),
+    ],
+)
+def test_every_runner_that_counts_is_believed(command: str, before: str, now: str, ok: bool) -> None:
+    assert compared(begun("fix it", command, before), ALL, Result(text=now)).ok is ok
+
+
 @pytest.mark.parametrize("output", ["3 passed", "4 passed", "2 passed, 1 failed", "no counts at all"])
 def test_as_many_or_more_are_left_as_they_are(output: str) -> None:
     assert compared(begun(), ALL, Result(text=output)) == Result(text=output)
@@ -65,7 +81,7 @@ def test_without_a_run_before_the_request_there_is_nothing_to_compare() -> None:
         (COMMAND, "it says 9 passed\n=== 2 passed, 1 error ===", 2),
         (COMMAND, "no tests ran", None),
         ("python -m unittest", "Ran 12 tests\n\nOK", 12),
-        ("cargo test", "test result: ok. 3 passed; 0 failed\ntest result: ok. 0 passed; 0 failed", None),
+        ("cargo test", "test result: ok. 3 passed; 0 failed\ntest result: ok. 0 passed; 0 failed", 3),
         ("npm test", "Tests: 1 failed, 2 passed, 3 total", None),
     ],
 )

@@ -47,6 +47,7 @@ def only_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"pytest.ini": "[pytest]\n"}, f"python3 {PYTEST}"),
         ({"pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--lf'\n"}, "python3 -m pytest -q"),
         ({"setup.cfg": "[tool:pytest]\n"}, f"python3 {PYTEST}"),
+        ({"pytest.ini": "[pytest]\naddopts = -ra -q\n"}, "python3 -m pytest -p no:cacheprovider"),
         ({"tests/conftest.py": ""}, f"python3 {PYTEST}"),
         ({"node_modules/x/test_a.py": "", ".venv/lib/test_b.py": ""}, None),
         ({"Cargo.toml": "[package]\n", "src/lib.rs": ""}, "cargo test"),
