@@ -1,22 +1,29 @@
 """Some functions of a file become the file again: small models leave out what they do not change.
 
-Stands beside written.py, under the text protocol. Pure. It adds and replaces definitions and never takes one away; what
-it cannot read, or what holds more than imports and definitions, it leaves alone. Python is parsed; in languages of
-braces only functions that are not indented are told apart.
+Stands beside written.py, under the text protocol; languages of braces are merged by merging_braces.py. Pure. It adds
+and replaces definitions and never takes one away; what cannot be read it leaves alone.
 """
 
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from fugu_cli import functions
+from fugu_cli.agents.merging_braces import completed_in_braces
 
-_IMPORT = re.compile(r"(?:import|use|#include|package|using)\b|(?:const|let|var)\b.*\brequire\(")
-_AROUND = re.compile(rf"\s*(?://|/\*|\*)|{_IMPORT.pattern}|module\.exports\b|export (?:default|\{{)|['\"]use strict")
-"""What may stand around functions without being new: comments, imports, exports."""
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+Import = ast.Import | ast.ImportFrom
+Assignment = ast.Assign | ast.AnnAssign
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Lines `start` to `end` of the file, from 0, and what stands there instead."""
+
+    start: int
+    end: int
+    lines: list[str]
 
 
 def completed(shown: str, body: str) -> str:
@@ -24,52 +31,59 @@ def completed(shown: str, body: str) -> str:
     docstring on top. As it is where nothing is left out."""
     old, new = _parsed(shown), _parsed(body)
     if old is None and new is None:
-        return _completed_in_braces(shown, body)
-    if old is None or new is None or not _names(new.body):
+        return completed_in_braces(shown, body)
+    if old is None or new is None or not any(isinstance(node, Definition) for node in new.body):
         return body
-    if not _names(old.body) - _names(new.body):
+    if not _leaves_out(old.body, new.body):
         bare = ast.get_docstring(old) is not None and ast.get_docstring(new) is None
         head = shown.split("\n")[: _span(old.body[0])[1]] if bare else []
         return "\n".join([*head, "", body.lstrip("\n")]) if head else body
-    if not _plain(new):
-        return body
+    pairs = _paired(old.body, new.body)[0]
+    if not pairs and not all(isinstance(node, Definition | Import) or _is_text(node) for node in new.body):
+        return body  # another file, and not a part of this one
+    fitted = _with_the_files_indentation(shown, body)
+    merged = _merged(shown, fitted) if fitted != body else _merged(shown, body)
+    return merged if _parsed(merged) is not None else body
+
+
+def _merged(shown: str, body: str) -> str:
+    old, new = ast.parse(shown), ast.parse(body)
+    pairs, added = _paired(old.body, new.body)
+    edits = [edit for node, other in pairs for edit in _rewritten(node, other, shown, body)]
     lines = shown.split("\n")
-    for node in reversed(old.body):  # from the end, so that the lines before stay where they are
-        _replace(lines, node, new, body)
-    added = [node for node in new.body if isinstance(node, Definition) and node.name not in _names(old.body)]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    end = len(lines)
     for node in added:
-        while lines and not lines[-1].strip():
-            lines.pop()
-        lines += ["", "", *_lines(node, body), ""]
-    return "\n".join(_with_imports(lines, old, new, body))
+        member = _member(old, node)
+        if member is None:
+            edits.append(Edit(end, end, ["", "", *_lines(node, body)]))
+        else:
+            indent = " " * member.col_offset if lines[member.lineno - 1].startswith(" ") else "\t"
+            edits.append(Edit(*_span(member), [indent + line if line.strip() else line for line in _lines(node, body)]))
+    edits += _imported(old, new, shown, body)
+    edits += _assigned(old.body, new.body, _below_imports(old), body)
+    edits += [Edit(end, end, ["", "", *_lines(node, body)]) for node in _kept_besides(old, new)]
+    edits += [Edit(*_span(was), _lines(node, body)) for was, node in _main_blocks(old, new)]
+    return "\n".join(_edited(lines, edits)) + "\n" * shown.endswith("\n")
 
 
-def _completed_in_braces(shown: str, body: str) -> str:
-    lines, written = shown.split("\n"), body.split("\n")
-    old, new = _outermost(lines), _outermost(written)
-    rest = set(range(len(written))) - {number for start, end in new.values() for number in range(start, end)}
-    others = [written[number] for number in sorted(rest) if written[number].strip()]
-    both = old.keys() & new.keys()
-    bare = [name for name in both if functions.head(written[new[name][0]]) and not functions.head(lines[old[name][0]])]
-    if not (old.keys() - new.keys() or bare) or not both or not all(map(_AROUND.match, others)):
-        return body
-    added = [name for name in new if name not in old]
-    last = max(old[name][1] for name in both)
-    lines[last:last] = [line for name in added for line in ("", *written[slice(*new[name])])]
-    for name in sorted(both, key=lambda name: -old[name][0]):
-        (start, end), (first, after) = old[name], new[name]
-        if name in bare:  # without a comment of its own: the one there is stays
-            start = next(number for number in range(start, end) if functions.head(lines[number]))
-        lines[start:end] = written[first:after]
-    imports = [line for line in others if _IMPORT.match(line) and line not in lines]
-    place = max((number + 1 for number, line in enumerate(lines) if _IMPORT.match(line)), default=0)
-    return "\n".join([*lines[:place], *imports, *lines[place:]])
+def _member(module: ast.Module, node: Definition) -> Definition | None:
+    """The one method of the file that is meant by a function that takes `self` or `cls` and stands in no class."""
+    taken = node.args.args[:1] if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else []
+    if not taken or taken[0].arg not in {"self", "cls"}:
+        return None
+    classes = [other for other in module.body if isinstance(other, ast.ClassDef)]
+    found = [one for held in classes for one in held.body if isinstance(one, Definition) and one.name == node.name]
+    return found[0] if len(found) == 1 else None
 
 
-def _outermost(lines: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """First line and the line after the last of each function that is not indented; {} where a name is used twice."""
-    found = [span for span in functions.in_braces(lines) if not lines[span[2] - 1][:1].isspace()]
-    return {name: (start, end) for name, start, end in found} if len({one[0] for one in found}) == len(found) else {}
+def _edited(lines: list[str], edits: Sequence[Edit]) -> list[str]:
+    """From the end, so that the lines before stay where they are; at one place in the order given, and above what is
+    replaced there."""
+    for _, edit in sorted(enumerate(edits), key=lambda one: (-one[1].start, one[1].start == one[1].end, -one[0])):
+        lines[edit.start : edit.end] = edit.lines
+    return lines
 
 
 def mended(part: str, body: str) -> list[tuple[str, str]]:
@@ -78,15 +92,11 @@ def mended(part: str, body: str) -> list[tuple[str, str]]:
     old, new = _parsed(part), _parsed(body)
     if old is None or new is None:
         return []
-    imports = [
-        line for node in new.body if isinstance(node, ast.Import | ast.ImportFrom) for line in _lines(node, body)
-    ]
+    imports = [line for node in new.body if isinstance(node, Import) for line in _lines(node, body)]
     found: list[tuple[str, str]] = []
-    for node in old.body:
-        same = [one for one in new.body if isinstance(node, Definition) and isinstance(one, Definition)]
-        same = [one for one in same if one.name == getattr(node, "name", "")]
-        before, after = _lines(node, part), _lines(same[-1], body) if same else []
-        if after and before != after:
+    for node, other in _paired(old.body, new.body)[0]:
+        before, after = _lines(node, part), _lines(other, body)
+        if before != after:
             above = [*imports, "", ""] if imports and not found else []
             found.append(("\n".join(before), "\n".join([*above, *after])))
     return found
@@ -95,24 +105,155 @@ def mended(part: str, body: str) -> list[tuple[str, str]]:
 def _parsed(text: str) -> ast.Module | None:
     try:
         return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
-def _names(nodes: Sequence[ast.stmt], before: str = "") -> set[str]:
-    """The definitions, those in classes as `Class.name`."""
-    found: set[str] = set()
-    for node in nodes:
-        if isinstance(node, Definition):
-            found.add(before + node.name)
-            found |= _names(node.body, f"{node.name}.") if isinstance(node, ast.ClassDef) and not before else set()
+def _leaves_out(old: Sequence[ast.stmt], new: Sequence[ast.stmt]) -> bool:
+    """`new` lacks a definition of `old`, or a member of one of its classes; or it holds definitions and nothing else,
+    where `old` has imports, constants or a block that runs."""
+    pairs, _ = _paired(old, new)
+    defined = [node for node in old if isinstance(node, Definition)]
+    if len(pairs) < len(defined) or _bare(old, new):
+        return True
+    return any(
+        isinstance(node, ast.ClassDef) and isinstance(other, ast.ClassDef) and _class_leaves_out(node, other)
+        for node, other in pairs
+    )
+
+
+def _class_leaves_out(node: ast.ClassDef, other: ast.ClassDef) -> bool:
+    told = ast.get_docstring(node) is not None and ast.get_docstring(other) is None
+    return told or _leaves_out(node.body, other.body)
+
+
+def _bare(old: Sequence[ast.stmt], new: Sequence[ast.stmt]) -> bool:
+    return any(map(_stands_by_itself, old)) and not any(map(_stands_by_itself, new))
+
+
+def _stands_by_itself(node: ast.stmt) -> bool:
+    return not isinstance(node, Definition | ast.Pass) and not _is_text(node)
+
+
+def _paired(
+    old: Sequence[ast.stmt], new: Sequence[ast.stmt]
+) -> tuple[list[tuple[Definition, Definition]], list[Definition]]:
+    """Each definition of `old` with the one of `new` that is to take its place, and those of `new` that are not there
+    yet. Of several of one name (a property's getter and setter, overloads) those with the same decorators belong
+    together, and else, where there are as many, those at the same place."""
+    pairs: list[tuple[Definition, Definition]] = []
+    added: list[Definition] = []
+    names = dict.fromkeys(node.name for node in (*old, *new) if isinstance(node, Definition))
+    for name in names:
+        olds = [node for node in old if isinstance(node, Definition) and node.name == name]
+        news = [node for node in new if isinstance(node, Definition) and node.name == name]
+        if (len(olds) == 1 and len(news) == 1) or (len(olds) == len(news) and _marks(olds) == _marks(news)):
+            pairs += zip(olds, news, strict=True)
+            continue
+        for node in news:
+            mark = _marks([node])
+            same = [one for one in olds if _marks([one]) == mark]
+            if len(same) == 1:
+                pairs.append((same[0], node))
+            elif not olds or not same:
+                added.append(node)
+    return pairs, added
+
+
+def _marks(nodes: Sequence[Definition]) -> list[list[str]]:
+    return [[ast.unparse(mark) for mark in node.decorator_list] for node in nodes]
+
+
+def _rewritten(node: Definition, other: Definition, shown: str, body: str) -> Iterator[Edit]:
+    """What puts `other` in the place of `node`; of a class that leaves something out, its members."""
+    if not (isinstance(node, ast.ClassDef) and isinstance(other, ast.ClassDef) and _class_leaves_out(node, other)):
+        yield Edit(*_span(node), _lines(other, body))
+        return
+    pairs, added = _paired(node.body, other.body)
+    if other.bases or other.keywords or other.decorator_list:
+        yield Edit(_span(node)[0], _span(node.body[0])[0], body.split("\n")[_span(other)[0] : _span(other.body[0])[0]])
+    for member, written in pairs:
+        yield from _rewritten(member, written, shown, body)
+    for written in added:
+        twins = [member for member in node.body if isinstance(member, Definition) and member.name == written.name]
+        end = _span(twins[-1] if twins else node)[1]
+        yield Edit(end, end, ["", *_lines(written, body)])
+    first = next((member for member in node.body if isinstance(member, Definition)), None)
+    yield from _assigned(node.body, other.body, _span(first)[0] if first is not None else _span(node)[1], body)
+
+
+def _assigned(old: Sequence[ast.stmt], new: Sequence[ast.stmt], place: int, body: str) -> Iterator[Edit]:
+    """The assignments of `new`: in the place of the one of that name, and new ones at `place`."""
+    known = {_target(node): node for node in old if isinstance(node, Assignment)}
+    fresh: list[str] = []
+    for node in new:
+        if not isinstance(node, Assignment):
+            continue
+        was = known.get(_target(node))
+        if was is None:
+            fresh += _lines(node, body)
+        elif ast.unparse(was) != ast.unparse(node):
+            yield Edit(*_span(was), _lines(node, body))
+    if fresh:
+        yield Edit(place, place, [*fresh, ""])
+
+
+def _target(node: Assignment) -> str:
+    return ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+
+
+def _below_imports(module: ast.Module) -> int:
+    """The first line below the docstring and the imports."""
+    top = [
+        node for number, node in enumerate(module.body) if isinstance(node, Import) or (number == 0 and _is_text(node))
+    ]
+    place = max((_span(node)[1] for node in top), default=0)
+    first = next((_span(node)[0] for node in module.body if _span(node)[0] >= place), place)
+    return first if top else 0
+
+
+def _imported(old: ast.Module, new: ast.Module, shown: str, body: str) -> Iterator[Edit]:
+    """What `new` imports and `old` does not: below the imports there are; from the future right below the docstring."""
+    known = {ast.unparse(node) for node in old.body}
+    wanted = [node for node in new.body if isinstance(node, Import) and ast.unparse(node) not in known]
+    text = [node for node in old.body[:1] if _is_text(node)]
+    imports = [node for node in old.body if isinstance(node, Import)]
+    top = max((_span(node)[1] for node in text), default=0)
+    place = max((_span(node)[1] for node in imports), default=top)
+    for future in (True, False):
+        lines = [line for node in wanted if _is_future(node) == future for line in _lines(node, body)]
+        at = top if future else place
+        above = [""] if lines and text and at == top else []
+        below = [""] if lines and at == top and shown.split("\n")[at : at + 1] != [""] else []
+        if lines:
+            yield Edit(at, at, [*above, *lines, *below])
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
+def _kept_besides(old: ast.Module, new: ast.Module) -> list[ast.stmt]:
+    """Of the other statements of `new` those that do more than try out what it defines."""
+    known = {ast.unparse(node) for node in old.body}
+    own = {node.name for node in new.body if isinstance(node, Definition)} | {"print"}
+    found = []
+    for node in new.body:
+        calls = node.value.func if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) else None
+        tries = calls is None or (isinstance(calls, ast.Name) and calls.id in own)
+        if not tries and ast.unparse(node) not in known:
+            found.append(node)
     return found
 
 
-def _plain(module: ast.Module) -> bool:
-    """It holds imports, definitions and a docstring: what else there is would have a place of its own."""
-    kinds = Definition | ast.Import | ast.ImportFrom
-    return all(isinstance(node, kinds) or _is_text(node) for node in module.body)
+def _main_blocks(old: ast.Module, new: ast.Module) -> list[tuple[ast.stmt, ast.stmt]]:
+    """The block that runs the file as a program, where both have one."""
+    before, after = ([node for node in module.body if _is_main(node)] for module in (old, new))
+    return [(before[0], after[0])] if before and after else []
+
+
+def _is_main(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
 
 
 def _is_text(node: ast.stmt) -> bool:
@@ -130,30 +271,24 @@ def _lines(node: ast.stmt, text: str) -> list[str]:
     return text.split("\n")[start:end]
 
 
-def _replace(lines: list[str], node: ast.stmt, new: ast.Module | ast.ClassDef, body: str) -> None:
-    """Put the definition of this name that `new` holds, if it does, in the place of `node`; of a class its members."""
-    if not isinstance(node, Definition):
-        return
-    found = [other for other in new.body if isinstance(other, Definition) and other.name == node.name]
-    if not found:
-        return
-    other, (start, end) = found[-1], _span(node)
-    if isinstance(node, ast.ClassDef) and isinstance(other, ast.ClassDef) and _names(node.body) - _names(other.body):
-        added = [one for one in other.body if isinstance(one, Definition) and one.name not in _names(node.body)]
-        lines[end:end] = [line for one in added for line in ("", *_lines(one, body))]
-        for member in reversed(node.body):
-            _replace(lines, member, other, body)
-    else:
-        lines[start:end] = _lines(other, body)
+def _with_the_files_indentation(shown: str, body: str) -> str:
+    """`body` indented as `shown` is: by tabs, or by as many spaces."""
+    wanted, given = _unit(shown), _unit(body)
+    if not wanted or not given or wanted == given:
+        return body
+    lines = []
+    for line in body.split("\n"):
+        depth = 0
+        while line.startswith(given, depth * len(given)):
+            depth += 1
+        lines.append(wanted * depth + line[depth * len(given) :])
+    text = "\n".join(lines)
+    return text if _parsed(text) is not None else body
 
 
-def _with_imports(lines: list[str], old: ast.Module, new: ast.Module, body: str) -> list[str]:
-    """With what `new` imports and `old` does not, below the docstring and the imports there are."""
-    known = {ast.unparse(node) for node in old.body}
-    kinds = ast.Import | ast.ImportFrom
-    wanted = [node for node in new.body if isinstance(node, kinds) and ast.unparse(node) not in known]
-    top = [node for number, node in enumerate(old.body) if isinstance(node, kinds) or (number == 0 and _is_text(node))]
-    place = max((_span(node)[1] for node in top), default=0)
-    texts = [line for node in wanted for line in _lines(node, body)]
-    gap = [""] if texts and top and not any(isinstance(node, kinds) for node in top) else []
-    return [*lines[:place], *gap, *texts, *lines[place:]]
+def _unit(text: str) -> str:
+    """What one step of its indentation is, as the first one shows."""
+    module = _parsed(text)
+    blocks = [node.body[0] for node in module.body if isinstance(node, Definition)] if module else []
+    inside = next((node for node in blocks if node.col_offset), None)
+    return text.split("\n")[_span(inside)[0]][: inside.col_offset] if inside is not None else ""

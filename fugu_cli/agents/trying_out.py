@@ -102,16 +102,16 @@ def _documented(module: ast.Module) -> dict[str, Documented]:
     for node in module.body:
         if isinstance(node, Definition):
             found.setdefault(node.name, []).append(node)
-        for member in node.body if isinstance(node, ast.ClassDef) else ():
-            if isinstance(member, Definition):
-                found.setdefault(f"{node.name}.{member.name}", []).append(member)
-    return {
-        name: nodes[0]
-        for name, nodes in found.items()
-        if len(nodes) == 1
-        and ast.get_docstring(nodes[0]) is not None
-        and (isinstance(nodes[0], ast.Module) or nodes[0].body[0].lineno > nodes[0].lineno)
-    }
+        if isinstance(node, ast.ClassDef):
+            for member in node.body:
+                if isinstance(member, Definition):
+                    found.setdefault(f"{node.name}.{member.name}", []).append(member)
+    return {name: nodes[0] for name, nodes in found.items() if len(nodes) == 1 and _has_docstring(nodes[0])}
+
+
+def _has_docstring(node: Documented) -> bool:
+    """One that does not stand on the line of the head."""
+    return ast.get_docstring(node) is not None and (isinstance(node, ast.Module) or node.body[0].lineno > node.lineno)
 
 
 def _span(node: ast.stmt) -> tuple[int, int]:

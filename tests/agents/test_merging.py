@@ -57,12 +57,11 @@ def test_the_docstring_of_the_file_stays() -> None:
     "body",
     [
         FILE.replace("sum", "min"),
-        "def total(cart):\n    return 1\n\n\nprint(total(1))\n",
         "def total(cart:\n    return 1\n",
         "x = 1\n",
     ],
 )
-def test_what_is_whole_and_what_is_more_than_definitions_stays_as_it_is(body: str) -> None:
+def test_what_is_whole_and_what_holds_no_definition_stays_as_it_is(body: str) -> None:
     assert completed(FILE, body) == body
 
 
@@ -112,11 +111,171 @@ def test_in_languages_of_braces_what_is_more_than_functions_is_the_file() -> Non
     twice = f"{alone}\n{alone}"
     cases = [
         (SCRIPT, whole),
-        (SCRIPT, "const LIMIT = 3;\n\nfunction added(one, two) {\n  return LIMIT;\n}\n"),
         (SCRIPT, "function other(one) {\n  return one;\n}\n"),
         (SCRIPT, "no code"),
-        (f"impl Sums {{\n    fn first() {{\n    }}\n}}\n\n{alone}", "fn first() {\n}\n"),
+        (f"impl Sums {{\n    fn first() {{\n    }}\n}}\n\n{alone}", "fn second() {\n}\n"),
         (f"{twice}\nfn more() {{\n    1\n}}\n", alone),
     ]
     for shown, body in cases:
         assert completed(shown, body) == body
+
+
+CONSTANTS = '''"""Text."""
+import re
+
+LIMIT = 10
+
+
+def slug(s):
+    return s.lower()
+
+
+def title(s):
+    return s.upper()
+
+
+if __name__ == "__main__":
+    print(slug("A B"))
+'''
+SLUG = 'def slug(s):\n    return s.lower().replace(" ", "-")\n'
+MENDED = CONSTANTS.replace("s.lower()", 's.lower().replace(" ", "-")')
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        SLUG,
+        f'{SLUG}\n\nassert slug("A B") == "a-b"\n',
+        f'{SLUG}\n\nprint(slug("A B"))\n',
+        f"{SLUG}\n\ndef title(s):\n    return s.upper()\n",
+        f'import re\n\n{SLUG}\n\nif __name__ == "__main__":\n    print(slug("A B"))\n',
+    ],
+)
+def test_a_part_of_a_file_never_takes_the_place_of_all_of_it(body: str) -> None:
+    assert completed(CONSTANTS, body) == MENDED
+
+
+def test_what_a_part_brings_that_is_new_comes_with_it() -> None:
+    body = f'from __future__ import annotations\nimport os\n\nSIGN = "-"\nLIMIT = 11\n\n{SLUG}\n\nregistry.add(slug)\n'
+    expected = MENDED.replace("LIMIT = 10", "LIMIT = 11").replace(
+        '"""\n', '"""\n\nfrom __future__ import annotations\n\n', 1
+    )
+    expected = expected.replace("import re\n\n", 'import re\nimport os\n\nSIGN = "-"\n\n') + "\n\nregistry.add(slug)\n"
+    assert completed(CONSTANTS, body) == expected
+
+
+PROPERTY = """class Heat:
+    UNIT = "C"
+
+    def __init__(self, celsius):
+        self.celsius = celsius
+
+    @property
+    def fahrenheit(self):
+        return self.celsius
+
+    @fahrenheit.setter
+    def fahrenheit(self, value):
+        self.celsius = value
+"""
+
+
+def test_members_of_one_name_are_told_apart_by_their_decorators() -> None:
+    getter = "    @property\n    def fahrenheit(self):\n        return self.celsius * 2\n"
+    right = PROPERTY.replace("return self.celsius\n", "return self.celsius * 2\n")
+    assert completed(PROPERTY, f"class Heat:\n{getter}") == right
+    setter = "    @fahrenheit.setter\n    def fahrenheit(self, value):\n        self.celsius = value / 2\n"
+    both = right.replace("= value\n", "= value / 2\n")
+    assert completed(PROPERTY, f"class Heat:\n{getter}\n{setter}") == both
+    overloads = (
+        "@overload\ndef f(x: int): ...\n@overload\ndef f(x: str): ...\ndef f(x):\n    return x\n\ndef g():\n    pass\n"
+    )
+    assert completed(overloads, "def f(x):\n    return 2\n") == overloads.replace("return x", "return 2")
+
+
+def test_a_method_alone_goes_into_its_class_and_a_class_keeps_what_its_answer_leaves_out() -> None:
+    assert completed(FILE, "def add(self, price):\n    self.items += [price]\n") == FILE.replace(
+        "self.items.append(price)", "self.items += [price]"
+    )
+    body = (
+        "@dataclass\nclass Heat(Base):\n    UNIT = 'F'\n    SCALE: int = 2\n\n    def __init__(self):\n        pass\n"
+    )
+    expected = PROPERTY.replace("class Heat:\n", "@dataclass\nclass Heat(Base):\n").replace('UNIT = "C"', "UNIT = 'F'")
+    expected = expected.replace(
+        "    def __init__(self, celsius):\n        self.celsius = celsius\n",
+        "    SCALE: int = 2\n\n    def __init__(self):\n        pass\n",
+    )
+    assert completed(PROPERTY, body) == expected
+
+
+def test_an_answer_is_indented_as_the_file_is() -> None:
+    tabs = FILE.replace("    ", "\t")
+    body = "class Cart:\n  def add(self, price):\n    if price:\n      self.items += [price]\n"
+    expected = tabs.replace("\t\tself.items.append(price)", "\t\tif price:\n\t\t\tself.items += [price]")
+    assert completed(tabs, body) == expected
+
+
+RUST = """/// The sum.
+pub fn total(prices: &[i32]) -> i32 {
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums() {
+        assert_eq!(total(&[1]), 1);
+    }
+}
+"""
+CLASS = """import {
+  a,
+  b,
+} from 'x';
+
+export const RATE = 0.2;
+
+export class Cart {
+  constructor() {
+    this.items = [];
+  }
+
+  /** Adds. */
+  add(x) {
+    this.items.push(x);
+  }
+}
+
+export function total(items) {
+  return items.length;
+}
+"""
+GO = """package x
+
+type A struct{ v int }
+
+func (a A) String() string {
+\treturn "a"
+}
+
+func (b *B) String() string {
+\treturn "b"
+}
+"""
+
+
+def test_in_languages_of_braces_tests_classes_constants_and_methods_stay() -> None:
+    new = "pub fn total(prices: &[i32]) -> i32 {\n    prices.iter().sum()\n}\n"
+    assert completed(RUST, new) == RUST.replace("    0\n", "    prices.iter().sum()\n")
+    sums = "import c from 'c';\n\nexport function total(items) {\n  return 2;\n}\n\nconsole.log(total([1]));\n"
+    expected = CLASS.replace("items.length", "2").replace("from 'x';\n", "from 'x';\nimport c from 'c';\n")
+    assert completed(CLASS, sums) == expected
+    added = CLASS.replace("push(x)", "unshift(x)")
+    assert completed(CLASS, "export class Cart {\n  add(x) {\n    this.items.unshift(x);\n  }\n}\n") == added
+    assert completed(CLASS, "add(x) {\n  this.items.unshift(x);\n}\n") == added
+    assert completed(GO, 'func (b *B) String() string {\n\treturn "c"\n}\n') == GO.replace('"b"', '"c"')
+    limited = "const LIMIT = 3;\n\nfunction added(one, two) {\n  return LIMIT;\n}\n"
+    expected = SCRIPT.replace("one - two", "LIMIT").replace("require('fs');\n", "require('fs');\n\nconst LIMIT = 3;\n")
+    assert completed(SCRIPT, limited) == expected
