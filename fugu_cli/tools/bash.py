@@ -37,9 +37,8 @@ async def bash(given: Bash, workspace: Workspace, say: Say) -> Result:
         ended = await run_command(given.command, workspace.root, given.timeout, say, Around(box=workspace.box))
     except OSError as error:
         return Result(text=f"The command could not be started: {error.strerror}.", ok=False)
-    return Result(
-        text=f"{clip(ended.output.strip()) or '(no output)'}\n{outcome(ended, given.timeout)}", ok=ended.code == 0
-    )
+    said = clip(workspace.whole_secrets(ended.output.strip())) or "(no output)"
+    return Result(text=f"{said}\n{outcome(ended, given.timeout)}", ok=ended.code == 0)
 
 
 async def in_background(command: str, workspace: Workspace) -> Result:

@@ -38,7 +38,7 @@ async def job_output(given: Asked, workspace: Workspace, say: Say) -> Result:
     if isinstance(job, Result):
         return job
     await workspace.jobs.wait(job, given.wait)
-    return Result(text=_told(job))
+    return Result(text=_told(job, workspace))
 
 
 async def job_stop(given: Named, workspace: Workspace, say: Say) -> Result:
@@ -47,7 +47,7 @@ async def job_stop(given: Named, workspace: Workspace, say: Say) -> Result:
     if isinstance(job, Result):
         return job
     await workspace.jobs.stop((job.name,), "agent")
-    return Result(text=_told(job))
+    return Result(text=_told(job, workspace))
 
 
 def named(call: Call) -> str:
@@ -69,8 +69,8 @@ def _job(name: str, workspace: Workspace) -> Job | Result:
     return Result(text=f"There is no job `{name}`. {there}", ok=False)
 
 
-def _told(job: Job) -> str:
-    said = clip(job.output.taken().strip()) or "(nothing new)"
+def _told(job: Job, workspace: Workspace) -> str:
+    said = clip(workspace.whole_secrets(job.output.taken().strip())) or "(nothing new)"
     how = f"{job.name}: {views.ended_how(job.end)}" if job.end is not None else f"{job.name} is running"
     return f"{said}\n[{how}, {job.seconds:.0f} s]"
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from fugu_cli.policy import paths
 from fugu_cli.tools import Result, Say, Tool
 from fugu_cli.tools.bash import outcome
-from fugu_cli.tools.failures import digest, placed, shown_at, statement
+from fugu_cli.tools.failures import LIMIT, digest, placed, shown_at, statement
 from fugu_cli.tools.files import Given
 from fugu_cli.tools.process import Around, run_command
 from fugu_cli.tools.relevant_files import is_test
@@ -50,7 +50,8 @@ async def run_tests(given: RunTests, workspace: Workspace, say: Say) -> Result:
     except OSError as error:
         return Result(text=f"The tests could not be started: {error.strerror}.", ok=False)
     ok = ended.code == 0
-    told = digest(ended.output, command, str(workspace.root), ok=ok) or "(no output)"
+    said = workspace.whole_secrets(ended.output, LIMIT)
+    told = digest(said, command, str(workspace.root), ok=ok) or "(no output)"
     if not ok and runner(command) == "node":
         told = shown_at(told, {number: _source(workspace, path, line) for number, path, line in placed(told)})
     how = "" if ok else f"\n{outcome(ended, workspace.test_timeout)}"

@@ -137,7 +137,7 @@ async def grep(given: Grep, workspace: Workspace, say: Say) -> Result:
     if not lines:
         return Result(text=f"Nothing in {given.path} matches {given.pattern}.")
     more = f"\n({len(lines) - MOST} more lines; narrow the search)" if len(lines) > MOST else ""
-    return Result(text=clip("\n".join(lines[:MOST]) + more))
+    return Result(text=clip(workspace.whole_secrets("\n".join(lines[:MOST]) + more)))
 
 
 def _kept(name: str, searched: Path, workspace: Workspace) -> bool:

@@ -25,7 +25,7 @@ from fugu_cli.policy import paths
 from fugu_cli.policy.arguments import Malformed, arguments_of
 from fugu_cli.policy.patterns import WRITING
 from fugu_cli.sandbox.box import Box
-from fugu_cli.tools import Result, Say, Tool, blobs, restoring
+from fugu_cli.tools import Result, Say, Tool, blobs, clip, restoring
 from fugu_cli.tools.atomic import write_whole
 from fugu_cli.tools.git import OPTIONS, program
 from fugu_cli.tools.jobs import Jobs
@@ -121,6 +121,11 @@ class Workspace:
         if self.mask is None:
             return diff
         return self.mask(diff.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+    def whole_secrets(self, text: str, limit: int = clip.LIMIT) -> str:
+        """A text that is to be cut to `limit` characters, without secrets: one that the cut takes apart would not be
+        recognised in what is left of it."""
+        return text if self.mask is None or len(text) <= limit else self.mask(text)
 
     async def blob(self, name: str) -> bytes:
         """The content a Change names. Raises StorageError when it is not there any more."""

@@ -48,3 +48,11 @@ def test_a_program_that_lies_in_the_repository_is_not_what_searches(
     (tmp_path / "bin" / "rg").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert ripgrep(tmp_path) != str(tmp_path / "bin" / "rg")
+
+
+@pytest.mark.parametrize("before", range(3950, 3990, 3))
+def test_a_secret_that_a_cut_takes_apart_is_taken_out_before(plain: Build, before: int) -> None:
+    workspace = plain({"said": f"{'a' * before}hunter2verylongvalue99{'b' * 9000}"})
+    workspace.mask = Mask({"SECRET_KEY": "hunter2verylongvalue99"}).text
+    told = use(workspace, "bash", command="cat said").text
+    assert "hunter2" not in told and "left out" in told
