@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"-?\$?\s?\d[\d,]*(?:\.\d+)?|-?\.\d+")
 _MARKED = (
     re.compile(r"\\boxed\{([^{}]*)\}"),
     re.compile(
-        r"^\W*(?:(?:so|thus|therefore|hence),?\s+)?(?:the\s+)?(?:final\s+)?answer\s*(?:\bis\b\s*:?|[:=])\W*?(-?[\w$.(\[].*)",
+        r"(?:^|[.!?;)]\s)\W*?(?:(?:so|thus|therefore|hence),?\s+)?(?:the\s+)?(?:final\s+)?answer\s*(?:\bis\b\s*:?|[:=])\W*?(-?[\w$.(\[].*)",
         re.IGNORECASE | re.MULTILINE,
     ),
     re.compile(r"^####\s*(.+)", re.MULTILINE),
@@ -37,9 +37,17 @@ def number(text: str) -> Decimal | None:
 def result_of(answer: str) -> str | None:
     """The last short result that an answer says is its result ("Answer: 42", a box); None where it says none."""
     marks = [mark for pattern in _MARKED for mark in pattern.finditer(answer)]
-    found = [(mark.start(1), mark.group(1).strip("*`_. \t")) for mark in marks]
-    short = [(place, text) for place, text in found if text and len(text.split()) <= WORDS]
+    found = [(mark.start(1), _short(mark.group(1).strip("*`_. \t"))) for mark in marks]
+    short = [(place, text) for place, text in found if text]
     return max(short)[1] if short else None
+
+
+def _short(text: str) -> str:
+    """A few words, or the one number of a sentence; "" for anything else."""
+    if len(text.split()) <= WORDS:
+        return text
+    numbers = _NUMBER.findall(text)
+    return numbers[0].strip() if len(numbers) == 1 and not re.search(r"[`/]|\.\w", text) else ""
 
 
 def same(one: str, other: str) -> bool:
