@@ -2,17 +2,23 @@
 
 Stands under the two protocols for models without tools. Pure. It must not know what a block is for. Models forget the
 closing fence, put prose around it and nest fences (a README inside a block): a fence with an info word opens a level, a
-bare one closes it, and only a fence at least as long as the one that opened the block counts.
+bare one closes it, and only a fence at least as long as the one that opened the block counts. A bare one inside a
+string of Python closes nothing: the block ends where it can be read.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import zip_longest
 
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*([^`]*?)\s*")
+_PYTHON = re.compile(r"|(?:py|python3?)\b.*|.*\.pyi?\b.*", re.IGNORECASE)
+"""The info of a block that may be Python: a bare one may be anything."""
+_QUOTES = re.compile(r"\"{3}|'{3}")
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,8 @@ def blocks(text: str) -> list[Block]:
             number += 1
             continue
         close = _closing(lines, number, opening.group(1))
+        if _PYTHON.fullmatch(opening.group(2)):
+            close = _after_strings(lines, number, close)
         body = lines[number + 1 : close]
         if close == len(lines) and body and not body[-1]:
             body.pop()
@@ -69,6 +77,62 @@ def _closing(lines: list[str], start: int, mark: str) -> int:
         if depth == 0:
             return number
     return len(lines)
+
+
+def _after_strings(lines: list[str], start: int, close: int) -> int:
+    """`close`, or the first bare fence up to which the block is Python where up to `close` it ends inside a string."""
+    mark, body = _mark(lines[start]), "\n".join(lines[start + 1 : close])
+    if not _QUOTES.search(body) or parses(body):
+        return close
+    bare = (n for n in range(start + 2, len(lines)) if _mark(lines[n]).startswith(mark) and not _info(lines[n]))
+    return next((number for number in bare if parses("\n".join(lines[start + 1 : number]))), close)
+
+
+def parses(text: str) -> bool:
+    """Python can read it, be it empty."""
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def widened(text: str, block: Block) -> Block:
+    """The block as a document that holds pairs of bare fences.
+
+    A bare one closes it where the next fence is none that closes a pair: it has an info word, is missing, or stands
+    below words that end with a colon and introduce another block.
+    """
+    lines = lines_of(text)
+    mark, inside = _mark(lines[block.start]), False
+    inner = [number for number in range(block.start + 1, len(lines)) if _mark(lines[number]).startswith(mark)]
+    end = len(lines)
+    for number, after in zip_longest(inner, inner[1:]):
+        if inside or _info(lines[number]):
+            inside = not inside
+        elif after is None or _info(lines[after]) or _introduces(lines[number + 1 : after]):
+            end = number
+            break
+        else:
+            inside = True
+    body = "\n".join(lines[block.start + 1 : end]).rstrip("\n") + "\n"
+    return Block(block.info, body, block.start, min(end + 1, len(lines)), closed=end < len(lines))
+
+
+def _introduces(lines: list[str]) -> bool:
+    said = [line for line in lines if line.strip()]
+    return bool(said) and said[-1].rstrip().endswith(":")
+
+
+def _mark(line: str) -> str:
+    """The marks of a fence; "" where the line is none."""
+    fence = FENCE.fullmatch(line)
+    return fence.group(1) if fence else ""
+
+
+def _info(line: str) -> str:
+    fence = FENCE.fullmatch(line)
+    return fence.group(2) if fence else ""
 
 
 def alike(one: str, other: str) -> float:
@@ -107,10 +171,16 @@ def fenced(body: str, info: str = "") -> str:
     return f"{mark}{info}\n{ended}{mark}"
 
 
-def python_in(answer: str) -> str:
-    """The longest fenced block of an answer that Python can read; "" where there is none."""
-    found = sorted((block.body for block in blocks(answer)), key=len, reverse=True)
-    return next(filter(_is_python, found), "")
+def python_in(answer: str, names: Sequence[str] = ()) -> str:
+    """The fenced block of an answer that Python can read and that defines the most of `names`; of several the longest;
+    "" where there is none."""
+    found = [block.body for block in blocks(answer) if _is_python(block.body)]
+    return max(found, key=lambda body: (_defined(body, names), len(body)), default="")
+
+
+def _defined(body: str, names: Sequence[str]) -> int:
+    nodes = ast.parse(body).body
+    return len({getattr(node, "name", "") for node in nodes} & set(names))
 
 
 def _is_python(text: str) -> bool:

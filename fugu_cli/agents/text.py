@@ -18,7 +18,8 @@ from fugu_cli import intent, prompts
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.fences import body_of, fenced
 from fugu_cli.agents.history import arguments_object, call_id, flat
-from fugu_cli.agents.merging import completed, mended
+from fugu_cli.agents.merging import completed
+from fugu_cli.agents.parts import in_place, meant
 from fugu_cli.agents.schema import parts
 from fugu_cli.agents.trying_out import asked_only, begins
 from fugu_cli.agents.written import as_shown, code_among, parse, room, shown_files
@@ -132,14 +133,10 @@ def _added(reply: Reply, path: str, shown: str, prompt: Prompt) -> list[tuple[st
 
 def _mended(prompt: Prompt, reply: Reply) -> Reply:
     """The reply with the edits that put what it wrote in the place of the part that was shown."""
-    body, closed = body_of(reply.text, like=prompt.part)
-    body = asked_only(prompt.part, body) if prompt.judged else body
-    lines = body.strip("\n").split("\n")
-    missing = len(prompt.part) - len(prompt.part.lstrip(" ")) - len(lines[0]) + len(lines[0].lstrip(" "))
-    new = "\n".join(f"{' ' * missing}{line}" if line.strip() else line for line in lines)
-    if not new.strip() or not (closed or reply.stop != "length"):
+    body, closed = meant(reply.text, prompt.part)
+    pieces = in_place(prompt, body) if closed or reply.stop != "length" else []
+    if not pieces:
         return reply.model_copy(update={"calls": ()})
-    pieces = mended(prompt.part, body) or [(prompt.part, new)]
     given = [{"path": prompt.target, "old": old, "new": after} for old, after in pieces]
     calls = tuple(
         Call(id=call_id(prompt, number), tool="edit", arguments=json.dumps(arguments, ensure_ascii=False))

@@ -10,18 +10,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fugu_cli.agents.fences import Block, alike, blocks, lines_of, without
+from fugu_cli import functions
+from fugu_cli.agents import named
+from fugu_cli.agents.fences import Block, alike, blocks, lines_of, parses, widened, without
+from fugu_cli.agents.merging import completed
 from fugu_cli.messages import FromUser, Prompt
 from fugu_cli.stubs import is_stub
 
-PATH = re.compile(
-    r"(?<![\w./-])(?:[\w.-]+/)*[\w-][\w.-]*\.\w+(?![\w/])|(?<![\w./-])(?:[\w.-]+/)*(?:Makefile|Dockerfile)\b"
-)
-"""What a path looks like in a sentence; anything odder goes in backticks or stands alone."""
-
-QUOTED = re.compile(r"`([^`\s]+)`")
-COMMAND = re.compile(r"`[^`]*\s[^`]*`")
-"""A command in a sentence; the block below is what it prints, and not the file it names."""
 SEARCH = re.compile(r"<{5,9} ?SEARCH>?\s*")
 DIVIDER = re.compile(r"={5,9}\s*")
 REPLACE = re.compile(r">{5,9} ?REPLACE<?\s*")
@@ -31,17 +26,9 @@ TEST = re.compile(
 ALIKE = 0.3
 """Of 88 answers of the embedded models, those that solved their task had .7 or more in common with the file."""
 
-_ENDING = (
-    r"(?:pyi?|[mc]?[jt]s|[jt]sx|rs|go|java|kt|c|h|cc|cpp|hpp|cs|rb|php|swift|scala|sh|sql|lua|toml|ini|cfg|ya?ml|json"
-    r"|md|rst|txt|csv|html|css|vue|svelte)"
-)
-TITLE = re.compile(rf"(?:#|//|--|/\*|<!--) *`?((?:[\w.-]+/)*[\w-][\w.-]*\.{_ENDING})`?:? *(?:\*/|-->)?")
-"""A comment that names the file below it and says nothing else."""
-
-FILE = re.compile(rf"(?![A-Z]\w*\.js$)(?:.*/)?[\w-][\w.-]*\.{_ENDING}|(?:.*/)?(?:Makefile|Dockerfile)")
-"""Of what looks like a path, what surely is a file: no `Cart.add`, no `Node.js`."""
-
 NOTHING: Mapping[str, str] = {}
+_DOCUMENTS = {"", "text", "markdown", "md", "rst"}
+"""The infos of blocks that may be a document; the first two may be anything."""
 SHELL = {"bash", "sh", "shell", "console", "zsh", "diff", "text", "output"}
 
 
@@ -63,37 +50,73 @@ class Written:
     words: str
 
 
-def parse(text: str, *, shown: Mapping[str, str] = NOTHING, asked: str = "", whole: bool = True) -> Written:
+def parse(
+    text: str, *, shown: Mapping[str, str] = NOTHING, asked: str = "", whole: bool = True, joined: bool = True
+) -> Written:
     """What `text` asks to be written.
 
     A block without a path is the files whose paths stand in it, each as a comment alone on a line, the first on top;
     else the one of the files `shown` (path -> content) that it resembles: small models forget the path. Nothing
     resembles a stub or a new file: where one was `asked` for by name, the longest block is that file. `whole` is False
-    where the reply was cut: its last, unclosed block is no file.
+    where the reply was cut: its last, unclosed block is no file. Several blocks of one file are `joined`, or the last
+    is the file; one that does not say which file it is takes nothing from one that did. Python that cannot be read is
+    no new version of a file that can.
     """
-    if asked.endswith((".md", ".rst")) and (document := _document(text, asked)) and whole:
-        return Written(((asked, document),), (), "")
+    if whole and asked.endswith((".md", ".rst")) and (document := _document(text, asked, shown)) is not None:
+        rest = parse(without(text, [document]))
+        others = [(path, body) for path, body in rest.files if path != asked]
+        return Written(((asked, document.body.strip("\n") + "\n"), *others), rest.edits, rest.words)
     edits, gone = _edits(text)
     files: dict[str, str] = {}
+    told: set[str] = set()
     lines = lines_of(text)
     for block in blocks(text):
         inside = any(block.start < other.end and other.start < block.end for other in gone)
-        path = _path_of(block, lines)
-        titled = {} if path else _titled(block, shown, asked)
-        old = shown if not asked or asked in shown else {}  # a new file resembles what it is about
-        path = path or next(iter(titled), None) or _resembled(block, old)
-        path = path and placed(path, shown, asked)
         begun = any(SEARCH.fullmatch(line) for line in lines[block.start : block.end])  # an edit without its end
-        if inside or begun or path is None or not (block.closed or whole):
+        if inside or begun or not (block.closed or whole):
             continue
-        files |= {placed(own, shown, asked): body for own, body in titled.items()} or {path: block.body}
-        gone.append(_with_title(block, lines, path))
+        meant, says = _meant(block, lines, shown, asked)
+        meant = {
+            path: body
+            for path, body in meant.items()
+            if (says or path not in told) and not _breaks(shown.get(path), path, body)
+        }
+        for path, body in meant.items():
+            before = files.get(path) if joined and (path in told or not says) else None
+            files[path] = body if before is None else _joined(path, before, body)
+        if meant:
+            told |= set(meant) if says else set()
+            gone.append(_with_title(block, lines, next(iter(meant))))
     answers = asked and is_stub(shown.get(asked, "")) and not files and not edits
-    if answers and (answer := _longest(text, whole)) is not None:
+    if answers and (answer := _longest(text, whole)) is not None and not _breaks(shown.get(asked), asked, answer.body):
         files[asked] = answer.body
         gone.append(answer)
     gone.sort(key=lambda block: block.start)
     return Written(tuple(files.items()), tuple(edits), without(text, gone))
+
+
+def _meant(block: Block, lines: Sequence[str], shown: Mapping[str, str], asked: str) -> tuple[dict[str, str], bool]:
+    """Path -> content of the files that a block is, and whether it says so itself."""
+    path = _path_of(block, lines)
+    titled = {} if path else _titled(block, shown, asked)
+    if titled:
+        return {placed(own, shown, asked): body for own, body in titled.items()}, True
+    old = shown if not asked or asked in shown else {}  # a new file resembles what it is about
+    found = path or _resembled(block, old)
+    return {placed(found, shown, asked): block.body} if found else {}, path is not None
+
+
+def _joined(path: str, earlier: str, later: str) -> str:
+    """Two blocks of one file: what the later leaves out stays. One without a function, where there were some, only
+    shows how they are used."""
+    both = completed(earlier, later)
+    used = both == later and functions.spans(path, earlier) and not functions.spans(path, later)
+    return earlier if used else both
+
+
+def _breaks(old: str | None, path: str, new: str) -> bool:
+    """A file of Python that could be read no longer can."""
+    return old is not None and path.endswith((".py", ".pyi")) and parses(old) and not parses(new)
 
 
 def _edits(text: str) -> tuple[list[Edit], list[Block]]:
@@ -109,8 +132,7 @@ def _edits(text: str) -> tuple[list[Edit], list[Block]]:
         end = _next(lines, middle + 1, REPLACE)
         if end >= len(lines):
             break
-        named = _path_before(lines, number)
-        path = named or path
+        path = _path_before(lines, number) or path
         if path is not None:
             old, new = "\n".join(lines[number + 1 : middle]), "\n".join(lines[middle + 1 : end])
             edits.append(Edit(path, old, new))
@@ -126,7 +148,7 @@ def _next(lines: Sequence[str], start: int, mark: re.Pattern[str]) -> int:
 def _around(lines: Sequence[str], start: int, end: int) -> Block:
     """The lines of an edit with the fence and the path that belong to it."""
     first, last = start, end + 1
-    while first > 0 and (lines[first - 1].startswith("```") or _alone(lines[first - 1])):
+    while first > 0 and (lines[first - 1].startswith("```") or named.alone(lines[first - 1])):
         first -= 1
     if last < len(lines) and lines[last].strip() == "```":
         last += 1
@@ -137,34 +159,41 @@ def _path_before(lines: Sequence[str], number: int) -> str | None:
     """The path named in a fence's info or in the nearest line above, at most three lines up."""
     for line in reversed(lines[max(0, number - 3) : number]):
         if line.startswith("```"):
-            if path := _path_in_info(line.strip("` ")):
+            if path := named.in_info(line.strip("` ")):
                 return path
         elif line.strip():
-            return _path_in(line)
+            return named.in_words(line)
     return None
 
 
 def _path_of(block: Block, lines: Sequence[str]) -> str | None:
     if _is_shell(block) or not block.body:
         return None
-    if path := _path_in_info(block.info):
+    if path := named.in_info(block.info):
         return path
-    above = [line for line in lines[max(0, block.start - 2) : block.start] if line.strip()]
-    return _path_in(above[-1]) if above else None
+    return named.above(lines, block.start)
 
 
-def _document(text: str, asked: str) -> str:
-    """A reply that is one document in a fence from its first line to its last, whatever fences are in it; else ""."""
-    lines = lines_of(text.strip())
-    if _alone(lines[0]) and asked in lines[0]:
-        lines = lines_of("\n".join(lines[1:]).strip())
-    opening = re.fullmatch(r"`{3,}\s*(markdown|md|rst|text)?", lines[0])
-    inner = lines[1:]
-    if sum(line.startswith("```") for line in inner) % 2:  # the others come in pairs
-        closed = inner.pop() == "```"
-    else:
-        closed = opening is not None and bool(opening.group(1))  # left open by a model that says what it begins
-    return "\n".join(inner).strip("\n") + "\n" if opening and closed and inner else ""
+def _document(text: str, asked: str, shown: Mapping[str, str]) -> Block | None:
+    """The document in a reply, whatever fences are in it: the block that is named, else the one that resembles what is
+    there or, where nothing is, says that it is a document, else one that is all of the reply. Left open it has to say
+    what it begins."""
+    lines = lines_of(text)
+    found: list[tuple[tuple[bool, bool], Block]] = []
+    for block in blocks(text):
+        first, kind = block.start, (block.info.split() or [""])[0].lower()
+        while first and (not lines[first - 1].strip() or (named.alone(lines[first - 1]) and asked in lines[first - 1])):
+            first -= 1
+        wide = widened(text, block)
+        if any(SEARCH.fullmatch(line) for line in lines_of(wide.body)) or not (wide.closed or kind):
+            continue
+        said = asked in block.info or (kind in _DOCUMENTS and named.above(lines, block.start) == asked)
+        told = kind in _DOCUMENTS - {"", "text"} or lines[block.start].startswith("````")
+        near = alike(shown[asked], wide.body) >= ALIKE if asked in shown else told
+        alone = first == 0 and not "".join(lines[wide.end :]).strip()
+        if wide.body.strip() and (said or (kind in _DOCUMENTS and (near or alone))):
+            found.append(((said, near), Block(wide.info, wide.body, first, wide.end, wide.closed)))
+    return max(found, key=lambda one: one[0], default=(None, None))[1]
 
 
 def _titled(block: Block, shown: Mapping[str, str], asked: str) -> dict[str, str]:
@@ -175,7 +204,7 @@ def _titled(block: Block, shown: Mapping[str, str], asked: str) -> dict[str, str
     found: dict[str, list[str]] = {}
     path = ""
     for line in lines_of(block.body):
-        if title := TITLE.fullmatch(line):
+        if title := named.TITLE.fullmatch(line):
             path = title.group(1)
             found[path] = [line] if shown.get(path, "").lstrip("\n").startswith(line) else []
         elif not path:
@@ -209,9 +238,9 @@ def code_among(paths: Iterable[str]) -> list[str]:
 
 
 def shown_files(prompt: Prompt) -> dict[str, str]:
-    """The files that the user's side of the prompt shows in blocks with their paths."""
+    """The files that the user's side of the prompt shows in blocks with their paths; as the last shows them."""
     texts = [message.text for message in prompt.messages if isinstance(message, FromUser)]
-    return dict(parse("\n".join(texts)).files)
+    return dict(parse("\n".join(texts), joined=False).files)
 
 
 def placed(path: str, shown: Iterable[str], asked: str = "") -> str:
@@ -248,30 +277,9 @@ def _is_shell(block: Block) -> bool:
     return (block.info.split() or [""])[0].lower() in SHELL
 
 
-def _path_in_info(info: str) -> str | None:
-    for word in re.split(r"[\s:=\"']+", info):
-        if "/" in word or "." in word:
-            return word
-    return None
-
-
-def _path_in(line: str) -> str | None:
-    """The one path a line names; none where it names several, or where a sentence only happens to hold a dot."""
-    quoted = [word for word in QUOTED.findall(line) if PATH.fullmatch(word)]
-    plain = COMMAND.sub("", line)
-    found = set(quoted or (path for path in PATH.findall(plain) if FILE.fullmatch(path) or _alone(line)))
-    return found.pop() if len(found) == 1 else None
-
-
-def _alone(line: str) -> bool:
-    """The line is a path and nothing else but marks."""
-    bare = line.strip().strip("#*`: ").strip()
-    return PATH.fullmatch(bare) is not None and not re.fullmatch(r"[\d.]+", bare)
-
-
 def _with_title(block: Block, lines: Sequence[str], path: str) -> Block:
     """The block and the line above it, where that only names the file."""
     above = block.start - 1
-    if above >= 0 and _alone(lines[above]) and path in lines[above]:
+    if above >= 0 and named.alone(lines[above]) and path in lines[above]:
         return Block(block.info, block.body, above, block.end, block.closed)
     return block

@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from fugu_cli import intent
-from fugu_cli.agents.written import FILE, PATH, code_among
+from fugu_cli.agents.fences import fenced
+from fugu_cli.agents.named import FILE, PATH
+from fugu_cli.agents.written import code_among
 from fugu_cli.events import Asked
 from fugu_cli.stubs import is_stub
 
@@ -105,7 +107,8 @@ def _quote(path: str, content: str) -> str:
 
 
 def _block(path: str, content: str, what: str = "The file") -> str:
-    return f"{what} `{path}`:\n```\n{content.rstrip(chr(10))}\n```\n\n"
+    """The file in a fence that no line of it closes: what is read back is what was shown."""
+    return f"{what} `{path}`:\n{fenced(content.rstrip(chr(10)) + chr(10))}\n\n"
 
 
 def _head(text: str) -> str:

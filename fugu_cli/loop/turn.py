@@ -16,6 +16,7 @@ from fugu_cli.agents.fences import python_in
 from fugu_cli.agents.written import code_among
 from fugu_cli.events import Asked, Event, Member
 from fugu_cli.messages import Call
+from fugu_cli.tools.try_answer import called
 
 WRITING = frozenset({"edit", "write", "apply_patch"})
 SAME_CALL_LIMIT = 3
@@ -169,7 +170,7 @@ def _after(events: Sequence[Event], turn: views.Turn, member: Member) -> Step:
 
 def _tried(events: Sequence[Event], turn: views.Turn, member: Member, asked: Asked) -> Step:
     """After an answer in words: its code is tried with the question's assertions. The last draw's stands as it is."""
-    run, code = views.tests(events), python_in(turn.text)
+    run, code = views.tests(events), python_in(turn.text, called(asked.assertions))
     if code and (run is None or run.stale):
         call = Call.make(
             f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}",

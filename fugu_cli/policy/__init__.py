@@ -28,6 +28,8 @@ Mode = Literal["plan", "ask", "edit", "auto", "yolo"]
 Verdict = Literal["allow", "ask", "deny"]
 OWN = frozenset({"diff", "try_answer"})
 """fugu's own: what the session itself did, and whether the code in an answer does what the question says."""
+UNTOLD = frozenset({"try_answer"})
+"""Of them those that no agent is told of."""
 KEEPING = frozenset({"todo", "job_output", "job_stop"})
 """Tools that keep to what the session itself began: its list, its background jobs."""
 REASONS = dict.fromkeys(KEEPING, "it is about what this session began") | {"run_tests": "it runs the tests"}

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from fugu_cli import prompts
+from fugu_cli import policy, prompts
 from fugu_cli.messages import Call, ToolSpec
 from fugu_cli.policy.arguments import Malformed, arguments_of
 from fugu_cli.tools import NATIVE, Result, Say, Tool, Unread
@@ -64,8 +64,8 @@ class Toolbox:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names."""
-        return tuple(self._tools)
+        """All that agents may be told of."""
+        return tuple(name for name in self._tools if name not in policy.UNTOLD)
 
     def specs(self, wanted: Callable[[AnyTool], bool], *, brief: bool = False) -> tuple[ToolSpec, ...]:
         """What an agent is told of the tools it may use; `brief`: without what small models are not told of."""
@@ -114,7 +114,7 @@ class Toolbox:
     def _unknown(self, name: str) -> str:
         near = difflib.get_close_matches(name, self._tools, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]}?" if near else ""
-        return f"There is no tool `{name}`.{hint} The tools are: {', '.join(self._tools)}."
+        return f"There is no tool `{name}`.{hint} The tools are: {', '.join(self.names)}."
 
 
 def spec(tool: AnyTool, description: str, *, brief: bool = False) -> ToolSpec:

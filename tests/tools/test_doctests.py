@@ -170,3 +170,11 @@ def test_in_a_large_repository_only_files_with_prompts_are_parsed(tmp_path: Path
     assert examples(tmp_path) == ([], ["a.py::f"])
     lay(tmp_path, {"b.py": ANSWERED})
     assert examples(tmp_path) == (["b.py"], [])
+
+
+def test_what_one_example_names_is_there_for_the_next(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(function(">>> x = 3\n    >>> f(x)\n    6"))
+    ended = subprocess.run(
+        [sys.executable, run_examples.__file__, "a.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout.strip()) == (0, "2 passed")

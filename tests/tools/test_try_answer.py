@@ -72,12 +72,27 @@ def test_the_code_of_an_answer_is_its_longest_block_of_python() -> None:
     assert python_in(answer) == "x = 1\ny = 2\n"
     assert python_in("```\n# nothing\n```\n```python\ndef f(:\n```") == ""
     assert python_in("No code.") == ""
+    used = "```python\ndef twice(x):\n    return 2 * x\n```\nSo:\n```python\nfor one in range(99):\n    twice(one)\n```"
+    assert python_in(used, ["twice"]) == "def twice(x):\n    return 2 * x\n"
 
 
 def test_code_that_does_what_the_question_says_passes(confined: Workspace) -> None:
     loud = "print('loading')\ndef twice(x):\n    print(x)\n    return 2 * x\nif __name__ == '__main__':\n    1 / 0\n"
     result = tried(confined, loud)
     assert (result.ok, result.text) == (True, "loading\n2 passed")
+
+
+def test_the_imports_beside_the_assertions_are_there_for_them(confined: Workspace) -> None:
+    says = ["from math import isclose", "assert isclose(twice(2), 4)"]
+    result = tried(confined, "def twice(x):\n    return 2 * x\n", says)
+    assert (result.ok, result.text) == (True, "2 passed")
+
+
+def test_the_code_does_not_find_the_mark_of_its_run_in_what_was_sent(confined: Workspace) -> None:
+    reads = "import os\nos.lseek(0, 0, 0)\nprint(os.read(0, 100000).decode())\nos._exit(0)\n"
+    result = tried(confined, reads, ["assert twice(2) == 4"])
+    assert not result.ok
+    assert "token" not in result.text
 
 
 def test_what_does_not_hold_is_told_and_nothing_is_left_in_the_repository(confined: Workspace) -> None:
