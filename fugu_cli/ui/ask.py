@@ -14,7 +14,7 @@ from typing import Literal, Protocol, TextIO
 from rich.text import Text
 
 from fugu_cli.messages import Call
-from fugu_cli.ui.clean import clean
+from fugu_cli.ui.clean import bare
 from fugu_cli.ui.render import aimed_at, describe
 from fugu_cli.ui.screen import Screen
 
@@ -66,8 +66,8 @@ def on_terminal(screen: Screen, read: Callable[[], Awaitable[str]]) -> Ask:
         with screen.held():
             screen.show(Text(f"allow {describe(call)}?", "bold yellow"))
             if judgement.target:
-                screen.show(Text(f"  {clean(aimed_at(call, judgement.target))}"))
-            screen.show(Text(f"  asked because {clean(judgement.reason)}", "dim"))
+                screen.show(Text(f"  {bare(aimed_at(call, judgement.target))}"))
+            screen.show(Text(f"  asked because {bare(judgement.reason)}", "dim"))
             while True:
                 screen.err.raw("  [y] once  " + ("" if judgement.every_time else "[s] for this session  ") + "[N] no: ")
                 line = await read()

@@ -1,7 +1,8 @@
 """Foreign text made safe to print, and numbers made short. The bottom of ui; knows nothing of facts.
 
 What models, tools and file names hold may move the cursor, recolour the screen, set the window's title or reorder
-letters. Nothing of that reaches a terminal: escape sequences go, other control characters are shown as `\\x07`.
+letters. Nothing of that reaches a terminal: escape sequences go, other control characters are shown as `\\x07`. What
+people say yes to goes through `bare`, which shows everything: what is taken out could be what they would refuse.
 """
 
 from __future__ import annotations
@@ -10,11 +11,18 @@ import re
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS and their kind: titles, links, clipboards
+    r"|\x1b[\]PX^_](?:[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # OSC, DCS and their kind: titles, links, clipboards
+    r"|[^\x07\x1b\x9c\n]*)"  # those that do not end: no further than their line
     r"|\x1b[ -/]*[0-~]"  # two-character sequences
     r"|\x9b[0-?]*[ -/]*[@-~]"  # CSI in one byte
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff]")
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
+    "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164"
+    "\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Control characters, and others that do not show: they order, join, hide or carry letters."""
 
 
 def clean(text: str) -> str:
@@ -23,9 +31,16 @@ def clean(text: str) -> str:
     return _CONTROL.sub(lambda found: _shown(ord(found.group())), plain)
 
 
+def bare(text: str) -> str:
+    """All of `text`: whatever does not show by itself is shown as `\\x1b`, only newlines and tabs stay."""
+    return _UNSEEN.sub(lambda found: _shown(ord(found.group())), text)
+
+
 def _shown(code: int) -> str:
     if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name that is not UTF-8
         return f"\\x{code - 0xDC00:02x}"
+    if code > 0xFFFF:
+        return f"\\U{code:08x}"
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 

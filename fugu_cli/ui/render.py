@@ -36,7 +36,7 @@ from fugu_cli.messages import Call
 from fugu_cli.policy import SKILL
 from fugu_cli.policy.patterns import MCP
 from fugu_cli.ui import workflow
-from fugu_cli.ui.clean import clean, count, cut, head, money, one_line, probability, seconds
+from fugu_cli.ui.clean import bare, clean, count, cut, head, money, one_line, probability, seconds
 
 INDENT = "  "
 UNLEARNED = "[no learned coordinator:"
@@ -217,8 +217,8 @@ def tests_in_words(ok: bool, output: str) -> str:
 
 
 def describe(call: Call) -> str:
-    """A call in a few words: the tool and what it was aimed at."""
-    return f"{clean(call.tool)} {one_line(target_of(call), 100)}".rstrip()
+    """A call in a few words: the tool and what it was aimed at. Nothing before its cut is left out."""
+    return f"{bare(call.tool)} {one_line(bare(target_of(call)), 100)}".rstrip()
 
 
 def aimed_at(call: Call, target: str) -> str:

@@ -40,10 +40,10 @@ def test_the_answer_is_what_was_typed_and_no_otherwise(line: str, answer: str) -
     assert answered(line)[0] == answer
 
 
-def test_the_question_shows_the_resolved_target_and_the_reason_without_escapes() -> None:
+def test_the_question_shows_the_resolved_target_and_the_reason_and_leaves_nothing_out() -> None:
     _, shown = answered("n\n")
     assert shown == (
-        "allow bash make all?\n  make all\n  asked because it runs a command\n"
+        "allow bash make all?\n  make \\x1b[2Jall\n  asked because it runs a command\n"
         "  [y] once  [s] for this session  [N] no: "
     )
 

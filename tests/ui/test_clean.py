@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.ui.clean import clean, count, cut, head, money, one_line, probability, seconds
+from fugu_cli.ui.clean import bare, clean, count, cut, head, money, one_line, probability, seconds
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,8 @@ from fugu_cli.ui.clean import clean, count, cut, head, money, one_line, probabil
         ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
         ("\x1b]52;c;aGk=\x07copy", "copy"),
         ("\x1bPq\x1b\\dcs", "dcs"),
+        ("\x1bPq\nsixel\x1b\\dcs", "dcs"),
+        ("\x1b]0;no end\nthe next line", "\nthe next line"),
         ("\x9b2Jone byte", "one byte"),
         ("\x1bcreset", "reset"),
         ("cut\x1b[", "cut"),
@@ -29,6 +31,20 @@ from fugu_cli.ui.clean import clean, count, cut, head, money, one_line, probabil
 )
 def test_escape_sequences_go_and_control_characters_are_shown(raw: str, plain: str) -> None:
     assert clean(raw) == plain
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("make \x1b] ; touch EVIL", "make \\x1b] ; touch EVIL"),
+        ("touch EVIL #\rmake clean\r\n", "touch EVIL #\\x0dmake clean\\x0d\n"),
+        ("one\x9b2Jbyte\x85", "one\\x9b2Jbyte\\x85"),
+        ("a\u202eb\u200bc\u2028d\xade\U000e0041f\udcff", "a\\u202eb\\u200bc\\u2028d\\xade\\U000e0041f\\xff"),
+        ("tab\tnew\nline, Grüße, 漢字, 🙂, שלום", "tab\tnew\nline, Grüße, 漢字, 🙂, שלום"),
+    ],
+)
+def test_of_what_people_say_yes_to_nothing_goes(raw: str, shown: str) -> None:
+    assert (bare(raw), clean(bare(raw))) == (shown, shown)
 
 
 @given(st.text())

@@ -71,8 +71,12 @@ def test_a_job_that_was_started_and_a_list_of_things_to_do_are_told_in_lines() -
         {"text": "rest", "status": "pending"},
     ]
     todo = ToolRan(turn=1, call=Call.make("9", "todo", items=items), output="ok", ok=True)
-    assert render.tool_ran(todo).plain == ("  todo 1 of 3 done: act  ok\n    [x] look\n    [>] act\n    [ ] rest")
+    assert render.tool_ran(todo).plain == (
+        "  todo 1 of 3 done: act\\x1b[2J  ok\n    [x] look\n    [>] act\n    [ ] rest"
+    )
     assert render.describe(Call.make("9", "web_fetch", url="https://a.example/x")) == "web_fetch https://a.example/x"
+    hidden = Call.make("9", "bash", command="make clean \x1b] ; touch a #\rmake")
+    assert render.describe(hidden) == "bash make clean \\x1b] ; touch a #\\x0dmake"
     assert render.describe(Call.make("9", "job_stop", job="job1")) == "job_stop job1"
     assert render.describe(Call.make("9", "todo", items="none")) == "todo empty"
 

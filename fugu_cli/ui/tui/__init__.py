@@ -30,7 +30,7 @@ def run_app(desk: Desk, options: Options) -> int:
     app.run(mouse=options.mouse)
     if app.main.parting:
         print(app.main.parting, file=sys.stderr)
-    return app.return_code or 0
+    return app.exit_code
 
 
 def run_trace(
@@ -44,4 +44,4 @@ def run_trace(
 
     app = TraceApp(records, title, options, patch_of)
     app.run(mouse=options.mouse)
-    return app.return_code or 0
+    return app.exit_code

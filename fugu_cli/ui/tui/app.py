@@ -11,12 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
-from textual.app import App
 from textual.binding import BindingType
 
 from fugu_cli.ui.tui.draw.palette import PALETTES
 from fugu_cli.ui.tui.keeping import look
 from fugu_cli.ui.tui.screens.main import Main
+from fugu_cli.ui.tui.terminal import TerminalApp
 from fugu_cli.ui.tui.themes import guessed, themes
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ SETTLES, TRIES = 0.03, 100
 """Seconds for what was read from the terminal to arrive; how often it is looked whether all was read."""
 
 
-class FuguApp(App[int]):
+class FuguApp(TerminalApp):
     """fugu in a terminal."""
 
     CSS_PATH = "app.tcss"

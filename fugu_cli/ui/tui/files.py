@@ -7,6 +7,7 @@ Ignored files are left out where ripgrep is at hand; else everything is listed b
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,8 @@ SLICE = 4000
 FRESH = 20.0
 """Seconds after which the list is made again."""
 SKIPPED = frozenset({".git", ".hg", "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".tox", "target"})
+_UNTYPED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Control characters, and bytes of a name that is not UTF-8."""
 
 Superseded = Callable[[], bool]
 """Something newer was asked: stop."""
@@ -38,7 +41,7 @@ class Files:
         """List again when the list is old. For a thread."""
         if time.monotonic() - self._at < FRESH and self._paths:
             return
-        paths = sorted(listed(self._root), key=lambda path: (path.count("/"), path))
+        paths = sorted(filter(mentionable, listed(self._root)), key=lambda path: (path.count("/"), path))
         self._lowered = [path.lower() for path in paths]
         self._paths = paths
         self._at = time.monotonic()
@@ -63,6 +66,12 @@ class Files:
 def mention(path: str) -> str:
     """How a text names a file."""
     return f'@"{path}"' if any(letter.isspace() for letter in path) else f"@{path}"
+
+
+def mentionable(path: str) -> bool:
+    """A text can name it: not where a quotation mark would end the name, nor where a letter cannot be typed."""
+    quoted = mention(path).startswith('@"')
+    return _UNTYPED.search(path) is None and not (quoted and '"' in path)
 
 
 def _rank(wanted: str, path: str) -> int | None:

@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from fugu_cli.events import Finished, Live, Recorded
-from fugu_cli.ui.tui.draw.text import flat
+from fugu_cli.ui.tui.draw.text import exact, flat
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -33,7 +33,7 @@ def heard(app: App[object], item: Recorded | Live, tally: Tally) -> None:
 def asked(app: App[object], question: Question) -> None:
     """Notify when somebody is needed."""
     if not app.app_focus:
-        send(app, f"fugu asks: {flat(question.judgement.target or question.call.tool, 100)}")
+        send(app, f"fugu asks: {flat(exact(question.judgement.target or question.call.tool), 100)}")
 
 
 def send(app: App[object], text: str) -> None:

@@ -17,7 +17,7 @@ from fugu_cli.ui.tui.draw import diff, table
 from fugu_cli.ui.tui.draw.detail import Section, title
 from fugu_cli.ui.tui.draw.lines import Line, Part, line, wrapped
 from fugu_cli.ui.tui.draw.palette import Palette
-from fugu_cli.ui.tui.draw.text import flat, safe
+from fugu_cli.ui.tui.draw.text import exact, flat
 from fugu_cli.ui.tui.front import Choice, Picked, Preview, Standing
 from fugu_cli.ui.tui.keeping import Look, keep_look
 from fugu_cli.ui.tui.place import at_home
@@ -72,9 +72,9 @@ class Printing:
         if question is not None and question is not asked:
             self.asked_at = time.monotonic()
             judgement, width, palette = question.judgement, self._terminal.width(), self.feed.palette
-            lines = [line([(f"Allow {flat(question.call.tool, 40)}?", f"bold {palette.warn}")], width)]
-            lines += wrapped(at_home(safe(_aim(question))), width, f"bold {palette.text}")
-            lines += wrapped(f"asked because {safe(judgement.reason)}", width, palette.dim)
+            lines = [line([(f"Allow {flat(exact(question.call.tool), 40)}?", f"bold {palette.warn}")], width)]
+            lines += wrapped(at_home(exact(_aim(question))), width, f"bold {palette.text}")
+            lines += wrapped(f"asked because {exact(judgement.reason)}", width, palette.dim)
             lines += diff.painted(patch, width, palette, PATCH_LINES) if patch else []
             self.feed.print(lines)
         self._terminal.redraw()

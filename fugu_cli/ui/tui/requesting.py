@@ -40,8 +40,17 @@ def meant(session: Session, root: Path, text: str, pin: str | None = None) -> Ty
 
 def attachments(root: Path, text: str) -> tuple[str, ...]:
     """The files that `@` names in a text: `@name`, or `@"a name"`, perhaps with the end of a sentence behind it."""
-    words = [quoted or word.rstrip(_AFTER) for quoted, word in _MENTIONED.findall(text)]
-    return tuple(dict.fromkeys(word for word in words if word and _is_file(root, word)))
+    found = (_named(root, [quoted] if quoted else _ends(word)) for quoted, word in _MENTIONED.findall(text))
+    return tuple(dict.fromkeys(name for name in found if name))
+
+
+def _ends(word: str) -> list[str]:
+    """The word as it stands, then without one after the other of the signs at its end: they may belong to the name."""
+    return [word[:end] for end in range(len(word), len(word.rstrip(_AFTER)) - 1, -1)]
+
+
+def _named(root: Path, names: list[str]) -> str:
+    return next((name for name in names if name and _is_file(root, name)), "")
 
 
 def _is_file(root: Path, name: str) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fugu_cli import views
@@ -45,8 +44,8 @@ class Room:
         self.history = history
         self.tier = options.tier
         self.started = False
-        self.work = Work(self)
         self.shell = Shell(desk.root, front.feed)
+        self.work = Work(self, self.shell.told)
         self.patches = Patches()
         self.asking = Asking(front, desk.root)
         self._branch = place.branch(desk.root)
@@ -114,7 +113,7 @@ class Room:
                 return
             notes = await asyncio.to_thread(self.session.notes, wanted.text)
         self._warn((*lacking, *notes))
-        await self.work.submit(replace(wanted, text=self.shell.told(wanted.text)))
+        await self.work.submit(wanted)
 
     def _warn(self, notes: Sequence[str]) -> None:
         """Say each of them once."""
@@ -132,7 +131,7 @@ class Room:
             except FuguError as error:
                 self.failed(error)
                 return
-            self.work.queue.insert(0, replace(wanted, text=self.shell.told(wanted.text)))
+            self.work.queue.insert(0, wanted)
         self.work.steer()
 
     def say(self, text: str, tone: Tone = "dim", detail: str = "") -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Static
@@ -21,6 +21,7 @@ from fugu_cli.ui.tui.draw.tally import Tally
 from fugu_cli.ui.tui.keeping import look
 from fugu_cli.ui.tui.screens.turns import pages
 from fugu_cli.ui.tui.session import Options
+from fugu_cli.ui.tui.terminal import TerminalApp
 from fugu_cli.ui.tui.themes import guessed, themes
 from fugu_cli.ui.tui.widgets.trace import Trace
 
@@ -67,7 +68,7 @@ class Viewing(Screen[None]):
             self.app.push_screen(Reader(self._palette, pages(self._rows, event.row, self._records, "", self._patch_of)))
 
 
-class TraceApp(App[int]):
+class TraceApp(TerminalApp):
     """The trace of one log."""
 
     CSS_PATH = "app.tcss"

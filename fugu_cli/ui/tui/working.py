@@ -68,13 +68,15 @@ class Question:
 class Work:
     """One session at a time and all that is under way in it."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, told: Callable[[str], str] = str) -> None:
+        """`told` adds to a request what is to be told with it: once it is driven, what waits can be taken back."""
         self.session: Session | None = None
         self.queue: list[Typed] = []
         self.questions: deque[Question] = deque()
         self.pinned: str | None = None
         self.excluded: frozenset[str] = frozenset()
         self._listener = listener
+        self._told = told
         self._run: asyncio.Task[object] | None = None
         self._follow: asyncio.Task[None] | None = None
         self._cut = False
@@ -196,7 +198,7 @@ class Work:
         if typed.tier and typed.tier != tier:
             session.set_tier(typed.tier)  # first: one that cannot be had refuses the request
         try:
-            await session.ask(typed.text, typed.attachments, typed.typed, typed.skill)
+            await session.ask(self._told(typed.text), typed.attachments, typed.typed, typed.skill)
             if typed.pin is not None:
                 session.pin(typed.pin)
             await session.run()

@@ -167,8 +167,8 @@ class Terminal:
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
 
     def keys(self, text: str) -> None:
-        """Type."""
-        os.write(self._fd, text.encode())
+        """Type. `\\udcff` is the byte ff."""
+        os.write(self._fd, text.encode("utf-8", "surrogateescape"))
 
     def read(self, seconds: float = 0.02) -> bytes:
         """What was written meanwhile."""

@@ -208,6 +208,12 @@ def test_files_are_attached_wherever_they_stand_in_a_sentence(project: Path) -> 
     assert attachments(project, text) == ("kept.txt", "日本.py", "a b.txt")
 
 
+def test_signs_at_the_end_of_a_name_belong_to_it_where_there_is_such_a_file(project: Path) -> None:
+    for name in ("copy(1)", "end.", "end"):
+        (project / name).touch()
+    assert attachments(project, "(see @copy(1)), @end. and @end") == ("copy(1)", "end.", "end")
+
+
 def test_escape_closes_the_completions_and_nothing_else(play: Callable[..., None]) -> None:
     async def what(hand: Hand) -> None:
         choices = hand.app.main.query_one("#choices", Choices)
@@ -476,6 +482,53 @@ def test_a_command_of_the_users_own_is_run_and_can_be_told(play: Callable[..., N
         assert asked.text.startswith("what was that?\n\n[The user ran `printf")
 
     play(what)
+
+
+def test_what_is_to_be_told_waits_until_the_request_is_made(play: Callable[..., None]) -> None:
+    async def what(hand: Hand) -> None:
+        await hand.type("go")
+        await hand.until(lambda: "assigned" in hand.kinds())
+        await hand.type("!!echo told")
+        await hand.until(lambda: not hand.room.shell.running and "$ echo told" in hand.text)
+        await hand.type("second")
+        await hand.sees("queued: second")
+        await hand.pilot.press("up")
+        prompt = hand.app.main.query_one(Prompt)
+        await hand.until(lambda: prompt.text == "second")
+        await hand.pilot.press("!", "ctrl+s")
+        await hand.done(1)
+        asked = [event.text for event in hand.room.session.log.events if event.type == "asked"]
+        assert asked[1] == "second!\n\n[The user ran `echo told`; exit code 0; its output:]\ntold\n"
+
+    play(what, {"small": '[[step]]\ntext = "Slow."\ndelay = 30\n' + ANSWER})
+
+
+@pytest.mark.parametrize("line", ["/new", "/resume", "/fork", "/sessions"])
+def test_another_session_is_not_opened_over_what_is_under_way(
+    play: Callable[..., None], stored: str, line: str
+) -> None:
+    async def what(hand: Hand) -> None:
+        session = hand.room.session
+        await hand.type("go")
+        await hand.until(lambda: "assigned" in hand.kinds())
+        await hand.type("then")
+        await hand.sees("queued: then")
+        await hand.type(line)
+        if line == "/sessions":
+            await hand.sees("Sessions of this folder")
+            await hand.until(lambda: len(hand.app.screen_stack) == 2)
+            await hand.pilot.press(*"failing", "enter")
+        await hand.sees("a request is being worked on", "stop it with Esc")
+        await hand.pilot.press("escape")
+        await hand.until(lambda: not hand.room.work.running)
+        await hand.type("/new")
+        await hand.sees("1 request in the queue would be dropped")
+        assert (hand.room.session, [typed.text for typed in hand.room.work.queue]) == (session, ["then"])
+        await hand.pilot.press("up", "ctrl+c")
+        await hand.type("/new")
+        await hand.until(lambda: hand.room.work.session not in (session, None))
+
+    play(what, {"small": '[[step]]\ntext = "Slow."\ndelay = 30\n' + ANSWER})
 
 
 def test_a_command_of_the_users_own_outlives_the_session_it_was_begun_in(

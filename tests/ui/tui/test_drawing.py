@@ -85,8 +85,24 @@ def test_a_long_diff_is_cut_and_says_so() -> None:
 
 def test_where_there_is_little_room_only_what_changes_is_shown() -> None:
     one = "--- a\n+++ a\n@@ -1,3 +1,3 @@\n x\n-y\n+z\n x"
-    assert diff.bare(one) == "-y\n+z"
-    assert diff.bare(one + "\n" + one.replace(" a", " b")) == ("--- a\n+++ a\n-y\n+z\n--- b\n+++ b\n-y\n+z")
+    assert diff.changed(one) == "-y\n+z"
+    assert diff.changed(one + "\n" + one.replace(" a", " b")) == ("--- a\n+++ a\n-y\n+z\n--- b\n+++ b\n-y\n+z")
+
+
+def test_a_diff_hides_no_character_and_no_line() -> None:
+    content = "echo \x1b]0;\ntouch a\n#\x07\n#\rmake\n++ /dev/null; touch b\nx\x0by\x85z\u202e\n"
+    patch = diff.of_call(Call.make("1", "write", path="a", content=content))
+    shown = ["+echo \\x1b]0;", "+touch a", "+#\\x07", "+#\\x0dmake", "+++ /dev/null; touch b", "+x\\x0by\\x85z\\u202e"]
+    assert text(diff.painted(patch, 40, DARK)) == ["--- a", "+++ a", "@@ -0,0 +1,6 @@", *shown]
+    assert text(diff.painted(diff.changed(patch), 40, DARK))[-6:] == shown
+
+
+def test_what_git_says_of_a_file_is_left_out_and_line_ends_are_line_ends() -> None:
+    patch = (
+        "diff --git a/a b/a\nnew file mode 100644\nindex 000000..e25f18\n--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+x\r\n"
+    )
+    assert text(diff.painted(patch, 40, DARK)) == ["diff --git a/a b/a", "+++ b/a", "@@ -0,0 +1 @@", "+x"]
+    assert diff.of_call(Call.make("1", "write", path="a", content="x\r\n"), {"a": "x\n"}.get) == ""
 
 
 def test_every_block_is_drawn_in_every_palette_and_width(sample: list[Recorded]) -> None:

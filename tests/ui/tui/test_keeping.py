@@ -5,10 +5,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from fugu_cli.ui.tui.editing import edited
-from fugu_cli.ui.tui.files import Files, listed
+from fugu_cli.ui.tui.files import Files, listed, mention
 from fugu_cli.ui.tui.keeping import History, Look, keep_look, look
 from fugu_cli.ui.tui.notifying import sequence
 from fugu_cli.ui.tui.place import branch, short
+from fugu_cli.ui.tui.requesting import attachments
 
 
 def test_how_the_screen_was_left_is_remembered(tmp_path: Path) -> None:
@@ -71,6 +72,19 @@ def test_ignored_files_are_not_offered_and_hidden_ones_are(project: Path) -> Non
     (project / ".github").mkdir()
     (project / ".github" / "ci.yml").write_text("")
     assert sorted(listed(project)) == [".github/ci.yml", ".gitignore", "kept.txt"]
+
+
+def test_names_that_no_text_can_mention_are_not_offered(project: Path) -> None:
+    names = ['a"b', "a b", 'a "b', '"a', "a\nb", "a\x1bb", "a\udcffb", "a(1)."]
+    for name in names:
+        (project / name).touch()
+    files = Files(project)
+    files.refresh()
+    offered = [name for name in files.search("") if name != "kept.txt"]
+    assert sorted(offered) == ["a b", 'a"b', "a(1)."]
+    assert {name: attachments(project, f"see {mention(name)} now") for name in offered} == {
+        name: (name,) for name in offered
+    }
 
 
 def test_a_hundred_thousand_files_are_searched_in_slices(tmp_path: Path) -> None:

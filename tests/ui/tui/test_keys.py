@@ -66,9 +66,9 @@ def asked(app: FuguApp) -> list[str]:
 
 
 def test_help_names_the_keys_that_are_bound() -> None:
-    bound = {key for binding in Main.BINDINGS for key in binding.key.split(",")}  # type: ignore[union-attr]
+    bound = {*FuguApp._merge_bindings().key_to_bindings, *Main._merge_bindings().key_to_bindings}  # the inherited too
     named = {key for keys, _ in KEYS for key in re.split(r", ?", keys)}
-    assert bound - named == {"escape", "ctrl+d"}
+    assert bound - named == {"escape", "ctrl+d", "tab", "super+c"}
     assert named - bound == {"enter", "esc", "shift+enter", "ctrl+j", "alt+enter", "\\ enter", "up", "down"}
 
 
@@ -127,6 +127,28 @@ def test_a_short_paste_stands_as_it_is(play: Callable[..., FuguApp]) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         prompt(app).post_message(events.Paste("one\r\ntwo"))
         await until(lambda: prompt(app).text == "one\ntwo")
+
+    play(what)
+
+
+@pytest.mark.parametrize(
+    ("keys", "left"),
+    [
+        (["backspace"], "see "),
+        (["ctrl+w"], "see "),
+        (["left", "backspace"], "see [Pasted #1: 30 line]"),
+        (["space", "backspace"], "see [Pasted #1: 30 lines]"),
+        (["home", *["right"] * 4, "delete"], "see "),
+        (["home", "delete"], "ee [Pasted #1: 30 lines]"),
+    ],
+)
+def test_a_folded_paste_goes_whole(play: Callable[..., FuguApp], keys: list[str], left: str) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        await pilot.press(*"see ")
+        prompt(app).post_message(events.Paste("\n".join("x" * 30)))
+        await until(lambda: prompt(app).text == "see [Pasted #1: 30 lines]", lambda: prompt(app).text)
+        await pilot.press(*keys)
+        await until(lambda: prompt(app).text == left, lambda: prompt(app).text)
 
     play(what)
 
@@ -343,6 +365,15 @@ def test_ctrl_c_empties_the_prompt_and_twice_leaves(play: Callable[..., FuguApp]
     play(what)
 
 
+def test_ctrl_q_does_not_leave(play: Callable[..., FuguApp]) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        await pilot.press(*"text", "ctrl+q")
+        await pilot.pause(0.05)
+        assert (app.is_running, prompt(app).text) == (True, "text")
+
+    play(what)
+
+
 def test_ctrl_c_copies_what_is_selected(play: Callable[..., FuguApp]) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         await pilot.press(*"text", "shift+left", "shift+left", "ctrl+c")
@@ -439,6 +470,27 @@ def test_the_whole_change_can_be_seen_before_the_answer(
         await until(lambda: not room.work.questions)
 
     play(what, ASKS)
+
+
+def test_all_of_a_long_command_can_be_seen_before_the_answer(
+    play: Callable[..., FuguApp], shown: Callable[[App[int]], str]
+) -> None:
+    command = "\\n".join([*(f"echo {number}" for number in range(1, 8)), "make \\u001b]evil"])
+    asks = f'[[step]]\ncalls = [{{ tool = "bash", arguments = {{ command = "{command}" }} }}]\n'
+
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        room = app.main.room
+        assert room is not None
+        await pilot.press(*"go", "enter")
+        await until(lambda: "d shows all of it" in shown(app), lambda: shown(app))
+        assert "… 2 more lines" in shown(app) and "evil" not in shown(app).partition("asked because")[0]
+        await until(lambda: app.focused is not None and app.focused.id == "approval")
+        await pilot.press("d")
+        await until(lambda: "This would run" in shown(app) and "make \\x1b]evil" in shown(app), lambda: shown(app))
+        await pilot.press("escape", "n")
+        await until(lambda: not room.work.questions)
+
+    play(what, asks + ANSWER)
 
 
 def test_the_trace_opens_turns_and_leads_to_pin_exclude_and_retry(

@@ -286,6 +286,31 @@ def test_a_stopped_process_paints_everything_again_when_it_goes_on(fugu: Callabl
     assert terminal.ended() == 0
 
 
+def test_and_so_does_one_that_nobody_told_of_the_stop(fugu: Callable[..., Terminal]) -> None:
+    terminal = ready(fugu())
+    os.kill(terminal.pid, signal.SIGSTOP)
+    _, status = os.waitpid(terminal.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    terminal.resize((100, 34))  # what the shell and other programs left
+    os.kill(terminal.pid, signal.SIGCONT)
+    terminal.sees("cascade decides over m", "ask for something")
+    terminal.keys("typed")
+    terminal.sees("› typed")
+    terminal.keys("\x03\x04")
+    assert terminal.ended() == 0
+
+
+def test_a_paste_is_text_whatever_it_holds(place: Place, fugu: Callable[..., Terminal]) -> None:
+    terminal = ready(fugu())
+    terminal.keys("\x1b[200~see \x1b[31mred\rline 2\r!touch pwned\rcaf\udce9\x1b[20")
+    time.sleep(0.3)
+    terminal.keys("1~")
+    screen = terminal.sees("› see [31mred", "!touch pwned", "caf\ufffd")
+    assert "$ touch" not in screen and not (place.repo / "pwned").exists()
+    terminal.keys("\x03\x04")
+    assert terminal.ended() == 0
+
+
 def test_ctrl_z_is_no_letter_in_the_inline_mode(fugu: Callable[..., Terminal]) -> None:
     """It stops the process, where a shell is there to go on with it; here none is."""
     terminal = ready(fugu("--inline"))

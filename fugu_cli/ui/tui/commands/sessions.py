@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,9 @@ from fugu_cli.ui.tui.draw.text import count, flat
 from fugu_cli.ui.tui.front import Choice
 
 if TYPE_CHECKING:
+    from fugu_cli.loop.bench import Ask
     from fugu_cli.ui.tui.room import Room
+    from fugu_cli.ui.tui.session import Session
 
 PREVIEWED = 400
 """Lines of a session that its preview draws from."""
@@ -29,7 +32,7 @@ PREVIEWED = 400
 async def new(room: Room, argument: str) -> None:
     """Leave this session and begin another."""
     del argument
-    await room.open(room.desk.begin)
+    await _open(room, room.desk.begin)
 
 
 async def pick(room: Room, argument: str) -> None:
@@ -54,7 +57,7 @@ async def pick(room: Room, argument: str) -> None:
     if key == "ctrl+e":
         room.front.type(f"/rename {id} ")
     elif key == "ctrl+f":
-        await room.open(lambda ask: room.desk.fork(id, ask))
+        await _open(room, lambda ask: room.desk.fork(id, ask))
     else:
         await _resume(room, id)
 
@@ -87,7 +90,17 @@ async def _resume(room: Room, id: str) -> None:
     if id == _id(room):
         room.say("this session is open already")
         return
-    await room.open(lambda ask: room.desk.resume(id, ask))
+    await _open(room, lambda ask: room.desk.resume(id, ask))
+
+
+async def _open(room: Room, opening: Callable[[Ask], Awaitable[Session]]) -> bool:
+    """Show another session. Not while something of this one is under way: it would be cut, and what waits dropped."""
+    if room.work.running:
+        raise UsageError("a request is being worked on", hint="wait for its end, or stop it with Esc")
+    if room.work.queue:
+        waiting = count(len(room.work.queue), "request")
+        raise UsageError(f"{waiting} in the queue would be dropped", hint="Ctrl+S sends them, Up takes them back")
+    return await room.open(opening)
 
 
 async def fork(room: Room, argument: str) -> None:
@@ -95,7 +108,7 @@ async def fork(room: Room, argument: str) -> None:
     id = argument or _id(room)
     if not id:
         raise UsageError("this session is in no file, so there is nothing to copy")
-    if await room.open(lambda ask: room.desk.fork(id, ask)):
+    if await _open(room, lambda ask: room.desk.fork(id, ask)):
         room.say(f"this is a copy of {id}; the original stays as it was")
 
 

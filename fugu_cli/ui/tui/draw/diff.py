@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Callable, Sequence
 
 from rich.segment import Segment
@@ -14,7 +15,7 @@ from rich.segment import Segment
 from fugu_cli.messages import Call
 from fugu_cli.ui.tui.draw.lines import Line, indented, style, wrapped
 from fugu_cli.ui.tui.draw.palette import Palette
-from fugu_cli.ui.tui.draw.text import count, safe
+from fugu_cli.ui.tui.draw.text import count, exact
 
 Read = Callable[[str], str | None]
 """The text of a file by the path a call names; None where there is none that can be shown."""
@@ -23,6 +24,8 @@ OLD = ("old", "old_string", "old_text", "search")
 NEW = ("new", "new_string", "new_text", "replace")
 WHOLE = ("content", "text", "body")
 PATCH = ("patch", "diff", "input")
+_NOISE = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+( \d+)?|(new|deleted) file mode \d+|(---|\+\+\+) /dev/null")
+"""What git says that people need not read. The whole line: a line that is added may begin like it."""
 LARGEST = 200_000
 """Characters of a file that are still compared."""
 
@@ -68,21 +71,29 @@ def unified(path: str, before: str, after: str) -> str:
     """Two texts of one file as a unified diff with three lines around each change."""
     if len(before) + len(after) > LARGEST:
         return f"--- {path}\n+++ {path}\n@@ too large to compare: {len(before):,} and {len(after):,} characters @@"
-    made = difflib.unified_diff(before.splitlines(), after.splitlines(), path, path, lineterm="")
+    made = difflib.unified_diff(_lines(before), _lines(after), path, path, lineterm="")
     return "\n".join(made)
+
+
+def _lines(text: str) -> list[str]:
+    """Its lines, split at newlines alone: what stands after any other control character belongs to the same line."""
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
 
 
 def size(patch: str) -> tuple[int, int]:
     """Lines added and removed."""
-    lines = patch.splitlines()
+    lines = _lines(patch)
     added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
     removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
     return added, removed
 
 
 def painted(patch: str, width: int, palette: Palette, most: int | None = None) -> list[Line]:
-    """A patch in colours; of more than `most` lines the first, and how many more there are."""
-    every = [text for text in safe(patch).splitlines() if not _noise(text)]
+    """A patch in colours; of more than `most` lines the first, and how many more there are.
+
+    People say yes to it: every character that does not show is shown.
+    """
+    every = [text for text in _lines(exact(patch.replace("\r\n", "\n"))) if not _noise(text)]
     shown = every if most is None or len(every) <= most + 1 else every[:most]
     lines = [made for text in shown for made in _line(text, width, palette)]
     if len(shown) < len(every):
@@ -90,9 +101,9 @@ def painted(patch: str, width: int, palette: Palette, most: int | None = None) -
     return lines
 
 
-def bare(patch: str) -> str:
+def changed(patch: str) -> str:
     """What is added and removed alone; the names of files where there are several."""
-    lines = patch.splitlines()
+    lines = _lines(patch)
     several = sum(line.startswith("+++ ") for line in lines) > 1
     kept = [
         line for line in lines if line.startswith(("+", "-")) and (several or not line.startswith(("+++ ", "--- ")))
@@ -110,7 +121,7 @@ def _line(text: str, width: int, palette: Palette) -> list[Line]:
 
 
 def _noise(text: str) -> bool:
-    return text.startswith(("index ", "new file mode", "deleted file mode", "--- /dev/null", "+++ /dev/null"))
+    return _NOISE.fullmatch(text) is not None
 
 
 def _style(text: str, palette: Palette) -> str:
@@ -125,5 +136,5 @@ def _style(text: str, palette: Palette) -> str:
 
 def block(patch: str, width: int, palette: Palette, most: int | None = None) -> list[Line]:
     """A patch set off from the left, for the conversation."""
-    body = "\n".join(text for text in patch.splitlines() if not text.startswith(("--- ", "+++ ", "diff --git ")))
+    body = "\n".join(text for text in _lines(patch) if not text.startswith(("--- ", "+++ ", "diff --git ")))
     return indented(painted(body, width - 4, palette, most), ("    ", ""))

@@ -1,14 +1,15 @@
 """Text from models, tools and files, made safe for a line of the screen.
 
-The lowest layer of everything that is drawn: whatever was not written by us passes through `safe` before it becomes a
-line. On top of ui/clean.py, which every output shares; here also what only a drawn line needs. Knows no styles.
+The lowest layer of everything that is drawn: whatever was not written by us passes through `safe`, or `exact`, before
+it becomes a line. On top of ui/clean.py, which every output shares; here also what only a drawn line needs. Knows no
+styles.
 """
 
 from __future__ import annotations
 
 import re
 
-from fugu_cli.ui.clean import clean
+from fugu_cli.ui.clean import bare, clean
 
 _UNSEEN = re.compile("[\u200b\u2060\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]")
 _SUSPECT = re.compile(
@@ -31,6 +32,11 @@ def safe(text: str) -> str:
         text = "\n".join(_last_state(line) for line in text.split("\n"))
     text = _UNSEEN.sub("", clean(text))
     return text.expandtabs(TAB) if "\t" in text else text
+
+
+def exact(text: str) -> str:
+    """All of `text`, for what people say yes to: what does not show is shown. Tabs become spaces."""
+    return bare(text).expandtabs(TAB)
 
 
 def _last_state(line: str) -> str:

@@ -95,14 +95,17 @@ class Hearing(Stage):
             self.room.answer(event.scope)
 
     def on_approval_opened(self, event: Approval.Opened) -> None:
-        """The whole change is wanted."""
+        """All that a call would do is wanted: what it is aimed at, then the change."""
         from fugu_cli.ui.tui.draw import diff
         from fugu_cli.ui.tui.draw.detail import Section
+        from fugu_cli.ui.tui.draw.lines import BLANK, wrapped
         from fugu_cli.ui.tui.draw.piece import Piece
 
-        patch = event.patch
-        piece = Piece(lambda width, palette: diff.painted(patch, width, palette), patch)
-        self.read("This would change", [Section("", (piece,))])
+        target, patch = event.target, event.patch
+        pieces = [Piece(lambda width, palette: [*wrapped(target, width, f"bold {palette.text}"), BLANK], target)]
+        if patch:
+            pieces.append(Piece(lambda width, palette: diff.painted(patch, width, palette), patch))
+        self.read("This would change" if patch else "This would run", [Section("", tuple(pieces))])
 
     def on_trace_wished(self, event: Trace.Wished) -> None:
         """Something with a turn: open it, pin or exclude its agent, ask again with it."""

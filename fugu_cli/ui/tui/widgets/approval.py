@@ -18,7 +18,7 @@ from textual.widget import Widget
 from fugu_cli.ui.tui.draw import diff
 from fugu_cli.ui.tui.draw.lines import BLANK, Line, Part, line, wrapped
 from fugu_cli.ui.tui.draw.palette import Palette
-from fugu_cli.ui.tui.draw.text import flat, safe
+from fugu_cli.ui.tui.draw.text import count, exact, flat
 from fugu_cli.ui.tui.front import SCOPES, Scope, scopes
 from fugu_cli.ui.tui.place import at_home
 
@@ -54,8 +54,9 @@ class Approval(Widget, can_focus=True):
 
     @dataclass
     class Opened(Message):
-        """The user wants to see the whole change."""
+        """The user wants to see the whole target and the whole change."""
 
+        target: str
         patch: str
 
     def __init__(self, palette: Palette, id: str = "approval") -> None:
@@ -64,6 +65,7 @@ class Approval(Widget, can_focus=True):
         self.display = False
         self._question: Question | None = None
         self._patch = ""
+        self._cut = False
         self._behind = 0
         self._at = 0
         self._lines: list[Line] = []
@@ -100,9 +102,9 @@ class Approval(Widget, can_focus=True):
         self.action_answer(self.scopes[self._at])
 
     def action_whole(self) -> None:
-        """The whole change."""
-        if self._patch:
-            self.post_message(self.Opened(self._patch))
+        """Everything that the call would do."""
+        if self._question is not None and (self._patch or self._cut):
+            self.post_message(self.Opened(_aim(self._question), self._patch))
 
     def render_line(self, y: int) -> Strip:
         """A line of the question."""
@@ -121,7 +123,7 @@ class Approval(Widget, can_focus=True):
         if self._patch and room > 1:
             most = min(room - 1, 16)
             bare = most < ROOM and len(self._patch.splitlines()) > most  # what changes, before what stands around it
-            shown = diff.painted(diff.bare(self._patch) if bare else self._patch, width, palette, most)
+            shown = diff.painted(diff.changed(self._patch) if bare else self._patch, width, palette, most)
             lines += [*shown, *([] if short else [BLANK])]
         answers = [self._answer(index, short) for index in range(len(self.scopes))]
         lines += (
@@ -141,16 +143,21 @@ class Approval(Widget, can_focus=True):
         return [mark, (f"{key} ", f"bold {palette.accent}"), (word if short else words, tone)]
 
     def _asked(self, question: Question, width: int) -> list[Line]:
-        from fugu_cli.ui.render import aimed_at  # brings the events with it: not before the first paint
-
         call, judgement, palette = question.call, question.judgement, self.palette
+        target = wrapped(_aim(question), width, f"bold {palette.text}", "  ")
+        self._cut = len(target) > TARGET_LINES
         waiting = f"  ({self._behind} more behind this one)" if self._behind else ""
-        whole = "  d shows the whole change" if self._patch else ""
-        head: list[Part] = [(f"Allow {flat(call.tool, 40)}?", f"bold {palette.warn}")]
+        whole = "  d shows all of it" if self._cut else "  d shows the whole change" if self._patch else ""
+        head: list[Part] = [(f"Allow {flat(exact(call.tool), 40)}?", f"bold {palette.warn}")]
         lines = [line([*head, (waiting + whole, palette.dim)], width)]
-        aim = aimed_at(call, judgement.target)
-        target = wrapped(at_home(safe(aim).strip()), width, f"bold {palette.text}", "  ")
         lines += target[:TARGET_LINES]
-        if len(target) > TARGET_LINES:
-            lines.append(line([(f"  … {len(target) - TARGET_LINES} more lines", palette.dim)], width))
-        return [*lines, *wrapped(f"asked because {safe(judgement.reason)}", width, palette.dim)]
+        if self._cut:
+            lines.append(line([(f"  … {count(len(target) - TARGET_LINES, 'more line')}", palette.dim)], width))
+        return [*lines, *wrapped(f"asked because {exact(judgement.reason)}", width, palette.dim)]
+
+
+def _aim(question: Question) -> str:
+    """What is asked about, in full."""
+    from fugu_cli.ui.render import aimed_at  # brings the events with it: not before the first paint
+
+    return at_home(exact(aimed_at(question.call, question.judgement.target)).strip())

@@ -95,6 +95,36 @@ class Prompt(TextArea):
         """A new line at the cursor."""
         self.insert("\n")
 
+    def action_delete_left(self) -> None:
+        """The letter before the cursor; a folded paste goes whole, for half of its word stands for nothing."""
+        if not self._unpasted(before=True):
+            super().action_delete_left()
+
+    def action_delete_word_left(self) -> None:
+        """The word before the cursor, or the folded paste."""
+        if not self._unpasted(before=True):
+            super().action_delete_word_left()
+
+    def action_delete_right(self) -> None:
+        """The letter behind the cursor, or the folded paste."""
+        if not self._unpasted(before=False):
+            super().action_delete_right()
+
+    def action_delete_word_right(self) -> None:
+        """The word behind the cursor, or the folded paste."""
+        if not self._unpasted(before=False):
+            super().action_delete_word_right()
+
+    def _unpasted(self, *, before: bool) -> bool:
+        """Take the folded paste out that stands right before the cursor, or behind it. False where there is none."""
+        row, column = self.cursor_location
+        for found in _FOLDED.finditer(self.document.get_line(row)):
+            touched = (found.end() if before else found.start()) == column
+            if touched and self.selection.is_empty and int(found.group(1)) in self._pastes:
+                self.delete((row, found.start()), (row, found.end()))
+                return True
+        return False
+
     async def _on_key(self, event: events.Key) -> None:
         self.typed_at = 0.0 if event.key == "enter" else time.monotonic()
         if self.keys(event.key):

@@ -1,0 +1,75 @@
+"""What a terminal sends, before Textual reads it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual import events
+from textual._xterm_parser import XTermParser
+from textual.message import Message
+
+from fugu_cli.ui.tui.app import FuguApp
+from fugu_cli.ui.tui.driver import Decoder, PlainPastes
+
+PASTED = "\x1b[200~see \x1b[31mred\r\n!touch a\t\x00\x9b\x1b[200~é\x1b[201~"
+MEANT = "see [31mred\r\n!touch a\t[200~é"
+
+
+def told(pieces: Iterable[bytes]) -> list[Message]:
+    parser, decoder = XTermParser(), Decoder()
+    return [message for piece in pieces if (text := decoder.feed(piece)) for message in parser.feed(text)]
+
+
+def keys(messages: list[Message]) -> list[str]:
+    return [message.key for message in messages if isinstance(message, events.Key)]
+
+
+def pastes(messages: list[Message]) -> list[str]:
+    return [message.text for message in messages if isinstance(message, events.Paste)]
+
+
+@given(st.sets(st.integers(min_value=0, max_value=100)))
+def test_a_paste_is_nothing_but_text_however_it_comes(cuts: set[int]) -> None:
+    data = f"a{PASTED}\x1b[A{PASTED}\x1b[201b\x1b[200~\x1b[201~\r".encode()
+    ends = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    messages = told(data[start:end] for start, end in pairwise(ends))
+    assert pastes(messages) == [MEANT, MEANT, ""]
+    assert (keys(messages)[:2], keys(messages)[-1]) == (["a", "up"], "enter")
+
+
+@given(st.text())
+def test_whatever_is_pasted_no_key_is_pressed(text: str) -> None:
+    pasted = f"\x1b[200~{text.replace(chr(27) + '[201~', '')}\x1b[201~".encode("utf-8", "replace")
+    messages = told([pasted])
+    assert (keys(messages), len(pastes(messages))) == ([], 1)
+
+
+def test_a_byte_that_is_no_letter_is_shown_as_one_that_is_not_known() -> None:
+    assert Decoder().feed(b"caf\xe9 x") == "caf\ufffd x"
+
+
+def test_keys_are_what_they_were() -> None:
+    assert keys(told([b"\x1b[A\x03\x1bb\r"])) == ["up", "ctrl+c", "ctrl+left", "enter"]
+
+
+def test_the_interface_reads_a_terminal_with_it(
+    opened: Callable[..., FuguApp], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TEXTUAL_DRIVER", raising=False)
+    assert opened().driver_class is PlainPastes
+
+
+@pytest.mark.parametrize(("end", "code"), [("exit", 0), ("panic", 2)])
+def test_what_broke_does_not_end_as_if_it_had_been_left(opened: Callable[..., FuguApp], end: str, code: int) -> None:
+    async def whole() -> int:
+        app = opened()
+        async with app.run_test():
+            app.exit(0) if end == "exit" else app.panic("the terminal broke")
+        return app.exit_code
+
+    assert asyncio.run(whole()) == code
