@@ -27,9 +27,15 @@ def main() -> None:
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     sys.excepthook = _crashed
-    _end_on_signals()
-    code = called(arguments)
-    lost = _flush()
+    from fugu_cli import signals
+
+    signals.at_once()
+    try:
+        code = called(arguments)
+        lost = _flush()
+    except KeyboardInterrupt:
+        os._exit(4)
+    signals.ignored()
     if lost and not code:
         complain(f"cannot write to standard output: {lost}", ROOM)
         code = 2
@@ -45,13 +51,6 @@ def _fill_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
-
-
-def _end_on_signals() -> None:
-    """SIGTERM, and SIGHUP of a terminal that is closed, end every command as Ctrl-C does."""
-    from fugu_cli import signals
-
-    signals.at_once()
 
 
 def _forget_here() -> None:
@@ -81,6 +80,10 @@ def called(arguments: Sequence[str]) -> int:
             return 1
         except typer.Abort:
             return 4
+        except SystemExit as left:
+            if isinstance(left.__context__, BrokenPipeError):  # typer's own end where a reader went away
+                return 0
+            raise
     except KeyboardInterrupt:
         return 4
     except BrokenPipeError:

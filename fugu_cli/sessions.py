@@ -19,6 +19,8 @@ from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.events import Asked, Event, Replied
 
 SUFFIX = ".jsonl"
+LEFT = ("session.jsonl", "changes.patch", "trajectory.json", "summary.json")
+"""What a run leaves in its `--output-dir`."""
 TITLES = "titles.json"
 """Beside the sessions of a folder: the titles the user gave them."""
 
@@ -76,7 +78,8 @@ def paths(data: Path, root: Path | None = None) -> list[Path]:
 def find(data: Path, root: Path, key: str) -> Path:
     """The session `key` means: `latest`, an id, the beginning of one, or a file's path.
 
-    Looks in this repository first, then in all. Raises UsageError when there is none or more than one.
+    Looks in this repository first, then in all. A session in which nothing was asked (it was cut off, or a hook refused
+    the request) is the latest only where there is no other. Raises UsageError when there is none or more than one.
     """
     if key.endswith(SUFFIX) and Path(key).is_file():
         return Path(key)
@@ -84,7 +87,7 @@ def find(data: Path, root: Path, key: str) -> Path:
     if key == "latest":
         if not here:
             raise UsageError("this folder has no session yet", hint='start one with `fugu run "..."`')
-        return here[0]
+        return next(filter(_asked_in, here), here[0])
     for candidates in (here, paths(data)):
         found = [path for path in candidates if key and path.stem.startswith(key)]
         exact = [path for path in found if path.stem == key]
@@ -95,6 +98,14 @@ def find(data: Path, root: Path, key: str) -> Path:
                 f"{key!r} means {len(found)} sessions", hint="give more of the id: `fugu sessions` lists them"
             )
     raise UsageError(f"there is no session {key!r}", hint="`fugu sessions` lists them")
+
+
+def _asked_in(path: Path) -> bool:
+    """Something was asked there; also of a session that cannot be read, for its reader says why."""
+    try:
+        return any(isinstance(record.event, Asked) for record in log.skim(path, ("asked",)))
+    except StorageError:
+        return True
 
 
 def summary(path: Path) -> Summary | None:

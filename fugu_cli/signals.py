@@ -6,6 +6,7 @@ open takes them itself. One that was ignored from the start (`nohup`) stays igno
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from types import FrameType
@@ -27,6 +28,20 @@ def told(loop: AbstractEventLoop, stop: Callable[[], None]) -> None:
     """From now on each of them, Ctrl-C included, calls `stop` on the loop."""
     for number in (signal.SIGINT, *_heard()):
         loop.add_signal_handler(number, stop)
+
+
+def decided(loop: AbstractEventLoop, code: int) -> None:
+    """From now on each of them ends the process at once with `code`, also where the loop, as it closes, would no
+    longer hear them and the process would be ended by the signal."""
+    for number in (signal.SIGINT, *_heard()):
+        loop.remove_signal_handler(number)
+        signal.signal(number, lambda _number, _frame: os._exit(code))
+
+
+def ignored() -> None:
+    """From now on they do nothing: what is left to do is to end."""
+    for number in (signal.SIGINT, *ENDING):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _heard() -> list[signal.Signals]:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fugu_cli import views
+from fugu_cli import sessions, views
 from fugu_cli.contents import diffs
-from fugu_cli.errors import UsageError
+from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.events import Asked, Change, Event, Interrupted, Undone
-from fugu_cli.log import Log
+from fugu_cli.log import Log, read
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.views.standing import REDONE, UNDONE, standing
 
@@ -75,6 +75,12 @@ async def undo(log: Log, workspace: Workspace) -> Undone:
     return done
 
 
+def is_final(log: Log) -> bool:
+    """The next undo cannot be redone: outside git there is no tree to go back to."""
+    done, _ = steps(log.events)
+    return bool(done) and done[-1].asked.snapshot is None
+
+
 async def redo_preview(log: Log, workspace: Workspace) -> str:
     """What `redo` would change, as a unified diff. Raises Nothing, or UsageError where edits would be lost."""
     return await _patch(workspace, await _redoable(log, workspace))
@@ -108,9 +114,7 @@ async def _undoable(log: Log, workspace: Workspace) -> Step:
 
 async def _own(log: Log, workspace: Workspace, step: Step, now: str) -> list[str]:
     """Files that are neither as they were before the request nor as fugu left them: edits of the user's own."""
-    newest = next(
-        (e for e in reversed(log.events) if isinstance(e, Asked) or (isinstance(e, Undone) and not e.turn)), None
-    )
+    newest = _newest(log)
     if isinstance(newest, Undone) and newest.snapshot and newest.reason.startswith("redone"):
         return [change.path for change in await workspace.diff(newest.snapshot, now)]
     assert step.asked.snapshot is not None
@@ -118,21 +122,42 @@ async def _own(log: Log, workspace: Workspace, step: Step, now: str) -> list[str
         change.path
         for change in await workspace.diff(step.asked.snapshot, now)
         if change.path not in step.changes or step.changes[change.path].after != change.after
+        if not _left(workspace.root / change.path, log)
     ]
     cut = _cut_at(log, step.asked)
     return [path for path in unknown if cut is None or not _older(workspace.root / path, cut)]
 
 
+def _left(path: Path, log: Log) -> bool:
+    """A file of `--output-dir`, which is written after the last fact: this session's own copy lies in its folder."""
+    if path.name not in sessions.LEFT:
+        return False
+    try:
+        return read(path.with_name(sessions.LEFT[0]))[:1] == list(log.records[:1])
+    except StorageError:
+        return False
+
+
+def _newest(log: Log) -> Asked | Undone | None:
+    """What the user did last: they asked, or took something back or forth."""
+    return next(
+        (e for e in reversed(log.events) if isinstance(e, Asked) or (isinstance(e, Undone) and not e.turn)), None
+    )
+
+
 async def _redoable(log: Log, workspace: Workspace) -> str:
     _, trees = steps(log.events)
-    undone = next((e for e in reversed(log.events) if isinstance(e, Undone) and e.turn == 0), None)
-    if not trees or undone is None or undone.snapshot is None:
+    undone = _newest(log)
+    left = undone.snapshot if isinstance(undone, Undone) else None
+    if isinstance(undone, Undone) and left is None:
+        raise UsageError("what was undone outside git cannot be redone", hint="ask for it again")
+    if not trees or undone is None or left is None:
         raise Nothing("there is nothing to redo", hint="redo brings back what undo took, until something is asked")
     _refuse_elsewhere(log.events, undone, workspace)
     now = await workspace.snapshot()
     if now is None:
         raise UsageError("redo needs the git repository the request was made in")
-    _refuse([change.path for change in await workspace.diff(undone.snapshot, now)], "redo")
+    _refuse([change.path for change in await workspace.diff(left, now)], "redo")
     return trees[-1]
 
 

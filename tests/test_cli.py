@@ -55,6 +55,8 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("run", "x", "--max-turns", "0"), "the command line (--max-turns): max_turns = 0", "help config"),
         (("run", "x", "--max-budget-usd", "0"), "max_budget_usd = 0.0: should be greater than 0", "help config"),
         (("run", "x", "--resume", ""), "--resume is empty", "leave it out"),
+        (("run", "x", "--output-dir", ""), "--output-dir is empty", "leave it out"),
+        (("replay", "--run", "--output-dir", ""), "--output-dir is empty", "leave it out"),
         (("trace", "--turn", "1", "--json"), "--json and --turn exclude one another", "every turn"),
         (("serve", "--max-request-mb", "nan"), "limits must be finite numbers", "`fugu serve --help`"),
         (("serve", "--grace", "inf"), "limits must be finite numbers", "`fugu serve --help`"),
@@ -137,6 +139,12 @@ def test_wrong_words_are_said_there_as_well(words: tuple[str, ...], capsys: pyte
     assert code == 1
     assert json.loads(out)["errors"][0] in err
     assert json.loads(Path("out/summary.json").read_text()) == json.loads(out)
+
+
+def test_an_output_folder_without_a_name_is_not_the_current_one(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = fugu("run", "x", "--output-format", "json", "--output-dir", "", capture=capsys)
+    assert (code, json.loads(out)["errors"][0]) == (1, "--output-dir is empty")
+    assert list(Path.cwd().iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_into_is_said_there_as_well(capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,6 +300,20 @@ def test_the_doctor_says_what_is_missing_and_what_to_do(
     assert code == 1 and "unknown key 'nonsense'" in out
 
 
+def test_the_doctor_says_where_sessions_cannot_be_kept(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+    monkeypatch.setenv("FUGU_DATA_DIR", "/proc/fugu")
+    code, out, _ = fugu("doctor", capture=capsys)
+    (line,) = (line for line in out.splitlines() if line[9:].startswith("data "))
+    assert code == 2 and line.startswith("missing") and "/proc/fugu cannot be written: No such file" in line
+    assert "FUGU_DATA_DIR" in out
+    monkeypatch.setenv("FUGU_DATA_DIR", str(Path.cwd() / "not" / "yet"))
+    code, out, _ = fugu("doctor", capture=capsys)
+    assert code == 0 and not Path("not").exists()
+
+
 def flags(**given: object) -> RunFlags:
     return RunFlags(**given)  # type: ignore[arg-type]
 
@@ -343,13 +365,16 @@ def binary(*words: str, **more: object) -> "subprocess.CompletedProcess[bytes]":
     )  # type: ignore[call-overload, no-any-return]
 
 
-def test_a_pipe_that_is_closed_early_is_quiet() -> None:
+@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize("words", [("help", "config"), ("trust",), ("--help",)])
+def test_a_pipe_that_is_closed_early_is_quiet(words: tuple[str, ...], buffered: str) -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "fugu_cli", "help", "config"],
+        [sys.executable, "-m", "fugu_cli", *words],
         stdout=write,
         stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": buffered},
         timeout=60,
         check=False,
     )

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,14 @@ def test_the_final_object_and_the_output_folder(capsys: pytest.CaptureFixture[st
     subprocess.run(["git", "apply", "-R", "--check", str(folder / "changes.patch")], check=True)
     atif_rules.check(json.loads((folder / "trajectory.json").read_text()))
     assert json.loads((folder / "summary.json").read_text())["session_id"] == final["session_id"]
+
+
+def test_an_output_folder_inside_the_repository_does_not_stand_in_the_way_of_undo() -> None:
+    root = project(*SOLVES)
+    assert called(words("fix the failing tests", "--output-dir", "out")) == 0
+    assert called(["undo", "--yes"]) == 0
+    assert (root / "calc.py").read_text() == BROKEN
+    assert json.loads((root / "out" / "summary.json").read_text())["subtype"] == "success"
 
 
 def test_a_stream_of_lines_begins_with_init_and_ends_with_result(capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,6 +253,55 @@ def test_a_signal_cuts_the_turn_and_continue_finishes_it(
     assert len(calls) == len(set(calls))
 
 
+def submitting(command: str) -> None:
+    """A hook of the user's for every request."""
+    group = {"hooks": [{"type": "command", "command": command, "timeout": 60}]}
+    place = Path.home() / ".agents" / "hooks.json"
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(json.dumps({"hooks": {"UserPromptSubmit": [group]}}))
+
+
+def test_a_run_that_is_cut_before_its_request_is_recorded_does_not_stand_for_an_earlier_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project(*SOLVES)
+    assert called(words("fix the failing tests")) == 0
+    submitting("sleep 60")
+    for more in ((), ("--continue",)):
+        process = started(*more, "--output-dir", "../out")
+        until(process, "session ")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out, "diff" in err) == (4, "", False), err
+        assert "interrupted: nothing was recorded yet; give the request again" in err
+        assert json.loads(Path("../out/summary.json").read_text())["subtype"] == "interrupted"
+    assert len(sessions.paths(Config().data)) == 2
+    assert isinstance(facts()[-1], Finished), "the session in which something was asked"
+
+
+def test_a_request_that_a_hook_refused_leaves_the_newest_session_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    root = project(*SOLVES)
+    assert called(words("fix the failing tests")) == 0
+    submitting("exit 2")
+    assert called(words("fix it again")) == 1
+    assert called(["sessions", "--latest"]) == 0
+    assert "fix the failing tests" in capsys.readouterr().out
+    assert called(["undo", "--yes"]) == 0
+    assert (root / "calc.py").read_text() == BROKEN
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_after_the_end_does_not_change_the_exit_code(number: signal.Signals) -> None:
+    project('text = "It adds."\npace = 0.1')
+    process = started("--max-turns", "1")
+    until(process, "log: ")
+    while process.poll() is None:
+        process.send_signal(number)
+        time.sleep(0.001)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (3, "")
+
+
 def test_a_second_signal_leaves_at_once() -> None:
     command = 'text = "x"\ncalls = [{ tool = "bash", arguments = { command = "trap \'\' TERM; sleep 60" } }]'
     project(command)
@@ -354,6 +412,10 @@ def test_outside_of_git_it_works_and_undo_puts_back_what_fugu_wrote(capsys: pyte
     assert "+    return a + b" in Path("../out/changes.patch").read_text()
     assert Path("calc.py").read_text() == FIXED
     Path("other.txt").write_text("mine")
+    capsys.readouterr()
     assert called(["undo", "--yes"]) == 0
+    assert "outside git this cannot be redone" in capsys.readouterr().err
     assert (Path("calc.py").read_text(), Path("other.txt").read_text()) == (BROKEN, "mine")
+    assert called(["redo", "--yes"]) == 1
+    assert "what was undone outside git cannot be redone" in capsys.readouterr().err
     capsys.readouterr()

@@ -1,3 +1,5 @@
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,19 @@ def test_sessions_are_found_by_id_beginning_and_latest(tmp_path: Path) -> None:
             sessions.find(data, root, nobody)
     with pytest.raises(UsageError, match="no session yet"):
         sessions.find(data, tmp_path / "other", "latest")
+
+
+def test_a_session_in_which_nothing_was_asked_is_the_latest_only_where_there_is_no_other(tmp_path: Path) -> None:
+    root = tmp_path / "repo"
+    log = Log.create(sessions.folder(tmp_path, root) / "20260103-000000-cccc.jsonl")
+    log.append(Opened(version="1", repo=str(root)))
+    log.close()
+    assert log.path is not None
+    assert sessions.find(tmp_path, root, "latest") == log.path
+    asked = make(tmp_path, root, "20260101-000000-aaaa")
+    os.utime(log.path, (time.time() + 5, time.time() + 5))
+    assert sessions.find(tmp_path, root, "latest") == asked
+    assert sessions.find(tmp_path, root, "20260103") == log.path
 
 
 def test_two_repositories_of_one_name_do_not_share_sessions(tmp_path: Path) -> None:

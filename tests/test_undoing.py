@@ -15,6 +15,7 @@ from fugu_cli.log import Log
 from fugu_cli.messages import Call
 from fugu_cli.tools.files import WRITE
 from fugu_cli.tools.workspace import Workspace
+from fugu_cli.ui import output_dir
 
 
 @pytest.fixture
@@ -148,6 +149,22 @@ def test_what_a_command_had_done_when_it_was_cut_off_is_undone_and_later_edits_a
     play(project, what)
 
 
+def test_what_a_run_left_in_its_output_folder_is_no_edit_of_the_users(project: Path) -> None:
+    (project / "out").mkdir()
+
+    async def what(log: Log, workspace: Workspace) -> None:
+        await request(log, workspace, lambda root: (root / "kept.txt").write_text("fugu\n") and None)
+        output_dir.write(project / "out", log.records, "s1", {}, b"a diff\n")
+        (project / "summary.json").write_text("mine\n")
+        with pytest.raises(UsageError, match=r"in 1 file: summary\.json$"):
+            await undoing.undo(log, workspace)
+        (project / "summary.json").unlink()
+        await undoing.undo(log, workspace)
+        assert state(project) == {"kept.txt": ("mine\n", False)}
+
+    play(project, what)
+
+
 def test_redo_refuses_after_edits_and_ends_with_a_new_request(project: Path) -> None:
     async def what(log: Log, workspace: Workspace) -> None:
         await request(log, workspace, lambda root: (root / "a.txt").write_text("a") and None)
@@ -232,6 +249,11 @@ def test_outside_git_the_preview_is_a_real_diff_and_what_was_changed_since_is_le
         (project / "two.txt").write_text("the user\n")
         done = await undoing.undo(log, workspace)
         assert (done.paths, done.reason.partition(undoing.LEFT_ALONE)[2]) == (("one.txt",), "two.txt")
+        with pytest.raises(UsageError, match="outside git cannot be redone"):
+            await undoing.redo(log, workspace)
+        log.append(Asked(text="something else"))
+        with pytest.raises(undoing.Nothing):
+            await undoing.redo(log, workspace)
 
     play(project, what)
     assert state(project) == {"kept.txt": ("mine\n", False), "two.txt": ("the user\n", False)}

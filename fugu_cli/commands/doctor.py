@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fugu_cli import __version__
+from fugu_cli import __version__, sessions
 from fugu_cli.commands.embedded import needed
 from fugu_cli.commands.here import current
 from fugu_cli.config import Config
@@ -86,6 +86,7 @@ def _all(folder: Path) -> Iterator[Finding]:
     yield from _servers(loaded)
     yield from _hooks(loaded)
     yield from _skills(loaded)
+    yield _data(loaded)
     yield _room(loaded.config)
     yield _terminal()
 
@@ -231,6 +232,20 @@ def _skills(loaded: Loaded) -> Iterator[Finding]:
         yield Finding("ok", "skills", ", ".join(skill.name for skill in loaded.library.skills))
     if loaded.library.commands:
         yield Finding("ok", "commands", ", ".join(f"/{command.name}" for command in loaded.library.commands))
+
+
+def _data(loaded: Loaded) -> Finding:
+    """Where sessions are kept: a file is made there, or in the nearest folder above that exists, and removed."""
+    wanted = sessions.folder(loaded.config.data, loaded.root)
+    try:
+        place = next(path for path in (wanted, *wanted.absolute().parents) if path.exists())
+        probe = place / f".fugu-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        said = f"{loaded.config.data} cannot be written: {error.strerror}"
+        return Finding("missing", "data", said, "set data_dir or FUGU_DATA_DIR to a folder you may write to")
+    return Finding("ok", "data", str(loaded.config.data))
 
 
 def _room(config: Config) -> Finding:

@@ -47,6 +47,8 @@ def evaluate(flags: EvalFlags) -> int:
     members = tuple(entry.member() for entry in pool(config, environ))
     problems = chosen(_problems(flags), flags.limit)
     folder = (flags.out or Path("fugu-eval")).resolve()
+    if flags.report and not (folder / running.ROWS).exists() and setup.read(folder) is None:
+        raise UsageError(f"there is no evaluation in {folder}", hint="--out names the folder of one")
     plan = running.Plan(
         problems=problems,
         arms=_arms(flags, folder, members),

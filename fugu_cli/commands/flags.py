@@ -15,6 +15,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from fugu_cli.errors import UsageError
+
 Flags = TypeVar("Flags")
 
 
@@ -66,8 +68,9 @@ class RunFlags:
     prompt_file: Annotated[Path | None, option("--prompt-file", help="read it from a file", metavar="FILE")] = None
     output_format: Annotated[Format, option("--output-format", help="text, json or stream-json")] = Format.text
     output_dir: Annotated[
-        Path | None, option("--output-dir", help="leave session, diff, trajectory and summary there", metavar="DIR")
+        str | None, option("--output-dir", help="leave session, diff, trajectory and summary there", metavar="DIR")
     ] = None
+    """No Path: the empty one would be the current folder."""
     go_on: Annotated[bool, option("-c", "--continue", help="go on with this folder's newest session")] = False
     resume: Annotated[str | None, option("--resume", help="go on with a session", metavar="ID")] = None
     fork_session: Annotated[bool, option("--fork-session", help="go on in a copy of the session")] = False
@@ -194,6 +197,16 @@ class ServeFlags:
         float, option("--request-timeout", help="time an answer may take (1800)", metavar="SECONDS")
     ] = 1800.0
     grace: Annotated[float, option("--grace", help="time for answers after a stop (30)", metavar="SECONDS")] = 30.0
+
+
+def check_empty(**given: str | None) -> None:
+    """Raises UsageError for a flag that was given an empty word."""
+    for name, value in given.items():
+        if value == "":
+            raise UsageError(
+                f"--{name.replace('_', '-')} is empty",
+                hint="a variable that is not set? give a value, or leave it out",
+            )
 
 
 def spread(flags: type[Flags]) -> Callable[[Callable[[Flags], int]], Callable[..., int]]:

@@ -16,6 +16,7 @@ from fugu_cli import log, sessions, views, wiring
 from fugu_cli.agents.scripted import load as load_script
 from fugu_cli.commands.coordinator import usable
 from fugu_cli.commands.coordinator_app import RouteFlags
+from fugu_cli.commands.flags import check_empty
 from fugu_cli.commands.here import here
 from fugu_cli.commands.printing import show
 from fugu_cli.commands.replay_flags import WITH_RUN, SessionReplayFlags
@@ -69,6 +70,7 @@ def replay(flags: SessionReplayFlags) -> int:
 
 
 def _check(flags: SessionReplayFlags) -> None:
+    check_empty(agent=flags.agent, output_dir=flags.output_dir)
     if flags.agent and flags.coordinator:
         raise UsageError("--agent and --coordinator exclude one another", hint="--agent NAME bypasses the coordinator")
     if flags.yolo and flags.permission_mode:

@@ -71,7 +71,7 @@ class SessionReplayFlags:
         float | None, option("--test-timeout", help="with --run: limit of one test run", metavar="SECONDS")
     ] = None
     output_dir: Annotated[
-        Path | None, option("--output-dir", help="with --run: leave sessions and diffs there", metavar="DIR")
+        str | None, option("--output-dir", help="with --run: leave sessions and diffs there", metavar="DIR")
     ] = None
     script: Annotated[
         Path | None, option("--script", help="with --run: answers from a script instead of a model", metavar="FILE")

@@ -60,7 +60,12 @@ class Rerun:
     async def to_its_end(self) -> int:
         """The exit code: the worst of the requests', as `fugu run` would give it."""
         signals.told(asyncio.get_running_loop(), self._stop)
-        folder = output_dir.prepare(self._flags.output_dir) if self._flags.output_dir else None
+        code = await self._carried_out()
+        signals.decided(asyncio.get_running_loop(), code)
+        return code
+
+    async def _carried_out(self) -> int:
+        folder = output_dir.prepare(Path(self._flags.output_dir)) if self._flags.output_dir else None
         workspace = wiring.build_workspace(self._loaded.config, self._loaded.root)
         asked = self._chosen()
         for number, request in asked:

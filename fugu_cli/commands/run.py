@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fugu_cli import __version__
 from fugu_cli.commands import prompt
-from fugu_cli.commands.flags import Format, RunFlags
+from fugu_cli.commands.flags import Format, RunFlags, check_empty
 from fugu_cli.errors import UsageError
 from fugu_cli.ui.pen import Pen
 
@@ -41,24 +41,23 @@ def _prepared(flags: RunFlags) -> Path | None:
         return None
     from fugu_cli.ui import output_dir
 
-    return output_dir.prepare(flags.output_dir)
+    return output_dir.prepare(Path(flags.output_dir))
 
 
 def _refused(flags: RunFlags, error: UsageError) -> None:
     """Programs learn of wrong words as well where they read: on standard output and in `--output-dir`."""
-    if flags.output_format == Format.text and flags.output_dir is None:
+    if flags.output_format == Format.text and not flags.output_dir:
         return
     from fugu_cli.commands.leaving import Leaving
     from fugu_cli.ui.screen import Screen
 
-    Leaving(flags.output_format, flags.output_dir, Screen()).refuse(error)
+    folder = Path(flags.output_dir) if flags.output_dir else None
+    Leaving(flags.output_format, folder, Screen()).refuse(error)
 
 
 def _check(flags: RunFlags) -> None:
     """Flags that contradict one another, or say nothing. Raises UsageError."""
-    for name, value in (("resume", flags.resume), ("agent", flags.agent)):
-        if value == "":
-            raise UsageError(f"--{name} is empty", hint="a variable that is not set? give a value, or leave it out")
+    check_empty(resume=flags.resume, agent=flags.agent, output_dir=flags.output_dir)
     if flags.go_on and flags.resume:
         raise UsageError(
             "--continue and --resume exclude one another", hint="--continue takes this folder's newest session"

@@ -20,11 +20,12 @@ from fugu_cli.commands.asked import asked
 from fugu_cli.commands.embedded import check_embedded
 from fugu_cli.commands.flags import Format, RunFlags
 from fugu_cli.commands.here import here
-from fugu_cli.commands.leaving import Leaving, name_of
+from fugu_cli.commands.leaving import Leaving, Told, name_of
 from fugu_cli.config import AgentEntry
 from fugu_cli.config.files import Loaded
 from fugu_cli.contents import diffs
 from fugu_cli.errors import FuguError, StorageError, UsageError
+from fugu_cli.events import Asked
 from fugu_cli.session import Session
 from fugu_cli.skills.asking import Request
 from fugu_cli.ui import ask, headless, stream
@@ -32,6 +33,7 @@ from fugu_cli.ui.result import Ending, ending, exit_code
 from fugu_cli.ui.screen import Screen
 
 CUT = Ending("interrupted", "the turn was cut; `fugu run --continue` goes on with it")
+UNHEARD = Ending("interrupted", "nothing was recorded yet; give the request again")
 CRASHED = Ending("failed", "fugu itself failed; `fugu run --continue` goes on with what was recorded")
 ABORTED = 4
 
@@ -71,7 +73,9 @@ class Run:
         finally:
             if refusal is not None:
                 self._leaving.refuse(refusal, reason)
-        return await self._followed(self._session)
+        code = await self._followed(self._session)
+        signals.decided(asyncio.get_running_loop(), code)
+        return code
 
     async def _followed(self, session: Session) -> int:
         """The open session to its end, whatever that is; then everything that has to be said about it."""
@@ -81,7 +85,7 @@ class Run:
         noted = session.notes("")
         try:
             end = await self._worked(session)
-            patch = await self._patch(session)
+            patch = await self._patch(session) if self._heard(session) else b""
         except FuguError as error:
             end = Ending("failed", str(error))
             raise
@@ -91,12 +95,22 @@ class Run:
                 if note not in noted:  # a hook that failed meanwhile
                     self._screen.show(f"fugu: {note}")
             await session.close()
-            final = ending(session.log.events, end)
-            self._leaving.close(session.log, self._since, final, patch)
+            told = self._told(session, end)
+            self._leaving.close(told, patch)
         if lost := self._screen.out.failure:
             self._screen.show(f"fugu: cannot write to standard output: {lost}; the answer is in the session")
-            return exit_code(final.reason) or exit_code("failed")
-        return exit_code(final.reason)
+            return exit_code(told.end.reason) or exit_code("failed")
+        return exit_code(told.end.reason)
+
+    def _told(self, session: Session, end: Ending | None) -> Told:
+        heard, events = self._heard(session), session.log.events
+        if not heard:
+            end, events = UNHEARD if end is CUT else end, events[self._since :]
+        return Told(session.log, self._since, ending(events, end), heard)
+
+    def _heard(self, session: Session) -> bool:
+        """The request is recorded: it was not cut off before, nor refused by a hook."""
+        return self._text is None or any(isinstance(event, Asked) for event in session.log.events[self._since :])
 
     async def _opened(self) -> Session:
         """The session, with something to do in it. Raises FuguError when there is none, or nothing to do."""
@@ -200,7 +214,7 @@ class Run:
             self._working.cancel()
         elif self._signals > 1:
             if self._session is not None:
-                self._leaving.write(self._session.log, self._since, CUT)
+                self._leaving.write(self._told(self._session, CUT))
             os._exit(ABORTED)
 
     async def _patch(self, session: Session) -> bytes:

@@ -24,12 +24,12 @@ def _show(wanted: SessionsFlags) -> int:
     loaded = here()
     data, root = loaded.config.data, loaded.root
     if wanted.latest and wanted.paths and not wanted.search and not wanted.everywhere:
-        newline(str(kept.find(data, root, "latest")))  # scripts ask this; nothing has to be read for it
+        newline(str(kept.find(data, root, "latest")))  # scripts ask this; the others need not be read
         return 0
     found = kept.summaries(kept.paths(data, None if wanted.everywhere else root))
     listed = [one for one in found if not wanted.search or kept.says(one, wanted.search)]
     if wanted.latest:
-        listed = listed[:1]
+        listed = ([one for one in listed if one.requests] or listed)[:1]
     if not listed:
         if wanted.latest or wanted.search:
             raise UsageError("no session matches", hint="`fugu sessions --all` lists those of every folder")

@@ -12,15 +12,22 @@ from pathlib import Path
 
 from fugu_cli.errors import UsageError
 from fugu_cli.events import RECORDED, Recorded
+from fugu_cli.sessions import LEFT
 from fugu_cli.ui.atif import trajectory
 
-SESSION, PATCH, TRAJECTORY, SUMMARY = "session.jsonl", "changes.patch", "trajectory.json", "summary.json"
+SESSION, PATCH, TRAJECTORY, SUMMARY = LEFT
 
 
 def prepare(folder: Path) -> Path:
-    """The folder, made and writable before the run begins. Raises UsageError: better now than after the work."""
+    """The folder, made and writable before the run begins. Raises UsageError: better now than after the work.
+
+    One that is made inside a repository is hidden from git: for undo its files would be edits of the user's own.
+    """
     try:
+        made = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
+        if made and any((place / ".git").exists() for place in folder.resolve().parents):
+            (folder / ".gitignore").write_text("*\n", encoding="utf-8")
         probe = folder / f".fugu-{os.getpid()}"
         probe.touch()
         probe.unlink()

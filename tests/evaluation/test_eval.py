@@ -61,6 +61,12 @@ def asked(server: Loopback) -> int:
     return len(server.asked("idler")) + len(server.asked("worker"))
 
 
+def test_a_report_of_nothing_is_refused(here: Path) -> None:
+    suite(here, task("one"))
+    with pytest.raises(UsageError, match=f"there is no evaluation in {here / 'out'}"):
+        evaluate(here, report=True)
+
+
 def test_every_arm_on_every_task_and_a_report_of_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     suite(here, task("one"), task("two"))
     assert evaluate(here, "cascade", "single", "panel-judge-merge") == 0

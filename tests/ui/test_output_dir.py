@@ -96,6 +96,14 @@ def test_the_folder_holds_the_session_the_patch_the_trajectory_and_the_summary()
     atif_rules.check(json.loads((folder / "trajectory.json").read_text()))
 
 
+def test_a_folder_that_is_made_inside_a_repository_is_hidden_from_git() -> None:
+    Path("repo/.git").mkdir(parents=True)
+    Path("repo/there").mkdir()
+    assert (output_dir.prepare(Path("repo/out/deep")) / ".gitignore").read_text() == "*\n"
+    for folder in ("repo/there", "outside"):
+        assert list(output_dir.prepare(Path(folder)).iterdir()) == []
+
+
 def test_a_folder_that_cannot_be_made_is_refused_before_the_run() -> None:
     Path("file").touch()
     with pytest.raises(UsageError, match="cannot write into --output-dir file"):
