@@ -24,14 +24,20 @@ def serve(flags: ServeFlags) -> int:
     places.check(place, bounds, flags.token_env)
     import asyncio
 
-    from fugu_cli import serve_wiring
+    from fugu_cli import serve_wiring, signals
     from fugu_cli.commands.embedded import check_embedded
     from fugu_cli.commands.here import here
 
     loaded = here(_settings(flags))
     for note in check_embedded(loaded.config, os.environ):
         _say(note)
-    return asyncio.run(serve_wiring.serve(loaded, place, bounds, _say))
+
+    async def served() -> int:
+        code = await serve_wiring.serve(loaded, place, bounds, _say)
+        signals.decided(asyncio.get_running_loop(), code)
+        return code
+
+    return asyncio.run(served())
 
 
 def _settings(flags: ServeFlags) -> Mapping[str, Any]:
