@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import heapq
 import json
 import os
 import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,27 +35,51 @@ RACY = 100_000_000
 SHORTEST = 6
 """Characters of the shortest value that is masked: a shorter one would tear ordinary words apart."""
 
-_FORMS = re.compile(
-    "|".join(
-        (
-            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
-            r"(?<![\w-])sk-(?:proj-|ant-|or-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}",
-            r"(?<![\w-])(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}(?![0-9A-Z])",
-            r"(?<![\w-])gh[pousr]_[A-Za-z0-9]{30,}|(?<![\w-])github_pat_[A-Za-z0-9_]{22,}|(?<![\w-])glpat-[\w-]{20,}",
-            r"(?<![\w-])xox[abeoprs]-[A-Za-z0-9-]{10,}|https://hooks\.slack\.com/services/[\w/]+",
-            r"(?<![\w-])AIza[\w-]{35}|(?<![\w-])ya29\.[\w-]{20,}|(?<![\w-])GOCSPX-[\w-]{20,}",
-            r"(?<![\w-])[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|(?<![\w-])whsec_[A-Za-z0-9]{20,}",
-            r"(?<![\w-])hf_[A-Za-z0-9]{30,}|(?<![\w-])npm_[A-Za-z0-9]{36}|(?<![\w-])pypi-[\w-]{50,}",
-            r"(?<![\w-])(?:gsk_|xai-|r8_|nvapi-|tvly-|pplx-|fw_|tgp_v1_)[A-Za-z0-9_-]{20,}",
-            r"(?<![\w-])SG\.[\w-]{16,}\.[\w-]{16,}|(?<![\w-])dop_v1_[a-f0-9]{64}",
-            r"(?<![\w-])eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}",
-            r"(?<=://)[^\s/:@'\"]{1,64}:[^\s/@'\"]{3,256}(?=@[\w.-])",
-            r"(?<=[Bb]earer )[A-Za-z0-9._~+/-]{20,}=*",
-            r"(?i:(?<=aws_secret_access_key=)|(?<=aws_secret_access_key = ))[A-Za-z0-9/+=]{40}",
-        )
+
+@dataclass(frozen=True)
+class _Form:
+    """What a kind of key looks like. It begins with one of `literals`, or behind one."""
+
+    literals: tuple[str, ...]
+    pattern: re.Pattern[str]
+    behind: bool = False
+
+
+def _form(literals: str, pattern: str) -> _Form:
+    return _Form(tuple(literals.split()), re.compile(pattern, re.DOTALL))
+
+
+def _after(literals: tuple[str, ...], pattern: str) -> _Form:
+    return _Form(literals, re.compile(pattern), behind=True)
+
+
+_BLOCK = r"[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
+_FORMS = (
+    _form("-----BEGIN", rf"-----BEGIN {_BLOCK}.*?(?:-----END {_BLOCK}|\Z)"),
+    _form("sk-", r"(?<![\w-])sk-(?:proj-|ant-|or-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}"),
+    _form("AKIA ASIA ABIA ACCA", r"(?<![\w-])(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}(?![0-9A-Z])"),
+    _form("ghp_ gho_ ghu_ ghs_ ghr_", r"(?<![\w-])gh[pousr]_[A-Za-z0-9]{30,}"),
+    _form("github_pat_ glpat-", r"(?<![\w-])(?:github_pat_[A-Za-z0-9_]{22,}|glpat-[\w-]{20,})"),
+    _form("xox", r"(?<![\w-])xox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    _form("https://hooks.slack.com/services/", r"https://hooks\.slack\.com/services/[\w/]+"),
+    _form("AIza ya29. GOCSPX-", r"(?<![\w-])(?:AIza[\w-]{35}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,})"),
+    _form("sk_live_ sk_test_ rk_live_ rk_test_", r"(?<![\w-])[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+    _form("whsec_ hf_ npm_", r"(?<![\w-])(?:whsec_[A-Za-z0-9]{20,}|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36})"),
+    _form("pypi-", r"(?<![\w-])pypi-[\w-]{50,}"),
+    _form(
+        "gsk_ xai- r8_ nvapi- tvly- pplx- fw_ tgp_v1_",
+        r"(?<![\w-])(?:gsk_|xai-|r8_|nvapi-|tvly-|pplx-|fw_|tgp_v1_)[A-Za-z0-9_-]{20,}",
     ),
-    re.DOTALL,
+    _form("SG. dop_v1_", r"(?<![\w-])(?:SG\.[\w-]{16,}\.[\w-]{16,}|dop_v1_[a-f0-9]{64})"),
+    _form("eyJ", r"(?<![\w-])eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
+    _after(("://",), r"(?<=://)[^\s/:@'\"]{1,64}:[^\s/@'\"]{3,256}(?=@[\w.-])"),
+    _after(("earer ",), r"(?<=[Bb]earer )[A-Za-z0-9._~+/-]{20,}=*"),
+    _after(
+        tuple(f"{key}{sign}" for key in ("_key", "_KEY", "_Key") for sign in ("=", " = ")),
+        r"(?i:(?<=aws_secret_access_key=)|(?<=aws_secret_access_key = ))[A-Za-z0-9/+=]{40}",
+    ),
 )
+_BEGINNINGS = tuple((literal, form) for form in _FORMS for literal in form.literals)
 _MARK = re.compile(r"\[secret [0-9a-f]{4}\]")
 _LINE = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 PLAIN = frozenset({"type", "id", "tool", "before", "after", "snapshot", "checkpoint", "commit", "mode", "data"})
@@ -73,24 +99,24 @@ class Mask:
         self._values = frozenset(value for name, value in values.items() if _counts(name, value))
         self._found = _EnvFiles(root) if root is not None else None
         self._stamps: tuple[_Stamp, ...] | None = None
-        self._known: re.Pattern[str] | None = None
+        self._known: tuple[str, ...] = ()
 
     def text(self, text: str) -> str:
         """`text` without secrets."""
-        return _Masking(self._pattern()).text(text)
+        return _Masking(self._known_now()).text(text)
 
     def fact(self, fact: Fact) -> Fact:
         """The fact without secrets; itself where it holds none."""
-        return _Masking(self._pattern()).model(fact)
+        return _Masking(self._known_now()).model(fact)
 
-    def _pattern(self) -> re.Pattern[str] | None:
+    def _known_now(self) -> tuple[str, ...]:
+        """The values, also as JSON writes them, the longest first."""
         stamps = tuple(self._found.look()) if self._found is not None else ()
         if self._stamps != stamps:
             self._values |= {value for path, *_ in stamps for value in _in_file(Path(path))}
             found = self._values  # also of a file that is gone: it may have been moved to where it is read
             escaped = {json.dumps(value, ensure_ascii=False)[1:-1] for value in found}
-            longest = sorted(found | escaped, key=len, reverse=True)
-            self._known = re.compile("|".join(map(re.escape, longest))) if longest else None
+            self._known = tuple(sorted(found | escaped, key=len, reverse=True))
             self._stamps = stamps
         return self._known
 
@@ -98,14 +124,20 @@ class Mask:
 class _Masking:
     """One text or fact, and the values that are known now."""
 
-    def __init__(self, known: re.Pattern[str] | None) -> None:
+    def __init__(self, known: tuple[str, ...]) -> None:
         self._known = known
 
     def text(self, text: str) -> str:
-        return _FORMS.sub(_marked, self.known(text))
+        told, at = "", 0
+        text = self.known(text)
+        for found in _found(text):
+            told += text[at : found.start()] + _marked(found)
+            at = found.end()
+        return told + text[at:] if at else text
 
     def known(self, text: str) -> str:
-        return self._known.sub(_marked, text) if self._known is not None else text
+        there = [value for value in self._known if value in text]
+        return re.sub("|".join(map(re.escape, there)), _marked, text) if there else text
 
     def model(self, value: Fact) -> Fact:
         changed = {}
@@ -132,14 +164,41 @@ class _Masking:
 
 def holds(text: str) -> bool:
     """Something in it has the form of a key, or is a password in an address."""
-    return _FORMS.search(text) is not None
+    return next(_found(text), None) is not None
+
+
+def _found(text: str) -> Iterator[re.Match[str]]:
+    """What has the form of a key, from left to right. Beginnings are looked for first, which is cheap: every form tried
+    at every character took a second for a million of them, and nothing else ran meanwhile."""
+    waiting = [(at, number) for number in range(len(_BEGINNINGS)) if (at := _begins(text, number, 0)) >= 0]
+    heapq.heapify(waiting)
+    end = 0
+    while waiting:
+        start, number = waiting[0]
+        found = _BEGINNINGS[number][1].pattern.match(text, start) if start >= end else None
+        if found is not None:
+            yield found
+            end = found.end()
+        at = _begins(text, number, max(start + 1, end))
+        if at < 0:
+            heapq.heappop(waiting)
+        else:
+            heapq.heapreplace(waiting, (at, number))
+
+
+def _begins(text: str, number: int, least: int) -> int:
+    """Where a key may begin by this literal, not before `least`; -1 for nowhere."""
+    literal, form = _BEGINNINGS[number]
+    behind = len(literal) if form.behind else 0
+    at = text.find(literal, max(0, least - behind))
+    return at if at < 0 else at + behind
 
 
 def restored(text: str, original: str) -> str:
     """`text` with its marks replaced by the secrets of `original` they stand for: of the file it was made from."""
     if _MARK.search(text) is None:
         return text
-    found = [*_FORMS.findall(original), *(value for _, value in _assigned(original))]
+    found = [*(key.group() for key in _found(original)), *(value for _, value in _assigned(original))]
     known = {_mark(value): value for value in found}
     return _MARK.sub(lambda mark: known.get(mark.group(), mark.group()), text)
 

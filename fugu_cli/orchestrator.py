@@ -28,8 +28,11 @@ async def run(log: Log, crew: Crew, bench: Bench) -> Finished:
     """Drive the newest request to its end and return how it ended.
 
     Cancelled, it records what was cut off and leaves the request unfinished, to be continued by another `run`. Raises
-    StorageError when the log or a file cannot be written; nothing recorded is lost.
+    StorageError when the log or a file cannot be written; nothing recorded is lost. Raises ValueError for a log without
+    a request: no step could end it.
     """
+    if views.asked(log.events) is None:
+        raise ValueError("there is no request to drive")
     place = Place(log, crew, bench)
     clock = asyncio.timeout_at(_loop_time(bench.limits.deadline))
     try:

@@ -126,6 +126,11 @@ def test_a_question_is_answered_and_that_is_all(root: Path) -> None:
     assert found.told == ["cheap as worker", "replied", "answered"]
 
 
+def test_without_a_request_there_is_nothing_to_drive(root: Path) -> None:
+    with pytest.raises(ValueError, match="no request"):
+        asyncio.run(play(root, (CHEAP, says("x"))).again())
+
+
 def test_a_worker_with_tools_fixes_and_another_agent_verifies(root: Path) -> None:
     found = play(root, (CHEAP, writes()), (STRONG, writes()))
     assert found.run().reason == "accepted"

@@ -71,6 +71,16 @@ git ls-files | wc -l
 git stash list
 git rev-parse HEAD
 git --no-pager log -3
+git remote -v --verbose
+git remote -v get-url origin
+git remote -v show -n origin
+git show HEAD:./src/app.py :README.md :0:README.md
+git log 'HEAD@{2026-01-01 12:00:00}:src/app.py'
+git show ':/fix the passwd parsing'
+git log -L1,20:src/app.py
+git log --format='%h: %s' --date=format:%Y/%m
+git log -- gone.py
+git grep -n secrets src
 git -C src log -1
 git config --get user.name
 git grep -n main
@@ -234,6 +244,9 @@ cat README.md | xargs git show
 find . -exec sh -c 'wc -l "$1"' _ {} \\;
 git -c user.name=x commit -m y
 git remote show origin
+git remote -v show origin
+git clone host:/srv/x.git
+git clone https://example.org/x.git
 nohup python3 server.py &
 nice -n 5 make
 """
@@ -325,8 +338,26 @@ git commit --amend -m x
 git config core.hooksPath hooks
 git config --global user.name x
 git remote add origin https://example.org/x.git
+git remote -v prune origin
+git remote --verbose -v update
+git remote -v add origin https://example.org/x.git
+git show HEAD~1:.env
+git show HEAD~1 -- gone/.env
+git show :gone/.env
+git show :0:.env.old
+git show ':(top).env'
+git show ':/.env'
+git show 'HEAD@{2026-01-01 12:00:00}:.env.old'
+git cat-file -p HEAD:deploy/server.pem
+git log -L1,20:.env.old
+git log -p -- .env.old
+git --no-pager show HEAD:.env.old
 sudo ls
-sudo -u root rm -rf /
+sudo -n -u root ls
+sudo A=1 ls
+sudo --unknown ls
+sudo
+doas -u root cat README.md
 su -c ls
 doas ls
 env sudo ls
@@ -430,6 +461,7 @@ EOF2
 rm -rf ~
 EOF2
 rm -rf /
+sudo -u root rm -rf /
 rm -rf ~
 rm -rf .
 rm -rf *
@@ -676,6 +708,8 @@ def test_rules_go_before_the_mode_and_deny_before_all(root: Path) -> None:
     "command",
     [
         *("git push", "/usr/bin/git push", "git -C . push", "git --no-pager push", "x=`git  push`", "'git' push"),
+        *("sudo git push origin", "sudo -n -u x git push", "sudo A=1 git push", "sudo --unknown git push"),
+        *("doas git push", "xargs sudo git push < README.md", "echo | sudo -- /usr/bin/git -C . push"),
         *("if true; then git push; fi", "case x in x) git push;; esac", "f() { git push; }; f", "nice git push -f"),
     ],
 )
@@ -701,6 +735,20 @@ def test_a_line_that_cannot_be_read_is_not_taken_for_a_command_that_is_only_a_pa
         ("rm -rf src", "deny"),
         ("cat src/app.py", "allow"),
         ("sed -n 1p src/app.py", "allow"),
+        ("git show HEAD:config/.env.local", "deny"),
+        ("git show HEAD:config/gone", "deny"),
+        ("git show :config/gone", "deny"),
+        ("git show :2:config/gone", "deny"),
+        ("git show ':(top,literal)config/gone' ", "deny"),
+        ("git cat-file -p HEAD~1:./config/gone", "deny"),
+        ("git show 'HEAD@{1 day ago 12:00}:config/gone'", "deny"),
+        ("git -C config show HEAD:./gone", "deny"),
+        ("git log -L1,5:config/gone", "deny"),
+        ("sudo cat config/gone", "deny"),
+        ("sudo tee src/app.py < README.md", "deny"),
+        ("git show 'HEAD^{/see http://x}:config/gone'", "deny"),
+        ("git show HEAD:src/app.py", "allow"),
+        ("git diff -- . ':!config' ':(exclude)config/*' ':^config'", "allow"),
         ("ls ~nobody/*; cat <<< *", "allow"),
         ("echo config/x", "allow"),
     ],

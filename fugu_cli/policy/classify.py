@@ -129,7 +129,7 @@ def _by_paths(command: Command, folders: Sequence[Path], root: Path) -> Iterator
         if word.dynamic and (writes or word.text.startswith(("$HOME", "${HOME", "~"))):
             yield Finding(Level.EVERY, f"where `{word.text}` leads is known only when it runs")
             continue
-        for text in path_parts(word.text):
+        for text in path_parts(word.text, name):
             if (
                 name != "find"
                 and deletes(command)
@@ -137,7 +137,7 @@ def _by_paths(command: Command, folders: Sequence[Path], root: Path) -> Iterator
             ):
                 yield Finding(Level.DESTROYS, f"`{text}`: it is the whole repository; {WHY}")
                 continue
-            reason = _reason(replace(word, text=text), folders, root, writes)
+            reason = _reason(replace(word, text=text), folders, root, writes, kept=name == "git")
             if reason:
                 lost = deletes(command) and not reason.startswith("it may hold") and not reason.startswith("it says")
                 yield Finding(
@@ -145,7 +145,8 @@ def _by_paths(command: Command, folders: Sequence[Path], root: Path) -> Iterator
                 )
 
 
-def _reason(word: Word, folders: Sequence[Path], root: Path, writes: bool) -> str:
+def _reason(word: Word, folders: Sequence[Path], root: Path, writes: bool, *, kept: bool = False) -> str:
+    """Why the word needs a yes, "" where it does not. `kept`: git may have the file, although it is not there now."""
     text = word.text
     if text.startswith("file:"):
         return "it is outside the repository"
@@ -156,7 +157,7 @@ def _reason(word: Word, folders: Sequence[Path], root: Path, writes: bool) -> st
     for folder in folders:
         for path in expanded(word, folder, root):
             reason = paths.special(path, root, writes=writes)
-            if reason.startswith("it may hold") and not (writes or path.exists()):
+            if reason.startswith("it may hold") and not (writes or kept or path.exists()):
                 continue  # a word that only sounds like a file of secrets
             if reason:
                 return reason

@@ -116,7 +116,7 @@ def _named(command: Command) -> Iterator[tuple[Word, bool]]:
     in_place = base(command) in IN_PLACE and given([word.text for word in command.words[1:]], "i", "--in-place")
     written = in_place or base(command) in WRITERS
     for word in may_name_files(command):
-        yield from ((replace(word, text=text), written) for text in path_parts(word.text))
+        yield from ((replace(word, text=text), written) for text in path_parts(word.text, base(command)))
     yield from ((one.target, one.writes) for one in command.redirects if not one.op.startswith("<<"))
 
 

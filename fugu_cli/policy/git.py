@@ -5,6 +5,7 @@ Stands beside commands.py. Publishing, and throwing away work or history, needs 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from fugu_cli.policy.commands import READS, RUNS, Finding, Level, given
@@ -119,7 +120,8 @@ def _commit(rest: Sequence[str]) -> Finding:
 
 
 def _remote(rest: Sequence[str]) -> Finding:
-    if not rest or rest[0] in {"-v", "get-url"}:
+    rest = list(itertools.dropwhile(lambda word: word in {"-v", "--verbose"}, rest))
+    if not rest or rest[0] == "get-url":
         return READS
     if rest[0] == "show":
         return READS if "-n" in rest else Finding(Level.RUNS, "it asks the remote repository")

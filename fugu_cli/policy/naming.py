@@ -5,11 +5,16 @@ Stands below classify.py. When in doubt a word names a file: the price is one qu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from fugu_cli.policy.commands import base
 from fugu_cli.policy.shell import Command, Word
 from fugu_cli.policy.tables import SYSTEM_FOLDERS
+
+_MAGIC = re.compile(r"^(?:\([^)]*\)|[/!^]+)")
+"""What git's pathspecs have before the path."""
+_EXCLUDED = re.compile(r":(?:\([^)]*exclude|[!^])")
 
 
 def may_name_files(command: Command) -> Iterable[Word]:
@@ -26,6 +31,8 @@ def may_name_files(command: Command) -> Iterable[Word]:
         case "find":
             named = {"-name", "-iname", "-path", "-ipath", "-wholename", "-regex", "-iregex"}
             return [b for a, b in zip([Word(""), *words], words, strict=False) if a.text not in named]
+        case "git" if [word.text for word in words[:1]] == ["grep"]:
+            return _without_pattern(words[1:])
         case "git" if any(word.text in {"commit", "tag", "stash"} for word in words[:1]):
             return [b for a, b in zip([Word(""), *words], words, strict=False) if a.text not in {"-m", "-am"}]
         case _:
@@ -49,8 +56,10 @@ def _without_pattern(words: list[Word]) -> list[Word]:
     return words if index is None else words[:index] + words[index + 1 :]
 
 
-def path_parts(text: str) -> Iterator[str]:
-    """The parts of a word that may be a path."""
+def path_parts(text: str, name: str) -> Iterator[str]:
+    """The parts of a word that may be a path, in a command called `name`."""
+    if name == "git" and not _EXCLUDED.match(text):
+        yield from _behind_colons(text)
     if text.startswith(("--exclude", "--ignore", "--glob", "--include", "!")):
         return
     if text.startswith("-"):
@@ -62,3 +71,9 @@ def path_parts(text: str) -> Iterator[str]:
     yield text.removeprefix("@")
     if "=" in text:
         yield text.split("=", 1)[1]
+
+
+def _behind_colons(text: str) -> Iterator[str]:
+    """Git's own ways to name a file: REV:PATH, :PATH, :N:PATH, :/PATH, :(top)PATH; a date in REV has colons as well."""
+    parts = text.split(":")
+    yield from (_MAGIC.sub("", ":".join(parts[at:])) for at in range(1, len(parts)))

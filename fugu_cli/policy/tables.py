@@ -100,6 +100,8 @@ WRAPPERS: dict[str, tuple[str, int]] = {
     "setsid": ("", 0),
     "ionice": ("cnpPu", 0),
     "time": ("fo", 0),
+    "sudo": ("aCcDghpRrTtUu", 0),
+    "doas": ("aCu", 0),
     "busybox": ("", 0),
     "toybox": ("", 0),
 }

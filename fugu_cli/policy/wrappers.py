@@ -12,7 +12,7 @@ from dataclasses import replace
 from fugu_cli.policy.commands import RUNS, Finding, Level, base, given
 from fugu_cli.policy.git import after_options
 from fugu_cli.policy.shell import Command, Word, read
-from fugu_cli.policy.tables import PASSES, READERS, SHELLS, WRAPPERS, WRITERS
+from fugu_cli.policy.tables import EVERY_TIME, PASSES, READERS, SHELLS, WRAPPERS, WRITERS
 from fugu_cli.policy.words import Unreadable
 
 DEEPEST = 5
@@ -26,13 +26,16 @@ FLAGS = frozenset({
 
 
 def unwrapped(command: Command, depth: int = 0) -> Iterator[Command]:
-    """The command that really runs; for `sh -c`, xargs and find -exec what they run as well. Raises Unreadable."""
+    """The command that really runs; for `sh -c`, xargs, sudo, find -exec what they run as well. Raises Unreadable."""
     if depth > DEEPEST:
         raise Unreadable("wrappers nested too deeply")
     name, rest = base(command), command.words[1:]
     inner: Sequence[Word] = ()
     if name in WRAPPERS and rest and not (name == "command" and rest[0].text in {"-v", "-V"}):
         inner = _after_options(rest, *WRAPPERS[name])
+        if inner and name in EVERY_TIME:  # sudo: it counts itself, and takes variables as env does
+            yield command
+            inner = (Word("env"), *inner)
     elif name == "env":
         yield from _env(command, depth)
         return

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.applications import Starlette
 from starlette.requests import Request as Http
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fugu_cli.errors import StorageError
 from fugu_cli.serve.asking import Refused
 from fugu_cli.serve.chat_out import Chat, failure
-from fugu_cli.serve.exchange import Exchange, read_body, refuse, reply
+from fugu_cli.serve.exchange import Exchange, read_body, refuse, reply, stopped
 from fugu_cli.serve.gate import Gate
 from fugu_cli.serve.messages_api import size
 from fugu_cli.serve.messages_out import Messages
 from fugu_cli.serve.responses_out import Responses
 from fugu_cli.serve.service import Service
+from fugu_cli.serve.wire import Wire
 
 
 def build(service: Service, token: str | None) -> ASGIApp:
     """The application. With `token` every path but `/health` wants it."""
     places = _Places(service)
     routes = [
-        Route("/v1/chat/completions", Post(Exchange(service, Chat())), methods=["POST"]),
-        Route("/v1/responses", Post(Exchange(service, Responses())), methods=["POST"]),
-        Route("/v1/messages", Post(Exchange(service, Messages())), methods=["POST"]),
-        Route("/v1/messages/count_tokens", Post(Counting(service)), methods=["POST"]),
+        Route("/v1/chat/completions", Post(Exchange(service, Chat()), Chat()), methods=["POST"]),
+        Route("/v1/responses", Post(Exchange(service, Responses()), Responses()), methods=["POST"]),
+        Route("/v1/messages", Post(Exchange(service, Messages()), Messages()), methods=["POST"]),
+        Route("/v1/messages/count_tokens", Post(Counting(service), Messages()), methods=["POST"]),
         Route("/v1/models", places.models, methods=["GET"]),
         Route("/v1/models/{name:path}", places.model, methods=["GET"]),
         Route("/v1/traces/{id}", places.trace, methods=["GET"]),
@@ -37,13 +40,29 @@ def build(service: Service, token: str | None) -> ASGIApp:
 
 
 class Post:
-    """An ASGI application as a route's endpoint: a class instance with a method, which Starlette calls as it is."""
+    """An ASGI application as a route's endpoint: a class instance with a method, which Starlette calls as it is.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Cut because the endpoint stops, it says so on its wire where nothing was said yet. It is not told on: uvicorn, which
+    alone is above it, would print it and answer in plain text.
+    """
+
+    def __init__(self, app: ASGIApp, wire: Wire) -> None:
         self._app = app
+        self._wire = wire
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+        begun = False
+
+        async def told(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, told)
+        except asyncio.CancelledError:
+            if not begun:
+                await refuse(self._wire, stopped(), send)
 
 
 class Counting:

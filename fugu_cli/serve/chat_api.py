@@ -14,7 +14,7 @@ from pydantic import Field, JsonValue
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, ToolSpec
 from fugu_cli.serve import options
 from fugu_cli.serve.asking import LONGEST, Asking, Refused, Sampling
-from fugu_cli.serve.wire import Json, Sent, joined, parsed
+from fugu_cli.serve.wire import Json, Sent, joined, limit_of, parsed
 
 
 class _Part(Sent):
@@ -86,9 +86,9 @@ def parse(body: bytes, headers: Mapping[str, str]) -> Asking:
     sent = parsed(_Body, body)
     if sent.n not in (None, 1):
         raise Refused(400, f"n = {sent.n} is not offered: one answer a request", code="unsupported_value")
-    if not sent.messages:
-        raise Refused(400, "messages: at least one is needed", code="invalid_body")
     system, messages = _conversation(sent.messages)
+    if not messages:
+        raise Refused(400, "messages: at least one is needed beside the instructions", code="invalid_body")
     tools = tuple(_tool(tool) for tool in sent.tools or [])
     return Asking(
         model=sent.model,
@@ -103,12 +103,10 @@ def parse(body: bytes, headers: Mapping[str, str]) -> Asking:
 
 
 def _sampling(sent: _Body, tools: Sequence[ToolSpec]) -> Sampling:
-    limit = sent.max_completion_tokens or sent.max_tokens or LONGEST
-    if limit < 1:
-        raise Refused(400, "max_tokens must be at least 1", code="invalid_value")
+    fallback = limit_of("max_tokens", sent.max_tokens, LONGEST)
     stops = [sent.stop] if isinstance(sent.stop, str) else sent.stop or []
     return Sampling(
-        max_tokens=limit,
+        max_tokens=limit_of("max_completion_tokens", sent.max_completion_tokens, fallback),
         temperature=sent.temperature,
         seed=sent.seed,
         stop=tuple(stop for stop in stops if stop),

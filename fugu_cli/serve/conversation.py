@@ -6,9 +6,11 @@ facts of the turn whose agent called them. Authors are known where the endpoint 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fugu_cli import prompts
 from fugu_cli.events import Asked, Assigned, Event, Finished, Permitted, Replied, ToolRan
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Thinking
 
@@ -50,11 +52,20 @@ def _attributed(message: FromAgent, recall: Recall) -> FromAgent:
 
 
 def facts(messages: Sequence[Message]) -> list[Event]:
-    """The conversation as a log would hold it; its newest request is open."""
+    """The conversation as a log would hold it; its newest request is open. Where a reply is the last that was said, the
+    client wants it to go on: that is a request of its own."""
     told = _Telling()
     for message in messages:
         told.take(message)
-    return told.events
+    return [*told.events, *anew(messages)] if messages and isinstance(messages[-1], FromAgent) else told.events
+
+
+def anew(messages: Sequence[Message]) -> list[Event]:
+    """The turn that the client brought along is over, and what it said last is asked of whoever comes next."""
+    last = itertools.takewhile(lambda message: isinstance(message, FromUser), reversed(messages))
+    said = [message.text for message in last if isinstance(message, FromUser)]
+    text = "\n\n".join(reversed(said)) or prompts.load("serve/go_on")
+    return [Finished(reason="answered"), Asked(text=text)]
 
 
 class _Telling:

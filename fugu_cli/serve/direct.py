@@ -82,8 +82,7 @@ def keep_or_switch(house: House, request: Request, messages: tuple[Message, ...]
     """In a tool loop: its agent goes on, or is masked with the reason why it does not."""
     if not request.asking.in_tool_loop or pinned is not None:
         return
-    newest = next(message for message in reversed(messages) if isinstance(message, FromAgent))
-    author = author_of(newest, request.recall)
+    author = _caller(messages, request.recall)
     if author is None or author.agent not in house.members:
         return
     why = _why_not(house, request, messages, author)
@@ -142,9 +141,14 @@ async def _assigned(house: House, request: Request, pinned: str | None, began: i
 def _keeper(house: House, request: Request, out: dict[str, str]) -> Author | None:
     if not request.asking.in_tool_loop:
         return None
-    newest = next(message for message in reversed(request.asking.messages) if isinstance(message, FromAgent))
-    author = author_of(newest, request.recall)
+    author = _caller(request.asking.messages, request.recall)
     return author if author and author.agent in house.members and author.agent not in out else None
+
+
+def _caller(messages: tuple[Message, ...], recall: Recall) -> Author | None:
+    """The author of the newest reply; None where it is not known, or was cut off with the history before it."""
+    newest = next((message for message in reversed(messages) if isinstance(message, FromAgent)), None)
+    return author_of(newest, recall) if newest is not None else None
 
 
 def _as_worker(decision: Assigned) -> Assigned:

@@ -7,15 +7,16 @@ that fails first is a proper error; while nothing can be said a comment keeps th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.requests import Request as Http
 from starlette.types import Message, Receive, Scope, Send
 
 from fugu_cli.serve.asking import Answer, Asking, Head, Refused
 from fugu_cli.serve.service import Service
-from fugu_cli.serve.wire import Wire
+from fugu_cli.serve.wire import Stream, Wire
 
 IDLE = 10.0
 """Seconds of silence after which the client is told that work goes on."""
@@ -58,14 +59,17 @@ class Exchange:
 
 
 async def _while_connected(work: asyncio.Future[None], receive: Receive) -> None:
-    """`work` to its end, cancelled as soon as the client is gone."""
+    """`work` to its end, cancelled as soon as the client is gone. Raises CancelledError where the endpoint stops."""
     gone = asyncio.ensure_future(_gone(receive))
     try:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
     finally:
+        left = gone.done()
         for task in (work, gone):
             task.cancel()
         await asyncio.wait({work, gone})
+    if work.cancelled() and not left:
+        raise asyncio.CancelledError
     if not work.cancelled() and (error := work.exception()) is not None and not isinstance(error, OSError):
         raise error
 
@@ -99,30 +103,24 @@ class Answering:
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
         work = asyncio.ensure_future(self._worked(pieces))
         out = self._wire.stream(self._head, self._asking)
-        began = False
+        sending = _Sending(send, self._headers, out)
         try:
-            while True:
-                said = await _next(pieces)
-                if said is None:
-                    break
-                data = out.piece(said) if said else out.idle()
-                if not began:
-                    await _begin(send, self._headers())
-                    data, began = out.begin() + data, True
-                await send({"type": "http.response.body", "body": data, "more_body": True})
+            while (said := await _next(pieces)) is not None:
+                await sending.more(sending.begin() + (out.piece(said) if said else out.idle()))
             answer = await work
-            last = out.end(answer)
+            last = sending.begin() + out.end(answer)
         except Refused as refused:
-            if not began:
+            if not sending.begun:
                 await refuse(self._wire, refused, send, self._headers())
                 return
             last = out.fail(refused)
+        except asyncio.CancelledError:
+            if sending.begun:
+                await _cut(sending.last(out.fail(stopped())))
+            raise
         finally:
             await _ended(work)
-        if not began:
-            await _begin(send, self._headers())
-            last = out.begin() + last
-        await send({"type": "http.response.body", "body": last})
+        await sending.last(last)
 
     async def _worked(self, pieces: asyncio.Queue[str | None]) -> Answer:
         try:
@@ -136,6 +134,29 @@ class Answering:
     def _headers(self) -> dict[str, str]:
         told = {"x-fugu-trace": self._head.id, "x-request-id": self._head.id, "request-id": self._head.id}
         return {**told, "x-fugu-agent": self._agent} if self._agent else told
+
+
+class _Sending:
+    """A stream's bytes to the client; its status goes with the first of them."""
+
+    def __init__(self, send: Send, headers: Callable[[], Mapping[str, str]], out: Stream) -> None:
+        self._send = send
+        self._headers = headers
+        self._out = out
+        self.begun = False
+
+    def begin(self) -> bytes:
+        """What comes before the first events; to be asked for before them, since a wire may number what it says."""
+        return b"" if self.begun else self._out.begin()
+
+    async def more(self, data: bytes, *, over: bool = False) -> None:
+        if not self.begun:
+            await _begin(self._send, self._headers())
+            self.begun = True
+        await self._send({"type": "http.response.body", "body": data, "more_body": not over})
+
+    async def last(self, data: bytes) -> None:
+        await self.more(data, over=True)
 
 
 def _saying(pieces: asyncio.Queue[str | None]) -> Callable[[str], None]:
@@ -172,6 +193,18 @@ async def _ended(work: asyncio.Future[Answer]) -> None:
 async def _begin(send: Send, headers: Mapping[str, str]) -> None:
     told = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **headers}
     await send({"type": "http.response.start", "status": 200, "headers": _raw(told)})
+
+
+async def _cut(sending: Awaitable[None]) -> None:
+    """The end of an answer that is cut. A client that does not read is not waited for."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(1.0):
+            await sending
+
+
+def stopped() -> Refused:
+    """What a client is told whose answer the endpoint's own end cuts."""
+    return Refused(503, "the endpoint is stopping", kind="server_error", code="stopping")
 
 
 async def reply(status: int, value: object, send: Send, headers: Mapping[str, str] | None = None) -> None:

@@ -18,7 +18,7 @@ from fugu_cli.loop.bench import Limits
 from fugu_cli.messages import FromAgent, FromUser, Message, Prompt, Reply
 from fugu_cli.serve import counting, direct
 from fugu_cli.serve.asking import Answer, Asking, Refused
-from fugu_cli.serve.conversation import attributed, facts
+from fugu_cli.serve.conversation import anew, attributed, facts
 from fugu_cli.serve.direct import Request
 from fugu_cli.serve.house import House, failed
 
@@ -28,6 +28,10 @@ async def answer(house: House, request: Request, coordinator: Coordinator) -> An
     log, asking = request.log, request.asking
     for fact in facts(attributed(asking.messages, request.recall)):
         log.append(fact)
+    brought = views.turns(log.events)
+    if brought and brought[-1].assigned.agent not in house.members:  # nobody is there to go on with it
+        for fact in anew(asking.messages):
+            log.append(fact)
     direct.begin(house, request)
     began = len(log.events)
     request.save()

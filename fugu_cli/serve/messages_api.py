@@ -14,7 +14,7 @@ from pydantic import Field, JsonValue
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, ToolSpec
 from fugu_cli.serve import options
 from fugu_cli.serve.asking import Asking, Refused, Sampling
-from fugu_cli.serve.wire import Json, Sent, joined, parsed
+from fugu_cli.serve.wire import Json, Sent, joined, limit_of, parsed
 
 NOT_SHOWN = "[{kind}: not shown, this endpoint takes text only]"
 
@@ -78,19 +78,18 @@ class _Body(Counting):
 def parse(body: bytes, headers: Mapping[str, str]) -> Asking:
     """The request in `body`. Raises Refused."""
     sent = parsed(_Body, body)
-    if not sent.messages:
-        raise Refused(400, "messages: at least one is needed", code="invalid_body")
-    if sent.max_tokens < 1:
-        raise Refused(400, "max_tokens must be at least 1", code="invalid_value")
+    messages = tuple(_conversation(sent.messages))
+    if not messages:
+        raise Refused(400, "messages: at least one that says something is needed", code="invalid_body")
     tools = tuple(_tools(sent.tools or []))
     held = sent.output_config.format if sent.output_config else None
     return Asking(
         model=sent.model,
         system=_system(sent.system),
-        messages=tuple(_conversation(sent.messages)),
+        messages=messages,
         tools=tools,
         sampling=Sampling(
-            max_tokens=sent.max_tokens,
+            max_tokens=limit_of("max_tokens", sent.max_tokens, sent.max_tokens),
             temperature=sent.temperature,
             stop=tuple(stop for stop in sent.stop_sequences or [] if stop),
             choice=_choice(sent.tool_choice, [tool.name for tool in tools]),

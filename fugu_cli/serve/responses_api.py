@@ -18,7 +18,7 @@ from fugu_cli.serve import options
 from fugu_cli.serve.asking import LONGEST, Asking, Refused, Sampling
 from fugu_cli.serve.chat_api import choice_of
 from fugu_cli.serve.messages_api import NOT_SHOWN
-from fugu_cli.serve.wire import Json, Sent, joined, parsed
+from fugu_cli.serve.wire import Json, Sent, joined, limit_of, parsed
 
 FREEFORM = json.dumps(
     {
@@ -30,7 +30,7 @@ FREEFORM = json.dumps(
 )
 """What a custom tool takes, as a function."""
 
-UNSAID = frozenset({"reasoning", "item_reference", "web_search_call", "image_generation_call", "compaction"})
+UNSAID = frozenset({"reasoning", "web_search_call", "image_generation_call", "compaction"})
 """Items that say nothing an agent of another provider could read."""
 
 
@@ -79,6 +79,7 @@ class _Body(Sent):
     tool_choice: JsonValue = None
     text: _Text | None = None
     previous_response_id: str | None = None
+    conversation: JsonValue = None
     background: bool | None = None
     metadata: Json | None = None
 
@@ -86,8 +87,9 @@ class _Body(Sent):
 def parse(body: bytes, headers: Mapping[str, str]) -> Asking:
     """The request in `body`. Raises Refused."""
     sent = parsed(_Body, body)
-    if sent.previous_response_id:
-        raise Refused(400, "previous_response_id: nothing is stored, send the whole input", code="unsupported_value")
+    for name, stored in (("previous_response_id", sent.previous_response_id), ("conversation", sent.conversation)):
+        if stored:
+            raise Refused(400, f"{name}: nothing is stored, send the whole input", code="unsupported_value")
     if sent.background:
         raise Refused(400, "background: answers are given at once or streamed", code="unsupported_value")
     items = [_Item(role="user", content=sent.input)] if isinstance(sent.input, str) else sent.input
@@ -101,7 +103,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> Asking:
         messages=messages,
         tools=tuple(_tool(tool) for tool in offered),
         sampling=Sampling(
-            max_tokens=sent.max_output_tokens or LONGEST,
+            max_tokens=limit_of("max_output_tokens", sent.max_output_tokens, LONGEST),
             temperature=sent.temperature,
             choice=choice_of(sent.tool_choice, [tool.name for tool in offered]),
             reply_schema=_schema(sent.text),
@@ -139,6 +141,8 @@ def _conversation(items: Sequence[_Item]) -> tuple[list[str], tuple[Message, ...
             case "function_call_output" | "custom_tool_call_output":
                 text = _plain(item.output)
                 messages.append(FromTool(call=item.call_id, tool=tools.get(item.call_id, ""), text=text))
+            case "item_reference":
+                raise Refused(400, f"input.{number}: nothing is stored, send the item", code="unsupported_value")
             case unsaid if unsaid in UNSAID:
                 continue
             case other:

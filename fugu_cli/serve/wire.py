@@ -66,6 +66,13 @@ def parsed(model: type[Model], body: bytes) -> Model:
         raise Refused(400, f"{where}: {said}" if where else said, code="invalid_body") from error
 
 
+def limit_of(name: str, sent: int | None, fallback: int) -> int:
+    """The parameter `name`, a limit in tokens. Raises Refused (400) for one that leaves no room."""
+    if sent is not None and sent < 1:
+        raise Refused(400, f"{name} must be at least 1", code="invalid_value")
+    return sent or fallback
+
+
 def event(data: Mapping[str, JsonValue] | str, name: str = "") -> bytes:
     """One server-sent event."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))

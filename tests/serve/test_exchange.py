@@ -12,6 +12,7 @@ import pytest
 
 from fugu_cli.errors import UsageError
 from fugu_cli.log import read
+from fugu_cli.prompts import load
 from fugu_cli.serve.places import Bounds, Place, check
 from tests.serve.endpoint import endpoint, says
 
@@ -132,6 +133,69 @@ def test_what_is_no_request_gets_a_plain_word(tmp_path: Path) -> None:
         "not_found",
         "trace_not_found",
     ]
+
+
+USER = {"role": "user", "content": "hi"}
+PREFILL = {"role": "assistant", "content": "{"}
+CALL = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+RESULT = {"role": "tool", "tool_call_id": "x", "content": "r"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions", {"messages": []}),
+        ("chat/completions", {"messages": [{"role": "system", "content": "x"}, {"role": "developer", "content": "y"}]}),
+        ("messages", {"max_tokens": 9, "messages": []}),
+        ("messages", {"max_tokens": 9, "messages": [{"role": "user", "content": []}]}),
+        ("messages", {"max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "thinking"}]}]}),
+        ("responses", {"input": [{"role": "system", "content": "x"}]}),
+        ("chat/completions", {"messages": [USER], "max_tokens": 0}),
+        ("chat/completions", {"messages": [USER], "max_tokens": 0, "max_completion_tokens": 9}),
+        ("chat/completions", {"messages": [USER], "max_completion_tokens": -1}),
+        ("messages", {"messages": [USER], "max_tokens": 0}),
+        ("responses", {"input": "hi", "max_output_tokens": 0}),
+        ("responses", {"input": "hi", "max_output_tokens": -5}),
+    ],
+)
+def test_what_asks_for_nothing_or_leaves_no_room_is_refused(tmp_path: Path, path: str, body: dict[str, object]) -> None:
+    with endpoint(tmp_path, says("x")).serving() as place:
+        for model in ("fugu", "small"):
+            answer = httpx.post(f"{place.url}/v1/{path}", json={"model": model, **body})
+            assert (answer.status_code, "error" in answer.json()) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions", {"messages": [USER, PREFILL]}),
+        ("chat/completions", {"messages": [PREFILL]}),
+        ("messages", {"max_tokens": 9, "messages": [USER, PREFILL]}),
+        ("responses", {"input": [USER, PREFILL]}),
+        ("chat/completions", {"messages": [USER, {"role": "assistant", "tool_calls": [CALL]}]}),
+        ("chat/completions", {"messages": [USER, {"role": "assistant", "tool_calls": [CALL]}, RESULT]}),
+        ("chat/completions", {"messages": [USER, {"role": "assistant", "tool_calls": [CALL]}, RESULT, USER]}),
+        ("chat/completions", {"messages": [USER, RESULT]}),
+    ],
+)
+@pytest.mark.parametrize("tools", [True, False])
+def test_a_conversation_that_ends_in_the_middle_is_answered(
+    tmp_path: Path, path: str, body: dict[str, object], tools: bool
+) -> None:
+    chat = [{"type": "function", "function": {"name": "f"}}]
+    named = [{"type": "function", "name": "f"}] if path == "responses" else [{"name": "f"}]
+    offered = {"tools": chat if path.startswith("chat") else named} if tools else {}
+    with endpoint(tmp_path, says("the rest"), says("the rest")).serving() as place:
+        answer = httpx.post(f"{place.url}/v1/{path}", json={"model": "fugu", **body, **offered})
+    assert (answer.status_code, "the rest" in answer.text) == (200, True)
+
+
+def test_a_reply_that_is_to_go_on_is_shown_with_the_wish_for_its_rest(tmp_path: Path) -> None:
+    with endpoint(tmp_path, says("the rest")).serving() as place:
+        httpx.post(f"{place.url}/v1/chat/completions", json={"model": "fugu", "messages": [USER, PREFILL]})
+    texts = [getattr(message, "text", "") for message in place.agents["small"].shown[0].messages]
+    places = [texts.index(text) for text in ("hi", "{", load("serve/go_on"))]
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "example.org", "::"])

@@ -244,6 +244,11 @@ def test_what_is_not_offered_is_refused_by_name(tmp_path: Path) -> None:
             talk.create(model="fugu", messages=[{"role": "user", "content": [image]}])  # type: ignore[list-item]
         with pytest.raises(openai.BadRequestError, match="previous_response_id"):
             client(place).responses.create(model="fugu", input="x", previous_response_id="resp_1")
+        with pytest.raises(openai.BadRequestError, match="conversation"):
+            client(place).responses.create(model="fugu", input="x", conversation="conv_1")
+        with pytest.raises(openai.BadRequestError, match=r"input\.1: nothing is stored, send the item"):
+            items = [{"role": "user", "content": "x"}, {"type": "item_reference", "id": "msg_1"}]
+            client(place).responses.create(model="fugu", input=items)  # type: ignore[arg-type]
         with pytest.raises(openai.NotFoundError, match="ultra is not available"):
             talk.create(model="fugu-ultra", messages=ASK)
 
@@ -273,6 +278,14 @@ def test_responses_carry_text_calls_and_usage(tmp_path: Path) -> None:
     assert kinds[:2] == ["response.created", "response.in_progress"]
     assert kinds[-1] == "response.completed"
     assert place.agents["small"].shown[0].system == "be brief"
+
+
+def test_the_events_of_a_responses_stream_are_numbered_as_they_come(tmp_path: Path) -> None:
+    for react in (says("one two"), uses(), says("")):
+        with endpoint(tmp_path, react).serving() as place:
+            events = list(client(place).responses.create(model="small", input="look", stream=True))
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        assert events[0].type == "response.created"
 
 
 def test_a_free_form_tool_gets_its_text(tmp_path: Path) -> None:

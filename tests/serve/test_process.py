@@ -1,6 +1,5 @@
 """The real `fugu serve`: its process, its signals, its words, its traces."""
 
-import contextlib
 import os
 import re
 import signal
@@ -76,12 +75,12 @@ def test_it_answers_leaves_a_trace_and_lets_answers_end_when_it_is_stopped(serve
 
 def test_a_second_signal_ends_it_at_once_and_the_trace_is_there(server: Loopback) -> None:
     server.play("one", Breaks("hang_middle"))
-    ended: list[int] = []
+    ended: list[tuple[int, str]] = []
     with process(server) as (made, url):
 
         def ask() -> None:
-            with contextlib.suppress(httpx.HTTPError):
-                ended.append(httpx.post(f"{url}/v1/chat/completions", json=BODY, timeout=30).status_code)
+            answer = httpx.post(f"{url}/v1/chat/completions", json=BODY, timeout=30)
+            ended.append((answer.status_code, answer.json()["error"]["message"]))
 
         asking = threading.Thread(target=ask)
         asking.start()
@@ -91,9 +90,26 @@ def test_a_second_signal_ends_it_at_once_and_the_trace_is_there(server: Loopback
         made.send_signal(signal.SIGINT)
         assert made.wait(20) == 0
         asking.join(20)
+        assert made.stderr is not None
+        assert "Traceback" not in made.stderr.read()
     traces = list(Path.home().glob("**/served/*.jsonl"))
     assert '"type":"interrupted"' in traces[0].read_text()
-    assert 200 not in ended
+    assert ended == [(503, "the endpoint is stopping")]
+
+
+def test_a_stream_that_has_begun_ends_with_the_reason_when_the_endpoint_is_stopped(server: Loopback) -> None:
+    server.play("one", Says("word " * 200, slow=0.1))
+    with process(server, "--grace", "1") as (made, url):
+        asked = {**BODY, "model": "one", "stream": True}
+        with httpx.stream("POST", f"{url}/v1/chat/completions", json=asked, timeout=30) as answer:
+            pieces = answer.iter_text()
+            said = next(pieces)
+            made.send_signal(signal.SIGTERM)
+            said += "".join(pieces)
+        assert made.wait(20) == 0
+        assert made.stderr is not None
+        assert "Traceback" not in made.stderr.read()
+    assert [line for line in said.splitlines() if "the endpoint is stopping" in line]
 
 
 @pytest.mark.parametrize(
