@@ -156,7 +156,8 @@ class Place:
 
     def sessions(self) -> list[Path]:
         """Session logs, the oldest first."""
-        return sorted((self.home / "data" / "fugu" / "sessions").glob("*/*.jsonl"))
+        found = (self.home / "data" / "fugu" / "sessions").glob("*/*.jsonl")
+        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
     def events(self) -> Sequence[Event]:
         """The facts of the newest session. Every line must parse."""
