@@ -105,8 +105,8 @@ class Snapshots:
             folders = [name.rstrip("/") for name in found if name.endswith("/")]
             changed = [name for name in found if not name.endswith("/")]
             newest = await self._tree(changed, folders)
-            if any(not os.path.lexists(self.root / name) for name in changed):
-                # a folder whose files are gone was no folder of its own for git a moment ago
+            if any(_is_gone(self.root / name) for name in changed):
+                # a folder whose files are gone, or that took a file's place, was none of its own for git a moment ago
                 listed = names(await self.git.run("ls-files", "-z", "-o", "--directory", "--exclude-standard"))
                 folders = [name.rstrip("/") for name in listed if name.endswith("/")]
             same = before is not None and newest.files == before.files
@@ -222,6 +222,11 @@ def as_changes(found: Sequence[Difference]) -> tuple[Change, ...]:
         Change(path=shown(d.path), before=d.old_blob or None, after=d.blob or None, mode=d.mode or d.old_mode)
         for d in found
     )
+
+
+def _is_gone(path: Path) -> bool:
+    """There is no file or link there any more; a folder may be."""
+    return not os.path.lexists(path) or (path.is_dir() and not path.is_symlink())
 
 
 def _stamp(path: Path) -> object:

@@ -155,9 +155,9 @@ class Place:
         return Done(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
     def sessions(self) -> list[Path]:
-        """Session logs, the oldest first."""
+        """Session logs, the one that was begun first first; names tell no seconds apart."""
         found = (self.home / "data" / "fugu" / "sessions").glob("*/*.jsonl")
-        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
+        return sorted(found, key=lambda path: ([record.at for record in logs.read(path)[:1]], path.name))
 
     def events(self) -> Sequence[Event]:
         """The facts of the newest session. Every line must parse."""

@@ -165,6 +165,20 @@ def test_any_tree_is_put_back_and_ignored_files_nested_repositories_and_submodul
         assert asyncio.run(workspace.snapshot()) == snapshot
 
 
+def test_an_empty_folder_in_the_place_of_a_file_and_the_other_way_round(repo: Build) -> None:
+    workspace = repo({"b": "", "a.py": "1\n"})
+    states: tuple[Tree, Tree] = ({"b": ("-", b"")}, {"a": ("-", b""), "b": ("empty", b"")})
+    (workspace.root / "ours").mkdir()
+    taken = []
+    for state in states:
+        make(workspace.root / "ours", state)
+        taken.append(asyncio.run(workspace.snapshot()) or "")
+    for number in (0, 1, 0):
+        asyncio.run(workspace.restore(taken[number]))
+        assert contents(workspace.root / "ours") == states[number]
+        assert asyncio.run(workspace.snapshot()) == taken[number]
+
+
 def test_ignored_files_are_neither_taken_nor_touched(repo: Build) -> None:
     workspace = repo({"a.py": "1\n", ".gitignore": "*.log\nbuild/\n"})
     lay(workspace.root, {"x.log": "mine", "build/out.bin": "mine"})
