@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fugu_cli.agents.merging_braces import completed_in_braces
+from fugu_cli.agents.python_code import Definition, Import, parsed, span
 
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-Import = ast.Import | ast.ImportFrom
 Assignment = ast.Assign | ast.AnnAssign
 
 
@@ -29,21 +28,21 @@ class Edit:
 def completed(shown: str, body: str) -> str:
     """`body` with what it leaves out of the file `shown`: its definitions, or some of them, put into the file; the
     docstring on top. As it is where nothing is left out."""
-    old, new = _parsed(shown), _parsed(body)
+    old, new = parsed(shown), parsed(body)
     if old is None and new is None:
         return completed_in_braces(shown, body)
     if old is None or new is None or not any(isinstance(node, Definition) for node in new.body):
         return body
     if not _leaves_out(old.body, new.body):
         bare = ast.get_docstring(old) is not None and ast.get_docstring(new) is None
-        head = shown.split("\n")[: _span(old.body[0])[1]] if bare else []
+        head = shown.split("\n")[: span(old.body[0])[1]] if bare else []
         return "\n".join([*head, "", body.lstrip("\n")]) if head else body
     pairs = _paired(old.body, new.body)[0]
     if not pairs and not all(isinstance(node, Definition | Import) or _is_text(node) for node in new.body):
         return body  # another file, and not a part of this one
     fitted = _with_the_files_indentation(shown, body)
     merged = _merged(shown, fitted) if fitted != body else _merged(shown, body)
-    return merged if _parsed(merged) is not None else body
+    return merged if parsed(merged) is not None else body
 
 
 def _merged(shown: str, body: str) -> str:
@@ -60,11 +59,11 @@ def _merged(shown: str, body: str) -> str:
             edits.append(Edit(end, end, ["", "", *_lines(node, body)]))
         else:
             indent = " " * member.col_offset if lines[member.lineno - 1].startswith(" ") else "\t"
-            edits.append(Edit(*_span(member), [indent + line if line.strip() else line for line in _lines(node, body)]))
+            edits.append(Edit(*span(member), [indent + line if line.strip() else line for line in _lines(node, body)]))
     edits += _imported(old, new, shown, body)
     edits += _assigned(old.body, new.body, _below_imports(old), body)
     edits += [Edit(end, end, ["", "", *_lines(node, body)]) for node in _kept_besides(old, new)]
-    edits += [Edit(*_span(was), _lines(node, body)) for was, node in _main_blocks(old, new)]
+    edits += [Edit(*span(was), _lines(node, body)) for was, node in _main_blocks(old, new)]
     return "\n".join(_edited(lines, edits)) + "\n" * shown.endswith("\n")
 
 
@@ -89,7 +88,7 @@ def _edited(lines: list[str], edits: Sequence[Edit]) -> list[str]:
 def mended(part: str, body: str) -> list[tuple[str, str]]:
     """Old and new text of each definition in `part` that `body` writes anew, its imports above the first; [] where none
     is found. What else `body` holds is left: a copy of what stands elsewhere in the file, or a test."""
-    old, new = _parsed(part), _parsed(body)
+    old, new = parsed(part), parsed(body)
     if old is None or new is None:
         return []
     imports = [line for node in new.body if isinstance(node, Import) for line in _lines(node, body)]
@@ -100,13 +99,6 @@ def mended(part: str, body: str) -> list[tuple[str, str]]:
             above = [*imports, "", ""] if imports and not found else []
             found.append(("\n".join(before), "\n".join([*above, *after])))
     return found
-
-
-def _parsed(text: str) -> ast.Module | None:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 def _leaves_out(old: Sequence[ast.stmt], new: Sequence[ast.stmt]) -> bool:
@@ -167,19 +159,19 @@ def _marks(nodes: Sequence[Definition]) -> list[list[str]]:
 def _rewritten(node: Definition, other: Definition, shown: str, body: str) -> Iterator[Edit]:
     """What puts `other` in the place of `node`; of a class that leaves something out, its members."""
     if not (isinstance(node, ast.ClassDef) and isinstance(other, ast.ClassDef) and _class_leaves_out(node, other)):
-        yield Edit(*_span(node), _lines(other, body))
+        yield Edit(*span(node), _lines(other, body))
         return
     pairs, added = _paired(node.body, other.body)
     if other.bases or other.keywords or other.decorator_list:
-        yield Edit(_span(node)[0], _span(node.body[0])[0], body.split("\n")[_span(other)[0] : _span(other.body[0])[0]])
+        yield Edit(span(node)[0], span(node.body[0])[0], body.split("\n")[span(other)[0] : span(other.body[0])[0]])
     for member, written in pairs:
         yield from _rewritten(member, written, shown, body)
     for written in added:
         twins = [member for member in node.body if isinstance(member, Definition) and member.name == written.name]
-        end = _span(twins[-1] if twins else node)[1]
+        end = span(twins[-1] if twins else node)[1]
         yield Edit(end, end, ["", *_lines(written, body)])
     first = next((member for member in node.body if isinstance(member, Definition)), None)
-    yield from _assigned(node.body, other.body, _span(first)[0] if first is not None else _span(node)[1], body)
+    yield from _assigned(node.body, other.body, span(first)[0] if first is not None else span(node)[1], body)
 
 
 def _assigned(old: Sequence[ast.stmt], new: Sequence[ast.stmt], place: int, body: str) -> Iterator[Edit]:
@@ -193,7 +185,7 @@ def _assigned(old: Sequence[ast.stmt], new: Sequence[ast.stmt], place: int, body
         if was is None:
             fresh += _lines(node, body)
         elif ast.unparse(was) != ast.unparse(node):
-            yield Edit(*_span(was), _lines(node, body))
+            yield Edit(*span(was), _lines(node, body))
     if fresh:
         yield Edit(place, place, [*fresh, ""])
 
@@ -207,8 +199,8 @@ def _below_imports(module: ast.Module) -> int:
     top = [
         node for number, node in enumerate(module.body) if isinstance(node, Import) or (number == 0 and _is_text(node))
     ]
-    place = max((_span(node)[1] for node in top), default=0)
-    first = next((_span(node)[0] for node in module.body if _span(node)[0] >= place), place)
+    place = max((span(node)[1] for node in top), default=0)
+    first = next((span(node)[0] for node in module.body if span(node)[0] >= place), place)
     return first if top else 0
 
 
@@ -218,8 +210,8 @@ def _imported(old: ast.Module, new: ast.Module, shown: str, body: str) -> Iterat
     wanted = [node for node in new.body if isinstance(node, Import) and ast.unparse(node) not in known]
     text = [node for node in old.body[:1] if _is_text(node)]
     imports = [node for node in old.body if isinstance(node, Import)]
-    top = max((_span(node)[1] for node in text), default=0)
-    place = max((_span(node)[1] for node in imports), default=top)
+    top = max((span(node)[1] for node in text), default=0)
+    place = max((span(node)[1] for node in imports), default=top)
     for future in (True, False):
         lines = [line for node in wanted if _is_future(node) == future for line in _lines(node, body)]
         at = top if future else place
@@ -260,14 +252,8 @@ def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _span(node: ast.stmt) -> tuple[int, int]:
-    """First line from 0, decorators among them, and the line after the last."""
-    marks = node.decorator_list if isinstance(node, Definition) else []
-    return min([node.lineno, *(mark.lineno for mark in marks)]) - 1, node.end_lineno or node.lineno
-
-
 def _lines(node: ast.stmt, text: str) -> list[str]:
-    start, end = _span(node)
+    start, end = span(node)
     return text.split("\n")[start:end]
 
 
@@ -283,12 +269,12 @@ def _with_the_files_indentation(shown: str, body: str) -> str:
             depth += 1
         lines.append(wanted * depth + line[depth * len(given) :])
     text = "\n".join(lines)
-    return text if _parsed(text) is not None else body
+    return text if parsed(text) is not None else body
 
 
 def _unit(text: str) -> str:
     """What one step of its indentation is, as the first one shows."""
-    module = _parsed(text)
+    module = parsed(text)
     blocks = [node.body[0] for node in module.body if isinstance(node, Definition)] if module else []
     inside = next((node for node in blocks if node.col_offset), None)
-    return text.split("\n")[_span(inside)[0]][: inside.col_offset] if inside is not None else ""
+    return text.split("\n")[span(inside)[0]][: inside.col_offset] if inside is not None else ""

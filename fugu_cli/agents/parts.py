@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from fugu_cli import functions
 from fugu_cli.agents.fences import alike, blocks, parses
 from fugu_cli.agents.merging import mended
+from fugu_cli.agents.python_code import Definition, Import, span
 from fugu_cli.agents.trying_out import asked_only
 from fugu_cli.messages import FromUser, Prompt
 
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-Import = ast.Import | ast.ImportFrom
 _BRACES_IMPORT = re.compile(r"use\s+[\w:]+.*;|import\b.*|(?:const|let|var)\b.*\brequire\(.*")
 _INSIDE = re.compile(r"(?!import\b)")
 """Of imports in languages of braces, those that may stand in a function."""
@@ -99,19 +98,13 @@ def _with_imports(function: str, imports: Sequence[str]) -> str:
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.body[0].lineno == node.lineno:
         return function
     told = ast.get_docstring(node) is not None
-    place = (node.body[0].end_lineno or 0) if told else _first(node.body[0])
+    place = (node.body[0].end_lineno or 0) if told else span(node.body[0])[0]
     indent = " " * node.body[0].col_offset if "\t" not in _margin(lines[node.body[0].lineno - 1]) else "\t"
     return "\n".join([*lines[:place], *(indent + line for line in imports), *lines[place:]])
 
 
-def _first(node: ast.stmt) -> int:
-    """The node's first line from 0, decorators among them."""
-    marks = node.decorator_list if isinstance(node, Definition) else []
-    return min([node.lineno, *(mark.lineno for mark in marks)]) - 1
-
-
 def _text(node: ast.stmt, text: str) -> str:
-    return "\n".join(text.split("\n")[_first(node) : node.end_lineno])
+    return "\n".join(text.split("\n")[slice(*span(node))])
 
 
 def _in_braces(part: str, written: str) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import ast
 import re
 
+from fugu_cli.agents.python_code import Definition, parsed, span
+
 MOST = 4
 """Stops that every server takes."""
 _TESTED = re.compile(r"^[> ]*def (\w+)\(", re.MULTILINE)
 _NAMED = re.compile(r"(?:run_)?(?:tests?|checks?)(?:_\w+)?$|Test[A-Z]\w*$")
 _RUNS = frozenset({"unittest.main", "doctest.testmod", "pytest.main"})
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 Documented = ast.Module | Definition
 
 
@@ -33,20 +34,20 @@ def begins(path: str, shown: str, told: str) -> tuple[str, ...]:
 def asked_only(shown: str, body: str, said: str = "") -> str:
     """`body`, written in the place of `shown`, with the docstrings of `shown` and without what tries it out. What is
     named in `said`, the request with what the tests print, was asked for."""
-    old, new = _parsed(shown), _parsed(body)
+    old, new = parsed(shown), parsed(body)
     if old is None or new is None:
         return body
     lines, before = body.split("\n"), set(shown.split("\n"))
     gone: set[int] = set()
     for node in _added(old, new, said):
-        start, end = _span(node)
+        start, end = span(node)
         while start and lines[start - 1] not in before - {""} and re.match(r"#|\s*$", lines[start - 1]):
             start -= 1
         gone |= set(range(start, end))
     for told, was in _told_otherwise(old, new):
-        first, last = _span(told)
+        first, last = span(told)
         indent = lines[first][: len(lines[first]) - len(lines[first].lstrip())]
-        lines[first] = indent + "\n".join(shown.split("\n")[slice(*_span(was))]).lstrip()
+        lines[first] = indent + "\n".join(shown.split("\n")[slice(*span(was))]).lstrip()
         gone |= set(range(first + 1, last))
     kept = "\n".join(line for number, line in enumerate(lines) if number not in gone)
     return body if kept == body and not body.endswith("\n\n") else f"{kept.rstrip()}\n"
@@ -112,15 +113,3 @@ def _documented(module: ast.Module) -> dict[str, Documented]:
 def _has_docstring(node: Documented) -> bool:
     """One that does not stand on the line of the head."""
     return ast.get_docstring(node) is not None and (isinstance(node, ast.Module) or node.body[0].lineno > node.lineno)
-
-
-def _span(node: ast.stmt) -> tuple[int, int]:
-    marks = node.decorator_list if isinstance(node, Definition) else []
-    return min([node.lineno, *(mark.lineno for mark in marks)]) - 1, node.end_lineno or node.lineno
-
-
-def _parsed(text: str) -> ast.Module | None:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
