@@ -128,17 +128,18 @@ def summary(path: Path) -> Summary | None:
         newest=records[-1].at,
         title=asked[0].said.strip().splitlines()[0] if asked and asked[0].said.strip() else "",
         requests=len(asked),
-        state=end.reason if end else "unfinished" if asked else "empty",
+        state=end.reason if end else "unfinished",
     )
 
 
 def summaries(files: Iterable[Path]) -> list[Summary]:
-    """What lists show of these sessions, under the titles the user gave them."""
+    """What lists show of these sessions, under the titles the user gave them. One in which nothing was asked is left
+    out: there is nothing to go on with."""
     given: dict[Path, dict[str, str]] = {}
     found = []
     for path in files:
         one = summary(path)
-        if one is not None:
+        if one is not None and one.requests:
             titles = given.setdefault(path.parent, _titles(path.parent))
             found.append(replace(one, title=titles.get(one.id, one.title)))
     return found

@@ -43,10 +43,12 @@ def test_a_session_in_which_nothing_was_asked_is_the_latest_only_where_there_is_
     log.close()
     assert log.path is not None
     assert sessions.find(tmp_path, root, "latest") == log.path
+    assert sessions.summaries([log.path]) == []
     asked = make(tmp_path, root, "20260101-000000-aaaa")
     os.utime(log.path, (time.time() + 5, time.time() + 5))
     assert sessions.find(tmp_path, root, "latest") == asked
     assert sessions.find(tmp_path, root, "20260103") == log.path
+    assert [one.path for one in sessions.summaries(sessions.paths(tmp_path, root))] == [asked]
 
 
 def test_two_repositories_of_one_name_do_not_share_sessions(tmp_path: Path) -> None:

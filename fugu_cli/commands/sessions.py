@@ -29,7 +29,7 @@ def _show(wanted: SessionsFlags) -> int:
     found = kept.summaries(kept.paths(data, None if wanted.everywhere else root))
     listed = [one for one in found if not wanted.search or kept.says(one, wanted.search)]
     if wanted.latest:
-        listed = ([one for one in listed if one.requests] or listed)[:1]
+        listed = listed[:1]
     if not listed:
         if wanted.latest or wanted.search:
             raise UsageError("no session matches", hint="`fugu sessions --all` lists those of every folder")

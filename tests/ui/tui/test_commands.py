@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -225,6 +226,22 @@ def test_escape_closes_the_completions_and_nothing_else(play: Callable[..., None
         await hand.until(lambda: choices.display)
 
     play(what)
+
+
+def test_undo_outside_git_says_beforehand_that_no_redo_takes_it_back(
+    play: Callable[..., None], project: Path
+) -> None:
+    shutil.rmtree(project / ".git")
+
+    async def what(hand: Hand) -> None:
+        await hand.type("go")
+        await hand.done(1)
+        await hand.type("/undo")
+        await hand.sees("1 file, +0 -1; outside git this cannot be redone", "-x")
+        await hand.pilot.press("y")
+        await hand.until(lambda: not (project / "new.txt").exists())
+
+    play(what, {"small": WRITES, "large": '[[step]]\ntext = "ACCEPT"\n'})
 
 
 def test_undo_shows_what_will_change_and_redo_brings_it_back(play: Callable[..., None], project: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fugu_cli import views
+from fugu_cli import undoing, views
 from fugu_cli.errors import UsageError
 from fugu_cli.events import Asked
 from fugu_cli.ui.tui.draw import diff
@@ -21,7 +21,7 @@ async def undo(room: Room, argument: str) -> None:
     del argument
     _idle(room)
     patch = await room.session.undo_preview()
-    if await room.front.confirm(f"Undo the newest request? {summed(patch)}", patch):
+    if await room.front.confirm(f"Undo the newest request? {summed(patch)}{once(room)}", patch):
         await room.session.undo()
 
 
@@ -54,6 +54,11 @@ def summed(patch: str) -> str:
     files = sum(line.startswith("+++ ") for line in patch.splitlines())
     added, removed = diff.size(patch)
     return f"{count(files, 'file')}, +{added} -{removed}"
+
+
+def once(room: Room) -> str:
+    """What to know before saying yes to an undo that no redo takes back; empty where one does."""
+    return "; outside git this cannot be redone" if undoing.is_final(room.session.log) else ""
 
 
 def _recorded(room: Room) -> list[str]:
