@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fugu_cli.ui.tui.working import Question
 
 PATCH_LINES = 60
+"""Of what is undone or redone; what a call asks to change is printed whole."""
 LONG = 10.0
 HINT = "/help · esc stops · ctrl+d leaves"
 
@@ -75,7 +76,7 @@ class Printing:
             lines = [line([(f"Allow {flat(exact(question.call.tool), 40)}?", f"bold {palette.warn}")], width)]
             lines += wrapped(at_home(exact(_aim(question))), width, f"bold {palette.text}")
             lines += wrapped(f"asked because {exact(judgement.reason)}", width, palette.dim)
-            lines += diff.painted(patch, width, palette, PATCH_LINES) if patch else []
+            lines += diff.painted(patch, width, palette) if patch else []
             self.feed.print(lines)
         self._terminal.redraw()
 

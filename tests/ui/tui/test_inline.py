@@ -175,12 +175,23 @@ def test_a_choice_is_a_number_a_letter_and_a_number_or_a_value() -> None:
     ],
 )
 def test_a_question_is_printed_with_all_that_the_call_will_do(call: Call, said: str, tmp_path: Path) -> None:
+    assert said in " ".join(asked(call, "", tmp_path).split())
+
+
+def test_a_question_shows_every_line_of_a_long_change(tmp_path: Path) -> None:
+    patch = "\n".join(["--- a.sh", "+++ a.sh", "@@ -0,0 +1,99 @@", *(f"+line {n}" for n in range(98)), "+evil"])
+    said = asked(Call.make("1", "write", path="a.sh", content="x"), patch, tmp_path)
+    assert [f"+line {n}" in said for n in range(98)] == [True] * 98 and "+evil" in said
+
+
+def asked(call: Call, patch: str, root: Path) -> str:
+    """What the question about a call prints."""
+
     async def ask() -> str:
         paper = Paper()
         nothing = Terminal(lambda: 100, lambda: None, None, print, print, lambda: None, print)  # type: ignore[arg-type]
-        judgement = judge(call, Rules(), tmp_path)
-        question = Question(call, judgement, asyncio.get_running_loop().create_future())
-        Printing(paper.back, nothing, Look(), tmp_path).question(question, 0, "")
+        question = Question(call, judge(call, Rules(), root), asyncio.get_running_loop().create_future())
+        Printing(paper.back, nothing, Look(), root).question(question, 0, patch)
         return paper.text
 
-    assert said in " ".join(asyncio.run(ask()).split())
+    return asyncio.run(ask())
