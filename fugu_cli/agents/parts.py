@@ -1,8 +1,9 @@
 """What a model wrote of the shown part of a long file, cut to what takes the part's place there, and indented like it.
 
 Stands beside merging.py, under the text protocol. Pure. Of what else an answer holds (a class around the method, calls
-that try it out, exports) nothing goes into the file but the imports it lacks: those of names that only the answer uses,
-or that the tests' output misses. Where the answer does not have the part's function, all of it takes the place.
+that try it out, exports) nothing goes into the file but the imports it lacks (of names that only the answer uses, or
+that the tests' output misses) and, in languages of braces, the helpers it calls. Where the answer does not have the
+part's function, all of it takes the place.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fugu_cli.agents.trying_out import asked_only
 from fugu_cli.messages import FromUser, Prompt
 
 _BRACES_IMPORT = re.compile(r"use\s+[\w:]+.*;|import\b.*|(?:const|let|var)\b.*\brequire\(.*")
+_CALLED = re.compile(r"\b(\w+)\s*\(")
 _INSIDE = re.compile(r"(?!import\b)")
 """Of imports in languages of braces, those that may stand in a function."""
 
@@ -125,7 +127,23 @@ def _in_braces(part: str, written: str) -> str:
     outside = [line for line in imports if line not in inside] if not _margin(part) else []
     indent = _margin(own[head + 1]) if head + 1 < len(own) else ""
     kept = [] if head else shown[:above]
-    return "\n".join([*outside, *kept, *own[: head + 1], *(indent + line for line in inside), *own[head + 1 :]])
+    helpers = _helpers(lines, best, {name, *_CALLED.findall(part)})
+    beside = [line for text in helpers for line in ("", *_moved(text, _margin(part)).split("\n"))]
+    whole = [*own[: head + 1], *(indent + line for line in inside), *own[head + 1 :]]
+    return "\n".join([*outside, *kept, *whole, *beside])
+
+
+def _helpers(lines: Sequence[str], best: str, known: set[str]) -> list[str]:
+    """The functions beside `best` that it or another of them calls, in order, without those of a `known` name."""
+    depth = _margin(best)
+    every = [(name, "\n".join(lines[start:end])) for name, start, end in functions.in_braces(lines)]
+    free = {name: text for name, text in every if name not in known and text != best and _margin(text) == depth}
+    wanted, new = set[str](), {best}
+    while new:
+        called = {name for text in new for name in _CALLED.findall(text)} & free.keys() - wanted
+        wanted |= called
+        new = {free[name] for name in called}
+    return [text for name, text in free.items() if name in wanted and text.count("{") == text.count("}")]
 
 
 def _missing_in_braces(lines: Sequence[str], best: str, part: str) -> list[str]:

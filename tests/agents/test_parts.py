@@ -125,6 +125,18 @@ def test_what_a_function_in_braces_uses_anew_is_imported_in_it() -> None:
     )
 
 
+def test_the_helpers_that_a_function_in_braces_calls_anew_stand_below_it() -> None:
+    new = JS.replace("items.length", "count(items)")
+    size = "function size(items) {\n  return items.length;\n}"
+    count = "function count(items) {\n  return size(items);\n}"
+    tried = f"{size}\n\n// Counts.\n{count}\n\n{new}\n\nfunction demo() {{\n  total([1]);\n}}\ndemo();\n"
+    assert put(JS, tried, "a.js") == [(JS, f"{new}\n\n{size}\n\n// Counts.\n{count}")]
+    assert put(JS.replace("items.length", "count(items.length)"), f"{count}\n\n{new}\n", "a.js")[0][1] == new
+    better = RUST.replace("1\n", "self.one()\n")
+    one = "    fn one(&self) -> u32 {\n        1\n    }"
+    assert put(RUST, f"impl Cart {{\n{better}\n\n{one}\n}}\n", "a.rs") == [(RUST, f"{better}\n\n{one}")]
+
+
 def test_a_function_whose_end_is_not_found_is_not_cut() -> None:
     answer = "function total(\n  items,\n) {\n  return items.size;\n}"
     assert put(JS, answer, "a.js")[0][1].endswith(answer)

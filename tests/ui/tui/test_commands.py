@@ -228,9 +228,7 @@ def test_escape_closes_the_completions_and_nothing_else(play: Callable[..., None
     play(what)
 
 
-def test_undo_outside_git_says_beforehand_that_no_redo_takes_it_back(
-    play: Callable[..., None], project: Path
-) -> None:
+def test_undo_outside_git_says_beforehand_that_no_redo_takes_it_back(play: Callable[..., None], project: Path) -> None:
     shutil.rmtree(project / ".git")
 
     async def what(hand: Hand) -> None:
