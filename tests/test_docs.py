@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from fugu_cli.__main__ import called
 from fugu_cli.cli import app
 from fugu_cli.commands.pages import topics
 from fugu_cli.config import AgentEntry, Config
@@ -40,13 +41,26 @@ def options(command: object) -> set[str]:
     return {name for name in found if name.startswith("-")} | {"--help", "-h"}
 
 
+def commands() -> Iterator[tuple[str, object]]:
+    """Every command with the words that call it, groups too."""
+    yield "fugu", TREE
+    for name, command in TREE.commands.items():  # type: ignore[attr-defined]
+        yield f"fugu {name}", command
+        yield from ((f"fugu {name} {word}", inner) for word, inner in getattr(command, "commands", {}).items())
+
+
+COMMANDS = dict(commands())
+
+
 def every_option() -> set[str]:
-    found = options(TREE) | {"--install-completion", "--show-completion"}
-    for command in TREE.commands.values():  # type: ignore[attr-defined]
-        found |= options(command)
-        for inner in getattr(command, "commands", {}).values():
-            found |= options(inner)
-    return found
+    found = {name for command in COMMANDS.values() for name in options(command)}
+    return found | {"--install-completion", "--show-completion"}
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_the_help_of_a_command_shows_no_value_of_ours(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called([*words.split()[1:], "--help"]) == 0
+    assert re.findall(r"object at|dataclasses|[A-Z]{4,}_TYPE", capsys.readouterr().out) == []
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -209,6 +209,11 @@ def check_empty(**given: str | None) -> None:
             )
 
 
+def _default(field: dataclasses.Field[object]) -> object:
+    """What stands where nothing was said; a word that must be said has none in either."""
+    return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+
+
 def spread(flags: type[Flags]) -> Callable[[Callable[[Flags], int]], Callable[..., int]]:
     """Make a command whose parameters are the fields of a frozen dataclass: it is called with one of those."""
 
@@ -221,7 +226,7 @@ def spread(flags: type[Flags]) -> Callable[[Callable[[Flags], int]], Callable[..
         called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [
                 inspect.Parameter(
-                    field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+                    field.name, inspect.Parameter.KEYWORD_ONLY, default=_default(field), annotation=hints[field.name]
                 )
                 for field in fields
             ],
