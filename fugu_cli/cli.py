@@ -253,7 +253,10 @@ def help_page(topic: Annotated[str, typer.Argument(metavar="TOPIC")] = "") -> in
 
 @app.command()
 def trust(folder: Annotated[Path | None, typer.Argument(metavar="FOLDER")] = None) -> int:
-    """Trust this folder: its .fugurc and AGENTS.md count from now on."""
+    """Trust this folder: its .fugurc, AGENTS.md, MCP servers, hooks, skills and commands count from now on.
+
+    Servers are started with your rights, hooks in the sandbox: look at .mcp.json and .agents first (`fugu help safety`).
+    """
     from fugu_cli.commands import trust as command
 
     return command.trust(folder)

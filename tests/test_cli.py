@@ -266,6 +266,12 @@ def test_trust_is_given_taken_back_and_explained(capsys: pytest.CaptureFixture[s
     assert fugu("untrust", capture=capsys)[1] == f"{root} was not trusted\n"
 
 
+def test_what_trust_lets_run_is_said_before_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    said = " ".join(fugu("trust", "--help", capture=capsys)[1].split())
+    assert all(word in said for word in (".fugurc", "AGENTS.md", "MCP servers", "hooks", "skills", "commands"))
+    assert "with your rights" in said
+
+
 def test_models_are_listed_and_their_place_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     out = fugu("models", "list", capture=capsys)[1]
     assert [line.split()[0] for line in out.splitlines()] == [
