@@ -104,6 +104,13 @@ def test_every_page_begins_with_its_name_and_what_it_is_about() -> None:
         assert max(len(line) for line in text.splitlines()) <= 125, name
 
 
+def test_every_folder_of_the_data_is_named_on_the_storage_page() -> None:
+    source = "\n".join(path.read_text() for path in (ROOT / "fugu_cli").rglob("*.py"))
+    folders = set(re.findall(r'\bdata / "(\w+)"', source))
+    assert {"sessions", "interface", "permissions", "coordinators"} <= folders
+    assert {name for name in folders if f"/fugu/{name}" not in topics()["storage"]} == set()
+
+
 def test_the_configuration_page_lists_every_key_with_the_models_own_words() -> None:
     listed = dict(re.findall(r"^    (\w+) {2,}(.*)$", topics()["config"], re.MULTILINE))
     assert listed == {
