@@ -255,7 +255,7 @@ def help_page(topic: Annotated[str, typer.Argument(metavar="TOPIC")] = "") -> in
 def trust(folder: Annotated[Path | None, typer.Argument(metavar="FOLDER")] = None) -> int:
     """Trust this folder: its .fugurc, AGENTS.md, MCP servers, hooks, skills and commands count from now on.
 
-    Servers are started with your rights, hooks in the sandbox: look at .mcp.json and .agents first (`fugu help safety`).
+    Servers are started with your rights, hooks in the sandbox: see .mcp.json and .agents first (`fugu help safety`).
     """
     from fugu_cli.commands import trust as command
 
