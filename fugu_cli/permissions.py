@@ -43,8 +43,10 @@ def load(data: Path, root: Path) -> tuple[str, ...]:
         ) from error
     rules = tuple(found) if isinstance(found, list) else ()
     for one in rules:
-        if not isinstance(one, str) or patterns.fault(one):
-            raise ConfigError(f"{path}: {one!r} is not a rule", hint="mend the line or remove it")
+        if why := patterns.fault(one) if isinstance(one, str) else f"{one!r} is not a rule":
+            raise ConfigError(
+                f"{path}: {why}", hint="mend that line or remove it; without the file you are asked again"
+            )
     return rules
 
 

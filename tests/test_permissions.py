@@ -56,10 +56,22 @@ def test_rules_are_kept_once_in_a_file_that_says_what_it_is(tmp_path: Path) -> N
     assert first == f"# Calls in {root} that need no question. Remove a line to be asked again."
 
 
-@pytest.mark.parametrize("text", ["allow = [", 'allow = ["("]', "allow = [1]"])
-def test_a_file_that_is_none_is_named(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("allow = [", "cannot read"),
+        ('allow = ["("]', "`(` is not a rule"),
+        ("allow = [1]", "1 is not a rule"),
+        (
+            'allow = ["bash(ls)", "bahs(ls)"]',
+            "`bahs(ls)` fits no tool: there is none called `bahs`; did you mean bash?",
+        ),
+    ],
+)
+def test_a_file_with_a_fault_is_named_with_the_way_to_mend_it(text: str, wrong: str, tmp_path: Path) -> None:
     path = permissions.file(tmp_path, tmp_path)
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    with pytest.raises(ConfigError, match=str(path)):
+    with pytest.raises(ConfigError, match=str(path)) as refused:
         permissions.load(tmp_path, tmp_path)
+    assert wrong in str(refused.value) and "remove it" in refused.value.hint

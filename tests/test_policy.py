@@ -778,22 +778,27 @@ def test_a_rule_for_a_command_writes_no_file_where_writing_is_asked_about(root: 
 
 
 def test_a_tool_policy_does_not_know_is_asked_about(root: Path) -> None:
-    call = Call(id="1", tool="mcp_files_delete", arguments="{}")
+    call = Call(id="1", tool="mcp__files__delete", arguments="{}")
     assert {mode: judge(call, Rules(mode=mode), root).verdict for mode in MODES} == {
         "plan": "deny", "ask": "ask", "edit": "ask", "auto": "ask", "yolo": "allow",
     }  # fmt: skip
-    assert judge(call, Rules(allow=("mcp_files_*",)), root).verdict == "allow"
+    assert judge(call, Rules(allow=("mcp_*",)), root).verdict == "allow"
 
 
 def test_a_rule_for_a_servers_tool_goes_by_its_name_alone(root: Path) -> None:
     call = Call.make("1", "mcp__files__delete", path="x")
     given = {
         rule: judge(call, Rules(allow=(rule,)), root).verdict
-        for rule in ("mcp__files__*", "mcp__files__delete", "mcp__files__delete(mcp__files__delete)", "mcp__other__*")
+        for rule in ("mcp__files__*", "mcp__files__delete", "mcp__files", "mcp__file", "mcp__other__*", "*(y)")
     }
-    assert list(given.values()) == ["allow", "allow", "allow", "ask"]
-    assert judge(call, Rules(allow=("mcp__files__delete(y)",)), root).verdict == "ask"
-    assert judge(call, Rules(deny=("mcp__files__delete(y)",)), root).verdict == "deny"
+    assert list(given.values()) == ["allow", "allow", "allow", "ask", "ask", "ask"]
+    assert judge(call, Rules(deny=("*(y)",)), root).verdict == "deny"
+
+
+def test_a_deny_rule_holds_for_what_the_session_itself_did(root: Path) -> None:
+    call = Call(id="1", tool="diff", arguments="{}")
+    assert [judge(call, Rules(mode=mode), root).verdict for mode in MODES] == ["allow"] * 5
+    assert judge(call, Rules(deny=("diff",)), root).verdict == "deny"
 
 
 def test_arguments_that_do_not_parse_are_left_to_the_tool_that_refuses_them(root: Path) -> None:

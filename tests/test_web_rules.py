@@ -36,6 +36,8 @@ def verdict(url: str, mode: Mode = "edit", **rules: tuple[str, ...]) -> str:
         ("web_fetch([::1])", "http://[::1]:9/", True),
         ("web_fetch([::1]:9)", "http://[::1]:9/", True),
         ("web_fetch(xn--bcher-kva.example)", "https://bücher.example/", True),
+        ("web_fetch(*.Bücher.example)", "https://www.bücher.example/", True),
+        ("web_fetch(docs.python.org.)", PYTHON, True),
         ("web_*", "https://anything.example/", True),
     ],
 )

@@ -263,7 +263,8 @@ def _refused(error: ErrorDetails, where: str) -> ConfigError:
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
     shown = "" if key in {"api_key_env", "agents"} else f" = {_shown(error['input'])}"
     near = difflib.get_close_matches(str(error["input"]), re.findall(r"'(\w+)'", message), n=1)
-    return ConfigError(f"{where}: {name}{shown}: {message}", hint=f"did you mean {near[0]!r}?" if near else HELP)
+    page = "`fugu help permissions` shows rules" if key in {"allow", "ask", "deny"} else HELP
+    return ConfigError(f"{where}: {name}{shown}: {message}", hint=f"did you mean {near[0]!r}?" if near else page)
 
 
 def _shown(value: object) -> str:

@@ -17,14 +17,21 @@ from typing import Annotated, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
 from fugu_cli.messages import Value
+from fugu_cli.policy import patterns
 from fugu_cli.tools.mcp.declared import meant
 
 NAME = ".agents/hooks.json"
 """Below the repository's root and below the user's home."""
 Moment = Literal["PreToolUse", "PostToolUse", "UserPromptSubmit", "Stop"]
 MOMENTS: tuple[Moment, ...] = get_args(Moment)
+AROUND_CALLS: tuple[Moment, ...] = ("PreToolUse", "PostToolUse")
+"""Those whose matchers are looked at."""
 USUAL, LONGEST = 60.0, 3600.0
 """Seconds a hook may take, unless it says otherwise; and the most it may say."""
+
+
+_PLAIN = re.compile(r"[\w*-]*")
+_SERVERS = re.compile(r"mcp__[\w-]+?__[\w-]+", re.IGNORECASE)
 
 
 class Hook(Value):
@@ -89,6 +96,28 @@ class _Group(_Strict):
 
 class _File(_Strict):
     hooks: dict[Moment, list[_Group]]
+
+    @field_validator("hooks")
+    @classmethod
+    def _fit(cls, hooks: dict[Moment, list[_Group]]) -> dict[Moment, list[_Group]]:
+        for moment in AROUND_CALLS:
+            for group in hooks.get(moment, ()):
+                if why := _unfit(group.matcher):
+                    raise ValueError(f"the matcher `{group.matcher}` of {moment} fits no tool: {why}")
+        return hooks
+
+
+def _unfit(matcher: str) -> str:
+    """Why a matcher can fit no tool; "" where it does, or where only a server's tools could tell."""
+    if matcher in {"", "*"} or any(re.fullmatch(matcher, tool, re.IGNORECASE) for tool in patterns.TOOLS):
+        return ""
+    if rule := re.fullmatch(r"(\w+)\(.*\)", matcher):
+        return f"it goes by a tool's name alone, `{rule[1].lower()}`; a hook reads from `tool_input` what is called"
+    parts = matcher.split("|")
+    if not all(map(_PLAIN.fullmatch, parts)) or any(map(_SERVERS.fullmatch, parts)):
+        return ""
+    server = re.match(r"mcp__\w+?(?=_*\*|$)", matcher)
+    return f"it is a regular expression; write `{server[0]}__.*`" if server else patterns.unknown(parts[0])
 
 
 class _Fault(Exception):

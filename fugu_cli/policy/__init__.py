@@ -9,6 +9,7 @@ allow rule, the mode.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -30,9 +31,11 @@ OWN = frozenset({"diff", "try_answer"})
 """fugu's own: what the session itself did, and whether the code in an answer does what the question says."""
 UNTOLD = frozenset({"try_answer"})
 """Of them those that no agent is told of."""
-KEEPING = frozenset({"todo", "job_output", "job_stop"})
-"""Tools that keep to what the session itself began: its list, its background jobs."""
+KEEPING = frozenset({"todo", "job_output", "job_stop"}) | OWN
+"""Tools that keep to what the session itself began and did: its list, its background jobs, its changes."""
 REASONS = dict.fromkeys(KEEPING, "it is about what this session began") | {"run_tests": "it runs the tests"}
+PLANS = "plan mode only reads: nothing is written and nothing is run"
+"""The reason of what plan mode refuses."""
 SKILL = "skill"
 """The tool that reads one of the skills that count in a session."""
 
@@ -89,8 +92,6 @@ def judge(call: Call, rules: Rules, root: Path) -> Judgement:
     arguments = arguments_of(call)
     if isinstance(arguments, Malformed):
         return Judgement(verdict="allow", reason=f"nothing will run: {arguments.text}")
-    if call.tool in OWN:
-        return Judgement(verdict="allow", reason="it shows what this session changed", target=call.tool)
     if call.tool == "bash":
         case = _command_case(str(arguments.get("command", "")), rules, root)
     elif call.tool in patterns.READING | patterns.WRITING:
@@ -115,7 +116,7 @@ def _decide(case: Case, rules: Rules) -> Judgement:
     if rules.mode == "yolo":
         return say("allow", "yolo: everything is allowed" + (f", although {case.reason}" if every else ""))
     if rules.mode == "plan" and not case.reads:
-        return say("deny", "plan mode only reads: nothing is written and nothing is run")
+        return say("deny", PLANS)
     if case.level is Level.DESTROYS and every:
         return say("deny", f"{case.reason} (only a rule that allows this very command permits it)")
     if every or case.asked:
@@ -142,20 +143,20 @@ def _paths_case(tool: str, arguments: dict[str, object], rules: Rules, root: Pat
     level = Level.EVERY if reasons else Level.READS if reads or rules.mode in {"edit", "auto"} else Level.RUNS
     calm = "it reads inside the repository" if reads else "it writes inside the repository"
 
-    def first(given: tuple[str, ...], *, every: bool) -> str:
-        quantify = all if every else any
-        hits = (r for r in given if found and quantify(patterns.match_path(r, tool, p, root) for p in found))
-        return next(hits, "")
+    def first(given: tuple[str, ...], *, forbids: bool) -> str:
+        quantify = any if forbids else all
+        fits = partial(patterns.match_path, tool=tool, root=root, forbids=forbids)
+        return next((rule for rule in given if found and quantify(fits(rule, path=path) for path in found)), "")
 
-    allowed = first(rules.allow, every=True)
-    exact = bool(allowed) and len(found) == len(names) and all(patterns.means(allowed, tool, str(p)) for p in found)
+    allowed = first(rules.allow, forbids=False)
+    exact = bool(allowed) and len(found) == len(names) and all(patterns.means_path(allowed, p, root) for p in found)
     return Case(
         target=target,
         level=level,
         reason=reasons[0] if reasons else calm,
         reads=reads,
-        denied=first(rules.deny, every=False),
-        asked=first(rules.ask, every=False),
+        denied=first(rules.deny, forbids=True),
+        asked=first(rules.ask, forbids=True),
         allowed=allowed,
         exact=exact,
     )
@@ -244,7 +245,7 @@ def _other_case(tool: str, rules: Rules) -> Case:
     def first(given: tuple[str, ...], *, whole: bool = False) -> str:
         """`whole`: a pattern for arguments, which are not looked at here, must not allow all of them."""
         named = [(rule, *patterns.split(rule)) for rule in given]
-        hits = (rule for rule, name, inner in named if not (whole and inner not in {"", "*", "**", tool})
+        hits = (rule for rule, name, inner in named if not (whole and inner not in patterns.EVERYTHING | {tool})
                 and patterns.covers(name, tool))  # fmt: skip
         return next(hits, "")
 

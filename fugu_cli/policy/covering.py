@@ -35,7 +35,7 @@ def forbidding(rules: Sequence[str], line: str, judged: Sequence[Judged], root: 
     for rule in rules:
         if any(patterns.match_command(rule, TOOL, form) for form in forms) or (not judged and _within(rule, line)):
             return rule
-        if any(patterns.match_path(rule, "edit" if written else "read", path, root) for path, written in files):
+        if any(_forbids(rule, path, root, written) for path, written in files):
             return rule
     return ""
 
@@ -62,7 +62,11 @@ def allowing(rules: Sequence[str], judged: Sequence[Judged], root: Path, *, writ
 
 def unread(rules: Sequence[str]) -> Callable[[Path, Path], bool]:
     """Whether one of these rules, which forbid, keeps a file (resolved) below a root from being read."""
-    return lambda path, root: any(patterns.match_path(rule, "read", path, root) for rule in rules)
+    return lambda path, root: any(_forbids(rule, path, root) for rule in rules)
+
+
+def _forbids(rule: str, path: Path, root: Path, written: bool = False) -> bool:
+    return patterns.match_path(rule, "edit" if written else "read", path, root, forbids=True)
 
 
 def _forms(command: Command) -> Iterator[str]:
@@ -94,7 +98,7 @@ def _about_files(rule: str) -> bool:
 
 
 def _may_write(rules: Sequence[str], path: Path, root: Path) -> bool:
-    return any(patterns.match_path(rule, "edit", path, root) for rule in rules)
+    return any(patterns.match_path(rule, "edit", path, root, forbids=False) for rule in rules)
 
 
 def _redirected(command: Command, root: Path) -> Iterator[Path]:

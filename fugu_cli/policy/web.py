@@ -6,6 +6,7 @@ port alone; `*` in it is anything.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -55,12 +56,20 @@ def match(pattern: str, place: Place) -> bool:
     name, argument = patterns.split(pattern)
     if not patterns.covers(name, patterns.FETCH):
         return False
-    return argument in {"", "*", "**"} or _hosts(argument.lower(), place)
+    return argument in patterns.EVERYTHING or _hosts(argument, place)
 
 
 def _hosts(argument: str, place: Place) -> bool:
     bare = f"[{place.host}]" if ":" in place.host else place.host
-    return any(fnmatchcase(form, _literal(argument)) for form in (place.host, bare, f"{bare}:{place.port}"))
+    wanted = _literal(_asked_for(argument))
+    return any(fnmatchcase(form, wanted) for form in (place.host, bare, f"{bare}:{place.port}"))
+
+
+def _asked_for(host: str) -> str:
+    """As `place_of` writes it: in small letters, other alphabets as DNS knows them, no dot at its end."""
+    with contextlib.suppress(UnicodeError):
+        host = host if host.isascii() else host.encode("idna").decode("ascii")
+    return host.lower().removesuffix(".")
 
 
 def _literal(argument: str) -> str:
@@ -77,4 +86,4 @@ def names_exactly(rules: Iterable[str], place: Place) -> bool:
     """Some rule names this very host: then it may be one of this machine or its network."""
     own = (patterns.split(rule) for rule in rules)
     return any(name == patterns.FETCH and argument and "*" not in argument and "?" not in argument
-               and _hosts(argument.lower(), place) for name, argument in own)  # fmt: skip
+               and _hosts(argument, place) for name, argument in own)  # fmt: skip

@@ -160,7 +160,7 @@ def test_data_and_caches_lie_in_the_systems_places() -> None:
         ("max_turns = 0", "line 1: max_turns = 0: should be greater than or equal to 1", "help config"),
         ("max_budget_usd = nan", "line 1: max_budget_usd = NaN", "help config"),
         ("verify_answers = 1", "line 1: verify_answers = 1: should be a valid boolean", "help config"),
-        ("deny = 'bash'", 'line 1: deny = "bash": should be a valid array', "help config"),
+        ("deny = 'bash'", 'line 1: deny = "bash": should be a valid array', "help permissions"),
         ("agents = 3", "line 1: agents: should be a valid array", "help config"),
         ("permission_mode = 'edits'", "line 1: permission_mode = \"edits\": should be 'plan'", "did you mean 'edit'?"),
         ("coordinator = 'trinty'", 'line 1: coordinator = "trinty": must be one of trinity', "help config"),
@@ -190,7 +190,12 @@ def test_data_and_caches_lie_in_the_systems_places() -> None:
             'line 5: agents.base_url = "ftp://x": must be an address such as',
             "",
         ),
-        ("allow = ['bash(git']", 'line 1: allow = ["bash(git"]: ', "help config"),
+        ("allow = ['bash(git']", 'line 1: allow = ["bash(git"]: ', "help permissions"),
+        (
+            "seed = 1\ndeny = ['bahs(rm *)']",
+            'line 2: deny = ["bahs(rm *)"]: `bahs(rm *)` fits no tool: there is none called `bahs`; did you mean bash?',
+            "help permissions",
+        ),
         ("max_turns = \n", "is not valid TOML: invalid value (at line 1, column 13)", "help config"),
     ],
 )

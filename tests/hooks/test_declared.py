@@ -62,6 +62,11 @@ def one(**entry: object) -> object:
     return {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "x"} | entry]}]}}
 
 
+def matched(matcher: str) -> object:
+    return {"hooks": {"PreToolUse": [{"matcher": matcher, "hooks": []}]}}
+
+
+MATCHER, UNFIT = ", hooks: the matcher", " of PreToolUse fits no tool:"
 FAULTS: dict[str, tuple[object, str]] = {
     "json": ('{"hooks": ', ", line 1, column 11: not valid JSON: expecting value"),
     "list": ([], ': it should hold one object, {"hooks": {"PreToolUse": [...]}}'),
@@ -76,6 +81,16 @@ FAULTS: dict[str, tuple[object, str]] = {
     "matcher": (
         {"hooks": {"Stop": [{"matcher": "(", "hooks": []}]}},
         ", hooks.Stop.0.matcher: it is not a regular expression: missing ), unterminated subpattern at position 0",
+    ),
+    "slip": (matched("bahs|edti"), f"{MATCHER} `bahs|edti`{UNFIT} there is none called `bahs`; did you mean bash?"),
+    "rule": (
+        matched("Bash(git *)"),
+        f"{MATCHER} `Bash(git *)`{UNFIT} it goes by a tool's name alone, `bash`; "
+        "a hook reads from `tool_input` what is called",
+    ),
+    "server": (
+        matched("mcp__docs__*"),
+        f"{MATCHER} `mcp__docs__*`{UNFIT} it is a regular expression; write `mcp__docs__.*`",
     ),
     "type": (one(type="prompt"), ", hooks.Stop.0.hooks.0.type: input should be 'command'"),
     "key": (one(commnad="y"), ", hooks.Stop.0.hooks.0.commnad: there is no such key"),
