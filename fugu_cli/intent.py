@@ -37,6 +37,10 @@ _TAKING = re.compile(
     r"|unused)\w*\b(?!\()",
     re.IGNORECASE,
 )
+_ASKS_FOR_WORK = re.compile(
+    r"\bplease\b|\b(?:can|could|would|will)\s+you\b(?!\s+(?:explain|describe|summari[sz]e|list|show|tell)\b)",
+    re.IGNORECASE,
+)
 _QUESTION = re.compile(
     r"^\s*(what|why|how|where|who|which|when|explain|describe|summari[sz]e|list|show|tell)\b", re.IGNORECASE
 )
@@ -55,6 +59,12 @@ def is_about_tests(text: str) -> bool:
 def is_question(text: str) -> bool:
     """The request asks about the code and for no change of it: tests judge no answer."""
     return _QUESTION.match(text) is not None and not re.search(r"\b(fix|implement|repair)\b", text, re.IGNORECASE)
+
+
+def only_asks(text: str) -> bool:
+    """As `is_question`, with those of any other form: nothing will be changed, so no test need be run."""
+    asks = text.rstrip().endswith("?") and not is_change(text) and not _ASKS_FOR_WORK.search(text)
+    return asks or is_question(text)
 
 
 def asks_for_code(text: str) -> bool:

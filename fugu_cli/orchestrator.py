@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import assert_never
 
-from fugu_cli import views
+from fugu_cli import intent, views
 from fugu_cli.coordinators import Check, Decision, Merge, Planning, Together
 from fugu_cli.events import Assigned, Event, Finished, Interrupted, Planned
 from fugu_cli.log import Log
@@ -82,12 +82,13 @@ async def _step(place: Place) -> None:
 
 
 def _baseline_due(events: Sequence[Event]) -> Call | None:
-    """The tests, before the first turn of a request that is about them. A run that was killed is made again."""
+    """The tests, before the first turn: those that pass must still pass when it is done. A run that was killed is made
+    again."""
     request = views.asked(events)
-    if views.turns(events) or not views.judged_by_tests(events) or views.first_tests(events):
+    if views.turns(events) or request is None or request.test_command is None or views.first_tests(events):
         return None
-    if request is None or request.assertions:
-        return None  # nothing is there yet that could be tried
+    if request.assertions or (not request.judged and intent.only_asks(request.text)):
+        return None  # nothing is there yet that could be tried, or nothing will be changed
     return Call(id=f"e0-{len(views.baseline(events))}", tool=views.RUN_TESTS)
 
 

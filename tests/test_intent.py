@@ -7,6 +7,7 @@ from fugu_cli.intent import (
     is_for_failing_tests,
     is_for_tests,
     is_question,
+    only_asks,
     takes_away,
 )
 
@@ -53,6 +54,23 @@ def test_requests_that_tests_do_not_decide(text: str) -> None:
 )
 def test_a_question_asks_for_no_change(text: str, asks: bool) -> None:
     assert is_question(text) is asks
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("what does calc.txt hold?", True),
+        ("Is add() commutative?", True),
+        ("and now?", True),
+        ("Can you explain the parser?", True),
+        ("Can you make the parser faster?", False),
+        ("Rename add to plus, ok?", False),
+        ("Is it slow? Make it faster.", False),
+        ("make the parser faster", False),
+    ],
+)
+def test_a_question_of_any_form_asks_for_no_change(text: str, asks: bool) -> None:
+    assert only_asks(text) is asks
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, no
     if tests_pass(events):
         return Finished(reason="accepted", message=f"{what}; the tests pass")
     if stopping.tests_fail(events):
-        return Finished(reason="turn_limit", message=f"{what} is at its end. The tests do not pass. {GO_ON}")
+        state = "Tests that passed before fail now." if views.regressed(events) else "The tests do not pass."
+        return Finished(reason="turn_limit", message=f"{what} is at its end. {state} {GO_ON}")
     turn = views.answering(events)
     if turn is None:
         return Finished(reason="failed", message=f"{what}; no step said or did anything")

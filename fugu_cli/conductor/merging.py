@@ -57,7 +57,8 @@ def _best(events: Sequence[Event], group: Sequence[views.Turn]) -> tuple[list[in
     if passing:
         return passing, f"the tests pass for {len(passing)} of {len(group)}"
     if not views.judged_by_tests(events):
-        return [turn.number for turn in changed], "no tests decide"
+        why = "the tests fail for all of them" if views.regressed(events) else "no tests decide"
+        return [turn.number for turn in changed], why
     first = views.first_tests(events)
     before = views.failing(first.output) if first else None
     counts = {number: views.failing(run.output) for number, run in runs.items() if run is not None}

@@ -82,7 +82,7 @@ class Rounds:
 
     def _answered(self, events: Sequence[Event]) -> bool:
         """Nothing judges an answer: asking again would be another draw, not a retry. Reflection goes on."""
-        return self._kind == "retry-same" and not views.judged_by_tests(events)
+        return self._kind == "retry-same" and not (views.judged_by_tests(events) or views.regressed(events))
 
 
 def taken_turns(events: Sequence[Event]) -> list[views.Turn]:

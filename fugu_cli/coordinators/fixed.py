@@ -58,7 +58,7 @@ class Cascade:
     def _verify(self, events: Sequence[Event], able: list[Member], worker: str) -> Assigned:
         others = [member for member in able if member.name != worker] or able
         run = views.tests(events)
-        if run is not None and run.passes:
+        if run is not None and run.passes and (views.judged_by_tests(events) or views.changes(events)):
             why = "the tests pass: the cheapest other agent verifies"
             return _assigned(events, others[0], "verifier", "cascade", why)
         why = "no tests decide: the strongest other agent verifies"
@@ -148,6 +148,8 @@ def _why_work(events: Sequence[Event], member: Member) -> str:
     taken = _taken(events)
     if not taken:
         return f"{member.slot} first"
+    if views.regressed(events):
+        return f"tests that passed before fail now: {member.slot} works on it"
     if stopping.tests_fail(events):
         return f"the tests still fail: {member.slot} works on it"
     return f"not accepted yet: {member.slot} works on it"

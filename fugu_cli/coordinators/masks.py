@@ -18,8 +18,11 @@ def roles_out(events: Sequence[Event]) -> dict[Role, str]:
     if not views.has_worker_answer(events):
         return {"verifier": "there is no Worker answer yet"}
     run = views.tests(events)
-    if views.judged_by_tests(events) and run is not None and not run.stale and not run.ok:
-        return {"verifier": "the tests fail, and no verdict changes that"}
+    if run is not None and not run.stale and not run.ok:
+        if views.regressed(events):
+            return {"verifier": "tests that passed before fail now, and no verdict changes that"}
+        if views.judged_by_tests(events):
+            return {"verifier": "the tests fail, and no verdict changes that"}
     request = views.asked(events)
     if request is not None and request.assertions and (run is None or not run.passes):
         return {"verifier": "no code was shown that could be tried"}

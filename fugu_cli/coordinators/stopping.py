@@ -43,9 +43,10 @@ def nobody_left(events: Sequence[Event]) -> Finished | None:
 
 
 def tests_fail(events: Sequence[Event]) -> bool:
-    """The tests decide this request and do not, or not any more, pass."""
+    """The tests decide this request and do not, or not any more, pass; or they passed before it and fail now."""
     run = views.tests(events)
-    return views.judged_by_tests(events) and run is not None and (run.stale or not run.ok)
+    unsure = views.judged_by_tests(events) and run is not None and (run.stale or not run.ok)
+    return unsure or views.regressed(events)
 
 
 def _since_opened(events: Sequence[Event]) -> tuple[views.Turn, ...]:
@@ -97,5 +98,6 @@ def _accepted_message(events: Sequence[Event], turn: views.Turn) -> str:
 def _limit_message(events: Sequence[Event], taken: int) -> str:
     run = views.tests(events)
     state = "" if run is None or run.empty else " The tests pass." if run.passes else " The tests do not pass."
+    state = " Tests that passed before fail now." if views.regressed(events) else state
     again = "`fugu run --continue` goes on from here."
     return f"stopped after {taken} turn{'s' if taken != 1 else ''} without an accepted result.{state} {again}"

@@ -204,7 +204,7 @@ def _request_text(events: Sequence[Event], request: Asked) -> str:
 
 
 def _tests_section(events: Sequence[Event], request: Asked, limit: int) -> str:
-    run = views.tests(events)
+    run = views.tests_to_tell(events)
     if run is None or run.stale or (request.assertions and not run.ok):
         return ""  # of an answer that it is not shown a small model hears nothing: it would talk about it
     said = "All tests pass" if run.ok else "It prints"

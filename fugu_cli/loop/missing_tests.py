@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from fugu_cli import intent, views
-from fugu_cli.events import Event
+from fugu_cli.events import Asked, Event
 from fugu_cli.messages import Call
 from fugu_cli.tools import Result
 from fugu_cli.tools.tests import runner
@@ -28,12 +28,17 @@ def compared(events: Sequence[Event], call: Call, result: Result) -> Result:
     if first is None or request is None or request.test_command is None or not views.is_whole_run(call):
         return result
     before, now = ran(request.test_command, first.output), ran(request.test_command, result.text)
-    if before is None or now is None or now >= before or intent.is_against_tests(request.text):
+    if before is None or now is None or now >= before or _may_go(request):
         return result
     if now and runner(request.test_command) == "cargo":
         return result  # it counts each crate for itself, and not all of the counts are told
     said = f"[{before} tests ran before this request, {now} now. Tests that went missing do not pass: put them back.]"
     return Result(text=f"{result.text.rstrip()}\n{said}", ok=False)
+
+
+def _may_go(request: Asked) -> bool:
+    """The user may want tests gone, or something that had some."""
+    return intent.is_against_tests(request.text) or (not request.judged and intent.takes_away(request.text))
 
 
 def ran(command: str, output: str) -> int | None:

@@ -58,7 +58,7 @@ def _rules(events: Sequence[Event], member: Member, bench: Bench) -> turn.Rules:
         return turn.Rules(bench.limits.replies)
     if views.turns(events)[-1].replies:
         return turn.Rules(bench.limits.brief_replies)  # the files were read when the turn opened
-    request, run = views.asked(events), views.tests(events)
+    request, run = views.asked(events), views.tests_to_tell(events)
     text = request.text if request else ""
     denials = bench.denials
 

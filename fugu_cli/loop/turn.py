@@ -111,7 +111,8 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, rules: R
         if not any(call.tool == "diff" for call in done) and asked is not None and asked.snapshot is not None:
             return Call.make(f"e{turn.number}-{number}", "diff", since=asked.snapshot)
         return None
-    if run is not None and run.stale and views.judged_by_tests(events) and asked and not asked.assertions:
+    decides = views.judged_by_tests(events) or views.regressed(events)
+    if run is not None and run.stale and decides and asked and not asked.assertions:
         return _call(turn, number, views.RUN_TESTS)  # a turn before was cut after it had changed something
     if member.protocol == "native":
         return None

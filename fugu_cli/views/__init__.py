@@ -20,8 +20,10 @@ from fugu_cli.views.outcome import (
     is_whole_run,
     judged_by_tests,
     passing,
+    regressed,
     suggested_role,
     tests,
+    tests_to_tell,
     verdict_of,
 )
 from fugu_cli.views.results import number, result_of, same, unseen_result, verdict
@@ -98,6 +100,7 @@ __all__ = [
     "plans",
     "pool",
     "price",
+    "regressed",
     "request",
     "requests",
     "result",
@@ -109,6 +112,7 @@ __all__ = [
     "suggested_role",
     "summed",
     "tests",
+    "tests_to_tell",
     "todo",
     "turn_of",
     "turns",

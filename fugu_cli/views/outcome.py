@@ -93,8 +93,15 @@ def first_tests(events: Sequence[Event]) -> TestRun | None:
     return None
 
 
+def regressed(events: Sequence[Event]) -> bool:
+    """The tests passed before the first turn and fail now, whatever the request is about."""
+    first, run = first_tests(events), tests(events)
+    return first is not None and first.passes and run is not None and not run.ok
+
+
 def judged_by_tests(events: Sequence[Event]) -> bool:
-    """The request is about the tests: they decide. Otherwise failing ones are shown and decide nothing.
+    """The request is about the tests: they decide. Otherwise those that failed before are shown and decide nothing;
+    the ones that passed must go on to (`regressed`).
 
     Nor do tests decide that were not there and are not: where pytest finds none it fails; unittest before Python 3.12,
     cargo, go and node pass.
@@ -105,6 +112,12 @@ def judged_by_tests(events: Sequence[Event]) -> bool:
     if first is None or not first.judged or first.test_command is None:
         return False
     return not all(run is not None and run.empty for run in (first_tests(events), tests(events)))
+
+
+def tests_to_tell(events: Sequence[Event]) -> TestRun | None:
+    """The newest run, for whoever is told a part of the log only: without it where the request is not about the tests
+    and nothing was changed yet. Told of failures that were there before, they would mend those."""
+    return tests(events) if judged_by_tests(events) or changes(events) else None
 
 
 _GO = re.compile(r"^ok\s+\S+|^FAIL\b", re.MULTILINE)

@@ -22,6 +22,14 @@ def test_a_verifier_is_not_asked_before_there_is_an_answer_nor_while_the_tests_t
     assert masks.roles_out([*failing, assigned(2, "coder"), later]) == {}
 
 
+def test_no_verifier_is_asked_while_tests_fail_that_passed_before_whatever_the_request_is_about() -> None:
+    worked = [assigned(1, "coder"), replied(1, "coder", "", write("w")), *ran(1, write("w"), path="a.py")]
+    before: list[Event] = [opened(), asked("rename a to b", judged=False), *checked(0, ok=True)]
+    out = {"verifier": "tests that passed before fail now, and no verdict changes that"}
+    assert masks.roles_out([*before, *worked, *checked(1, ok=False)]) == out
+    assert masks.roles_out([*before, *worked, *checked(1, ok=True)]) == {}
+
+
 def test_a_refusal_stands_until_somebody_has_worked() -> None:
     start: list[Event] = [
         opened(),

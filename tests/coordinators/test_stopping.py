@@ -62,6 +62,15 @@ def test_failing_tests_that_the_request_is_not_about_do_not_stop_an_accept() -> 
     assert end([*start, *worked(1, ok=False), *verified(2, "ACCEPT")]) == "accepted"
 
 
+def test_failing_tests_that_failed_before_do_not_stop_an_accept_and_those_that_passed_do() -> None:
+    start: list[Event] = [opened(), asked("rename a to b", judged=False)]
+    broke = [*worked(1, ok=False), *verified(2, "ACCEPT")]
+    assert end([*start, *checked(0, ok=False), *broke]) == "accepted"
+    assert end([*start, *checked(0, ok=True), *broke]) is None
+    found = stop([*start, *checked(0, ok=True), *broke], turns=2, verify_answers=False)
+    assert found is not None and "without an accepted result. Tests that passed before fail now." in found.message
+
+
 def test_an_accept_without_any_work_is_none() -> None:
     assert end([opened(), asked(judged=False, command=None), *verified(1, "ACCEPT")]) is None
 

@@ -20,10 +20,12 @@ COMMAND = "python -m pytest -q"
 FAILED = "FAILED test_a.py::test_one - assert 1 == 2\n1 failed, 2 passed\n(exit code 1)"
 
 
-def begun(text: str = "fix the failing tests", command: str = COMMAND, output: str = FAILED) -> list[Event]:
+def begun(
+    text: str = "fix the failing tests", command: str = COMMAND, output: str = FAILED, *, judged: bool = True
+) -> list[Event]:
     return [
         Opened(version="1", repo="/r", pool=()),
-        Asked(text=text, test_command=command, judged=True),
+        Asked(text=text, test_command=command, judged=judged),
         Permitted(turn=0, call=ALL, allowed=True, by="evidence"),
         ToolRan(turn=0, call=ALL, output=output, ok=False),
     ]
@@ -52,6 +54,13 @@ def test_a_test_that_is_skipped_instead_of_mended_is_missing() -> None:
 )
 def test_every_runner_that_counts_is_believed(command: str, before: str, now: str, ok: bool) -> None:
     assert compared(begun("fix it", command, before), ALL, Result(text=now)).ok is ok
+
+
+@pytest.mark.parametrize(
+    ("text", "ok"), [("add a function plus", False), ("remove the function add", True), ("make add faster", False)]
+)
+def test_what_a_request_takes_away_may_take_its_tests_along(text: str, ok: bool) -> None:
+    assert compared(begun(text, judged=False), ALL, Result(text="2 passed")).ok is ok
 
 
 @pytest.mark.parametrize("output", ["3 passed", "4 passed", "2 passed, 1 failed", "no counts at all"])
