@@ -14,6 +14,10 @@ A model's own mistakes (a tool call that does not parse, an edit that does not m
 own bugs are not caught. A message says what happened, why, and what to do next; the last part goes into `hint`.
 """
 
+from __future__ import annotations
+
+import shlex
+import sys
 
 class FuguError(Exception):
     """Anything the world does to us. `str(error)` is the message for people, `hint` what they can do about it."""
@@ -73,3 +77,8 @@ class AgentError(InfrastructureError):
 
 class CoordinatorUnavailable(FuguError):
     """The learned coordinator cannot decide here; the declared rule takes its place and the trace says why."""
+
+
+def installing(*packages: str) -> str:
+    """The command that adds packages where fugu runs: the `pip` on the user's PATH belongs to another Python."""
+    return f"`{shlex.join([sys.executable, '-m', 'pip', 'install', *packages])}`"

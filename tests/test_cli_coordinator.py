@@ -409,4 +409,4 @@ def test_without_a_library_the_cascade_decides_and_what_lacks_is_said(
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "small worker\n")
     assert f"{library} is not installed" in done.stderr
-    assert f"`pip install {library}`" in done.stderr
+    assert f"{sys.executable} -m pip install {library}" in done.stderr.replace("'", "")

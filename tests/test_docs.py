@@ -92,6 +92,19 @@ def test_the_pages_together_show_every_command() -> None:
             assert f"fugu {name} {inner}" in text, inner
 
 
+def test_what_is_told_to_be_installed_is_what_the_package_asks_for() -> None:
+    source = "\n".join(path.read_text() for path in (ROOT / "fugu_cli").rglob("*.py"))
+    declared = re.findall(r'^    "([^"]+)",$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    told = [
+        word
+        for words in re.findall(r"""installing\((["'].*?)\)""", source)
+        for word in re.findall(r"[\w<>=.-]+", words)
+    ]
+    assert len(told) == 8
+    assert [word for word in told if word not in declared] == []
+    assert [path for path, text in {**PAGES, "source": source}.items() if "fugu-cli[" in text] == []
+
+
 def test_every_page_that_is_pointed_to_exists() -> None:
     for page, text in PAGES.items():
         for topic in re.findall(r"`fugu help ([a-z-]+)`", text):

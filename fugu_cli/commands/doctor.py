@@ -1,5 +1,5 @@
 """`fugu doctor`: what is there, what is missing, and what to do about it. Looks, and tries the sandbox
-out; loads and calls nothing.
+out, loads the checkpoint and starts MCP servers that count here; calls no model.
 
 Each check is a function that gives one Finding or several. Names of keys are shown, never their values.
 """
@@ -25,7 +25,7 @@ from fugu_cli.commands.here import current
 from fugu_cli.config import Config
 from fugu_cli.config.files import Loaded, load, repository
 from fugu_cli.config.pool import keys_found, left_out, pool
-from fugu_cli.errors import ConfigError, FuguError
+from fugu_cli.errors import ConfigError, FuguError, installing
 from fugu_cli.masking import Mask
 from fugu_cli.models.store import Store
 from fugu_cli.tools.git import outside, program
@@ -112,7 +112,7 @@ def _ripgrep(folder: Path) -> Finding:
 def _torch() -> Finding:
     lacking = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
     if lacking:
-        advice = "the rule `cascade` decides instead; install them to have the learned coordinator"
+        advice = f"the rule `cascade` decides instead; {installing(*lacking)} gives the learned coordinator"
         return Finding("note", "torch", f"{' and '.join(lacking)} not installed", advice)
     return Finding("ok", "torch", f"{importlib.metadata.version('torch')}")
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from fugu_cli.errors import CoordinatorUnavailable
+from fugu_cli.errors import CoordinatorUnavailable, installing
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +61,7 @@ def start_torch() -> None:
         import torch  # noqa: F401
     except ModuleNotFoundError as error:
         raise CoordinatorUnavailable(
-            "torch is not installed, so the learned coordinator cannot run", hint="`pip install torch`"
+            "torch is not installed, so the learned coordinator cannot run", hint=installing("torch>=2.4")
         ) from error
     except (ImportError, OSError) as error:  # a library of it: broken, or no memory to map it
         raise CoordinatorUnavailable(

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fugu_cli.coordinators.decoder import FAMILY, Shape
-from fugu_cli.errors import CoordinatorUnavailable
+from fugu_cli.errors import CoordinatorUnavailable, installing
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ def libraries() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise CoordinatorUnavailable(
-            f"{error.name} is not installed, so the learned coordinator cannot run", hint=f"`pip install {error.name}`"
+            f"{error.name} is not installed, so the learned coordinator cannot run", hint=installing(error.name or "")
         ) from error
 
 

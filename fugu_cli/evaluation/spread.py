@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.errors import FuguError, UsageError, installing
 from fugu_cli.evaluation.loop import Outcome
 from fugu_cli.evaluation.rollout import Job, rollout
 from fugu_cli.evaluation.running import Opening
@@ -116,7 +116,7 @@ def _row(result: Result) -> Outcome:
 def _ray() -> Any:
     """The package, joined to a cluster. Raises UsageError without it."""
     if importlib.util.find_spec("ray") is None:
-        raise UsageError("the engine ray needs the package 'ray'", hint="pip install 'fugu-cli[ray]'")
+        raise UsageError("the engine ray needs the package 'ray'", hint=installing("ray>=2.40"))
     import ray
 
     try:

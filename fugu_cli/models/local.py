@@ -20,7 +20,7 @@ from io import FileIO
 from pathlib import Path
 from types import TracebackType
 
-from fugu_cli.errors import InfrastructureError, ModelFileError
+from fugu_cli.errors import InfrastructureError, ModelFileError, installing
 from fugu_cli.models.server import ALREADY_RUNNING, Settings, State, physical_cores
 from fugu_cli.models.store import Store, default_cache
 from fugu_cli.processes import reap
@@ -111,7 +111,8 @@ async def _started(settings: Settings, name: str) -> State:
 async def _spawn(settings: Settings) -> None:
     if importlib.util.find_spec("xllamacpp") is None:
         raise InfrastructureError(
-            "The embedded models need the package 'xllamacpp', which is not installed.", hint="pip install xllamacpp"
+            "The embedded models need the package 'xllamacpp', which is not installed.",
+            hint=installing("xllamacpp>=2026.10"),
         )
     log = os.open(Path(settings.folder) / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     try:

@@ -10,7 +10,7 @@ import importlib.util
 import json
 from typing import Any
 
-from fugu_cli.errors import ConfigError
+from fugu_cli.errors import ConfigError, installing
 from fugu_cli.tasks import Loaded, Question, questions
 
 PREFIX = "gym:"
@@ -54,7 +54,7 @@ def _dataset(name: str, count: int, seed: int) -> Any:
     if importlib.util.find_spec("reasoning_gym") is None:
         raise ConfigError(
             "questions of `gym:` need the package 'reasoning-gym', which is not installed",
-            hint="pip install 'fugu-cli[questions]'",
+            hint=installing("reasoning-gym>=0.1.20"),
         )
     import reasoning_gym
 

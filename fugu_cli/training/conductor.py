@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.errors import StorageError, UsageError, installing
 from fugu_cli.messages import Value
 from fugu_cli.training import runs
 from fugu_cli.training.grpo_reward import Example, Rewards, Tally
@@ -131,7 +131,8 @@ def _needed() -> None:
     missing = [name for name in ("trl", "peft", "datasets") if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"training a Conductor needs {', '.join(missing)}, not installed here", hint="pip install 'fugu-cli[train]'"
+            f"training a Conductor needs {', '.join(missing)}, not installed here",
+            hint=installing("trl>=1", "peft>=0.15"),
         )
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu_cli.errors import UsageError
+from fugu_cli.errors import UsageError, installing
 
 if TYPE_CHECKING:
     from cma import CMAEvolutionStrategy
@@ -163,9 +163,7 @@ def _strategy() -> type[CMAEvolutionStrategy]:
             warnings.simplefilter("ignore")
             import cma
     except ImportError as error:
-        raise UsageError(
-            "cma is not installed, so nothing can be evolved", hint="`pip install 'fugu-cli[train]'`"
-        ) from error
+        raise UsageError("cma is not installed, so nothing can be evolved", hint=installing("cma>=4")) from error
     found: type[CMAEvolutionStrategy] = cma.CMAEvolutionStrategy
     return found
 

@@ -16,7 +16,7 @@ from fugu_cli.coordinators import backbone
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.loading import identity, locate
 from fugu_cli.coordinators.transcript import Line
-from fugu_cli.errors import CoordinatorUnavailable
+from fugu_cli.errors import CoordinatorUnavailable, installing
 from tests.coordinators import tiny
 
 TEXT = "user: fix the tests\nassistant: Worker (cheap): done\n[tests failed 1]"
@@ -294,7 +294,8 @@ def test_without_torch_the_message_says_what_is_missing(folder: Path) -> None:
         "except CoordinatorUnavailable as error:\n    print(error, '|', error.hint)\n"
     )
     ran = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
-    assert ran.stdout == "torch is not installed, so the learned coordinator cannot run | `pip install torch`\n"
+    advice = installing("torch>=2.4")
+    assert ran.stdout == f"torch is not installed, so the learned coordinator cannot run | {advice}\n"
 
 
 def test_importing_the_coordinator_loads_no_library() -> None:

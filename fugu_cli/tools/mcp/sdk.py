@@ -9,7 +9,6 @@ import asyncio
 import importlib
 import importlib.util
 import logging
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli import __version__
+from fugu_cli.errors import installing
 from fugu_cli.tools.mcp.declared import Remote, Server
 from fugu_cli.tools.mcp.pipes import Pipes
 
@@ -51,7 +51,7 @@ def lacking() -> str:
     """Why servers cannot be started here, "" where they can."""
     if all(importlib.util.find_spec(name) for name in ("mcp", "mcp_types")):
         return ""
-    return f"the Python package `mcp` is not installed (`{sys.executable} -m pip install 'mcp>=2'`)"
+    return f"the Python package `mcp` is not installed ({installing('mcp>=2')})"
 
 
 def load() -> None:
