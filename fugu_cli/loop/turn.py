@@ -105,8 +105,7 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, rules: R
     run = views.tests(events)
     asked = views.asked(events)
     if role == "verifier":
-        tests_due = asked is not None and asked.test_command is not None and views.changes(events)
-        if tests_due and (run is None or run.stale):
+        if _tests_due(events, asked, run):
             return _call(turn, number, views.RUN_TESTS)
         if not any(call.tool == "diff" for call in done) and asked is not None and asked.snapshot is not None:
             return Call.make(f"e{turn.number}-{number}", "diff", since=asked.snapshot)
@@ -122,6 +121,13 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, rules: R
         if call.arguments not in read:
             return call
     return None
+
+
+def _tests_due(events: Sequence[Event], asked: Asked | None, run: views.TestRun | None) -> bool:
+    """A Verifier starts from a run that holds, also where nothing was changed; but a question runs no tests."""
+    if asked is None or asked.test_command is None or (run is not None and not run.stale):
+        return False
+    return bool(views.changes(events)) or not intent.only_asks(asked.text)
 
 
 def _call(turn: views.Turn, number: int, tool: str) -> Call:

@@ -43,6 +43,24 @@ def test_a_verifier_opens_with_stale_tests_run_again_and_the_diff() -> None:
     assert turn.next_step(events, STRONG, RULES) == Reply()
 
 
+@pytest.mark.parametrize(
+    ("text", "before", "tool"),
+    [
+        ("make it faster", [], "run_tests"),
+        ("make it faster", checked(0, ok=True), "diff"),
+        ("is it fast?", [], "diff"),
+    ],
+)
+def test_a_verifier_opens_with_the_tests_also_where_nothing_was_changed(
+    text: str, before: list[Event], tool: str
+) -> None:
+    events = [opened(), asked(text, judged=False), *before]
+    events += [assigned(1, "strong"), replied(1, "strong", "done"), assigned(2, "strong", "verifier")]
+    step = turn.next_step(events, STRONG, RULES)
+    assert isinstance(step, Evidence)
+    assert step.call.tool == tool
+
+
 def test_calls_run_one_by_one_then_the_agent_hears_of_them() -> None:
     calls = (Call.make("t1", "read", path="a"), Call.make("t2", "read", path="b"))
     events = [*START, assigned(1, "strong"), replied(1, "strong", "", *calls)]
