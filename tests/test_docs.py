@@ -12,6 +12,23 @@ from fugu_cli.cli import app
 from fugu_cli.commands.pages import topics
 from fugu_cli.config import AgentEntry, Config
 from fugu_cli.config.files import parsed
+from fugu_cli.events import (
+    Assigned,
+    Compacted,
+    Event,
+    Failed,
+    Interrupted,
+    JobEnded,
+    Merged,
+    Permitted,
+    Planned,
+    Recorded,
+    ToolRan,
+    Undone,
+    Waiting,
+)
+from fugu_cli.messages import Call, Usage
+from fugu_cli.ui import stream
 from fugu_cli.ui.result import SUBTYPES
 
 ROOT = Path(__file__).parent.parent
@@ -143,6 +160,32 @@ def test_the_examples_on_the_configuration_page_are_valid() -> None:
     page = topics()["config"]
     text = "\n".join(line.strip() for line in page.splitlines() if re.match(r"    \w+ = ", line))
     assert parsed(text, Path("/x/.fugurc")).config.model_fields_set == {"max_turns", "max_budget_usd", "deny"}
+
+
+def test_every_line_of_the_stream_is_documented_with_its_fields() -> None:
+    call, usage = Call(id="1", tool="run_tests", arguments="{}"), Usage()
+    by_fugu = Permitted(turn=1, call=call, allowed=True, by="evidence")
+    facts: list[Event] = [
+        Assigned(turn=1, agent="a", role="worker", by="cascade", reason=""),
+        ToolRan(turn=1, call=call, output="", ok=True, seconds=0.1),
+        Failed(turn=1, what="a", kind="network", message=""),
+        Undone(snapshot=None),
+        Interrupted(turn=1),
+        Compacted(summary="", upto=1),
+        Planned(steps=(), text="", usage=usage),
+        Merged(plan=1, turns=(1, 2)),
+        JobEnded(job="job1", command="ls"),
+    ]
+    lines = [stream.line(Recorded(seq=0, at=0.0, event=fact), [by_fugu], "s") for fact in facts]
+    lines += [stream.live(Waiting(why="", seconds=seconds), "s") for seconds in (0.0, 1.0)]
+    lines += [stream.init(stream.Setting(session="s", cwd="/", mode="edit", coordinator="cascade", pool=()))]
+    common = {"type", "subtype", "session_id", "uuid", "timestamp"}
+    told = topics()["run"].replace(", |\n| | | ", ", ")  # a row that goes on in the next line
+    documented = {
+        subtype: set(fields.split(", "))
+        for subtype, fields in re.findall(r"^\| `(\w+)` \| [^|]+ \| (.+) \|$", told, re.MULTILINE)
+    }
+    assert documented == {str(line["subtype"]): set(line) - common for line in lines if line}
 
 
 def test_every_subtype_of_the_result_is_documented() -> None:

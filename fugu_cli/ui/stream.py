@@ -1,8 +1,8 @@
 """`--output-format stream-json`: facts as lines in Claude Code's shapes, so that what reads those reads these.
 
 `system/init` first, `assistant` for every reply, `user` for every tool result, `result` last (result.py). What they
-have no line for is `system` with a subtype of fugu's: `routing` before the turn it decides, `evidence`, `agent_failed`,
-`undone`, `interrupted`, `job_ended`. Pure.
+have no line for is `system` with a subtype of fugu's, such as `routing` before the turn it decides: `fugu help run`
+lists them with their fields. Pure.
 """
 
 from __future__ import annotations
