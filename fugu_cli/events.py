@@ -68,7 +68,8 @@ class Asked(Value):
     """A request. `snapshot` is the working tree before it (a git tree id), None where undo is limited.
 
     `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); "" where it is `text`.
-    `skill`: what a skill says that the user named; agents read it below the text.
+    `skill`: what a skill says that the user named; `piped`: what came from standard input beside the request. Agents
+    read both below the text; they are not the user's words, so nothing is concluded from them.
     `judged`: the request is about `test_command`, so the tests are run before it and decide whether it is done.
     `assertions`: what a question says of the code it asks to be shown, as Python statements: they decide instead.
     """
@@ -79,6 +80,7 @@ class Asked(Value):
     skill: str = ""
     attachments: tuple[str, ...] = ()
     snapshot: str | None = None
+    piped: str = ""
     test_command: str | None = None
     judged: bool = False
     assertions: tuple[str, ...] = ()
@@ -91,7 +93,8 @@ class Asked(Value):
     @property
     def whole(self) -> str:
         """What agents are asked."""
-        return f"{self.text}\n\n{self.skill}" if self.skill else self.text
+        piped = f"<stdin>\n{self.piped}\n</stdin>" if self.piped else ""
+        return "\n\n".join(part for part in (self.text, self.skill, piped) if part)
 
 
 class Assigned(Value):

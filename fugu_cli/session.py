@@ -62,10 +62,12 @@ class Session:
         """`fugu` or `ultra`."""
         return self.config.tier
 
-    async def ask(self, text: str, attachments: tuple[str, ...] = (), typed: str = "", skill: str = "") -> None:
+    async def ask(
+        self, text: str, attachments: tuple[str, ...] = (), typed: str = "", skill: str = "", piped: str = ""
+    ) -> None:
         """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that is something
-        else; `skill`: what a skill says that they named. Raises UsageError where a hook refuses it."""
-        asked = Asked(text=text, attachments=attachments, typed=typed, skill=skill)
+        else; `skill`, `piped`: what agents read below it (events.Asked). Raises UsageError where a hook refuses it."""
+        asked = Asked(text=text, attachments=attachments, typed=typed, skill=skill, piped=piped)
         if (hooks := self.bench.hooks) is not None and (why := await hooks.prompted(asked.whole, self.bench.workspace)):
             raise UsageError(f"a hook refused the request: {why}", hint="nothing was recorded and nothing was run")
         await self._record(asked)

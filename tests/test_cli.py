@@ -338,15 +338,37 @@ class Typing(io.StringIO):
 
 def test_the_prompt_comes_from_one_place() -> None:
     Path("task.txt").write_text("from a file\n")
-    assert prompt.read(flags(text="said"), Typing()) == "said"
-    assert prompt.read(flags(text="said"), io.StringIO("piped")) == "said"
-    assert prompt.read(flags(prompt="-x"), Typing()) == "-x"
-    assert prompt.read(flags(text="-"), io.StringIO("piped\n")) == "piped"
-    assert prompt.read(flags(), io.StringIO("piped\nlines\n")) == "piped\nlines"
-    assert prompt.read(flags(prompt_file=Path("task.txt")), None) == "from a file"
-    assert prompt.read(flags(text="-"), io.StringIO("\ufeffpiped")) == "piped"
-    assert prompt.read(flags(go_on=True), io.StringIO("ignored")) is None
-    assert prompt.read(flags(resume="x", text="more"), None) == "more"
+    assert prompt.read(flags(text="said"), Typing()) == ("said", "")
+    assert prompt.read(flags(prompt="-x"), Typing()) == ("-x", "")
+    assert prompt.read(flags(text="-"), io.StringIO("piped\n")) == ("piped", "")
+    assert prompt.read(flags(), io.StringIO("piped\nlines\n")) == ("piped\nlines", "")
+    assert prompt.read(flags(prompt_file=Path("task.txt")), None) == ("from a file", "")
+    assert prompt.read(flags(text="-"), io.StringIO("\ufeffpiped")) == ("piped", "")
+    assert prompt.read(flags(resume="x", text="more"), None) == ("more", "")
+
+
+def test_what_is_piped_beside_a_request_belongs_to_it() -> None:
+    Path("task.txt").write_text("from a file\n")
+    Path("log.txt").write_text("line\nanother\n")
+    for given, text in ((flags(text="said"), "said"), (flags(prompt_file=Path("task.txt")), "from a file")):
+        with Path("log.txt").open() as file:
+            assert prompt.read(given, file) == (text, "line\nanother")
+        with Path("log.txt").open() as begun:
+            os.read(begun.fileno(), 5)  # as a shell's loop over its lines has
+            assert prompt.read(given, begun) == (text, "")
+        with Path("/dev/zero").open() as endless:
+            assert prompt.read(given, endless) == (text, "")
+    with Path("log.txt").open() as file:
+        assert prompt.read(flags(go_on=True), file) == ("line\nanother", "")
+    with Path("/dev/null").open() as nothing:
+        assert prompt.read(flags(resume="x"), nothing) == (None, "")
+
+
+def test_standard_input_without_an_end_is_refused() -> None:
+    Path("log.txt").write_text("y\n" * (prompt.MOST // 2) + "y")
+    for given in (flags(text="said"), flags(text="-"), flags()):
+        with Path("log.txt").open() as file, pytest.raises(UsageError, match="more than 1,000,000 characters"):
+            prompt.read(given, file)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from fugu_cli import log, sessions, views
 from fugu_cli.__main__ import called
 from fugu_cli.config import Config
-from fugu_cli.events import Event, Finished, Interrupted, Permitted, Undone
+from fugu_cli.events import Asked, Event, Finished, Interrupted, Permitted, Undone
 from tests.ui import atif_rules
 
 FIXED = "def add(a, b):\n    return a + b\n"
@@ -215,6 +215,42 @@ def started(*more: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", "fugu_cli", *words("fix the failing tests", *more)],
         stdin=subprocess.DEVNULL,
+def piping(source: int, *more: str) -> int:
+    command = [sys.executable, "-m", "fugu_cli", *words(*more)]
+    return subprocess.run(command, stdin=source, capture_output=True, timeout=60, check=False).returncode
+
+
+def test_a_pipe_is_read_by_agents_and_nothing_is_concluded_from_its_words() -> None:
+    project('text = "It says so."', 'text = "It does."')
+    for text, more in ((b"fix the failing tests\n", ("explain",)), (b"why is it so\n", ("--continue",))):
+        read, write = os.pipe()
+        os.write(write, text)
+        os.close(write)
+        assert piping(read, *more) == 0
+        os.close(read)
+    first, second = (event for event in facts() if isinstance(event, Asked))
+    assert (first.text, first.piped, first.judged) == ("explain", "fix the failing tests", False)
+    assert first.whole == "explain\n\n<stdin>\nfix the failing tests\n</stdin>"
+    assert (second.text, second.piped) == ("why is it so", "")
+
+
+def test_a_run_whose_standard_input_is_open_and_silent_does_not_hang() -> None:
+    project('text = "It says so."')
+    os.mkfifo("../silent")
+    silent = os.open("../silent", os.O_RDWR)
+    began = time.monotonic()
+    assert piping(silent, "explain") == 0
+    assert piping(silent, "--continue") == 1  # nothing is left to be finished
+    os.close(silent)
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("rule", ["nonsense", "cascade"])
+def test_a_script_takes_no_coordinator(rule: str) -> None:
+    project('text = "done"')
+    assert called(words("--coordinator", rule, "why?")) == 1
+
+
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -21,7 +21,7 @@ def run(flags: RunFlags) -> int:
     """The exit code: 0 accepted, 1 usage, 2 infrastructure, 3 a limit or not accepted, 4 aborted."""
     try:
         _check(flags)
-        text = prompt.read(flags, sys.stdin)
+        said = prompt.read(flags, sys.stdin)
         folder = _prepared(flags)
     except UsageError as error:
         _refused(flags, error)
@@ -32,7 +32,7 @@ def run(flags: RunFlags) -> int:
 
     from fugu_cli.commands.running import Run
 
-    return asyncio.run(Run(flags, text, os.environ, folder).to_its_end())
+    return asyncio.run(Run(flags, said, os.environ, folder).to_its_end())
 
 
 def _prepared(flags: RunFlags) -> Path | None:
@@ -68,5 +68,7 @@ def _check(flags: RunFlags) -> None:
         raise UsageError("--agent and --coordinator exclude one another", hint="--agent NAME bypasses the coordinator")
     if flags.yolo and flags.permission_mode:
         raise UsageError("--yolo and --permission-mode exclude one another", hint="--yolo is --permission-mode yolo")
+    if flags.script and flags.coordinator:
+        raise UsageError("--script and --coordinator exclude one another", hint="such a run has one agent, the script")
     if flags.script and flags.agent not in (None, "scripted"):
         raise UsageError("--script and --agent exclude one another", hint="the script is the only agent of such a run")

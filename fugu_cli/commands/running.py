@@ -21,6 +21,7 @@ from fugu_cli.commands.embedded import check_embedded
 from fugu_cli.commands.flags import Format, RunFlags
 from fugu_cli.commands.here import here
 from fugu_cli.commands.leaving import Leaving, Told, name_of
+from fugu_cli.commands.prompt import Said
 from fugu_cli.config import AgentEntry
 from fugu_cli.config.files import Loaded
 from fugu_cli.contents import diffs
@@ -41,11 +42,10 @@ ABORTED = 4
 class Run:
     """One `fugu run`."""
 
-    def __init__(
-        self, flags: RunFlags, text: str | None, environ: Mapping[str, str], folder: Path | None = None
-    ) -> None:
+    def __init__(self, flags: RunFlags, said: Said, environ: Mapping[str, str], folder: Path | None = None) -> None:
         self._flags = flags
-        self._text = text
+        self._text = said.text
+        self._piped = said.piped
         self._wanted = Request("")
         self._environ = environ
         self._screen = Screen()
@@ -182,7 +182,8 @@ class Run:
     async def _work(self, session: Session) -> None:
         session.warm()
         if self._text is not None:
-            await session.ask(self._wanted.text, typed=self._wanted.typed, skill=self._wanted.skill)
+            wanted = self._wanted
+            await session.ask(wanted.text, typed=wanted.typed, skill=wanted.skill, piped=self._piped)
         await session.run()
 
     def _reader(self, session: Session) -> Coroutine[Any, Any, None]:
