@@ -12,6 +12,7 @@ from fugu_cli.cli import app
 from fugu_cli.commands.pages import topics
 from fugu_cli.config import AgentEntry, Config
 from fugu_cli.config.files import parsed
+from fugu_cli.evaluation import arms
 from fugu_cli.events import (
     Assigned,
     Compacted,
@@ -107,6 +108,15 @@ def test_the_pages_together_show_every_command() -> None:
         assert f"fugu {name}" in text, name
         for inner in getattr(command, "commands", {}):
             assert f"fugu {name} {inner}" in text, inner
+
+
+def test_the_evaluation_page_lists_every_arm_and_what_a_task_may_say() -> None:
+    page = topics()["evaluation"]
+    table = page[page.index("**Arms.**") : page.index("**What is kept.**")]
+    assert set(re.findall(r"^    ([\w-]+) {2,}", table, re.MULTILINE)) == set(arms.ALL)
+    assert " ".join(table.split()).partition("without it ")[2].startswith("trinity, single, random and cascade):")
+    assert arms.DEFAULT == ("trinity", "single", "random", "cascade")
+    assert "`prompt.md`" in page and "grade_command = " in page
 
 
 def test_what_is_told_to_be_installed_is_what_the_package_asks_for() -> None:

@@ -204,7 +204,9 @@ class Config(Settings):
     def _is_a_rule(cls, value: str) -> str:
         if value in RULES or (value.startswith("single:") and value != "single:") or baselines.is_one(value):
             return value
-        raise ValueError(f"must be one of {', '.join(RULES)} or single:NAME with the name of an agent")
+        others = ", ".join((*baselines.PLAIN, *(f"{kind}:NAME" for kind in baselines.NAMED)))
+        named = f"{', '.join(RULES)} or single:NAME with the name of an agent"
+        raise ValueError(f"must be one of {named}; to compare with them, {others}")
 
     @field_validator("allow", "ask", "deny")
     @classmethod
