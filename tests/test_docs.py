@@ -1,5 +1,6 @@
 """What help pages and the README show exists: commands, flags, topics, keys."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,6 +118,23 @@ def test_the_evaluation_page_lists_every_arm_and_what_a_task_may_say() -> None:
     assert " ".join(table.split()).partition("without it ")[2].startswith("trinity, single, random and cascade):")
     assert arms.DEFAULT == ("trinity", "single", "random", "cascade")
     assert "`prompt.md`" in page and "grade_command = " in page
+
+
+def test_the_coordinators_page_tells_what_was_measured() -> None:
+    page, results = " ".join(topics()["coordinator"].split()), ROOT / "tests" / "benchmarks" / "results"
+    measured, along = (results / "coordinator.md").read_text(), (results / "coordinator-along.md").read_text()
+    wall = {way: float(s) for way, s in re.findall(r"^\| 2048 \| (.+?) \| ([\d.]+) \|", measured, re.MULTILINE)}
+    assert f"{wall['cold']:.2f} s for 2,048 tokens read cold, {wall['warm +64']:.2f} s with 64 new ones" in page
+    assert f"{wall['warm +1']:.2f} s with one" in page
+    (ready,) = re.findall(r"constant beginning known\): ([\d.]+) s", measured)
+    assert f"ready {ready} s after" in page
+    rows = [line.split(" | ") for line in along.splitlines() if line.startswith("| 50 ")]
+    added, ratios = ([float(row[place]) for row in rows] for place in (3, 5))
+    said = "added {:.3f} s at 512 tokens, {:.3f} s at 2,048 and {:.3f} s at 8,192".format(*(ms / 1000 for ms in added))
+    assert f"{said}: {ratios[0]:.1f}, {ratios[1]:.1f} and {ratios[2]:.1f} times" in page
+    begun = (results / "coordinator-agreement.jsonl").read_text().splitlines()[0]
+    digest = json.loads(begun)["checkpoint"][:12]
+    assert f"({digest})" in page and f"the checkpoint {digest}," in (results / "coordinator-agreement.md").read_text()
 
 
 def test_what_is_told_to_be_installed_is_what_the_package_asks_for() -> None:

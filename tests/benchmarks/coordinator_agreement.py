@@ -110,7 +110,7 @@ def lead(logits: Sequence[float]) -> float:
     return min(rows[-1] - rows[-2], roles[-1] - roles[-2])
 
 
-def report(found: list[dict[str, Any]]) -> str:
+def report(found: list[dict[str, Any]], digest: str) -> str:
     off = [max(abs(a - b) for a, b in zip(one["cold"], one["warm"], strict=True)) for one in found]
     noise = [max(abs(a - b) for a, b in zip(one["cold"], one["exact"], strict=True)) for one in found if "exact" in one]
     beside = [o for o, one in zip(off, found, strict=True) if "exact" in one]
@@ -124,7 +124,7 @@ def report(found: list[dict[str, Any]]) -> str:
         "# Warm decisions and cold ones",
         "",
         f"Written by `python tests/benchmarks/coordinator_agreement.py`: {len(found)} random transcripts of "
-        f"{min(sizes)} to {max(sizes)} tokens, the shipped checkpoint, "
+        f"{min(sizes)} to {max(sizes)} tokens, the checkpoint {digest[:12]}, "
         "bf16 on the CPU. Cold: read at once. Warm: read in one to six pieces.",
         "",
         "| largest difference of a transcript's six logits | median | 95 % | largest |",
@@ -176,7 +176,7 @@ def main() -> None:
             found.append(compared(checkpoint, backbone, number))
             file.write(json.dumps(found[-1]) + "\n")
             file.flush()
-    RESULTS.write_text(report(found), encoding="utf-8")
+    RESULTS.write_text(report(found, checkpoint.digest), encoding="utf-8")
     print(RESULTS.read_text(encoding="utf-8"))
 
 
