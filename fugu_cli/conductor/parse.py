@@ -19,9 +19,11 @@ LABELS = ("model_id", "subtasks", "access_list")
 _LABEL = re.compile(
     r"(?<![A-Za-z0-9_])(?:(?P<model_id>model[_ ]ids?)|(?P<subtasks>sub[_ ]?tasks?)"
     r"|(?P<access_list>access(?:[_ ]lists?)?))"
-    r"[`*\"'“”‘’]*\s*(?:[:=])[`*]*\s*(?:```[\w-]*\s*)?(?P<list>\[)",
+    r"[`*\"'“”‘’]*\s*(?:[:=])[`*\s]*(?:```[\w-]*\s*)?(?P<list>\[)",
     re.IGNORECASE,
 )
+_MORE = re.compile(r"[ \t]*(?:\+|\*(?!\*)[ \t]*[\w(]|\[|(?<=\])\().{,30}")
+"""What makes an expression of a list. Other stars end emphasis, and a bracket apart begins a remark."""
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.IGNORECASE | re.DOTALL)
 _OPENING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
 _CLOSING = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
@@ -60,6 +62,8 @@ def parse(text: str) -> Lists | Fault:
         end = _end(said, start)
         if end is None:
             return Fault(f"the list {name} does not end")
+        if more := _MORE.match(said, end):
+            return Fault(f"{name} goes on behind its list: {more.group().strip()!r}; every list is written out")
         value = literal(said[start:end], quoted='"' in label.group())
         if value is None:
             return Fault(f"{name} is not a list that can be read")
