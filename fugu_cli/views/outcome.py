@@ -18,7 +18,10 @@ RUN_TESTS = "run_tests"
 TRY_ANSWER = "try_answer"
 CHECKS = frozenset({RUN_TESTS, TRY_ANSWER})
 """What decides about a request: the project's tests, or the assertions of a question."""
-_LEADING = re.compile(r"[\s*_#>`\"'(\[]*(?:verdict\s*[:=]?[\s*_`\"']*)?(accept|revise|reject)(?:ed|\b)", re.IGNORECASE)
+_MARKS = r"[\s*_#>`\"'“”‘’(\[•–—✅✔☑\uFE0F-]*"
+_LEADING = re.compile(
+    rf"{_MARKS}(?:verdict\s*[:=]?{_MARKS})?(accept|revise|reject)(?:ed)?(?:\b|(?=_+(?:\W|$)))", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,8 @@ def passing(output: str) -> int | None:
 def verdict_of(text: str) -> Verdict:
     """SPEC 2: the leading word, else the only one of the words anywhere, else REVISE. REJECT counts as REVISE.
 
-    Case-insensitive; marks of emphasis, headings, quotes, and a `Verdict:` label before the leading word do not count.
+    Case-insensitive, `ACCEPTED` too; marks of emphasis, headings, lists, quotes, and a `Verdict:` label before the
+    leading word do not count.
     """
     lead = _LEADING.match(text)
     if lead:

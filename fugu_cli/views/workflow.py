@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fugu_cli.events import Event, Merged, Planned
 from fugu_cli.views.turns import Turn, request, turns
 
-_VERDICT = re.compile(r"\W*(?:ACCEPT|REVISE|REJECT)\W*", re.IGNORECASE)
+_VERDICT = re.compile(r"[\W_]*(?:ACCEPT|REVISE|REJECT)[\W_]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
