@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fugu_cli import views
 from fugu_cli.coordinators import transcript
 from fugu_cli.events import Event, Member, Milliseconds
 
@@ -34,8 +35,9 @@ def labels(meta: Meta, members: Sequence[Member]) -> Mapping[str, str]:
 
 
 def write(backbone: Backbone, meta: Meta, events: Sequence[Event], members: Sequence[Member]) -> str:
-    """The transcript of `events`, cut to the checkpoint's budget, in its format."""
-    lines = transcript.lines(events, labels(meta, members), workers_only=meta.workers_only)
+    """The transcript of `events`, cut to the checkpoint's budget, in its format. Who has left the pool is named too."""
+    known = {**views.pool(events), **{member.name: member for member in members}}
+    lines = transcript.lines(events, labels(meta, tuple(known.values())), workers_only=meta.workers_only)
     return backbone.write(transcript.fit(lines, meta.budget, backbone.count), meta.format)
 
 

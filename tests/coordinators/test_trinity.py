@@ -16,7 +16,7 @@ from fugu_cli.coordinators.settings import Settings
 from fugu_cli.coordinators.svf import split
 from fugu_cli.coordinators.trinity import Places, Trinity, ready
 from fugu_cli.errors import CoordinatorUnavailable
-from fugu_cli.events import Assigned, Event, Failed, Finished, Member, Milliseconds
+from fugu_cli.events import Assigned, Event, Failed, Finished, Member, Milliseconds, Opened
 from tests.coordinators import tiny
 from tests.coordinators.test_stopping import BROKEN, said, verified, worked
 from tests.facts import CODER, POOL, SMALL, STRONG, asked, assigned, opened, replied
@@ -107,6 +107,15 @@ def test_a_row_that_is_masked_leads_nobody() -> None:
     assert lead([3.0, 1.0, 2.5]) == 0.5
     assert lead([3.0, 1.0, 2.5], {0}) == 1.5
     assert lead([3.0], ()) == lead([1.0, 2.0], {0}) == math.inf
+
+
+def test_an_agent_that_has_left_the_pool_is_named_by_its_slot_as_well(folder: Path) -> None:
+    gone = STRONG.model_copy(update={"name": "gpt-9-turbo"})
+    before = [Opened(version="1", repo="/r", pool=(gone,)), asked("a"), assigned(1, "gpt-9-turbo")]
+    events = [*before, replied(1, "gpt-9-turbo", "hello"), Finished(reason="answered"), *BROKEN]
+    scores = decide(built(folder, tiny.checkpoint(tiny.meta(folder))), events).scores
+    assert scores is not None
+    assert scores.read.startswith("user: a\nassistant: Worker (strong): hello\nuser: fix the tests")
 
 
 def test_a_pool_checkpoint_chooses_agents_by_name(folder: Path) -> None:
