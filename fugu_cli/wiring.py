@@ -19,7 +19,6 @@ from fugu_cli.config import AgentEntry, Config
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import PLANNER, pool
 from fugu_cli.coordinators import Coordinator
-from fugu_cli.coordinators.settings import Settings
 from fugu_cli.denials import Denials, withheld
 from fugu_cli.events import Event, Member, Opened, Waiting
 from fugu_cli.hooks.declared import Declared as DeclaredHooks
@@ -248,17 +247,7 @@ def build_conductor(config: Config, members: tuple[Member, ...], turn_by_turn: C
     if config.coordinator.startswith("single:"):
         members = tuple(member for member in members if f"single:{member.name}" == config.coordinator)
         bounds = replace(bounds, agent="", works=True)
-    return Conductor(members, bounds, _settings(config), turn_by_turn)
-
-
-def _settings(config: Config) -> Settings:
-    return Settings(
-        turns=config.max_turns,
-        verify_answers=config.verify_answers,
-        opt_out=frozenset(config.opt_out),
-        sample=config.sample,
-        seed=config.seed,
-    )
+    return Conductor(members, bounds, config.deciding, turn_by_turn)
 
 
 def _turn_by_turn(config: Config, members: tuple[Member, ...]) -> tuple[Coordinator, str | None, Callable[[], None]]:
@@ -269,7 +258,7 @@ def _turn_by_turn(config: Config, members: tuple[Member, ...]) -> tuple[Coordina
     """
     from fugu_cli.coordinators import baselines, fixed
 
-    settings = _settings(config)
+    settings = config.deciding
     if config.coordinator.startswith("single:"):
         return fixed.Single(config.coordinator.removeprefix("single:"), members, settings), None, _nothing
     if config.coordinator == "random":

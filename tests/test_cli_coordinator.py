@@ -344,6 +344,15 @@ def test_route_without_roles_uses_the_agents_rows_alone(file: Path, capsys: pyte
     assert (found["role"], found["roles"], set(found["logits"])) == ("worker", {}, {"cheap", "middle", "strong"})
 
 
+def test_the_configuration_leaves_roles_out_and_a_flag_insists_on_them(
+    file: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(file, folder, "roles = false")
+    without, insisting = (fugu("route", "x", "--json", *flags, capture=capsys)[1] for flags in ((), ("--roles",)))
+    assert (json.loads(without)["by"], json.loads(without)["roles"]) == ("trinity", {})
+    assert set(json.loads(insisting)["roles"]) == {"worker", "thinker", "verifier"}
+
+
 def test_route_draws_with_a_seed_and_a_temperature(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def drawn(seed: int) -> str:
         words = ("route", "fix it", "--sample", "--temperature", "100", "--seed", str(seed))

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fugu_cli import __version__, log, sessions, views, wiring
@@ -23,7 +23,6 @@ from fugu_cli.commands.prompt import piped
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import pool
 from fugu_cli.coordinators import Coordinator, Decision, trinity
-from fugu_cli.coordinators.settings import Settings
 from fugu_cli.errors import UsageError
 from fugu_cli.events import Asked, Assigned, Event, Finished, Member, Opened, Recorded
 from fugu_cli.ui import trace, trace_turn
@@ -135,15 +134,8 @@ def coordinator_of(flags: RouteFlags, loaded: Loaded, members: tuple[Member, ...
         return wiring.build_coordinator(config, members)[0]
     if flags.temperature is None and flags.coordinator is None and all(one is None for one in wanted):
         return wiring.build_coordinator(config, members)[0]
-    settings = Settings(
-        turns=config.max_turns,
-        verify_answers=config.verify_answers,
-        opt_out=frozenset(config.opt_out),
-        sample=config.sample,
-        temperature=_temperature(flags.temperature),
-        seed=config.seed,
-        roles=flags.roles is not False,
-    )
+    roles = config.roles if flags.roles is None else flags.roles
+    settings = replace(config.deciding, temperature=_temperature(flags.temperature), roles=roles)
     places = trinity.Places(config.checkpoint, config.backbone, config.cache)
     with usable():
         _check(flags, trinity.SHIPPED if config.checkpoint is None else chosen(None, config))

@@ -23,6 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from fugu_cli.config.tables import Money, Patience, Phases, Positive, Settings, form
 from fugu_cli.coordinators import baselines
+from fugu_cli.coordinators.settings import Settings as Deciding
 from fugu_cli.events import Member, Price
 from fugu_cli.policy import patterns
 
@@ -152,6 +153,8 @@ class Config(Settings):
     """a coordinator checkpoint; the shipped one when left out"""
     backbone: str | None = None
     """a folder or hub id of the coordinator's backbone; the embedded one when left out"""
+    roles: bool = True
+    """false: one agent takes the whole request, and nobody verifies (the learned coordinator)"""
     sample: bool = False
     """draw decisions by their probability instead of taking the likeliest"""
     seed: int = Field(default=0, ge=0)
@@ -231,6 +234,18 @@ class Config(Settings):
         """The budgets, whichever way they were written."""
         given = self.max_budget_usd
         return given if isinstance(given, Money) else Money(request=given)
+
+    @property
+    def deciding(self) -> Deciding:
+        """What coordinators are told."""
+        return Deciding(
+            turns=self.max_turns,
+            verify_answers=self.verify_answers,
+            opt_out=frozenset(self.opt_out),
+            roles=self.roles,
+            sample=self.sample,
+            seed=self.seed,
+        )
 
     @property
     def patience(self) -> Patience:

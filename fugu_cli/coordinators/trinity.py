@@ -4,7 +4,8 @@ The default coordinator (SPEC 2; arXiv 2512.04695). Takes the log, gives one Ass
 Must not import torch itself: the backbone is handed in, and reads on a thread so that the event loop never waits.
 
 Departures: argmax unless `sample`; rows may be slots; a request that a Worker answered without a change ends there. In
-product mode (a checkpoint without roles) the one chosen agent goes on until the tests that decide the request pass.
+product mode (without roles) the one chosen agent goes on, with nothing read, until the tests that decide the request
+pass or its turns are used up; where it cannot act another one is chosen.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import hashlib
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,10 @@ class Trinity:
             seats = slots.slot_seats(meta.rows, self._members, out, events)
         else:
             seats = slots.agent_seats(meta.rows, self._members, out)
+        if not meta.roles and (holder := self._holder(events, out)):
+            return Assigned(
+                turn=masks.next_turn(events), agent=holder, role="worker", by="trinity", reason="it has the request"
+            )
         if all(seat.member is None for seat in seats):
             why = "; ".join(f"{seat.row}: {seat.why}" for seat in seats)
             return Finished(reason="failed", message=f"no agent is left to act ({why}). `fugu pool check` tries each.")
@@ -99,6 +104,12 @@ class Trinity:
         finally:
             self._deciding -= 1
         return self._assign(events, read, seats)
+
+    def _holder(self, events: Sequence[Event], out: Mapping[str, str]) -> str:
+        """Who was chosen for this request and can go on; "" where somebody is to be chosen."""
+        turns = views.turns(events)
+        name = turns[-1].assigned.agent if turns and not turns[-1].assigned.plan else ""
+        return name if name not in out and any(member.name == name for member in self._members) else ""
 
     @property
     def shares_processor(self) -> bool:

@@ -109,7 +109,7 @@ def test_an_embedded_planner_stands_beside_the_pool_and_only_plans(tmp_path: Pat
     found = pool(config, {})
     assert [(one.name, one.provider) for one in found] == [("one", "scripted"), ("embedded", "local")]
     members = tuple(one.member() for one in found)
-    conductor = wiring.build_conductor(config, members, Cascade(members, wiring._settings(config)))
+    conductor = wiring.build_conductor(config, members, Cascade(members, config.deciding))
     assert isinstance(conductor, Conductor)
     assert [member.name for member in conductor._offered({})] == ["one"]
 

@@ -19,7 +19,7 @@ from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.events import Assigned, Event, Failed, Finished, Member, Milliseconds, Opened
 from tests.coordinators import tiny
 from tests.coordinators.test_stopping import BROKEN, said, verified, worked
-from tests.facts import CODER, POOL, SMALL, STRONG, asked, assigned, opened, replied
+from tests.facts import CODER, POOL, SMALL, STRONG, asked, assigned, checked, opened, replied
 
 ROWS = ("cheap", "middle", "strong")
 
@@ -206,6 +206,23 @@ def test_without_roles_one_agent_works_until_the_tests_pass(folder: Path) -> Non
     assert decide(coordinator, [*BROKEN, *worked(1, ok=False)]).role == "worker"
     end = asyncio.run(coordinator.decide([*BROKEN, *worked(1, ok=True)]))
     assert end == Finished(reason="answered", message="answered by one agent")
+
+
+def test_without_roles_who_was_chosen_goes_on_and_nothing_is_read(folder: Path) -> None:
+    """Though the head would choose another one now; until that agent is out."""
+    failing = [*BROKEN, *worked(1, ok=False)]
+    coordinator = built(folder, leaning(folder, failing, 2, 0, roles=False))
+    on = decide(coordinator, failing)
+    assert (on.turn, on.agent, on.role, on.reason, on.scores) == (2, "small", "worker", "it has the request", None)
+    failed = [*failing, assigned(2, "small"), Failed(turn=2, what="small", kind="network", message="away")]
+    anew = decide(coordinator, failed)
+    assert anew.agent != "small" and anew.scores is not None
+    then = decide(
+        coordinator, [*failed, assigned(3, anew.agent), replied(3, anew.agent, "I see."), *checked(3, ok=False)]
+    )
+    assert (then.agent, then.scores) == (anew.agent, None)
+    next_request = decide(coordinator, [*failing, asked("and now this")])
+    assert next_request.scores is not None
 
 
 def test_roles_can_be_left_out_of_a_checkpoint_that_has_them(folder: Path) -> None:
