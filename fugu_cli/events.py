@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from fugu_cli.facts import ROLE as ROLE
 from fugu_cli.facts import Change as Change
 from fugu_cli.facts import JobEnded as JobEnded
 from fugu_cli.facts import Merged as Merged
@@ -148,7 +149,7 @@ class Permitted(Value):
     call: Call
     allowed: bool
     by: str
-    """policy, user, session (a user's yes that holds for the session), headless, hook, or `evidence`: fugu's own."""
+    """policy, user, session (a user's yes that holds for the session), headless, hook, role, `evidence` (fugu's own)."""
     reason: str = ""
 
 

@@ -9,6 +9,9 @@ from typing import Literal
 
 from fugu_cli.messages import Usage, Value
 
+ROLE = "role"
+"""`Permitted.by` of a call that its turn must not make, whatever the user permits: it has no such tool."""
+
 
 class Milliseconds(Value):
     """Where a decision's time went."""

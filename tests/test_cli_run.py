@@ -184,6 +184,30 @@ def test_limits_end_with_3_and_failing_agents_with_2(
     assert (final["subtype"], final["is_error"]) == (subtype, True)
 
 
+@pytest.mark.parametrize(
+    ("steps", "code", "subtype"),
+    [
+        (['text = "I will deploy by"\nstop = "length"'] * 2, 3, "error_max_turns"),
+        (['text = "I cannot help with that."\nstop = "refusal"'] * 2, 3, "error_max_turns"),
+        ([f'text = "Looking."\ncalls = [{READ}]'] * 60, 3, "error_max_turns"),
+        (
+            ['text = "x"\ncalls = [{ tool = "bash", arguments = { command = "make deploy" } }]', 'text = "I may not."'],
+            4,
+            "error_permission_denied",
+        ),
+    ],
+)
+def test_what_was_not_answered_is_no_success(
+    steps: list[str], code: int, subtype: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project(*steps)
+    assert (
+        called(["run", "--script", "../script.toml", "--max-turns", "2", "--output-format", "json", "deploy it"])
+        == code
+    )
+    assert json.loads(capsys.readouterr().out)["subtype"] == subtype
+
+
 def test_a_question_is_answered_and_that_is_all(capsys: pytest.CaptureFixture[str]) -> None:
     project('text = "It adds two numbers."')
     assert called(["run", "--script", "../script.toml", "what does add do?"]) == 0
@@ -191,30 +215,6 @@ def test_a_question_is_answered_and_that_is_all(capsys: pytest.CaptureFixture[st
     assert said.out == "It adds two numbers.\n" and "\nanswered" in said.err
 
 
-def test_a_new_request_in_the_same_session_counts_for_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    project(
-        'text = "one"\nusage = { input = 10, output = 1 }',
-        'text = "two"\nusage = { input = 20, output = 2 }',
-        'text = "three"',
-    )
-    base = ["run", "--script", "../script.toml", "--output-format", "json"]
-    assert called([*base, "what is it?"]) == 0
-    first = json.loads(capsys.readouterr().out)
-    assert called([*base, "--continue", "and what else?"]) == 0
-    second = json.loads(capsys.readouterr().out)
-    assert second["session_id"] == first["session_id"] and second["result"] == "two"
-    assert second["usage"]["output_tokens"] == 2
-    assert called([*base, "--resume", first["session_id"][:10], "--fork-session", "again?"]) == 0
-    assert json.loads(capsys.readouterr().out)["session_id"] != first["session_id"]
-    assert called([*base, "--continue"]) == 1
-    assert "the session has no unfinished request" in capsys.readouterr().err
-
-
-def started(*more: str) -> "subprocess.Popen[str]":
-    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
-    return subprocess.Popen(
-        [sys.executable, "-m", "fugu_cli", *words("fix the failing tests", *more)],
-        stdin=subprocess.DEVNULL,
 def piping(source: int, *more: str) -> int:
     command = [sys.executable, "-m", "fugu_cli", *words(*more)]
     return subprocess.run(command, stdin=source, capture_output=True, timeout=60, check=False).returncode
@@ -251,6 +251,30 @@ def test_a_script_takes_no_coordinator(rule: str) -> None:
     assert called(words("--coordinator", rule, "why?")) == 1
 
 
+def test_a_new_request_in_the_same_session_counts_for_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    project(
+        'text = "one"\nusage = { input = 10, output = 1 }',
+        'text = "two"\nusage = { input = 20, output = 2 }',
+        'text = "three"',
+    )
+    base = ["run", "--script", "../script.toml", "--output-format", "json"]
+    assert called([*base, "what is it?"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert called([*base, "--continue", "and what else?"]) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert second["session_id"] == first["session_id"] and second["result"] == "two"
+    assert second["usage"]["output_tokens"] == 2
+    assert called([*base, "--resume", first["session_id"][:10], "--fork-session", "again?"]) == 0
+    assert json.loads(capsys.readouterr().out)["session_id"] != first["session_id"]
+    assert called([*base, "--continue"]) == 1
+    assert "the session has no unfinished request" in capsys.readouterr().err
+
+
+def started(*more: str) -> "subprocess.Popen[str]":
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "fugu_cli", *words("fix the failing tests", *more)],
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

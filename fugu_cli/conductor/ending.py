@@ -64,7 +64,9 @@ def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, no
         return Finished(reason="failed", message=f"{what}; no step said or did anything")
     if kept:
         return Finished(reason="accepted", message=f"{what}; the planner kept the result")
-    if not views.changes(events) and not settings.verify_answers:
+    if refused := stopping.refusal(events):
+        return refused
+    if not views.changes(events) and turn.concluded and not settings.verify_answers:
         return Finished(reason="answered", message=what)
     if views.verdict_of(turn.text) == "ACCEPT" and not turn.changes:
         return Finished(reason="accepted", message=f"{what}; accepted by {turn.assigned.agent}")

@@ -6,9 +6,12 @@ The limits on money and time are the orchestrator's; this is about turns, verdic
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from fugu_cli import intent, views
-from fugu_cli.events import Assigned, Event, Finished, Opened
+from fugu_cli import intent, policy, views
+from fugu_cli.events import ROLE, Assigned, Event, Finished, Opened, Permitted
+from fugu_cli.messages import Call
+from fugu_cli.policy.patterns import READING
 
 WRITING_TOOLS = frozenset({"edit", "write", "apply_patch"})
 """A turn that tried one of these in vain wanted a change: its words are no answer."""
@@ -23,6 +26,8 @@ def stop(events: Sequence[Event], *, turns: int, verify_answers: bool) -> Finish
     closed = views.turns(events)
     if closed and _accepted(events, closed[-1]):
         return Finished(reason="accepted", message=_accepted_message(events, closed[-1]))
+    if closed and _spoke(events, closed[-1]) and (refused := refusal(events)):
+        return refused
     if closed and not verify_answers and _answered(events, closed[-1]):
         return Finished(reason="answered")
     taken = [turn for turn in _since_opened(events) if not turn.failed and not turn.interrupted]
@@ -40,6 +45,34 @@ def nobody_left(events: Sequence[Event]) -> Finished | None:
     return Finished(
         reason="failed", message=f"every agent of the pool failed: {said}. `fugu pool check` tries each one."
     )
+
+
+def refusal(events: Sequence[Event]) -> Finished | None:
+    """The end of a request for something to be done that may not be: a call that would do more than read was refused,
+    none of that tool was allowed later, and nothing was changed. A question may be answered all the same; in plan mode
+    nothing is to be done."""
+    request, opened = views.asked(events), views.opened(events)
+    if request is None or opened is None or intent.only_asks(request.text) or views.changes(events):
+        return None
+    refused: dict[str, Permitted] = {}
+    for run in (run for turn in views.turns(events) for run in turn.runs if not run.evidence):
+        judged = run.permitted
+        if judged.by == ROLE or judged.reason == policy.PLANS or _reads(judged.call, Path(opened.repo)):
+            continue
+        if judged.allowed:
+            refused.pop(judged.call.tool, None)
+        else:
+            refused[judged.call.tool] = judged
+    if not refused:
+        return None
+    said = "; ".join(f"{one.call.tool} ({one.by}: {one.reason})" for one in refused.values())
+    why = f"nothing was changed, and this was refused: {said}. `fugu help permissions` says how to allow it."
+    return Finished(reason="denied", message=why)
+
+
+def _reads(call: Call, root: Path) -> bool:
+    """It would only read: where everything else is asked about it would not be."""
+    return call.tool in READING or policy.judge(call, policy.Rules(mode="ask"), root).verdict == "allow"
 
 
 def tests_fail(events: Sequence[Event]) -> bool:
@@ -76,12 +109,17 @@ def _only_words(events: Sequence[Event], turn: views.Turn) -> bool:
     return not views.changes(events) and any(run.permitted.call.tool == "read" for run in shown)
 
 
+def _spoke(events: Sequence[Event], turn: views.Turn) -> bool:
+    """A Worker came to its last word and nothing was changed, nor had to be for the tests' sake."""
+    if turn.assigned.role != "worker" or turn.failed or turn.interrupted:
+        return False
+    return turn.concluded and bool(turn.text.strip()) and not views.changes(events) and not tests_fail(events)
+
+
 def _answered(events: Sequence[Event], turn: views.Turn) -> bool:
     """A Worker that said something and changed nothing: a question was answered. Not where it tried to change
     something, or one before it did and the request does not end as a question."""
-    if turn.assigned.role != "worker" or turn.failed or turn.interrupted or not turn.text.strip():
-        return False
-    if views.changes(events) or tests_fail(events) or _only_words(events, turn):
+    if not _spoke(events, turn) or _only_words(events, turn):
         return False
     request, all_turns = views.asked(events), views.turns(events)
     asks = request is not None and request.text.rstrip().endswith("?")

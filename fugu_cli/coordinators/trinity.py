@@ -273,6 +273,8 @@ def _product_end(events: Sequence[Event]) -> Finished | None:
     turns = views.turns(events)
     if not turns or turns[-1].failed or turns[-1].interrupted or not turns[-1].replies:
         return None
+    if not (turns[-1].concluded or turns[-1].changes):
+        return None
     return None if stopping.tests_fail(events) else Finished(reason="answered", message="answered by one agent")
 
 

@@ -15,7 +15,7 @@ from fugu_cli.agents import Agent
 from fugu_cli.budgets import Limit
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials
-from fugu_cli.events import EVIDENCE, HOOK, Event, Member, Permitted, Recorded, ToolRan, ToolSaid, Undone
+from fugu_cli.events import EVIDENCE, HOOK, ROLE, Event, Member, Permitted, Recorded, ToolRan, ToolSaid, Undone
 from fugu_cli.hooks.running import Hooks
 from fugu_cli.injection import marked
 from fugu_cli.log import Log
@@ -78,7 +78,10 @@ class Bench:
 
 async def run_call(log: Log, bench: Bench, number: int, call: Call, barred: str = "") -> None:
     """The agent's call: judged, perhaps asked about, recorded, then run. `barred`: why its turn must not make it."""
-    judgement = policy.Judgement(verdict="deny", reason=barred) if barred else _judged(bench, call)
+    if barred:
+        log.append(Permitted(turn=number, call=call, allowed=False, by=ROLE, reason=barred))
+        return
+    judgement = _judged(bench, call)
     if judgement.verdict != "deny" and (forbidden := await _forbidden(bench, call)):
         log.append(Permitted(turn=number, call=call, allowed=False, by=HOOK, reason=forbidden))
         return

@@ -209,11 +209,12 @@ def answer(events: Sequence[Event]) -> str:
 
 
 def has_worker_answer(events: Sequence[Event]) -> bool:
-    """Some Worker turn of the request came to an end with something: before that there is nothing to verify."""
+    """Some Worker turn of the request came to its last word or changed something: before that there is nothing to
+    verify."""
     done = (
         turn for turn in turns(events) if turn.assigned.role == "worker" and not turn.failed and not turn.interrupted
     )
-    return any(turn.replies for turn in done)
+    return any(turn.concluded or turn.changes for turn in done)
 
 
 def changes(events: Sequence[Event]) -> dict[str, Change]:

@@ -74,6 +74,11 @@ class Turn:
         return self.replies[-1].text if self.replies else ""
 
     @property
+    def concluded(self) -> bool:
+        """Its agent came to its last word: that was not cut short, is no refusal, and asks for nothing more."""
+        return bool(self.replies) and not self.replies[-1].calls and self.replies[-1].stop == "end"
+
+    @property
     def changes(self) -> tuple[Change, ...]:
         """Files changed in the current draw, in order."""
         return tuple(change for run in self.runs if run.result for change in run.result.changes)

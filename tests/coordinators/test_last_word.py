@@ -1,0 +1,76 @@
+"""What ends a request without a Verifier: an agent's last word, or that what was asked for may not be done."""
+
+from typing import Literal
+
+import pytest
+
+from fugu_cli.coordinators.masks import roles_out
+from fugu_cli.coordinators.stopping import refusal
+from fugu_cli.events import ROLE, Event, Permitted
+from fugu_cli.messages import Call
+from fugu_cli.policy import PLANS
+from tests.coordinators.test_stopping import end, said
+from tests.facts import asked, assigned, opened, ran, replied, write
+
+ASKED = [opened(), asked("add a function foo to the parser", judged=False, command=None)]
+DEPLOY = Call.make("c1", "bash", command="make deploy")
+REFUSED = Permitted(turn=1, call=DEPLOY, allowed=False, by="headless", reason="it runs something")
+TOLD = [opened(), asked("deploy it with make deploy", judged=False, command=None)]
+
+
+def tried(*facts: Event, call: Call = DEPLOY) -> list[Event]:
+    """A Worker's turn in which it made a call, with what came of it."""
+    return [assigned(1, "strong"), replied(1, "strong", "I try.", call), *facts, replied(1, "strong", "I may not.")]
+
+
+@pytest.mark.parametrize("stop", ["length", "refusal", "cut"])
+def test_half_a_reply_and_a_refusal_are_no_answer_and_nothing_to_verify(
+    stop: Literal["length", "refusal", "cut"],
+) -> None:
+    half = replied(1, "strong", "I will add it by").model_copy(update={"stop": stop})
+    events = [*ASKED, assigned(1, "strong"), half]
+    assert end(events) is None
+    assert "verifier" in roles_out(events)
+    assert end(events, turns=1) == "turn_limit"
+
+
+def test_a_turn_that_was_closed_over_its_calls_gave_no_answer() -> None:
+    look = Call.make("c1", "read", path="a.py")
+    events = [*ASKED, assigned(1, "strong"), replied(1, "strong", "Looking.", look), *ran(1, look)]
+    assert end(events) is None
+    assert "verifier" in roles_out(events)
+    assert end([*events, *said(2, "There is one already.")]) == "answered"
+
+
+@pytest.mark.parametrize("by", ["policy", "user", "headless", "hook"])
+def test_a_request_whose_work_was_refused_ends_as_that(by: str) -> None:
+    events = [*TOLD, *tried(REFUSED.model_copy(update={"by": by}))]
+    assert end(events) == end(events, verify=True) == "denied"
+    found = refusal(events)
+    assert found is not None and f"this was refused: bash ({by}: it runs something)." in found.message
+
+
+def test_what_the_agent_reads_afterwards_does_not_make_a_refusal_good_but_another_way_does() -> None:
+    look, other = Call.make("c2", "bash", command="git status"), Call.make("c3", "bash", command="make -C . deploy")
+    assert end([*TOLD, *tried(REFUSED, *ran(1, look))]) == "denied"
+    assert end([*TOLD, *tried(REFUSED, *ran(1, other))]) == "answered"
+    assert end([*TOLD, *tried(*ran(1, other), REFUSED)]) == "denied"
+
+
+def test_a_refusal_does_not_end_what_changed_something_or_only_asks() -> None:
+    assert end([*TOLD, *tried(REFUSED, *ran(1, write("c2"), path="a.py"))]) is None
+    for text in ("Is it deployed?", "What does make deploy do?"):
+        assert end([opened(), asked(text, judged=False, command=None), *tried(REFUSED)]) == "answered"
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        REFUSED.model_copy(update={"by": ROLE}),
+        REFUSED.model_copy(update={"by": "policy", "reason": PLANS}),
+        REFUSED.model_copy(update={"call": Call.make("c1", "read", path=".env")}),
+    ],
+    ids=["its role has no such tool", "plan mode", "it would only read"],
+)
+def test_not_every_call_that_was_not_allowed_was_the_work(fact: Permitted) -> None:
+    assert end([*TOLD, *tried(fact, call=fact.call)]) == "answered"
