@@ -17,6 +17,7 @@ from fugu_cli.agents.health import Health
 from fugu_cli.budgets import Budgets
 from fugu_cli.config import AgentEntry, Config
 from fugu_cli.config.files import Loaded
+from fugu_cli.config.instructions import standing
 from fugu_cli.config.pool import PLANNER, pool
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials, withheld
@@ -39,9 +40,6 @@ from fugu_cli.tools.mcp.declared import Declared
 from fugu_cli.tools.mcp.servers import Servers
 from fugu_cli.tools.toolbox import AnyTool, Toolbox
 from fugu_cli.tools.workspace import Workspace, recall
-
-INSTRUCTIONS_LIMIT = 6000
-"""Characters of AGENTS.md that every agent is shown, of all of them together."""
 
 
 def build_session(
@@ -76,7 +74,8 @@ def build_session(
     if denials is not None:
         agents = {name: build_guard(agent, denials, lambda: journal.events) for name, agent in agents.items()}
     recall(workspace, journal.records)
-    bench = build_bench(config, workspace, ask, mask.text(_instructions(loaded)), journal.path)
+    told = standing(loaded.root if loaded.trusted else None, loaded.below).text
+    bench = build_bench(config, workspace, ask, mask.text(told), journal.path)
     workspace.jobs.attach(journal.events, journal.append)
     return Session(
         log=journal,
@@ -275,15 +274,3 @@ def _turn_by_turn(config: Config, members: tuple[Member, ...]) -> tuple[Coordina
 
 def _nothing() -> None:
     """A rule needs no loading."""
-
-
-def _instructions(loaded: Loaded) -> str:
-    """AGENTS.md of the root, and of the folders below it down to where the user works, once each is trusted."""
-    root = loaded.root / "AGENTS.md"
-    found = [("AGENTS.md", root)] if loaded.trusted and root.is_file() else []
-    found += [(f"AGENTS.md of {path.parent.name}/, for work there", path) for path in loaded.below]
-    parts = []
-    for name, path in found:
-        text = path.read_text(encoding="utf-8", errors="replace")[: INSTRUCTIONS_LIMIT // len(found)]
-        parts.append(f"\nThe user's standing instructions ({name}):\n{text}")
-    return "\n".join(parts)

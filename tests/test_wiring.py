@@ -384,6 +384,9 @@ def test_instructions_of_folders_down_to_where_the_user_works_come_after_the_roo
     trust_store.trust(data, root / "pkg")
     assert asyncio.run(instructions(work)) == f"{said}):\nRoot.\n{said} of pkg/, for work there):\nPkg."
     assert asyncio.run(instructions(root)) == f"{said}):\nRoot."
+    assert load(work, {}).notes == ()
+    (cut,) = load(work, {}, trust=True).notes
+    assert cut == f"{root}/pkg/inner/AGENTS.md: agents are shown its first 2,000 of 9,006 characters"
     whole = asyncio.run(instructions(work, trust=True))
     assert whole.endswith(f"{said} of inner/, for work there):\nInner.{'x' * 1994}") and "Pkg." in whole
     (root / "pkg/AGENTS.md").write_text("Changed.")

@@ -27,6 +27,7 @@ from fugu_cli.config import (
     skills,
     trust_store,
 )
+from fugu_cli.config.instructions import standing
 from fugu_cli.config.layers import Layer, merged, narrowed
 from fugu_cli.config.tables import FORMS, Money, Patience, Phases
 from fugu_cli.errors import ConfigError
@@ -38,6 +39,8 @@ from fugu_cli.tools.mcp.declared import Declared
 
 NAME = ".fugurc"
 PREFIX = "FUGU_"
+POOL = "FUGU_AGENTS"
+"""The one key that the environment cannot hold."""
 TABLES = ("sandbox", "conductor", "deny_agents", "max_budget_usd", "time_limit")
 TABLE_KEYS: Mapping[str, type[BaseModel]] = {
     "sandbox": SandboxEntry,
@@ -104,7 +107,8 @@ def load(
 
     library = skills.library(folder, root, trusts)
     below = skills.below(folder, root, trusts)
-    return Loaded(config, files, (*notes, *stray(environ)), root, known, servers, hooked, library, below)
+    notes += [*standing(root if known else None, below).notes, *stray(environ)]
+    return Loaded(config, files, tuple(notes), root, known, servers, hooked, library, below)
 
 
 def _changed(data: Path, root: Path) -> list[str]:
@@ -155,7 +159,7 @@ def from_environment(environ: Mapping[str, str], folder: Path) -> Layer | None:
     values: dict[str, Setting] = {}
     for key in Config.model_fields:
         value = environ.get(PREFIX + key.upper(), "")
-        if key != "agents" and value:
+        if PREFIX + key.upper() != POOL and value:
             values[key] = _listed(value) if key in LISTS else _tabled(key, value) if key in TABLES else value
     return from_settings(values, "the environment", folder) if values else None
 
@@ -178,6 +182,8 @@ def stray(environ: Mapping[str, str]) -> tuple[str, ...]:
     """A sentence for each FUGU_ variable that is nearly a key: a typing mistake that would go unseen."""
     known = [PREFIX + key.upper() for key in Config.model_fields]
     notes = []
+    if environ.get(POOL):
+        notes.append(f"the environment's {POOL} was ignored: agents are entries of .fugurc (`fugu help pool`)")
     for name in sorted(environ):
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
         if name.startswith(PREFIX) and name not in known and near:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from fugu_cli.config.instructions import NAME as INSTRUCTIONS
 from fugu_cli.policy.paths import inside
 from fugu_cli.skills import loading
 from fugu_cli.skills.loading import AGENTS, Library, Place
-
-INSTRUCTIONS = "AGENTS.md"
 
 
 def library(folder: Path, root: Path, trusted: Callable[[Path], bool]) -> Library:

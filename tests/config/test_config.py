@@ -228,6 +228,11 @@ def test_a_variable_that_is_nearly_a_key_is_pointed_out() -> None:
     assert notes == ("the environment's FUGU_MAX_TRUNS is not a setting and was ignored; did you mean FUGU_MAX_TURNS?",)
 
 
+def test_agents_in_the_environment_are_pointed_out() -> None:
+    notes = load(Path.cwd(), {"FUGU_AGENTS": "[]"}).notes
+    assert notes == ("the environment's FUGU_AGENTS was ignored: agents are entries of .fugurc (`fugu help pool`)",)
+
+
 def test_a_file_that_is_not_text_is_told_so() -> None:
     (Path.home() / ".fugurc").write_bytes(b"seed = 1\n\xff")
     with pytest.raises(ConfigError, match=r"is not UTF-8 text \(byte 9\)"):
