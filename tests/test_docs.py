@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from fugu_cli.__main__ import called
+from fugu_cli.agents.pricing import price_of
 from fugu_cli.cli import app
 from fugu_cli.commands.pages import topics
 from fugu_cli.config import AgentEntry, Config
@@ -181,7 +182,9 @@ def test_the_entry_on_the_pool_page_is_valid_and_shows_every_field() -> None:
     page = topics()["pool"]
     entry = page[page.index("    [[agents]]") : page.index("**Slots.**")]
     config = parsed("\n".join(line.removeprefix("    ") for line in entry.splitlines()), Path("/x/.fugurc")).config
-    assert config.agents[0].model_fields_set == set(AgentEntry.model_fields)
+    shown = config.agents[0]
+    assert shown.model_fields_set == set(AgentEntry.model_fields)
+    assert shown.price == price_of(shown.provider, shown.model), "a price that is copied counts in budgets"
 
 
 def test_the_examples_on_the_configuration_page_are_valid() -> None:

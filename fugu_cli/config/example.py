@@ -52,7 +52,7 @@ AGENT = {
     "headers": {"x-title": "fugu"},
     "body": {"service_tier": "flex"},
 }
-PRICE = "{ input = 1.25, cached = 0.125, output = 10.0 }"
+PRICE = "{ input = 2.0, cached = 0.1, output = 10.0 }"
 
 
 def example() -> str:

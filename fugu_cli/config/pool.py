@@ -18,6 +18,9 @@ from fugu_cli.errors import ConfigError
 LOCAL_CONTEXT = 16384
 """Tokens an embedded model is started with: more costs memory that a small machine needs for tests."""
 
+CONTEXT = 128_000
+"""Tokens of a model that nothing is known of."""
+
 
 @dataclass(frozen=True)
 class Service:
@@ -213,11 +216,19 @@ def _filled(entry: AgentEntry, config: Config) -> AgentEntry:
             "base_url": base_url,
             "api_key_env": _variable(entry),
             "protocol": entry.protocol or PROTOCOLS.get(entry.provider, "native"),
-            "context": entry.context or (LOCAL_CONTEXT if entry.provider == "local" else 128_000),
+            "context": entry.context or _context(entry.provider, entry.model, base_url),
             "price": entry.price or price_of(entry.provider, entry.model, entry.base_url or ""),
             "temperature": entry.temperature if entry.temperature is not None else config.temperature,
         }
     )
+
+
+def _context(provider: str, model: str, base_url: str | None) -> int:
+    """What a service is known to offer, so that an entry means the same as the key alone; else what most models can."""
+    if provider == "local":
+        return LOCAL_CONTEXT
+    known = (service for service in SERVICES if (service.provider, service.base_url) == (provider, base_url))
+    return next((context for service in known for _, name, context in service.models if name == model), CONTEXT)
 
 
 def _slotted(entries: Sequence[AgentEntry]) -> tuple[AgentEntry, ...]:

@@ -57,6 +57,16 @@ def test_slots_follow_prices_and_a_named_slot_stays() -> None:
     assert slots == {"a": "cheap", "b": "middle", "c": "strong", "d": "cheap", "unpriced": "middle"}
 
 
+def test_an_entry_has_the_context_of_the_same_model_found_by_its_key() -> None:
+    service = next(one for one in SERVICES if one.variable == "ANTHROPIC_API_KEY")
+    entries = tuple(entry(model, provider="anthropic") for _, model, _ in service.models)
+    environ = {service.variable: "k"}
+    written, found_here = pool(Config(agents=entries), environ), pool(Config(), environ)
+    assert [agent.context for agent in written] == [agent.context for agent in found_here] == [1_000_000] * 3
+    elsewhere = entry("claude-opus-5-5", provider="anthropic", base_url="http://127.0.0.1:1/v1")
+    assert pool(Config(agents=(elsewhere,)), {})[0].context == 128_000
+
+
 def test_one_agent_alone_is_the_strong_one() -> None:
     (agent,) = pool(Config(agents=(entry("only", base_url="http://localhost:1/v1"),)), {})
     assert agent.member() == Member(
