@@ -12,12 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from fugu_cli.facts import ROLE as ROLE
 from fugu_cli.facts import Change as Change
+from fugu_cli.facts import Interrupted as Interrupted
 from fugu_cli.facts import JobEnded as JobEnded
 from fugu_cli.facts import Merged as Merged
 from fugu_cli.facts import Milliseconds as Milliseconds
 from fugu_cli.facts import Planned as Planned
 from fugu_cli.facts import Scores as Scores
 from fugu_cli.facts import Step as Step
+from fugu_cli.facts import Undone as Undone
 from fugu_cli.messages import Call, Thinking, Usage, Value
 
 Role = Literal["worker", "thinker", "verifier"]
@@ -149,7 +151,7 @@ class Permitted(Value):
     call: Call
     allowed: bool
     by: str
-    """policy, user, session (a user's yes that holds for the session), headless, hook, role, `evidence` (fugu's own)."""
+    """policy, user, session (a user's yes that holds for the session), headless, hook, role, evidence (fugu's own)."""
     reason: str = ""
 
 
@@ -202,28 +204,6 @@ class Compacted(Value):
     agent: str = ""
     usage: Usage = Usage()
     seconds: float = 0.0
-
-
-class Interrupted(Value):
-    """The user cut the turn. `partial` is what had been said."""
-
-    type: Literal["interrupted"] = "interrupted"
-    turn: int
-    partial: str = ""
-
-
-class Undone(Value):
-    """Files were put back to how they stood at `snapshot`.
-
-    Between requests: the user's undo. Inside a turn: a draw that failed the tests (SPEC 2, attempts) was rolled back
-    and the turn is drawn again; what came before it in the turn is kept here and paid for, and read by nobody.
-    """
-
-    type: Literal["undone"] = "undone"
-    snapshot: str | None
-    turn: int = 0
-    reason: str = ""
-    paths: tuple[str, ...] = ()
 
 
 class Finished(Value):

@@ -105,6 +105,15 @@ class Merged(Value):
     changes: tuple[Change, ...] = ()
 
 
+class Interrupted(Value):
+    """The user cut the turn, or what it did is gone, for `reason`. `partial` is what had been said."""
+
+    type: Literal["interrupted"] = "interrupted"
+    turn: int
+    partial: str = ""
+    reason: str = ""
+
+
 class JobEnded(Value):
     """A background job is over. `code` is its exit code, negative for a signal; None where it was made to end.
 
@@ -118,3 +127,22 @@ class JobEnded(Value):
     by: Literal["itself", "agent", "user", "undo", "session"] = "itself"
     code: int | None = None
     seconds: float = 0.0
+
+
+class Undone(Value):
+    """Files were put back to how they stood at `snapshot`.
+
+    Between requests: the user's undo. Inside a turn: a draw that failed the tests (SPEC 2, attempts) was rolled back
+    and the turn is drawn again; what came before it in the turn is kept here and paid for, and read by nobody.
+    """
+
+    type: Literal["undone"] = "undone"
+    snapshot: str | None
+    turn: int = 0
+    reason: str = ""
+    paths: tuple[str, ...] = ()
+
+    @property
+    def redoes(self) -> bool:
+        """The user took an undo back."""
+        return not self.turn and self.reason.startswith("redone")

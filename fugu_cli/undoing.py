@@ -115,7 +115,7 @@ async def _undoable(log: Log, workspace: Workspace) -> Step:
 async def _own(log: Log, workspace: Workspace, step: Step, now: str) -> list[str]:
     """Files that are neither as they were before the request nor as fugu left them: edits of the user's own."""
     newest = _newest(log)
-    if isinstance(newest, Undone) and newest.snapshot and newest.reason.startswith("redone"):
+    if isinstance(newest, Undone) and newest.snapshot and newest.redoes:
         return [change.path for change in await workspace.diff(newest.snapshot, now)]
     assert step.asked.snapshot is not None
     unknown = [

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import undoing
+from fugu_cli import undoing, views
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Assigned, Finished, Interrupted, Permitted, Replied, ToolRan, Undone
+from fugu_cli.events import Asked, Assigned, Change, Finished, Interrupted, Permitted, Replied, ToolRan, Undone
 from fugu_cli.log import Log
 from fugu_cli.messages import Call
+from fugu_cli.tools.blobs import blob_id
 from fugu_cli.tools.files import WRITE
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import output_dir
@@ -221,6 +222,34 @@ def test_a_request_that_a_limit_stopped_and_that_went_on_is_undone(project: Path
         log.append(Finished(reason="accepted"))
         await undoing.undo(log, workspace)
         assert state(project) == before
+
+    play(project, what)
+
+
+def test_a_request_that_was_undone_and_goes_on_counts_what_it_does_then(project: Path) -> None:
+    async def what(log: Log, workspace: Workspace) -> None:
+        await request(log, workspace, lambda root: (root / "first.txt").write_text("x") and None)
+        tests = Call.make("e1-0", "run_tests")
+        log.append(Permitted(turn=1, call=tests, allowed=True, by="evidence"))
+        log.append(ToolRan(turn=1, call=tests, output="1 passed", ok=True))
+        await undoing.undo(log, workspace)
+        await undoing.redo(log, workspace)
+        await undoing.undo(log, workspace)
+        assert list(views.changes(log.events)) == ["first.txt"], "what an undone request did is still told"
+        undone = state(project)
+        log.append(Replied(turn=1, agent="small", text="I go on."))
+        run = views.tests(log.events)
+        assert (views.changes(log.events), run and run.stale) == ({}, True)
+        with pytest.raises(UsageError, match="there is nothing to undo"):
+            await undoing.undo(log, workspace)
+        (project / "second.txt").write_text("x")
+        made = Change(path="second.txt", before=None, after=blob_id(b"x"))
+        log.append(ToolRan(turn=1, call=Call.make("t1-0-9", "bash"), output="", ok=True, changes=(made,)))
+        assert list(views.changes(log.events)) == ["second.txt"]
+        with pytest.raises(UsageError, match="there is nothing to redo"):
+            await undoing.redo(log, workspace)
+        await undoing.undo(log, workspace)
+        assert state(project) == undone
 
     play(project, what)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fugu_cli.events import EVIDENCE, Assigned, Change, Event, Merged, Permitted, Replied, Role, ToolRan
+from fugu_cli.events import EVIDENCE, Assigned, Change, Event, Merged, Permitted, Replied, Role, ToolRan, Undone
 from fugu_cli.messages import Call
 from fugu_cli.views.turns import Turn, asked, baseline, effective, turns
 from fugu_cli.views.workflow import said, speaking
@@ -76,6 +76,8 @@ def tests(events: Sequence[Event]) -> TestRun | None:
             killed.discard(event.call.id)
         elif isinstance(event, Merged):
             stale = stale or bool(event.changes)
+        elif isinstance(event, Undone):
+            stale, killed = True, set()
     return TestRun(newest.ok, newest.output, stale or bool(killed), newest.turn) if newest else None
 
 

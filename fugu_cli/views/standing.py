@@ -41,13 +41,16 @@ def standing(events: Sequence[Event]) -> Standing:
         elif _may_have_changed(event):
             if left_out:  # a limit had stopped it, and it went on
                 done.append(number)
+            elif number in taken:  # undone, and it went on
+                done.append(number)
+                taken, trees = [], []
             idle, left_out = False, False
         elif isinstance(event, Finished) and idle and done and done[-1] == number:
             left_out = True
             done.pop()
         elif isinstance(event, Undone) and event.turn == 0:
             found = _LEFT.match(event.reason)
-            if found is not None and found.group(1) == "redone" and taken:
+            if event.redoes and taken:
                 done.append(taken.pop())
                 trees.pop()
             elif done:

@@ -180,15 +180,23 @@ def _turn(group: list[Event]) -> Turn:
 
 def effective(events: Sequence[Event]) -> tuple[Event, ...]:
     """The newest request without the draws that were rolled back and without what was done in worktrees: what the
-    working tree is the result of. What was taken over from a worktree is in its Merged."""
+    working tree is the result of. What was taken over from a worktree is in its Merged. Where the user undid the
+    request and it went on, what had changed files until then is left out, and the Undone is there."""
     kept: list[Event] = []
     apart: set[int] = set()
+    undone: list[Undone] = []
     for event in request(events):
+        if isinstance(event, Undone) and not event.turn:
+            undone = undone[:-1] if event.redoes else [*undone, event]
+            continue
+        if undone and isinstance(event, Assigned | Replied | Permitted):
+            kept = [*(fact for fact in kept if not getattr(fact, "changes", ())), undone[0]]
+            undone = []
         if isinstance(event, Assigned) and event.worktree:
             apart.add(event.turn)
         if isinstance(event, Undone):
             start = next((i for i, fact in enumerate(kept) if _draw_of(fact, event.turn)), len(kept))
-            others = [fact for fact in kept[start:] if event.turn and getattr(fact, "turn", 0) != event.turn]
+            others = [fact for fact in kept[start:] if getattr(fact, "turn", 0) != event.turn]
             kept = [*kept[:start], *others]
         elif getattr(event, "turn", 0) not in apart:
             kept.append(event)
