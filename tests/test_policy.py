@@ -777,6 +777,23 @@ def test_a_rule_for_a_command_writes_no_file_where_writing_is_asked_about(root: 
     assert bash("echo x > src/app.py", root, "edit", allow=("bash(echo *)",)).verdict == "allow"
 
 
+def test_what_git_keeps_in_a_bare_repository_belongs_to_git(tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    asked = {path: "ask" for path in ("hooks/post-checkout", "config", "info/attributes", "HEAD")}
+
+    def given(folder: str) -> dict[str, str]:
+        calls = {path: Call.make("1", "write", path=f"{folder}/{path}", content="x") for path in (*asked, "src/config")}
+        return {path: judge(call, Rules(), root).verdict for path, call in calls.items()}
+
+    assert given(".") == given("inner") == dict.fromkeys((*asked, "src/config"), "allow")
+    for folder in (".", "inner"):
+        subprocess.run(["git", "init", "-q", "--bare", folder], cwd=root, check=True)
+        assert given(folder) == asked | {"src/config": "allow"}
+    assert bash("cat inner/config", root).verdict == "ask"
+    (root / "inner/HEAD").unlink()
+    assert given("inner")["HEAD"] == "ask", "it would be a git folder again"
+
+
 def test_a_tool_policy_does_not_know_is_asked_about(root: Path) -> None:
     call = Call(id="1", tool="mcp__files__delete", arguments="{}")
     assert {mode: judge(call, Rules(mode=mode), root).verdict for mode in MODES} == {

@@ -19,6 +19,13 @@ SECRETS = (
 )  # fmt: skip
 NOT_SECRETS = ("*.pub", "*.example", "*.sample", "*.template", "*.dist", "*.py", "*.js", "*.ts", "*.go", "*.rs", "*.md")
 SECRET_FOLDERS = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure"})
+GIT_MARKS = frozenset({"HEAD", "objects", "refs"})
+"""What makes a folder a git folder."""
+GIT_FILES = frozenset({
+    "head", "config", "config.worktree", "hooks", "info", "index", "objects", "refs", "logs", "packed-refs",
+    "commondir", "worktrees", "modules",
+})  # fmt: skip
+"""What git keeps and obeys in one, in small letters."""
 OWN_RIGHTS = frozenset({".fugurc", "agents.md", ".mcp.json"})
 """Files that tell fugu what it may do, or agents what to do: a repository must not widen its own rights."""
 
@@ -96,13 +103,24 @@ def special(path: Path, root: Path, *, writes: bool) -> str:
     if not inside(path, root):
         return "it is outside the repository"
     parts = [part.casefold() for part in path.relative_to(root).parts]
-    if ".git" in parts:
+    if ".git" in parts or _in_git_folder(path, root):
         return "it belongs to git itself"
     if is_secret(path.name) or SECRET_FOLDERS & set(parts):
         return "it may hold secrets"
     if writes and parts and (parts[-1] in OWN_RIGHTS or ".agents" in parts):
         return "it says what fugu may do"
     return ""
+
+
+def _in_git_folder(path: Path, root: Path) -> bool:
+    """It lies in a git folder that is not called `.git`, a bare repository, or would make its folder one."""
+    below = path
+    while below != root:
+        others = GIT_MARKS - {below.name}
+        if below.name.casefold() in GIT_FILES and all((below.parent / name).exists() for name in others):
+            return True
+        below = below.parent
+    return False
 
 
 def is_secret(name: str) -> bool:

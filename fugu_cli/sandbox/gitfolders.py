@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fugu_cli.policy.paths import GIT_MARKS
+
 MOST = 50_000
 """Folders that are looked into, the upper ones first; the rest of a larger tree is not."""
 RACY = 100_000_000
 """Nanoseconds: what changed so shortly before it was listed may have changed after that as well."""
-MARKS = frozenset({"HEAD", "objects", "refs"})
-"""What makes a folder a git folder."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _list(path: str, known: _Listed | None) -> _Listed | None:
     if time.time_ns() - status.st_ctime_ns < RACY:
         stamp = (0, 0)
     folders = tuple(name for name, folder in kinds.items() if folder and name != ".git")
-    return _Listed(stamp, folders, ".git" in kinds, kinds.keys() >= MARKS)
+    return _Listed(stamp, folders, ".git" in kinds, kinds.keys() >= GIT_MARKS)
 
 
 def _held(folder: Path) -> Iterator[Path]:
