@@ -31,6 +31,9 @@ MOST = 200
 """Entries or matches shown."""
 SECONDS = 60
 COLUMNS = 300
+_FOUND = re.compile(rb"(?P<aside>--|[^\0\n]*: binary file matches[^\0\n]*)\n|(?P<path>[^\0]+)\0(?P<text>[^\n]*)\n?")
+"""A line of ripgrep's: what stands between two groups or for a binary file, or a file's path, which may hold line
+breaks, and what stands in the file."""
 _NUMBER = re.compile(r"\d+([:-])")
 BYTES = 2_000_000
 """Output of ripgrep taken before it is stopped."""
@@ -151,16 +154,14 @@ def _kept(name: str, searched: Path, workspace: Workspace) -> bool:
 
 def _matches(out: bytes, kept: Callable[[str], bool]) -> Iterator[str]:
     """ripgrep's lines, path and number put together again."""
-    for line in out.split(b"\n"):
-        name, mark, rest = line.partition(b"\0")
-        if not mark:
-            if line:
-                yield line.decode("utf-8", "replace")
+    for found in _FOUND.finditer(out):
+        if (aside := found["aside"]) is not None:
+            yield aside.decode("utf-8", "replace")
             continue
-        path = os.fsdecode(name).removeprefix("./")
+        path = os.fsdecode(found["path"]).removeprefix("./")
         if kept(path):
             continue
-        text = rest.decode("utf-8", "replace")
+        text = found["text"].decode("utf-8", "replace")
         context = _NUMBER.match(text)
         yield f"{shown(path)}{context.group(1) if context else ':'}{text}"
 

@@ -70,6 +70,16 @@ def test_lines_of_files_that_a_rule_forbids_to_read_or_in_folders_of_keys_are_no
     assert use(tree, "grep", pattern="use main", path=".kube").text == ".kube/config:1:use main"
 
 
+def test_a_name_with_a_line_break_is_one_line_in_quotes(repo: Build) -> None:
+    workspace = repo({"new\nline.txt": "one\ntwo\n", "-- \n--\nx": "two\n", "plain.txt": "two\n\n\n\n\ntwo\n"})
+    (workspace.root / "bytes").write_bytes(b"two\n\0")
+    assert use(workspace, "grep", pattern="two", context=1).text.splitlines() == [
+        '"-- \\012--\\012x":1:two', "--", '"new\\012line.txt"-1-one', '"new\\012line.txt":2:two', "--",
+        "plain.txt:1:two", "plain.txt-2-", "--", "plain.txt-5-", "plain.txt:6:two",
+    ]  # fmt: skip
+    assert use(workspace, "grep", pattern="two", path="bytes").text.startswith("bytes: binary file matches")
+
+
 def test_a_pattern_that_is_no_regular_expression_is_explained(tree: Workspace) -> None:
     told = use(tree, "grep", pattern="f(")
     assert (told.ok, "regex parse error" in told.text) == (False, True)
