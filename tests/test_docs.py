@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from fugu_cli import policy
 from fugu_cli.__main__ import called
 from fugu_cli.agents.pricing import price_of
 from fugu_cli.cli import app
@@ -33,6 +34,7 @@ from fugu_cli.events import (
 from fugu_cli.messages import Call, Usage
 from fugu_cli.ui import stream
 from fugu_cli.ui.result import SUBTYPES
+from fugu_cli.ui.tui.commands.table import COMMANDS as COMMANDS_TYPED
 
 ROOT = Path(__file__).parent.parent
 PAGES = {**{f"help {name}": text for name, text in topics().items()}, "README": (ROOT / "README.md").read_text()}
@@ -92,16 +94,42 @@ def test_every_command_line_that_is_shown_can_be_typed(page: str) -> None:
         assert [flag for flag in flags if flag not in options(command)] == [], line
 
 
-@pytest.mark.parametrize("page", [name for name in PAGES if name != "README"])
+@pytest.mark.parametrize("page", PAGES)
 def test_every_flag_that_is_mentioned_exists(page: str) -> None:
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGES[page]))
     assert mentioned - every_option() == set()
 
 
-def test_the_pages_together_show_every_flag_of_run() -> None:
-    text = PAGES["help run"] + PAGES["help permissions"]
-    missing = {name for name in options(TREE.commands["run"]) if name.startswith("--") and name not in text}  # type: ignore[attr-defined]
-    assert missing == {"--help"}
+TOLD_IN = {
+    "fugu": "tui",
+    "fugu run": "run permissions",
+    "fugu trace": "trace",
+    "fugu sessions": "sessions",
+    "fugu undo": "sessions",
+    "fugu redo": "sessions",
+    "fugu cost": "providers",
+    "fugu blame": "blame",
+    "fugu replay": "replay",
+    "fugu serve": "serve",
+    "fugu eval": "evaluation",
+    "fugu route": "coordinator",
+    **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu coordinator")], "coordinator"),
+    **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu train")], "training"),
+    "fugu train conductor": "grpo",
+}
+"""The pages on which the flags of a command stand."""
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_flag_of_a_command_is_on_its_page(words: str) -> None:
+    text = " ".join(topics()[name] for name in TOLD_IN.get(words, "").split())
+    missing = {name for name in options(COMMANDS[words]) if name.startswith("--") and not stands(name, text)}
+    assert missing - {"--version", "--install-completion", "--show-completion"} == {"--help"}
+
+
+def stands(name: str, text: str) -> bool:
+    """As a word of its own: `--prompt` is not in `--prompt-file`."""
+    return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) is not None
 
 
 def test_the_pages_together_show_every_command() -> None:
@@ -136,6 +164,17 @@ def test_the_coordinators_page_tells_what_was_measured() -> None:
     begun = (results / "coordinator-agreement.jsonl").read_text().splitlines()[0]
     digest = json.loads(begun)["checkpoint"][:12]
     assert f"({digest})" in page and f"the checkpoint {digest}," in (results / "coordinator-agreement.md").read_text()
+
+
+def test_the_interfaces_page_lists_every_command_and_its_other_names() -> None:
+    words = set(re.findall(r"(?<![\w.`])/([a-z]+|\?)", topics()["tui"]))
+    assert {name for command in COMMANDS_TYPED for name in (command.name, *command.also)} - words == set()
+
+
+def test_the_tools_page_lists_every_tool_that_agents_are_told_of() -> None:
+    page = topics()["tools"]
+    listed = set(re.findall(r"\w+", page[page.index("    read,") : page.index("A Worker has")]))
+    assert {path.stem for path in (ROOT / "prompts" / "tools").glob("*.md")} - listed == policy.UNTOLD
 
 
 def test_what_is_told_to_be_installed_is_what_the_package_asks_for() -> None:
