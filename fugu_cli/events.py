@@ -122,7 +122,7 @@ class Assigned(Value):
     remembers: tuple[int, ...] = ()
     """Lines of the log: what tools said in earlier workflows and still holds: what it depended on is as it was."""
     worktree: str = ""
-    """The folder of its own it works in, where several agents were given the same job; "" for the repository."""
+    """The name of the worktree it works in, where several agents were given the same job; "" for the repository."""
     snapshot: str | None = None
     """The working tree when the turn began; set by the orchestrator, None where undo is limited."""
     milliseconds: Milliseconds = Milliseconds()

@@ -10,7 +10,8 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Protocol, TypeVar
 
@@ -172,6 +173,21 @@ class Log:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+@contextmanager
+def closed(path: Path) -> Iterator[bool]:
+    """Whether nobody has the session open for writing; where nobody has, nobody opens it until the block is left."""
+    lock = FileLock(f"{path}.lock", timeout=0, mode=0o600, thread_local=False)
+    try:
+        lock.acquire()
+    except (Timeout, OSError):
+        yield not path.parent.is_dir()
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
 
 
 def _valid(value: object) -> object:

@@ -5,6 +5,7 @@ Built by wiring, which names the parts; everything it does ends in a fact of the
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from fugu_cli.coordinators.along import reading_along
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.events import Asked, Finished, Replied, Undone
 from fugu_cli.log import Log
-from fugu_cli.loop import compaction
+from fugu_cli.loop import apart, compaction
 from fugu_cli.loop.bench import Bench
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
@@ -233,5 +234,6 @@ class Session:
         for agent in self.crew.agents.values():
             await agent.close()
         self.log.close()
+        await asyncio.to_thread(apart.sweep, self.config.data)
         with contextlib.suppress(StorageError):
             await pruning.sweep(self.config.data, self.bench.workspace.snapshots, self.log.path)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +23,8 @@ from fugu_cli.events import Asked, Event, Replied
 SUFFIX = ".jsonl"
 LEFT = ("session.jsonl", "changes.patch", "trajectory.json", "summary.json")
 """What a run leaves in its `--output-dir`."""
+OWNER = "session"
+"""In the folder of a session's worktrees: where its log is."""
 TITLES = "titles.json"
 """Beside the sessions of a folder: the titles the user gave them."""
 
@@ -182,14 +186,26 @@ def unfinished(events: Sequence[Event]) -> bool:
     return views.asked(events) is not None and (end is None or end.reason in views.STOPPED)
 
 
-def fork(path: Path, target: Path) -> Path:
-    """A copy of a session under a new id: the whole lines that are there now. Raises StorageError."""
+def worktrees(data: Path, path: Path | None) -> Path:
+    """The folder of a session's worktrees; `path` is its log, None where it is in memory."""
+    if path is None:
+        return data / "worktrees" / "memory"
+    place = os.path.realpath(path).encode("utf-8", "surrogateescape")
+    return data / "worktrees" / f"{path.stem}-{hashlib.sha256(place).hexdigest()[:8]}"
+
+
+def fork(data: Path, root: Path, path: Path) -> Path:
+    """A copy of a session under a new id: the whole lines that are there now, its worktrees. Raises StorageError."""
+    target = new_path(data, root)
     try:
-        data = path.read_bytes()
+        whole = path.read_bytes()
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as file:
             target.chmod(0o600)
-            file.write(data[: data.rfind(b"\n") + 1])
+            file.write(whole[: whole.rfind(b"\n") + 1])
+        if (apart := worktrees(data, path)).is_dir():
+            own = shutil.copytree(apart, worktrees(data, target), symlinks=True)
+            (own / OWNER).write_text(str(target), "utf-8")
     except OSError as error:
         raise StorageError(
             f"cannot copy the session {path.stem}: {error.strerror}", hint="make room on the disk"

@@ -145,7 +145,7 @@ def test_the_ledger_reads_all_other_sessions_and_counts_a_forks_past_once(tmp_pa
     mine = write(tmp_path, here, 1.0)
     other = write(tmp_path, here, 2.0, 0.5)
     write(tmp_path, there, 4.0)
-    sessions.fork(other, sessions.new_path(tmp_path, here))
+    sessions.fork(tmp_path, here, other)
     ledger = Ledger(tmp_path, here, mine)
     assert (ledger.day(), ledger.project()) == (6.5, 2.5)
     assert sum(one.dollars for one in everything(tmp_path)) == 7.5

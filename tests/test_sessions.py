@@ -68,6 +68,6 @@ def test_a_fork_is_a_copy_of_the_whole_lines(tmp_path: Path) -> None:
     path = make(tmp_path, tmp_path / "r", "20260101-000000-aaaa")
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"torn')
-    copy = sessions.fork(path, sessions.new_path(tmp_path, tmp_path / "r"))
+    copy = sessions.fork(tmp_path, tmp_path / "r", path)
     assert copy.read_bytes() == whole
     assert copy.stat().st_mode & 0o777 == 0o600

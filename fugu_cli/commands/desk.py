@@ -44,7 +44,7 @@ class HomeDesk:
         return await self._opened(ask, lambda: self._find(id))
 
     async def fork(self, id: str, ask: Ask) -> Session:
-        return await self._opened(ask, lambda: sessions.fork(self._find(id), sessions.new_path(self._data, self.root)))
+        return await self._opened(ask, lambda: sessions.fork(self._data, self.root, self._find(id)))
 
     def listed(self) -> Sequence[sessions.Summary]:
         """This folder's sessions, the newest first, under the titles the user gave them."""

@@ -138,7 +138,7 @@ class Run:
         data = loaded.config.data
         found = sessions.find(data, loaded.root, self._flags.resume or "latest")
         self._check_resumed(found, loaded.root)
-        return sessions.fork(found, sessions.new_path(data, loaded.root)) if self._flags.fork_session else found
+        return sessions.fork(data, loaded.root, found) if self._flags.fork_session else found
 
     def _check_resumed(self, path: Path, root: Path) -> None:
         """A session of another folder goes on here with something new; what it began there is finished there."""

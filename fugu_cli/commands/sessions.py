@@ -51,7 +51,7 @@ def _fork(key: str) -> int:
     """Copy a session; prints the new one's id."""
     loaded = here()
     data, root = loaded.config.data, loaded.root
-    copy = kept.fork(kept.find(data, root, key), kept.new_path(data, root))
+    copy = kept.fork(data, root, kept.find(data, root, key))
     newline(copy.stem)
     return 0
 

@@ -74,8 +74,9 @@ def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, no
 
 
 def _carried_out(events: Sequence[Event]) -> str:
-    """`a workflow of 3 steps`, `2 workflows, 5 steps in all`; those inside others count with their steps."""
-    steps = sum(turn.assigned.plan > 0 for turn in views.turns(events))
+    """`a workflow of 3 steps`, `2 workflows, 5 steps in all`; those inside others count with their steps, and a step that
+    several took counts once."""
+    steps = len({(turn.assigned.plan, turn.assigned.step) for turn in views.turns(events) if turn.assigned.plan})
     rounds = sum(flow.planned.within is None for flow in views.workflows(events))
     several = f"{rounds} workflows, {steps} steps in all"
     return several if rounds > 1 else f"a workflow of {steps} step{'' if steps == 1 else 's'}"

@@ -12,11 +12,10 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 
 from fugu_cli import views
 from fugu_cli.events import Finished, Waiting
-from fugu_cli.loop import turn, worktrees
+from fugu_cli.loop import apart, turn
 from fugu_cli.loop.bench import Bench, Permission
 from fugu_cli.loop.steps import Place, next_step, take
 from fugu_cli.messages import Call
@@ -75,9 +74,7 @@ class Lanes:
         now = views.turn_of(log.events, number)
         assert now is not None
         if now.assigned.worktree:
-            assert now.assigned.snapshot is not None
-            folder = Path(now.assigned.worktree)
-            workspace = await worktrees.make(bench.workspace, now.assigned.snapshot, folder)
+            (workspace,) = await apart.opened(log, bench.workspace, [now])
         elif len(self._over) > 1:
             workspace = bench.workspace.apart()
         else:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from fugu_cli import views
 from fugu_cli.conductor import memory
@@ -16,7 +15,7 @@ from fugu_cli.coordinators import Merge, Planning, Together
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Assigned, Change, Failed, Merged, Waiting
 from fugu_cli.log import Log
-from fugu_cli.loop import budget_guard, worktrees
+from fugu_cli.loop import apart, budget_guard, worktrees
 from fugu_cli.loop.bench import Bench
 from fugu_cli.loop.steps import Place, message
 from fugu_cli.messages import Call
@@ -77,33 +76,34 @@ async def begin(log: Log, bench: Bench, decision: Together) -> None:
         kind = (decided.plan, pool[decided.agent].protocol != "native")
         if kind not in known:
             known[kind] = await memory.fresh(log.events, kind[0], state, brief=kind[1]) if bench.remembers else ()
-        update = {"snapshot": tree, "remembers": known[kind], "worktree": _folder(log, bench, decided, tree)}
+        update = {"snapshot": tree, "remembers": known[kind], "worktree": _worktree(log, decided, tree)}
         log.append(decided.model_copy(update=update))
 
 
-def _folder(log: Log, bench: Bench, decided: Assigned, tree: str | None) -> str:
-    """Where a worktree is made, "" where there is to be none or cannot be."""
+def _worktree(log: Log, decided: Assigned, tree: str | None) -> str:
+    """The name of the worktree to be made, "" where there is to be none or cannot be."""
     if not decided.worktree or tree is None:
         return ""
-    session = log.path.stem if log.path else "memory"
-    name = f"{len(views.requests(log.events))}-{decided.plan}-{decided.turn}"
-    return str(bench.workspace.store.parent / "worktrees" / session / name)
+    return f"{len(views.requests(log.events))}-{decided.plan}-{decided.turn}"
 
 
 async def merge(log: Log, bench: Bench, decision: Merge) -> None:
-    """Record what was done in the worktrees, take the chosen one's work over, and remove them once that is settled."""
-    found = {turn.number: turn.assigned for turn in views.turns(log.events)}
+    """Record what was done in the worktrees, take the chosen one's work over, and remove them once that is settled.
+
+    Raises StorageError as `apart.opened` does: what is gone is never taken over.
+    """
+    found = {turn.number: turn for turn in views.turns(log.events)}
     group = [found[number] for number in (decision.among if decision.open else decision.turns)]
     diffs: list[tuple[int, str]] = []
     made: tuple[Change, ...] = ()
     left: Sequence[str] = ()
-    for one in group:
-        assert one.snapshot is not None
-        await bench.workspace.jobs.stop_in(Path(one.worktree), "session")
-        worktree = await worktrees.make(bench.workspace, one.snapshot, Path(one.worktree))
-        diffs.append((one.turn, await worktrees.diff(worktree, one.snapshot)))
-        changes = await worktrees.keep(worktree, bench.workspace, one.snapshot)
-        if one.turn == decision.chosen and not decision.open:
+    for one, worktree in zip(group, await apart.opened(log, bench.workspace, group), strict=True):
+        start = one.assigned.snapshot
+        assert start is not None
+        await bench.workspace.jobs.stop_in(worktree.root, "session")
+        diffs.append((one.number, await worktrees.diff(worktree, start)))
+        changes = await worktrees.keep(worktree, bench.workspace, start)
+        if one.number == decision.chosen and not decision.open:
             made, left = await worktrees.take_over(bench.workspace, changes)
     reason = decision.reason + (f"; left alone, changed since: {', '.join(left)}" if left else "")
     log.append(
@@ -118,4 +118,4 @@ async def merge(log: Log, bench: Bench, decision: Merge) -> None:
         )
     )
     for one in group if not decision.open else ():
-        worktrees.remove(Path(one.worktree))
+        worktrees.remove(apart.folder(log, bench.workspace, one))

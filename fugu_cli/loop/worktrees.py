@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +30,7 @@ DIFF = 20_000
 async def make(workspace: Workspace, tree: str, folder: Path) -> Workspace:
     """The worktree at `folder` holding `tree`; one that is there already is taken as it is. Raises StorageError."""
     root = folder / "tree"
-    if not (root / ".git" / "HEAD").exists() or not (folder / "made").exists():
+    if not there(folder):
         shutil.rmtree(folder, ignore_errors=True)
         root.mkdir(parents=True)
         await _fill(workspace, tree, root)
@@ -43,6 +44,11 @@ async def make(workspace: Workspace, tree: str, folder: Path) -> Workspace:
     )
     made.jobs, made.unread = workspace.jobs, workspace.unread
     return made
+
+
+def there(folder: Path) -> bool:
+    """The worktree was made, and nobody removed it."""
+    return (folder / "made").exists() and (folder / "tree" / ".git" / "HEAD").exists()
 
 
 async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
@@ -100,44 +106,70 @@ async def keep(worktree: Workspace, workspace: Workspace, tree: str) -> tuple[Ch
 async def take_over(workspace: Workspace, changes: Sequence[Change]) -> tuple[tuple[Change, ...], tuple[str, ...]]:
     """Make the same changes in the repository: those made, and the paths left alone because they are not as they were.
 
-    A file that is as it should be already counts as made: running it again is safe.
+    Removals come first, for a file may stand where a folder was. A file that is as it should be already counts as made:
+    running it again is safe.
     """
     made: list[Change] = []
     left: list[str] = []
-    for change in changes:
+    for change in sorted(changes, key=lambda change: change.after is not None):
         path = workspace.root / paths.actual(change.path)
-        now = _blob(path, workspace.hash_name)
-        if now in (change.before, change.after):
-            if now != change.after:
-                await _put(workspace, path, change)
+        now = _state(path, workspace.hash_name)
+        if now != _wanted(change) and now[0] != change.before:
+            left.append(change.path)
+        elif now == _wanted(change) or await _put(workspace, path, change):
             made.append(change)
         else:
             left.append(change.path)
     return tuple(made), tuple(left)
 
 
-def _blob(path: Path, hash_name: str) -> str | None:
+def _wanted(change: Change) -> tuple[str | None, str]:
+    return change.after, change.mode if change.after is not None else ""
+
+
+def _state(path: Path, hash_name: str) -> tuple[str | None, str]:
+    """The blob of a file or link and its mode, as git writes it; None and "" where there is neither."""
     if path.is_symlink():
-        return blobs.blob_id(os.fsencode(path.readlink()), hash_name)
-    return blobs.blob_id(path.read_bytes(), hash_name) if path.is_file() else None
+        return blobs.blob_id(os.fsencode(path.readlink()), hash_name), "120000"
+    if not path.is_file():
+        return None, ""
+    return blobs.blob_id(path.read_bytes(), hash_name), "100755" if path.stat().st_mode & 0o100 else "100644"
 
 
-async def _put(workspace: Workspace, path: Path, change: Change) -> None:
+async def _put(workspace: Workspace, path: Path, change: Change) -> bool:
+    """False where something of somebody else's is in the way."""
+    if not _leads_to(path.parent, workspace.root):
+        return False
     if change.after is None:
         path.unlink()
-        for folder in path.parents:
-            if folder == workspace.root or any(folder.iterdir()):
-                return
-            folder.rmdir()
-        return
+        _empty(path.parent, workspace.root)
+        return True
+    if path.is_dir() and not path.is_symlink():
+        _empty(path, workspace.root)
+        if path.is_dir():
+            return False
     data = await workspace.blob(change.after)
-    path.parent.mkdir(parents=True, exist_ok=True)
     if change.mode == "120000":
         link_whole(path, os.fsdecode(data))
-        return
+        return True
     write_whole(path, data)
-    if change.mode == "100755":
-        path.chmod(path.stat().st_mode | 0o111)
+    bits = stat.S_IMODE(path.stat().st_mode)
+    path.chmod(bits | (bits & 0o444) >> 2 if change.mode == "100755" else bits & ~0o111)
+    return True
+
+
+def _leads_to(folder: Path, root: Path) -> bool:
+    """It is a folder below `root`, or can be made there; no link or file stands on the way."""
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    return folder.is_dir() and folder.resolve() == root.resolve() / folder.relative_to(root)
+
+
+def _empty(folder: Path, root: Path) -> None:
+    """Remove a folder that holds nothing any more, and those above it up to `root`."""
+    while folder != root and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
 
 
 def remove(folder: Path) -> None:

@@ -22,8 +22,13 @@ _ID = re.compile(rb"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 
 def due(store: Path) -> bool:
     """The last time is a day ago or more."""
+    return _rests(store / PRUNED)
+
+
+def _rests(path: Path) -> bool:
+    """It was not touched for a day, or is not there."""
     try:
-        return time.time() - (store / PRUNED).stat().st_mtime >= DAY
+        return time.time() - path.stat().st_mtime >= DAY
     except OSError:
         return True
 
@@ -54,10 +59,12 @@ async def sweep(data: Path, snapshots: Snapshots | None, session: Path | None) -
 
 
 def forget(data: Path) -> int:
-    """Remove the stores of repositories of which no session is left; how many. For `data`, fugu's folder."""
+    """Remove the stores of repositories of which no session is left, and in which nobody took a snapshot for a day; how
+    many. For `data`, fugu's folder."""
     gone = 0
     for store in (data / "snapshots").glob("*"):
-        if store.is_dir() and due(store) and not any((data / "sessions" / store.name).glob("*.jsonl")):
+        rests = due(store) and _rests(store / "index")
+        if store.is_dir() and rests and not any((data / "sessions" / store.name).glob("*.jsonl")):
             shutil.rmtree(store, ignore_errors=True)
             gone += 1
     return gone

@@ -97,7 +97,8 @@ def _rest(event: JobEnded | Masked | Failed | Compacted | Interrupted | Undone |
         case Compacted():
             return Text(f"{INDENT}the conversation was shortened")
         case Interrupted():
-            return Text(f"{INDENT}interrupted", "yellow")
+            why = f": turn {event.turn}, {event.reason}" if event.reason else ""
+            return Text(f"{INDENT}interrupted{why}", "yellow")
         case Undone():
             return _undone(event)
         case Finished():

@@ -119,7 +119,7 @@ def _system(event: Failed | Undone | Interrupted | Compacted | JobEnded) -> Obje
         case Undone():
             name, said = "undone", {"reason": event.reason, "paths": list(event.paths)}
         case Interrupted():
-            name, said = "interrupted", {"partial": event.partial}
+            name, said = "interrupted", {"partial": event.partial, "reason": event.reason}
         case Compacted():
             name, said = "compact_boundary", {"summary": event.summary}
         case JobEnded():

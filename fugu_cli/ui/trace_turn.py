@@ -185,7 +185,7 @@ def _fact(event: Event, diff: Diff) -> str:
         case Failed():
             return _titled(f"{event.what} failed ({event.kind})", event.message)
         case Interrupted():
-            return _titled("interrupted", event.partial or "before anything was said")
+            return _titled("interrupted", event.reason or event.partial or "before anything was said")
         case Undone():
             return _titled("rolled back", event.reason)
         case _:

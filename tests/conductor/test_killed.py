@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli import log as logs
-from fugu_cli import orchestrator
+from fugu_cli import orchestrator, sessions
 from fugu_cli.conductor.conductor import Bounds
 from fugu_cli.events import Event, Finished, Merged, Permitted, Planned, ToolRan
 from fugu_cli.log import Log
@@ -95,13 +95,15 @@ class Resumed:
 
 
 async def resumed(film: Film, staged: Staged, number: int, turn: asyncio.Semaphore) -> Resumed:
-    """On from a frame, in the very folders it was filmed in: worktrees are named in the log."""
+    """On from a frame, in the very folders it was filmed in; the worktrees are those of the log that goes on."""
     frame = film.frames[number]
     path = film.world.parent / f"{number}.jsonl"
     world = frame.world
     async with turn:
         text = b"".join(film.lines[: frame.lines])
         path.write_bytes(text.replace(str(film.world).encode(), str(world).encode()))
+        if (apart := sessions.worktrees(world, film.world.parent / "whole.jsonl")).is_dir():
+            apart.rename(sessions.worktrees(world, path))
         log = Log.open(path)
         play = staged(world, log)
         bench = play.bench()

@@ -185,7 +185,7 @@ class DemoDesk:
 
     async def fork(self, id: str, ask: Ask) -> Session:
         source = sessions.find(self.data, self.root, id)
-        return self._session(sessions.fork(source, sessions.new_path(self.data, self.root)), ask)
+        return self._session(sessions.fork(self.data, self.root, source), ask)
 
     def listed(self) -> Sequence[sessions.Summary]:
         return sessions.summaries(sessions.paths(self.data, self.root))
