@@ -1,4 +1,4 @@
-"""An agent that answers from a script: for tests, demonstrations and `--agent scripted`. No model, no network.
+"""An agent that answers from a script: for tests, demonstrations and `fugu run --script`. No model, no network.
 
 A script is TOML, one `[[step]]` after the other, each the answer to one call:
 

@@ -1,6 +1,6 @@
 """The tables that some keys of `.fugurc` take instead of a number, and what all of its models have in common.
 
-Under config.py. Each key's description is its line in the pages of `fugu help`.
+Under `Config`, in `__init__.py`. Each key's description is its line in the pages of `fugu help`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Tasks are checked first; jobs are taken task by task, so that an evaluation cut short compares the same tasks. A rollout
 whose agents do not answer is left for the next time; a spent limit or a refused key ends it with everything kept. Where
-the rollouts run is the engine's business (`Engine`): in this process, or spread over a cluster (ray.py).
+the rollouts run is the engine's business (`Engine`): in this process, or spread over a cluster (spread.py).
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Reserved:
 
 
 def spent(events: Sequence[Event]) -> float:
-    """USD of the newest request: the budget is a request's, not a session's."""
+    """USD of the newest request."""
     return views.cost(views.request(events), views.pool(events))
 
 
