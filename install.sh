@@ -4,6 +4,7 @@
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)"
+[ -n "${HOME:-}" ] || { unset HOME && HOME=~ && export HOME; } # some containers set none
 TORCH="2.13.0"
 USER_VENV="${XDG_DATA_HOME:-$HOME/.local/share}/fugu/venv"
 REPO_VENV="$ROOT/.venv"
@@ -171,6 +172,10 @@ make_venv() { # extras: "" or "demo" or "test"
 
 install_for_user() {
     VENV="$USER_VENV"
+    if [ -e "$BIN/fugu" ] || [ -L "$BIN/fugu" ]; then
+        [ "$(readlink "$BIN/fugu")" = "$VENV/bin/fugu" ] ||
+            fail "$BIN/fugu exists and was not made by this script." "Move it away, then run ./install.sh again."
+    fi
     if is_ready user; then
         say "fugu is installed and up to date in $VENV."
     else
@@ -178,9 +183,6 @@ install_for_user() {
             "It runs from $ROOT: keep that folder."
         need_space_first 1700 "fugu and its libraries"
         make_venv user
-    fi
-    if [ -e "$BIN/fugu" ] && [ ! -L "$BIN/fugu" ]; then
-        fail "$BIN/fugu exists and was not made by this script." "Move it away, then run ./install.sh again."
     fi
     mkdir -p "$BIN"
     ln -sfn "$VENV/bin/fugu" "$BIN/fugu"

@@ -9,7 +9,23 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / "install.sh"
-TOOLS = ("bash", "dirname", "cat", "df", "awk", "mktemp", "rm", "mkdir", "uname", "grep", "tail", "ln", "cp", "env")
+TOOLS = (
+    "bash",
+    "dirname",
+    "cat",
+    "df",
+    "awk",
+    "mktemp",
+    "rm",
+    "mkdir",
+    "uname",
+    "grep",
+    "tail",
+    "ln",
+    "cp",
+    "env",
+    "readlink",
+)
 
 
 @pytest.fixture
@@ -147,3 +163,24 @@ def test_a_folder_that_is_no_environment_is_not_touched(tools: Path) -> None:
     assert done.returncode == 1
     assert f"{taken} exists and is not a virtual environment." in done.stderr
     assert (taken / "diary.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("words", [("--help",), ("install",)])
+def test_without_a_home_in_the_environment_the_users_own_is_taken(tools: Path, words: tuple[str, ...]) -> None:
+    variables = {"PATH": str(tools), "XDG_DATA_HOME": os.environ["XDG_DATA_HOME"]}
+    done = subprocess.run(["bash", str(SCRIPT), *words], capture_output=True, text=True, env=variables, check=False)
+    assert "unbound variable" not in done.stderr
+    assert done.returncode == (0 if words == ("--help",) else 1)
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_somebody_elses_fugu_is_left_alone_and_said_before_anything_is_done(tools: Path, link: bool) -> None:
+    real_python(tools)
+    program(tools, "git", "exit 0")
+    theirs = Path.home() / ".local/bin/fugu"
+    theirs.parent.mkdir(parents=True)
+    theirs.symlink_to("/opt/pipx/venvs/fugu/bin/fugu") if link else theirs.write_text("mine")
+    done = installed(tools)
+    assert done.returncode == 1 and done.stdout == ""
+    assert f"{theirs} exists and was not made by this script." in done.stderr
+    assert theirs.is_symlink() == link and not (Path(os.environ["XDG_DATA_HOME"]) / "fugu").exists()
