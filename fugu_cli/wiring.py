@@ -58,6 +58,7 @@ def build_session(
     config = loaded.config
     entries = pool(config, environ)
     members = tuple(entry.member() for entry in entries)
+    by_name = {member.name: member for member in members}
     own_skills = tuple(skill.folder for skill in loaded.library.skills if skill.own)
     workspace = build_workspace(config, loaded.root, own_skills)
     coordinator, checkpoint, warm = build_coordinator(config, members)
@@ -81,9 +82,7 @@ def build_session(
         log=journal,
         root=loaded.root,
         config=config,
-        crew=Crew(
-            {member.name: member for member in members}, agents, coordinator, health, Patience(config.patience.wait)
-        ),
+        crew=Crew(by_name, agents, coordinator, health, Patience(config.patience.wait)),
         bench=replace(
             bench,
             rules=bench.rules.model_copy(update={"readable": own_skills}),
@@ -191,6 +190,7 @@ def build_toolbox(servers: Servers | None = None, skills: Sequence[Skill] = (), 
     from fugu_cli.tools.edit import EDIT
     from fugu_cli.tools.files import READ, WRITE
     from fugu_cli.tools.job_tools import JOB_OUTPUT, JOB_STOP
+    from fugu_cli.tools.reproduce import REPRODUCE, RUN_REPRODUCTION
     from fugu_cli.tools.run_tests import RUN_TESTS
     from fugu_cli.tools.search import GLOB, GREP, LIST
     from fugu_cli.tools.skill import describing, skill_tool
@@ -199,7 +199,7 @@ def build_toolbox(servers: Servers | None = None, skills: Sequence[Skill] = (), 
     from fugu_cli.tools.web_fetch import web_fetch
 
     tools: list[AnyTool] = [READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, JOB_OUTPUT, JOB_STOP]
-    tools += [TODO_LIST, DIFF, TRY_ANSWER, *([skill_tool(skills)] if skills else [])]
+    tools += [TODO_LIST, DIFF, TRY_ANSWER, REPRODUCE, RUN_REPRODUCTION, *([skill_tool(skills)] if skills else [])]
     return Toolbox((*tools, *([web_fetch(rules)] if web.offered(rules) else [])), describing(skills), servers)
 
 

@@ -213,9 +213,9 @@ def test_each_role_is_offered_its_tools_and_told_its_part(root: Path) -> None:
     ]
     reading = {"read", "list", "glob", "grep"}
     assert offered == [
-        reading | {"diff"},
+        reading | {"diff", "reproduce"},
         reading | {"edit", "write", "apply_patch", "bash", "run_tests", "job_output", "job_stop", "todo"},
-        reading | {"diff", "run_tests"},
+        reading | {"diff", "run_tests", "reproduce"},
     ]
     worker = str(shown(found, "strong")[0].messages)
     assert plan in worker

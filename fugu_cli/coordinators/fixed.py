@@ -150,6 +150,8 @@ def _why_work(events: Sequence[Event], member: Member) -> str:
         return f"{member.slot} first"
     if views.regressed(events):
         return f"tests that passed before fail now: {member.slot} works on it"
+    if views.unmended(events):
+        return f"the reproduction still fails: {member.slot} works on it"
     if stopping.tests_fail(events):
         return f"the tests still fail: {member.slot} works on it"
     return f"not accepted yet: {member.slot} works on it"

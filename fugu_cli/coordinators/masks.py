@@ -23,6 +23,9 @@ def roles_out(events: Sequence[Event]) -> dict[Role, str]:
             return {"verifier": "tests that passed before fail now, and no verdict changes that"}
         if views.judged_by_tests(events):
             return {"verifier": "the tests fail, and no verdict changes that"}
+    tried = views.reproduction(events)
+    if tried is not None and not tried.stale and not tried.ok:
+        return {"verifier": "the reproduction fails, and no verdict changes that"}
     request = views.asked(events)
     if request is not None and request.assertions and (run is None or not run.passes):
         return {"verifier": "no code was shown that could be tried"}

@@ -71,15 +71,19 @@ def refusal(events: Sequence[Event]) -> Finished | None:
 
 
 def _reads(call: Call, root: Path) -> bool:
-    """It would only read: where everything else is asked about it would not be."""
-    return call.tool in READING or policy.judge(call, policy.Rules(mode="ask"), root).verdict == "allow"
+    """It would only read: where everything else is asked about it would not be. Or it is but evidence."""
+    return (
+        call.tool in READING | {views.REPRODUCE}
+        or policy.judge(call, policy.Rules(mode="ask"), root).verdict == "allow"
+    )
 
 
 def tests_fail(events: Sequence[Event]) -> bool:
-    """The tests decide this request and do not, or not any more, pass; or they passed before it and fail now."""
+    """The tests decide this request and do not, or not any more, pass; or they passed before it and fail now; or
+    its reproduction fails."""
     run = views.tests(events)
     unsure = views.judged_by_tests(events) and run is not None and (run.stale or not run.ok)
-    return unsure or views.regressed(events)
+    return unsure or views.regressed(events) or views.unmended(events)
 
 
 def _since_opened(events: Sequence[Event]) -> tuple[views.Turn, ...]:
@@ -137,5 +141,6 @@ def _limit_message(events: Sequence[Event], taken: int) -> str:
     run = views.tests(events)
     state = "" if run is None or run.empty else " The tests pass." if run.passes else " The tests do not pass."
     state = " Tests that passed before fail now." if views.regressed(events) else state
+    state += " The reproduction does not pass." if views.unmended(events) else ""
     again = "`fugu run --continue` goes on from here."
     return f"stopped after {taken} turn{'s' if taken != 1 else ''} without an accepted result.{state} {again}"

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from fugu_cli import intent, prompts, views
 from fugu_cli.conductor.seen import isolated
-from fugu_cli.events import Asked, Event, Member
-from fugu_cli.loop import aims, brief_files
+from fugu_cli.events import Asked, Event, Member, Replied
+from fugu_cli.loop import aims, brief_files, reproducing
 from fugu_cli.loop.opening import files_read, files_shown, is_long, opening_ids, path_of
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
 from fugu_cli.tools.try_answer import called
@@ -43,7 +43,8 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
     turn = views.turns(events)[-1]
     seen, brief = isolated(events), member.protocol != "native"
     aim = aims.aim(events, turn, member) if brief else aims.Aim()
-    messages = _brief(events, seen, turn, aim) if brief else _full(seen)
+    hint = "" if brief or not reproducing.wanted(seen, tools) else prompts.load("reproduce")
+    messages = _brief(events, seen, turn, aim) if brief else _full(seen, hint)
     again = aim.tried if brief else aims.draws_before(events, turn)
     if views.unseen_result(events, turn) is not None:
         again = UNSEEN + turn.number
@@ -67,15 +68,16 @@ def _samples(member: Member) -> bool:
     return member.protocol != "native" or member.attempts > 1
 
 
-def _full(events: Sequence[Event]) -> tuple[Message, ...]:
-    """Every request with its turns, as one neutral history; what was compacted, as its summary."""
+def _full(events: Sequence[Event], hint: str) -> tuple[Message, ...]:
+    """Every request with its turns, as one neutral history; what was compacted, as its summary. `hint`: what the newest
+    turn's agent is told besides."""
     summary, kept = views.shortened(events)
     *earlier, newest = views.requests(kept)
     before = "\n\n".join(part for part in (summary, views.still_open(events)) if part)
     messages: list[Message] = [FromUser(text=f"[What happened before, summed up:]\n{before}")] if summary else []
     for facts in earlier:
         messages += _past(_Past(facts))
-    return (*messages, *_request_messages(newest))
+    return (*messages, *_request_messages(newest, hint))
 
 
 class _Past:
@@ -99,12 +101,14 @@ def _past(past: _Past) -> tuple[Message, ...]:
     return _request_messages(past.facts)
 
 
-def _request_messages(facts: Sequence[Event]) -> tuple[Message, ...]:
+def _request_messages(facts: Sequence[Event], hint: str = "") -> tuple[Message, ...]:
     request = facts[0]
     assert isinstance(request, Asked)
     messages: list[Message] = [FromUser(text=request.whole), *_runs_as_text(views.baseline(facts))]
-    for turn in views.turns(facts):
-        messages.append(FromUser(text=_opening(facts, turn)))
+    turns = views.turns(facts)
+    for turn in turns:
+        more = f"\n\n{hint}" if hint and turn is turns[-1] else ""
+        messages.append(FromUser(text=f"{_opening(facts, turn)}{more}"))
         messages += _turn_messages(turn)
     return tuple(messages)
 
@@ -121,10 +125,12 @@ def _turn_messages(turn: views.Turn) -> list[Message]:
     results = {run.permitted.call.id: run for run in turn.runs if not run.evidence}
     opening = opening_ids(turn)
     messages: list[Message] = []
-    for reply in turn.replies:
+    begun = [place for place, fact in enumerate(turn.facts) if isinstance(fact, Replied)]
+    for reply, start, stop in zip(turn.replies, begun, [*begun, len(turn.facts)][1:], strict=True):
         messages.append(FromAgent(agent=reply.agent, text=reply.text, thinking=reply.thinking, calls=reply.calls))
         messages += [_result(results[call.id]) for call in reply.calls if call.id in results]
-    messages += _runs_as_text([run for run in turn.runs if run.permitted.call.id not in opening])
+        after = views.pair_runs(turn.facts[start:stop])
+        messages += _runs_as_text([run for run in after if run.permitted.call.id not in opening])
     if turn.failed is not None:
         messages.append(FromUser(text=f"[{turn.assigned.agent} failed: {turn.failed.message}]"))
     if turn.interrupted:
@@ -156,6 +162,8 @@ def _evidence_text(run: views.Run) -> str:
         return f"[The code of the answer was tried: the question's assertions {state}.]\n{run.result.output}"
     if call.tool == views.RUN_TESTS:
         return f"[The tests were run: they {'pass' if run.result.ok else 'FAIL'}.]\n{run.result.output}"
+    if call.tool == views.RUN_REPRODUCTION:
+        return f"[The reproduction was run: it {'passes' if run.result.ok else 'FAILS'}.]\n{run.result.output}"
     text = run.result.output
     return f"[{call.tool} {path_of(run) or ''}]\n{f'({len(text):,} characters)' if is_long(text) else text}"
 
@@ -183,7 +191,8 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
     text = prompts.fill(
         prompts.load("brief"),
         request=_request_text(seen, request),
-        tests=_tests_section(events, request, UNFINISHED_LIMIT if told_by_tests else TESTS_LIMIT),
+        tests=_tests_section(events, request, UNFINISHED_LIMIT if told_by_tests else TESTS_LIMIT)
+        + reproducing.section(events),
         files=brief_files.section(shown, request.judged, target if aim.part else "") + _diff_section(turn),
         earlier="" if turn.assigned.plan else _earlier_section(events, turn),
         role="\n\n".join(part for part in (views.turns(seen)[-1].assigned.instruction, role) if part),

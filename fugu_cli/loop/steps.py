@@ -197,27 +197,34 @@ def _offered(bench: Bench, now: views.Turn, member: Member, events: Sequence[Eve
     first, asked = views.first_tests(events), _asked(events)
     if member.protocol != "native" and first is not None and first.ok and intent.is_for_failing_tests(asked):
         return ()
-    return specs(bench.toolbox, now, member, asked)
+    reproduces = bench.rules.mode != "plan" and bench.denials is None and not intent.only_asks(asked)
+    return specs(bench.toolbox, now, member, asked, reproduces=reproduces)
 
 
-def specs(toolbox: Toolbox, now: views.Turn, member: Member, asked: str) -> tuple[ToolSpec, ...]:
-    """What the role may use: a Worker all, a Thinker what reads, a Verifier what reads and the tests.
+def specs(
+    toolbox: Toolbox, now: views.Turn, member: Member, asked: str, *, reproduces: bool = False
+) -> tuple[ToolSpec, ...]:
+    """What the role may use: a Worker all, a Thinker what reads, a Verifier what reads and the tests; and both, where
+    the request is one that `reproduces`, the tool that shows it. A script could show what is kept from other agents.
 
     A small model that thinks, verifies or answers has its evidence in the brief; tools would only lead it astray.
     """
     native = member.protocol == "native"
+    more = {views.REPRODUCE} if reproduces else set()
     match now.assigned.role:
         case "worker":
             answers = not native and intent.is_question(asked)
+            others = policy.OWN | {views.REPRODUCE}
             own = toolbox.specs(
-                lambda tool: tool.name not in policy.OWN and (native or not (tool.native or tool.foreign)),
+                lambda tool: tool.name not in others and (native or not (tool.native or tool.foreign)),
                 brief=not native,
             )
             return () if answers else own
         case "thinker":
-            return toolbox.specs(_reads) if native else ()
+            return toolbox.specs(lambda tool: _reads(tool) or tool.name in more) if native else ()
         case "verifier":
-            return toolbox.specs(lambda tool: _reads(tool) or tool.name == views.RUN_TESTS) if native else ()
+            more.add(views.RUN_TESTS)
+            return toolbox.specs(lambda tool: _reads(tool) or tool.name in more) if native else ()
 
 
 def _reads(tool: AnyTool) -> bool:

@@ -89,9 +89,14 @@ def next_step(events: Sequence[Event], member: Member, rules: Rules) -> Step:
     calls = views.open_calls(turn)
     if calls:
         return Run(calls[0])
+    if turn.assigned.role != "worker" and (trial := _trial(events, turn)) is not None:
+        return Evidence(trial)
     if not _said_all(turn, member, rules):
         return Reply()
-    return _after(events, turn, member)
+    after = _after(events, turn, member)
+    if isinstance(after, Closed) and (trial := _trial(events, turn)) is not None:
+        return Evidence(trial)
+    return after
 
 
 def _opening(events: Sequence[Event], turn: views.Turn, member: Member, rules: Rules) -> Call | None:
@@ -101,26 +106,28 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, rules: R
     taken = [run for run in turn.runs if run.evidence]
     done = [run.permitted.call for run in taken if run.result is not None]  # one that was killed is taken again
     number = len(taken)
-    role = turn.assigned.role
     run = views.tests(events)
     asked = views.asked(events)
-    if role == "verifier":
-        if _tests_due(events, asked, run):
-            return _call(turn, number, views.RUN_TESTS)
-        if not any(call.tool == "diff" for call in done) and asked is not None and asked.snapshot is not None:
-            return Call.make(f"e{turn.number}-{number}", "diff", since=asked.snapshot)
-        return None
-    decides = views.judged_by_tests(events) or views.regressed(events)
-    if run is not None and run.stale and decides and asked and not asked.assertions:
-        return _call(turn, number, views.RUN_TESTS)  # a turn before was cut after it had changed something
+    verifies = turn.assigned.role == "verifier"
+    if _tests_due(events, asked, run) if verifies else _cut_before(events, asked, run):
+        return _call(turn, number, views.RUN_TESTS)
+    if (trial := _trial(events, turn)) is not None:
+        return trial
+    if verifies:
+        since = asked.snapshot if asked is not None and all(call.tool != "diff" for call in done) else None
+        return Call.make(f"e{turn.number}-{number}", "diff", since=since) if since is not None else None
     if member.protocol == "native":
         return None
     read = {call.arguments for call in done if call.tool == "read"}
-    for path in rules.files:
-        call = Call.make(f"e{turn.number}-{number}", "read", path=path, plain=True)
-        if call.arguments not in read:
-            return call
-    return None
+    calls = (Call.make(f"e{turn.number}-{number}", "read", path=path, plain=True) for path in rules.files)
+    return next((call for call in calls if call.arguments not in read), None)
+
+
+def _cut_before(events: Sequence[Event], asked: Asked | None, run: views.TestRun | None) -> bool:
+    """The tests decide, and a turn before was cut after it had changed something."""
+    if run is None or not run.stale or asked is None or asked.assertions:
+        return False
+    return views.judged_by_tests(events) or views.regressed(events)
 
 
 def _tests_due(events: Sequence[Event], asked: Asked | None, run: views.TestRun | None) -> bool:
@@ -128,6 +135,15 @@ def _tests_due(events: Sequence[Event], asked: Asked | None, run: views.TestRun 
     if asked is None or asked.test_command is None or (run is not None and not run.stale):
         return False
     return bool(views.changes(events)) or not intent.only_asks(asked.text)
+
+
+def _trial(events: Sequence[Event], turn: views.Turn) -> Call | None:
+    """The request's reproduction, to be run as things are now; None where that is known."""
+    found = views.reproduction(events)
+    if found is None or not found.stale:
+        return None
+    id = f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}"
+    return Call(id=id, tool=views.RUN_REPRODUCTION, arguments=found.arguments)
 
 
 def _call(turn: views.Turn, number: int, tool: str) -> Call:

@@ -24,7 +24,9 @@ MCP = "mcp__"
 FETCH = "web_fetch"
 """The tool whose rules go by hosts (web.py)."""
 
-NAMED_ALONE = frozenset({"run_tests", "todo", "job_output", "job_stop", "diff", "try_answer"})
+NAMED_ALONE = frozenset(
+    {"run_tests", "todo", "job_output", "job_stop", "diff", "try_answer", "reproduce", "run_reproduction"}
+)
 """Tools whose arguments no rule looks at, as those of MCP servers."""
 TOOLS = READING | WRITING | NAMED_ALONE | {"bash", "skill", FETCH}
 """fugu's own tools, by the names that rules and hooks know them by."""

@@ -185,6 +185,11 @@ def tool_ran(event: ToolRan, *, by_fugu: bool = False) -> Text:
         text.append(tests_in_words(event.ok, event.output), "green" if event.ok else "red")
         text.append(f"  {seconds(event.seconds)}", "dim")
         return text
+    if event.call.tool == views.RUN_REPRODUCTION:
+        text = Text(f"{INDENT}reproduction: ")
+        text.append("pass" if event.ok else "FAIL", "green" if event.ok else "red")
+        text.append(f"  {seconds(event.seconds)}", "dim")
+        return text
     text = Text().append(f"{INDENT}{'evidence: ' if by_fugu else ''}{describe(event.call)}  ", "dim" if by_fugu else "")
     text.append(
         f"started as {event.job}" if event.job else "ok" if event.ok else "failed", "green" if event.ok else "red"

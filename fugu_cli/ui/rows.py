@@ -43,6 +43,8 @@ class Row:
     cost: float
     verdict: str | None
     tests: views.TestRun | None
+    reproduced: tuple[bool, ...]
+    """Each run of the request's reproduction: whether it passed."""
     rows: tuple[Cell, ...]
     roles: tuple[Cell, ...]
 
@@ -115,9 +117,17 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Row
         cost=views.cost(mine, views.pool(events)),
         verdict=views.verdict(events, turn),
         tests=views.TestRun(ran[-1].ok, ran[-1].output, False, turn.number) if ran else None,
+        reproduced=tuple(found for event in mine if (found := _reproduced(event)) is not None),
         rows=_agent_cells(turn.assigned, events),
         roles=_role_cells(turn.assigned),
     )
+
+
+def _reproduced(event: Event) -> bool | None:
+    """The script was run and passed; None for any other fact. Its writing counts as a run where it failed."""
+    if isinstance(event, ToolRan) and event.call.tool == views.RUN_REPRODUCTION:
+        return event.ok
+    return False if isinstance(event, ToolRan) and event.call.tool == views.REPRODUCE and event.ok else None
 
 
 def _agent_cells(event: Assigned, events: Sequence[Event]) -> tuple[Cell, ...]:

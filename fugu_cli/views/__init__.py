@@ -26,6 +26,7 @@ from fugu_cli.views.outcome import (
     tests_to_tell,
     verdict_of,
 )
+from fugu_cli.views.reproductions import REPRODUCE, RUN_REPRODUCTION, Reproduction, reproduction, unmended
 from fugu_cli.views.results import number, result_of, same, unseen_result, verdict
 from fugu_cli.views.shortening import compacted, shortened, still_open
 from fugu_cli.views.spending import cost, orchestration, price, usage
@@ -55,12 +56,15 @@ from fugu_cli.views.workflow import Workflow, answering, done, merges, output, p
 
 __all__ = [
     "CHECKS",
+    "REPRODUCE",
+    "RUN_REPRODUCTION",
     "RUN_TESTS",
     "STOPPED",
     "TODO",
     "TRY_ANSWER",
     "Item",
     "Job",
+    "Reproduction",
     "Run",
     "TestRun",
     "Turn",
@@ -101,6 +105,7 @@ __all__ = [
     "pool",
     "price",
     "regressed",
+    "reproduction",
     "request",
     "requests",
     "result",
@@ -116,6 +121,7 @@ __all__ = [
     "todo",
     "turn_of",
     "turns",
+    "unmended",
     "unseen_result",
     "usage",
     "verdict",

@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 
 from fugu_cli.events import Event
 from fugu_cli.views.outcome import Verdict, changes, judged_by_tests, regressed, tests, verdict_of
+from fugu_cli.views.reproductions import unmended
 from fugu_cli.views.turns import Turn, asked, pool, turns
 
 WORDS = 4
@@ -77,12 +78,12 @@ def unseen_result(events: Sequence[Event], turn: Turn) -> str | None:
 
 def verdict(events: Sequence[Event], turn: Turn) -> Verdict | None:
     """A closed Verifier turn's verdict; None for other turns. Failing tests turn an ACCEPT into REVISE (SPEC 2) where
-    they judge the request or passed before it; of a result that was to be worked out unseen it is whether this
-    Verifier, or one before it, came to the same."""
+    they judge the request or passed before it, and so does a failing reproduction; of a result that was to be worked
+    out unseen it is whether this Verifier, or one before it, came to the same."""
     if turn.assigned.role != "verifier" or not turn.replies:
         return None
     run = tests(events)
-    if run is not None and not run.ok and (judged_by_tests(events) or regressed(events)):
+    if unmended(events) or (run is not None and not run.ok and (judged_by_tests(events) or regressed(events))):
         return "REVISE"
     result = unseen_result(events, turn)
     if result is None:

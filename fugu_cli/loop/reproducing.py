@@ -1,0 +1,62 @@
+"""The request's reproduction in the loop: who is asked for one, what a small model is told, and where it is run first.
+
+Below bench.py, which runs the tools, and context.py. Written when something was changed already, it is run on a copy of
+the files as they were before the request, laid out from the snapshot and removed again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from fugu_cli import prompts, views
+from fugu_cli.events import Change, Event
+from fugu_cli.loop import worktrees
+from fugu_cli.messages import Call, ToolSpec
+from fugu_cli.policy.arguments import Malformed, arguments_of
+from fugu_cli.tools import Result, Say
+from fugu_cli.tools.reproduce import Reproduce
+from fugu_cli.tools.toolbox import AnyTool
+from fugu_cli.tools.workspace import Workspace
+
+OUTPUT = 500
+"""Characters of what it printed that a brief has."""
+NO_TREE = (
+    "It was not run and does not count: something was changed already, and outside a git repository the files as they"
+    " were before cannot be laid out."
+)
+
+
+async def observe(
+    events: Sequence[Event], workspace: Workspace, tool: AnyTool, arguments: Reproduce, say: Say
+) -> tuple[Result, tuple[Change, ...]]:
+    """Run the tool on the files as they were before the request."""
+    if not views.changes(events):
+        return await workspace.observe(tool, arguments, say)
+    request = views.asked(events)
+    if request is None or request.snapshot is None or not workspace.in_git:
+        return Result(text=NO_TREE, ok=False), ()
+    with tempfile.TemporaryDirectory(prefix="fugu-before-", ignore_cleanup_errors=True) as folder:
+        before = await worktrees.make(workspace, request.snapshot, Path(folder) / "copy")
+        return await tool.run(arguments, before, say), ()
+
+
+def wanted(events: Sequence[Event], tools: Sequence[ToolSpec]) -> bool:
+    """The agent is told of the tool, and when its turn began nothing failed and nobody had written a reproduction."""
+    if all(tool.name != views.REPRODUCE for tool in tools):
+        return False
+    turn = views.turns(events)[-1]
+    before = events[: next(place for place, event in enumerate(events) if event is turn.assigned)]
+    run = views.tests(before)
+    return (run is None or run.ok) and views.reproduction(before) is None
+
+
+def section(events: Sequence[Event]) -> str:
+    """For a small model's brief: the script, while it fails, and what it prints; "" otherwise."""
+    found = views.reproduction(events)
+    given = arguments_of(Call(id="", tool=views.REPRODUCE, arguments=found.arguments)) if found is not None else {}
+    if found is None or found.ok or isinstance(given, Malformed):
+        return ""
+    text = prompts.load("brief/reproduction")
+    return prompts.fill(text, script=str(given["script"]).strip(), output=found.output[-OUTPUT:].strip()) + "\n\n"
