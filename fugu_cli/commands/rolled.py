@@ -39,6 +39,7 @@ from fugu_cli.tasks.checking import check
 from fugu_cli.tasks.loading import load
 from fugu_cli.training.candidates import Candidates, Heads, Shaped
 from fugu_cli.training.replay import Played
+from fugu_cli.training.runs import write
 
 
 class Row(Value):
@@ -77,7 +78,9 @@ class Rolled:
         self.names = [problem.id for problem in self._problems]
         keys = {entry.api_key_env for entry in config.agents} | {service.variable for service in SERVICES}
         self._environ = tuple(sorted((key, value) for key, value in os.environ.items() if key in keys))
-        self._slots = {e.name: e.member().slot for e in pool(config, dict(self._environ))}
+        members = [entry.member() for entry in pool(config, dict(self._environ))]
+        self._slots = {member.name: member.slot for member in members}
+        self._priced = any(member.price.input or member.price.output for member in members)
         self._spending = Spending(out / "paid.jsonl", Limits(flags.max_budget_usd, flags.max_requests))
 
     def play(self, candidates: Candidates, iteration: int) -> Played:
@@ -159,6 +162,13 @@ class Rolled:
                     uses[place // count, rowed.index(row)] += use.turns
                 if use.role in ROLES:
                     roles[place // count, ROLES.index(use.role)] += use.turns
+        if any(not any(found[first : first + count]) for first in range(0, len(found), count)):
+            raise Unanswered(
+                "a candidate of this iteration had no answer in any of its rollouts",
+                agent="",
+                final=True,
+                hint="everything is kept, and the same command goes on",
+            )
         unit = self._unit([outcome for outcome in found if outcome])
 
         def table(values: Sequence[float]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -166,7 +176,7 @@ class Rolled:
 
         return Played(
             table([float(outcome.ok) if outcome else np.nan for outcome in found]),
-            table([_cost(outcome) / unit if outcome else np.nan for outcome in found]),
+            table([self._cost(outcome) / unit if outcome else np.nan for outcome in found]),
             table([float(outcome.turns) if outcome else np.nan for outcome in found]),
             uses,
             roles,
@@ -177,14 +187,20 @@ class Rolled:
     def _unit(self, found: Sequence[Outcome]) -> float:
         """What counts as 1, the same for the whole run."""
         file = self._out / "unit.json"
-        if file.is_file():
-            return float(json.loads(file.read_text(encoding="utf-8")))
-        unit = mean(_cost(outcome) for outcome in found) if found else 1.0
         try:
-            file.write_text(json.dumps(unit or 1.0), encoding="utf-8")
-        except OSError as error:
-            raise StorageError(f"{file} cannot be written: {error}") from error
-        return unit or 1.0
+            return float(json.loads(file.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            unit = mean(map(self._cost, found)) or 1.0
+            write(file, json.dumps(unit).encode())
+            return unit
+        except (OSError, ValueError) as error:
+            raise StorageError(
+                f"{file} cannot be read: {error}", hint="delete it: the next iteration's mean counts as 1 then"
+            ) from error
+
+    def _cost(self, outcome: Outcome) -> float:
+        """USD where any agent of the pool costs money, else the models' seconds: one unit for the whole run."""
+        return outcome.usd if self._priced else outcome.model_seconds
 
 
 async def _together(tasks: Sequence[asyncio.Task[Outcome | None]]) -> list[Outcome | None]:
@@ -198,11 +214,6 @@ async def _together(tasks: Sequence[asyncio.Task[Outcome | None]]) -> list[Outco
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _cost(outcome: Outcome) -> float:
-    """USD where calls cost money, else the models' seconds."""
-    return outcome.usd or outcome.model_seconds
 
 
 async def _usable(suites: Sequence[str]) -> list[Problem]:

@@ -57,16 +57,13 @@ def _reported(flags: MatrixFlags, kind: str, folder: Path) -> None:
         print("nothing was measured yet", file=sys.stderr)
         return
     prompts = _prompts(flags.suites, tuple(flags.only or ()))
-    cells = [_cell(row, prompts.get(row.task, row.task)) for row in found]
+    paid = any(row.usd for row in found)
+    cells = [_cell(row, prompts.get(row.task, row.task), _cost(row, paid)) for row in found]
     try:
         (folder / FILE).write_text("".join(f"{cell.model_dump_json()}\n" for cell in cells), encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{folder / FILE} cannot be written: {error}") from error
-    paid = any(row.usd for row in found)
-    draws = [
-        Draw(row.task, row.arm.partition(":")[2], row.seed, row.ok, row.usd if paid else row.model_seconds)
-        for row in found
-    ]
+    draws = [Draw(row.task, row.arm.partition(":")[2], row.seed, row.ok, _cost(row, paid)) for row in found]
     try:
         print(report(headroom(draws, "USD" if paid else "model seconds")))
     except ValueError as error:
@@ -74,10 +71,14 @@ def _reported(flags: MatrixFlags, kind: str, folder: Path) -> None:
     print(folder / FILE)
 
 
-def _cell(row: Outcome, prompt: str) -> Cell:
+def _cost(row: Outcome, paid: bool) -> float:
+    """USD where any agent of the matrix costs money, seconds of the models where none does: one unit for all."""
+    return row.usd if paid else row.model_seconds
+
+
+def _cell(row: Outcome, prompt: str, cost: float) -> Cell:
     agent = row.arm.partition(":")[2]
-    seconds = row.model_seconds
-    return Cell(task=row.task, agent=agent, repeat=row.seed, ok=row.ok, seconds=row.usd or seconds, prompt=prompt)
+    return Cell(task=row.task, agent=agent, repeat=row.seed, ok=row.ok, seconds=cost, prompt=prompt)
 
 
 def _prompts(suites: Sequence[str], only: tuple[str, ...]) -> dict[str, str]:

@@ -35,8 +35,8 @@ class Shaping(Value):
 
 
 class Settings(Value):
-    """How to evolve. `population` None is 4 + floor(3 ln N). `patience`: iterations without a better validation before
-    the run ends early, 0 for never."""
+    """How to evolve. `population` None is 4 + floor(3 ln N). `patience`: iterations without a better validation (or
+    mean fitness, where a trial validates nothing) before the run ends early, 0 for never."""
 
     population: int | None = 32
     iterations: int = 60
@@ -124,7 +124,7 @@ class Evolution:
         stopped = "all iterations done"
         while state.iteration < self._settings.iterations:
             if self._settled(state):
-                stopped = f"no better validation in {self._settings.patience} iterations"
+                stopped = f"nothing gained in {self._settings.patience} iterations"
                 break
             row, state = self._iterate(search, state)
             history.append(row)
@@ -149,13 +149,14 @@ class Evolution:
         worth = fitness(played, self._settings.shaping)
         search.tell(candidates, worth)
         validation = self._validated(search.mean)
-        better = validation is None or validation > state.best_worth
+        reached = float(worth.mean()) if validation is None else validation
+        better = reached > state.best_worth
         number = state.iteration + 1
-        best = (search.mean, number) if better else (state.best, state.best_at)
-        top = state.best_worth if validation is None or not better else validation
+        best = search.mean if better or validation is None else state.best
+        gained = (reached, number) if better else (state.best_worth, state.best_at)
         row = _row(number, played, worth, search)
         row = row.model_copy(update={"validation": _short(validation), "seconds": round(time.monotonic() - started, 3)})
-        return row, State(number, search.pack(), best[0], top, best[1])
+        return row, State(number, search.pack(), best, *gained)
 
     def _validated(self, vector: Numbers) -> float | None:
         played = self._trial.validate(self._breed(vector[None]))

@@ -19,7 +19,8 @@ PRIOR = 1.0
 
 
 class Cell(BaseModel):
-    """One call: what the draw `repeat` of a request gave (evaluation/one_pass.py). Other fields are not read."""
+    """One call: what the draw `repeat` of a request gave (evaluation/one_pass.py). Other fields are not read.
+    `seconds` are USD in a matrix of which any call was paid for: what counts is how they compare."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

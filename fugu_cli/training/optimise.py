@@ -82,7 +82,6 @@ class SepCMA:
         options = {
             "CMA_diagonal": True,
             "popsize": population,
-            "CMA_mu": population // 2,
             "randn": self._random.randn,
             "seed": np.nan,  # the generator above is seeded, the global one stays untouched
             "verbose": -9,

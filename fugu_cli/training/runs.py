@@ -35,7 +35,8 @@ LOG, STATE, ABOUT = "es_log.jsonl", "state.npz", "run.json"
 
 @dataclass(frozen=True)
 class State:
-    """After `iteration` iterations: the packed search, the best mean (N,), its validation and when it was found."""
+    """After `iteration` iterations: the packed search, the best mean (N,), the best validation or fitness, and when
+    it was reached."""
 
     iteration: int
     search: bytes
@@ -75,7 +76,7 @@ class Folder:
     def _same(self) -> None:
         file = self.path / ABOUT
         if not file.is_file():
-            _write(file, json.dumps(self._about, indent=1, sort_keys=True).encode())
+            write(file, json.dumps(self._about, indent=1, sort_keys=True).encode())
             return
         try:
             before = json.loads(file.read_text(encoding="utf-8"))
@@ -108,7 +109,7 @@ class Folder:
     def keep(self, state: State, history: Sequence[Value]) -> None:
         """After an iteration: the log first, the state last, so that a state never knows more than its log."""
         lines = "".join(row.model_dump_json() + "\n" for row in history)
-        _write(self.path / LOG, lines.encode())
+        write(self.path / LOG, lines.encode())
         try:
             self._save(state.best, self.path / "checkpoint.safetensors")
         except OSError as error:
@@ -132,7 +133,8 @@ def _write_state(file: Path, state: State) -> None:
         np.savez(beside, numbers=numbers, search=np.frombuffer(state.search, np.uint8), best=state.best)
 
 
-def _write(file: Path, data: bytes) -> None:
+def write(file: Path, data: bytes) -> None:
+    """Whole or not at all. Raises StorageError where the disk is full."""
     with _beside(file) as beside, beside.open("wb") as stream:
         stream.write(data)
 

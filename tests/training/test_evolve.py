@@ -98,13 +98,16 @@ def test_a_run_that_gains_nothing_ends_early(tmp_path: Path) -> None:
     settings = SMALL.model_copy(update={"iterations": 50, "patience": 4})
     found = run(tmp_path, settings, Bowl(flat=True))
     assert len(found.history) == 4
-    assert found.stopped == "no better validation in 4 iterations"
+    assert found.stopped == "nothing gained in 4 iterations"
+    unjudged = run(tmp_path / "unjudged", settings, Bowl(flat=True, validated=False))
+    assert len(unjudged.history) == 5  # the first mean fitness is a gain
 
 
 def test_without_validation_the_newest_mean_is_the_result(tmp_path: Path) -> None:
     found = run(tmp_path, SMALL, Bowl(validated=False))
     with np.load(tmp_path / "state.npz") as kept:
-        assert kept["numbers"][2] == 6
+        np.testing.assert_array_equal(kept["best"], found.vector)
+        assert kept["numbers"][1] == pytest.approx(max(row.mean for row in found.history), abs=1e-6)
     assert len(found.history) == 6
 
 

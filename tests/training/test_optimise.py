@@ -30,6 +30,8 @@ def test_nineteen_thousand_numbers_need_no_square_matrix() -> None:
 def test_the_population_is_that_of_the_paper() -> None:
     assert population_size(N) == 33
     assert SepCMA(np.zeros(10), 32)._search.sp.weights.mu == 16
+    odd = SepCMA(np.zeros(10), 33)._search.sp.weights
+    assert (odd.mu, round(float(odd.mueff), 3)) == (16, 9.437)
 
 
 def test_what_is_saved_is_the_mean_and_no_candidate() -> None:

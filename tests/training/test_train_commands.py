@@ -155,6 +155,23 @@ def test_a_key_out_of_credit_stops_the_run_and_keeps_everything(
     assert fugu(capsys, *command)[0] == 0
 
 
+def test_an_iteration_in_which_nobody_answers_is_taken_again(
+    here: Path, server: Loopback, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = suite(here, task("a"))
+    small = ("--population", "4", "--replications", "1", "--iterations", "1")
+    command = ("train", "evolve", file, *small, "--out", "down")
+    for name in ("worker", "idler"):
+        server.react(name, lambda _asked: Refuses(500, "down", "server_error", {"retry-after": "0"}))
+    code, _out, err = fugu(capsys, *command)
+    assert code == 2 and "goes on" in err and "bug" not in err, err
+    assert not (here / "down" / "unit.json").exists()
+    server.react("worker", fixes)
+    server.react("idler", idles)
+    assert fugu(capsys, *command)[0] == 0
+    assert json.loads((here / "down" / "es_log.jsonl").read_text())["mean_cost"] == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
