@@ -23,7 +23,6 @@ from fugu_cli.loop import missing_tests, reproducing
 from fugu_cli.loop.cooldown import Patience, Rests
 from fugu_cli.messages import Call
 from fugu_cli.tools import Result, content
-from fugu_cli.tools.reproduce import Reproduce
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace, recall
 
@@ -153,16 +152,12 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
         assert isinstance(arguments, Result)
         log.append(ToolRan(turn=number, call=call, output=arguments.text, ok=False))
         return
+    tool = reproducing.before_the_work(tool, log.events)
     ran = bench.hooks.around(tool, call) if bench.hooks is not None and not by_fugu else tool
     state = await content.state(bench.workspace, call) if bench.remembers and ran is tool else ""
-
-    def say(text: str) -> None:
-        log.tell(ToolSaid(turn=number, call=call.id, text=text))
-
-    if isinstance(arguments, Reproduce) and not by_fugu:
-        result, changes = await reproducing.observe(log.events, bench.workspace, ran, arguments, say)
-    else:
-        result, changes = await bench.workspace.observe(ran, arguments, say)
+    result, changes = await bench.workspace.observe(
+        ran, arguments, lambda text: log.tell(ToolSaid(turn=number, call=call.id, text=text))
+    )
     if result.ok and call.tool == views.RUN_TESTS:
         result = missing_tests.compared(log.events, call, result)
     if state and (changes or not result.ok or state != await content.state(bench.workspace, call)):

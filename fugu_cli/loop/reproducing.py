@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fugu_cli import prompts, views
-from fugu_cli.events import Change, Event
+from fugu_cli.events import Event
 from fugu_cli.loop import worktrees
 from fugu_cli.messages import Call, ToolSpec
 from fugu_cli.policy.arguments import Malformed, arguments_of
@@ -28,18 +29,21 @@ NO_TREE = (
 )
 
 
-async def observe(
-    events: Sequence[Event], workspace: Workspace, tool: AnyTool, arguments: Reproduce, say: Say
-) -> tuple[Result, tuple[Change, ...]]:
-    """Run the tool on the files as they were before the request."""
-    if not views.changes(events):
-        return await workspace.observe(tool, arguments, say)
+def before_the_work(tool: AnyTool, events: Sequence[Event]) -> AnyTool:
+    """`tool`; where it is `reproduce` and something was changed already, one that runs on the files as they were."""
+    if tool.name != views.REPRODUCE or not views.changes(events):
+        return tool
     request = views.asked(events)
-    if request is None or request.snapshot is None or not workspace.in_git:
-        return Result(text=NO_TREE, ok=False), ()
-    with tempfile.TemporaryDirectory(prefix="fugu-before-", ignore_cleanup_errors=True) as folder:
-        before = await worktrees.make(workspace, request.snapshot, Path(folder) / "copy")
-        return await tool.run(arguments, before, say), ()
+    tree = request.snapshot if request is not None else None
+
+    async def run(arguments: Reproduce, workspace: Workspace, say: Say) -> Result:
+        if tree is None or not workspace.in_git:
+            return Result(text=NO_TREE, ok=False)
+        with tempfile.TemporaryDirectory(prefix="fugu-before-", ignore_cleanup_errors=True) as folder:
+            before = await worktrees.make(workspace, tree, Path(folder) / "copy")
+            return await tool.run(arguments, before, say)
+
+    return replace(tool, run=run)
 
 
 def wanted(events: Sequence[Event], tools: Sequence[ToolSpec]) -> bool:
