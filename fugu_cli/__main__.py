@@ -1,4 +1,4 @@
-"""The process: `fugu` and `python -m fugu_cli`. Turns every way to end into an exit code of PRODUCT's table.
+"""The process: `fugu` and `python -m fugu_cli`. Turns every way to end into an exit code (`fugu help exit-codes`).
 
 0 finished, 1 usage or configuration, 2 infrastructure (or a bug of ours), 3 a limit or not accepted, 4 aborted.
 `--version` is answered before anything is imported.

@@ -1,7 +1,7 @@
 """The command line: words in, one call of a module in commands/ each, an exit code out. No logic.
 
-Commands return their exit code. What is wrong with the words themselves ends with 1 (`__main__.py`), as PRODUCT's table
-of exit codes says, not with click's 2.
+Commands return their exit code. What is wrong with the words themselves ends with 1 (`__main__.py`), as
+`fugu help exit-codes` says, not with click's 2.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Replies kept by what they depend on, so that the same call is paid for once (SPEC 3).
+"""Replies kept by what they depend on, so that the same call is paid for once.
 
 Stands around any agent in rollouts and measurements, never in a session. A reply depends on the agent's settings and
 the prompt, seed included; the SHA-256 of both as canonical JSON is its file's name. It must not know what settings

@@ -1,4 +1,4 @@
-"""Candidates judged by real sessions: a rollout is a session with the candidate's checkpoint (SPEC 3, stage 2).
+"""Candidates judged by real sessions: a rollout is a session with the candidate's checkpoint.
 
 Between evolve.py and the evaluation's rollouts: several at once, every reply paid for once over all candidates and
 iterations, rows kept, so that a run that was killed repeats no call. Cost 1 is the mean rollout of the first iteration.

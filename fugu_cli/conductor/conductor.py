@@ -1,4 +1,4 @@
-"""The Conductor as a coordinator: a function of the log that asks for a workflow, then follows it (SPEC 4).
+"""The Conductor as a coordinator: a function of the log that asks for a workflow, then follows it.
 
 Takes the log; decides to ask the planner, to let steps begin, to merge, to test, or that the request is over. Where no
 workflow can be had, the turn-by-turn coordinator takes over and every decision says why. Runs nothing itself.

@@ -1,4 +1,4 @@
-"""When a request that was planned is over, and as what (SPEC 4, exit codes). Pure."""
+"""When a request that was planned is over, and as what (`fugu help exit-codes`). Pure."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, no
 
 
 def _carried_out(events: Sequence[Event]) -> str:
-    """`a workflow of 3 steps`, `2 workflows, 5 steps in all`; those inside others count with their steps, and a step that
-    several took counts once."""
+    """`a workflow of 3 steps`, `2 workflows, 5 steps in all`; those inside others count with their steps, and a step
+    that several took counts once."""
     steps = len({(turn.assigned.plan, turn.assigned.step) for turn in views.turns(events) if turn.assigned.plan})
     rounds = sum(flow.planned.within is None for flow in views.workflows(events))
     several = f"{rounds} workflows, {steps} steps in all"

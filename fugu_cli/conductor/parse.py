@@ -1,6 +1,6 @@
 """A planner's reply -> three lists, without ever evaluating anything. Pure.
 
-Tolerates fences, bullets, think blocks, labels with `:` or `=`, smart quotes, comments, JSON (SPEC 4). A label counts
+Tolerates fences, bullets, think blocks, labels with `:` or `=`, smart quotes, comments, JSON. A label counts
 outside the lists only, so nothing that is written inside a subtask can pass for one. What cannot be read is a Fault
 that says why. What the lists mean (numbers in range, access to earlier steps) is validate.py's.
 """

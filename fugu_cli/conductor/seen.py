@@ -1,4 +1,4 @@
-"""What a step of a workflow may see, and nothing else (SPEC 4, isolation). Pure.
+"""What a step of a workflow may see, and nothing else: the Conductor's access lists (arXiv 2512.04388). Pure.
 
     ctx(agent, W, t) = own history  U  { o_j : j in access_list }  U  tool memory(< W)
 

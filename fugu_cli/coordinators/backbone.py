@@ -73,7 +73,7 @@ class Backbone:
         return self.decoder.shape.width
 
     def write(self, lines: Sequence[Line], format: Format) -> str:
-        """The transcript as text: plain lines, or through the backbone's chat template (SPEC 2, format)."""
+        """The transcript as text: plain lines, or through the backbone's chat template, as TRINITY's authors did."""
         return raw(lines) if format == "raw" else chat.render(self._template, lines)
 
     def tokens(self, text: str) -> list[int]:

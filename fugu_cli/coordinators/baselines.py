@@ -1,4 +1,4 @@
-"""Baselines on the same engine: what a learned coordinator has to be better than (SPEC 6).
+"""Baselines on the same engine: what a learned coordinator has to be better than (`fugu help evaluation`).
 
 `one-pass:NAME` one turn of one agent; `retry-same:NAME` the same agent while the tests fail; `self-reflection:NAME` one
 agent that looks at its own work five times. `panels.py` has those that ask several agents, `prompted.py` the one that
@@ -23,7 +23,7 @@ NAMED = ("one-pass", "retry-same", "self-reflection", "prompted")
 """Those that are about one agent: `retry-same:NAME`."""
 PLAIN = ("mixture-of-agents", "panel-judge-merge")
 ROUNDS = 5
-"""Of self-reflection (SPEC 6)."""
+"""Of self-reflection."""
 
 
 def is_one(coordinator: str) -> bool:

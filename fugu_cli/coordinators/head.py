@@ -1,4 +1,4 @@
-"""The head: logits, masks, softmax, the choice (SPEC 2). Pure numbers, and few enough of them to need no library.
+"""The head: logits, masks, softmax, the choice (TRINITY, arXiv 2512.04695). Few numbers, so that no library is needed.
 
 l = W h,  agent ~ softmax(l[:L] / T),  role ~ softmax(l[L:] / T), independent; a mask is -inf before the softmax
 """

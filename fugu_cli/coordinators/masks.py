@@ -1,4 +1,4 @@
-"""Masks: which agents and roles cannot be chosen now, and why (SPEC 2). Pure; shared by every coordinator."""
+"""Masks: which agents and roles cannot be chosen now, and why (`fugu help coordinator`). Pure; for all of them."""
 
 from __future__ import annotations
 

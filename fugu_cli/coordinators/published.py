@@ -1,4 +1,4 @@
-"""The published TRINITY checkpoint: 19,456 numbers for Qwen3-0.6B and seven agents (SPEC 2). Never shipped.
+"""The published TRINITY checkpoint: 19,456 numbers for Qwen3-0.6B and seven agents (arXiv 2512.04695). Never shipped.
 
 Its licence is unclear, so the user brings the file; its hash is checked and its rows are named by the user's own pool.
 """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Settings:
-    """`turns` is K of SPEC 2; `sample`, `temperature` and `seed` only matter to coordinators that draw.
+    """`turns` is TRINITY's K; `sample`, `temperature` and `seed` only matter to coordinators that draw.
 
     `verify_answers`: an answer that changed nothing needs a Verifier too. `opt_out` names agents never to be assigned.
     """
@@ -16,7 +16,7 @@ class Settings:
     verify_answers: bool = False
     opt_out: frozenset[str] = frozenset()
     roles: bool = True
-    """False: one agent a request and no roles (SPEC 2, product mode), also with a checkpoint that has them."""
+    """False: one agent a request and no roles (arXiv 2606.21228), also with a checkpoint that has them."""
     sample: bool = False
     temperature: float = 1.0
     seed: int = 0

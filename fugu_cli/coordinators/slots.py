@@ -1,4 +1,4 @@
-"""Slots: cheap, middle, strong. Any pool maps onto them, so that one checkpoint serves every pool (SPEC 2).
+"""Slots: cheap, middle, strong. Any pool maps onto them, so that one checkpoint serves every pool.
 
 Stands between a coordinator's rows and the agents of the pool: says who would take a row now, or why nobody can. Pure;
 must not know torch, checkpoints or prompts.

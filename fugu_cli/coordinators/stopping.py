@@ -1,4 +1,4 @@
-"""Stopping: when a request has come to its end (SPEC 2). Pure; every coordinator asks here first.
+"""Stopping: when a request has come to its end (TRINITY's rule, and more). Pure; every coordinator asks here first.
 
 The limits on money and time are the orchestrator's; this is about turns, verdicts and answers.
 """

@@ -1,4 +1,4 @@
-"""SVF: a weight changed through its singular values alone (SPEC 2; Transformer-Squared, ICLR 2025).
+"""SVF: a weight changed through its singular values alone (Transformer-Squared, ICLR 2025).
 
     W = U diag(s) V^T (original weight),  s' = (1 + delta) * s,  W' = U diag(s') V^T * (sum s / sum s')
 

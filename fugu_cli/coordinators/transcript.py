@@ -1,4 +1,4 @@
-"""The transcript: what the coordinator reads, built from the log alone (SPEC 2). Pure.
+"""The transcript: what the coordinator reads, built from the log alone. Pure.
 
 Not what an agent reads (context.py). Replies are named by their agent's label: its slot for a slot checkpoint, its name
 for one trained on a fixed pool. How tokens are counted is the caller's; this module knows no model.

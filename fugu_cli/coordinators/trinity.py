@@ -1,6 +1,6 @@
 """Trinity: a small model reads the transcript, a linear head on one hidden state says who is next and in which role.
 
-The default coordinator (SPEC 2; arXiv 2512.04695). Takes the log, gives one Assigned with all it saw and computed.
+The default coordinator (TRINITY, arXiv 2512.04695). Takes the log, gives one Assigned with all it saw and computed.
 Must not import torch itself: the backbone is handed in, and reads on a thread so that the event loop never waits.
 
 Departures: argmax unless `sample`; rows may be slots; a request that a Worker answered without a change ends there. In

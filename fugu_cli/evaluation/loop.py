@@ -24,7 +24,7 @@ from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import materialise
 
 _SURROUNDINGS = frozenset({"refused", "limited", "overloaded", "network", "credit"})
-"""Kinds of failure that say nothing about the agents: such a try is dropped, never scored 0 (SPEC 3)."""
+"""Kinds of failure that say nothing about the agents: such a try is dropped, never scored 0."""
 
 
 class Session(Protocol):

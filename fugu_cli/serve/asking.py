@@ -77,7 +77,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Answer:
-    """What goes back. `usage` is of the reply the client gets; `orchestration` of all that led to it (SPEC 5).
+    """What goes back. `usage` is of the reply the client gets; `orchestration` of all that led to it.
 
     `agent` and `served` say who wrote it: the pool's name and the provider's. `cost` in USD, of everything.
     """

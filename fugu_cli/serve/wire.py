@@ -82,14 +82,14 @@ def event(data: Mapping[str, JsonValue] | str, name: str = "") -> bytes:
 
 @dataclass(frozen=True)
 class Details:
-    """The token details of SPEC 5, for the input and the output side."""
+    """The token details of a usage, for the input and the output side."""
 
     input: Json
     output: Json
 
 
 def details(answer: Answer) -> Details:
-    """Cached, reasoning and orchestration tokens, named as SPEC 5 names them."""
+    """Cached, reasoning and orchestration tokens, named as `fugu help serve` names them."""
     orchestration = answer.orchestration
     return Details(
         input={

@@ -1,4 +1,4 @@
-"""Trains the Conductor with GRPO (SPEC 4; DeepSeekMath, arXiv 2402.03300), by TRL's trainer.
+"""Trains the Conductor with GRPO (DeepSeekMath, arXiv 2402.03300), by TRL's trainer.
 
 `PAPER` is what the Conductor's paper used; `SMALL` is for one machine without a GPU: LoRA, few and short replies.
 Departures from the paper: the planner reads the prompt of fugu's own Conductor, or a brief form of it; access lists may

@@ -1,6 +1,6 @@
 """What a head is worth: the policy it makes, followed in expectation over the tasks of a pass matrix.
 
-Held-out tasks only, beside every single row, the cascade, a random choice and the oracle (SPEC 3: the known trap).
+Held-out tasks only, beside every single row, the cascade, a random choice and the oracle.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stage 2 of training: evolution of a checkpoint by what its decisions are worth (SPEC 3).
+"""Stage 2 of training: evolution of a checkpoint by what its decisions are worth (TRINITY).
 
 Candidates come from sep-CMA-ES (optimise.py), decide (candidates.py) and are judged in a trial; this module is the
 loop around them: shaping, the log, a checkpoint after every iteration, going on exactly where a run stopped, stopping

@@ -2,7 +2,7 @@
 
     minimise  mean w [ KL(p || softmax(W_rows h)) - log softmax(W_roles h)[role] ] + l2 |W'|^2,   W' in scaled units
 
-The problem is convex, so L-BFGS finds the one minimum and the seed only matters to the split. No bias (SPEC 2): each
+The problem is convex, so L-BFGS finds the one minimum and the seed only matters to the split. No bias (TRINITY): each
 number of h is divided by its root mean square while fitting and the head is scaled back, which keeps it linear.
 """
 

@@ -1,4 +1,4 @@
-"""The frontier: accuracy against cost of what was learned, beside everything that needs no learning (SPEC 3).
+"""The frontier: accuracy against cost of what was learned, beside everything that needs no learning.
 
 Best single, a random mix at the same cost, every fixed cascade, retrying the same row, the oracle; differences are
 paired by case, with their standard errors. Everything is exact in expectation, like the replay itself.

@@ -1,7 +1,7 @@
 """What a Conductor is trained on: each question with a pool drawn for it, as the planner will read it.
 
-Pool randomisation (SPEC 4): every question draws k of the n agents, and the prompt lists just those under anonymous
-names. Beside conductor.py; must not know TRL.
+Pool randomisation (arXiv 2512.04388): every question draws k of the n agents, and the prompt lists just those under
+anonymous names. Beside conductor.py; must not know TRL.
 """
 
 from __future__ import annotations

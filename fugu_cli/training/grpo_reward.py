@@ -1,4 +1,4 @@
-"""The Conductor's reward (SPEC 4): 0 for a reply that is no workflow, 0.5 for one that ran, 1 for one that was right.
+"""The Conductor's reward (arXiv 2512.04388): 0 for a reply that is no workflow, 0.5 for one that ran, 1 if right.
 
 Beside conductor.py, which trains. The reply is read by the Conductor's own parser, so a planner is trained on exactly
 the form it will be held to. What running a workflow means is the caller's business (`Execute`).

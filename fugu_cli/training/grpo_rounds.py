@@ -1,6 +1,6 @@
 """The first rounds that second ones are about: each question planned once by the model as it is, and carried out.
 
-For the recursion fine-tune (SPEC 4), beside conductor.py. What was carried out is kept by the caller and not done
+For the Conductor's recursion fine-tune, beside conductor.py. What was carried out is kept by the caller and not done
 again. A reply that is no workflow has no second round.
 """
 

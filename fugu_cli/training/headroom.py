@@ -1,4 +1,4 @@
-"""Headroom: what a pass matrix says before anybody spends money on training (SPEC 3, stage 1).
+"""Headroom: what a pass matrix says before anybody spends money on training.
 
 headroom = oracle - best single agent. An oracle that picks each task's luckiest agent with hindsight is too good: where
 there are repeats, it picks with half of them and is judged by the other half. Pure numbers.

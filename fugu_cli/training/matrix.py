@@ -1,4 +1,4 @@
-"""The pass matrix (SPEC 3): how often each agent solved each task, and what that means for the slots of a pool.
+"""The pass matrix: how often each agent solved each task, and what that means for the slots of a pool.
 
 Reads the rows of a measurement (JSONL, one model call each) and knows nothing of transcripts or heads.
 """

@@ -1,5 +1,5 @@
 """A checkpoint over slots for any pool: learned from recorded outcomes with pools drawn at random, and from a pass
-matrix of the embedded pool. The recipe of the checkpoint that ships (SPEC 2, rows: agents or slots).
+matrix of the embedded pool. The recipe of the checkpoint that ships.
 
     warm start   stories (sft.py) for everyday requests and the loop's side ways; prior.py for replayed paths
     evolution    replay of issues under pools drawn anew in every iteration, and of the loop's tasks, half each

@@ -1,4 +1,4 @@
-"""SVF offsets of the second-to-last layer by gradient, together with the head (SPEC 3, stage 1: "head and offsets").
+"""SVF offsets of the second-to-last layer by gradient, together with the head: stage 1.
 
 Everything below that layer never changes, so its output is computed once per transcript; only two layers are gone
 through again and again, in fp32. The embedding's offsets stay zero: its gradient would need the whole model.

@@ -1,4 +1,4 @@
-"""Optimisers that ask and tell: sep-CMA-ES, and random search to compare it with (SPEC 3, stage 2).
+"""Optimisers that ask and tell: sep-CMA-ES (Ros & Hansen, 2008), and random search to compare it with.
 
 Below evolve.py. Everything is maximised here; `cma` minimises, so it is told the negative. Must not know what a
 candidate means or how it is judged.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Numbers = NDArray[np.float64]
 
 SIGMA = 0.03
-"""sigma0 of SPEC 3."""
+"""sigma0 of TRINITY's published run."""
 
 
 def population_size(count: int) -> int:

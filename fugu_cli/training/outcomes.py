@@ -1,4 +1,4 @@
-"""Recorded outcomes: what strong models really did on real issues, as tasks for the replay (SPEC 3).
+"""Recorded outcomes: what strong models really did on real issues, as tasks for the replay.
 
 Reads `{id, repo, text, outcomes: {model: {ok, cost, calls}}}`, one JSON object a line, plain or gzipped, and gives each
 model a row of the head. Stands at the edge, before replay.py; knows nothing of transcripts or heads.

@@ -55,7 +55,7 @@ class Episodes:
     """Tasks with everything that chance decides in them: `kinds` (n,), `noise` (n, turns, width), `luck` (n, turns, 2)
     of what is done, `draws` (n, turns, 2) of what is decided.
 
-    The same episodes for every candidate are the common random numbers of SPEC 3.
+    The same episodes for every candidate are common random numbers: what differs is the candidate.
     """
 
     kinds: States

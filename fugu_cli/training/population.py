@@ -1,4 +1,4 @@
-"""A population's offsets in one forward pass: x -> U((1 + delta) s (V^T x)) for every candidate at once (SPEC 3).
+"""A population's offsets in one forward pass: x -> U((1 + delta) s (V^T x)) for every candidate at once.
 
 Everything below the second-to-last layer is the same for all candidates and is read once per text (offsets.Tail.below);
 so are that layer's norms, its V^T x, and the texts' positions. Only what differs is computed per candidate, in batches

@@ -1,7 +1,7 @@
 """Prior: what a coordinator can know that sees only who has tried and what the check said, from many cases at once.
 
 The best expected reward of every path, by dynamic programming over the cases it is reached in. It gives evolution a
-warm start (soft targets, SPEC 3 stage 1) without any case's own answer leaking into its target.
+warm start (soft targets, as in sft.py) without any case's own answer leaking into its target.
 """
 
 from __future__ import annotations

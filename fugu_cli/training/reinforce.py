@@ -1,4 +1,4 @@
-"""REINFORCE on a planted pool: the policy-gradient baseline that evolution is compared with (SPEC 3).
+"""REINFORCE on a planted pool: the policy-gradient baseline that evolution is compared with (TRINITY).
 
 Stands beside planted.py; nothing that fugu ships is trained by it. Actions are sampled from the two softmaxes, Adam
 takes the steps, on offsets and head. Rewards count against the batch's mean, or, as in Williams' algorithm without a

@@ -1,4 +1,4 @@
-"""Replay: what recorded outcomes would have made of a coordinator's decisions, in expectation (SPEC 3).
+"""Replay: what recorded outcomes would have made of a coordinator's decisions, in expectation.
 
 A path is the Workers that took a turn so far and how a check judged each. Its transcript is written as events and read
 through the coordinator's own functions (replay_sessions.py); a candidate's logits say who is next and in which role.

@@ -1,4 +1,4 @@
-"""Stage 1 of training, the warm start (SPEC 3): `python -m fugu_cli.training.sft --matrix FILE --out FILE`.
+"""Stage 1 of training, the warm start: `python -m fugu_cli.training.sft --matrix FILE --out FILE`.
 
 Pass matrix -> stories with soft targets -> transcripts -> hidden states -> a head fitted by mean KL -> checkpoint.
 Reports what the head is worth on tasks it was not fitted to.

@@ -34,7 +34,7 @@ EXIT_CODES = {
     "denied": 4,
     "failed": 2,
 }
-"""PRODUCT's contract: 0 finished, 2 infrastructure, 3 stopped by a limit or not accepted, 4 aborted. 1 is usage."""
+"""`fugu help exit-codes`: 0 finished, 2 infrastructure, 3 a limit or not accepted, 4 aborted. 1 is usage."""
 
 
 @dataclass(frozen=True)

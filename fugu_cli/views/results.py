@@ -77,7 +77,7 @@ def unseen_result(events: Sequence[Event], turn: Turn) -> str | None:
 
 
 def verdict(events: Sequence[Event], turn: Turn) -> Verdict | None:
-    """A closed Verifier turn's verdict; None for other turns. Failing tests turn an ACCEPT into REVISE (SPEC 2) where
+    """A closed Verifier turn's verdict; None for other turns. Failing tests turn an ACCEPT into REVISE where
     they judge the request or passed before it, and so does a failing reproduction; of a result that was to be worked
     out unseen it is whether this Verifier, or one before it, came to the same."""
     if turn.assigned.role != "verifier" or not turn.replies:

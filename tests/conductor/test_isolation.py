@@ -1,4 +1,4 @@
-"""Isolation: over random workflows, nothing reaches an agent but what SPEC names.
+"""Isolation: over random workflows, nothing reaches an agent but what the plan opens.
 
 Every text in a session carries a mark of its own. What an agent was shown is compared with what it may see: its own
 history, the requests, the outputs its access list opens, and what the tool memory still knows from earlier workflows.

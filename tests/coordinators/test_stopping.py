@@ -1,4 +1,4 @@
-"""Stopping: SPEC 2's rules, one by one."""
+"""Stopping: its rules, one by one."""
 
 import pytest
 
