@@ -46,6 +46,19 @@ class Elsewhere(Protocol):
 
     def project(self) -> float: ...
 
+    def held(self) -> float:
+        """What calls under way there may still cost, as far as that is known."""
+
+
+class Tab(Elsewhere, Protocol):
+    """One session's account, where a process has several at once: elsewhere is all others."""
+
+    def hold(self, dollars: float) -> None:
+        """So much more is set aside for a call under way, for the others to see; less than nothing gives it back."""
+
+    def close(self) -> None:
+        """The session is over; what it spent stays known."""
+
 
 def worst(member: Member, prompt: Prompt) -> float:
     """USD that a call costs at most: no token read from a cache, and all written to one where that costs more."""
@@ -56,20 +69,22 @@ def worst(member: Member, prompt: Prompt) -> float:
     return (size / BYTES_PER_TOKEN * dearest + prompt.max_tokens * member.price.output) / 1e6
 
 
-def rest(events: Sequence[Event], budgets: Budgets) -> tuple[float, str, float] | None:
-    """The tightest budget: what is left of it, whose it is, and how large it is; None where there is none."""
-    pool = views.pool(events)
+def rest(events: Sequence[Event], budgets: Budgets, *, calling: bool = False) -> tuple[float, str, float] | None:
+    """The tightest budget: what is left of it, whose it is, and how large it is; None where there is none. `calling`:
+    what calls under way elsewhere may cost is not left for another one."""
+    pool, elsewhere = views.pool(events), budgets.elsewhere
     session = views.cost(events, pool)
+    held = elsewhere.held() if elsewhere and calling else 0.0
     left: list[tuple[float, str, float]] = []
     if budgets.request is not None:
         left.append((budgets.request - views.cost(views.request(events), pool), "request", budgets.request))
     if budgets.session is not None:
         left.append((budgets.session - session, "session", budgets.session))
     if budgets.day is not None:
-        others = budgets.elsewhere.day() if budgets.elsewhere else 0.0
+        others = elsewhere.day() + held if elsewhere else 0.0
         left.append((budgets.day - session - others, "day", budgets.day))
     if budgets.project is not None:
-        others = budgets.elsewhere.project() if budgets.elsewhere else 0.0
+        others = elsewhere.project() + held if elsewhere else 0.0
         left.append((budgets.project - session - others, "project", budgets.project))
     return min(left, default=None)
 
@@ -85,7 +100,7 @@ def used_up(events: Sequence[Event], budgets: Budgets) -> str:
 
 def too_dear(events: Sequence[Event], member: Member, prompt: Prompt, budgets: Budgets, held: float = 0.0) -> str:
     """Says so where this call could exceed what is left of a budget; "" where it may be made. `held`: set aside."""
-    tightest = rest(events, budgets)
+    tightest = rest(events, budgets, calling=True)
     if tightest is None:
         return ""
     left, name, limit = tightest[0] - held, *tightest[1:]

@@ -18,6 +18,11 @@ from __future__ import annotations
 
 import shlex
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fugu_cli.messages import Usage
+
 
 class FuguError(Exception):
     """Anything the world does to us. `str(error)` is the message for people, `hint` what they can do about it."""
@@ -61,10 +66,11 @@ class AgentError(InfrastructureError):
     `kind` is one of: refused (401, 403), invalid (other 4xx), limited (429), overloaded (5xx), network, timeout,
     protocol (an answer that is not one), credit (402 or an exhausted quota). `retry` says whether the same request may
     succeed later; `after` is the server's own wish in seconds, if it had one; `tries` is how often it is worth it at
-    most, where that is known.
+    most, where that is known; `usage` what the provider reported as used all the same, None where it said nothing.
     """
 
     tries: int | None = None
+    usage: Usage | None = None
 
     def __init__(
         self, message: str, *, kind: str, retry: bool = False, after: float | None = None, hint: str = ""

@@ -183,20 +183,24 @@ class Masked(Value):
 
 
 class Failed(Value):
-    """An agent (or the coordinator) that failed after its retries. The coordinator masks it for this request."""
+    """An agent (or the coordinator) that failed after its retries. The coordinator masks it for this request. `usage`:
+    what its provider counted all the same, over all tries; `agent` was paid for that, "" where it is nothing."""
 
     type: Literal["failed"] = "failed"
     turn: int
     what: str
     kind: str
     message: str
+    usage: Usage = Usage()
+
+    @property
+    def agent(self) -> str:
+        return self.what if self.usage != Usage() else ""
 
 
 class Compacted(Value):
-    """Facts up to line `upto` are replaced by `summary` in prompts; the file keeps them.
-
-    `agent` wrote it, for `usage`; "" where no agent could and the facts were listed.
-    """
+    """Facts up to line `upto` are replaced by `summary` in prompts; the file keeps them. `agent` wrote it, for `usage`;
+    "" where the facts were listed and nobody was paid."""
 
     type: Literal["compacted"] = "compacted"
     summary: str

@@ -12,14 +12,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fugu_cli import log, sessions, views
 from fugu_cli.errors import StorageError
 from fugu_cli.events import Recorded
+from fugu_cli.log import Log
 from fugu_cli.messages import Usage
 
+if TYPE_CHECKING:
+    from fugu_cli.budgets import Tab
+
 FRESH = 2.0
-"""Seconds for which a look at the files holds: a call takes longer."""
+"""Seconds for which a look at the files holds: what other processes spent meanwhile is not known yet."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,11 @@ def _read(path: Path) -> list[Payment]:
 
 
 class Ledger:
-    """What all sessions but one spent: today, and in one project. Fits budgets.Elsewhere."""
+    """What all sessions but one spent: today, and in one project. Fits budgets.Elsewhere.
+
+    Sessions of this process that run at once have a tab each: what they spend is known at once, and what their calls
+    under way may cost as well. Of other processes what they have written is known, and that `FRESH` seconds late.
+    """
 
     def __init__(self, data: Path, root: Path, own: Path | None = None) -> None:
         self._data = data
@@ -79,29 +88,87 @@ class Ledger:
         self._own = own
         self._known: dict[Path, tuple[int, list[Payment]]] = {}
         self._looked = float("-inf")
+        self._open: dict[Path, SessionTab] = {}
 
-    def day(self) -> float:
+    def tab(self, log: Log, path: Path) -> SessionTab:
+        """A session that begins now in this process, whose log will lie at `path`."""
+        tab = self._open[path] = SessionTab(self, log, path)
+        return tab
+
+    def closed(self, tab: SessionTab) -> None:
+        """The session is over: its file is read again when it has grown, which it has not."""
+        del self._open[tab.path]
+        self._known[tab.path] = (_size(tab.path), tab.spent())
+
+    def day(self, but: SessionTab | None = None) -> float:
         """USD spent today by other sessions."""
         today = date.today()
-        return sum(one.dollars for one in self._others() if one.day == today)
+        return sum(one.dollars for one in self._others(but) if one.day == today)
 
-    def project(self) -> float:
+    def project(self, but: SessionTab | None = None) -> float:
         """USD spent in this folder by other sessions, ever."""
-        return sum(one.dollars for one in self._others() if one.repo == self._root)
+        return sum(one.dollars for one in self._others(but) if one.repo == self._root)
 
-    def _others(self) -> list[Payment]:
+    def held(self, but: SessionTab | None = None) -> float:
+        """USD that calls under way in other sessions of this process may cost."""
+        return sum(tab.holding for tab in self._open.values() if tab is not but)
+
+    def _others(self, but: SessionTab | None) -> list[Payment]:
         if time.monotonic() - self._looked > FRESH:
             self._look()
-        return once(one for _, spent in self._known.values() for one in spent)
+        over = (one for path, (_, spent) in self._known.items() if path not in self._open for one in spent)
+        now = (one for tab in self._open.values() if tab is not but for one in tab.spent())
+        return once((*over, *now))
 
     def _look(self) -> None:
         self._looked = time.monotonic()
         for path in sessions.paths(self._data):
-            if path == self._own:
+            if path == self._own or path in self._open:
                 continue
-            try:
-                size = path.stat().st_size
-            except OSError:
-                continue
-            if self._known.get(path, (-1, []))[0] != size:
+            size = _size(path)
+            if size >= 0 and self._known.get(path, (-1, []))[0] != size:
                 self._known[path] = (size, _read(path))
+
+
+def _size(path: Path) -> int:
+    """Bytes; -1 where it cannot be read."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
+class SessionTab:
+    """One of the sessions that run at once in this process. Fits budgets.Tab."""
+
+    def __init__(self, ledger: Ledger, log: Log, path: Path) -> None:
+        self._ledger = ledger
+        self._log = log
+        self.path = path
+        self.holding = 0.0
+        """USD that its calls under way may cost."""
+
+    def spent(self) -> list[Payment]:
+        """Its payments so far."""
+        return of_session(self._log.records, self.path.stem)
+
+    def day(self) -> float:
+        return self._ledger.day(self)
+
+    def project(self) -> float:
+        return self._ledger.project(self)
+
+    def held(self) -> float:
+        return self._ledger.held(self)
+
+    def hold(self, dollars: float) -> None:
+        self.holding += dollars
+
+    def close(self) -> None:
+        self._ledger.closed(self)
+
+
+if TYPE_CHECKING:
+
+    def _tab(tab: SessionTab) -> Tab:
+        return tab

@@ -19,6 +19,7 @@ from fugu_cli.config.pool import pool
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials
 from fugu_cli.events import Opened
+from fugu_cli.ledger import Ledger
 from fugu_cli.loop.bench import Bench, Permission
 from fugu_cli.loop.cooldown import Patience
 from fugu_cli.masking import Mask
@@ -61,6 +62,7 @@ def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:
     coordinator, checkpoint, warm = build_coordinator(config, members)
     warm()
     patience = Patience(config.patience.wait)
+    budgets = build_budgets(config, loaded.root, None)
 
     def ultra() -> Coordinator:
         return build_conductor(config, members, coordinator)
@@ -78,9 +80,10 @@ def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:
         bench=_bench(scratch),
         longest={entry.name: entry.max_tokens for entry in entries if entry.max_tokens is not None},
         single=_single(config),
-        budgets=build_budgets(config, loaded.root, None),
+        budgets=budgets,
         patience=patience,
         ultra=ultra,
+        tab=budgets.elsewhere.tab if isinstance(budgets.elsewhere, Ledger) else None,
     )
 
 

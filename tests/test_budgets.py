@@ -14,10 +14,11 @@ from fugu_cli.agents.sse import Decoder
 from fugu_cli.budgets import Budgets
 from fugu_cli.commands import cost
 from fugu_cli.config.files import load
-from fugu_cli.events import Asked, Event, Member, Opened, Price, Replied
-from fugu_cli.ledger import Ledger, everything
+from fugu_cli.events import Asked, Event, Failed, Member, Opened, Price, Recorded, Replied
+from fugu_cli.ledger import Ledger, everything, of_session
 from fugu_cli.log import Log
 from fugu_cli.messages import FromUser, Prompt, ToolSpec, Usage
+from fugu_cli.views.turn_costs import turn_costs
 
 PAID = Member(name="a", provider="openai", model="m", slot="strong", price=Price(input=10.0, cached=1.0, output=20.0))
 PROMPT = Prompt(system="", messages=(FromUser(text="x" * 300),), max_tokens=1000)
@@ -44,6 +45,9 @@ class Others:
 
     def project(self) -> float:
         return self._project
+
+    def held(self) -> float:
+        return 0.0
 
 
 def test_the_dearest_a_call_can_get_counts_prompt_tools_and_the_longest_reply() -> None:
@@ -149,6 +153,32 @@ def test_the_ledger_reads_all_other_sessions_and_counts_a_forks_past_once(tmp_pa
     ledger = Ledger(tmp_path, here, mine)
     assert (ledger.day(), ledger.project()) == (6.5, 2.5)
     assert sum(one.dollars for one in everything(tmp_path)) == 7.5
+
+
+def test_sessions_of_one_process_know_at_once_what_the_others_spend_and_hold(tmp_path: Path) -> None:
+    ledger, here = Ledger(tmp_path, tmp_path), tmp_path / "sessions" / "served"
+    log, other = Log.memory(session(repo=str(tmp_path))), Log.memory(session(repo=str(tmp_path)))
+    tab, beside = ledger.tab(log, here / "a.jsonl"), ledger.tab(other, here / "b.jsonl")
+    tab.hold(0.25)
+    log.append(spent(1.0))
+    assert (beside.day(), beside.project(), beside.held()) == (1.0, 1.0, 0.25)
+    assert (tab.day(), tab.project(), tab.held()) == (0.0, 0.0, 0.0)
+    said = budgets.too_dear(other.events, PAID, PROMPT, Budgets(day=1.27, elsewhere=beside))
+    assert "$0.0200 of the day's budget of $1.2700 are left" in said
+    assert budgets.used_up(other.events, Budgets(day=1.0, elsewhere=beside)) != ""
+    tab.hold(-0.25)
+    tab.close()
+    assert (beside.day(), beside.held()) == (1.0, 0.0)
+
+
+def test_a_failure_costs_what_its_provider_counted() -> None:
+    failed = Failed(turn=1, what="a", kind="network", message="cut", usage=Usage(input=100_000))
+    free = Failed(turn=1, what="a", kind="network", message="cut")
+    assert (views.cost([*session(), free, failed]), views.usage([free, failed])) == (1.0, {"a": failed.usage})
+    assert views.usage([free]) == {}
+    recorded = [Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate([*session(), failed])]
+    assert [(one.agent, one.dollars) for one in of_session(recorded, "s")] == [("a", 1.0)]
+    assert [(one.turn, one.calls, one.dollars) for one in turn_costs("s", recorded)] == [(1, 1, 1.0)]
 
 
 def test_what_was_spent_on_other_days_is_not_of_today(tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from fugu_cli.messages import Prompt, Reply
+from fugu_cli.messages import Prompt, Reply, Usage
 
 Say = Callable[[str], None]
 """Takes each piece of text as it arrives."""
 
-Wait = Callable[[str, float], None]
-"""Told why nothing moves and for how many seconds: a retry, a model that loads."""
+Wait = Callable[[str, float, Usage], None]
+"""Told why nothing moves and for how many seconds (a retry, a model that loads), and what tries that broke have used.
+Raises AgentError where the call must not be tried again."""
 
 
 class Agent(Protocol):

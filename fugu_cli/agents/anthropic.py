@@ -20,6 +20,7 @@ from fugu_cli.agents.dialects import Adapting, Dialect
 from fugu_cli.agents.history import arguments_object, closed
 from fugu_cli.agents.http import Connection, Json
 from fugu_cli.agents.sse import Heard, ServerEvent
+from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, Reply, Thinking, ToolSpec
 
 VERSION = "2023-06-01"
@@ -164,8 +165,12 @@ class Anthropic:
                 say(text)
             return decoding.heard
 
-        await self._connection.post(_path(self._access), encode(prompt, self._access, dialect), take)
-        return decoding.reply()
+        try:
+            await self._connection.post(_path(self._access), encode(prompt, self._access, dialect), take)
+            return decoding.reply()
+        except AgentError as error:
+            error.usage = decoding.used
+            raise
 
 
 def _path(access: Access) -> str:

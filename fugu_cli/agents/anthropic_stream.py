@@ -158,7 +158,7 @@ class Decoding:
             text="".join(block.text for block in blocks if block.block.type == "text"),
             thinking=tuple(block.kept() for block in blocks if block.block.type in ("thinking", "redacted_thinking")),
             calls=calls,
-            usage=self._counted(),
+            usage=self.used,
             model=self._model or self._access.model,
             stop=stop,
         )
@@ -192,7 +192,9 @@ class Decoding:
         if usage is not None:
             self._usage = self._usage.model_copy(update=usage.model_dump(exclude_none=True))
 
-    def _counted(self) -> Usage:
+    @property
+    def used(self) -> Usage:
+        """What the server has reported so far, whatever becomes of the reply."""
         usage = self._usage
         cached, created = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
         read = (usage.input_tokens or 0) + cached + created

@@ -14,7 +14,7 @@ from fugu_cli.agents import Say, Wait
 from fugu_cli.agents.access import Access, Timeouts
 from fugu_cli.agents.openai import OpenAI
 from fugu_cli.errors import AgentError, InfrastructureError, ModelFileError
-from fugu_cli.messages import Prompt, Reply
+from fugu_cli.messages import Prompt, Reply, Usage
 
 PATIENCE = Timeouts(first_token=900.0, between=300.0)
 """A long prompt is read at 60 tokens a second here, slower while tests run."""
@@ -69,7 +69,7 @@ class Local:
             await lease.close()
 
     async def _leased(self, wait: Wait) -> OpenAI:
-        wait(f"loading {self._model}", 0.0)
+        wait(f"loading {self._model}", 0.0, Usage())
         try:
             self._lease = await self._start()
         except InfrastructureError as error:

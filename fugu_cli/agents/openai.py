@@ -19,6 +19,7 @@ from fugu_cli.agents.history import call_id, closed, with_short_ids
 from fugu_cli.agents.http import Connection, Json
 from fugu_cli.agents.openai_stream import Decoding
 from fugu_cli.agents.sse import Heard, ServerEvent
+from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, Reply, ToolSpec
 
 
@@ -125,8 +126,12 @@ class OpenAI:
                 say(text)
             return decoding.heard
 
-        await self._connection.post("/chat/completions", encode(prompt, self._access, dialect), take)
-        return decoding.reply()
+        try:
+            await self._connection.post("/chat/completions", encode(prompt, self._access, dialect), take)
+            return decoding.reply()
+        except AgentError as error:
+            error.usage = decoding.used
+            raise
 
 
 if TYPE_CHECKING:

@@ -134,7 +134,8 @@ class Decoding:
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._calls: list[_Open] = []
-        self._usage = Usage()
+        self.used = Usage()
+        """What the server has reported so far, whatever becomes of the reply."""
         self._model = ""
         self._reason: str | None = None
         self._refused = False
@@ -178,7 +179,7 @@ class Decoding:
             text="".join(self._text),
             thinking=((Thinking(text=thinking),) if thinking else ()) + signatures.kept(self._extras()),
             calls=calls,
-            usage=self._usage,
+            usage=self.used,
             model=self._model or self._access.model,
             stop=stop,
         )
@@ -188,7 +189,7 @@ class Decoding:
         choice = next((choice for choice in chunk.choices or [] if not choice.index), None)
         usage = chunk.usage or (choice.usage if choice else None)
         if usage is not None:
-            self._usage = usage.neutral()
+            self.used = usage.neutral()
         if choice is None:
             return ""
         if choice.finish_reason == "error":

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.health import Health
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import Prompt, Reply
+from fugu_cli.messages import Prompt, Reply, Usage
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,17 @@ class Retrying:
         return self._agent.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """The first reply that comes whole. What a broken one had said is dropped: the next begins anew."""
-        began = self._time.now()
+        """The first reply that comes whole. What a broken one had said is dropped: the next begins anew. What it had
+        used is not: it was paid for, and counts with the reply, or with the last error."""
+        began, used = self._time.now(), Usage()
         attempt = 1
         while True:
             try:
                 await self._keep_to_limits(wait)
-                return await self._agent.reply(prompt, say, wait)
+                reply = await self._agent.reply(prompt, say, wait)
+                return reply.model_copy(update={"usage": used + reply.usage})
             except AgentError as error:
+                error.usage = used = used + (error.usage or Usage())
                 seconds = self._pause(error, attempt)
                 if self._shared is not None and error.kind == "limited" and (error.after or seconds):
                     self._shared.health.limit(self._shared.account, error.after or seconds or 0.0)
@@ -83,12 +86,20 @@ class Retrying:
                 attempts = min(self._patience.attempts, error.tries or self._patience.attempts)
                 if seconds is None or attempt >= attempts or gone + seconds > self._patience.total:
                     raise
-                wait(f"{error}, trying again", seconds)
+                self._tell(wait, error, seconds, used)
                 await self._time.sleep(seconds)
                 attempt += 1
 
     async def close(self) -> None:
         await self._agent.close()
+
+    def _tell(self, wait: Wait, error: AgentError, seconds: float, used: Usage) -> None:
+        """That it is tried again. Where that is forbidden, what the tries have used is still to be paid for."""
+        try:
+            wait(f"{error}, trying again", seconds, used)
+        except AgentError as forbidden:
+            forbidden.usage = used
+            raise
 
     async def _keep_to_limits(self, wait: Wait) -> None:
         """Another turn was told to leave the account alone: so does this one. Raises AgentError for too long a wait."""
@@ -98,7 +109,7 @@ class Retrying:
                 f"{self.name}: its server wants to be left alone for {seconds:.0f} s", kind="limited", after=seconds
             )
         if seconds > 0:
-            wait(f"{self.name}: its server limits how often it is asked", seconds)
+            wait(f"{self.name}: its server limits how often it is asked", seconds, Usage())
             await self._time.sleep(seconds)
 
     def _pause(self, error: AgentError, attempt: int) -> float | None:

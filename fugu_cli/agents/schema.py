@@ -21,7 +21,8 @@ from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.fences import body_of, fenced
 from fugu_cli.agents.history import arguments_object, call_id, flat
 from fugu_cli.agents.written import code_among, room, shown_files
-from fugu_cli.messages import Call, FromAgent, FromUser, Message, Prompt, Reply, ToolSpec
+from fugu_cli.errors import AgentError
+from fugu_cli.messages import Call, FromAgent, FromUser, Message, Prompt, Reply, ToolSpec, Usage
 
 DONE = "done"
 CHOICE_TOKENS = 700
@@ -62,12 +63,20 @@ class Schema:
         asked = _ending(shared, self._body_ask(tool, body, arguments)).model_copy(
             update={"max_tokens": room(prompt.max_tokens, now) if now else prompt.max_tokens}
         )
-        written = await self._agent.reply(asked, say, wait)
+        written = await self._written(asked, chosen.usage, say, wait)
         both = written.model_copy(update={"usage": chosen.usage + written.usage, "calls": ()})
         content, whole = body_of(written.text, now)
         if not content or (not whole and written.stop == "length"):
             return both  # half a file must not be written
         return _called(prompt, both, tool, {**arguments, body: content})
+
+    async def _written(self, asked: Prompt, before: Usage, say: Say, wait: Wait) -> Reply:
+        """The second call. Where it fails, the first one was paid for all the same."""
+        try:
+            return await self._agent.reply(asked, say, lambda why, seconds, used: wait(why, seconds, before + used))
+        except AgentError as error:
+            error.usage = before + (error.usage or Usage())
+            raise
 
     async def close(self) -> None:
         await self._agent.close()

@@ -118,9 +118,11 @@ class Scripted:
             await asyncio.sleep(step.pace)
         if step.error is not None:
             told = step.error
-            raise AgentError(
+            error = AgentError(
                 f"{self._name}: {told.message}", kind=told.kind, retry=told.retry, after=told.after, hint=told.hint
             )
+            error.usage = step.usage
+            raise error
         reply = self._reply(step)
         self._replied += 1
         return reply

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fugu_cli.agents import Agent
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import FromUser, Prompt, ToolSpec
+from fugu_cli.messages import FromUser, Prompt, ToolSpec, Usage
 
 LIMIT = 200
 """Tokens of a probe's reply: a model that runs on to it has not understood."""
@@ -103,5 +103,5 @@ def _unheard(text: str) -> None:
     del text
 
 
-def _nobody(why: str, seconds: float) -> None:
-    del why, seconds
+def _nobody(why: str, seconds: float, used: Usage) -> None:
+    del why, seconds, used

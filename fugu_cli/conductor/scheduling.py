@@ -211,12 +211,17 @@ def _sees(events: Sequence[Event], flow: views.Workflow, place: int) -> tuple[in
     return tuple(turn.number for turn in opened if turn is not None)
 
 
+def judges(instruction: str) -> bool:
+    """A step with this instruction is to judge what others did."""
+    return _JUDGES.search(instruction) is not None
+
+
 def _role(events: Sequence[Event], member: Member, instruction: str) -> Role:
     """An agent with native tools works with all of them. A small one has to be told which part it plays, and while the
     tests judge the request, whoever is not told to look or to judge is to change something."""
     if member.protocol == "native":
         return "worker"
-    if _JUDGES.search(instruction) and views.has_worker_answer(events):
+    if judges(instruction) and views.has_worker_answer(events):
         return "verifier"
     asked = views.asked(events)
     in_files = views.judged_by_tests(events) and asked is not None and not asked.assertions

@@ -17,9 +17,11 @@ from pydantic import JsonValue
 
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.cache import Cached, key
-from fugu_cli.evaluation.spending import Paid, Spending, usd, worst_price
+from fugu_cli.errors import AgentError
+from fugu_cli.evaluation.spending import Paid, Spending, worst_price
 from fugu_cli.events import Price
-from fugu_cli.messages import Prompt, Reply
+from fugu_cli.messages import Prompt, Reply, Usage
+from fugu_cli.views.spending import usd
 
 REPLIES = "replies"
 _CHANCE = (
@@ -86,20 +88,29 @@ class _Counted:
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         started = time.monotonic()
         async with self._account.spending.call(self.name, worst_price(prompt, self._price)):
-            reply = await self._agent.reply(prompt, say, wait)
+            try:
+                reply = await self._agent.reply(prompt, say, wait)
+            except AgentError as error:
+                if error.usage is not None:
+                    self._pay(error.usage, started)
+                raise
+        return reply.model_copy(update={"seconds": self._pay(reply.usage, started)})
+
+    def _pay(self, used: Usage, started: float) -> float:
+        """Write down what a call took. Returns its seconds."""
         seconds = round(time.monotonic() - started, 3)
         self._account.spending.pay(
             Paid(
                 rollout=self._account.rollout,
                 agent=self.name,
-                input=reply.usage.input,
-                cached=reply.usage.cached,
-                output=reply.usage.output,
+                input=used.input,
+                cached=used.cached,
+                output=used.output,
                 seconds=seconds,
-                usd=usd(reply, self._price),
+                usd=usd(used, self._price),
             )
         )
-        return reply.model_copy(update={"seconds": seconds})
+        return seconds
 
     async def close(self) -> None:
         await self._agent.close()

@@ -16,8 +16,7 @@ from pathlib import Path
 from fugu_cli.errors import AgentError, FuguError
 from fugu_cli.evaluation import rows
 from fugu_cli.events import Price
-from fugu_cli.messages import Prompt, Reply, Value
-from fugu_cli.views import spending
+from fugu_cli.messages import Prompt, Value
 
 SURROUNDINGS = frozenset({"refused", "credit", "limited", "overloaded", "network"})
 """Kinds of failure that say nothing about an agent: the rollout waits for better times, it is never scored 0."""
@@ -153,8 +152,3 @@ def worst_price(prompt: Prompt, price: Price) -> float:
     """USD a call can cost at most. Prompt tokens are taken as bytes / 3, as the engine does."""
     size = sum(len(message.model_dump_json()) for message in prompt.messages) + len(prompt.system)
     return (size / 3 * price.input + prompt.max_tokens * price.output) / 1e6
-
-
-def usd(reply: Reply, price: Price) -> float:
-    """USD of one reply."""
-    return spending.usd(reply.usage, price)

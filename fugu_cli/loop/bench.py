@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, assert_never
+from typing import Literal, Protocol, assert_never
 
 from fugu_cli import policy, views
 from fugu_cli.agents import Agent
@@ -21,7 +21,7 @@ from fugu_cli.injection import marked
 from fugu_cli.log import Log
 from fugu_cli.loop import missing_tests, reproducing
 from fugu_cli.loop.cooldown import Patience, Rests
-from fugu_cli.messages import Call
+from fugu_cli.messages import Call, Prompt
 from fugu_cli.tools import Result, content
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace, recall
@@ -58,6 +58,20 @@ class Crew:
     """How long a request waits when everybody rests."""
 
 
+class Voice(Protocol):
+    """Whom turns speak to, where it is not the user of a repository: an endpoint's client. Plans and summaries are no
+    turns: nobody but fugu reads them."""
+
+    def put(self, prompt: Prompt, events: Sequence[Event], now: views.Turn) -> Prompt:
+        """The prompt of a turn's call as it is put to its agent."""
+
+    def say(self, now: views.Turn, text: str) -> None:
+        """A piece of a turn's reply arrived."""
+
+    def wait(self, now: views.Turn) -> None:
+        """A turn's call waits, and may then be tried again. Raises AgentError where it must not be."""
+
+
 @dataclass(frozen=True)
 class Bench:
     """Where and under which rules they work."""
@@ -74,6 +88,8 @@ class Bench:
     """Files that are kept from some agents."""
     hooks: Hooks | None = None
     """The user's own commands around agents' calls."""
+    voice: Voice | None = None
+    """Whom turns speak to; None: the user of the repository."""
 
 
 async def run_call(log: Log, bench: Bench, number: int, call: Call, barred: str = "") -> None:

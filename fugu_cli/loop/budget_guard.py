@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 from fugu_cli import budgets, views
 from fugu_cli.budgets import Limit, worst
+from fugu_cli.errors import AgentError
 from fugu_cli.events import Event, Finished, Member
 from fugu_cli.messages import Prompt
 
-__all__ = ["Reserved", "over", "refusal", "spent", "worst"]
+__all__ = ["Reserved", "check", "over", "refusal", "spent", "worst"]
 
 
 class Reserved:
@@ -30,6 +31,10 @@ class Reserved:
     def held(self) -> float:
         """All that is set aside."""
         return sum(self._held.values())
+
+    def beside(self, turn: int) -> float:
+        """What is set aside for other turns."""
+        return self.held - self._held.get(turn, 0.0)
 
 
 def spent(events: Sequence[Event]) -> float:
@@ -49,3 +54,10 @@ def refusal(
     """The end of a request whose next call might exceed the rest of a budget. `held`: set aside for other calls."""
     said = budgets.too_dear(events, member, prompt, budgets.of(budget), held)
     return Finished(reason="budget", message=said) if said else None
+
+
+def check(events: Sequence[Event], member: Member, prompt: Prompt, budget: Limit, held: float = 0.0) -> None:
+    """Raises AgentError where a try of a call might exceed the rest of a budget. `held`: set aside for other calls, and
+    spent on tries before it."""
+    if said := budgets.too_dear(events, member, prompt, budgets.of(budget), held):
+        raise AgentError(said, kind="budget")

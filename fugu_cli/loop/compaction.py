@@ -29,7 +29,8 @@ from fugu_cli.events import (
     Waiting,
 )
 from fugu_cli.log import Log
-from fugu_cli.messages import FromUser, Prompt
+from fugu_cli.messages import FromUser, Prompt, Usage
+from fugu_cli.views.spending import usd
 
 FULL = 0.9
 """Share of an agent's context that prompt and reply may take together."""
@@ -47,11 +48,11 @@ SAID, RAN = 2000, 900
 
 @dataclass(frozen=True)
 class Scribe:
-    """Who writes the summary. `affords` says whether a call may be paid for."""
+    """Who writes the summary. `check` raises AgentError where a call, after tries that cost so much, is too dear."""
 
     member: Member
     agent: Agent
-    affords: Callable[[Prompt], bool] = lambda prompt: True
+    check: Callable[[Prompt, float], None] = lambda prompt, lost: None
 
 
 def due(events: Sequence[Event], prompt: Prompt, member: Member) -> bool:
@@ -114,7 +115,8 @@ def _length(event: Event) -> int:
 async def shorten(log: Log, scribes: Sequence[Scribe], upto: int) -> Compacted:
     """Let the first scribe who can sum up everything up to line `upto`, and record it. Raises StorageError.
 
-    Where nobody can, the facts themselves are listed: who asked for what, what was answered and changed.
+    Where nobody can, or one was paid and said nothing, the facts themselves are listed: who asked for what, what was
+    answered and changed.
     """
     events = log.events
     written: Compacted | None = None
@@ -136,17 +138,21 @@ async def _written(events: Sequence[Event], scribe: Scribe, upto: int) -> Compac
         messages=(FromUser(text=_fitting(transcript(events, upto), room)),),
         max_tokens=WORDS,
     )
-    if not scribe.affords(prompt):
-        return None
     started = time.monotonic()
     try:
-        reply = await scribe.agent.reply(prompt, lambda text: None, lambda why, seconds: None)
-    except AgentError:
+        scribe.check(prompt, 0.0)
+        reply = await scribe.agent.reply(
+            prompt,
+            lambda text: None,
+            lambda why, seconds, used: scribe.check(prompt, usd(used, scribe.member.price)),
+        )
+        said, used = reply.text.strip(), reply.usage
+    except AgentError as error:
+        said, used = "", error.usage or Usage()
+    if not said and used == Usage():
         return None
-    if not reply.text.strip():
-        return None
-    spent = round(time.monotonic() - started, 3)
-    return Compacted(summary=reply.text.strip(), upto=upto, agent=scribe.member.name, usage=reply.usage, seconds=spent)
+    summary, spent = said or listed(events[: upto + 1]), round(time.monotonic() - started, 3)
+    return Compacted(summary=summary, upto=upto, agent=scribe.member.name, usage=used, seconds=spent)
 
 
 def _fitting(text: str, room: int) -> str:

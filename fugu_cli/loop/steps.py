@@ -20,9 +20,10 @@ from fugu_cli.log import Log
 from fugu_cli.loop import budget_guard, compaction, context, turn
 from fugu_cli.loop.bench import Bench, Crew, may_read, roll_back, run_call, run_evidence
 from fugu_cli.loop.budget_guard import Reserved
-from fugu_cli.messages import Call, ToolSpec
+from fugu_cli.messages import Call, Prompt, ToolSpec, Usage
 from fugu_cli.tools import job_tools
 from fugu_cli.tools.toolbox import AnyTool, Toolbox
+from fugu_cli.views.spending import usd
 
 MOST_FILES = 4
 """Files in a small model's brief: the first ones are the likeliest, and each costs seconds to read."""
@@ -117,6 +118,8 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> Fini
         await bench.toolbox.settled(lambda why: log.tell(Waiting(why=why)))
     known = withheld.visible(events, name, bench.denials, log.events)
     prompt = context.prompt(known, member, _offered(bench, now, member, events), bench.instructions)
+    if bench.voice is not None:
+        prompt = bench.voice.put(prompt, events, now)
     if compaction.due(events, prompt, member):
         await _compact(place, member)
         return None
@@ -124,23 +127,15 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> Fini
     if stop is not None:
         return stop
     started = time.monotonic()
-    said: list[str] = []
-
-    def say(text: str) -> None:
-        said.append(text)
-        log.tell(Said(turn=now.number, agent=name, text=text))
-
-    place.reserved.hold(now.number, budget_guard.worst(member, prompt))
+    call = _UnderWay(place, now, member, prompt)
     try:
-        reply = await place.crew.agents[name].reply(
-            prompt, say, lambda why, seconds: log.tell(Waiting(why=why, seconds=seconds))
-        )
+        reply = await place.crew.agents[name].reply(prompt, call.say, call.wait)
     except asyncio.CancelledError:
-        log.append(Interrupted(turn=now.number, partial="".join(said)))
+        log.append(Interrupted(turn=now.number, partial="".join(call.said)))
         raise
     except AgentError as error:
-        log.append(Failed(turn=now.number, what=name, kind=error.kind, message=message(error)))
-        return None
+        log.append(failure(now.number, name, error))
+        return Finished(reason="budget", message=str(error)) if error.kind == "budget" else None
     finally:
         place.reserved.hold(now.number, 0.0)
     log.append(
@@ -159,6 +154,36 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> Fini
     return None
 
 
+class _UnderWay:
+    """A turn's call while it is made: what it says and waits for is told, what it may cost is set aside."""
+
+    def __init__(self, place: Place, now: views.Turn, member: Member, prompt: Prompt) -> None:
+        self._place = place
+        self._now = now
+        self._member = member
+        self._prompt = prompt
+        self._most = budget_guard.worst(member, prompt)
+        self.said: list[str] = []
+        place.reserved.hold(now.number, self._most)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+        self._place.log.tell(Said(turn=self._now.number, agent=self._member.name, text=text))
+        if self._place.bench.voice is not None:
+            self._place.bench.voice.say(self._now, text)
+
+    def wait(self, why: str, seconds: float, used: Usage) -> None:
+        """It is tried again, where neither a budget nor who listens forbids it."""
+        place, number = self._place, self._now.number
+        lost, budget = usd(used, self._member.price), place.bench.limits.budget
+        held = place.reserved.beside(number) + lost
+        budget_guard.check(place.log.events, self._member, self._prompt, budget, held)
+        if place.bench.voice is not None:
+            place.bench.voice.wait(self._now)
+        place.reserved.hold(number, self._most + lost)
+        place.log.tell(Waiting(why=why, seconds=seconds))
+
+
 async def _compact(place: Place, member: Member) -> None:
     """Sum up what no longer fits the agent whose turn it is; it writes the summary itself."""
     log, budget = place.log, place.bench.limits.budget
@@ -167,7 +192,7 @@ async def _compact(place: Place, member: Member) -> None:
     scribe = compaction.Scribe(
         member,
         place.crew.agents[member.name],
-        lambda prompt: budget_guard.refusal(log.events, member, prompt, budget, place.reserved.held) is None,
+        lambda prompt, lost: budget_guard.check(log.events, member, prompt, budget, place.reserved.held + lost),
     )
     await compaction.shorten(log, (scribe,), upto)
 
@@ -177,9 +202,10 @@ def _asked(events: Sequence[Event]) -> str:
     return request.text if request else ""
 
 
-def message(error: AgentError) -> str:
-    """An agent's failure in words."""
-    return f"{str(error).rstrip('.')}; {error.hint}" if error.hint else str(error)
+def failure(turn: int, name: str, error: AgentError) -> Failed:
+    """The fact of an agent's failure, in words, with what it used."""
+    words = f"{str(error).rstrip('.')}; {error.hint}" if error.hint else str(error)
+    return Failed(turn=turn, what=name, kind=error.kind, message=words, usage=error.usage or Usage())
 
 
 def _numbered(calls: Sequence[Call], now: views.Turn) -> tuple[Call, ...]:

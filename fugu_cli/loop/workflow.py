@@ -13,13 +13,14 @@ from fugu_cli import views
 from fugu_cli.conductor import memory
 from fugu_cli.coordinators import Merge, Planning, Together
 from fugu_cli.errors import AgentError
-from fugu_cli.events import Assigned, Change, Failed, Merged, Waiting
+from fugu_cli.events import Assigned, Change, Merged, Waiting
 from fugu_cli.log import Log
 from fugu_cli.loop import apart, budget_guard, worktrees
 from fugu_cli.loop.bench import Bench
-from fugu_cli.loop.steps import Place, message
-from fugu_cli.messages import Call
+from fugu_cli.loop.steps import Place, failure
+from fugu_cli.messages import Call, Usage
 from fugu_cli.tools import content
+from fugu_cli.views.spending import usd
 
 ENDLESS = 262_144
 """Characters of a plan after which the planner is taken to write for ever; parse.py reads far fewer."""
@@ -35,12 +36,16 @@ async def plan(place: Place, decision: Planning) -> None:
         return
     log.tell(Waiting(why=f"{name} is planning"))
     started = time.monotonic()
+
+    def wait(why: str, seconds: float, used: Usage) -> None:
+        lost = usd(used, member.price)
+        budget_guard.check(log.events, member, decision.prompt, place.bench.limits.budget, lost)
+        log.tell(Waiting(why=why, seconds=seconds))
+
     try:
-        reply = await place.crew.agents[name].reply(
-            decision.prompt, _Unheard(name), lambda why, seconds: log.tell(Waiting(why=why, seconds=seconds))
-        )
+        reply = await place.crew.agents[name].reply(decision.prompt, _Unheard(name), wait)
     except AgentError as error:
-        log.append(Failed(turn=0, what=name, kind=error.kind, message=message(error)))
+        log.append(failure(0, name, error))
         return
     seconds = reply.seconds or round(time.monotonic() - started, 3)
     planned = decision.read(reply)

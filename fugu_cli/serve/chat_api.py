@@ -120,7 +120,9 @@ def _schema(wanted: _Format | None) -> str:
         return ""
     if wanted.type == "json_object":
         return json.dumps({"type": "object"})
-    if wanted.type == "json_schema" and wanted.json_schema is not None and wanted.json_schema.schema_:
+    if wanted.type == "json_schema":
+        if wanted.json_schema is None or not wanted.json_schema.schema_:
+            raise Refused(400, "response_format.json_schema.schema is missing", code="missing_value")
         return json.dumps(wanted.json_schema.schema_)
     raise Refused(400, f"response_format {wanted.type!r} is not offered: text, json_object, json_schema")
 
@@ -178,7 +180,9 @@ def _text(content: str | list[_Part] | None, number: int) -> str:
 
 
 def _tool(tool: _Tool) -> ToolSpec:
-    if tool.type != "function" or tool.function is None:
+    if tool.type == "function" and tool.function is None:
+        raise Refused(400, "tools: a function has no `function` that says its name", code="missing_value")
+    if tool.function is None or tool.type != "function":
         raise Refused(400, f"tools of type {tool.type!r} are not offered, only functions", code="unsupported_value")
     return ToolSpec(
         name=tool.function.name,

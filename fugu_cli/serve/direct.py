@@ -1,8 +1,8 @@
 """One agent answers: where the client runs tools of its own, where it names an agent, where one is pinned.
 
 The agent is chosen from the messages the request carries; it keeps the turn while its calls bring results (its prompt
-cache is warm), unless there is a reason to switch, which the trace then holds. An agent that fails before it has said
-anything gives way to the next best by the coordinator's own scores.
+cache is warm), unless there is a reason to switch, which the trace then holds. An agent that fails before the client
+has heard anything of it gives way to the next best by the coordinator's own scores.
 """
 
 from __future__ import annotations
@@ -14,18 +14,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fugu_cli import budgets, views
-from fugu_cli.agents import Say
+from fugu_cli.agents import Agent, Say
+from fugu_cli.budgets import Tab
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Assigned, Failed, Finished, Interrupted, Masked, Member, Replied
 from fugu_cli.log import Log
-from fugu_cli.loop import cooldown
-from fugu_cli.messages import FromAgent, Message, Prompt, Reply
+from fugu_cli.loop import budget_guard, cooldown
+from fugu_cli.loop.steps import failure
+from fugu_cli.messages import FromAgent, Message, Prompt, Reply, Usage
 from fugu_cli.serve import counting
 from fugu_cli.serve.asking import Answer, Asking, Refused
 from fugu_cli.serve.conversation import Author, Recall, attributed, author_of, facts
+from fugu_cli.serve.holding import Holding
 from fugu_cli.serve.house import House, failed, words
 from fugu_cli.serve.traces import call_id
+from fugu_cli.views.spending import usd
 
+BROKEN = "the agent failed in the middle of its answer"
+"""How a request ends of whose answer a client has heard the beginning."""
 SAME_CALL = 3
 """Times an agent may make the same call in one loop before another one takes the turn."""
 
@@ -41,6 +47,8 @@ class Request:
     say: Say
     chosen: Callable[[str], None]
     save: Callable[[], object]
+    tab: Tab | None = None
+    """Its account, where requests share a budget."""
 
 
 async def answer(house: House, request: Request, pinned: str | None) -> Answer:
@@ -59,7 +67,7 @@ async def answer(house: House, request: Request, pinned: str | None) -> Answer:
         reply = await _reply(house, request, messages, assigned)
         if reply is not None:
             log.append(Finished(reason="answered"))
-            return counting.answer(log.events, began, reply)
+            return counting.answer(log.events, began, reply, views.turns(log.events)[-1].replies[-1])
         if pinned is not None:
             raise _last_failure(log)
 
@@ -98,7 +106,7 @@ def _why_not(house: House, request: Request, messages: tuple[Message, ...], auth
     if author.agent in out:
         return out[author.agent]
     prompt = _prompt(house, request.asking, messages, member)
-    if short := budgets.too_dear(request.log.events, member, prompt, limits(house, request.asking)):
+    if short := budgets.too_dear(request.log.events, member, prompt, limits(house, request)):
         return short
     size = sum(len(message.model_dump_json()) for message in messages) // 4 + prompt.max_tokens
     if size > member.context:
@@ -159,12 +167,12 @@ def _as_worker(decision: Assigned) -> Assigned:
     return decision.model_copy(update={"role": "worker", "override": decision.role, "reason": reason})
 
 
-async def _reply(house: House, request: Request, messages: tuple[Message, ...], assigned: Assigned) -> Reply | None:
+async def _reply(house: House, request: Request, messages: tuple[Message, ...], assigned: Assigned) -> Replied | None:
     """The agent's reply, recorded; None where it failed and another one may try. Raises Refused where none may."""
     log, member = request.log, house.members[assigned.agent]
     prompt = _prompt(house, request.asking, messages, member)
-    short = budgets.too_dear(log.events, member, prompt, limits(house, request.asking))
-    if short:
+    spendable = limits(house, request)
+    if short := budgets.too_dear(log.events, member, prompt, spendable):
         log.append(Failed(turn=assigned.turn, what=member.name, kind="budget", message=short))
         return None
     request.save()
@@ -174,39 +182,47 @@ async def _reply(house: House, request: Request, messages: tuple[Message, ...], 
         said.append(text)
         request.say(text)
 
+    def wait(why: str, seconds: float, used: Usage) -> None:
+        if said and request.asking.stream:
+            raise broken_off(member.name)
+        budget_guard.check(log.events, member, prompt, spendable, usd(used, member.price))
+
     try:
-        reply = await house.crew.agents[member.name].reply(prompt, say, lambda why, seconds: None)
+        reply = await agents(house, request)[member.name].reply(prompt, say, wait)
     except asyncio.CancelledError:
         log.append(Interrupted(turn=assigned.turn, partial="".join(said)))
         raise
     except AgentError as error:
-        log.append(Failed(turn=assigned.turn, what=member.name, kind=error.kind, message=words(error)))
-        if said:
-            log.append(Finished(reason="failed", message="the agent failed in the middle of its answer"))
+        log.append(failure(assigned.turn, member.name, error))
+        if said and request.asking.stream:
+            log.append(Finished(reason="failed", message=BROKEN))
             raise failed(error.kind, words(error)) from error
         return None
     return _recorded(request, assigned, reply, time.monotonic() - started)
 
 
-def _recorded(request: Request, assigned: Assigned, reply: Reply, seconds: float) -> Reply:
+def broken_off(name: str) -> AgentError:
+    """Why a call is not tried again whose first words the client has: they cannot be taken back."""
+    return AgentError(f"{name} broke off in the middle of its answer", kind="network")
+
+
+def _recorded(request: Request, assigned: Assigned, reply: Reply, seconds: float) -> Replied:
     calls = tuple(
         call.model_copy(update={"id": call_id(request.id, number)}) for number, call in enumerate(reply.calls)
     )
-    done = reply.model_copy(update={"calls": calls, "model": reply.model or assigned.agent})
-    request.log.append(
-        Replied(
-            turn=assigned.turn,
-            agent=assigned.agent,
-            text=done.text,
-            thinking=done.thinking,
-            calls=calls,
-            usage=done.usage,
-            model=done.model,
-            stop=done.stop,
-            seconds=round(seconds, 3),
-        )
+    fact = Replied(
+        turn=assigned.turn,
+        agent=assigned.agent,
+        text=reply.text,
+        thinking=reply.thinking,
+        calls=calls,
+        usage=reply.usage,
+        model=reply.model or assigned.agent,
+        stop=reply.stop,
+        seconds=round(seconds, 3),
     )
-    return done
+    request.log.append(fact)
+    return fact
 
 
 def _prompt(house: House, asking: Asking, messages: tuple[Message, ...], member: Member) -> Prompt:
@@ -225,10 +241,19 @@ def _prompt(house: House, asking: Asking, messages: tuple[Message, ...], member:
     )
 
 
-def limits(house: House, asking: Asking) -> budgets.Budgets:
+def limits(house: House, request: Request) -> budgets.Budgets:
     """The endpoint's budgets, the request's own where that is lower. A session is a request here."""
-    given = [money for money in (house.budgets.request, asking.options.budget) if money is not None]
-    return replace(house.budgets, request=min(given, default=None), session=None)
+    given = [money for money in (house.budgets.request, request.asking.options.budget) if money is not None]
+    elsewhere = request.tab or house.budgets.elsewhere
+    return replace(house.budgets, request=min(given, default=None), session=None, elsewhere=elsewhere)
+
+
+def agents(house: House, request: Request) -> dict[str, Agent]:
+    """Who answers, each call of theirs counted while it is under way."""
+    tab = request.tab
+    if tab is None:
+        return dict(house.crew.agents)
+    return {name: Holding(agent, house.members[name], tab) for name, agent in house.crew.agents.items()}
 
 
 def _turn(log: Log) -> int:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fugu_cli.agents.health import Health
-from fugu_cli.budgets import Budgets
+from fugu_cli.budgets import Budgets, Tab
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Member, Opened
+from fugu_cli.log import Log
 from fugu_cli.loop.bench import Bench
 from fugu_cli.loop.cooldown import Patience
 from fugu_cli.orchestrator import Crew
@@ -27,7 +29,8 @@ class House:
     """`opened` is the first line of every trace. `single`: the agent that answers for the pool, where one is pinned.
 
     `longest`: an entry's own limit on reply tokens, by agent. `ultra` makes the Conductor's coordinator, None where
-    there is none. `bench` is what a loop without the client's tools works on: no tools, an empty folder.
+    there is none. `bench` is what a loop without the client's tools works on: no tools, an empty folder. `tab` opens a
+    request's account, its log and where that will lie given; None where no budget is shared by requests.
     """
 
     opened: Opened
@@ -39,6 +42,7 @@ class House:
     longest: Mapping[str, int] = field(default_factory=dict)
     single: str | None = None
     ultra: Callable[[], Coordinator] | None = None
+    tab: Callable[[Log, Path], Tab] | None = None
 
     @property
     def members(self) -> Mapping[str, Member]:

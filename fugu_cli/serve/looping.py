@@ -11,20 +11,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fugu_cli import orchestrator, prompts, views
-from fugu_cli.agents import Agent, Say, Wait
+from fugu_cli.conductor import scheduling
 from fugu_cli.coordinators import Coordinator, Decision, stopping
-from fugu_cli.events import ROLES, Assigned, Event, Failed, Finished, Replied, Role
-from fugu_cli.loop.bench import Limits
-from fugu_cli.messages import FromAgent, FromUser, Message, Prompt, Reply
+from fugu_cli.events import ROLES, Event, Failed, Finished, Replied
+from fugu_cli.loop.bench import Limits, Voice
+from fugu_cli.messages import FromAgent, FromUser, Message, Prompt
 from fugu_cli.serve import counting, direct
-from fugu_cli.serve.asking import Answer, Asking, Refused
+from fugu_cli.serve.asking import Answer, Refused
 from fugu_cli.serve.conversation import anew, attributed, facts
 from fugu_cli.serve.direct import Request
 from fugu_cli.serve.house import House, failed
+from fugu_cli.views.workflow import speaking
 
 
-async def answer(house: House, request: Request, coordinator: Coordinator) -> Answer:
-    """The newest Worker's answer once the loop has ended. Raises Refused where there is none."""
+async def answer(house: House, request: Request, coordinator: Coordinator, *, planned: bool = False) -> Answer:
+    """The newest Worker's answer once the loop has ended, a workflow's where it is `planned`. Raises Refused where
+    there is none."""
     log, asking = request.log, request.asking
     for fact in facts(attributed(asking.messages, request.recall)):
         log.append(fact)
@@ -35,27 +37,32 @@ async def answer(house: House, request: Request, coordinator: Coordinator) -> An
     direct.begin(house, request)
     began = len(log.events)
     request.save()
-    verified = asking.options.verify is not False
-    agents = {name: Speaking(agent, request, live=not verified) for name, agent in house.crew.agents.items()}
-    crew = replace(house.crew, agents=agents, coordinator=coordinator if verified else Unverified(coordinator))
-    limits = direct.limits(house, asking)
-    bench = replace(house.bench, limits=Limits(budget=limits))
+    verified = planned or asking.options.verify is not False
+    voice = Speaking(request, live=not verified)
+    crew = replace(
+        house.crew,
+        agents=direct.agents(house, request),
+        coordinator=coordinator if verified else Unverified(coordinator, voice),
+    )
+    bench = replace(house.bench, limits=Limits(budget=direct.limits(house, request)), voice=voice)
     end = await orchestrator.run(log, crew, bench)
-    reply = _answer(log.events[began:])
+    reply = None if voice.broke(log.events) else _answer(log.events, began)
     if reply is None:
         raise _refusal(log.events[began:], end)
     request.chosen(reply.agent)
     note = end.reason if end.reason in ("accepted", "answered") else f"{end.reason}: {_said(end)}"
-    given = Reply(text=reply.text, calls=(), usage=reply.usage, model=reply.model, stop=reply.stop)
-    return counting.answer(log.events, began, given, note)
+    return counting.answer(log.events, began, reply, reply, note)
 
 
-def _answer(made: Sequence[Event]) -> Replied | None:
-    """The newest reply of a Worker that ended its turn; the newest of anybody where no Worker spoke."""
-    roles = {event.turn: event.role for event in made if isinstance(event, Assigned)}
-    spoken = [event for event in made if isinstance(event, Replied) and event.text.strip()]
-    workers = [reply for reply in spoken if roles.get(reply.turn) == "worker"]
-    return workers[-1] if workers else None
+def _answer(events: Sequence[Event], began: int) -> Replied | None:
+    """The newest words of a Worker from line `began` on; a workflow's, where nobody worked after it. None: no words."""
+    made = {id(event) for event in events[began:]}
+    spoken = [turn for turn in views.turns(events) if turn.text.strip() and id(turn.replies[-1]) in made]
+    workers = [turn for turn in spoken if turn.assigned.role == "worker"]
+    newest = workers[-1] if workers else None
+    if newest is None or newest.assigned.plan:
+        newest = speaking(events) or newest
+    return newest.replies[-1] if newest else None
 
 
 def _refusal(made: Sequence[Event], end: Finished) -> Refused:
@@ -73,61 +80,66 @@ def _said(end: Finished) -> str:
 
 
 class Speaking:
-    """`agent` as it speaks to the client of an endpoint: with the client's instructions and limits, without ours."""
+    """Turns as they speak to the client of an endpoint: with its instructions and limits, without ours. `live`: the
+    client hears a Worker while it writes."""
 
-    def __init__(self, agent: Agent, request: Request, *, live: bool) -> None:
-        self._agent = agent
+    def __init__(self, request: Request, *, live: bool) -> None:
         self._request = request
         self._live = live
+        self._heard: int | None = None
+        """The turn that the client has heard something of."""
 
-    @property
-    def name(self) -> str:
-        return self._agent.name
+    def put(self, prompt: Prompt, events: Sequence[Event], now: views.Turn) -> Prompt:
+        """What only concerns a repository is taken out; what the client wants of an answer holds for who gives it."""
+        asking, sampling = self._request.asking, self._request.asking.sampling
+        answers = _answers(events, now)
+        system = prompts.load("serve/step" if now.assigned.plan else "serve/system")
+        unseen = views.unseen_result(events, now) is not None
+        return prompt.model_copy(
+            update={
+                "system": "\n\n".join(part for part in (system, asking.system) if part.strip()),
+                "messages": prompt.messages if unseen else _messages(prompt.messages, _part(now, answers)),
+                "tools": (),
+                "max_tokens": sampling.max_tokens if answers else min(prompt.max_tokens, 2048),
+                "temperature": sampling.temperature if answers else prompt.temperature,
+                "seed": sampling.seed if answers and prompt.seed is None else prompt.seed,
+                "stop": sampling.stop if answers else (),
+                "reply_schema": sampling.reply_schema if answers else "",
+            }
+        )
 
-    async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        role = _role(self._request.log.events)
-        unseen = _works_out_unseen(self._request.log.events)
+    def say(self, now: views.Turn, text: str) -> None:
+        if self._live and now.assigned.role == "worker" and text:
+            self._heard = now.number
+            self._request.say(text)
 
-        def both(text: str) -> None:
-            say(text)
-            if self._live and role == "worker":
-                self._request.say(text)
+    def wait(self, now: views.Turn) -> None:
+        if self._heard == now.number and self._request.asking.stream:
+            raise direct.broken_off(now.assigned.agent)
 
-        return await self._agent.reply(_spoken(prompt, self._request.asking, role, unseen=unseen), both, wait)
-
-    async def close(self) -> None:
-        """The endpoint's agents outlive a request."""
-
-
-def _role(events: Sequence[Event]) -> Role:
-    return next((event.role for event in reversed(events) if isinstance(event, Assigned)), "worker")
-
-
-def _works_out_unseen(events: Sequence[Event]) -> bool:
-    """The newest turn is a Verifier's that answers the request itself, without having seen the answer."""
-    turns = views.turns(events)
-    return bool(turns) and views.unseen_result(events, turns[-1]) is not None
-
-
-def _spoken(prompt: Prompt, asking: Asking, role: Role, *, unseen: bool) -> Prompt:
-    """What only concerns a repository is taken out; what the client wants of an answer holds for the Worker."""
-    sampling, works = asking.sampling, role == "worker"
-    return prompt.model_copy(
-        update={
-            "system": "\n\n".join(part for part in (prompts.load("serve/system"), asking.system) if part.strip()),
-            "messages": prompt.messages if unseen else _messages(prompt.messages, role),
-            "tools": (),
-            "max_tokens": sampling.max_tokens if works else min(prompt.max_tokens, 2048),
-            "temperature": sampling.temperature if works else prompt.temperature,
-            "seed": sampling.seed if works and prompt.seed is None else prompt.seed,
-            "stop": sampling.stop if works else (),
-            "reply_schema": sampling.reply_schema if works else "",
-        }
-    )
+    def broke(self, events: Sequence[Event]) -> bool:
+        """The client has heard the beginning of an answer that never comes: nobody else may begin another."""
+        heard = views.turn_of(events, self._heard) if self._heard is not None else None
+        return self._request.asking.stream and heard is not None and heard.failed is not None
 
 
-def _messages(messages: Sequence[Message], role: Role) -> tuple[Message, ...]:
-    """Our role texts out, the endpoint's own for the role that is played now at the end."""
+def _answers(events: Sequence[Event], now: views.Turn) -> bool:
+    """The turn's words go to the client: a Worker's; of a workflow's steps those of the last that is not to judge."""
+    if not now.assigned.plan:
+        return now.assigned.role == "worker"
+    flow = next(flow for flow in views.workflows(events) if flow.number == now.assigned.plan)
+    steps = flow.planned.steps
+    works = [place for place, step in enumerate(steps) if not scheduling.judges(step.instruction)]
+    return flow.planned.within is None and now.assigned.step == (works or range(len(steps)))[-1]
+
+
+def _part(now: views.Turn, answers: bool) -> str:
+    """The name of the text that says what the turn is there for; "" where its instruction says so."""
+    return now.assigned.role if answers or not now.assigned.plan else ""
+
+
+def _messages(messages: Sequence[Message], role: str) -> tuple[Message, ...]:
+    """Our role texts out, the endpoint's own for the role that is played now at the end. "": none."""
     ours = [prompts.load(name) for name in ROLES]
     told: list[Message] = []
     for message in messages:
@@ -139,16 +151,19 @@ def _messages(messages: Sequence[Message], role: Role) -> tuple[Message, ...]:
                 told.append(FromUser(text=text))
         elif isinstance(message, FromAgent):
             told.append(message)
-    return (*told, FromUser(text=prompts.load(f"serve/{role}")))
+    return (*told, FromUser(text=prompts.load(f"serve/{role}"))) if role else tuple(told)
 
 
 class Unverified:
     """`coordinator`, but a Worker's answer ends the request: the client said that nobody need judge it."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: Coordinator, voice: Speaking) -> None:
         self._coordinator = coordinator
+        self._voice = voice
 
     async def decide(self, events: Sequence[Event]) -> Decision:
+        if self._voice.broke(events):
+            return Finished(reason="failed", message=direct.BROKEN)
         turns = views.turns(events)
         newest = turns[-1] if turns else None
         if newest and newest.assigned.role == "worker" and newest.replies and not newest.failed:
@@ -158,8 +173,8 @@ class Unverified:
 
 if TYPE_CHECKING:
 
-    def _agent(agent: Speaking) -> Agent:
-        return agent
+    def _voice(voice: Speaking) -> Voice:
+        return voice
 
     def _coordinator(coordinator: Unverified) -> Coordinator:
         return coordinator

@@ -118,7 +118,9 @@ def _schema(text: _Text | None) -> str:
     wanted = text.format if text else None
     if wanted is None or wanted.type == "text":
         return ""
-    if wanted.type == "json_schema" and wanted.schema_:
+    if wanted.type == "json_schema":
+        if not wanted.schema_:
+            raise Refused(400, "text.format.schema is missing", code="missing_value")
         return json.dumps(wanted.schema_)
     if wanted.type == "json_object":
         return json.dumps({"type": "object"})

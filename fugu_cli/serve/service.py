@@ -79,7 +79,8 @@ class Service:
         """The answer; `say` gets its text as far as it can be told early, `chosen` who writes it. Raises Refused."""
         log = self.traces.open(head.id)
         log.append(self._house.opened)
-        request = Request(head.id, asking, log, self.traces.author, say, chosen, lambda: self.traces.save(head.id))
+        tab = self._house.tab(log, self.traces.path(head.id)) if self._house.tab else None
+        request = Request(head.id, asking, log, self.traces.author, say, chosen, lambda: self.traces.save(head.id), tab)
         self._busy += 1
         try:
             async with asyncio.timeout(self.bounds.seconds):
@@ -97,6 +98,8 @@ class Service:
         finally:
             self._busy -= 1
             self.traces.finish(head.id)
+            if tab is not None:
+                tab.close()
 
     async def _answered(self, request: Request) -> Answer:
         asking = request.asking
@@ -105,7 +108,8 @@ class Service:
         ultra = self._ultra(asking)
         if asking.tools or (self._house.single is not None and ultra is None):
             return await direct.answer(self._house, request, self._house.single)
-        return await looping.answer(self._house, request, ultra or self._house.crew.coordinator)
+        coordinator = ultra or self._house.crew.coordinator
+        return await looping.answer(self._house, request, coordinator, planned=ultra is not None)
 
     def _ultra(self, asking: Asking) -> Coordinator | None:
         """The Conductor, where the request asks for it. Raises Refused where there is none."""

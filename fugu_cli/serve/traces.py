@@ -73,11 +73,15 @@ class Traces:
             self._thread.submit(self._prune)
         return log
 
+    def path(self, id: str) -> Path:
+        """Where the trace of a request lies."""
+        return self._folder / f"{id}.jsonl"
+
     def save(self, id: str) -> None:
         """Write what is new of a request. A disk that fails loses the trace, not the answer."""
         new = self._live[id].records[self._written[id] :]
         self._written[id] += len(new)
-        self._write(self._folder / f"{id}.jsonl", new)
+        self._write(self.path(id), new)
 
     def finish(self, id: str) -> None:
         """The request is over: write the rest, remember who made its calls, and forget it."""
@@ -94,7 +98,7 @@ class Traces:
             return None
         if id in self._live:
             return list(self._live[id].records)
-        path = self._folder / f"{id}.jsonl"
+        path = self.path(id)
         return logs.read(path) if path.is_file() else None
 
     def author(self, call: str) -> Author | None:

@@ -68,7 +68,7 @@ def side(session: str, records: Sequence[Recorded], number: int, patch: str) -> 
         before=views.first_tests(events),
         tests=views.tests(events),
         taken=tuple(f"{turn.assigned.agent} {turn.assigned.role}" for turn in views.turns(events)),
-        calls=sum(isinstance(event, Paid) for event in mine),
+        calls=sum(isinstance(event, Paid) and bool(event.agent) for event in mine),
         usage=sum(views.usage(mine).values(), Usage()),
         dollars=views.cost(mine, views.pool(events)),
         seconds=_until(records[start:end]) - records[start].at,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fugu_cli.events import Assigned, Compacted, Event, Member, Planned, Price, Replied
+from fugu_cli.events import Assigned, Compacted, Event, Failed, Member, Planned, Price, Replied
 from fugu_cli.messages import Usage
 from fugu_cli.views.turns import pool
 
-Paid = Replied | Planned | Compacted
-"""Facts that a model call was paid for: replies, workflows, summaries."""
+Paid = Replied | Planned | Compacted | Failed
+"""Facts that a model call was paid for: replies, workflows, summaries, and failures of which a provider has counted
+what they used. Those with an `agent` cost something."""
 WRITING = 1.25
 """What a token costs that is written to a prompt cache for five minutes, in prices of one that is read. Anthropic's:
 the only provider here that counts them."""

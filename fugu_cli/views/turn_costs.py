@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from fugu_cli.events import Asked, Assigned, Planned, Recorded, Replied, Role
+from fugu_cli.events import Asked, Assigned, Failed, Planned, Recorded, Replied, Role
 from fugu_cli.messages import Usage
 from fugu_cli.views.spending import Paid, price
 from fugu_cli.views.turns import pool
@@ -47,7 +47,7 @@ def turn_costs(session: str, records: Sequence[Recorded]) -> list[TurnCost]:
             key = (request, event.turn, event.agent)
             found.setdefault(key, TurnCost(session, *key, role=event.role, at=record.at))
         elif isinstance(event, Paid) and event.agent:
-            key = (request, event.turn if isinstance(event, Replied) else 0, event.agent)
+            key = (request, event.turn if isinstance(event, Replied | Failed) else 0, event.agent)
             known = found.get(key) or TurnCost(session, *key, at=record.at)
             found[key] = _more(known, event, price(event, members.get(event.agent)))
     return list(found.values())

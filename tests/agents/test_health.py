@@ -114,7 +114,7 @@ def test_every_call_is_watched() -> None:
     agent = Watched(Listed("a", AgentError("down", kind="network"), Reply(text="up")), health)
 
     async def call() -> Reply:
-        return await agent.reply(PROMPT, lambda text: None, lambda why, seconds: None)
+        return await agent.reply(PROMPT, lambda text: None, lambda why, seconds, used: None)
 
     with pytest.raises(AgentError):
         asyncio.run(call())
@@ -134,7 +134,7 @@ def test_turns_of_one_account_wait_together() -> None:
     waits: list[str] = []
 
     def call(agent: Retrying) -> Reply:
-        return asyncio.run(agent.reply(PROMPT, lambda text: None, lambda why, s: waits.append(f"{why} {s:g}")))
+        return asyncio.run(agent.reply(PROMPT, lambda text: None, lambda why, s, used: waits.append(f"{why} {s:g}")))
 
     with pytest.raises(AgentError, match="slow down"):
         call(first)
@@ -150,5 +150,5 @@ def test_a_limit_that_is_too_long_to_wait_for_fails_at_once() -> None:
     agent = Listed("a", Reply(text="x"))
     retrying = Retrying(agent, Patience(), Time(clock.sleep, clock.read), Shared(health, "key"))
     with pytest.raises(AgentError, match="left alone for 600 s") as refused:
-        asyncio.run(retrying.reply(PROMPT, lambda text: None, lambda why, seconds: None))
+        asyncio.run(retrying.reply(PROMPT, lambda text: None, lambda why, seconds, used: None))
     assert (refused.value.kind, refused.value.after, agent.asked) == ("limited", 600.0, 0)

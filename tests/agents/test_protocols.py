@@ -10,6 +10,7 @@ from servers import quiet, unhurried
 from fugu_cli.agents.schema import Schema, describe, variants
 from fugu_cli.agents.scripted import Script, Scripted, Step
 from fugu_cli.agents.text import Text
+from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromUser, Prompt, Reply, ToolSpec, Usage
 from fugu_cli.prompts import load
 
@@ -337,3 +338,11 @@ def test_only_where_tests_judge_an_answer_what_tries_it_out_is_left_out_and_ends
     assert by_text(answer, two)[1].prompts[0].stop == (), "another file may come after it"
     part = prompt.model_copy(update={"tools": (WRITE, EDIT), "target": "a.py", "part": stub.rstrip()})
     assert made(by_text(answer, part)[0]) == [("edit", {"path": "a.py", "old": stub.rstrip(), "new": done.rstrip()})]
+
+
+def test_a_second_call_that_fails_leaves_the_first_one_to_be_paid_for() -> None:
+    steps = [{"text": '{"tool": "write", "path": "a.py"}', "usage": ONE}, {"error": {"kind": "invalid"}, "usage": ONE}]
+    inner = Scripted("small", Script.model_validate({"step": steps}))
+    with pytest.raises(AgentError) as raised:
+        asyncio.run(Schema(inner, load("protocols/schema")).reply(PROMPT, quiet, unhurried))
+    assert raised.value.usage == ONE + ONE

@@ -5,13 +5,14 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from servers import ACCESS, Server, recorded, stream
+from servers import ACCESS, Server, quiet, recorded, stream, unhurried
 
+from fugu_cli.agents.anthropic import Anthropic
 from fugu_cli.agents.failures import retry_after
 from fugu_cli.agents.openai import OpenAI
 from fugu_cli.agents.retry import Patience, Retrying, Time
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import FromUser, Prompt
+from fugu_cli.messages import FromUser, Prompt, Usage
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 WHOLE = "Der Fehler ist in Zeile 7 – behoben ✓"
@@ -40,7 +41,7 @@ def run(
     said: list[str] = []
     agent = Retrying(OpenAI(ACCESS, Server(*answers)), patience, Watched(chance).time)
     try:
-        reply = asyncio.run(agent.reply(PROMPT, said.append, lambda why, seconds: waits.append((why, seconds))))
+        reply = asyncio.run(agent.reply(PROMPT, said.append, lambda why, seconds, used: waits.append((why, seconds))))
     except AgentError as error:
         return error, waits, said
     return reply.text, waits, said
@@ -103,6 +104,40 @@ def test_a_stream_that_was_cut_begins_anew_and_says_so() -> None:
         [("strong: api.example.org cut the stream: Connection reset by peer, trying again", 1.0)],
         ["Der Feh", "Der Fehler", " ist in Zeile ", "7 – behoben ✓"],
     )
+
+
+BEGUN = (
+    b'event: message_start\ndata: {"type":"message_start","message":{"model":"m","usage":{"input_tokens":200000,'
+    b'"output_tokens":1}}}\n\n'
+)
+READ = Usage(input=200000, output=1)
+
+
+def test_what_broken_tries_used_is_counted_with_the_reply_that_comes_at_last() -> None:
+    server = Server(stream(BEGUN, httpx.ReadError("reset")), stream(BEGUN), recorded("anthropic/text.sse"))
+    alone = asyncio.run(Anthropic(ACCESS, Server(recorded("anthropic/text.sse"))).reply(PROMPT, quiet, unhurried))
+    told: list[Usage] = []
+    agent = Retrying(Anthropic(ACCESS, server), None, Watched().time)
+    reply = asyncio.run(agent.reply(PROMPT, quiet, lambda why, seconds, used: told.append(used)))
+    assert reply.usage == READ + READ + alone.usage
+    assert told == [READ, READ + READ]
+
+
+def test_what_broken_tries_used_is_counted_with_the_last_failure() -> None:
+    server = Server(*(stream(BEGUN) for _ in range(3)))
+    agent = Retrying(Anthropic(ACCESS, server), Patience(attempts=3), Watched().time)
+    with pytest.raises(AgentError) as raised:
+        asyncio.run(agent.reply(PROMPT, quiet, unhurried))
+    assert raised.value.usage == READ + READ + READ
+
+
+def test_a_call_is_not_tried_again_where_whoever_waits_forbids_it() -> None:
+    def forbids(why: str, seconds: float, used: Usage) -> None:
+        raise AgentError("no more", kind="budget")
+
+    server = Server(httpx.Response(500), recorded("openai/text.sse"))
+    with pytest.raises(AgentError, match="no more"):
+        asyncio.run(Retrying(OpenAI(ACCESS, server), None, Watched().time).reply(PROMPT, quiet, forbids))
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422, 501])

@@ -4,18 +4,20 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fugu_cli import orchestrator, views
 from fugu_cli.coordinators.fixed import Single
 from fugu_cli.coordinators.settings import Settings
+from fugu_cli.errors import AgentError
 from fugu_cli.events import Asked, Assigned, Compacted, Event, Finished, JobEnded, Member, ToolRan
 from fugu_cli.log import Log
 from fugu_cli.loop import compaction, context
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Usage
 from tests.facts import STRONG, opened, ran, replied
-from tests.reacting import Reacting, Stage, calls, fails, repository
+from tests.reacting import React, Reacting, Stage, calls, fails, repository
 
 TIGHT = Member(name="strong", provider="openai", model="s", slot="strong", context=9000)
 BIG = "x = 1\n" * 1500
@@ -213,11 +215,33 @@ def test_before_a_call_would_not_fit_the_loop_compacts_and_goes_on(tmp_path: Pat
     assert all("read them all" in json.dumps([m.model_dump() for m in prompt.messages]) for prompt in agent.shown)
 
 
+def too_dear(prompt: Prompt, lost: float) -> None:
+    raise AgentError("it is too dear", kind="budget")
+
+
 def test_a_summary_that_cannot_be_paid_for_is_not_asked_for() -> None:
     agent = Reacting("strong", lambda prompt: Reply(text="dear"))
     log = Log.memory(session(1, 1))
-    fact = asyncio.run(compaction.shorten(log, (compaction.Scribe(STRONG, agent, lambda prompt: False),), 6))
+    fact = asyncio.run(compaction.shorten(log, (compaction.Scribe(STRONG, agent, too_dear),), 6))
     assert (agent.shown, fact.agent) == ([], "")
+
+
+def breaks_off(prompt: Prompt) -> Reply:
+    error = AgentError("cut", kind="network")
+    error.usage = Usage(input=7000, output=1)
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("react", "paid"),
+    [(lambda prompt: Reply(text=" "), Usage(input=100, output=10)), (breaks_off, Usage(input=7000, output=1))],
+)
+def test_a_summary_without_words_is_paid_for_all_the_same(react: React, paid: Usage) -> None:
+    log = Log.memory(session(1, 1))
+    fact = asyncio.run(compaction.shorten(log, (compaction.Scribe(STRONG, Reacting("strong", react)),), 6))
+    assert (fact.agent, fact.usage) == ("strong", paid)
+    assert "Request 1: changed nothing." in fact.summary
+    assert views.usage([fact]) == {"strong": paid}
 
 
 def test_a_prompt_that_fits_is_left_alone() -> None:

@@ -16,12 +16,14 @@ import uvicorn
 from fugu_cli import sessions
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.health import Health, Watched
+from fugu_cli.agents.retry import Retrying, Time
 from fugu_cli.budgets import Budgets
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Member, Opened, Price
+from fugu_cli.ledger import Ledger
 from fugu_cli.log import read
 from fugu_cli.loop.bench import Bench, Permission
 from fugu_cli.messages import Call, Prompt, Reply, Thinking, Usage
@@ -49,7 +51,8 @@ class Closing(Protocol):
 
 
 class Speaker:
-    """An agent made of a function, which speaks in pieces, `pace` seconds apart. `cut`: it was cancelled."""
+    """An agent made of a function, which speaks in pieces, `pace` seconds apart. `cut`: it was cancelled. A reply that
+    stops as `cut` breaks off behind its words."""
 
     def __init__(self, name: str, react: React, pace: float = 0.0) -> None:
         self._name = name
@@ -74,6 +77,10 @@ class Speaker:
         except asyncio.CancelledError:
             self.cut.set()
             raise
+        if reply.stop == "cut":
+            error = AgentError(f"{self._name}: the stream was cut", kind="network", retry=True)
+            error.usage = USED
+            raise error
         return reply.model_copy(update={"usage": USED, "model": f"{self._name}-served"})
 
     async def close(self) -> None:
@@ -110,6 +117,16 @@ def fails(kind: str = "overloaded", *, after: float | None = None) -> React:
     return react
 
 
+def breaks(text: str, times: int = 1) -> React:
+    """An answer that breaks off behind its first word, so many times."""
+    left = [Reply(text=text.split()[0], stop="cut")] * times
+    return lambda prompt: left.pop() if left else Reply(text=text)
+
+
+async def _at_once(seconds: float) -> None:
+    """Nobody waits in a test."""
+
+
 async def _nobody(call: Call, judgement: Judgement) -> Permission:
     return "headless"
 
@@ -125,6 +142,7 @@ class Endpoint:
     single: str | None = None
     ultra: Callable[[], Coordinator] | None = None
     budgets: Budgets = field(default_factory=Budgets)
+    ledger: Ledger | None = None
     bounds: Bounds = field(default_factory=Bounds)
     token: str | None = None
     url: str = ""
@@ -134,7 +152,10 @@ class Endpoint:
 
     def house(self) -> House:
         settings = Settings(verify_answers=True)
-        watched: dict[str, Agent] = {name: Watched(agent, self.health) for name, agent in self.agents.items()}
+        watched: dict[str, Agent] = {
+            name: Watched(Retrying(agent, time=Time(sleep=_at_once)), self.health)
+            for name, agent in self.agents.items()
+        }
         coordinator = self.coordinator or Cascade(self.members, settings)
         empty = self.data / "empty"
         empty.mkdir(parents=True, exist_ok=True)
@@ -146,6 +167,7 @@ class Endpoint:
             budgets=self.budgets,
             single=self.single,
             ultra=self.ultra,
+            tab=self.ledger.tab if self.ledger else None,
         )
 
     @contextmanager

@@ -1,5 +1,6 @@
 """The endpoint as the openai SDK sees it, over a real socket: Chat Completions and Responses."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
 from fugu_cli.budgets import Budgets
+from fugu_cli.ledger import Ledger, everything
 from fugu_cli.messages import Prompt, Reply
 from fugu_cli.prompts import load
 from fugu_cli.serve.places import Bounds
@@ -182,6 +184,25 @@ def test_a_call_that_could_exceed_the_budget_is_not_made(tmp_path: Path) -> None
     assert place.agents["small"].shown == place.agents["strong"].shown == []
 
 
+def test_requests_at_once_keep_the_budget_of_the_day_together(tmp_path: Path) -> None:
+    place = endpoint(tmp_path, says("x" * 40), pace=0.3)
+    ledger = place.ledger = Ledger(tmp_path, Path("/repo"))
+    place.budgets = Budgets(day=0.0005, elsewhere=ledger)
+    with place.serving(), ThreadPoolExecutor(8) as pool:
+        chat = client(place).chat.completions
+
+        def ask(_: int) -> int:
+            try:
+                chat.create(model="small", messages=ASK, max_tokens=100)
+            except openai.APIStatusError as error:
+                return error.status_code
+            return 200
+
+        assert sorted(pool.map(ask, range(8))) == [200, 200, *[402] * 6]
+        assert [ask(0), ask(0), ask(0)] == [200, 402, 402]
+    assert round(sum(one.dollars for one in everything(tmp_path)), 6) <= 0.0005
+
+
 def test_a_budget_that_only_the_cheaper_agent_keeps_goes_to_it(tmp_path: Path) -> None:
     place = endpoint(tmp_path, says("from small"))
     place.budgets = Budgets(request=0.02)
@@ -249,6 +270,10 @@ def test_what_is_not_offered_is_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(openai.BadRequestError, match=r"input\.1: nothing is stored, send the item"):
             items = [{"role": "user", "content": "x"}, {"type": "item_reference", "id": "msg_1"}]
             client(place).responses.create(model="fugu", input=items)  # type: ignore[arg-type]
+        with pytest.raises(openai.BadRequestError, match=r"response_format\.json_schema\.schema is missing"):
+            talk.create(model="fugu", messages=ASK, response_format={"type": "json_schema"})  # type: ignore[typeddict-item]
+        with pytest.raises(openai.BadRequestError, match="a function has no `function` that says its name"):
+            talk.create(model="fugu", messages=ASK, tools=[{"type": "function"}])  # type: ignore[typeddict-item]
         with pytest.raises(openai.NotFoundError, match="ultra is not available"):
             talk.create(model="fugu-ultra", messages=ASK)
 

@@ -29,6 +29,7 @@ from fugu_cli.messages import Usage
 from fugu_cli.ui.clean import clean
 from fugu_cli.ui.render import describe
 from fugu_cli.ui.tui.draw.text import flat
+from fugu_cli.views.spending import Paid
 
 
 class Tally:
@@ -89,6 +90,7 @@ class Tally:
             case ToolRan():
                 self._now(f"{self._turn} reads" if self._turn else "deciding", at)
             case Failed():
+                self._paid(event)
                 self._now("deciding", at)
             case Finished() | Interrupted():
                 self.doing, self._turn = "", ""
@@ -101,7 +103,7 @@ class Tally:
         if member is not None and member.context:
             self.context = (event.usage.input + event.usage.output) / member.context
 
-    def _paid(self, event: Replied | Planned | Compacted) -> None:
+    def _paid(self, event: Paid) -> None:
         if not event.agent:
             return
         cost = views.price(event, self.members.get(event.agent))
