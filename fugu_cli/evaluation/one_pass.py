@@ -1,4 +1,4 @@
-"""One answer of one agent to one task: no loop, no tools. The simplest baseline, and the pass matrix of SPEC 3.
+"""One answer of one agent to one task: no loop, no tools. The simplest baseline, and the cell of a pass matrix.
 
 The prompt holds the instruction, the files that are not tests, and what the failing tests print; the answer is whole
 files; they are written and graded. Rows are agents x tasks x repeats, whose prompts differ as a small Worker's draws do

@@ -1,4 +1,4 @@
-"""What an answer took: the tokens of the reply the client gets, and those of all that led to it (SPEC 5). Pure."""
+"""What an answer took: the tokens of the reply the client gets, and those of all that led to it. Pure."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from fugu_cli.orchestrator import Crew
 from fugu_cli.serve.asking import Refused
 
 FUGU, ULTRA = "fugu", "fugu-ultra"
-"""The two names of the pool as a whole (SPEC 5)."""
+"""The two names of the pool as a whole, as in the Fugu report."""
 
 
 @dataclass(frozen=True)
