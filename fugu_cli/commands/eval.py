@@ -6,6 +6,7 @@ Everything that was measured is kept in one folder and not measured again; a run
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -18,7 +19,7 @@ from fugu_cli import __version__
 from fugu_cli.commands.embedded import check_embedded
 from fugu_cli.commands.evalflags import EngineName, EvalFlags
 from fugu_cli.commands.here import here
-from fugu_cli.commands.opening import Opening, keys
+from fugu_cli.commands.opening import Opening, keys, settings
 from fugu_cli.config import Config
 from fugu_cli.config.pool import pool
 from fugu_cli.errors import FuguError, StorageError, UsageError
@@ -44,7 +45,8 @@ def evaluate(flags: EvalFlags) -> int:
     config, environ = loaded.config, dict(os.environ)
     for note in check_embedded(config, environ):
         _say(note)
-    members = tuple(entry.member() for entry in pool(config, environ))
+    entries = pool(config, environ)
+    members = tuple(entry.member() for entry in entries)
     problems = chosen(_problems(flags), flags.limit)
     folder = (flags.out or Path("fugu-eval")).resolve()
     if flags.report and not (folder / running.ROWS).exists() and setup.read(folder) is None:
@@ -55,6 +57,7 @@ def evaluate(flags: EvalFlags) -> int:
         seeds=_least(flags.seeds, "--seeds"),
         pool=members,
         settings=_fixed(config),
+        entries={entry.name: json.dumps(settings(entry), sort_keys=True) for entry in entries},
         at_once=capacity.at_once(flags.rollouts or _local(members), flags.cores, flags.memory),
     )
     ended = running.Ended()

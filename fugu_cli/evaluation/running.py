@@ -23,7 +23,7 @@ from fugu_cli.evaluation.loop import Open, Outcome
 from fugu_cli.evaluation.rollout import Job, rollout
 from fugu_cli.evaluation.spending import Spending, Spent, Unanswered
 from fugu_cli.events import Member
-from fugu_cli.tasks import Problem, Question
+from fugu_cli.tasks import Expected, Problem, Question
 from fugu_cli.tasks.checking import Checked, check, sha
 
 ROWS = "rows.jsonl"
@@ -59,13 +59,15 @@ class Here:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be measured. `settings` are the limits by name that rows of one table share."""
+    """What is to be measured. `settings` are the limits by name that rows of one table share, `entries` what the
+    configuration says of an agent's answers, by agent."""
 
     problems: tuple[Problem, ...]
     arms: tuple[str, ...]
     seeds: int
     pool: tuple[Member, ...]
     settings: Mapping[str, str]
+    entries: Mapping[str, str] = field(default_factory=dict)
     at_once: int = 1
 
 
@@ -95,7 +97,10 @@ async def run(plan: Plan, engine: Engine, folder: Path, tell: Tell) -> Ended:
     """Measure what is not measured yet. The rows are in `folder`. Raises ConfigError, SessionBusy and StorageError."""
     with setup.alone(folder):
         tasks = {problem.id: sha(problem) for problem in plan.problems}
-        setup.settle(folder, setup.Setup(version=__version__, pool=plan.pool, settings=plan.settings, tasks=tasks))
+        fixed = setup.Setup(
+            version=__version__, pool=plan.pool, entries=plan.entries, settings=plan.settings, tasks=tasks
+        )
+        setup.settle(folder, fixed)
         ended = Ended()
         checks = await _checked(plan, folder, tell)
         ended.refused = [found for found in checks.values() if found.refused]
@@ -115,7 +120,7 @@ async def _checked(plan: Plan, folder: Path, tell: Tell) -> dict[str, Checked]:
         if isinstance(problem, Question):
             continue
         found = known.get(problem.id)
-        if found is None or found.sha != sha(problem):
+        if found is None or not found.holds(problem):
             found = await check(problem)
             rows.append(folder / CHECKS, found)
         if found.refused or found.note:
@@ -127,7 +132,12 @@ async def _checked(plan: Plan, folder: Path, tell: Tell) -> dict[str, Checked]:
 def _jobs(plan: Plan, checks: Mapping[str, Checked]) -> list[Job]:
     usable = [p for p in plan.problems if p.id not in checks or not checks[p.id].refused]
     return [
-        Job(arm=arm, problem=problem, seed=seed, least=checks[problem.id].least if problem.id in checks else 0)
+        Job(
+            arm=arm,
+            problem=problem,
+            seed=seed,
+            expected=checks[problem.id].expected if problem.id in checks else Expected(),
+        )
         for seed in range(plan.seeds)
         for problem in usable
         for arm in plan.arms

@@ -16,15 +16,18 @@ from fugu_cli import processes
 from fugu_cli.errors import ConfigError, SessionBusy, StorageError
 from fugu_cli.events import Member
 from fugu_cli.messages import Value
+from fugu_cli.tools.atomic import write_whole
 
 FILE = "setup.json"
 
 
 class Setup(Value):
-    """What must stay as it is: the pool, the settings by name, and every task's contents (checking.sha)."""
+    """What must stay as it is: the pool, what its entries say of an answer by agent, the settings by name, and every
+    task's contents (checking.sha)."""
 
     version: str
     pool: tuple[Member, ...]
+    entries: Mapping[str, str] = {}
     settings: Mapping[str, str]
     tasks: Mapping[str, str]
 
@@ -59,8 +62,11 @@ def settle(folder: Path, setup: Setup) -> None:
                 hint="give another folder with --out, or go on with what it was begun with",
             )
         setup = setup.model_copy(update={"tasks": {**before.tasks, **setup.tasks}})
+        setup = setup.model_copy(update={"entries": {**before.entries, **setup.entries}})
+    if setup == before:
+        return
     try:
-        path.write_text(setup.model_dump_json(indent=1), encoding="utf-8")
+        write_whole(path, setup.model_dump_json(indent=1).encode())
     except OSError as error:
         raise StorageError(f"{path}: cannot be written: {error}") from error
 
@@ -79,6 +85,9 @@ def read(folder: Path) -> Setup | None:
 def _changed(before: Setup, now: Setup) -> Iterator[str]:
     if before.pool != now.pool:
         yield f"another pool ({_pool(before.pool)}; now {_pool(now.pool)}{_difference(before.pool, now.pool)})"
+    for name, entry in now.entries.items():
+        if before.entries.get(name, entry) != entry:
+            yield f"another {name}: {before.entries[name]} (now {entry})"
     for name, value in now.settings.items():
         if before.settings.get(name, value) != value:
             yield f"{name} {before.settings[name]} (now {value})"

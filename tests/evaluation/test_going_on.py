@@ -76,6 +76,18 @@ def test_a_folder_that_does_not_go_on_keeps_its_report(here: Path, server: Loopb
     assert (here / "out" / "report.md").read_bytes() == before
 
 
+def test_an_agent_whose_settings_have_changed_is_another_and_nothing_is_rewritten(here: Path) -> None:
+    evaluate("single:worker")
+    setup, config = here / "out" / "setup.json", Path(os.environ["HOME"]) / ".fugurc"
+    kept, inode = config.read_text(), setup.stat().st_ino
+    config.write_text(kept.replace("name =", "temperature = 0.9\nname ="))
+    with pytest.raises(ConfigError, match="was begun with another (idler|worker)"):
+        evaluate("single:worker")
+    config.write_text(kept)
+    assert evaluate("single:worker") == 0
+    assert setup.stat().st_ino == inode
+
+
 def test_a_report_of_what_there_is_has_all_arms_and_the_pool_they_were_measured_with(
     here: Path, server: Loopback
 ) -> None:
