@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from fugu_cli import views
 from fugu_cli.diffs import unified
 from fugu_cli.errors import StorageError
-from fugu_cli.events import Change
+from fugu_cli.events import Change, Event
 from fugu_cli.tools import blobs
 from fugu_cli.tools.snapshots import reading
 from fugu_cli.tools.workspace import Workspace
@@ -40,6 +41,17 @@ async def _content(workspace: Workspace, path: str, name: str | None) -> bytes |
         if blobs.blob_id(data) != name:
             raise
         return data
+
+
+async def request_patch(workspace: Workspace, events: Sequence[Event]) -> bytes:
+    """What the newest request changed, as a diff: of snapshots, and of the files fugu wrote that they do not hold."""
+    asked, now = views.asked(events), await workspace.snapshot()
+    if asked is None or asked.snapshot is None or now is None:
+        patch, more = b"", views.changes(events)
+    else:
+        patch, more = await workspace.patch(asked.snapshot, now), views.beside(events)
+    inside = [change for path, change in more.items() if not path.startswith("/")]
+    return patch + "".join((await diffs(workspace, inside)).values()).encode("utf-8", "surrogateescape")
 
 
 async def several(workspace: Workspace, names: Iterable[str]) -> dict[str, bytes]:

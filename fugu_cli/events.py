@@ -20,6 +20,7 @@ from fugu_cli.facts import Planned as Planned
 from fugu_cli.facts import Scores as Scores
 from fugu_cli.facts import Step as Step
 from fugu_cli.facts import Undone as Undone
+from fugu_cli.facts import net as net
 from fugu_cli.messages import Call, Thinking, Usage, Value
 
 Role = Literal["worker", "thinker", "verifier"]
@@ -169,6 +170,8 @@ class ToolRan(Value):
     """The content the output depended on: a file's blob or the whole tree; "" where nobody knows."""
     job: str = ""
     """The background job that the call started; "" where it started none."""
+    extras: bool = False
+    """Permission bits or empty folders are others now, of which no Change tells."""
 
 
 class Masked(Value):

@@ -5,6 +5,7 @@ Read events.py first; import from there.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from fugu_cli.messages import Usage, Value
@@ -47,12 +48,37 @@ class Scores(Value):
 
 
 class Change(Value):
-    """A file a tool changed: git blob ids before and after; None where it did not exist."""
+    """A file a tool changed: git blob ids before and after; None where it did not exist. `mode` is the one it has, or
+    had.
+
+    `beside`: no snapshot holds the file (git ignores it, or it lies in another repository or outside): a tool of fugu's
+    own wrote it.
+    """
 
     path: str
     before: str | None
     after: str | None
     mode: str = "100644"
+    mode_before: str = ""
+    """Where it was another."""
+    beside: bool = False
+
+    @property
+    def back(self) -> Change:
+        """What takes it back."""
+        modes = {"mode": self.mode_before, "mode_before": self.mode} if self.mode_before else {}
+        return self.model_copy(update={"before": self.after, "after": self.before, **modes})
+
+
+def net(changes: Iterable[Change]) -> dict[str, Change]:
+    """Changes in the order they were made as one for each path; none for what is as it was."""
+    made: dict[str, Change] = {}
+    for change in changes:
+        first = made.get(change.path, change)
+        mode = (first.mode_before or first.mode) if first.before else change.mode
+        update = {"before": first.before, "mode_before": mode if mode != change.mode else ""}
+        made[change.path] = change.model_copy(update=update)
+    return {path: one for path, one in made.items() if one.before != one.after or (one.after and one.mode_before)}
 
 
 class Step(Value):
@@ -141,6 +167,8 @@ class Undone(Value):
     turn: int = 0
     reason: str = ""
     paths: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """What was done to files that no snapshot holds."""
 
     @property
     def redoes(self) -> bool:

@@ -15,8 +15,8 @@ from fugu_cli.contents import diffs
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.events import Asked, Change, Event, Interrupted, Undone
 from fugu_cli.log import Log, read
-from fugu_cli.tools.workspace import Workspace
-from fugu_cli.views.standing import REDONE, UNDONE, standing
+from fugu_cli.tools.workspace import Restored, Workspace
+from fugu_cli.views.standing import REDONE, UNDONE, standing, tree_left
 
 LEFT_ALONE = "; left alone, because they were changed since: "
 
@@ -27,31 +27,31 @@ class Nothing(UsageError):
 
 @dataclass(frozen=True)
 class Step:
-    """A request that can be taken back: its snapshot and the changes fugu made in it."""
+    """A request that can be taken back: its snapshot, the changes fugu made in it, those of files that no snapshot
+    holds."""
 
     asked: Asked
     changes: dict[str, Change]
+    beside: tuple[Change, ...]
 
 
-def steps(events: Sequence[Event]) -> tuple[list[Step], list[str]]:
-    """Requests that can be undone, the next one last; and trees that can be redone, the next one last."""
+def steps(events: Sequence[Event]) -> tuple[list[Step], list[Undone]]:
+    """Requests that can be undone, the next one last; and undos that can be redone, the next one last."""
     found, every = standing(events), views.requests(events)
-    return [_step(every[place]) for place in found.requests], list(found.trees)
+    return [_step(every[place]) for place in found.requests], list(found.undone)
 
 
 def _step(facts: Sequence[Event]) -> Step:
-    asked = facts[0]
+    asked, changes = facts[0], views.changes(facts)
     assert isinstance(asked, Asked)
-    return Step(asked, views.changes(facts))
+    beside = views.beside(facts) if asked.snapshot is not None else changes
+    return Step(asked, changes, tuple(beside.values()))
 
 
 async def undo_preview(log: Log, workspace: Workspace) -> str:
     """What `undo` would change, as a unified diff. Raises Nothing, or UsageError where edits would be lost."""
     step = await _undoable(log, workspace)
-    if step.asked.snapshot is None:
-        back = [c.model_copy(update={"before": c.after, "after": c.before}) for c in step.changes.values()]
-        return "".join((await diffs(workspace, back)).values())
-    return await _patch(workspace, step.asked.snapshot)
+    return await _patch(workspace, step.asked.snapshot, step.beside)
 
 
 async def undo(log: Log, workspace: Workspace) -> Undone:
@@ -64,13 +64,9 @@ async def undo(log: Log, workspace: Workspace) -> Undone:
     if await workspace.jobs.stop(views.jobs(log.events[begun:]), "undo"):
         step = await _undoable(log, workspace)  # they may have written something meanwhile
     if step.asked.snapshot is None:
-        restored = await workspace.restore_changes(tuple(step.changes.values()))
-        reason = "undone by the user"
-        if restored.conflicts:
-            reason += LEFT_ALONE + ", ".join(restored.conflicts)
-        done = Undone(snapshot=None, reason=reason, paths=restored.paths)
+        done = _fact(await workspace.restore_changes(step.beside), None, "undone by the user")
     else:
-        done = await _restore(workspace, step.asked.snapshot, UNDONE)
+        done = await _restore(workspace, step.asked.snapshot, step.beside, UNDONE)
     log.append(done)
     return done
 
@@ -83,12 +79,14 @@ def is_final(log: Log) -> bool:
 
 async def redo_preview(log: Log, workspace: Workspace) -> str:
     """What `redo` would change, as a unified diff. Raises Nothing, or UsageError where edits would be lost."""
-    return await _patch(workspace, await _redoable(log, workspace))
+    undone = await _redoable(log, workspace)
+    return await _patch(workspace, tree_left(undone), undone.changes)
 
 
 async def redo(log: Log, workspace: Workspace) -> Undone:
     """Bring back what the newest undo took. Raises UsageError, StorageError."""
-    done = await _restore(workspace, await _redoable(log, workspace), REDONE)
+    undone = await _redoable(log, workspace)
+    done = await _restore(workspace, tree_left(undone), undone.changes, REDONE)
     log.append(done)
     return done
 
@@ -106,7 +104,7 @@ async def _undoable(log: Log, workspace: Workspace) -> Step:
     now = await workspace.snapshot()
     if now is None:
         raise UsageError("undo needs the git repository the request was made in")
-    if now == step.asked.snapshot:
+    if now == step.asked.snapshot and not workspace.standing(step.beside):
         raise Nothing("there is nothing to undo", hint="the files are as they were before the request")
     _refuse(await _own(log, workspace, step, now), "undo")
     return step
@@ -121,11 +119,16 @@ async def _own(log: Log, workspace: Workspace, step: Step, now: str) -> list[str
     unknown = [
         change.path
         for change in await workspace.diff(step.asked.snapshot, now)
-        if change.path not in step.changes or step.changes[change.path].after != change.after
+        if change.path not in step.changes or not _same(step.changes[change.path], change)
         if not _left(workspace.root / change.path, log)
     ]
     cut = _cut_at(log, step.asked)
     return [path for path in unknown if cut is None or not _older(workspace.root / path, cut)]
+
+
+def _same(one: Change, other: Change) -> bool:
+    """They leave the file the same."""
+    return one.after == other.after and (one.after is None or one.mode == other.mode)
 
 
 def _left(path: Path, log: Log) -> bool:
@@ -145,20 +148,20 @@ def _newest(log: Log) -> Asked | Undone | None:
     )
 
 
-async def _redoable(log: Log, workspace: Workspace) -> str:
-    _, trees = steps(log.events)
+async def _redoable(log: Log, workspace: Workspace) -> Undone:
+    _, taken = steps(log.events)
     undone = _newest(log)
     left = undone.snapshot if isinstance(undone, Undone) else None
     if isinstance(undone, Undone) and left is None:
         raise UsageError("what was undone outside git cannot be redone", hint="ask for it again")
-    if not trees or undone is None or left is None:
+    if not taken or undone is None or left is None:
         raise Nothing("there is nothing to redo", hint="redo brings back what undo took, until something is asked")
     _refuse_elsewhere(log.events, undone, workspace)
     now = await workspace.snapshot()
     if now is None:
         raise UsageError("redo needs the git repository the request was made in")
     _refuse([change.path for change in await workspace.diff(left, now)], "redo")
-    return trees[-1]
+    return taken[-1]
 
 
 def _refuse_elsewhere(events: Sequence[Event], fact: Event, workspace: Workspace) -> None:
@@ -199,12 +202,18 @@ def _refuse(own: Sequence[str], what: str) -> None:
         )
 
 
-async def _patch(workspace: Workspace, tree: str) -> str:
-    now = await workspace.snapshot()
-    return (await workspace.patch(now, tree)).decode("utf-8", "replace") if now else ""
+async def _patch(workspace: Workspace, tree: str | None, beside: Sequence[Change]) -> str:
+    now = await workspace.snapshot() if tree is not None else None
+    patch = (await workspace.patch(now, tree)).decode("utf-8", "replace") if now and tree else ""
+    return patch + "".join((await diffs(workspace, [c.back for c in workspace.standing(beside)])).values())
 
 
-async def _restore(workspace: Workspace, tree: str, reason: str) -> Undone:
+async def _restore(workspace: Workspace, tree: str, beside: Sequence[Change], reason: str) -> Undone:
     now = await workspace.snapshot()
-    paths = await workspace.restore(tree)
-    return Undone(snapshot=tree, reason=reason.format(tree=now), paths=paths)
+    return _fact(await workspace.put_back(tree, beside), tree, reason.format(tree=now))
+
+
+def _fact(done: Restored, tree: str | None, reason: str) -> Undone:
+    left = LEFT_ALONE + ", ".join(done.conflicts) if done.conflicts else ""
+    back = tuple(change.back for change in done.changes)
+    return Undone(snapshot=tree, reason=reason + left, paths=done.paths, changes=back)

@@ -24,7 +24,7 @@ from fugu_cli.commands.replay_flags import SessionReplayFlags
 from fugu_cli.config import Config
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.tables import Money
-from fugu_cli.contents import diffs
+from fugu_cli.contents import diffs, request_patch
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.events import RECORDED, Asked, Event
 from fugu_cli.ledger import Ledger
@@ -66,7 +66,7 @@ class Rerun:
 
     async def _carried_out(self) -> int:
         folder = output_dir.prepare(Path(self._flags.output_dir)) if self._flags.output_dir else None
-        workspace = wiring.build_workspace(self._loaded.config, self._loaded.root)
+        workspace = wiring.build_workspace(self._loaded.config, self._loaded.root, logs=(self._recording.path,))
         asked = self._chosen()
         for number, request in asked:
             await self._there(workspace, number, request)
@@ -134,7 +134,7 @@ class Rerun:
             end = await self._worked(session, asked)
             if len(views.requests(session.log.events)) < number:
                 return None
-            patch = await _patch(session)
+            patch = await request_patch(session.bench.workspace, session.log.events)
         finally:
             await session.close()
         saved = self._save(session, end, patch, folder / f"request-{number}" if folder else place)
@@ -226,13 +226,6 @@ async def _work(session: Session, asked: Asked) -> None:
     session.warm()
     await session.ask(asked.text, asked.attachments, asked.typed, asked.skill, asked.piped)
     await session.run()
-
-
-async def _patch(session: Session) -> bytes:
-    """What the request changed in the copy."""
-    asked, workspace = views.asked(session.log.events), session.bench.workspace
-    now = await workspace.snapshot()
-    return await workspace.patch(asked.snapshot, now) if asked and asked.snapshot and now else b""
 
 
 async def _made(workspace: Workspace, records: Sequence[Any], number: int) -> str:

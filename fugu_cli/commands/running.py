@@ -24,7 +24,7 @@ from fugu_cli.commands.leaving import Leaving, Told, name_of
 from fugu_cli.commands.prompt import Said
 from fugu_cli.config import AgentEntry
 from fugu_cli.config.files import Loaded
-from fugu_cli.contents import diffs
+from fugu_cli.contents import request_patch
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.events import Asked
 from fugu_cli.session import Session
@@ -219,14 +219,8 @@ class Run:
             os._exit(ABORTED)
 
     async def _patch(self, session: Session) -> bytes:
-        """What the newest request changed, as a diff: of snapshots, or of the files fugu wrote where there are none."""
-        asked = views.asked(session.log.events)
-        workspace = session.bench.workspace
         try:
-            if asked is not None and asked.snapshot is not None and (now := await workspace.snapshot()):
-                return await workspace.patch(asked.snapshot, now)
-            made = await diffs(workspace, views.changes(session.log.events).values())
-            return "".join(made.values()).encode("utf-8", "surrogateescape")
+            return await request_patch(session.bench.workspace, session.log.events)
         except StorageError as error:
             self._screen.show(f"fugu: the diff cannot be made: {error}")
             return b""

@@ -171,7 +171,7 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
     tool = reproducing.before_the_work(tool, log.events)
     ran = bench.hooks.around(tool, call) if bench.hooks is not None and not by_fugu else tool
     state = await content.state(bench.workspace, call) if bench.remembers and ran is tool else ""
-    result, changes = await bench.workspace.observe(
+    result, changes, extras = await bench.workspace.observe(
         ran, arguments, lambda text: log.tell(ToolSaid(turn=number, call=call.id, text=text))
     )
     if result.ok and call.tool == views.RUN_TESTS:
@@ -188,6 +188,7 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
             changes=changes,
             state=state,
             job=result.job,
+            extras=extras,
         )
     )
 
@@ -200,7 +201,7 @@ async def roll_back(bench: Bench, turn: views.Turn, reason: str) -> Undone:
     begun = [run.result.job for run in turn.runs if run.result is not None and run.result.job]
     await bench.workspace.jobs.stop(begun, "undo")
     snapshot = turn.assigned.snapshot
-    paths = await bench.workspace.restore(snapshot) if snapshot is not None else ()
+    paths = (await bench.workspace.put_back(snapshot, turn.changes)).paths if snapshot is not None else ()
     shown = [run.result for run in turn.runs if run.evidence and run.result is not None]
     recall(bench.workspace, [Recorded(seq=0, at=time.time(), event=result) for result in shown])
     return Undone(snapshot=snapshot, turn=turn.number, reason=reason, paths=paths)

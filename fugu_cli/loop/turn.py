@@ -115,7 +115,11 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, rules: R
         return trial
     if verifies:
         since = asked.snapshot if asked is not None and all(call.tool != "diff" for call in done) else None
-        return Call.make(f"e{turn.number}-{number}", "diff", since=since) if since is not None else None
+        if since is None:
+            return None
+        more = [(change.path, change.before, change.after) for change in views.beside(events).values()]
+        given = {"since": since} | ({"beside": more} if more else {})
+        return Call.make(f"e{turn.number}-{number}", "diff", **given)
     if member.protocol == "native":
         return None
     read = {call.arguments for call in done if call.tool == "read"}

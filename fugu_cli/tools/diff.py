@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fugu_cli.diffs import unified
 from fugu_cli.tools import Result, Say, Tool
 from fugu_cli.tools.clip import clip
 from fugu_cli.tools.files import Given
@@ -11,9 +12,10 @@ LIMIT = 12_000
 
 
 class Diff(Given):
-    """Arguments of diff: the tree id of a snapshot."""
+    """Arguments of diff: the tree id of a snapshot; path, content before and after (ids) of files that it has not."""
 
     since: str
+    beside: tuple[tuple[str, str | None, str | None], ...] = ()
 
 
 async def diff(given: Diff, workspace: Workspace, say: Say) -> Result:
@@ -21,8 +23,11 @@ async def diff(given: Diff, workspace: Workspace, say: Say) -> Result:
     now = await workspace.snapshot()
     if now is None:
         return Result(text="There are no snapshots outside a git repository.", ok=False)
-    patch = (await workspace.patch(given.since, now)).decode("utf-8", "replace")
-    return Result(text=clip(patch, LIMIT) if patch else "(nothing was changed)")
+    patch = await workspace.patch(given.since, now)
+    for path, *sides in given.beside:
+        before, after = [None if name is None else await workspace.blob(name) for name in sides]
+        patch += workspace.shown(unified(path, before, after).encode("utf-8", "surrogateescape"))
+    return Result(text=clip(patch.decode("utf-8", "replace"), LIMIT) if patch else "(nothing was changed)")
 
 
 DIFF = Tool(name="diff", effect="reads", arguments=Diff, run=diff)

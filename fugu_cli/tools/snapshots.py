@@ -219,7 +219,13 @@ class Snapshots:
 def as_changes(found: Sequence[Difference]) -> tuple[Change, ...]:
     """As they are recorded."""
     return tuple(
-        Change(path=shown(d.path), before=d.old_blob or None, after=d.blob or None, mode=d.mode or d.old_mode)
+        Change(
+            path=shown(d.path),
+            before=d.old_blob or None,
+            after=d.blob or None,
+            mode=d.mode or d.old_mode,
+            mode_before=d.old_mode if d.mode and d.mode != d.old_mode else "",
+        )
         for d in found
     )
 

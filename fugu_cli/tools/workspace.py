@@ -11,15 +11,15 @@ import copy
 import os
 import subprocess
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
 from fugu_cli import masking
 from fugu_cli.errors import StorageError
-from fugu_cli.events import Change, Recorded, ToolRan, Undone
+from fugu_cli.events import Change, Recorded, ToolRan, Undone, net
 from fugu_cli.messages import Call
 from fugu_cli.policy import paths
 from fugu_cli.policy.arguments import Malformed, arguments_of
@@ -27,6 +27,7 @@ from fugu_cli.policy.patterns import WRITING
 from fugu_cli.sandbox.box import Box
 from fugu_cli.tools import Result, Say, Tool, blobs, clip, restoring
 from fugu_cli.tools.atomic import write_whole
+from fugu_cli.tools.extras import Extras
 from fugu_cli.tools.git import OPTIONS, program
 from fugu_cli.tools.jobs import Jobs
 from fugu_cli.tools.relevant_files import fitting, implicated, is_test, shown_for
@@ -39,10 +40,19 @@ Arguments = TypeVar("Arguments", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Restored:
-    """What `restore_changes` did: files put back, and files left alone because somebody changed them since."""
+    """Files put back, files left alone because somebody changed them since, and what was taken back of `changes`."""
 
     paths: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+
+class Observed(NamedTuple):
+    """A tool's result with what it changed. `extras`: as in ToolRan."""
+
+    result: Result
+    changes: tuple[Change, ...] = ()
+    extras: bool = False
 
 
 class Workspace:
@@ -137,31 +147,38 @@ class Workspace:
             raise StorageError(f"the content {name[:12]} is not in the store", hint="it cannot be put back")
         return data
 
-    async def observe(self, tool: Tool[Arguments], arguments: Arguments, say: Say) -> tuple[Result, tuple[Change, ...]]:
+    async def observe(self, tool: Tool[Arguments], arguments: Arguments, say: Say) -> Observed:
         """Run a tool; returns its result and every file it changed, ignored ones only when fugu itself wrote them."""
         if tool.effect == "reads":
-            return await tool.run(arguments, self, say), ()
+            return Observed(await tool.run(arguments, self, say))
         self._written.clear()
         before = await self.snapshot()
         result = await tool.run(arguments, self, say)
         after = await self.snapshot()
         found = await self.diff(before, after) if before and after else ()
         known = {change.path for change in found}
-        more = [change for change in _net(self._written) if change.path not in known]
-        return result, (*found, *more)
+        more = [c.model_copy(update={"beside": True}) for c in net(self._written).values() if c.path not in known]
+        unseen = before != after and not found  # a commit in a nested repository changes the tree as well
+        return Observed(result, (*found, *more), unseen and await self._extras(before) != await self._extras(after))
 
-    async def restore_changes(self, changes: tuple[Change, ...]) -> Restored:
+    async def _extras(self, tree: str | None) -> Extras:
+        return await self.snapshots.extras(tree) if self.snapshots and tree else Extras()
+
+    async def put_back(self, tree: str, changes: Iterable[Change]) -> Restored:
+        """That tree, and of `changes` what no snapshot holds."""
+        restored = await self.restore(tree)
+        more = await self.restore_changes(change for change in changes if change.beside)
+        return replace(more, paths=(*restored, *more.paths))
+
+    async def restore_changes(self, changes: Iterable[Change]) -> Restored:
         """Put the files of `changes` (in the order they were made) back to `before`, where they still are `after`.
 
         For what no snapshot covers: work outside git, and ignored files. What is back already is left alone.
         """
         done, conflicts = [], []
-        for change in _net(list(changes)):
+        for change in self.standing(changes):
             path = self.root / paths.actual(change.path)
-            now = blobs.blob_id(path.read_bytes(), self._hash_name) if path.is_file() else None
-            if now == change.before:
-                continue
-            if now != change.after:
+            if self._now(change) != change.after:
                 conflicts.append(change.path)
                 continue
             if change.before is None:
@@ -169,8 +186,16 @@ class Workspace:
             else:
                 write_whole(path, await self.blob(change.before))
             self.seen.refresh(path)
-            done.append(change.path)
-        return Restored(tuple(done), tuple(conflicts))
+            done.append(change)
+        return Restored(tuple(change.path for change in done), tuple(conflicts), tuple(done))
+
+    def standing(self, changes: Iterable[Change]) -> list[Change]:
+        """The net of `changes` without the files that are as they were before."""
+        return [change for change in net(changes).values() if self._now(change) != change.before]
+
+    def _now(self, change: Change) -> str | None:
+        path = self.root / paths.actual(change.path)
+        return blobs.blob_id(path.read_bytes(), self._hash_name) if path.is_file() else None
 
     def write(self, path: Path, data: bytes, mode: int | None = None) -> None:
         """Write a file whole, as seen and as fugu's doing. `path` is resolved; `mode` as in `write_whole`. Raises
@@ -180,7 +205,7 @@ class Workspace:
         before = blobs.keep(self.store / "objects", old, self._hash_name) if old is not None else None
         write_whole(path, data, mode)
         self.seen.note(path, data)
-        after = blobs.blob_id(data, self._hash_name)
+        after = blobs.keep(self.store / "objects", data, self._hash_name)
         self._written.append(Change(path=_named(path, self.root), before=before, after=after))
 
     def remove(self, path: Path) -> None:
@@ -251,15 +276,6 @@ def _at(workspace: Workspace, name: str) -> Path | paths.Fault:
 
 def _named(path: Path, root: Path) -> str:
     return paths.shown(path.relative_to(root).as_posix() if paths.inside(path, root) else str(path))
-
-
-def _net(changes: list[Change]) -> list[Change]:
-    """One change for each path: its first `before`, its last `after`; nothing for what is as it was."""
-    first: dict[str, Change] = {}
-    for change in changes:
-        known = first.get(change.path)
-        first[change.path] = change if known is None else change.model_copy(update={"before": known.before})
-    return [change for change in first.values() if change.before != change.after]
 
 
 def _usable(root: Path) -> Repository | None:

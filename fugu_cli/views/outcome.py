@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fugu_cli.events import EVIDENCE, Assigned, Change, Event, Merged, Permitted, Replied, Role, ToolRan, Undone
+from fugu_cli.events import EVIDENCE, Assigned, Change, Event, Merged, Permitted, Replied, Role, ToolRan, Undone, net
 from fugu_cli.messages import Call
 from fugu_cli.views.turns import Turn, asked, baseline, effective, turns
 from fugu_cli.views.workflow import said, speaking
@@ -221,10 +221,14 @@ def has_worker_answer(events: Sequence[Event]) -> bool:
 
 def changes(events: Sequence[Event]) -> dict[str, Change]:
     """Net changes of the newest request by path: the first `before` and the last `after`; undone ones are gone."""
-    net: dict[str, Change] = {}
+    return net(_changes(events))
+
+
+def beside(events: Sequence[Event]) -> dict[str, Change]:
+    """Those of files that no snapshot holds."""
+    return net(change for change in _changes(events) if change.beside)
+
+
+def _changes(events: Sequence[Event]) -> list[Change]:
     made = [event for event in effective(events) if isinstance(event, ToolRan | Merged)]
-    for change in (change for event in made for change in event.changes):
-        first = net.get(change.path)
-        before = first.before if first else change.before
-        net[change.path] = Change(path=change.path, before=before, after=change.after, mode=change.mode)
-    return {path: change for path, change in net.items() if change.before != change.after}
+    return [change for event in made for change in event.changes]

@@ -15,52 +15,57 @@ from fugu_cli.events import Asked, Event, Finished, Interrupted, Merged, ToolRan
 
 UNDONE = "undone by the user, from tree {tree}"
 REDONE = "redone by the user, from tree {tree}"
-_LEFT = re.compile(r"^(undone|redone) by the user, from tree ([0-9a-f]+)$")
+_LEFT = re.compile(r"^(?:undone|redone) by the user, from tree ([0-9a-f]+)")
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Requests that stand, by their place in the session from 0; trees that can be redone. The next one last."""
+    """Requests that stand, by their place in the session from 0; undos that can be redone. The next one last."""
 
     requests: tuple[int, ...]
-    trees: tuple[str, ...]
+    undone: tuple[Undone, ...]
 
 
 def standing(events: Sequence[Event]) -> Standing:
     """What stands at the end of these facts."""
     done: list[int] = []
     taken: list[int] = []
-    trees: list[str] = []
+    undone: list[Undone] = []
     number = -1
     idle, left_out = True, False
     for event in events:
         if isinstance(event, Asked):
             number += 1
             done.append(number)
-            taken, trees, idle, left_out = [], [], True, False
+            taken, undone, idle, left_out = [], [], True, False
         elif _may_have_changed(event):
             if left_out:  # a limit had stopped it, and it went on
                 done.append(number)
             elif number in taken:  # undone, and it went on
                 done.append(number)
-                taken, trees = [], []
+                taken, undone = [], []
             idle, left_out = False, False
         elif isinstance(event, Finished) and idle and done and done[-1] == number:
             left_out = True
             done.pop()
         elif isinstance(event, Undone) and event.turn == 0:
-            found = _LEFT.match(event.reason)
             if event.redoes and taken:
                 done.append(taken.pop())
-                trees.pop()
+                undone.pop()
             elif done:
                 taken.append(done.pop())
-                trees.append(found.group(2) if found else "")
-    return Standing(tuple(done), tuple(tree for tree in trees if tree))
+                undone.append(event)
+    return Standing(tuple(done), tuple(event for event in undone if tree_left(event)))
+
+
+def tree_left(undone: Undone) -> str:
+    """The tree that an undo or redo left; "" where it names none."""
+    found = _LEFT.match(undone.reason)
+    return found.group(1) if found else ""
 
 
 def _may_have_changed(event: Event) -> bool:
     """It changed files, or may have: what was cut off and what goes on in the background says nothing of that."""
     if isinstance(event, ToolRan):
-        return bool(event.changes or event.job)
+        return bool(event.changes or event.job or event.extras)
     return isinstance(event, Interrupted) or (isinstance(event, Merged) and bool(event.changes))

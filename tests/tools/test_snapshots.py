@@ -296,7 +296,7 @@ def test_a_diff_names_each_change_with_its_blobs(repo: Build) -> None:
         Change(path="a.py", before=one, after=two),
         Change(path="b.py", before=one, after=None),
         Change(path="c.py", before=None, after=three),
-        Change(path="run.sh", before=x, after=x, mode="100755"),
+        Change(path="run.sh", before=x, after=x, mode="100755", mode_before="100644"),
     )
     assert asyncio.run(workspace.blob(two)) == b"2\n"
     assert asyncio.run(workspace.blob(one)) == b"1\n"
@@ -399,7 +399,8 @@ def test_outside_git_the_files_fugu_changed_can_be_put_back(plain: Build) -> Non
     for name, data in (("a.txt", b"2\n"), ("b.txt", b"2\n"), ("new.txt", b"3\n"), ("a.txt", b"4\n")):
         workspace.write(root / name, data)
     lay(root, {"b.txt": "somebody else\n"})
-    assert asyncio.run(workspace.restore_changes(changes)) == Restored(("a.txt", "new.txt"), ("b.txt",))
+    restored = asyncio.run(workspace.restore_changes(changes))
+    assert (restored.paths, restored.conflicts) == (("a.txt", "new.txt"), ("b.txt",))
     assert contents(root) == {"a.txt": ("-", b"1\n"), "b.txt": ("-", b"somebody else\n")}
     assert asyncio.run(workspace.restore_changes(changes)) == Restored((), ("b.txt",))
 

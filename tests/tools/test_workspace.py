@@ -9,13 +9,13 @@ from fugu_cli.events import Change, Recorded, ToolRan
 from fugu_cli.messages import Call
 from fugu_cli.tools import Result
 from fugu_cli.tools.blobs import blob_id
-from fugu_cli.tools.workspace import Workspace, recall
+from fugu_cli.tools.workspace import Observed, Workspace, recall
 from tests.tools.conftest import TOOLS, Build, lay, use
 
 ONE, TWO = blob_id(b"1\n"), blob_id(b"2\n")
 
 
-def observe(workspace: Workspace, tool: str, **arguments: object) -> tuple[Result, tuple[Change, ...]]:
+def observe(workspace: Workspace, tool: str, **arguments: object) -> Observed:
     found, given = TOOLS.parse(Call.make("1", tool, **arguments))
     assert found is not None
     return asyncio.run(workspace.observe(found, given, lambda text: None))
@@ -23,7 +23,7 @@ def observe(workspace: Workspace, tool: str, **arguments: object) -> tuple[Resul
 
 def test_what_a_command_changed_is_observed(repo: Build) -> None:
     workspace = repo({"a.py": "1\n", "b.py": "1\n"})
-    result, changes = observe(workspace, "bash", command="echo 2 > a.py; rm b.py; echo 1 > c.py; chmod +x c.py")
+    result, changes, _ = observe(workspace, "bash", command="echo 2 > a.py; rm b.py; echo 1 > c.py; chmod +x c.py")
     assert result == Result(text="(no output)\n[exit code 0]")
     assert changes == (
         Change(path="a.py", before=ONE, after=TWO),
@@ -35,7 +35,7 @@ def test_what_a_command_changed_is_observed(repo: Build) -> None:
 def test_reading_changes_nothing_and_costs_no_snapshot(repo: Build) -> None:
     workspace = repo({"a.py": "1\n"})
     lay(workspace.root, {"new.py": "by hand\n"})
-    assert observe(workspace, "read", path="a.py") == (Result(text="1\t1"), ())
+    assert observe(workspace, "read", path="a.py") == Observed(Result(text="1\t1"))
     assert not workspace.store.exists()
 
 
@@ -43,8 +43,8 @@ def test_an_ignored_file_fugu_wrote_is_observed_and_can_be_put_back(repo: Build)
     workspace = repo({".gitignore": "*.local\n"})
     lay(workspace.root, {"x.local": "1\n"})
     use(workspace, "read", path="x.local")
-    _, changes = observe(workspace, "write", path="x.local", content="2\n")
-    assert changes == (Change(path="x.local", before=ONE, after=TWO),)
+    changes = observe(workspace, "write", path="x.local", content="2\n").changes
+    assert changes == (Change(path="x.local", before=ONE, after=TWO, beside=True),)
     asyncio.run(workspace.restore_changes(changes))
     assert (workspace.root / "x.local").read_text() == "1\n"
 
@@ -54,8 +54,11 @@ def test_outside_git_what_fugus_tools_wrote_is_observed(plain: Build) -> None:
     for name in ("a.py", "b.py"):
         use(workspace, "read", path=name)
     patch = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+2\n--- a/b.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n"
-    _, changes = observe(workspace, "apply_patch", patch=patch)
-    assert changes == (Change(path="a.py", before=ONE, after=TWO), Change(path="b.py", before=ONE, after=None))
+    changes = observe(workspace, "apply_patch", patch=patch).changes
+    assert changes == (
+        Change(path="a.py", before=ONE, after=TWO, beside=True),
+        Change(path="b.py", before=ONE, after=None, beside=True),
+    )
     asyncio.run(workspace.restore_changes(changes))
     assert [(workspace.root / name).read_text() for name in ("a.py", "b.py")] == ["1\n", "1\n"]
 

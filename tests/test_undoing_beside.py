@@ -1,0 +1,172 @@
+"""Undo of what a diff of snapshots does not show: modes, empty folders, ignored files, other repositories."""
+
+import asyncio
+import subprocess
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import pytest
+
+from fugu_cli import policy, undoing, views
+from fugu_cli.contents import request_patch
+from fugu_cli.errors import UsageError
+from fugu_cli.events import Asked, Assigned, Finished, Replied, ToolRan
+from fugu_cli.log import Log
+from fugu_cli.loop import turn
+from fugu_cli.loop.bench import Bench, Permission, roll_back, run_call, run_evidence
+from fugu_cli.messages import Call
+from fugu_cli.tools.workspace import Workspace
+from tests.facts import STRONG, opened
+from tests.tools.conftest import TOOLS
+
+Work = Callable[[Log, Bench], Coroutine[None, None, None]]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A repository with a program, an ignored file and another repository in it."""
+    root = tmp_path / "project"
+    for folder in (root, root / "lib"):
+        folder.mkdir()
+        subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    for name, text in {
+        ".gitignore": "*.cfg\n",
+        "run.sh": "#!/bin/sh\n",
+        "local.cfg": "keep\n",
+        "lib/l": "one\n",
+    }.items():
+        (root / name).write_text(text)
+    return root
+
+
+def tree(root: Path) -> dict[str, tuple[int, str]]:
+    """Every file and folder with its mode and content."""
+    return {
+        path.relative_to(root).as_posix(): (path.stat().st_mode & 0o777, path.read_text() if path.is_file() else "")
+        for path in root.rglob("*")
+        if ".git" not in path.parts
+    }
+
+
+async def never(call: Call, judgement: policy.Judgement) -> Permission:
+    return "no"
+
+
+def play(project: Path, what: Work) -> Log:
+    log = Log.memory()
+    workspace = Workspace(project, project.parent / "store")
+    asyncio.run(what(log, Bench(TOOLS, workspace, policy.Rules(mode="yolo"), never)))
+    return log
+
+
+async def asks(log: Log, bench: Bench) -> None:
+    log.append(opened().model_copy(update={"repo": str(bench.workspace.root)}))
+    log.append(Asked(text="change it", snapshot=await bench.workspace.snapshot()))
+    log.append(Assigned(turn=1, agent="strong", role="worker", by="single", snapshot=await bench.workspace.snapshot()))
+
+
+async def does(log: Log, bench: Bench, tool: str, **arguments: object) -> None:
+    call = Call.make(f"t1-0-{len(log.events)}", tool, **arguments)
+    log.append(Replied(turn=1, agent="strong", calls=(call,), stop="calls"))
+    await run_call(log, bench, 1, call)
+
+
+async def rewrites(log: Log, bench: Bench) -> None:
+    """An ignored file and one of another repository are changed, and one is made there, by tools of fugu's own."""
+    for path, text in {"local.cfg": "lost\n", "lib/l": "two\n", "lib/new": "new\n"}.items():
+        if not path.endswith("new"):
+            await does(log, bench, "read", path=path)
+        await does(log, bench, "write", path=path, content=text)
+
+
+@pytest.mark.parametrize(
+    "command", ["chmod +x run.sh", "chmod +x run.sh; echo 2 > other", "chmod 600 run.sh", "mkdir -p empty/folder"]
+)
+def test_modes_and_empty_folders_are_undone_and_redone_exactly(project: Path, command: str) -> None:
+    async def what(log: Log, bench: Bench) -> None:
+        before = tree(project)
+        await asks(log, bench)
+        await does(log, bench, "bash", command=command)
+        log.append(Finished(reason="answered"))
+        after = tree(project)
+        assert after != before
+        await undoing.undo(log, bench.workspace)
+        assert tree(project) == before
+        await undoing.redo(log, bench.workspace)
+        assert tree(project) == after
+
+    play(project, what)
+
+
+def test_a_mode_is_a_change_and_one_that_the_user_set_since_is_theirs(project: Path) -> None:
+    async def what(log: Log, bench: Bench) -> None:
+        await asks(log, bench)
+        await does(log, bench, "bash", command="chmod +x run.sh")
+        changed = views.changes(log.events)
+        assert [(change.mode_before, change.mode) for change in changed.values()] == [("100644", "100755")]
+        await does(log, bench, "bash", command="chmod -x run.sh; echo 1 > one")
+        assert list(views.changes(log.events)) == ["one"]
+        (project / "one").chmod(0o755)
+        with pytest.raises(UsageError, match="edits of your own in 1 file: one"):
+            await undoing.undo(log, bench.workspace)
+
+    play(project, what)
+
+
+def test_what_no_snapshot_holds_is_shown_undone_and_redone(project: Path) -> None:
+    async def what(log: Log, bench: Bench) -> None:
+        before = tree(project)
+        await asks(log, bench)
+        await rewrites(log, bench)
+        after = tree(project)
+        assert b"--- a/local.cfg\n+++ b/local.cfg\n@@ -1 +1 @@\n-keep\n+lost\n" in await request_patch(
+            bench.workspace, log.events
+        )
+        assert "-lost\n+keep\n" in await undoing.undo_preview(log, bench.workspace)
+        done = await undoing.undo(log, bench.workspace)
+        assert (tree(project), set(done.paths)) == (before, {"local.cfg", "lib/l", "lib/new"})
+        with pytest.raises(undoing.Nothing):
+            await undoing.undo(log, bench.workspace)
+        assert "-keep\n+lost\n" in await undoing.redo_preview(log, bench.workspace)
+        await undoing.redo(log, bench.workspace)
+        assert tree(project) == after
+        (project / "lib" / "l").write_text("the user's\n")
+        done = await undoing.undo(log, bench.workspace)
+        assert done.reason.partition(undoing.LEFT_ALONE)[2] == "lib/l"
+        assert tree(project) == before | {"lib/l": (0o644, "the user's\n")}
+        await undoing.redo(log, bench.workspace)
+        assert (project / "local.cfg").read_text() == "lost\n"
+
+    play(project, what)
+
+
+def test_a_verifier_reads_it_and_a_draw_that_is_rolled_back_leaves_nothing_of_it(project: Path) -> None:
+    async def what(log: Log, bench: Bench) -> None:
+        before = tree(project)
+        await asks(log, bench)
+        await rewrites(log, bench)
+        drawn = views.turns(log.events)[-1]
+        log.append(Assigned(turn=2, agent="strong", role="verifier", by="single"))
+        step = turn.next_step(log.events, STRONG, turn.Rules(5))
+        assert isinstance(step, turn.Evidence)
+        await run_evidence(log, bench, 2, step.call)
+        shown = log.events[-1]
+        assert isinstance(shown, ToolRan) and "-keep\n+lost\n" in shown.output and "+new\n" in shown.output
+        await roll_back(bench, drawn, "the tests failed")
+        assert tree(project) == before
+
+    play(project, what)
+
+
+def test_a_file_that_was_ignored_before_is_not_taken_for_a_new_one(project: Path) -> None:
+    async def what(log: Log, bench: Bench) -> None:
+        before = tree(project)
+        await asks(log, bench)
+        await does(log, bench, "bash", command="echo > .gitignore")
+        assert views.changes(log.events)["local.cfg"].before is None
+        (project / ".gitignore").write_text("*.cfg\n")
+        with pytest.raises(undoing.Nothing):
+            await undoing.undo(log, bench.workspace)
+        assert tree(project) == before
+
+    play(project, what)
