@@ -69,12 +69,12 @@ def worst(member: Member, prompt: Prompt) -> float:
     return (size / BYTES_PER_TOKEN * dearest + prompt.max_tokens * member.price.output) / 1e6
 
 
-def rest(events: Sequence[Event], budgets: Budgets, *, calling: bool = False) -> tuple[float, str, float] | None:
-    """The tightest budget: what is left of it, whose it is, and how large it is; None where there is none. `calling`:
-    what calls under way elsewhere may cost is not left for another one."""
+def rest(events: Sequence[Event], budgets: Budgets) -> tuple[float, str, float] | None:
+    """The tightest budget: what is left of it, whose it is, and how large it is; None where there is none. What
+    calls under way elsewhere may cost is not left."""
     pool, elsewhere = views.pool(events), budgets.elsewhere
     session = views.cost(events, pool)
-    held = elsewhere.held() if elsewhere and calling else 0.0
+    held = elsewhere.held() if elsewhere else 0.0
     left: list[tuple[float, str, float]] = []
     if budgets.request is not None:
         left.append((budgets.request - views.cost(views.request(events), pool), "request", budgets.request))
@@ -89,25 +89,12 @@ def rest(events: Sequence[Event], budgets: Budgets, *, calling: bool = False) ->
     return min(left, default=None)
 
 
-def used_up(events: Sequence[Event], budgets: Budgets) -> str:
-    """Says so where nothing is left of a budget; "" otherwise."""
-    tightest = rest(events, budgets)
-    if tightest is None or tightest[0] > 0:
+def too_dear(events: Sequence[Event], member: Member, prompt: Prompt, budgets: Budgets, held: float = 0.0) -> str:
+    """Says so where this call could exceed what is left of a budget; "" where it may be made, as one that costs nothing
+    always may. `held`: set aside."""
+    tightest, most = rest(events, budgets), worst(member, prompt)
+    if tightest is None or not most or most <= tightest[0] - held:
         return ""
     left, name, limit = tightest
-    return f"${limit - left:.4f} of ${limit:.4f} were spent (the {name}'s budget)"
-
-
-def too_dear(events: Sequence[Event], member: Member, prompt: Prompt, budgets: Budgets, held: float = 0.0) -> str:
-    """Says so where this call could exceed what is left of a budget; "" where it may be made. `held`: set aside."""
-    tightest = rest(events, budgets, calling=True)
-    if tightest is None:
-        return ""
-    left, name, limit = tightest[0] - held, *tightest[1:]
-    most = worst(member, prompt)
-    if most <= left:
-        return ""
-    return (
-        f"the next call to {member.name} may cost ${most:.4f}; ${max(left, 0):.4f} of the {name}'s budget"
-        f" of ${limit:.4f} are left"
-    )
+    whole = f"the {name}'s budget of ${limit:.4f}"
+    return f"its next call may cost ${most:.4f}; ${max(left - held, 0):.4f} of {whole} are left"

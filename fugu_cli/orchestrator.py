@@ -16,9 +16,9 @@ from fugu_cli import intent, views
 from fugu_cli.coordinators import Check, Decision, Merge, Planning, Together
 from fugu_cli.events import Assigned, Event, Finished, Interrupted, Planned
 from fugu_cli.log import Log
-from fugu_cli.loop import budget_guard, cooldown, lanes, workflow
+from fugu_cli.loop import cooldown, lanes, workflow
 from fugu_cli.loop.bench import Bench, Crew, run_evidence
-from fugu_cli.loop.steps import Place
+from fugu_cli.loop.steps import Place, too_dear
 from fugu_cli.messages import Call
 
 __all__ = ["Crew", "run"]
@@ -95,12 +95,8 @@ def _baseline_due(events: Sequence[Event]) -> Call | None:
 async def _decided(place: Place) -> None:
     """Ask the coordinator and do what it decides."""
     log, bench = place.log, place.bench
-    stop = budget_guard.over(log.events, bench.limits.budget)
-    if stop is not None:
-        log.append(stop)
-        return
     crew = place.crew
-    decision: Decision = await cooldown.decide(log, crew.coordinator, crew.rests, crew.patience)
+    decision: Decision = await cooldown.decide(log, crew.coordinator, crew.rests, crew.patience, too_dear(place))
     match decision:
         case Assigned():
             log.append(decision.model_copy(update={"snapshot": await bench.workspace.snapshot()}))

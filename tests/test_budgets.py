@@ -70,7 +70,7 @@ def test_the_dearest_a_call_can_get_counts_prompt_tools_and_the_longest_reply() 
 def test_a_call_that_could_exceed_what_is_left_is_named_with_its_budget(limits: Budgets, name: str) -> None:
     events = session(1.0, 0.5)
     said = budgets.too_dear(events, PAID, PROMPT, limits)
-    assert said.startswith("the next call to a may cost $0.02")
+    assert said.startswith("its next call may cost $0.02")
     assert f"$0.0100 of the {name}'s budget" in said
 
 
@@ -123,7 +123,6 @@ def test_within_all_budgets_it_may_be_made() -> None:
     limits = Budgets(request=0.6, session=1.6, day=2.0, project=2.0, elsewhere=Others(0.1, 0.2))
     assert budgets.too_dear(session(1.0, 0.5), PAID, PROMPT, limits) == ""
     assert budgets.too_dear(session(1.0, 0.5), PAID, PROMPT, Budgets()) == ""
-    assert budgets.used_up(session(1.0, 0.5), limits) == ""
 
 
 def test_what_calls_under_way_may_cost_is_taken_off() -> None:
@@ -131,8 +130,13 @@ def test_what_calls_under_way_may_cost_is_taken_off() -> None:
     assert "$0.0100 of the request's" in budgets.too_dear(session(0.0), PAID, PROMPT, Budgets(request=0.05), held=0.04)
 
 
-def test_a_budget_that_is_used_up_says_so() -> None:
-    assert budgets.used_up(session(0.5), Budgets(session=0.5)) == "$0.5000 of $0.5000 were spent (the session's budget)"
+def test_what_costs_nothing_may_be_called_when_nothing_is_left() -> None:
+    free = PAID.model_copy(update={"price": Price()})
+    overspent = Budgets(session=0.4)
+    assert budgets.too_dear(session(0.5), free, PROMPT, overspent) == ""
+    assert budgets.too_dear(session(0.5), PAID, PROMPT, overspent) == (
+        "its next call may cost $0.0211; $0.0000 of the session's budget of $0.4000 are left"
+    )
 
 
 def write(data: Path, root: Path, *paid: float) -> Path:
@@ -165,7 +169,8 @@ def test_sessions_of_one_process_know_at_once_what_the_others_spend_and_hold(tmp
     assert (tab.day(), tab.project(), tab.held()) == (0.0, 0.0, 0.0)
     said = budgets.too_dear(other.events, PAID, PROMPT, Budgets(day=1.27, elsewhere=beside))
     assert "$0.0200 of the day's budget of $1.2700 are left" in said
-    assert budgets.used_up(other.events, Budgets(day=1.0, elsewhere=beside)) != ""
+    said = budgets.too_dear(other.events, PAID, PROMPT, Budgets(day=1.0, elsewhere=beside))
+    assert "$0.0000 of the day's budget of $1.0000 are left" in said
     tab.hold(-0.25)
     tab.close()
     assert (beside.day(), beside.held()) == (1.0, 0.0)

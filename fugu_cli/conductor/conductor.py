@@ -23,7 +23,7 @@ from fugu_cli.conductor.validate import Form, workflow
 from fugu_cli.coordinators import Coordinator, Decision, Planning, masks, stopping
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.coordinators.slots import SLOTS, by_strength
-from fugu_cli.events import Assigned, Event, Finished, Member, Planned
+from fugu_cli.events import Assigned, Event, Failed, Finished, Member, Planned
 from fugu_cli.messages import Reply
 
 TRIES = 2
@@ -100,7 +100,7 @@ class Conductor:
         self, events: Sequence[Event], within: tuple[int, int] | None, number: int, refused: Planned | None
     ) -> Planning | str:
         out = masks.agents_out(events, self._settings.opt_out)
-        planner = self._planner(out)
+        planner = self._planner(_to_plan(events, out))
         if isinstance(planner, str):
             return planner
         asked = views.asked(events)
@@ -218,6 +218,13 @@ class Conductor:
         if why and isinstance(decision, Finished):
             return decision.model_copy(update={"message": f"the workflow came to nothing ({why}); {decision.message}"})
         return decision
+
+
+def _to_plan(events: Sequence[Event], out: dict[str, str]) -> dict[str, str]:
+    """Who cannot plan. A plan is shorter than work: who is too dear to work may be asked for one, until that is refused
+    for its price."""
+    refused = {e.what for e in views.request(events) if isinstance(e, Failed) and e.kind == views.BUDGET}
+    return {name: why for name, why in out.items() if name in refused or not views.is_budget(why)}
 
 
 def read(reply: Reply, task: Task, planner: str) -> Planned:

@@ -108,8 +108,7 @@ def wave(events: Sequence[Event], flow: views.Workflow, places: Sequence[int], c
     steps = flow.planned.steps
     own = [place for place in places if not steps[place].plans or flow.tries(place)]
     if not any(member for member in crew.able()):
-        said = "; ".join(f"{name}: {why}" for name, why in crew.out.items())
-        return Finished(reason="failed", message=f"no agent is left to act ({said}). `fugu pool check` tries each one.")
+        return masks.nobody(crew.out)
     apart = _same_jobs(events, flow, own)
     chosen = {place: _who(flow, place, crew) for place in own}
     if chosen[own[0]][0].protocol != "native" and own[0] not in apart:

@@ -67,7 +67,7 @@ class Rounds:
         """The same again, until the tests pass or all turns are taken."""
         out = masks.agents_out(events)
         if self._name in out:
-            return Finished(reason="failed", message=f"{self._name} cannot act: {out[self._name]}")
+            return masks.nobody({self._name: out[self._name]})
         taken = taken_turns(events)
         if taken and (len(taken) >= self._most or passing(events) or self._answered(events)):
             return over(events, f"{self._kind}: {len(taken)} of {self._most} turns were taken")

@@ -35,7 +35,7 @@ class Cascade:
         out = masks.agents_out(events, self._settings.opt_out)
         able = [member for member in self._members if member.name not in out]
         if not able:
-            return _nobody(out)
+            return masks.nobody(out)
         worker, verifying = _newest_worker(events), _to_verify(events)
         if worker is not None and verifying:
             return self._verify(events, able, worker)
@@ -80,7 +80,7 @@ class Single:
             return end
         out = masks.agents_out(events, self._settings.opt_out)
         if self._name in out:
-            return _nobody({self._name: out[self._name]})
+            return masks.nobody({self._name: out[self._name]})
         member = next(member for member in self._members if member.name == self._name)
         role: Role = "verifier" if _to_verify(events) else "worker"
         return _assigned(events, member, role, "single", f"{self._name} takes every turn")
@@ -101,7 +101,7 @@ class Random:
         out = masks.agents_out(events, self._settings.opt_out)
         able = [member for member in self._members if member.name not in out]
         if not able:
-            return _nobody(out)
+            return masks.nobody(out)
         number = len(views.requests(events)), masks.next_turn(events)
         draw = random.Random(f"{self._settings.seed}/{number[0]}/{number[1]}")
         member = draw.choice(able)
@@ -113,11 +113,6 @@ class Random:
 
 def _stop(events: Sequence[Event], settings: Settings) -> Finished | None:
     return stopping.stop(events, turns=settings.turns, verify_answers=settings.verify_answers)
-
-
-def _nobody(out: dict[str, str]) -> Finished:
-    said = "; ".join(f"{name}: {why}" for name, why in out.items()) or "the pool is empty"
-    return Finished(reason="failed", message=f"no agent is left to act ({said}). `fugu pool check` tries each one.")
 
 
 def _assigned(events: Sequence[Event], member: Member, role: Role, by: str, reason: str) -> Assigned:

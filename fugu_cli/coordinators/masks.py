@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fugu_cli import views
-from fugu_cli.events import Event, Role
+from fugu_cli.events import Event, Finished, Role
 
 
 def agents_out(events: Sequence[Event], opt_out: Iterable[str] = ()) -> dict[str, str]:
-    """Agents by name that are opted out or failed in this request, with the reason."""
-    return {**dict.fromkeys(sorted(opt_out), "opted out"), **views.failed_agents(events)}
+    """Agents by name that are opted out, failed in this request or are too dear for it, with the reason."""
+    opted = dict.fromkeys(sorted(opt_out), "opted out")
+    return {**opted, **views.failed_agents(events), **opted}
+
+
+def nobody(out: Mapping[str, str]) -> Finished:
+    """The end of a request in which everybody is out who could act: by `budget` where more money would let one act."""
+    said = "; ".join(f"{name}: {why}" for name, why in out.items()) or "the pool is empty"
+    if any(map(views.is_budget, out.values())):
+        return Finished(reason="budget", message=f"no agent is left that the budget carries ({said})")
+    return Finished(reason="failed", message=f"no agent is left to act ({said}). `fugu pool check` tries each one.")
 
 
 def roles_out(events: Sequence[Event]) -> dict[Role, str]:

@@ -53,7 +53,7 @@ class Panel:
                     continue
                 other = baselines.strongest(self._members, out)
                 if other is None:
-                    return Finished(reason="failed", message=f"{self._name}: no agent is left to act")
+                    return masks.nobody(out)
                 agent = other.name
             sees = tuple(turns[read].number for read in part.reads if read in turns)
             return self._assigned(events, step, agent, sees)

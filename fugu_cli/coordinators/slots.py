@@ -95,7 +95,8 @@ def by_strength(members: Sequence[Member]) -> list[Member]:
 
 def _failed_recently(events: Sequence[Event]) -> set[str]:
     recent = views.requests(events)[-RECENT_REQUESTS:] if events else []
-    return {event.what for facts in recent for event in facts if isinstance(event, Failed)}
+    failed = (event for facts in recent for event in facts if isinstance(event, Failed))
+    return {event.what for event in failed if event.kind != views.BUDGET}
 
 
 def _newest_agent(events: Sequence[Event]) -> str | None:

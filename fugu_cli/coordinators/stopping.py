@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fugu_cli import intent, policy, views
+from fugu_cli.coordinators import masks
 from fugu_cli.events import ROLE, Assigned, Event, Finished, Opened, Permitted
 from fugu_cli.messages import Call
 from fugu_cli.policy.patterns import READING
@@ -37,14 +38,11 @@ def stop(events: Sequence[Event], *, turns: int, verify_answers: bool) -> Finish
 
 
 def nobody_left(events: Sequence[Event]) -> Finished | None:
-    """The failed end of a request all of whose agents failed; None while somebody can act."""
+    """The end of a request all of whose agents failed or are too dear; None while somebody can act."""
     opened, out = views.opened(events), views.failed_agents(events)
     if opened is None or not opened.pool or not {member.name for member in opened.pool} <= set(out):
         return None
-    said = "; ".join(f"{name}: {why}" for name, why in out.items())
-    return Finished(
-        reason="failed", message=f"every agent of the pool failed: {said}. `fugu pool check` tries each one."
-    )
+    return masks.nobody(out)
 
 
 def refusal(events: Sequence[Event]) -> Finished | None:

@@ -96,8 +96,8 @@ class Trinity:
                 turn=masks.next_turn(events), agent=holder, role="worker", by="trinity", reason="it has the request"
             )
         if all(seat.member is None for seat in seats):
-            why = "; ".join(f"{seat.row}: {seat.why}" for seat in seats)
-            return Finished(reason="failed", message=f"no agent is left to act ({why}). `fugu pool check` tries each.")
+            rows = {name: why for name, why in out.items() if meta.kind == "slots" or name in meta.rows}
+            return masks.nobody(rows)
         self._deciding += 1
         try:
             read = await self.read(events, {index for index, seat in enumerate(seats) if seat.member is None})

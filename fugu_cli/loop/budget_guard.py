@@ -1,20 +1,21 @@
-"""Money: what a request has spent, and whether the next call may be made. Budgets hold before a call, not after it.
+"""Money: whether the next call may be made. Budgets hold before a call, not after it.
 
 Below everything that calls a model: turns, plans, summaries. Calls that are under way count with the dearest they can
-get, so that several at once stay within the budget together.
+get, so that several at once stay within the budget together; what only they leave no money for waits for them. An agent
+whose call is refused has failed for this request, and another one is chosen.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from fugu_cli import budgets, views
-from fugu_cli.budgets import Limit, worst
+from fugu_cli.budgets import Limit
 from fugu_cli.errors import AgentError
-from fugu_cli.events import Event, Finished, Member
+from fugu_cli.events import Event, Failed, Member, Waiting
+from fugu_cli.log import Log
 from fugu_cli.messages import Prompt
-
-__all__ = ["Reserved", "check", "over", "refusal", "spent", "worst"]
 
 
 class Reserved:
@@ -22,10 +23,18 @@ class Reserved:
 
     def __init__(self) -> None:
         self._held: dict[int, float] = {}
+        self._back = asyncio.Event()
 
     def hold(self, turn: int, dollars: float) -> None:
         """Set aside for a call; 0 gives it back."""
         self._held[turn] = dollars
+        if not dollars:
+            self._back.set()
+
+    async def given_back(self) -> None:
+        """Until a call under way is over."""
+        self._back.clear()
+        await self._back.wait()
 
     @property
     def held(self) -> float:
@@ -37,23 +46,16 @@ class Reserved:
         return self.held - self._held.get(turn, 0.0)
 
 
-def spent(events: Sequence[Event]) -> float:
-    """USD of the newest request."""
-    return views.cost(views.request(events), views.pool(events))
-
-
-def over(events: Sequence[Event], budget: Limit) -> Finished | None:
-    """The end of a request one of whose budgets is used up."""
-    said = budgets.used_up(events, budgets.of(budget))
-    return Finished(reason="budget", message=said) if said else None
-
-
-def refusal(
-    events: Sequence[Event], member: Member, prompt: Prompt, budget: Limit, held: float = 0.0
-) -> Finished | None:
-    """The end of a request whose next call might exceed the rest of a budget. `held`: set aside for other calls."""
-    said = budgets.too_dear(events, member, prompt, budgets.of(budget), held)
-    return Finished(reason="budget", message=said) if said else None
+async def may_call(log: Log, turn: int, who: tuple[Member, Prompt], budget: Limit, reserved: Reserved) -> bool:
+    """Whether the budget carries this call; the refusal is recorded as the agent's failure in `turn`."""
+    (member, prompt), limits = who, budgets.of(budget)
+    while said := budgets.too_dear(log.events, member, prompt, limits, reserved.held):
+        if alone := budgets.too_dear(log.events, member, prompt, limits):
+            log.append(Failed(turn=turn, what=member.name, kind=views.BUDGET, message=alone))
+            return False
+        log.tell(Waiting(why=f"{member.name} waits for calls under way: {said}"))
+        await reserved.given_back()
+    return True
 
 
 def check(events: Sequence[Event], member: Member, prompt: Prompt, budget: Limit, held: float = 0.0) -> None:

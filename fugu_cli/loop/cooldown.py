@@ -1,7 +1,8 @@
-"""Before a decision: who rests is written down, and where nobody is left it is waited for, if the user wants that.
+"""Before a decision: who rests or is too dear is written down, and where nobody is left it is waited for, if the user
+wants that.
 
-One hook of the orchestrator. A coordinator stays a function of the log: what `Health` knows becomes a `Masked` fact,
-and only where it differs from what the log says already.
+One hook of the orchestrator. A coordinator stays a function of the log: what `Health` and the budgets know becomes a
+`Masked` fact, and only where it differs from what the log says already.
 """
 
 from __future__ import annotations
@@ -39,15 +40,16 @@ class Patience:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
-async def decide(log: Log, coordinator: Coordinator, rests: Rests | None, patience: Patience) -> Decision:
-    """The coordinator's decision, with everybody masked who rests and nobody who does not any more."""
-    if rests is None:
-        return await coordinator.decide(log.events)
+async def decide(
+    log: Log, coordinator: Coordinator, rests: Rests | None, patience: Patience, dear: Mapping[str, str]
+) -> Decision:
+    """The coordinator's decision, with everybody masked who rests, nobody who does not any more, and the agents whose
+    next call no budget carries: `dear` says why."""
     left = patience.seconds
     while True:
-        refresh(log, rests)
+        refresh(log, rests, dear)
         decision = await coordinator.decide(log.events)
-        if not isinstance(decision, Finished) or decision.reason != "failed":
+        if rests is None or not isinstance(decision, Finished) or decision.reason not in {"failed", "budget"}:
             return decision
         name, seconds = _next(log, rests)
         if not left or name is None or seconds > left:
@@ -64,19 +66,22 @@ def _next(log: Log, rests: Rests) -> tuple[str | None, float]:
     return (rested[0], 0.0) if rested else rests.soonest() or (None, 0.0)
 
 
-def refresh(log: Log, rests: Rests) -> None:
+def refresh(log: Log, rests: Rests | None, dear: Mapping[str, str]) -> None:
     """Write down who is out now, where that has changed.
 
     Who failed is tried again after its rest once somebody has answered since, and when it is woken. Before that every
     other agent comes first, and where they all fail the request is over: without a network it would go on for minutes.
+    Who was too dear stays out: what is left of a budget only shrinks.
     """
     known = views.failed_agents(log.events)
-    resting, waits = rests.out(), views.failed_since_reply(log.events)
+    resting, waits = rests.out() if rests else {}, views.failed_since_reply(log.events)
 
     def back(name: str, why: str) -> bool:
+        if rests is None or views.is_budget(why):
+            return False
         return rests.woken(name) or (name not in waits and rests.rested(name, why))
 
     kept = {name: why for name, why in known.items() if name not in resting and not back(name, why)}
-    now = {**kept, **resting}
+    now = {**{name: f"{views.BUDGET}: {why}" for name, why in dear.items()}, **kept, **resting}
     if now.keys() != known.keys():
         log.append(Masked(agents=tuple(sorted(now.items()))))

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 
 from fugu_cli import views
-from fugu_cli.events import Finished, Waiting
+from fugu_cli.events import Waiting
 from fugu_cli.loop import apart, turn
 from fugu_cli.loop.bench import Bench, Permission
 from fugu_cli.loop.steps import Place, next_step, take
@@ -33,7 +33,7 @@ def open_turns(place: Place) -> list[int]:
 
 
 async def go_on(place: Place, numbers: Sequence[int]) -> None:
-    """Drive these turns to their ends. Where the budget does not allow a call, the request ends when all stopped."""
+    """Drive these turns to their ends."""
     lanes = Lanes(place, numbers)
     tasks = [asyncio.create_task(lanes.drive(number)) for number in numbers]
     try:
@@ -42,8 +42,6 @@ async def go_on(place: Place, numbers: Sequence[int]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    if lanes.end is not None:
-        place.log.append(lanes.end)
 
 
 class Lanes:
@@ -54,17 +52,15 @@ class Lanes:
         self._over = {number: asyncio.Event() for number in numbers}
         self._asking = asyncio.Lock()
         self._running = asyncio.Lock()
-        self.end: Finished | None = None
 
     async def drive(self, number: int) -> None:
         """One lane to its end."""
         try:
             place = replace(self._place, bench=await self._bench(number))
-            while self.end is None and not isinstance(step := next_step(place, number), turn.Closed):
+            while not isinstance(step := next_step(place, number), turn.Closed):
                 await self._wait(place, number, step)
                 async with self._alone(place, step):
-                    if self.end is None:
-                        self.end = await take(place, number, step) or self.end
+                    await take(place, number, step)
         finally:
             self._over[number].set()
 

@@ -11,11 +11,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fugu_cli import intent, policy, views
+from fugu_cli import budgets, intent, policy, views
 from fugu_cli.conductor.seen import isolated
+from fugu_cli.coordinators import masks
 from fugu_cli.denials import withheld
 from fugu_cli.errors import AgentError
-from fugu_cli.events import Event, Failed, Finished, Interrupted, Member, Replied, Said, Waiting
+from fugu_cli.events import Assigned, Event, Failed, Interrupted, Member, Replied, Said, Waiting
 from fugu_cli.log import Log
 from fugu_cli.loop import budget_guard, compaction, context, turn
 from fugu_cli.loop.bench import Bench, Crew, may_read, roll_back, run_call, run_evidence
@@ -70,23 +71,43 @@ def _rules(events: Sequence[Event], member: Member, bench: Bench) -> turn.Rules:
     return turn.Rules(bench.limits.brief_replies, tuple(path for path in files if reads(path))[:MOST_FILES])
 
 
-async def take(place: Place, number: int, step: turn.Step) -> Finished | None:
-    """Do one step and record it. Returns the end of the request where its budget does not allow the step."""
+def too_dear(place: Place) -> dict[str, str]:
+    """Agents whose next call no budget carries, with the reason, as far as it is known before a turn begins: that of a
+    Worker, or of a step that reads no other. What the turn adds to its prompt counts when the call is due."""
+    events, bench, found = place.log.events, place.bench, dict[str, str]()
+    limits = budgets.of(bench.limits.budget)
+    if budgets.rest(events, limits) is None:
+        return found
+    flows = views.workflows(events)
+    plan = flows[-1].number if flows and all(one.assigned.plan for one in views.turns(events)) else 0
+    for name, member in place.crew.members.items():
+        begun = Assigned(turn=masks.next_turn(events), agent=name, role="worker", by="", plan=plan)
+        known = withheld.visible((*events, begun), name, bench.denials)
+        now = views.turns(known)[-1]
+        prompt = context.prompt(known, member, _offered(bench, now, member, known), bench.instructions)
+        if bench.voice is not None:
+            prompt = bench.voice.put(prompt, known, now)
+        if (said := budgets.too_dear(events, member, prompt, limits)) and not compaction.due(known, prompt, member):
+            found[name] = said
+    return found
+
+
+async def take(place: Place, number: int, step: turn.Step) -> None:
+    """Do one step and record it."""
     events = facts_of(place.log.events, number)
     now = views.turns(events)[-1]
     if now.assigned.agent not in place.crew.agents:
         place.log.append(Failed(turn=number, what=now.assigned.agent, kind="invalid", message=_GONE))
-        return None
+        return
     match step:
         case turn.Evidence(call):
             await run_evidence(place.log, place.bench, number, call)
         case turn.Reply():
-            return await _reply(place, events, now)
+            await _reply(place, events, now)
         case turn.Run(call):
             await run_call(place.log, place.bench, number, call, _barred(place, events, call))
         case turn.RollBack(reason):
             place.log.append(await roll_back(place.bench, now, reason))
-    return None
 
 
 def _barred(place: Place, events: Sequence[Event], call: Call) -> str:
@@ -110,8 +131,9 @@ def _tests_wanted(events: Sequence[Event]) -> bool:
     return intent.is_for_tests(_asked(events)) and (first is None or first.ok)
 
 
-async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> Finished | None:
-    """One model call. A failure after the agent's own retries closes the turn; the coordinator masks the agent."""
+async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> None:
+    """One model call. A failure after the agent's own retries, and a call that no budget carries, close the turn; the
+    coordinator masks the agent."""
     log, bench, name = place.log, place.bench, now.assigned.agent
     member = place.crew.members[name]
     if member.protocol == "native":
@@ -122,10 +144,9 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> Fini
         prompt = bench.voice.put(prompt, events, now)
     if compaction.due(events, prompt, member):
         await _compact(place, member)
-        return None
-    stop = budget_guard.refusal(log.events, member, prompt, bench.limits.budget, place.reserved.held)
-    if stop is not None:
-        return stop
+        return
+    if not await budget_guard.may_call(log, now.number, (member, prompt), bench.limits.budget, place.reserved):
+        return
     started = time.monotonic()
     call = _UnderWay(place, now, member, prompt)
     try:
@@ -135,7 +156,7 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> Fini
         raise
     except AgentError as error:
         log.append(failure(now.number, name, error))
-        return Finished(reason="budget", message=str(error)) if error.kind == "budget" else None
+        return
     finally:
         place.reserved.hold(now.number, 0.0)
     log.append(
@@ -151,7 +172,6 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> Fini
             seconds=reply.seconds or round(time.monotonic() - started, 3),
         )
     )
-    return None
 
 
 class _UnderWay:
@@ -162,7 +182,7 @@ class _UnderWay:
         self._now = now
         self._member = member
         self._prompt = prompt
-        self._most = budget_guard.worst(member, prompt)
+        self._most = budgets.worst(member, prompt)
         self.said: list[str] = []
         place.reserved.hold(now.number, self._most)
 
@@ -186,13 +206,13 @@ class _UnderWay:
 
 async def _compact(place: Place, member: Member) -> None:
     """Sum up what no longer fits the agent whose turn it is; it writes the summary itself."""
-    log, budget = place.log, place.bench.limits.budget
+    log, limits = place.log, place.bench.limits.budget
     upto = compaction.boundary(log.events, member)
     assert upto is not None
     scribe = compaction.Scribe(
         member,
         place.crew.agents[member.name],
-        lambda prompt, lost: budget_guard.check(log.events, member, prompt, budget, place.reserved.held + lost),
+        lambda prompt, lost: budget_guard.check(log.events, member, prompt, limits, place.reserved.held + lost),
     )
     await compaction.shorten(log, (scribe,), upto)
 

@@ -27,12 +27,11 @@ ENDLESS = 262_144
 
 
 async def plan(place: Place, decision: Planning) -> None:
-    """Ask the planner and record what it wrote; what it costs is the request's like any other call."""
+    """Ask the planner and record what it wrote; what it costs is the request's like any other call. One that no budget
+    carries has failed: another agent plans, or the request is done turn by turn."""
     log, name = place.log, decision.agent
     member = place.crew.members[name]
-    stop = budget_guard.refusal(log.events, member, decision.prompt, place.bench.limits.budget)
-    if stop is not None:
-        log.append(stop)
+    if not await budget_guard.may_call(log, 0, (member, decision.prompt), place.bench.limits.budget, place.reserved):
         return
     log.tell(Waiting(why=f"{name} is planning"))
     started = time.monotonic()

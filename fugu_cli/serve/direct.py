@@ -61,7 +61,7 @@ async def answer(house: House, request: Request, pinned: str | None) -> Answer:
     began = len(log.events)
     keep_or_switch(house, request, messages, pinned)
     while True:
-        assigned = await _assigned(house, request, pinned, began)
+        assigned = await _assigned(house, request, messages, pinned, began)
         log.append(assigned)
         request.chosen(assigned.agent)
         reply = await _reply(house, request, messages, assigned)
@@ -83,7 +83,7 @@ def begin(house: House, request: Request) -> None:
         raise Refused(400, "every agent of the pool is opted out of this request", code="no_agent_left")
     if out:
         request.log.append(Masked(agents=tuple(out.items())))
-    cooldown.refresh(request.log, house.health)
+    cooldown.refresh(request.log, house.health, {})
 
 
 def keep_or_switch(house: House, request: Request, messages: tuple[Message, ...], pinned: str | None) -> None:
@@ -105,9 +105,9 @@ def _why_not(house: House, request: Request, messages: tuple[Message, ...], auth
     member = house.members[author.agent]
     if author.agent in out:
         return out[author.agent]
-    prompt = _prompt(house, request.asking, messages, member)
-    if short := budgets.too_dear(request.log.events, member, prompt, limits(house, request)):
+    if short := _too_dear(house, request, messages, member):
         return short
+    prompt = _prompt(house, request.asking, messages, member)
     size = sum(len(message.model_dump_json()) for message in messages) // 4 + prompt.max_tokens
     if size > member.context:
         return f"the conversation has grown to some {size} tokens; it reads {member.context}"
@@ -125,7 +125,9 @@ def _loop(messages: tuple[Message, ...]) -> int:
     return ends[-1] + 1 if ends else 0
 
 
-async def _assigned(house: House, request: Request, pinned: str | None, began: int) -> Assigned:
+async def _assigned(
+    house: House, request: Request, messages: tuple[Message, ...], pinned: str | None, began: int
+) -> Assigned:
     """Who answers: the pinned agent, the one whose loop it is, or whom the coordinator chooses. Raises Refused."""
     events, out = request.log.events, views.failed_agents(request.log.events)
     turn = _turn(request.log)
@@ -137,7 +139,8 @@ async def _assigned(house: House, request: Request, pinned: str | None, began: i
     if sticky is not None:
         why = f"its calls brought results, and its prompt cache is warm (trace {sticky.trace})"
         return Assigned(turn=turn, agent=sticky.agent, role="worker", by="sticky", reason=why)
-    decision = await cooldown.decide(request.log, house.crew.coordinator, house.health, house.patience)
+    dear = {name: why for name, member in house.members.items() if (why := _too_dear(house, request, messages, member))}
+    decision = await cooldown.decide(request.log, house.crew.coordinator, house.health, house.patience, dear)
     if isinstance(decision, Assigned):
         return _as_worker(decision)
     if isinstance(decision, Finished):
@@ -170,11 +173,10 @@ def _as_worker(decision: Assigned) -> Assigned:
 async def _reply(house: House, request: Request, messages: tuple[Message, ...], assigned: Assigned) -> Replied | None:
     """The agent's reply, recorded; None where it failed and another one may try. Raises Refused where none may."""
     log, member = request.log, house.members[assigned.agent]
-    prompt = _prompt(house, request.asking, messages, member)
-    spendable = limits(house, request)
-    if short := budgets.too_dear(log.events, member, prompt, spendable):
-        log.append(Failed(turn=assigned.turn, what=member.name, kind="budget", message=short))
+    if short := _too_dear(house, request, messages, member):  # a named agent's, or that of a loop's own
+        log.append(Failed(turn=assigned.turn, what=member.name, kind=views.BUDGET, message=short))
         return None
+    prompt, spendable = _prompt(house, request.asking, messages, member), limits(house, request)
     request.save()
     started, said = time.monotonic(), list[str]()
 
@@ -241,6 +243,12 @@ def _prompt(house: House, asking: Asking, messages: tuple[Message, ...], member:
     )
 
 
+def _too_dear(house: House, request: Request, messages: tuple[Message, ...], member: Member) -> str:
+    """Why no budget carries this agent's answer; "" where it may be asked."""
+    prompt = _prompt(house, request.asking, messages, member)
+    return budgets.too_dear(request.log.events, member, prompt, limits(house, request))
+
+
 def limits(house: House, request: Request) -> budgets.Budgets:
     """The endpoint's budgets, the request's own where that is lower. A session is a request here."""
     given = [money for money in (house.budgets.request, request.asking.options.budget) if money is not None]
@@ -272,8 +280,8 @@ def _nobody(house: House, log: Log, end: Finished) -> Refused:
     made = [event for event in log.events if isinstance(event, Failed) and event.kind != "switched"]
     soonest = house.health.soonest()
     after = soonest[1] if soonest else None
-    if made and all(event.kind == "budget" for event in made):
-        return failed("budget", made[-1].message)
+    if end.reason == "budget":
+        return failed("budget", end.message)
     if made:
         return failed(made[-1].kind, made[-1].message, after)
     return failed("overloaded", end.message or "no agent of the pool can be asked now", after)

@@ -48,7 +48,7 @@ ENDS = {
     "accepted": ("accepted", "bold green"),
     "answered": ("answered", "bold green"),
     "turn_limit": ("NOT accepted: the turn limit was reached", "bold yellow"),
-    "budget": ("stopped: the budget is used up", "bold yellow"),
+    "budget": ("stopped by the budget", "bold yellow"),
     "time_limit": ("stopped: the time limit was reached", "bold yellow"),
     "interrupted": ("interrupted", "bold yellow"),
     "denied": ("stopped: permission was denied", "bold yellow"),

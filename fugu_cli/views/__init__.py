@@ -33,6 +33,7 @@ from fugu_cli.views.shortening import compacted, shortened, still_open
 from fugu_cli.views.spending import cost, orchestration, price, usage
 from fugu_cli.views.todo import TODO, Item, items_of, listed, summed, todo
 from fugu_cli.views.turns import (
+    BUDGET,
     STOPPED,
     Run,
     Turn,
@@ -43,6 +44,7 @@ from fugu_cli.views.turns import (
     failed_since_reply,
     finished,
     interrupted_calls,
+    is_budget,
     lane,
     open_calls,
     opened,
@@ -56,6 +58,7 @@ from fugu_cli.views.turns import (
 from fugu_cli.views.workflow import Workflow, answering, done, merges, output, plans, result, said, workflows
 
 __all__ = [
+    "BUDGET",
     "CHECKS",
     "REPRODUCE",
     "RUN_REPRODUCTION",
@@ -89,6 +92,7 @@ __all__ = [
     "first_tests",
     "has_worker_answer",
     "interrupted_calls",
+    "is_budget",
     "is_whole_run",
     "items_of",
     "jobs",

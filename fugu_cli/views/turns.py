@@ -236,8 +236,18 @@ def interrupted_calls(turn: Turn) -> tuple[Call, ...]:
     return tuple(run.permitted.call for run in turn.runs if run.permitted.allowed and run.result is None)
 
 
+BUDGET = "budget"
+"""The kind of a failure that is none of the agent's: no budget carries its next call."""
+
+
+def is_budget(why: str) -> bool:
+    """Whether an agent is out, for the reason `why`, because it is too dear."""
+    return why.startswith(f"{BUDGET}: ")
+
+
 def failed_agents(events: Sequence[Event]) -> dict[str, str]:
-    """Agents that failed in this request, with the message: masked until the next one, or until it is opened again."""
+    """Agents that failed in this request, with kind and message: masked until the next one, or until it is opened
+    again."""
     failed: dict[str, str] = {}
     for fact in request(events):
         if isinstance(fact, Opened):

@@ -107,7 +107,9 @@ def test_reflection_looks_at_its_own_work_five_times(tmp_path: Path) -> None:
 def test_an_agent_that_fails_ends_its_own_baseline(tmp_path: Path) -> None:
     events = played(tmp_path, "one-pass:small", small=fails)
     assert end(events) == Finished(
-        reason="failed", message="small cannot act: refused: the key was refused; set another"
+        reason="failed",
+        message="no agent is left to act (small: refused: the key was refused; set another). "
+        "`fugu pool check` tries each one.",
     )
 
 

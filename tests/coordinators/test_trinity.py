@@ -193,7 +193,7 @@ def test_a_pool_where_nobody_can_act_ends_the_request(folder: Path) -> None:
     everyone = Settings(opt_out=frozenset(member.name for member in POOL))
     found = asyncio.run(built(folder, tiny.checkpoint(tiny.meta(folder)), everyone).decide(BROKEN))
     assert isinstance(found, Finished)
-    assert (found.reason, "cheap: small: opted out" in found.message) == ("failed", True)
+    assert (found.reason, "(coder: opted out; small: opted out" in found.message) == ("failed", True)
 
 
 def test_without_roles_one_agent_works_until_the_tests_pass(folder: Path) -> None:

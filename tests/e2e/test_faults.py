@@ -142,7 +142,7 @@ def test_money_is_not_spent_beyond_the_budget(place: Place, server: Loopback) ->
     server.play("dear", Says("I look.", READ.calls, tokens=(5000, 100)), *WORKS)
     done = place.fugu("run", "--max-budget-usd", "1.2", "fix the tests")
     assert done.code == 3
-    assert "stopped: the budget is used up" in done.err
+    assert "stopped by the budget" in done.err
     assert len(server.asked("dear")) == 1, "the second call was refused before it was made"
     assert views.cost(place.events()) == pytest.approx(0.51)
     refused = place.fugu("run", "--max-budget-usd", "0.0001", "fix the tests")

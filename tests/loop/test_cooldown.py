@@ -47,7 +47,7 @@ def begun() -> Log:
 
 def decided(log: Log, health: Health, seconds: float = 0.0, clock: Clock | None = None) -> Decision:
     patience = cooldown.Patience(seconds, clock.sleep) if clock else cooldown.Patience(seconds)
-    return asyncio.run(cooldown.decide(log, Scoring(a=0.9, b=0.4), health, patience))
+    return asyncio.run(cooldown.decide(log, Scoring(a=0.9, b=0.4), health, patience, {}))
 
 
 def test_nothing_is_written_while_all_is_well() -> None:
@@ -147,7 +147,8 @@ def test_when_all_rest_the_request_waits_for_the_first_if_the_user_wants_that() 
 
         listener = asyncio.create_task(listen())
         await asyncio.sleep(0)
-        decision = await cooldown.decide(log, Scoring(a=0.9, b=0.4), health, cooldown.Patience(60.0, clock.sleep))
+        patience = cooldown.Patience(60.0, clock.sleep)
+        decision = await cooldown.decide(log, Scoring(a=0.9, b=0.4), health, patience, {})
         log.close()
         await listener
         return decision, told
@@ -172,5 +173,5 @@ def test_the_cascade_keeps_to_it_too() -> None:
     health = Health(Clock().read)
     health.failed("a", "network")
     cascade = Cascade((A, B), Settings())
-    decision = asyncio.run(cooldown.decide(begun(), cascade, health, cooldown.Patience()))
+    decision = asyncio.run(cooldown.decide(begun(), cascade, health, cooldown.Patience(), {}))
     assert isinstance(decision, Assigned) and decision.agent == "b"

@@ -203,12 +203,15 @@ def test_requests_at_once_keep_the_budget_of_the_day_together(tmp_path: Path) ->
     assert round(sum(one.dollars for one in everything(tmp_path)), 6) <= 0.0005
 
 
-def test_a_budget_that_only_the_cheaper_agent_keeps_goes_to_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tools", [[TOOL], []])
+def test_a_budget_that_only_the_cheaper_agent_keeps_goes_to_it(tmp_path: Path, tools: list[object]) -> None:
     place = endpoint(tmp_path, says("from small"))
     place.budgets = Budgets(request=0.02)
     with place.serving():
-        reply = client(place).chat.completions.create(model="fugu", messages=ASK, tools=[TOOL])
+        reply = client(place).chat.completions.create(model="fugu", messages=ASK, tools=tools or openai.NOT_GIVEN)
     assert reply.choices[0].message.content == "from small"
+    assert place.events(reply.id)[:3] == ["opened", "asked", "masked"]
+    assert place.agents["strong"].shown == []
 
 
 def test_the_next_best_agent_answers_where_one_fails(tmp_path: Path) -> None:
