@@ -14,7 +14,6 @@ from fugu_cli.events import Member
 
 RULES = ("trinity", "conductor", "cascade", "random", "mixture-of-agents", "panel-judge-merge")
 EACH = ("one-pass", "single", "retry-same")
-STRONGEST = ("self-reflection", "prompted")
 ALL = (*RULES[:2], *EACH[:2], "random", "self-reflection", *RULES[4:], "prompted", "cascade", "retry-same")
 """Every arm there is, in the order of the report."""
 DEFAULT = ("trinity", "single", "random", "cascade")

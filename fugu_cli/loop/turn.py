@@ -65,17 +65,6 @@ class Rules:
     files: tuple[str, ...] = ()
 
 
-def is_open(events: Sequence[Event], replies: int, brief_replies: int | None = None) -> bool:
-    """The newest turn of the newest request has something left to do. `brief_replies` bounds small models."""
-    turns = views.turns(events)
-    if not turns or views.finished(events) is not None:
-        return False
-    member = views.pool(events)[turns[-1].assigned.agent]
-    if member.protocol != "native" and brief_replies is not None:
-        replies = brief_replies
-    return not isinstance(next_step(events, member, Rules(replies)), Closed)
-
-
 def next_step(events: Sequence[Event], member: Member, rules: Rules) -> Step:
     """What the newest turn needs next. Pure."""
     turn = views.turns(events)[-1]

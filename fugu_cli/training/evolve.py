@@ -21,7 +21,7 @@ import numpy as np
 
 from fugu_cli.messages import Value
 from fugu_cli.training.candidates import Candidates
-from fugu_cli.training.optimise import SIGMA, Numbers, SepCMA
+from fugu_cli.training.optimise import SIGMA, Numbers, SepCMA, population_size
 from fugu_cli.training.replay import Played
 from fugu_cli.training.runs import Folder, State
 
@@ -133,7 +133,7 @@ class Evolution:
         return Evolved(state.best, tuple(history), stopped)
 
     def _first(self, start: Numbers) -> State:
-        size = self._settings.population or 4 + int(3 * np.log(len(start)))
+        size = self._settings.population or population_size(len(start))
         search = SepCMA(start, size, sigma=self._settings.sigma, seed=self._settings.seed)
         worth = self._validated(start)
         return State(0, search.pack(), start, -np.inf if worth is None else worth, 0)

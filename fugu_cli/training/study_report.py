@@ -111,10 +111,5 @@ def held(gap: Paired) -> bool:
     return gap.difference >= -gap.error - 1e-9
 
 
-def on_frontier(answer: Answer) -> bool:
-    """What was learned is not further below the best fixed way than one paired standard error."""
-    return held(answer.reward)
-
-
 def _usd(found: Findings, arm: Arm) -> str:
     return f"${arm.cost.mean() * found.unit:.3f}"

@@ -185,12 +185,6 @@ def test_a_failed_or_interrupted_turn_is_closed() -> None:
     assert turn.next_step([*events, Interrupted(turn=1)], STRONG, RULES) == Closed()
 
 
-def test_a_finished_request_has_no_open_turn() -> None:
-    events = [*START, assigned(1, "strong")]
-    assert turn.is_open(events, 5)
-    assert not turn.is_open([*events, Finished(reason="budget")], 5)
-
-
 def test_evidence_that_was_killed_is_taken_again() -> None:
     first = Call.make("e1-0", "read", path="a.py", plain=True)
     events = [*START, assigned(1, "small"), Permitted(turn=1, call=first, allowed=True, by="evidence")]

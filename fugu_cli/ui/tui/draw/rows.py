@@ -87,12 +87,6 @@ class TurnRow:
         scores = self.assigned.scores
         return max(scores.row_probabilities) if scores and scores.row_probabilities else None
 
-    @property
-    def role_probability(self) -> float | None:
-        """Of the role, likewise."""
-        scores = self.assigned.scores
-        return max(scores.role_probabilities) if scores and scores.role_probabilities else None
-
 
 Row = RequestRow | PlanRow | TurnRow
 
