@@ -1,4 +1,4 @@
-"""Stage 1 of training, the warm start: `python -m fugu_cli.training.sft --matrix FILE --out FILE`.
+"""Stage 1 of training, the warm start: `fugu train sft`.
 
 Pass matrix -> stories with soft targets -> transcripts -> hidden states -> a head fitted by mean KL -> checkpoint.
 Reports what the head is worth on tasks it was not fitted to.
@@ -9,26 +9,23 @@ cost), not of its own reward alone; roles are learned from what the loop's rules
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import random
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from fugu_cli.coordinators import backbone as backbones
 from fugu_cli.coordinators import checkpoint as checkpoints
 from fugu_cli.coordinators import svf, transcript
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint, Meta, Training
 from fugu_cli.coordinators.slots import SLOTS
 from fugu_cli.coordinators.svf import Vector
-from fugu_cli.errors import ConfigError, FuguError
+from fugu_cli.errors import ConfigError
 from fugu_cli.events import ROLES, Event
-from fugu_cli.training import evaluate, fit, matrix, matrix_sessions
+from fugu_cli.training import evaluate, fit, matrix_sessions
 from fugu_cli.training.candidates import See
 from fugu_cli.training.matrix import Seat, TaskRates
 from fugu_cli.training.matrix_sessions import MatrixSession
@@ -207,49 +204,3 @@ def seat(text: str) -> Seat:
     if not (row and equals and name) or (star and not attempts.isdigit()):
         raise ConfigError(f"--row {text}: write ROW=AGENT or ROW=AGENT*ATTEMPTS, as in strong=coder*5")
     return Seat(row, name, int(attempts) if star else 1)
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    found = argparse.ArgumentParser(prog="python -m fugu_cli.training.sft", description=__doc__.partition("\n")[0])
-    found.add_argument("--matrix", type=Path, required=True, help="rows of a pass matrix, JSONL")
-    found.add_argument("--backbone", type=Path, required=True, help="the backbone's folder")
-    found.add_argument("--out", type=Path, required=True, help="the checkpoint to write")
-    found.add_argument("--store", type=Path, required=True, help="a folder that keeps hidden states between runs")
-    found.add_argument("--row", action="append", required=True, help="ROW=AGENT or ROW=AGENT*ATTEMPTS, in head order")
-    found.add_argument("--data", default="", help="one line for the checkpoint: what the matrix was measured on")
-    found.add_argument("--tau", type=float, default=Terms().tau, help="softness of the targets")
-    found.add_argument("--cost", type=float, default=Terms().cost, help="weight of a turn's cost")
-    found.add_argument("--l2", type=float, default=Recipe.l2, help="penalty on the head")
-    found.add_argument("--seed", type=int, default=0)
-    found.add_argument("--offsets", action="store_true", help="fit the SVF offsets of one layer too (slow)")
-    return found
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a warm start; the report on standard output, progress on standard error."""
-    given = parser().parse_args(arguments)
-
-    def tell(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    try:
-        seats = tuple(seat(text) for text in given.row)
-        tasks = matrix.rates(matrix.read(given.matrix), seats)
-        descent = Descent(seed=given.seed) if given.offsets else None
-        terms = Terms(cost=given.cost, tau=given.tau)
-        recipe = Recipe(seats, terms, l2=given.l2, seed=given.seed, descent=descent)
-        result = WarmStart(recipe, backbones.load(given.backbone, cache=given.store), given.store).run(
-            tasks, given.data or given.matrix.name, tell
-        )
-        checkpoints.save(result.checkpoint, given.out)
-    except FuguError as error:
-        tell(f"error: {error}" + (f"\n{error.hint}" if error.hint else ""))
-        return error.exit_code
-    print(result.report)
-    tell(f"wrote {given.out} ({result.checkpoint.digest[:12]})")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,6 @@
 """The warm start from end to end, on a tiny backbone: what depends on the text is learned, saved and decided by."""
 
 import asyncio
-import json
 import random
 from pathlib import Path
 
@@ -9,14 +8,14 @@ import numpy as np
 import pytest
 
 from fugu_cli import views
-from fugu_cli.coordinators import backbone, checkpoint, stopping
+from fugu_cli.coordinators import backbone, stopping
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.coordinators.trinity import Trinity
 from fugu_cli.errors import ConfigError
 from fugu_cli.events import Assigned, Member, Opened
 from fugu_cli.training.matrix import Rates, Seat, TaskRates
 from fugu_cli.training.matrix_sessions import MatrixSession, MatrixSessionWriter, general_requests
-from fugu_cli.training.sft import Recipe, WarmStart, main, seat
+from fugu_cli.training.sft import Recipe, WarmStart, seat
 from fugu_cli.training.states import states
 from fugu_cli.training.values import Terms, soft, values
 from tests.coordinators import tiny
@@ -123,41 +122,6 @@ def test_what_the_text_says_is_learned_and_decided_by(folder: Path, tmp_path: Pa
         assert found.role == "worker"
         right += found.agent == ("my-strong" if "aaaa" in task.prompt else "my-cheap")
     assert right >= 7
-
-
-def test_the_command_writes_a_checkpoint_that_loads(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cells = [(n, agent, repeat) for n in range(4) for agent in ("small", "coder") for repeat in range(3)]
-    rows = [
-        {"task": f"t{n}", "agent": agent, "repeat": repeat, "ok": (n + repeat) % 2 == 0, "seconds": 2, "prompt": f"{n}"}
-        for n, agent, repeat in cells
-    ]
-    (tmp_path / "m.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
-    out = tmp_path / "out.safetensors"
-    arguments = ["--matrix", str(tmp_path / "m.jsonl"), "--backbone", str(folder), "--store", str(tmp_path / "store")]
-    arguments += ["--out", str(out), "--row", "cheap=small", "--row", "middle=coder", "--row", "strong=coder*3"]
-    assert main([*arguments, "--data", "four tasks"]) == 0
-    made = checkpoint.load(out)
-    assert (made.meta.rows, made.meta.kind, made.meta.training.data) == (
-        ("cheap", "middle", "strong"),
-        "slots",
-        "four tasks",
-    )
-    assert made.head.shape == (6, tiny.WIDTH)
-    assert "| cascade |" in capsys.readouterr().out
-    first = out.read_bytes()
-    assert main([*arguments, "--data", "four tasks"]) == 0
-    assert out.read_bytes() == first
-
-
-def test_a_matrix_that_lacks_an_agent_ends_with_a_sentence(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "m.jsonl").write_text("")
-    arguments = ["--matrix", str(tmp_path / "m.jsonl"), "--backbone", str(folder), "--store", str(tmp_path)]
-    assert main([*arguments, "--out", str(tmp_path / "o"), "--row", "cheap=small"]) == 1
-    assert "the matrix has rows of nobody" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["cheap", "=a", "cheap=", "cheap=a*", "cheap=a*x"])

@@ -79,10 +79,15 @@ def test_a_matrix_is_paid_once_and_says_whether_routing_can_pay(
 
 
 def test_a_warm_start_and_an_evolution_from_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = fugu(capsys, "train", "sft", "matrix.jsonl", *ROWS, "--out", "warm.safetensors")
+    warm_start = ("train", "sft", "matrix.jsonl", *ROWS, "--out")
+    code, out, err = fugu(capsys, *warm_start, "warm.safetensors")
     assert code == 0, err
-    assert "| cheap alone |" in out
-    assert checkpoint.load(here / "warm.safetensors").meta.rows == ("cheap", "middle", "strong")
+    assert "| cheap alone |" in out and "| cascade |" in out
+    warm = checkpoint.load(here / "warm.safetensors")
+    assert (warm.meta.rows, warm.meta.kind) == (("cheap", "middle", "strong"), "slots")
+    assert (warm.head.shape, warm.meta.training.data) == ((6, tiny.WIDTH), "matrix.jsonl")
+    assert fugu(capsys, *warm_start, "again.safetensors")[0] == 0
+    assert (here / "again.safetensors").read_bytes() == (here / "warm.safetensors").read_bytes()
     file_of(here / "o.jsonl.gz", lines(6))
     small = ("--population", "4", "--replications", "2", "--patience", "0", "--out", "run")
     command = ("train", "evolve", "--outcomes", "o.jsonl.gz", "--matrix", "matrix.jsonl", *ROWS, *small)
