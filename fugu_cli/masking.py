@@ -80,7 +80,7 @@ _FORMS = (
     ),
 )
 _BEGINNINGS = tuple((literal, form) for form in _FORMS for literal in form.literals)
-_MARK = re.compile(r"\[secret [0-9a-f]{4}\]")
+MARK = re.compile(r"\[secret [0-9a-f]{4}\]")
 _LINE = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 PLAIN = frozenset({"type", "id", "tool", "before", "after", "snapshot", "checkpoint", "commit", "mode", "data"})
 """Fields that hold no text of anybody's: hashes, names, and what a provider signed."""
@@ -196,19 +196,19 @@ def _begins(text: str, number: int, least: int) -> int:
 
 def restored(text: str, original: str) -> str:
     """`text` with its marks replaced by the secrets of `original` they stand for: of the file it was made from."""
-    if _MARK.search(text) is None:
+    if MARK.search(text) is None:
         return text
     found = [*(key.group() for key in _found(original)), *(value for _, value in _assigned(original))]
-    known = {_mark(value): value for value in found}
-    return _MARK.sub(lambda mark: known.get(mark.group(), mark.group()), text)
+    known = {mark(value): value for value in found}
+    return MARK.sub(lambda found: known.get(found.group(), found.group()), text)
 
 
 def _marked(found: re.Match[str]) -> str:
-    return _mark(found.group())
+    return mark(found.group())
 
 
-def _mark(value: str) -> str:
-    """The same for the same secret, so that an agent can tell two apart; 16 bits of a hash give nothing away."""
+def mark(value: str) -> str:
+    """The same for the same secret, so that an agent can tell two apart; 16 bits of a hash give no key away."""
     return f"[secret {hashlib.sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()[:4]}]"
 
 

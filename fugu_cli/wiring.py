@@ -28,6 +28,7 @@ from fugu_cli.ledger import Ledger
 from fugu_cli.log import Log
 from fugu_cli.loop.bench import Ask, Bench, Limits
 from fugu_cli.loop.cooldown import Patience
+from fugu_cli.marks import Remembered
 from fugu_cli.masking import Mask
 from fugu_cli.orchestrator import Crew
 from fugu_cli.policy import Rules, covering, web
@@ -69,7 +70,7 @@ def build_session(
     agents = {name: around(agent) for name, agent in agents.items()} if around else agents
     servers = Servers(loaded.servers, loaded.root) if loaded.servers != Declared() else None
     mask = Mask({**secrets(environ, entries), **loaded.servers.secrets}, loaded.root)
-    workspace.mask = mask.text
+    workspace.mask = Remembered([resume] if resume else [], mask.text).text
     journal = _journal(loaded, mask, members, checkpoint, resume)
     denials = Denials(config.deny_agents, loaded.root) if config.deny_agents else None
     if denials is not None:
@@ -147,10 +148,11 @@ def secrets(environ: Mapping[str, str], entries: Sequence[AgentEntry]) -> dict[s
     return {**environ, **keys}
 
 
-def build_workspace(config: Config, root: Path, readable: Sequence[Path] = ()) -> Workspace:
+def build_workspace(config: Config, root: Path, readable: Sequence[Path] = (), logs: Sequence[Path] = ()) -> Workspace:
     """The working tree, its snapshots' store among the user's data, and the test command found there or configured.
 
-    `readable`: folders outside that agents and their commands may read all the same.
+    `readable`: folders outside that agents and their commands may read all the same. `logs`: of the sessions that are
+    looked at; what they masked is masked in diffs as well.
     """
     from fugu_cli.tools.tests import find_test_command
 
@@ -159,7 +161,7 @@ def build_workspace(config: Config, root: Path, readable: Sequence[Path] = ()) -
     command = config.test_command or find_test_command(root)
     box = build_box(config, root, store, readable)
     workspace = Workspace(root, store, test_command=command, test_timeout=config.test_timeout, box=box)
-    workspace.mask = Mask(secrets(os.environ, config.agents), root).text
+    workspace.mask = Remembered(logs, Mask(secrets(os.environ, config.agents), root).text).text
     return workspace
 
 

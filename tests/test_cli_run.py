@@ -94,6 +94,22 @@ def test_a_request_is_carried_out_accepted_traced_and_undone(capsys: pytest.Capt
     assert (root / "calc.py").read_text() == "mine\n"
 
 
+def test_what_was_masked_is_masked_in_a_shell_that_does_not_know_the_secret(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    word = "tok-veryverysecret-9931"
+    root = project(*SOLVES)
+    (root / "calc.py").write_text(BROKEN + f"TOKEN = '{word}'\n")
+    monkeypatch.setenv("MY_TOKEN", word)
+    assert called(words("fix the failing tests")) == 0
+    monkeypatch.delenv("MY_TOKEN")
+    for command in (["trace", "--turn", "1"], ["blame"], ["blame", "calc.py"], ["undo", "--yes"]):
+        assert called(command) == 0
+        said = capsys.readouterr()
+        assert word not in said.out + said.err and "[secret 33ed]" in said.out + said.err, command
+    assert word in (root / "calc.py").read_text()
+
+
 def test_the_final_object_and_the_output_folder(capsys: pytest.CaptureFixture[str]) -> None:
     project(*SOLVES)
     assert called(words("-p", "fix the failing tests", "--output-format", "json", "--output-dir", "../out")) == 0

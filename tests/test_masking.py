@@ -16,7 +16,8 @@ from fugu_cli import log as logs
 from fugu_cli import masking
 from fugu_cli.events import Asked, Failed, Interrupted, Permitted, Planned, Replied, Step, ToolRan, ToolSaid
 from fugu_cli.log import Log
-from fugu_cli.masking import Mask, restored
+from fugu_cli.marks import Remembered
+from fugu_cli.masking import Mask, mark, restored
 from fugu_cli.messages import Call
 
 KEY = "v3ry-s3cret-value"
@@ -144,6 +145,27 @@ def test_a_key_an_agent_makes_up_for_a_test_is_written_as_it_is() -> None:
 def test_what_was_masked_can_be_put_back_from_its_file(before: str, secret: str, after: str) -> None:
     text = f"{before} {secret} {after}"
     assert restored(Mask({}).text(text), text) == text
+
+
+def test_what_a_log_masked_is_masked_where_the_variable_is_not_set(tmp_path: Path) -> None:
+    word, long = "tok-veryverysecret-9931", "pa55/w+rd="
+    told, path = Mask({"MY_TOKEN": word, "MY_SECRET": long}).text, tmp_path / "s.jsonl"
+    path.write_text(told(f"read: token = {word}\nseen: plainword {long}\n"))
+    shown = Remembered([path, tmp_path / "gone.jsonl"], str).text
+    for text in (
+        f"-token = {word}\n+token = '{word}'\n {{'a':'{long}'}}",
+        f"+{word}\n-{long}",
+        f"https://host/?k={word}&n={word}x curl -H X:{word};",
+        f"export A={long} plainword",
+    ):
+        assert shown(text) == told(text)
+    assert shown("x" * 100_000 + "=" * 100_000 + word).endswith(f"={mark(word)}")
+
+
+def test_a_word_that_stands_in_the_log_is_not_taken_for_the_secret_of_a_mark(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_text(f"{mark('os.system')} is what I wrote: os.system")
+    assert Remembered([path], str).text("os.system(x)") == "os.system(x)"
 
 
 def test_env_files_are_found_whenever_they_come_and_a_pipe_of_that_name_is_not_waited_for(tmp_path: Path) -> None:

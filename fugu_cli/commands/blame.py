@@ -20,7 +20,8 @@ from fugu_cli.ui import blame as shown
 def blame(path: Path | None, session: str | None, shape: Shape) -> int:
     """Print it. Raises UsageError for a file or a session that is not there or is no text."""
     loaded = here()
-    workspace = wiring.build_workspace(loaded.config, loaded.root)
+    logs = sessions.paths(loaded.config.data, loaded.root)
+    workspace = wiring.build_workspace(loaded.config, loaded.root, logs=logs)
     mask = workspace.mask or str
     if path is None:
         made = asyncio.run(blames.of_session(workspace, _session(loaded, session or "latest")))

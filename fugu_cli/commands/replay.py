@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from fugu_cli import log, sessions, views, wiring
 from fugu_cli.agents.scripted import load as load_script
@@ -33,11 +34,16 @@ from fugu_cli.ui import replay as shown
 
 @dataclass(frozen=True)
 class Recording:
-    """The session that is replayed: its id and its lines; `opened` is its first."""
+    """The session that is replayed: its file and its lines; `opened` is its first."""
 
-    name: str
+    path: Path
     records: Sequence[Recorded]
     opened: Opened
+
+    @property
+    def name(self) -> str:
+        """The session's id."""
+        return self.path.stem
 
 
 def replay(flags: SessionReplayFlags) -> int:
@@ -93,7 +99,7 @@ def _recording(loaded: Loaded, flags: SessionReplayFlags) -> Recording:
         raise UsageError(f"nothing was asked in the session {path.stem} yet", hint="`fugu sessions` lists others")
     if flags.request is not None and not 1 <= flags.request <= count:
         raise UsageError(f"there is no request {flags.request}", hint=f"the session has {count}")
-    return Recording(path.stem, records, opened)
+    return Recording(path, records, opened)
 
 
 def _other(flags: SessionReplayFlags, loaded: Loaded, members: tuple[Member, ...]) -> Coordinator:

@@ -37,7 +37,7 @@ def opened(session: str) -> int:
     loaded = here()
     path = sessions.find(loaded.config.data, loaded.root, session)
     records = log.read(path)
-    workspace = wiring.build_workspace(loaded.config, _root(loaded, records))
+    workspace = wiring.build_workspace(loaded.config, _root(loaded, records), logs=(path,))
 
     def patch_of(ran: ToolRan) -> str:
         """The workspace answers in a loop of its own: the screen's is busy showing this."""
@@ -58,7 +58,7 @@ def trace(session: str, turn: int | None, request: int | None, as_json: bool) ->
     path = sessions.find(loaded.config.data, loaded.root, session)
     records = log.read(path)
     if turn is not None:
-        print(asyncio.run(_turn(loaded, records, trace_turn.find(records, turn, request))))
+        print(asyncio.run(_turn(loaded, path, records, trace_turn.find(records, turn, request))))
     elif as_json:
         print(plain.as_json(records, path.stem))
     else:
@@ -76,8 +76,8 @@ def _width() -> int:
         return 200
 
 
-async def _turn(loaded: Loaded, records: Sequence[Recorded], row: Row) -> str:
-    workspace = wiring.build_workspace(loaded.config, _root(loaded, records))
+async def _turn(loaded: Loaded, path: Path, records: Sequence[Recorded], row: Row) -> str:
+    workspace = wiring.build_workspace(loaded.config, _root(loaded, records), logs=(path,))
     changes = await diffs(workspace, row.turn.changes)
     return trace_turn.text(records, row, _shown, lambda change: _known(changes, change))
 

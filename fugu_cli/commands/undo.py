@@ -42,9 +42,10 @@ def redo(session: str, yes: bool) -> int:
 
 async def _go(way: _Way, session: str, yes: bool) -> int:
     loaded = here()
-    log = Log.open(sessions.find(loaded.config.data, loaded.root, session))
+    path = sessions.find(loaded.config.data, loaded.root, session)
+    log = Log.open(path)
     try:
-        workspace = wiring.build_workspace(loaded.config, loaded.root)
+        workspace = wiring.build_workspace(loaded.config, loaded.root, logs=(path,))
         try:
             patch = await way.preview(log, workspace)
         except undoing.Nothing as nothing:

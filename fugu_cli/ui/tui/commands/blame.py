@@ -10,6 +10,7 @@ from rich.text import Text
 
 from fugu_cli import blame, log, views
 from fugu_cli.errors import StorageError
+from fugu_cli.marks import Remembered
 from fugu_cli.ui import blame as plain
 from fugu_cli.ui.tui import place
 from fugu_cli.ui.tui.draw.detail import Section
@@ -43,6 +44,7 @@ async def show(room: Room, argument: str) -> None:
         )
         return
     others = [one for one in await asyncio.to_thread(room.desk.listed) if one.id != own[0]]
+    mask = Remembered([one.path for one in others], mask).text
     known = sorted([*await asyncio.to_thread(_others, others), own], key=lambda one: one[0])
     made = await blame.of_path(workspace, place.typed(workspace.root, argument), known)
     _read(room, f"Who wrote {made.path}", plain.file_lines(made, mask))
