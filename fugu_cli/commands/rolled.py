@@ -23,8 +23,6 @@ from fugu_cli.commands.train_learning import save, say
 from fugu_cli.config import Config
 from fugu_cli.config.pool import SERVICES, pool
 from fugu_cli.coordinators import checkpoint as checkpoints
-from fugu_cli.coordinators import svf, trinity
-from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint, Training
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import StorageError, UsageError
@@ -40,6 +38,7 @@ from fugu_cli.tasks.loading import load
 from fugu_cli.training.candidates import Candidates, Heads, Shaped
 from fugu_cli.training.replay import Played
 from fugu_cli.training.runs import write
+from fugu_cli.training.search_vector import vector_of
 
 
 class Row(Value):
@@ -59,13 +58,6 @@ class Wanted:
     opening: Opening
 
 
-def begun(start: Path | None, config: Config, backbone: Backbone) -> Checkpoint:
-    """The checkpoint to begin with: the one named, the configured one, the shipped one."""
-    found = checkpoints.load(start or config.checkpoint or trinity.SHIPPED)
-    found.check(backbone.identity, backbone.decoder.shape)
-    return found
-
-
 class Rolled:
     """A trial of real sessions. Tasks whose tests pass before, hang or cannot be run are refused and named."""
 
@@ -80,7 +72,7 @@ class Rolled:
         self._environ = tuple(sorted((key, value) for key, value in os.environ.items() if key in keys))
         members = [entry.member() for entry in pool(config, dict(self._environ))]
         self._slots = {member.name: member.slot for member in members}
-        self._priced = any(member.price.input or member.price.output for member in members)
+        self._priced = any(member.price and (member.price.input or member.price.output) for member in members)
         self._spending = Spending(out / "paid.jsonl", Limits(flags.max_budget_usd, flags.max_requests))
 
     def play(self, candidates: Candidates, iteration: int) -> Played:
@@ -102,13 +94,9 @@ class Rolled:
 
     def pack(self, head: Vector, offsets: Vector, how: str) -> Checkpoint:
         """A checkpoint like the one the search began with, with another head (and offsets, where there are any)."""
-        blocks = list(self._base.offsets)
-        if len(offsets):
-            sizes = self._base.meta.ranks[1:8]
-            blocks[1:8] = np.split(offsets, np.cumsum(sizes)[:-1])
         training = Training(stage="evolved on sessions", data=f"{', '.join(self.names)[:400]}; {how}")
         meta = self._base.meta.model_copy(update={"training": training})
-        return checkpoints.make(svf.join(blocks, head), meta)
+        return checkpoints.make(vector_of(self._base.offsets, offsets, head), meta)
 
     def _opening(self, candidates: Candidates, who: int, iteration: int) -> Opening:
         """Sessions with this candidate's checkpoint."""

@@ -14,11 +14,10 @@ from pydantic import JsonValue
 from fugu_cli.commands.coordinator import usable
 from fugu_cli.commands.here import here
 from fugu_cli.commands.train import EvolveFlags
-from fugu_cli.commands.train_learning import backbone_of, checks, save, say, store_of
+from fugu_cli.commands.train_learning import checks, reading, save, say, spectra_of
 from fugu_cli.config import Config
 from fugu_cli.config.pool import pool
 from fugu_cli.coordinators import trinity
-from fugu_cli.coordinators.slots import SLOTS
 from fugu_cli.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -58,8 +57,7 @@ def evolve(flags: EvolveFlags) -> int:
     interpreter = str(Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join([interpreter, os.environ.get("PATH", os.defpath)])  # tasks say `python`
     with usable():
-        backbone = backbone_of(config)
-        found = _played(flags, config, backbone, out) if flags.suites else _replayed(flags, config, backbone)
+        found = _played(flags, config, out) if flags.suites else _replayed(flags, config)
         evolved = _run(flags, found, out)
         made = found.pack(*_settled(found, evolved, flags.cost))
         proven = found.prove() if flags.prove and found.prove is not None else None
@@ -132,36 +130,44 @@ def _tell(row: Iteration) -> None:
     )
 
 
-def _replayed(flags: EvolveFlags, config: Config, backbone: Backbone) -> Subject:
+def _replayed(flags: EvolveFlags, config: Config) -> Subject:
     """Recorded outcomes under random pools, a pass matrix, or both."""
-    from fugu_cli.training import cascade_comparison
-    from fugu_cli.training.search_vector import HiddenStates
-    from fugu_cli.training.slot_mixture import mixture_of, packed, starting
+    from fugu_cli.coordinators.checkpoint import Training
+    from fugu_cli.training import cascade_comparison, replay_training
+    from fugu_cli.training.slot_mixture import begun, fresh, made_of, mixture_of, packed
 
-    hidden_states = HiddenStates(backbone, store_of(config), say)
-    mixture, told = mixture_of(
-        flags.outcomes, flags.matrix, tuple(flags.rows or ()), _blend(flags), (backbone, hidden_states)
-    )
-    start, data = starting(flags.start, told, mixture, backbone)
-    layout = _layout(flags, config, (backbone, hidden_states), (told.hidden, len(start)))
-    count = 0 if flags.start else len(told.hidden)
+    start = begun(flags.start) if flags.start else None
+    backbone, hidden_states = reading(config, start, searched=flags.offsets)
+    read = (backbone, hidden_states)
+    blend = _blend(flags, start)
+    mixture, told = mixture_of(flags.outcomes, flags.matrix, tuple(flags.rows or ()), blend, read)
+    base = start or fresh(replay_training.warm_start(told, mixture.blend.course), backbone)
+    layout = _layout(flags, config, read, (told.hidden, len(base.head)))
+    data, count = made_of(mixture, start), 0 if start else len(told.hidden)
+
+    def pack(point: Numbers, how: str) -> Checkpoint:
+        training = Training(stage="evolved", data=f"{data}; {how}", examples=count, seed=flags.seed)
+        return packed(base, layout, point, training)
+
     return Subject(
-        layout.start(start),
+        layout.start(base.head, base.offsets),
         layout,
         mixture.trial(),
-        lambda point, how: packed(layout, point, mixture, (backbone, f"{data}; {how}", count)),
-        {"layout": type(layout).__name__, **_about(mixture)},
-        lambda: cascade_comparison.prove(mixture, hidden_states, _before(config, backbone), say),
+        pack,
+        {"layout": type(layout).__name__, "start": start.digest if start else None, **_about(mixture)},
+        lambda: cascade_comparison.prove(mixture, hidden_states, _before(config, base, hidden_states), say),
     )
 
 
-def _before(config: Config, backbone: Backbone) -> Vector | None:
-    """The head in use, where it is over the same slots and reads with the same backbone."""
+def _before(config: Config, base: Checkpoint, hidden_states: HiddenStates) -> Vector | None:
+    """The head in use, where it is over the same slots and reads the same states."""
     from fugu_cli.coordinators import checkpoint as checkpoints
+    from fugu_cli.training import states
 
     used = checkpoints.load(config.checkpoint or trinity.SHIPPED)
-    fits = used.meta.rows == SLOTS and used.meta.roles and used.meta.backbone == backbone.identity
-    return used.head if fits else None
+    same = {"rows", "roles", "backbone", "format", "workers_only", "budget"}
+    fits = used.meta.model_dump(include=same) == base.meta.model_dump(include=same)
+    return used.head if fits and states.named(used.offsets, used.meta.tied) == hidden_states.offsets else None
 
 
 def _about(mixture: Mixture) -> dict[str, JsonValue]:
@@ -169,40 +175,42 @@ def _about(mixture: Mixture) -> dict[str, JsonValue]:
     return found
 
 
-def _blend(flags: EvolveFlags) -> Blend:
+def _blend(flags: EvolveFlags, start: Checkpoint | None) -> Blend:
     from fugu_cli.training.mixture import Blend
+    from fugu_cli.training.replay_sessions import Reading
     from fugu_cli.training.replay_training import Course
 
     course = Course(price=flags.cost, settings=_settings(flags))
-    return Blend(check=checks(flags.check)[0], course=course, shown=flags.replications, seed=flags.seed)
+    like = Reading(start.meta.format, start.meta.workers_only, start.meta.budget) if start else Reading()
+    return Blend(checks(flags.check)[0], course, like, shown=flags.replications, seed=flags.seed)
 
 
 def _layout(
-    flags: EvolveFlags, config: Config, reading: tuple[Backbone, HiddenStates], like: tuple[Vector, int]
+    flags: EvolveFlags, config: Config, read: tuple[Backbone, HiddenStates], like: tuple[Vector, int]
 ) -> Layout:
     """The head alone, or with the offsets of the second-to-last layer; `like` are states and the head's rows."""
     from fugu_cli.coordinators import svf
     from fugu_cli.training.search_vector import HeadLayout, LayerLayout
 
-    backbone, hidden_states = reading
+    backbone, hidden_states = read
     if not flags.offsets:
         return HeadLayout(hidden_states, like[1], like[0])
-    adapter = svf.Adapter(backbone.decoder, config.cache / "svf" / backbone.identity[:16])
+    adapter = svf.Adapter(backbone.decoder, spectra_of(config, backbone))
     return LayerLayout(backbone, adapter, like[1], like[0])
 
 
-def _played(flags: EvolveFlags, config: Config, backbone: Backbone, out: Path) -> Subject:
+def _played(flags: EvolveFlags, config: Config, out: Path) -> Subject:
     """Real sessions on tasks: every candidate's checkpoint in the engine, every reply paid for once."""
-    from fugu_cli.commands.rolled import Rolled, begun
-    from fugu_cli.training.search_vector import HiddenStates
+    from fugu_cli.commands.rolled import Rolled
+    from fugu_cli.coordinators import checkpoint as checkpoints
 
-    hidden_states = HiddenStates(backbone, store_of(config), say)
     members = tuple(entry.member() for entry in pool(config, dict(os.environ)))
-    base = begun(flags.start, config, backbone)
+    base = checkpoints.load(flags.start or config.checkpoint or trinity.SHIPPED)
+    read = reading(config, base, searched=flags.offsets)
     trial = Rolled(flags, config, out, base)
-    layout = _layout_of(flags, config, (backbone, hidden_states), base)
+    layout = _layout_of(flags, config, read, base)
     return Subject(
-        layout.start(base.head),
+        layout.start(base.head, base.offsets),
         layout,
         trial,
         lambda point, how: trial.pack(layout.head(point), layout.offsets(point), how),
@@ -214,10 +222,10 @@ def _played(flags: EvolveFlags, config: Config, backbone: Backbone, out: Path) -
     )
 
 
-def _layout_of(flags: EvolveFlags, config: Config, reading: tuple[Backbone, HiddenStates], base: Checkpoint) -> Layout:
+def _layout_of(flags: EvolveFlags, config: Config, read: tuple[Backbone, HiddenStates], base: Checkpoint) -> Layout:
     """Units from a few requests as the backbone reads them: sessions have not been read yet."""
     from fugu_cli.training import matrix_sessions
 
     general = matrix_sessions.general_requests()
     texts = [f"user: {text}" for part in (general.questions, general.changes) for text in part[:12]]
-    return _layout(flags, config, reading, (reading[1](texts), len(base.head)))
+    return _layout(flags, config, read, (read[1](texts), len(base.head)))

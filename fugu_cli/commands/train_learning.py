@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
     from fugu_cli.coordinators.checkpoint import Checkpoint
     from fugu_cli.training.replay import Check
+    from fugu_cli.training.search_vector import HiddenStates
     from fugu_cli.training.session_outcomes import Decided
 
 
@@ -42,6 +43,28 @@ def backbone_of(config: Config) -> Backbone:
     else:
         folder = convert.backbone_folder(config.cache / "models" / f"{trinity.EMBEDDED}.gguf", config.cache)
     return backbone.load(folder, cache=config.cache / "backbones")
+
+
+def reading(
+    config: Config, start: Checkpoint | None = None, *, searched: bool = False
+) -> tuple[Backbone, HiddenStates]:
+    """The backbone as sessions with `start` read with it, and the states it then has. `searched`: the offsets of the
+    second-to-last layer are left to the search. Raises CoordinatorUnavailable where `start` is of another backbone."""
+    from fugu_cli.training import states
+    from fugu_cli.training.search_vector import HiddenStates
+
+    backbone, named = backbone_of(config), ""
+    if start is not None:
+        start.check(backbone.identity, backbone.decoder.shape)
+        searches = [searched and 1 <= index <= 7 for index in range(len(start.offsets))]
+        blocks = [block * (not out) for block, out in zip(start.offsets, searches, strict=True)]
+        named = states.put_on(backbone, blocks, start.meta.tied, spectra_of(config, backbone))
+    return backbone, HiddenStates(backbone, store_of(config), say, named)
+
+
+def spectra_of(config: Config, backbone: Backbone) -> Path:
+    """Where its singular values are kept between runs."""
+    return config.cache / "svf" / backbone.identity[:16]
 
 
 def store_of(config: Config) -> Path:
@@ -137,7 +160,6 @@ def own(flags: SessionFlags) -> int:
     """From the user's own sessions; nothing is saved that does worse on requests held out."""
     from fugu_cli.coordinators import checkpoint as checkpoints
     from fugu_cli.training import personal
-    from fugu_cli.training.search_vector import HiddenStates
 
     loaded = here()
     config = loaded.config
@@ -148,9 +170,7 @@ def own(flags: SessionFlags) -> int:
         say(f"{len(decided)} decisions turned out one way or the other")
         if len({one.group for one in decided}) < personal.LEAST:
             raise personal.too_few(len({one.group for one in decided}))
-        backbone = backbone_of(config)
-        checkpoint.check(backbone.identity, backbone.decoder.shape)
-        told = personal.examples(decided, checkpoint, labels, (backbone, HiddenStates(backbone, store_of(config), say)))
+        told = personal.examples(decided, checkpoint, labels, reading(config, checkpoint))
         found = personal.learn(told, checkpoint)
         print(f"{found.decisions} decisions of {found.requests} requests; distance to what turned out well, held out: "
               f"{found.before.kl:.3f} before, {found.after.kl:.3f} after")  # fmt: skip

@@ -24,7 +24,7 @@ from fugu_cli.training.frontier import Arm, Paired, paired
 from fugu_cli.training.matrix import Seat, TaskRates
 from fugu_cli.training.outcomes import Case, Issue
 from fugu_cli.training.replay import Check, Replay, Rules
-from fugu_cli.training.replay_sessions import ReplaySessionWriter
+from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter
 from fugu_cli.training.replay_training import Course, ReplayTraining, examples
 from fugu_cli.training.search_vector import HiddenStates
 from fugu_cli.training.study import sample, split
@@ -54,6 +54,7 @@ class Blend:
 
     check: Check = field(default_factory=Check)
     course: Course = field(default_factory=Course)
+    reading: Reading = field(default_factory=Reading)
     pools: int = 6
     shown: int = 16
     turns: int = 4

@@ -31,9 +31,11 @@ Tell = Callable[[str], None]
 
 
 class HiddenStates:
-    """Hidden states of texts: from memory, the disk, or read now."""
+    """Hidden states of texts: from memory, the disk, or read now. `offsets` names what lies on the backbone
+    (states.named)."""
 
-    def __init__(self, backbone: Backbone, store: Path, tell: Tell) -> None:
+    def __init__(self, backbone: Backbone, store: Path, tell: Tell, offsets: str = "") -> None:
+        self.offsets = offsets
         self._backbone = backbone
         self._store = store
         self._tell = tell
@@ -43,7 +45,7 @@ class HiddenStates:
         """(n, width)."""
         missing = sorted({text for text in texts if text not in self._known})
         if missing:
-            read = states(self._backbone, missing, self._store, self._progress)
+            read = states(self._backbone, missing, self._store, self._progress, offsets=self.offsets)
             self._known.update(zip(missing, read, strict=True))
         return np.stack([self._known[text] for text in texts])
 
@@ -53,7 +55,7 @@ class HiddenStates:
 
 
 class HeadLayout:
-    """The head alone is searched; the offsets stay those of `base` (all zero for a new checkpoint)."""
+    """The head alone is searched; the offsets stay those that the search began with."""
 
     def __init__(self, hidden_states: HiddenStates, rows: int, sample: Vector) -> None:
         """`rows` of the head, roles included. `sample` (n, width): states that give the units."""
@@ -66,8 +68,8 @@ class HeadLayout:
         """N."""
         return self._rows * len(self.scale)
 
-    def start(self, head: Vector) -> Numbers:
-        """A head (rows, width) as a point of the search."""
+    def start(self, head: Vector, offsets: Sequence[Vector] = ()) -> Numbers:
+        """A head (rows, width) as a point of the search; its nine blocks of offsets are no part of it."""
         return np.asarray(head.astype(np.float64) * self.scale).reshape(-1)
 
     def head(self, vector: Numbers) -> Vector:
@@ -84,7 +86,7 @@ class HeadLayout:
 
 
 class LayerLayout:
-    """Head and the offsets of the second-to-last layer."""
+    """Head and the offsets of the second-to-last layer, which must not lie on the backbone; others may."""
 
     def __init__(self, backbone: Backbone, adapter: svf.Adapter, rows: int, sample: Vector) -> None:
         from fugu_cli.training.offsets import Tail
@@ -103,9 +105,9 @@ class LayerLayout:
         """N."""
         return self._shift + self._rows * len(self.scale)
 
-    def start(self, head: Vector) -> Numbers:
-        """A head (rows, width), without offsets, as a point of the search."""
-        return np.concatenate([np.zeros(self._shift), (head.astype(np.float64) * self.scale).reshape(-1)])
+    def start(self, head: Vector, offsets: Sequence[Vector]) -> Numbers:
+        """A head (rows, width) and nine blocks of offsets as a point of the search."""
+        return np.concatenate([*offsets[1:8], (head.astype(np.float64) * self.scale).reshape(-1)])
 
     def head(self, vector: Numbers) -> Vector:
         """The head (rows, width) of a point."""
@@ -142,10 +144,10 @@ def units(sample: Vector) -> Vector:
     return np.asarray(np.maximum(np.sqrt(np.square(sample.astype(np.float64)).mean(0)), 1e-6), np.float32)
 
 
-def vector_of(layout: Layout, point: Numbers, sizes: Sequence[int]) -> Vector:
-    """A checkpoint's flat vector (svf.join): nine blocks of `sizes` and the head."""
-    blocks = [np.zeros(size, np.float32) for size in sizes]
-    own = layout.offsets(point)
+def vector_of(base: Sequence[Vector], own: Vector, head: Vector) -> Vector:
+    """A checkpoint's flat vector (svf.join): the nine blocks of `base`, with the layer's `own` ones where a layout has
+    some (Layout.offsets), and the head."""
+    blocks = list(base)
     if len(own):
-        blocks[1:8] = np.split(own, np.cumsum(sizes[1:8])[:-1])
-    return svf.join(blocks, layout.head(point))
+        blocks[1:8] = np.split(own, np.cumsum([len(block) for block in base[1:8]])[:-1])
+    return svf.join(blocks, head)

@@ -9,7 +9,6 @@ cost), not of its own reward alone; roles are learned from what the loop's rules
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,7 @@ from fugu_cli.training.candidates import See
 from fugu_cli.training.matrix import Seat, TaskRates
 from fugu_cli.training.matrix_sessions import MatrixSession
 from fugu_cli.training.offsets import Descent, Tail, fit_offsets
-from fugu_cli.training.states import states
+from fugu_cli.training.states import named, states
 from fugu_cli.training.values import History, Outcome, Terms, follow
 
 
@@ -178,11 +177,10 @@ class WarmStart:
         adapter = svf.Adapter(decoder, self._store / "svf" / self._backbone.identity[:16])
         tokens = [self._backbone.tokens(text) for text in texts]
         offsets = fit_offsets(Tail(decoder, adapter), tokens, examples, head, recipe.descent)
-        name = "-" + hashlib.sha256(np.concatenate(offsets).tobytes()).hexdigest()[:12]
         try:
             adapter.apply(offsets)
             self._backbone.forget()
-            moved = states(self._backbone, texts, self._store, lambda *_: None, offsets=name)
+            moved = states(self._backbone, texts, self._store, lambda *_: None, offsets=named(offsets))
         finally:
             adapter.apply(self._no_offsets())
             self._backbone.forget()

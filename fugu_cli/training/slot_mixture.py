@@ -1,12 +1,16 @@
 """From files to a mixture and back to a checkpoint: what `fugu train evolve` and the shipped checkpoint's recipe share.
 
-Beside mixture.py, which knows no files. The rows are the slots.
+Beside mixture.py, which knows no files. The rows are the slots. What a checkpoint to begin with says of its transcripts
+and its offsets holds for everything that is read and for what is written: its head knows no other states.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from fugu_cli.coordinators import checkpoint as checkpoints
 from fugu_cli.coordinators import svf
@@ -15,11 +19,11 @@ from fugu_cli.coordinators.checkpoint import Checkpoint, Meta, Training
 from fugu_cli.coordinators.slots import SLOTS
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import ConfigError
-from fugu_cli.training import fit, matrix, outcomes, replay_training
+from fugu_cli.training import fit, matrix, outcomes
 from fugu_cli.training.matrix import Seat
 from fugu_cli.training.mixture import Blend, Ingredients, Mixture
 from fugu_cli.training.optimise import Numbers
-from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter
+from fugu_cli.training.replay_sessions import ReplaySessionWriter
 from fugu_cli.training.search_vector import HiddenStates, Layout, vector_of
 from fugu_cli.training.sft import Recipe, WarmStart, seat
 from fugu_cli.training.values import Terms
@@ -42,32 +46,39 @@ def mixture_of(
     recorded = outcomes.read(issues) if issues is not None else ()
     told = None
     if tasks:
-        recipe = Recipe(seats, Terms(turns=blend.turns, cost=blend.course.price), seed=blend.seed)
+        like = blend.reading
+        terms = Terms(turns=blend.turns, cost=blend.course.price)
+        recipe = Recipe(seats, terms, like.format, like.workers_only, like.budget, seed=blend.seed)
         start = WarmStart(recipe, backbone, Path())
         told = start.examples(start.tell_all(tasks), lambda _: None, hidden_states)
-    writer = ReplaySessionWriter(seats, backbone, Reading(request=REQUEST), blend.seed)
+    writer = ReplaySessionWriter(seats, backbone, replace(blend.reading, request=REQUEST), blend.seed)
     mixture = Mixture(Ingredients(seats, recorded, tasks, told), blend, writer, hidden_states)
     return mixture, mixture.told()
 
 
-def starting(start: Path | None, told: fit.Examples, mixture: Mixture, backbone: Backbone) -> tuple[Vector, str]:
-    """The head to begin with, and what it was made of: a checkpoint's, or the warm start's."""
+def begun(path: Path) -> Checkpoint:
+    """A checkpoint to begin with. Raises ConfigError where it is not over slots and roles."""
+    found = checkpoints.load(path)
+    if found.meta.rows != SLOTS or not found.meta.roles:
+        raise ConfigError(f"{path} is no checkpoint over slots and roles", hint="leave --start out")
+    return found
+
+
+def fresh(head: Vector, backbone: Backbone) -> Checkpoint:
+    """A new checkpoint over slots, without offsets."""
+    sizes = svf.ranks(backbone.decoder.shape)
+    meta = Meta(backbone=backbone.identity, width=backbone.decoder.shape.width, ranks=sizes, rows=SLOTS)
+    return Checkpoint(meta, head, tuple(np.zeros(size, np.float32) for size in sizes))
+
+
+def made_of(mixture: Mixture, start: Checkpoint | None) -> str:
+    """For a checkpoint's record."""
     about = mixture.about()
     data = f"{about['issues']} recorded issues with random pools; {len(mixture.made_of.tasks)} tasks of a pass matrix"
-    if start is None:
-        return replay_training.warm_start(told, mixture.blend.course), data
-    found = checkpoints.load(start)
-    found.check(backbone.identity, backbone.decoder.shape)
-    if found.meta.rows != SLOTS or not found.meta.roles:
-        raise ConfigError(f"{start} is no checkpoint over slots and roles", hint="leave --start out")
-    return found.head, f"{data}; from {found.digest[:12]}"
+    return data if start is None else f"{data}; from {start.digest[:12]}"
 
 
-def packed(layout: Layout, point: Numbers, mixture: Mixture, about: tuple[Backbone, str, int]) -> Checkpoint:
-    """A point of the search as a checkpoint over slots; `about` it: the backbone, the data, how many examples."""
-    backbone, data, count = about
-    shape = backbone.decoder.shape
-    sizes = svf.ranks(shape)
-    training = Training(stage="evolved", data=data, examples=count, seed=mixture.blend.seed)
-    meta = Meta(backbone=backbone.identity, width=shape.width, ranks=sizes, rows=SLOTS, training=training)
-    return checkpoints.make(vector_of(layout, point, sizes), meta)
+def packed(base: Checkpoint, layout: Layout, point: Numbers, training: Training) -> Checkpoint:
+    """A point of the search as a checkpoint that reads like `base`."""
+    vector = vector_of(base.offsets, layout.offsets(point), layout.head(point))
+    return checkpoints.make(vector, base.meta.model_copy(update={"training": training}))

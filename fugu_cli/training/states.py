@@ -13,8 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fugu_cli.coordinators import svf
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.svf import Vector
+from fugu_cli.errors import ConfigError
 
 SAVE_EVERY = 100
 
@@ -25,7 +27,7 @@ Tell = Callable[[int, int], None]
 def states(backbone: Backbone, texts: Sequence[str], store: Path, tell: Tell, *, offsets: str = "") -> Vector:
     """(texts, width), the state at each text's penultimate token. Read in sorted order, for shared beginnings.
 
-    `offsets` names what was put on the backbone: other offsets, other states.
+    `offsets` names what was put on the backbone (`named`): other offsets, other states.
     """
     file = store / f"states-{backbone.identity[:16]}{offsets}.npz"
     known = _load(file)
@@ -37,6 +39,25 @@ def states(backbone: Backbone, texts: Sequence[str], store: Path, tell: Tell, *,
             _save(file, known)
         tell(number, len(missing))
     return np.stack([known[key] for key in wanted]).astype(np.float32)
+
+
+def named(offsets: Sequence[Vector], tied: svf.Tied = "untied") -> str:
+    """What states are called that were read with these nine blocks; "" for those of the plain backbone."""
+    if not any(block.any() for block in offsets):
+        return ""
+    return "-" + hashlib.sha256(tied.encode() + np.concatenate(offsets).tobytes()).hexdigest()[:12]
+
+
+def put_on(backbone: Backbone, offsets: Sequence[Vector], tied: svf.Tied, spectra: Path) -> str:
+    """Lets a plain backbone read with nine blocks of offsets from now on; gives what its states are called then."""
+    try:
+        svf.Adapter(backbone.decoder, spectra).apply(offsets, tied)
+    except ValueError as error:
+        raise ConfigError(
+            f"the checkpoint's offsets cannot be applied: {error}", hint="begin with another checkpoint"
+        ) from error
+    backbone.forget()
+    return named(offsets, tied)
 
 
 def _load(file: Path) -> dict[str, Vector]:

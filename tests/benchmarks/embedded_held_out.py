@@ -25,7 +25,7 @@ from fugu_cli.config import Config
 from fugu_cli.coordinators import backbone as backbones
 from fugu_cli.coordinators import checkpoint as checkpoints
 from fugu_cli.coordinators.backbone import Backbone
-from fugu_cli.coordinators.checkpoint import Checkpoint
+from fugu_cli.coordinators.checkpoint import Checkpoint, Training
 from fugu_cli.coordinators.slots import SLOTS
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.events import ROLES
@@ -40,7 +40,7 @@ from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter, Step
 from fugu_cli.training.replay_training import Course, learn
 from fugu_cli.training.search_vector import HeadLayout, HiddenStates
 from fugu_cli.training.sft import Recipe, WarmStart, seat
-from fugu_cli.training.slot_mixture import REQUEST, packed
+from fugu_cli.training.slot_mixture import REQUEST, fresh, packed
 from fugu_cli.training.values import Terms
 
 TABLE = Path(__file__).parent / "results" / "embedded-pool" / "one_pass.jsonl"
@@ -95,7 +95,8 @@ def checkpoint(out: frozenset[str], reading: tuple[Backbone, HiddenStates]) -> C
     layout = HeadLayout(hidden_states, len(learned.head), told.hidden)
     kept = "the warm start" if learned.head is learned.warm else "evolved"
     data = f"the embedded pool's answers to {len(tasks) - len(out)} repair tasks; {kept}"
-    return packed(layout, layout.start(learned.head), mixture, (backbone, data, len(told.hidden)))
+    training = Training(stage="evolved", data=data, examples=len(told.hidden), seed=mixture.blend.seed)
+    return packed(fresh(learned.head, backbone), layout, layout.start(learned.head), training)
 
 
 def replayed(heads: dict[str, Vector], reading: tuple[Backbone, HiddenStates]) -> str:
