@@ -49,7 +49,7 @@ async def request_patch(workspace: Workspace, events: Sequence[Event]) -> bytes:
     if asked is None or asked.snapshot is None or now is None:
         patch, more = b"", views.changes(events)
     else:
-        patch, more = await workspace.patch(asked.snapshot, now), views.beside(events)
+        patch, more = await workspace.patch(asked.snapshot, now, whole=True), views.beside(events)
     inside = [change for path, change in more.items() if not path.startswith("/")]
     return patch + "".join((await diffs(workspace, inside)).values()).encode("utf-8", "surrogateescape")
 

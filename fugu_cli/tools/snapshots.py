@@ -208,11 +208,12 @@ class Snapshots:
                 found.append(Difference(os.fsdecode(path), old[0], new[0], old[1], new[1]))
         return found
 
-    async def patch(self, a: str, b: str) -> bytes:
-        """A unified diff from `a` to `b` that `git apply` takes, binary files included."""
+    async def patch(self, a: str, b: str, *, whole: bool) -> bytes:
+        """A unified diff from `a` to `b`. `whole`: `git apply` takes it, contents of binary files included, which may
+        take half a minute for a large one; without them it says that they differ."""
         return await self.git.run(
-            "diff-tree", "-p", "-r", "--no-renames", "--binary", "--no-color", "--no-ext-diff", "--no-textconv",
-            "--ignore-submodules=all", a, b,
+            "diff-tree", "-p", "-r", "--no-renames", *(["--binary"] if whole else []), "--no-color", "--no-ext-diff",
+            "--no-textconv", "--ignore-submodules=all", a, b,
         )  # fmt: skip
 
 

@@ -120,11 +120,11 @@ class Workspace:
         """What changed from tree `a` to tree `b`."""
         return as_changes(await self.snapshots.differences(a, b)) if self.snapshots and a != b else ()
 
-    async def patch(self, a: str, b: str) -> bytes:
-        """The same as a unified diff, byte for byte as `git apply` takes it but for the secrets in it."""
+    async def patch(self, a: str, b: str, *, whole: bool = False) -> bytes:
+        """The same as a unified diff without secrets, to be read; `whole`: byte for byte as `git apply` takes it."""
         if self.snapshots is None or a == b:
             return b""
-        return self.shown(await self.snapshots.patch(a, b))
+        return self.shown(await self.snapshots.patch(a, b, whole=whole))
 
     def shown(self, diff: bytes) -> bytes:
         """A diff without secrets."""

@@ -307,7 +307,7 @@ def test_a_patch_applies_with_git_byte_for_byte(repo: Build, tmp_path: Path) -> 
     before = asyncio.run(workspace.snapshot()) or ""
     lay(workspace.root, {"a.txt": b"caf\xe9\r\nother\n", "pic": bytes(reversed(range(256))), "new": "x"})
     after = asyncio.run(workspace.snapshot()) or ""
-    (tmp_path / "patch").write_bytes(asyncio.run(workspace.patch(before, after)))
+    (tmp_path / "patch").write_bytes(asyncio.run(workspace.patch(before, after, whole=True)))
     expected = contents(workspace.root)
     asyncio.run(workspace.restore(before))
     git(workspace.root, "apply", str(tmp_path / "patch"))

@@ -89,6 +89,14 @@ def test_a_session_taken_up_again_knows_what_it_read_unless_it_changed_since(rep
     assert written == {"read.py": True, "written.py": True, "changed.py": False, "failed.py": False}
 
 
+def test_a_diff_to_be_read_says_of_binary_files_that_they_differ(repo: Build) -> None:
+    workspace = repo({"data.bin": b"\0one"})
+    before = asyncio.run(workspace.snapshot())
+    lay(workspace.root, {"data.bin": b"\0two"})
+    shown = use(workspace, "diff", since=before).text
+    assert shown.endswith("Binary files a/data.bin and b/data.bin differ\n") and "GIT binary patch" not in shown
+
+
 def test_the_diff_since_a_snapshot_is_shown(repo: Build) -> None:
     workspace = repo({"a.py": "1\n"})
     before = asyncio.run(workspace.snapshot())
