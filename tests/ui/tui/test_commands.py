@@ -280,10 +280,13 @@ def test_undo_refuses_with_an_explanation_when_own_edits_would_be_lost(
     play(what, {"small": WRITES, "large": '[[step]]\ntext = "ACCEPT"\n'})
 
 
-def test_diff_shows_what_changed(play: Callable[..., None]) -> None:
+@pytest.mark.parametrize("ignored", ["", "new.txt\n"])
+def test_diff_shows_what_changed(play: Callable[..., None], project: Path, ignored: str) -> None:
     async def what(hand: Hand) -> None:
         await hand.type("/diff")
         await hand.sees("nothing changed since the newest request began")
+        (project / ".git" / "info").mkdir(exist_ok=True)
+        (project / ".git" / "info" / "exclude").write_text(ignored)
         await hand.type("go")
         await hand.done(1)
         await hand.type("/diff")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fugu_cli import undoing, views
+from fugu_cli.contents import diffs
 from fugu_cli.errors import UsageError
 from fugu_cli.events import Asked
 from fugu_cli.ui.tui.draw import diff
@@ -36,13 +37,17 @@ async def redo(room: Room, argument: str) -> None:
 
 async def show(room: Room, argument: str) -> None:
     """What changed since the newest request began; with `all`, since the session began."""
-    asked = [event for event in room.session.log.events if isinstance(event, Asked) and event.snapshot]
-    now = await room.session.bench.workspace.snapshot()
-    since = (asked[0] if argument == "all" else asked[-1]).snapshot if asked else None
+    workspace, requests = room.session.bench.workspace, views.requests(room.session.log.events)
+    shown = requests if argument == "all" else requests[-1:]
+    asked = [event for facts in shown for event in facts if isinstance(event, Asked) and event.snapshot]
+    now = await workspace.snapshot()
+    since = asked[0].snapshot if asked else None
     if since is None or now is None:
         patch = "\n".join(_recorded(room))
     else:
-        patch = (await room.session.bench.workspace.patch(since, now)).decode("utf-8", "replace")
+        more = workspace.standing(change for facts in shown for change in views.beside(facts).values())
+        patch = (await workspace.patch(since, now)).decode("utf-8", "replace")
+        patch += "".join((await diffs(workspace, more)).values())
     if not patch.strip():
         room.say("nothing changed since the newest request began")
         return
