@@ -27,6 +27,8 @@ _MORE = re.compile(r"[ \t]*(?:\+|\*(?!\*)[ \t]*[\w(]|\[|(?<=\])\().{,30}")
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.IGNORECASE | re.DOTALL)
 _OPENING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
 _CLOSING = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+_TAG = re.compile(r"<(/?think(?:ing)?>)", re.IGNORECASE)
+_MARK = "<\x00"
 _BULLET = re.compile(r"^[ \t]*[-*•][ \t]+", re.MULTILINE)
 _NEXT = re.compile(r"\s*[,\]]")
 """What follows the end of a string: ’ is an apostrophe elsewhere."""
@@ -53,8 +55,14 @@ def parse(text: str) -> Lists | Fault:
     """The lists of a reply."""
     if len(text) > LIMIT:
         return Fault(f"the reply has {len(text)} characters; at most {LIMIT} are read")
+    read = _lists(_bare(_aside(text)).replace(_MARK, "<"))
+    other = _lists(_bare(text)) if isinstance(read, Fault) else read  # a thought that is no list ran into the plan
+    return read if isinstance(other, Fault) else other
+
+
+def _lists(said: str) -> Lists | Fault:
+    """The lists of a reply without thoughts."""
     found: dict[str, list[object]] = {}
-    said = without_thought(text)
     at = 0
     while (label := _LABEL.search(said, at)) is not None:
         name = next(name for name in LABELS if label.group(name))
@@ -77,7 +85,18 @@ def parse(text: str) -> Lists | Fault:
     return Lists(found["model_id"], found["subtasks"], found["access_list"])
 
 
-def without_thought(text: str) -> str:
+def _aside(text: str) -> str:
+    """`text` without the thought it begins with, tags in its lists marked: there they are what is to be done."""
+    while begins := _THOUGHT.match(text.lstrip()):
+        text = text.lstrip()[begins.end() :]
+    parts, at = [], 0
+    while (label := _LABEL.search(text, at)) and (end := _end(text, label.start("list"))) is not None:
+        parts += [text[at : label.start()], _TAG.sub(rf"{_MARK}\1", text[label.start() : end])]
+        at = end
+    return "".join((*parts, text[at:]))
+
+
+def _bare(text: str) -> str:
     """`text` without think blocks; one that was never closed takes everything after it along."""
     said = _THOUGHT.sub("\n", text)
     closings = list(_CLOSING.finditer(said))
@@ -145,6 +164,7 @@ def literal(text: str, *, quoted: bool = False) -> list[object] | None:
             try:
                 with warnings.catch_warnings(action="ignore"):  # odd escapes in a model's strings are no news
                     value = read(form)
+                repr(value)  # a number of thousands of digits cannot be told
             except (ValueError, SyntaxError, RecursionError, MemoryError):
                 continue
             if isinstance(value, list):

@@ -63,7 +63,7 @@ def _step(place: int, number: object, subtask: object, access: Access | Fault, f
     if chosen is None:
         return Fault(f"model_id of step {place} is {_shown(number)}, not a number from 0 to {form.last}")
     if not 0 <= chosen <= form.last:
-        return Fault(f"model_id of step {place} is {chosen}; the models are 0 to {form.last}")
+        return Fault(f"model_id of step {place} is {_shown(chosen)}; the models are 0 to {form.last}")
     if not isinstance(subtask, str) or not subtask.strip():
         return Fault(f"the subtask of step {place} is {_shown(subtask)}, not a text")
     if len(subtask) > SUBTASK:
@@ -95,7 +95,7 @@ def _access(place: int, given: object, form: Form) -> Access | Fault:
         if earlier is None:
             return Fault(f'access_list of step {place} holds {_shown(item)}; it takes [], ["all"] or places of steps')
         if not 0 <= earlier < place:
-            return Fault(f"step {place} reads step {earlier}, which is not before it")
+            return Fault(f"step {place} reads step {_shown(earlier)}, which is not before it")
         places.append(earlier)
     return tuple(dict.fromkeys(places))
 

@@ -105,6 +105,25 @@ def test_a_well_formed_variant_is_read(name: str) -> None:
     assert workflow(text, FORM) == steps
 
 
+@pytest.mark.parametrize(
+    "subtask",
+    [
+        "Strip <think>...</think> blocks from it.",
+        "Cut all up to </think>.",
+        "Handle an open <think> tag.",
+        "<THINKING>",
+    ],
+)
+@pytest.mark.parametrize(
+    "before",
+    ["", "<think>model_id = [9] isn't it</think>", "no model_id: [9], isn't it?</think>\n", "<think>a</think>b"],
+)
+def test_a_subtask_may_speak_of_thoughts(before: str, subtask: str) -> None:
+    found = workflow(f'{before}\nmodel_id = [0]\nsubtasks = ["{subtask}"]\naccess_list = [[]]', FORM)
+    assert not isinstance(found, Fault), found
+    assert [step.instruction for step in found] == [subtask]
+
+
 MALFORMED = {
     "nothing": ("", "no lists"),
     "prose": ("I think Model 0 should look and Model 1 should repair it.", "no lists"),
@@ -144,6 +163,9 @@ MALFORMED = {
     "an ellipsis": (PLAIN.replace("[0, 2]", "[0, ...]"), "step 1 is Ellipsis"),
     "100 kB": (PLAIN.replace("Look.", "x" * 100_000), f"at most {LIMIT} are read"),
     "100 kB of brackets": ("model_id = " + "[" * 100_000, f"at most {LIMIT} are read"),
+    "a number of 5000 digits": (PLAIN.replace("[0, 2]", f"[0x{'f' * 5000}, 2]"), "model_id is not a list that can"),
+    "one among the places": (PLAIN.replace("[[], [0]]", f"[[], [0x{'f' * 5000}]]"), "access_list is not a list"),
+    "a number of 4000 digits": (PLAIN.replace("[0, 2]", f"[{'9' * 4000}, 2]"), "step 0 is 999999999"),
     "deep brackets": ("model_id = " + "[" * 5000 + "]" * 5000, "not a list that can be read"),
     "many quotes": ("model_id = [" + "\"'“" * 5000, "does not end"),
 }
