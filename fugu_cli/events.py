@@ -217,7 +217,9 @@ class Finished(Value):
     """The end of a request."""
 
     type: Literal["finished"] = "finished"
-    reason: Literal["accepted", "answered", "turn_limit", "budget", "time_limit", "interrupted", "denied", "failed"]
+    reason: Literal[
+        "accepted", "answered", "unaccepted", "turn_limit", "budget", "time_limit", "interrupted", "denied", "failed"
+    ]
     message: str = ""
 
 

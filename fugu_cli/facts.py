@@ -129,6 +129,8 @@ class Merged(Value):
     """Not yet decided: a later step of the plan reads the diffs and chooses."""
     diffs: tuple[tuple[int, str], ...] = ()
     changes: tuple[Change, ...] = ()
+    left: tuple[str, ...] = ()
+    """Paths of the chosen work that were left alone: they are not as they were when it began."""
 
 
 class Interrupted(Value):

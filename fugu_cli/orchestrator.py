@@ -44,7 +44,7 @@ async def run(log: Log, crew: Crew, bench: Bench) -> Finished:
         if not clock.expired():
             raise
         _cut(place)
-        end = Finished(reason="time_limit", message="the time limit was reached")
+        end = Finished(reason="time_limit", message="`fugu run --continue` goes on from here.")
         log.append(end)
         return end
     except asyncio.CancelledError:

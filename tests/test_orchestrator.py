@@ -361,7 +361,7 @@ def test_at_the_time_limit_the_turn_is_cut_and_the_request_ends(root: Path) -> N
         found.stage = replace(found.stage, limits=Limits(deadline=clock() + 0.5))
         return await found.again()
 
-    assert asyncio.run(whole()) == Finished(reason="time_limit", message="the time limit was reached")
+    assert asyncio.run(whole()) == Finished(reason="time_limit", message="`fugu run --continue` goes on from here.")
     assert found.told == ["cheap as worker", "interrupted", "time_limit"]
 
 

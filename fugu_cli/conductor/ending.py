@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from fugu_cli import views
+from fugu_cli.conductor import scheduling
 from fugu_cli.coordinators import Check, stopping
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Event, Finished, Opened, Planned
 
+_ACCEPT = re.compile(r"\baccept\b", re.IGNORECASE)
 GO_ON = "`fugu run --continue` goes on from here."
 
 
@@ -58,7 +61,7 @@ def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, no
         return Finished(reason="accepted", message=f"{what}; the tests pass")
     if stopping.tests_fail(events):
         state = "Tests that passed before fail now." if views.regressed(events) else "The tests do not pass."
-        return Finished(reason="turn_limit", message=f"{what} is at its end. {state} {GO_ON}")
+        return Finished(reason="unaccepted", message=f"{what} is at its end. {state} {GO_ON}")
     turn = views.answering(events)
     if turn is None:
         return Finished(reason="failed", message=f"{what}; no step said or did anything")
@@ -66,11 +69,29 @@ def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, no
         return Finished(reason="accepted", message=f"{what}; the planner kept the result")
     if refused := stopping.refusal(events):
         return refused
-    if not views.changes(events) and turn.concluded and not settings.verify_answers:
+    left = [path for merge in views.merges(events) for path in merge.left]
+    if not views.changes(events) and not left and turn.concluded and not settings.verify_answers:
         return Finished(reason="answered", message=what)
-    if views.verdict_of(turn.text) == "ACCEPT" and not turn.changes:
+    if _accepts(events, turn):
         return Finished(reason="accepted", message=f"{what}; accepted by {turn.assigned.agent}")
-    return Finished(reason="turn_limit", message=f"{what} is at its end; nobody accepted the result. {GO_ON}")
+    return Finished(reason="unaccepted", message=f"{what} is at its end; nobody accepted the result. {GO_ON}")
+
+
+def _accepts(events: Sequence[Event], turn: views.Turn) -> bool:
+    """The turn's verdict counts: it was to judge, it changed nothing, and it read those who changed something, directly
+    or not. Anybody may write of accepted formats."""
+    word = views.verdict_of(turn.text) == "ACCEPT" and _ACCEPT.search(turn.text)
+    asked = turn.assigned.instruction
+    if not word or turn.changes or not (scheduling.judges(asked) or _ACCEPT.search(asked)):
+        return False
+    found = {one.number: one for one in views.turns(events)}
+    read, more = set[int](), {turn.number}
+    while more:
+        read |= more
+        sees = (found[number].assigned.sees for number in more if number in found)
+        more = {number for seen in sees if not isinstance(seen, str) for number in seen} - read
+    changed = {one.number for one in found.values() if one.changes and not one.assigned.worktree}
+    return changed | {merge.chosen for merge in views.merges(events) if merge.changes} <= read
 
 
 def _carried_out(events: Sequence[Event]) -> str:

@@ -15,7 +15,7 @@ from fugu_cli.events import Asked, Assigned, Event, Finished, Member, Planned
 
 Build = Callable[[tuple[Member, ...]], Coordinator]
 """The other coordinator for a pool."""
-ENDS = frozenset({"accepted", "answered", "turn_limit"})
+ENDS = frozenset({"accepted", "answered", "unaccepted", "turn_limit"})
 """Ends that a coordinator decides; the others are limits, failures and the user's."""
 
 

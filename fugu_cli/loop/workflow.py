@@ -7,7 +7,6 @@ after a kill does no harm.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 from fugu_cli import views
 from fugu_cli.conductor import memory
@@ -100,7 +99,7 @@ async def merge(log: Log, bench: Bench, decision: Merge) -> None:
     group = [found[number] for number in (decision.among if decision.open else decision.turns)]
     diffs: list[tuple[int, str]] = []
     made: tuple[Change, ...] = ()
-    left: Sequence[str] = ()
+    left: tuple[str, ...] = ()
     for one, worktree in zip(group, await apart.opened(log, bench.workspace, group), strict=True):
         start = one.assigned.snapshot
         assert start is not None
@@ -109,16 +108,16 @@ async def merge(log: Log, bench: Bench, decision: Merge) -> None:
         changes = await worktrees.keep(worktree, bench.workspace, start)
         if one.number == decision.chosen and not decision.open:
             made, left = await worktrees.take_over(bench.workspace, changes)
-    reason = decision.reason + (f"; left alone, changed since: {', '.join(left)}" if left else "")
     log.append(
         Merged(
             plan=decision.plan,
             turns=decision.turns,
             chosen=decision.chosen,
-            reason=reason,
+            reason=decision.reason,
             open=decision.open,
             diffs=tuple(diffs),
             changes=made,
+            left=left,
         )
     )
     for one in group if not decision.open else ():

@@ -47,6 +47,7 @@ SAID_LINES = 6
 ENDS = {
     "accepted": ("accepted", "bold green"),
     "answered": ("answered", "bold green"),
+    "unaccepted": ("NOT accepted", "bold yellow"),
     "turn_limit": ("NOT accepted: the turn limit was reached", "bold yellow"),
     "budget": ("stopped by the budget", "bold yellow"),
     "time_limit": ("stopped: the time limit was reached", "bold yellow"),

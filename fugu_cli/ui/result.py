@@ -17,6 +17,7 @@ from fugu_cli.messages import Call, Usage
 SUBTYPES = {
     "accepted": "success",
     "answered": "success",
+    "unaccepted": "error_unaccepted",
     "turn_limit": "error_max_turns",
     "budget": "error_max_budget_usd",
     "time_limit": "error_time_limit",
@@ -27,6 +28,7 @@ SUBTYPES = {
 EXIT_CODES = {
     "accepted": 0,
     "answered": 0,
+    "unaccepted": 3,
     "turn_limit": 3,
     "budget": 3,
     "time_limit": 3,

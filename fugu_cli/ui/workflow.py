@@ -56,7 +56,8 @@ def merged(event: Merged) -> Text:
         return Text(f"{INDENT}turns {others} did the same job: {one_line(event.reason, 200)}", "bold cyan")
     kept = f"the work of turn {event.chosen} is taken over" if event.chosen else "nobody's work is taken over"
     left = f"; turn{'s' if ',' in others else ''} {others} left out" if others else ""
-    return Text(f"{INDENT}{kept}{left}: {one_line(event.reason, 200)}", "bold cyan")
+    alone = f"; left alone, changed since: {', '.join(event.left)}" if event.left else ""
+    return Text(f"{INDENT}{kept}{left}: {one_line(event.reason + alone, 200)}", "bold cyan")
 
 
 def as_object(event: Planned | Merged) -> dict[str, object]:

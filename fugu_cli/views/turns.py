@@ -270,7 +270,7 @@ def failed_since_reply(events: Sequence[Event]) -> frozenset[str]:
     return frozenset(failed)
 
 
-STOPPED = frozenset({"turn_limit", "budget", "time_limit", "interrupted", "denied", "failed"})
+STOPPED = frozenset({"unaccepted", "turn_limit", "budget", "time_limit", "interrupted", "denied", "failed"})
 """Ends that an Opened after them takes back: the request goes on, with other limits, other agents, another key."""
 
 

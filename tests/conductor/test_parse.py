@@ -108,7 +108,7 @@ def test_a_well_formed_variant_is_read(name: str) -> None:
 @pytest.mark.parametrize(
     "subtask",
     [
-        "Strip <think>...</think> blocks from it.",
+        "Strip <think>...</think> from it.",
         "Cut all up to </think>.",
         "Handle an open <think> tag.",
         "<THINKING>",
@@ -116,7 +116,7 @@ def test_a_well_formed_variant_is_read(name: str) -> None:
 )
 @pytest.mark.parametrize(
     "before",
-    ["", "<think>model_id = [9] isn't it</think>", "no model_id: [9], isn't it?</think>\n", "<think>a</think>b"],
+    ["", "<think>model_id = [9] isn't it</think>", "model_id: [9], isn't it?</think>\n", "<think>a</think>b"],
 )
 def test_a_subtask_may_speak_of_thoughts(before: str, subtask: str) -> None:
     found = workflow(f'{before}\nmodel_id = [0]\nsubtasks = ["{subtask}"]\naccess_list = [[]]', FORM)

@@ -10,6 +10,7 @@ from pathlib import Path
 from fugu_cli import views
 from fugu_cli.agents import Say, Wait
 from fugu_cli.conductor.conductor import Bounds
+from fugu_cli.conductor.ending import GO_ON
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Assigned, Failed, Finished, Member, Merged, Planned, Price, ToolRan
 from fugu_cli.loop.bench import Limits
@@ -462,8 +463,56 @@ def test_a_planner_may_be_kept_from_working(tmp_path: Path) -> None:
 def test_a_stopped_workflow_that_is_opened_again_gets_another_round(tmp_path: Path) -> None:
     again = lists((2, "Fix it.", []))
     found = play(tmp_path, planning(CHAIN, again), {"c": writes("fixed\n")})
-    assert found.run("fix the tests", judged=True).reason == "turn_limit"
+    assert found.run("fix the tests", judged=True).reason == "unaccepted"
     opened = found.log.events[0]
     found.log.append(opened)
     assert asyncio.run(found.again()).reason == "accepted"
     assert [plan.round for plan in found.of(Planned) if isinstance(plan, Planned)] == [1, 2]
+
+
+def judged(tmp_path: Path, *steps: tuple[int, str, object], verdict: str = "ACCEPT") -> Finished:
+    """The end of a request without tests whose first step changes a file and whose last one says `verdict`."""
+    place = tmp_path / str(len(list(tmp_path.iterdir())))
+    place.mkdir()
+    found = play(place, planning(lists(*steps)), {"a": writes("changed\n"), "b": says("It is so."), "c": says(verdict)})
+    return found.run("change calc.txt")
+
+
+def test_a_verdict_counts_of_who_was_to_judge_and_read_those_who_changed_something(tmp_path: Path) -> None:
+    change, look = (0, "Change calc.txt.", []), (1, "Say what it holds.", [0])
+    accepted = "a workflow of 2 steps; accepted by c"
+    assert judged(tmp_path, change, (2, "Check the change.", [0])) == Finished(reason="accepted", message=accepted)
+    assert judged(tmp_path, change, (2, "Say ACCEPT if it is right.", ["all"])).reason == "accepted"
+    assert judged(tmp_path, change, look, (2, "Check it.", [1])).reason == "accepted", "by way of step 1"
+    for end in (
+        judged(tmp_path, change, (2, "Check the change.", [])),
+        judged(tmp_path, change, (2, "List the formats.", [0])),
+        judged(tmp_path, change, (2, "Check the formats.", [0]), verdict="Accepted formats: csv, json."),
+        judged(tmp_path, change, (2, "Check the change.", [0]), verdict="REVISE"),
+    ):
+        message = (
+            "a workflow of 2 steps is at its end; nobody accepted the result. `fugu run --continue` goes on from here."
+        )
+        assert end == Finished(reason="unaccepted", message=message)
+
+
+def test_a_step_that_two_agents_took_is_one_step(tmp_path: Path) -> None:
+    found = play(tmp_path, planning(CHAIN), {"a": fails})
+    assert found.run() == Finished(reason="answered", message="a workflow of 2 steps")
+    assert len(found.of(Assigned)) == 3
+
+
+def test_chosen_work_that_has_to_be_left_alone_is_not_answered(tmp_path: Path) -> None:
+    job = "Repair calc.txt."
+
+    def meanwhile(prompt: Prompt) -> Reply:
+        if results(prompt):
+            (tmp_path / "repo" / "calc.txt").write_text("mine\n")
+        return writes("fixed\n")(prompt)
+
+    found = play(tmp_path, planning(lists((0, job, []), (1, job, []))), {"a": meanwhile, "b": says("nothing")})
+    assert found.run("change calc.txt").reason == "unaccepted"
+    (merged,) = found.of(Merged)
+    assert isinstance(merged, Merged)
+    assert (merged.chosen, merged.changes, merged.left) == (1, (), ("calc.txt",))
+    assert (tmp_path / "repo" / "calc.txt").read_text() == "mine\n"

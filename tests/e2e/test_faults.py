@@ -117,7 +117,7 @@ def test_a_server_that_hangs_is_left_at_the_time_limit(place: Place, server: Loo
     assert done.code == 3
     assert "stopped: the time limit was reached" in done.err
     events = place.events()
-    assert events[-1] == Finished(reason="time_limit", message="the time limit was reached")
+    assert events[-1] == Finished(reason="time_limit", message="`fugu run --continue` goes on from here.")
     cut = [event.partial for event in events if isinstance(event, Interrupted)]
     assert cut == ["Let me look at" if how == "hang_middle" else ""]
 

@@ -15,6 +15,7 @@ def test_every_reason_has_an_exit_code_and_a_subtype() -> None:
     assert {reason: exit_code(reason) for reason in REASONS} == {
         "accepted": 0,
         "answered": 0,
+        "unaccepted": 3,
         "turn_limit": 3,
         "budget": 3,
         "time_limit": 3,
