@@ -74,6 +74,7 @@ class Asked(Value):
     `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); "" where it is `text`.
     `skill`: what a skill says that the user named; `piped`: what came from standard input beside the request. Agents
     read both below the text; they are not the user's words, so nothing is concluded from them.
+    `tier`: the one it was asked in, and is gone on with in; "" where that is not known.
     `judged`: the request is about `test_command`, so the tests are run before it and decide whether it is done.
     `assertions`: what a question says of the code it asks to be shown, as Python statements: they decide instead.
     """
@@ -85,6 +86,7 @@ class Asked(Value):
     attachments: tuple[str, ...] = ()
     snapshot: str | None = None
     piped: str = ""
+    tier: Literal["fugu", "ultra", ""] = ""
     test_command: str | None = None
     judged: bool = False
     assertions: tuple[str, ...] = ()

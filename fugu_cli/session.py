@@ -80,7 +80,7 @@ class Session:
         snapshot = await self.bench.workspace.snapshot()
         holds = () if self.bench.rules.mode == "plan" else to_hold(asked.text, self.bench.workspace)
         known = {"snapshot": snapshot, "test_command": command, "judged": judged, "assertions": holds}
-        self.log.append(asked.model_copy(update=known))
+        self.log.append(asked.model_copy(update={**known, "tier": self.config.tier}))
 
     def _test_command(self, text: str) -> str | None:
         """None as well where it must not run: in plan mode, or where a rule forbids it."""

@@ -102,7 +102,7 @@ def _journal(
     loaded: Loaded, mask: Mask, members: tuple[Member, ...], checkpoint: str | None, resume: Path | None
 ) -> Log:
     """The session's log, its first line said anew where the configuration is another than the last time."""
-    root, rule = loaded.root, loaded.config.coordinator
+    root, rule = loaded.root, loaded.config.decided_by
     journal = Log.open(resume) if resume else Log.create(sessions.new_path(loaded.config.data, root))
     journal.mask = mask.fact
     opened = Opened(

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,10 @@ class Run:
             self._wanted, loaded = asked(self._text, self._flags, loaded, self._environ)
         for note in check_embedded(loaded.config, self._environ):
             self._screen.show(f"fugu: {note}")
-        session = await wiring.open_session(loaded, self._environ, self._ask(), self._resumed(loaded))
+        before = self._resumed(loaded)
+        if before is not None and self._text is None and self._flags.tier is None:
+            loaded = _as_asked(loaded, before)
+        session = await wiring.open_session(loaded, self._environ, self._ask(), before)
         if self._text is None:
             session.go_on()
         for note in session.notes(self._wanted.text):
@@ -195,7 +199,7 @@ class Run:
                 session=name,
                 cwd=str(session.root),
                 mode=session.config.permission_mode,
-                coordinator=session.config.coordinator,
+                coordinator=session.config.decided_by,
                 pool=tuple(session.crew.members.values()),
                 tools=session.bench.toolbox.names,
                 servers=session.servers.names if session.servers is not None else (),
@@ -224,3 +228,11 @@ class Run:
         except StorageError as error:
             self._screen.show(f"fugu: the diff cannot be made: {error}")
             return b""
+
+
+def _as_asked(loaded: Loaded, path: Path) -> Loaded:
+    """A request that is gone on with stays in the tier it was asked in."""
+    request = views.asked([record.event for record in log.read(path)])
+    if request is None or not request.tier:
+        return loaded
+    return replace(loaded, config=loaded.config.model_copy(update={"tier": request.tier}))

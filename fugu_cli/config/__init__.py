@@ -230,6 +230,11 @@ class Config(Settings):
         return value
 
     @property
+    def decided_by(self) -> str:
+        """Who decides, in words: the coordinator, in `ultra` behind the Conductor."""
+        return self.coordinator if self.tier == "fugu" else f"{self.tier} (then {self.coordinator})"
+
+    @property
     def money(self) -> Money:
         """The budgets, whichever way they were written."""
         given = self.max_budget_usd

@@ -490,9 +490,7 @@ def test_a_verdict_counts_of_who_was_to_judge_and_read_those_who_changed_somethi
         judged(tmp_path, change, (2, "Check the formats.", [0]), verdict="Accepted formats: csv, json."),
         judged(tmp_path, change, (2, "Check the change.", [0]), verdict="REVISE"),
     ):
-        message = (
-            "a workflow of 2 steps is at its end; nobody accepted the result. `fugu run --continue` goes on from here."
-        )
+        message = f"a workflow of 2 steps is at its end; nobody accepted the result. {GO_ON}"
         assert end == Finished(reason="unaccepted", message=message)
 
 

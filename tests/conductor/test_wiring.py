@@ -118,3 +118,20 @@ def test_a_planner_that_is_not_in_the_pool_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"conductor.agent names 'onee'") as caught:
         pool(Config(agents=(entry(tmp_path),), conductor=ConductorEntry(agent="onee")), {})
     assert "did you mean 'one'" in caught.value.hint
+
+
+def test_a_request_that_was_cut_goes_on_in_the_tier_it_was_asked_in(tmp_path: Path) -> None:
+    async def whole() -> None:
+        work = Work(Heard())
+        assert await work.open(lambda ask: opened(tmp_path, "fugu"))
+        assert work.session is not None
+        work.session.set_tier("ultra")
+        await work.session.ask("what is it?")
+        work.session.set_tier("fugu")
+        await work.go_on()
+        events = work.session.log.events
+        assert sum(isinstance(event, Planned) for event in events) == 2
+        assert (work.session.tier, type(work.session.crew.coordinator)) == ("fugu", Cascade)
+        await work.close()
+
+    asyncio.run(whole())

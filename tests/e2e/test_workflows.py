@@ -48,7 +48,21 @@ def test_work_in_worktrees_outlives_ctrl_c_and_the_sessions_of_others(place: Pla
     assert ended(process).code == 4
     may = staged(place, server)
     may.set()
-    done = place.fugu("run", "--continue", "--tier", "ultra", "--yolo")
+    done = place.fugu("run", "--continue", "--yolo")
     assert "the work of turn 1 is taken over" in done.err, done.err
     assert (place.repo / "a.txt").read_text() == "a"
     assert not list((place.home / "data" / "fugu" / "worktrees").glob("*/*-*"))
+
+
+def test_a_workflow_goes_on_as_one_unless_another_tier_is_named(place: Place, server: Loopback) -> None:
+    may = staged(place, server)
+    process = place.start("run", "--tier", "ultra", "--yolo", "write the file that is missing")
+    server.wait_for("c", 2)
+    process.kill()
+    assert "ultra (then cascade) decides over: a (cheap), b (middle), c (strong)" in ended(process).err
+    assert "decided by ultra (then cascade)" in place.fugu("trace", "latest").out
+    may.set()
+    again = place.fugu("run", "--continue", "--fork-session", "--tier", "fugu", "--yolo", "--max-turns", "1")
+    assert "cascade" in again.err and "by cascade" in place.fugu("trace", "latest").out
+    done = place.fugu("run", "--resume", place.sessions()[0].stem, "--yolo")
+    assert "the work of turn 1 is taken over" in done.err, done.err

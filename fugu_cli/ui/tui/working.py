@@ -191,19 +191,20 @@ class Work:
         return steering
 
     async def _request(self, session: Session, typed: Typed | None) -> None:
-        if typed is None:
-            await session.run()
-            return
-        tier = session.tier
-        if typed.tier and typed.tier != tier:
-            session.set_tier(typed.tier)  # first: one that cannot be had refuses the request
+        tier, cut = session.tier, views.asked(session.log.events)
+        wanted = typed.tier if typed is not None else cut.tier if cut is not None else ""
+        if wanted and wanted != tier:
+            session.set_tier(wanted)  # first: one that cannot be had refuses the request
         try:
+            if typed is None:
+                await session.run()
+                return
             await session.ask(self._told(typed.text), typed.attachments, typed.typed, typed.skill)
             if typed.pin is not None:
                 session.pin(typed.pin)
             await session.run()
         finally:
-            if typed.pin is not None:
+            if typed is not None and typed.pin is not None:
                 session.pin(self.pinned)
             if session.tier != tier:
                 session.set_tier(tier)
