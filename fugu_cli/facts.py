@@ -160,8 +160,9 @@ class JobEnded(Value):
 class Undone(Value):
     """Files were put back to how they stood at `snapshot`.
 
-    Between requests: the user's undo. Inside a turn: a draw that failed the tests (SPEC 2, attempts) was rolled back
-    and the turn is drawn again; what came before it in the turn is kept here and paid for, and read by nobody.
+    Between requests: the user's undo. Inside a turn: a draw that failed the tests (`attempts`, `fugu help pool`) was
+    rolled back and the turn is drawn again; what came before it in the turn is kept here and paid for, and read by
+    nobody.
     """
 
     type: Literal["undone"] = "undone"

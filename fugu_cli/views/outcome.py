@@ -174,7 +174,7 @@ def passing(output: str) -> int | None:
 
 
 def verdict_of(text: str) -> Verdict:
-    """SPEC 2: the leading word, else the only one of the words anywhere, else REVISE. REJECT counts as REVISE.
+    """By the leading word, else the only one of the words anywhere, else REVISE. REJECT counts as REVISE.
 
     Case-insensitive, `ACCEPTED` too; marks of emphasis, headings, lists, quotes, and a `Verdict:` label before the
     leading word do not count.
@@ -190,7 +190,7 @@ _SUGGESTED = re.compile(r"<suggested_role>\s*(worker|verifier|solver)\s*</sugges
 
 
 def suggested_role(turn: Turn) -> Role | None:
-    """A Thinker's valid suggestion for the next turn's role (SPEC 2, override)."""
+    """A Thinker's valid suggestion for the next turn's role, which overrides the head's (arXiv 2512.04695)."""
     if turn.assigned.role != "thinker":
         return None
     found = _SUGGESTED.findall(turn.text)
