@@ -1,7 +1,7 @@
 """Roles that make no sense now."""
 
 from fugu_cli.coordinators import masks
-from fugu_cli.events import Change, Event, Interrupted, ToolRan
+from fugu_cli.events import Change, Event, Failed, Interrupted, ToolRan
 from fugu_cli.messages import Call
 from tests.facts import asked, assigned, checked, opened, ran, replied, write
 
@@ -49,3 +49,18 @@ def test_a_refusal_stands_until_somebody_has_worked() -> None:
     assert masks.roles_out([*start, *cut]) == {}, "it has judged nothing"
     accepted = [assigned(2, "coder", "verifier"), replied(2, "coder", "ACCEPT")]
     assert masks.roles_out([*start, *accepted]) == {}
+
+
+def test_what_a_thinker_suggests_is_followed_if_the_role_may_act_and_the_turn_was_not_cut() -> None:
+    start: list[Event] = [opened(), asked("rename a to b", judged=False)]
+
+    def thought(role: str) -> list[Event]:
+        words = f"Look first. <suggested_role>{role}</suggested_role>"
+        return [*start, assigned(1, "coder", "thinker"), replied(1, "coder", words)]
+
+    assert masks.suggestion(start) is None
+    assert masks.suggestion(thought("worker")) == "worker"
+    assert masks.suggestion(thought("verifier")) is None, "there is nothing to verify"
+    assert masks.suggestion([*thought("worker"), Interrupted(turn=1)]) is None
+    failed = Failed(turn=1, what="coder", kind="network", message="reset")
+    assert masks.suggestion([*thought("worker"), failed]) is None

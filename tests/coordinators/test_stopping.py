@@ -42,6 +42,19 @@ def test_an_accept_ends_the_request() -> None:
     assert found == Finished(reason="accepted", message="accepted by coder; the tests pass")
 
 
+def test_an_accept_says_that_the_tests_pass_only_where_they_do() -> None:
+    start: list[Event] = [opened(), asked("rename a to b", judged=False)]
+    for worked_on in (worked(1, ok=False), worked(1, ok=True)[:-2]):
+        found = stop([*start, *worked_on, *verified(2, "ACCEPT")], turns=5, verify_answers=False)
+        assert found == Finished(reason="accepted", message="accepted by coder")
+
+
+def test_an_accept_of_a_verifier_that_was_cut_or_failed_is_none() -> None:
+    accepted = [*BROKEN, *worked(1, ok=True), *verified(2, "ACCEPT")]
+    assert end([*accepted, Interrupted(turn=2)]) is None
+    assert end([*accepted, Failed(turn=2, what="coder", kind="network", message="reset")]) is None
+
+
 @pytest.mark.parametrize("text", ["REVISE: wrong", "REJECT", "I cannot tell", ""])
 def test_any_other_verdict_goes_on(text: str) -> None:
     assert end([*BROKEN, *worked(1, ok=True), *verified(2, text)]) is None
@@ -111,6 +124,8 @@ def test_a_small_model_that_was_shown_what_to_change_and_only_talks_has_not_done
     events = [*start, assigned(1, "small"), *read, replied(1, "small", "I renamed it.")]
     assert end(events) == expected
     assert end([*events, *verified(2, "ACCEPT")]) == (expected and "accepted")
+    looked = ran(1, Call.make("c1", "read", path="a.py"), "x = 1")
+    assert end([*start, assigned(1, "small"), *looked, replied(1, "small", "There is no f.")]) == "answered"
     strong = [*start, assigned(1, "strong"), *read, replied(1, "strong", "There is no f here.")]
     assert end(strong) == "answered"
 

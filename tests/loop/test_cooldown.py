@@ -156,6 +156,7 @@ def test_when_all_rest_the_request_waits_for_the_first_if_the_user_wants_that() 
     decision, told = asyncio.run(go())
     assert isinstance(decision, Assigned) and decision.agent == "b"
     assert Waiting(why="every agent rests; b is tried again", seconds=5.0) in told
+    assert clock.now == 105.0, "it waited as long as it said"
 
 
 def test_otherwise_it_ends_and_nothing_is_lost() -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from fugu_cli import views
 from fugu_cli.coordinators import masks, stopping
-from fugu_cli.events import Event, Failed, Finished, Interrupted, Permitted
+from fugu_cli.events import Event, Failed, Finished, Interrupted, Permitted, Role
 from fugu_cli.loop import turn
 from fugu_cli.loop.turn import Closed, Evidence, Reply, RollBack, Rules, Run, Step
 from fugu_cli.messages import Call
@@ -61,6 +61,22 @@ def test_a_verifier_opens_with_the_tests_also_where_nothing_was_changed(
     assert step.call.tool == tool
 
 
+def test_a_verifier_opens_with_the_tests_where_a_question_changed_something() -> None:
+    events = [opened(), asked("is it fast?", judged=False), assigned(1, "strong"), replied(1, "strong", "", write("w"))]
+    events += [*ran(1, write("w"), path="a.py"), replied(1, "strong", "It is now."), assigned(2, "strong", "verifier")]
+    step = turn.next_step(events, STRONG, RULES)
+    assert isinstance(step, Evidence)
+    assert step.call.tool == "run_tests"
+
+
+@pytest.mark.parametrize("role", ["thinker", "verifier"])
+def test_the_last_word_of_whoever_does_not_work_closes_the_turn_while_the_tests_fail(role: Role) -> None:
+    worked = [assigned(1, "strong"), replied(1, "strong", "", write("w")), *ran(1, write("w"), path="a.py")]
+    worked += [replied(1, "strong", "done"), *checked(1, ok=False)]
+    events = [*START, *worked, assigned(2, "coder", role), replied(2, "coder", "Look at the second line.")]
+    assert turn.next_step(events, CODER, Rules(5)) == Closed()
+
+
 def test_calls_run_one_by_one_then_the_agent_hears_of_them() -> None:
     calls = (Call.make("t1", "read", path="a"), Call.make("t2", "read", path="b"))
     events = [*START, assigned(1, "strong"), replied(1, "strong", "", *calls)]
@@ -116,6 +132,13 @@ def test_a_failed_draw_is_rolled_back_and_drawn_again_until_the_attempts_are_use
         ("1 error", "4 failed", RollBack("the tests failed")),
         ("1 failed, 3 passed", "1 failed, 3 passed", RollBack("the tests failed")),
         ("1 failed, 3 passed", "2 failed, 2 passed", RollBack("the tests failed")),
+        ("3 failed, 3 passed", "2 failed, 3 passed", Closed()),
+        ("3 failed, 1 passed", "Killed", RollBack("the tests failed")),
+        ("Killed", "Killed", RollBack("the tests failed")),
+        ("Killed", "1 failed, 1 passed", Closed()),
+        ("Killed", "2 failed", RollBack("the tests failed")),
+        ("3 failed", "2 failed", Closed()),
+        ("2 failed, 3 passed", "5 passed, but too few lines were covered", Closed()),
     ],
 )
 def test_a_draw_after_which_fewer_tests_fail_and_half_pass_is_kept(before: str, after: str, step: Step) -> None:
@@ -147,6 +170,20 @@ def test_a_draw_that_breaks_what_passed_is_rolled_back_though_more_tests_pass() 
     events += [replied(1, "coder", "", write("w")), *ran(1, write("w"), path="test_a.py")]
     events += ran(1, Call(id="e1", tool="run_tests"), "2 failed, 9 passed", ok=False, by="evidence")
     assert turn.next_step(events, CODER, Rules(5)) == RollBack("the tests failed")
+
+
+def test_a_draw_stands_where_there_is_no_tree_to_go_back_to() -> None:
+    request = asked().model_copy(update={"snapshot": None})
+    events: list[Event] = [opened(), request, *checked(0, ok=False), assigned(1, "coder"), replied(1, "coder", "No.")]
+    assert turn.next_step(events, CODER, Rules(5)) == Closed()
+
+
+def test_a_draw_whose_call_was_killed_may_have_changed_something_and_is_judged_by_the_tests() -> None:
+    call = Call.make("t1", "bash", command="make")
+    events = [*START, assigned(1, "coder"), replied(1, "coder", "", call)]
+    events += [Permitted(turn=1, call=call, allowed=True, by="policy"), replied(1, "coder", "done")]
+    assert turn.next_step([*events, *checked(1, ok=True)], CODER, Rules(5)) == Closed()
+    assert turn.next_step([*events, *checked(1, ok=False)], CODER, Rules(5)) == RollBack("the tests failed")
 
 
 def test_a_draw_that_passes_is_kept() -> None:
