@@ -1,24 +1,34 @@
 """Money: what is left of each budget, and that a call which could exceed it is not made; what was spent, by whom."""
 
+import asyncio
 import json
 from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
-from fugu_cli import budgets, log, sessions, views
+from fugu_cli import budgets, ledger, log, sessions, views
 from fugu_cli.agents.access import Access
+from fugu_cli.agents.anthropic import encode
 from fugu_cli.agents.anthropic_stream import Decoding
+from fugu_cli.agents.dialects import Dialect
 from fugu_cli.agents.pricing import price_of
+from fugu_cli.agents.sampling import Sampling
 from fugu_cli.agents.sse import Decoder
 from fugu_cli.budgets import Budgets
 from fugu_cli.commands import cost
+from fugu_cli.commands.opening import Opening
+from fugu_cli.config import AgentEntry, Config
 from fugu_cli.config.files import load
+from fugu_cli.config.pool import pool
+from fugu_cli.errors import ConfigError
+from fugu_cli.evaluation.spending import Limits, Spending
 from fugu_cli.events import Asked, Event, Failed, Member, Opened, Price, Recorded, Replied
 from fugu_cli.ledger import Ledger, everything, of_session
 from fugu_cli.log import Log
-from fugu_cli.messages import FromUser, Prompt, ToolSpec, Usage
+from fugu_cli.messages import FromUser, Prompt, Reply, ToolSpec, Usage
 from fugu_cli.views.turn_costs import turn_costs
+from tests.reacting import Reacting
 
 PAID = Member(name="a", provider="openai", model="m", slot="strong", price=Price(input=10.0, cached=1.0, output=20.0))
 PROMPT = Prompt(system="", messages=(FromUser(text="x" * 300),), max_tokens=1000)
@@ -55,6 +65,94 @@ def test_the_dearest_a_call_can_get_counts_prompt_tools_and_the_longest_reply() 
     assert bare >= (300 / 3 * 10.0 + 1000 * 20.0) / 1e6
     tools = PROMPT.model_copy(update={"tools": (ToolSpec(name="t", description="d" * 3000, parameters="{}"),)})
     assert budgets.worst(PAID, tools) - bare >= 1000 * 10.0 / 1e6
+
+
+@pytest.mark.parametrize(
+    ("fields", "longest"),
+    [
+        ({}, 1000),
+        ({"max_tokens": 64000}, 64000),
+        ({"max_tokens": 500}, 500),
+        ({"effort": "none"}, 1000),
+        ({"effort": "high"}, 1000 + 24576),
+        ({"effort": "low", "max_tokens": 500}, 500 + 2048),
+    ],
+)
+def test_the_longest_reply_is_the_one_that_the_server_is_asked_for(fields: dict[str, object], longest: int) -> None:
+    price = {"input": 0.0, "output": 20.0}
+    given = {"name": "a", "provider": "anthropic", "model": "m", "price": price, "protocol": "native", **fields}
+    entry = AgentEntry.model_validate(given | {"slot": "cheap"})
+    sent: list[Prompt] = []
+
+    def server(prompt: Prompt) -> Reply:
+        sent.append(prompt)
+        return Reply(text="x")
+
+    agent = Sampling(Reacting("a", server), max_tokens=entry.max_tokens)
+    asyncio.run(agent.reply(PROMPT, lambda text: None, lambda why, seconds, used: None))
+    body = encode(sent[0], Access("a", "m", "https://api.example.org", effort=entry.effort or ""), Dialect())
+    assert body["max_tokens"] == longest
+    assert budgets.worst(entry.member(), PROMPT) == pytest.approx(longest * 20.0 / 1e6)
+
+
+def test_an_agent_that_asks_twice_for_a_call_is_budgeted_so() -> None:
+    twice = PAID.model_copy(update={"protocol": "schema"})
+    tools = PROMPT.model_copy(update={"tools": (ToolSpec(name="t", description="d", parameters="{}"),)})
+    assert budgets.worst(twice, tools) == 2 * budgets.worst(PAID, tools)
+    assert budgets.worst(twice, PROMPT) == budgets.worst(PAID, PROMPT)
+
+
+UNPRICED = PAID.model_copy(update={"name": "new", "price": None})
+
+
+def test_under_a_budget_nobody_is_called_whose_price_is_unknown() -> None:
+    events = session(0.5)
+    assert budgets.too_dear(events, UNPRICED, PROMPT, Budgets(day=100.0)) == (
+        "no price is known, so that no budget can hold: give its entry a price = { input = ..., output = ... }, "
+        "USD per million tokens; zeros where it is free"
+    )
+    assert budgets.too_dear(events, UNPRICED, PROMPT, Budgets()) == ""
+
+
+def test_an_evaluation_with_a_budget_does_not_begin_with_an_unknown_price(tmp_path: Path) -> None:
+    entry = AgentEntry(name="new", provider="openai", model="anything-new")
+    opening = Opening(Config(agents=(entry,)), (("OPENAI_API_KEY", "k"),), tmp_path)
+    opening(Spending(tmp_path / "paid.jsonl", Limits(requests=1)))
+    with pytest.raises(ConfigError, match="new: no price is known"):
+        opening(Spending(tmp_path / "paid.jsonl", Limits(usd=1.0)))
+
+
+def test_what_runs_here_or_takes_no_key_is_free_and_other_prices_are_known_or_given() -> None:
+    def rates(**fields: object) -> Price | None:
+        entry = AgentEntry.model_validate({"name": "a", "provider": "openai", "model": "anything-new", **fields})
+        (found,) = pool(Config(agents=(entry,)), {"OPENAI_API_KEY": "k", "K": "k"})
+        return found.member().price
+
+    own = "http://127.0.0.1:8000/v1"
+    assert rates(base_url=own) == rates(provider="scripted") == Price()
+    assert rates(provider="local", model="qwen2.5-coder-0.5b") == Price(cached=0.0)
+    assert (rates(), rates(base_url=own, api_key_env="K"), rates(base_url=own, headers={"x": "k"})) == (None,) * 3
+    assert rates(price={"input": 0.0, "output": 0.0}) == Price()
+
+
+def test_unknown_costs_are_not_shown_as_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = load(Path.cwd(), {})
+    journal = Log.create(sessions.new_path(loaded.config.data, loaded.root))
+    journal.append(Opened(version="1", repo=str(loaded.root), pool=(PAID, UNPRICED)))
+    for event in (Asked(text="x"), spent(1.0), spent(2.0, "new")):
+        journal.append(event)
+    journal.close()
+    assert (views.cost(journal.events), views.unpriced(journal.events)) == (1.0, ("new",))
+    assert cost.show("agent", None, False, False) == 0
+    rows = [line.split(maxsplit=5) for line in capsys.readouterr().out.splitlines()[3:]]
+    assert [(row[0], row[-1]) for row in rows] == [("a", "$1.00"), ("all", "$1.00 + unknown"), ("new", "unknown")]
+    assert cost.show("agent", None, False, True) == 0
+    told = json.loads(capsys.readouterr().out)["rows"]
+    assert {row["name"]: (row["cost_usd"], row["unpriced_calls"]) for row in told} == {
+        "a": (1.0, 0),
+        "new": (0.0, 1),
+        "all": (1.0, 1),
+    }
 
 
 @pytest.mark.parametrize(
@@ -109,12 +207,13 @@ def test_what_is_written_to_a_cache_costs_a_quarter_more_than_what_is_read(capsy
         "output": 30,
         "reasoning": 0,
         "cost_usd": round(2 * dollars, 8),
+        "unpriced_calls": 0,
     }
 
 
 def test_a_call_that_may_write_its_whole_prompt_to_a_cache_is_budgeted_so() -> None:
     claude = PAID.model_copy(update={"provider": "anthropic"})
-    reply = PROMPT.max_tokens * PAID.price.output / 1e6
+    reply = PROMPT.max_tokens * 20.0 / 1e6
     prompt = budgets.worst(PAID, PROMPT) - reply
     assert budgets.worst(claude, PROMPT) == pytest.approx(1.25 * prompt + reply)
 
@@ -157,6 +256,20 @@ def test_the_ledger_reads_all_other_sessions_and_counts_a_forks_past_once(tmp_pa
     ledger = Ledger(tmp_path, here, mine)
     assert (ledger.day(), ledger.project()) == (6.5, 2.5)
     assert sum(one.dollars for one in everything(tmp_path)) == 7.5
+
+
+def test_a_session_is_read_again_when_it_has_grown_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "FRESH", -1.0)
+    path, known = write(tmp_path, tmp_path, 1.0), Ledger(tmp_path, tmp_path)
+    assert known.day() == 1.0
+    other = path.read_text().replace('"output":50000', '"output":60000')
+    path.write_text(other)
+    assert known.day() == 1.0, "its size is the same: it was not read"
+    with path.open("a") as file:
+        file.write(" ")
+    assert known.day() == 1.2
 
 
 def test_sessions_of_one_process_know_at_once_what_the_others_spend_and_hold(tmp_path: Path) -> None:

@@ -177,3 +177,17 @@ def test_env_files_are_found_whenever_they_come_and_a_pipe_of_that_name_is_not_w
     assert mask.text("hidden-value").startswith("[secret ")
     (tmp_path / "api" / ".env").rename(tmp_path / "plain.txt")
     assert mask.text("hidden-value").startswith("[secret ")
+
+
+def test_env_files_are_found_in_folders_that_were_listed_long_ago_and_no_other_secret_files_are_read(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "api").mkdir()
+    for folder in (tmp_path, tmp_path / "api"):
+        os.utime(folder, (1_000_000_000, 1_000_000_000))
+    mask = Mask({}, tmp_path)
+    assert mask.text("hidden-value") == "hidden-value"
+    (tmp_path / "api" / ".env.local").write_text("API_TOKEN=hidden-value\n")
+    (tmp_path / "api" / "secrets.json").write_text("API_TOKEN=other-value\n")
+    assert mask.text("hidden-value").startswith("[secret ")
+    assert mask.text("other-value") == "other-value"

@@ -68,6 +68,29 @@ def test_an_allow_rule_follows_no_link_that_an_agent_could_have_made(root: Path)
 
 
 @pytest.mark.parametrize(
+    ("rule", "call", "covers"),
+    [
+        ("bash(git *)", Call.make("1", "bash", command="git"), True),
+        ("bash(lsof)", Call.make("1", "bash", command="ls"), False),
+        ("bash(git log)", Call.make("1", "bash", command="git log -p"), False),
+        ("skill(git *)", Call.make("1", "bash", command="git log"), False),
+        ("bash(src/**)", Call.make("1", "write", path="src/app.py", content="x"), False),
+        ("read(src/**)", Call.make("1", "write", path="src/app.py", content="x"), False),
+        ("edit(src/[a-c]pp.py)", Call.make("1", "write", path="src/app.py", content="x"), True),
+        ("edit(src/[b-d]pp.py)", Call.make("1", "write", path="src/app.py", content="x"), False),
+        ("edit(src/[!a-c]pp.py)", Call.make("1", "write", path="src/app.py", content="x"), False),
+        ("edit(src/[!b-d]pp.py)", Call.make("1", "write", path="src/app.py", content="x"), True),
+        ("edit(src/*.{py,toml})", Call.make("1", "write", path="src/app.py", content="x"), True),
+        ("edit(src/*.{md,t*})", Call.make("1", "write", path="src/app.py", content="x"), False),
+        ("edit(src/*.{md,p?})", Call.make("1", "write", path="src/app.py", content="x"), True),
+        ("edit(src/[z-a].py)", Call.make("1", "write", path="src/[z-a].py", content="x"), True),
+    ],
+)
+def test_a_rule_covers_what_it_says_and_nothing_beside_it(rule: str, call: Call, covers: bool, root: Path) -> None:
+    assert judge(call, Rules(mode="yolo", deny=(rule,)), root).verdict == ("deny" if covers else "allow")
+
+
+@pytest.mark.parametrize(
     ("rule", "meant"),
     [
         ("bahs(touch *)", "did you mean bash?"),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fugu_cli.conductor.parse import LIMIT, Fault, parse
-from fugu_cli.conductor.validate import SUBTASK, Form, workflow
+from fugu_cli.conductor.validate import SUBTASK, Access, Form, same_job, workflow
 from fugu_cli.events import Step
 
 FORM = Form(("a", "b", "c"))
@@ -187,6 +187,24 @@ def test_nothing_is_evaluated(tmp_path: Path) -> None:
         for place in ("[0, 2]", '"Look."', "[0]]"):
             assert isinstance(workflow(PLAIN.replace(place, f"[{code}]" if "]" in place else code), FORM), Fault)
     assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "access", "other", "same"),
+    [
+        ("Look.", (), (), True),
+        (" Look.\n", (0,), (0,), True),
+        ("Look again.", (), (), False),
+        ("Look.", (0,), (), False),
+        ("Look.", "all", "all", False),
+        ("Look.", (0,), "all", False),
+    ],
+)
+def test_two_steps_have_the_same_job_if_words_and_access_are_the_same(
+    words: str, access: Access, other: Access, same: bool
+) -> None:
+    steps = [Step(agent="a", instruction="Look.", access=access), Step(agent="b", instruction=words, access=other)]
+    assert (same_job(steps, 0, 1), same_job(steps, 1, 0)) == (same, same)
 
 
 def test_three_empty_lists_keep_a_result_where_there_is_one() -> None:
