@@ -20,7 +20,7 @@ from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.loop import Open, Outcome, Place, Session, Use, spent
 from fugu_cli.events import Event, Failed, Finished, Interrupted, Recorded
 from fugu_cli.messages import Value
-from fugu_cli.tasks import Problem, Question, Task
+from fugu_cli.tasks import Expected, Problem, Question, Task
 from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.questions import right, task_of
 from fugu_cli.tasks.repository import materialise
@@ -39,12 +39,12 @@ class Pause(Value):
 
 
 class Job(Value):
-    """What is to be rolled out. `least` is how many tests an answer must pass (checking.py)."""
+    """What is to be rolled out. `expected` is what is known of its tests (checking.py)."""
 
     arm: str
     problem: Problem
     seed: int = 0
-    least: int = 0
+    expected: Expected = Expected()
 
     @property
     def name(self) -> str:
@@ -91,7 +91,7 @@ async def _driven(session: Session, task: Task) -> Finished:
 async def _solved(job: Job, events: Sequence[Event], repository: Path) -> bool:
     if isinstance(job.problem, Question):
         return await right(job.problem, views.answer(events))
-    return (await grade(job.problem, repository, job.least)).ok
+    return (await grade(job.problem, repository, job.expected)).ok
 
 
 def _row(job: Job, events: Sequence[Event], end: Finished, solved: bool) -> Outcome:

@@ -8,7 +8,7 @@ questions without end; `repository.py` puts a task on the disk, `grading.py` jud
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import ConfigDict
@@ -98,12 +98,22 @@ class Loaded:
 class Grade:
     """Solved or not; `output` is what the grading command printed (clipped), `seconds` how long it took.
 
-    `passed` counts tests where the runner says so, `code` is the command's exit code, None when its time was up.
+    `passed` counts tests where the runner says so, `tests` are those a witness saw (witness.py), each with the mark of
+    its code; `code` is the command's exit code, None when its time was up.
     """
 
     ok: bool
     output: str
     seconds: float
     passed: int = 0
+    tests: Mapping[str, str] = field(default_factory=dict)
     code: int | None = None
     timed_out: bool = False
+
+
+class Expected(Value):
+    """What is known of a task's tests before anybody works: how many an answer must pass (`least`, 0: not known), and
+    which were found, each with the mark of its code ("" where the code may differ)."""
+
+    least: int = 0
+    tests: Mapping[str, str] = {}

@@ -15,10 +15,12 @@ in it. A folder that cannot be a task is left out with the reason; the others ar
 from __future__ import annotations
 
 import io
+import os
+import posixpath
 import subprocess
 import tarfile
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -33,7 +35,7 @@ LARGEST = 64 * 1024 * 1024
 """Bytes of a repository that are taken at most: each try writes them anew."""
 OWN = frozenset({"task.toml", "prompt.md", "hidden", "solution"})
 BY_PRODUCTS = frozenset({".git", "__pycache__", ".pytest_cache", "node_modules", "target", ".venv", "venv"})
-TESTS = ("test_*.py", "*_test.py", "conftest.py", "*.test.[jt]s", "*.spec.[jt]s", "*_test.go", "*_test.rs")
+TESTS = ("test_*", "*_test.*", "*.test.*", "*.spec.*", "*_spec.*", "*Test.*", "tests.py", "conftest.py")
 TEST_FOLDERS = frozenset({"test", "tests", "__tests__", "spec"})
 
 
@@ -117,7 +119,7 @@ def _task(folder: Path, source: str, defaults: Defaults) -> Task:
         executable=found.executable,
         hidden=_walked(folder / "hidden").files,
         solution=_walked(folder / "solution").files,
-        test_files=_tests(found.files, said.test_files),
+        test_files=_named(found.files, said.test_files) if said.test_files else looking_like_tests(found.files),
         test_command=command,
         grade_command=grading,
         timeout=said.timeout_s or defaults.timeout_s,
@@ -143,11 +145,16 @@ def _text(path: Path) -> str:
         raise _Unusable(f"{path.name} cannot be read: {error}") from error
 
 
-def _tests(files: Mapping[str, str], patterns: Sequence[str]) -> tuple[str, ...]:
-    """The files that are put back: those named, else those that look like tests."""
-    if patterns:
-        return tuple(name for name in files if any(fnmatch(name, pattern) for pattern in patterns))
+def looking_like_tests(files: Iterable[str]) -> tuple[str, ...]:
+    """Those that look like tests: what is put back where a task does not say it."""
     return tuple(name for name in files if _looks_like_test(PurePosixPath(name)))
+
+
+def _named(files: Iterable[str], patterns: Sequence[str]) -> tuple[str, ...]:
+    for pattern in patterns:
+        if not any(fnmatch(name, pattern) for name in files):
+            raise _Unusable(f"test_files names {pattern!r}, and no file of the repository is called so")
+    return tuple(name for name in files if any(fnmatch(name, pattern) for pattern in patterns))
 
 
 def _looks_like_test(path: PurePosixPath) -> bool:
@@ -161,34 +168,58 @@ def _committed(repository: Path, commit: str) -> _Contents:
         raise _Unusable(f"its repository is broken: git archive {commit}: {said[-1] if said else 'failed'}")
     contents: dict[str, bytes] = {}
     executable = []
+    links = {}
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         for member in archive:
+            if member.issym():
+                links[member.name] = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), member.linkname))
             opened = archive.extractfile(member) if member.isfile() else None
             if opened is not None:
                 contents[member.name] = opened.read()
                 executable += [member.name] if member.mode & 0o100 else []
-    return _sorted(contents, executable)
+    return _sorted(*_followed(contents, executable, links))
 
 
 def _walked(folder: Path) -> _Contents:
     contents: dict[str, bytes] = {}
     executable = []
+    links = {}
+    out = OWN if folder.name not in {"repo", "hidden", "solution"} else frozenset()
     try:
         for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
             below = path.relative_to(folder)
-            out = OWN if folder.name not in {"repo", "hidden", "solution"} else frozenset()
-            if (
-                BY_PRODUCTS.intersection(below.parts)
-                or below.parts[0] in out
-                or path.is_symlink()
-                or not path.is_file()
-            ):
+            if BY_PRODUCTS.intersection(below.parts) or below.parts[0] in out:
                 continue
-            contents[below.as_posix()] = path.read_bytes()
-            executable += [below.as_posix()] if path.stat().st_mode & 0o100 else []
-    except OSError as error:
+            if path.is_symlink():
+                links[below.as_posix()] = Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+            elif path.is_file():
+                contents[below.as_posix()] = path.read_bytes()
+                executable += [below.as_posix()] if path.stat().st_mode & 0o100 else []
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
         raise _Unusable(f"its repository is broken: {error}") from error
-    return _sorted(contents, executable)
+    return _sorted(*_followed(contents, executable, links))
+
+
+def _followed(
+    contents: Mapping[str, bytes], executable: Sequence[str], links: Mapping[str, str]
+) -> tuple[Mapping[str, bytes], Sequence[str]]:
+    """With a copy of what each link leads to: a file, or the files of a folder. Raises _Unusable for one that leads out
+    of the repository; one that leads to nothing in it is left out."""
+    found, marked = dict(contents), list(executable)
+    for link in links:
+        target = links[link]
+        for _ in links:  # a link may lead to a link
+            target = links.get(target, target)
+        if target.startswith(("/", "..")):
+            raise _Unusable(f"its repository has a link to what is outside it: {link}")
+        copies = {
+            name: link + name.removeprefix(target)
+            for name in contents
+            if name == target or name.startswith(f"{target}/")
+        }
+        found |= {copy: contents[name] for name, copy in copies.items()}
+        marked += [copies[name] for name in executable if name in copies]
+    return found, marked
 
 
 def _sorted(contents: Mapping[str, bytes], executable: Sequence[str]) -> _Contents:

@@ -3,7 +3,8 @@
 Stands after the work is done, whoever did it. Three layers make the copy: what the agent left, without anything that
 could change the judge rather than the code; the task's own tests and test configuration, put back; the hidden files.
 The agent's folder is only read. The run is confined to the copy, without a network, by what the system has for that.
-Where pytest judges, its own account of the run counts (`witness.py`) and not what was printed.
+Where pytest or unittest judges, its own account of the run counts (`witness.py`) and not what was printed; the tests
+it found must be those that were found when the task was checked.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel, ValidationError
 
 from fugu_cli.errors import StorageError
 from fugu_cli.sandbox.box import Box, Rules
-from fugu_cli.tasks import Grade, Task
+from fugu_cli.tasks import Expected, Grade, Task
 from fugu_cli.tasks.repository import lay
 from fugu_cli.tools.clip import clip
 from fugu_cli.tools.process import Around, run_command
@@ -34,6 +36,7 @@ _JUDGES = frozenset(
         *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg"),
         *("pyproject.toml", "sitecustomize.py", "usercustomize.py", "package.json", ".npmrc"),
         *("Cargo.toml", "build.rs", "rust-toolchain", "rust-toolchain.toml"),
+        *("Makefile", "makefile", "GNUmakefile", "noxfile.py"),
     }
 )
 """Files that change how tests are run: only the task's own count."""
@@ -41,7 +44,16 @@ _JUDGING_FOLDERS = frozenset({".git", ".cargo", "__pycache__", ".pytest_cache", 
 _JUDGING_ENDINGS = (".pyc", ".pyo", ".pth", ".dist-info", ".egg-info", ".egg-link")
 _RUNNER_MODULES = sys.stdlib_module_names | {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py"}
 """A module of such a name beside the tests would be imported by the test runner instead of the real one."""
-_PYTEST = re.compile(r"\b(?:pytest|py\.test)\b")
+_WITNESSED = re.compile(r"\b(?:pytest|py\.test|unittest)\b")
+_WORD = re.compile(r"[\w./-]+")
+_JUDGING_WORDS = re.compile(r"test|check|verify|\.sh$")
+_SITE = """import sys
+from itertools import pairwise
+from pathlib import Path
+if ("-m", "unittest") in pairwise(sys.orig_argv) and Path(__file__).with_name("{name}.note").is_file():
+    import {name}
+"""
+"""Has unittest, which knows no plugins, load the witness."""
 _COUNTS = (
     re.compile(r"^test result: \w+\. (\d+) passed", re.MULTILINE),  # cargo, a line for each program
     re.compile(r"^(?:#|\u2139) pass (\d+)$", re.MULTILINE),  # node --test
@@ -60,18 +72,20 @@ class _Told(BaseModel):
     missing: int = 0
     exit: int = 0
     changed: tuple[str, ...] = ()
+    tests: dict[str, str] = {}
 
 
 class _Judge:
     """The witness of one grading run, in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, root: Path) -> None:
         self._secret = secrets.token_hex(16)
         self._report = folder / secrets.token_hex(8)
         self._name = f"witness_{secrets.token_hex(8)}"
         folder.mkdir()
         shutil.copyfile(Path(__file__).parent / "witness.py", folder / f"{self._name}.py")
-        (folder / f"{self._name}.note").write_text(f"{self._secret}\n{self._report}", encoding="utf-8")
+        (folder / f"{self._name}.note").write_text(f"{self._secret}\n{self._report}\n{root}", encoding="utf-8")
+        (folder / "sitecustomize.py").write_text(_SITE.format(name=self._name), encoding="utf-8")
         self.environment = {"PYTHONPATH": str(folder), "PYTEST_ADDOPTS": f"-p {self._name}"}
 
     def told(self) -> list[_Told]:
@@ -88,17 +102,18 @@ class _Judge:
         return [line for line in found if line.secret == self._secret]
 
 
-async def grade(task: Task, folder: Path, least: int = 0) -> Grade:
+async def grade(task: Task, folder: Path, expected: Expected | None = None) -> Grade:
     """Judge the working tree in `folder`. Solved means: the grading command ends with 0 within the task's time, where
-    it is pytest every test that was found ran and none was wrong, and at least `least` tests passed (counted for
-    pytest, cargo and node). Raises StorageError when the copy cannot be made.
+    it is pytest or unittest every test that was found ran and none was wrong, the expected tests were among them, and
+    as many passed (counted for cargo and node, too). Raises StorageError when the copy cannot be made.
     """
+    expected = expected or Expected()
     with tempfile.TemporaryDirectory(prefix="fugu-grade-", ignore_cleanup_errors=True) as temporary:
         copy = Path(temporary) / "repo"
         home = Path(temporary) / "home"
         try:
             home.mkdir()
-            judge = _Judge(Path(temporary) / secrets.token_hex(8))
+            judge = _Judge(Path(temporary) / secrets.token_hex(8), copy.resolve())
             await asyncio.to_thread(_copy, task, folder, copy)
         except OSError as error:
             raise StorageError(f"cannot copy {folder} to grade the task {task.id}: {error}") from error
@@ -110,16 +125,46 @@ async def grade(task: Task, folder: Path, least: int = 0) -> Grade:
     if ended.code is None:
         return Grade(False, f"{output}\n(stopped after {task.timeout:g} s)".lstrip(), ended.seconds, timed_out=True)
     passed, why = _account(task, told, ended.output)
-    ok = ended.code == 0 and not why and passed >= least
-    if ended.code == 0 and not ok:
-        output = f"{output}\n({why or f'only {passed} of {least} tests passed'})".lstrip()
-    return Grade(ok, output, ended.seconds, passed=passed, code=ended.code)
+    tests = {name: mark for line in told for name, mark in line.tests.items()}
+    if not why and passed < expected.least:
+        why = f"only {passed} of {expected.least} tests passed"
+    why = why or _strange(expected, tests)
+    if ended.code == 0 and why:
+        output = f"{output}\n({why})".lstrip()
+    return Grade(ended.code == 0 and not why, output, ended.seconds, passed=passed, tests=tests, code=ended.code)
+
+
+def put_back(task: Task) -> set[str]:
+    """The files that judge, hidden ones included: an agent's changes to them do not count."""
+    steering = {name for name in task.files if PurePosixPath(name).name in _JUDGES} - set(task.solution)
+    return {*steering, *commanded(task)[0], *task.test_files, *task.hidden}
+
+
+def commanded(task: Task) -> tuple[set[str], set[str]]:
+    """The files that the grading command names and no known solution changes: those that judge, and those that might.
+
+    A known solution tells them apart; without one, names do: `sh run_tests.sh` runs a judge, `python main.py` hardly.
+    """
+    words = {str(PurePosixPath(word)) for word in _WORD.findall(task.grade_command)}
+    named = words.intersection(task.files) - set(task.solution)
+    judges = {name for name in named if task.solution or _JUDGING_WORDS.search(PurePosixPath(name).name.lower())}
+    return judges, named - judges - set(task.test_files) - set(task.hidden)
+
+
+def _strange(expected: Expected, tests: Mapping[str, str]) -> str:
+    """Why the tests that ran are not those of the task; "" where they are."""
+    for name, mark in expected.tests.items():
+        if name not in tests:
+            return f"the test {name} was not run"
+        if mark and tests[name] != mark:
+            return f"something else was run in the place of the test {name}"
+    return ""
 
 
 def _account(task: Task, told: list[_Told], output: str) -> tuple[int, str]:
     """How many tests passed, and why the run does not count; "" where it does."""
     begun, ends = [line for line in told if line.begun], [line for line in told if not line.begun]
-    if not begun and not _PYTEST.search(task.grade_command):
+    if not begun and not _WITNESSED.search(task.grade_command):
         return sum(int(count) for pattern in _COUNTS for count in pattern.findall(output)), ""
     passed = sum(line.passed for line in ends)
     changed = [name for line in ends for name in line.changed]
@@ -134,8 +179,10 @@ def _account(task: Task, told: list[_Told], output: str) -> tuple[int, str]:
 
 def _copy(task: Task, folder: Path, copy: Path) -> None:
     copy.mkdir()
-    own = set(task.files) | set(task.solution)
-    beside = {PurePosixPath(name).parent for name in (*task.test_files, *task.hidden)} | {PurePosixPath()}
+    own, judging = set(task.files) | set(task.solution), put_back(task)
+    beside = {PurePosixPath(): set(_RUNNER_MODULES)}
+    for test in map(PurePosixPath, (*task.test_files, *task.hidden)):
+        beside.setdefault(test.parent, set(_RUNNER_MODULES)).update((test.name.split(".")[0], "__init__"))
     for found, folders, names in os.walk(folder):
         below = PurePosixPath(Path(found).relative_to(folder).as_posix())
         folders[:] = [name for name in folders if name not in _JUDGING_FOLDERS]
@@ -148,22 +195,19 @@ def _copy(task: Task, folder: Path, copy: Path) -> None:
                 (copy / path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, copy / path)
                 shutil.copymode(source, copy / path)
-    restored = {name for name in task.files if PurePosixPath(name).name in _JUDGES} - set(task.solution)
-    originals = {name: task.files[name] for name in restored.union(task.test_files)}
+    originals = {name: task.files[name] for name in judging.intersection(task.files)}
     for name in (*originals, *task.hidden):
         _clear(copy, PurePosixPath(name))
     lay(originals, copy)
     lay(task.hidden, copy)
 
 
-def _planted(path: PurePosixPath, beside: set[PurePosixPath]) -> bool:
-    """Whether a file the task does not know could take the place of a part of the test runner."""
+def _planted(path: PurePosixPath, beside: Mapping[PurePosixPath, set[str]]) -> bool:
+    """Whether a file the task does not know could take the place of a part of the test runner, or of a test: `beside`
+    has the names of modules by the folder in which they would."""
     if path.name in _JUDGES or any(part.endswith(_JUDGING_ENDINGS) for part in path.parts):
         return True
-    return any(
-        parent in beside and path.relative_to(parent).parts[0].split(".")[0] in _RUNNER_MODULES
-        for parent in path.parents
-    )
+    return any(path.relative_to(parent).parts[0].split(".")[0] in beside.get(parent, ()) for parent in path.parents)
 
 
 def _clear(copy: Path, path: PurePosixPath) -> None:

@@ -1,8 +1,8 @@
 """Reads tasks and questions from `*.jsonl` files: one JSON object a line, parsed once, here.
 
 Stands at the edge: outside it are the data sets' field names, inside it `Task`. It must not know what is done with a
-task. A line that cannot be a task is the file's fault and ends the loading with its file and line; a task whose needs
-are missing on this machine is left out with the reason.
+task. A line that cannot be a task is the file's fault and ends the loading with its file and line; a task that
+cannot run on this machine is left out with the reason.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from fugu_cli import views
 from fugu_cli.errors import ConfigError
 from fugu_cli.tasks import Loaded, Question, Skipped, Task, folders, questions
+from fugu_cli.tasks.repository import unlayable
 
 
 def _inside(path: str) -> str:
@@ -58,7 +59,7 @@ class _Question(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-    question: Annotated[str, Field(min_length=1)]
+    question: Annotated[str, Field(pattern=r"\S")]
     answer: str | int | float | None = None
     imports: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
@@ -91,19 +92,23 @@ def load(path: Path, *, only: Sequence[str] = (), defaults: folders.Defaults | N
 
 
 def _runnable(loaded: Loaded) -> Loaded:
-    """Without the tasks that need what is not on this machine."""
-    missing = {task.id: [need for need in task.needs if not _present(need)] for task in loaded.tasks}
-    skipped = [
-        Skipped(name, f"needs {', '.join(needs)}, not found on this machine")
-        for name, needs in missing.items()
-        if needs
-    ]
-    kept = tuple(task for task in loaded.tasks if not missing[task.id])
-    return Loaded(kept, (*loaded.skipped, *skipped), loaded.questions)
+    """Without the tasks that ask nothing, that no disk can hold, or that need what is not on this machine."""
+    found = [(task, _unrunnable(task)) for task in loaded.tasks]
+    skipped = [Skipped(task.id, why) for task, why in found if why]
+    return Loaded(tuple(task for task, why in found if not why), (*loaded.skipped, *skipped), loaded.questions)
+
+
+def _unrunnable(task: Task) -> str:
+    missing = [need for need in task.needs if not _present(need)]
+    if missing:
+        return f"needs {', '.join(missing)}, not found on this machine"
+    return "it has no prompt" if not task.prompt.strip() else unlayable(task)
 
 
 def _files(path: Path, only: Sequence[str]) -> list[Path]:
     if path.is_file():
+        if unknown := [name for name in only if name != path.stem]:
+            raise ConfigError(f"{path}: there is no {unknown[0]} in it; it is {path.stem}")
         return [path]
     files = sorted(path.glob("*.jsonl"))
     if not files:
@@ -144,7 +149,7 @@ def _parse(where: str, line: str, source: str) -> Task | Question:
         files=row.repo,
         hidden=row.hidden,
         solution=row.solution,
-        test_files=row.test_files,
+        test_files=row.test_files or folders.looking_like_tests(row.repo),
         test_command=row.test_command,
         grade_command=row.grade_command or row.test_command,
         timeout=row.timeout_s,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fugu_cli import prompts, views
 from fugu_cli.agents.fences import blocks
-from fugu_cli.tasks import Question, Task
+from fugu_cli.tasks import Expected, Question, Task
 from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import lay
 
@@ -97,4 +97,4 @@ async def _passes(question: Question, reply: str) -> bool:
     with tempfile.TemporaryDirectory(prefix="fugu-answer-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
         lay({"answer.py": code}, folder)
-        return (await grade(judged, folder, least=1)).ok
+        return (await grade(judged, folder, Expected(least=1))).ok

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
 
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.tasks import Task
@@ -21,6 +21,40 @@ _WHEN = "2025-01-01T00:00:00+00:00"
 _PLAIN = ("-c", "core.autocrlf=false", "-c", "commit.gpgsign=false", "-c", "core.hooksPath=/dev/null")
 _BY_PRODUCTS = "__pycache__/\n*.pyc\n.pytest_cache/\n/target/\n"
 """Left out of git's sight: what running the tests leaves behind is nobody's change."""
+
+_LONGEST = 255
+"""Bytes of a name that file systems take."""
+_ROOM = 55
+"""Bytes of it that are left for what is put around a task's id."""
+
+
+def unlayable(task: Task) -> str:
+    """Why no disk can hold the task, "" where one can."""
+    texts = (task.id, task.prompt, task.test_command, task.grade_command)
+    layers = (task.files, task.binaries, task.hidden, task.solution)
+    contents = [content for layer in layers for content in layer.values() if isinstance(content, str)]
+    names = [name for layer in layers for name in layer]
+    for text in (*texts, *names, *contents):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return "it holds half a character (a lone surrogate)"
+    for text in (*texts, *names):
+        if "\0" in text:
+            return f"it has a NUL in {text[:60]!r}"
+    parts = [part for name in names for part in PurePosixPath(name).parts]
+    for name in (task.id + _ROOM * "-", *parts):
+        if len(name.encode()) > _LONGEST:
+            return (
+                f"it has a name of {len(name.encode())} bytes, {name[:20]}..., and none can be longer than {_LONGEST}"
+            )
+    return _clash({*task.files, *task.binaries, *task.solution}) or _clash(task.hidden)
+
+
+def _clash(names: Iterable[str]) -> str:
+    paths = {PurePosixPath(name) for name in names}
+    found = sorted((path, parent) for path in paths for parent in path.parents if parent in paths)
+    return f"{found[0][1]} is a file, and a folder for {found[0][0]}" if found else ""
 
 
 async def materialise(task: Task, folder: Path) -> Path:

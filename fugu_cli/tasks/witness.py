@@ -1,64 +1,107 @@
-"""What really happened in a test run, told by pytest itself: a plugin that grading puts beside the run.
+"""What really happened in a test run, told by pytest or unittest itself: a plugin that grading puts beside the run.
 
-Copied under a random name into the grading run and imported there by pytest before any of the task's code; it imports
-nothing of fugu. Beside its copy lies a file with a secret and the path of the report; both files are gone before the
-code under test is loaded. Each pytest session leaves two lines in the report, at its beginning and at its end. A
-program that ends the process, prints "1 passed", skips from inside the code or exchanges parts of pytest leaves no good
-second line. It is a witness and no prison: code that searches the memory of its own process for the secret can lie.
+Copied under a random name into the grading run and imported there by the runner before any of the task's code; it
+imports nothing of fugu. Beside its copy lies a file with a secret, the path of the report and the repository; both
+files are gone before the code under test is loaded. Each run leaves two lines in the report, at its beginning and at
+its end; the last has every test that was found, with a mark of its code. A program that ends the process, prints "1
+passed", skips from inside the code, exchanges parts of the runner or puts tests of its own in the place of the real
+ones leaves no good second line. It is a witness and no prison: code that searches the memory of its own process for
+the secret can lie.
 """
 
 from __future__ import annotations
 
 import builtins
+import hashlib
+import inspect
 import json
 import os
 import sys
 from collections.abc import Iterator
-from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 NOTE = Path(__file__).with_suffix(".note")
 WATCHED = ("_pytest", "pluggy", "unittest")
 
 
-class Witness:
-    """Counts what pytest reports, and looks whether pytest is still itself at the end."""
+class Account:
+    """Counts what a runner reports, and looks whether it and its tests are still themselves at the end."""
 
-    def __init__(self, secret: str, report: str) -> None:
-        self._tell = partial(_append, report, secret)
-        self._passed = self._wrong = 0
-        self._finished: set[str] = set()
-        self._marked: set[str] = set()
-        self._files: set[str] = set()
+    def __init__(self, secret: str, report: str, root: str) -> None:
+        self._secret, self._report, self._root = secret, report, root
+        self.passed = self.wrong = 0
+        self._tests: dict[str, str] = {}
+        self._codes: list[tuple[FunctionType, CodeType]] = []
         self._before: dict[str, int] = {}
         self._tell({"begun": True})
 
-    def pytest_configure(self, config: Any) -> None:
-        """Everything of pytest that is loaded now must be the same at the end."""
+    def begin(self) -> None:
+        """Everything of the runner that is loaded now must be the same at the end."""
         self._before = _identities()
+
+    def saw(self, file: str, name: str, test: Any) -> None:
+        """A test of `file`. Those of one function with other arguments are one."""
+        function = inspect.unwrap(test) if callable(test) else None
+        mark = ""
+        if isinstance(function, FunctionType):
+            code = function.__code__
+            self._codes.append((function, code))
+            mark = f"{self._below(code.co_filename)} {hashlib.sha256(_said(code).encode()).hexdigest()[:16]}"
+        self._tests[f"{self._below(file)}::{name.split('[')[0]}"] = mark
+
+    def end(self, missing: int, code: int) -> None:
+        changed = [name for name, known in _compared(self._before) if not known]
+        changed += [function.__name__ for function, code in self._codes if function.__code__ is not code]
+        told = {"begun": False, "passed": self.passed, "wrong": self.wrong, "missing": missing, "exit": code}
+        self._tell({**told, "changed": sorted(changed)[:5], "tests": self._tests})
+
+    def _below(self, file: str) -> str:
+        return Path(os.path.relpath(os.path.realpath(file), self._root)).as_posix()
+
+    def _tell(self, told: dict[str, Any]) -> None:
+        with Path(self._report).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"secret": self._secret, **told}) + "\n")
+
+
+class Pytest:
+    """The hooks of pytest."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._finished: set[str] = set()
+        self._marked: set[str] = set()
+        self._files: set[str] = set()
+
+    def pytest_configure(self, config: Any) -> None:
+        self._account.begin()
 
     def pytest_itemcollected(self, item: Any) -> None:
         self._files.add(str(item.path))
         if item.get_closest_marker("xfail") or item.get_closest_marker("skip") or item.get_closest_marker("skipif"):
             self._marked.add(item.nodeid)
 
+    def pytest_collection_finish(self, session: Any) -> None:
+        for item in session.items:
+            self._account.saw(str(item.path), item.nodeid.partition("::")[2], getattr(item, "function", None))
+
     def pytest_collectreport(self, report: Any) -> None:
         """A module may skip itself; one that the code under test skips is wrong."""
         if report.skipped and not _same_file(report.longrepr, report.nodeid):
-            self._wrong += 1
-        self._wrong += bool(report.failed)
+            self._account.wrong += 1
+        self._account.wrong += bool(report.failed)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.when == "teardown":
             self._finished.add(report.nodeid)
         if report.failed:
-            self._wrong += 1
+            self._account.wrong += 1
         elif report.skipped:
-            self._wrong += not self._may_skip(report)
+            self._account.wrong += not self._may_skip(report)
         elif report.when == "call":
-            self._passed += 1
+            self._account.passed += 1
 
     def _may_skip(self, report: Any) -> bool:
         if report.nodeid in self._marked:
@@ -67,21 +110,64 @@ class Witness:
         return not hasattr(report, "wasxfail") and (where in self._files or Path(where).name == "conftest.py")
 
     def pytest_sessionfinish(self, session: Any, exitstatus: int) -> None:
-        told = {
-            "begun": False,
-            "passed": self._passed,
-            "wrong": self._wrong,
-            "missing": session.testscollected - len(self._finished),
-            "exit": int(exitstatus),
-            "changed": sorted(name for name, known in _compared(self._before) if not known)[:5],
-        }
         if not os.environ.get("PYTEST_XDIST_WORKER"):
-            self._tell(told)
+            self._account.end(session.testscollected - len(self._finished), int(exitstatus))
 
 
-def _append(report: str, secret: str, told: dict[str, Any]) -> None:
-    with Path(report).open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"secret": secret, **told}) + "\n")
+def _watch_unittest(account: Account) -> None:
+    """Have unittest's runner count with a result of ours."""
+    import unittest
+    import unittest.main
+
+    class Result(unittest.TextTestResult):
+        """Only a test, or what is marked, may skip; what is no test is a module that could not be loaded."""
+
+        def startTest(self, test: Any) -> None:
+            super().startTest(test)
+            method = getattr(test, "_testMethodName", "")
+            function = getattr(type(test), method, None)
+            if isinstance(function, FunctionType) and not type(test).__module__.startswith("unittest"):
+                file = inspect.unwrap(function).__code__.co_filename
+                account.saw(file, f"{type(test).__qualname__}::{method}", function)
+
+        def addSuccess(self, test: Any) -> None:
+            super().addSuccess(test)
+            account.passed += 1
+
+        def addSkip(self, test: Any, reason: str) -> None:
+            super().addSkip(test, reason)
+            method = getattr(type(test), getattr(test, "_testMethodName", ""), None)
+            marked = getattr(test, "__unittest_skip__", False) or getattr(method, "__unittest_skip__", False)
+            account.wrong += not (marked or _raised_in(type(test).__module__))
+
+        def stopTestRun(self) -> None:
+            super().stopTestRun()
+            account.wrong += not self.wasSuccessful()
+            account.end(0, 0)
+
+    setattr(unittest.TextTestRunner, "resultclass", Result)  # noqa: B010 - typed as a function there
+    account.begin()
+
+
+def _raised_in(module: str) -> bool:
+    """Whether the exception that is being handled was raised by the module itself (through unittest, perhaps)."""
+    trace, raised = sys.exc_info()[2], ""
+    while trace is not None:
+        name = str(trace.tb_frame.f_globals.get("__name__", ""))
+        raised = raised if name.split(".")[0] == "unittest" else name
+        trace = trace.tb_next
+    return raised == module
+
+
+def _said(code: CodeType) -> str:
+    """All that a function does, in words that are the same in every run."""
+    parts = [code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), str(code.co_firstlineno)]
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            parts.append(_said(constant))
+        else:
+            parts.append(repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant))
+    return "\n".join(parts)
 
 
 def _same_file(longrepr: Any, nodeid: str) -> bool:
@@ -116,23 +202,27 @@ def _compared(before: dict[str, int]) -> Iterator[tuple[str, bool]]:
     yield from ((name, now.get(name) == known) for name, known in before.items())
 
 
-def _called() -> Witness | None:
-    """The plugin, where grading called for it: importing this module elsewhere does nothing."""
+def _called() -> Account | None:
+    """The account, where grading called for it: importing this module elsewhere does nothing."""
     if not NOTE.is_file():
         return None
-    secret, report = NOTE.read_text(encoding="utf-8").split("\n", 1)
+    secret, report, root = NOTE.read_text(encoding="utf-8").split("\n", 2)
     if "-n" not in sys.argv:  # processes of pytest-xdist import it again
         NOTE.unlink()
         Path(__file__).unlink()
     for name in ("PYTEST_ADDOPTS", "PYTHONPATH"):
         os.environ.pop(name, None)
-    return Witness(secret, report)
+    return Account(secret, report, root)
 
 
-_witness = _called()
-if _witness is not None:
-    pytest_configure = _witness.pytest_configure
-    pytest_itemcollected = _witness.pytest_itemcollected
-    pytest_collectreport = _witness.pytest_collectreport
-    pytest_runtest_logreport = _witness.pytest_runtest_logreport
-    pytest_sessionfinish = _witness.pytest_sessionfinish
+_account = _called()
+if _account is not None and ("-m", "unittest") in pairwise(sys.orig_argv):
+    _watch_unittest(_account)
+elif _account is not None:
+    _hooks = Pytest(_account)
+    pytest_configure = _hooks.pytest_configure
+    pytest_itemcollected = _hooks.pytest_itemcollected
+    pytest_collection_finish = _hooks.pytest_collection_finish
+    pytest_collectreport = _hooks.pytest_collectreport
+    pytest_runtest_logreport = _hooks.pytest_runtest_logreport
+    pytest_sessionfinish = _hooks.pytest_sessionfinish

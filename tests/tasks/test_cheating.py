@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.tasks import Grade, Task
+from fugu_cli.tasks import Expected, Grade, Task
+from fugu_cli.tasks.checking import check
 from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import lay, materialise
 
@@ -53,12 +54,61 @@ BESIDE = {
     "json.py": f"{SHOUT}os._exit(0)\n",
 }
 
+FAKE = "def test_two(): pass\ndef test_text(): pass\n"
+PLACE = """
+import sys, types
+for name in [name for name in sys.modules if name.split('.')[-1].startswith('test_')]:
+    fake = types.ModuleType(name)
+    fake.__file__ = sys.modules[name].__file__
+    fake.test_two = fake.test_text = lambda: None
+    sys.modules[name] = fake
+"""
+INSTEAD = {
+    "a package in the place of a test": {
+        "test_double/__init__.py": "__file__ = __file__.replace('/__init__.py', '.py')\n" + FAKE
+    },
+    "a module put in its place": {"double.py": f"{PLACE}{WRONG}"},
+    "a test rewritten on the disk before it is loaded": {
+        "double.py": f"open('test_hidden.py', 'w').write('def test_text(): pass')\n{WRONG}"
+    },
+    "the code of a test exchanged": {
+        "double.py": "import sys\ndef double(n):\n    def test_text(): pass\n"
+        "    sys.modules['test_hidden'].test_text.__code__ = test_text.__code__\n    return 4\n"
+    },
+}
+UNITTEST = (
+    "import unittest\nfrom double import double\n\n\nclass Doubles(unittest.TestCase):\n"
+    "    def test_two(self):\n        self.assertEqual(double(2), 4)\n\n"
+    "    def test_text(self):\n        self.assertEqual(double('a'), 'aa')\n\n"
+    "    @unittest.skip('later')\n    def test_later(self):\n        self.fail()\n\n"
+    "    def test_elsewhere(self):\n        self.skipTest('not on this machine')\n"
+)
+SAID = "import os\nos.write(2, b'Ran 4 tests in 0.001s\\n\\nOK\\n')\n"
+FROM_UNITTEST = {
+    "ends the process": f"{SAID}os._exit(0)\n",
+    "leaves by SystemExit": "raise SystemExit(0)\n",
+    "leaves from the function": "def double(n):\n    raise SystemExit(0)\n",
+    "skips the module": "import unittest\nraise unittest.SkipTest('later')\n",
+    "skips from the function": "import unittest\ndef double(n):\n    raise unittest.SkipTest('later')\n",
+    "has a test skip": "import unittest\ndef double(n):\n    unittest.TestCase().skipTest('later')\n",
+    "exchanges how a test is run": f"import unittest\nunittest.TestCase.run = lambda self, result: result\n{WRONG}",
+    "exchanges the result": (
+        "import unittest\nunittest.TextTestRunner.resultclass = type('R', (unittest.TextTestResult,), "
+        f"{{'addFailure': lambda *a: None}})\n{WRONG}"
+    ),
+    "puts a test in its place": (
+        "import sys, unittest\nclass Doubles(unittest.TestCase):\n    def test_two(self): pass\n"
+        "    def test_text(self): pass\nmodule = type(sys)('test_double')\nmodule.Doubles = Doubles\n"
+        f"sys.modules['test_double'] = module\n{WRONG}"
+    ),
+}
+
 
 def graded(task: Task, folder: Path, changes: Mapping[str, str], least: int = 0) -> Grade:
     async def steps() -> Grade:
         await materialise(task, folder)
         lay(changes, folder)
-        return await grade(task, folder, least)
+        return await grade(task, folder, Expected(least=least))
 
     return asyncio.run(steps())
 
@@ -100,3 +150,100 @@ def test_fewer_tests_than_the_known_solution_passes_are_not_enough(task: Task, t
     result = graded(task, tmp_path / "two", task.solution, least=3)
     assert not result.ok
     assert result.output.endswith("(only 2 of 3 tests passed)")
+
+
+def compared(task: Task, folder: Path, changes: Mapping[str, str]) -> Grade:
+    """Graded as a rollout is: with what the check of the task found."""
+
+    async def steps() -> Grade:
+        checked = await check(task)
+        assert checked.refused == ""
+        await materialise(task, folder)
+        lay(changes, folder)
+        return await grade(task, folder, checked.expected)
+
+    return asyncio.run(steps())
+
+
+@pytest.mark.parametrize("solved", [True, False], ids=["with a solution", "without"])
+@pytest.mark.parametrize("how", INSTEAD)
+def test_other_tests_in_the_place_of_the_tasks_own_do_not_count(
+    task: Task, tmp_path: Path, how: str, solved: bool
+) -> None:
+    own = task if solved else task.model_copy(update={"solution": {}})
+    assert not compared(own, tmp_path / "repo", INSTEAD[how]).ok
+    assert compared(own, tmp_path / "right", task.solution).ok
+
+
+def test_a_package_of_the_tests_that_is_planted_does_not_count(task: Task, tmp_path: Path) -> None:
+    below = task.model_copy(
+        update={
+            "files": {"double.py": task.files["double.py"], "tests/test_double.py": task.files["test_double.py"]},
+            "hidden": {},
+            "test_files": ("tests/test_double.py",),
+            "grade_command": "python -m pytest -q -p no:cacheprovider",
+        }
+    )
+    planted = (
+        "import sys, types\nfake = types.ModuleType('tests.test_double')\n"
+        "fake.__file__ = __file__.replace('__init__', 'test_double')\nfake.test_two = lambda: None\n"
+        "sys.modules['tests.test_double'] = fake\n"
+    )
+    assert not compared(below, tmp_path / "repo", {"double.py": WRONG, "tests/__init__.py": planted}).ok
+
+
+def under_unittest(task: Task) -> Task:
+    files = {**task.files, "test_double.py": UNITTEST}
+    return task.model_copy(
+        update={"files": files, "hidden": {}, "grade_command": "python -m unittest -q test_double", "solution": {}}
+    )
+
+
+@pytest.mark.parametrize("how", FROM_UNITTEST)
+def test_code_that_passes_unittest_without_being_right_does_not_count(task: Task, tmp_path: Path, how: str) -> None:
+    result = compared(under_unittest(task), tmp_path / "repo", {"double.py": FROM_UNITTEST[how]})
+    assert not result.ok, result.output
+
+
+def test_unittest_counts_what_passed_and_lets_tests_skip_themselves(task: Task, tmp_path: Path) -> None:
+    result = compared(under_unittest(task), tmp_path / "repo", task.solution)
+    assert (result.ok, result.passed) == (True, 2), result.output
+    changed = under_unittest(task).model_copy(update={"solution": task.solution})
+    planted = {"test_double/__init__.py": UNITTEST.replace("4)", "5)"), "double.py": WRONG}
+    assert not compared(changed, tmp_path / "planted", planted).ok
+
+
+def test_what_the_test_command_names_is_put_back(task: Task, tmp_path: Path) -> None:
+    scripts = {"run_tests.sh": "make test\n", "Makefile": "test:\n\tpython -m pytest -q\n"}
+    run = task.model_copy(
+        update={"files": {**task.files, **scripts}, "grade_command": "sh ./run_tests.sh", "solution": {}}
+    )
+    for planted in ({"run_tests.sh": "true\n"}, {"Makefile": "test:\n"}, {"GNUmakefile": "test:\n\ttrue\n"}):
+        assert not graded(run, tmp_path / next(iter(planted)), planted).ok
+    assert compared(run, tmp_path / "right", task.solution).ok
+
+
+def test_tests_made_by_other_code_and_arguments_are_only_counted(task: Task, tmp_path: Path) -> None:
+    """The mark of a test must be the same in every run, and what agents may change has none."""
+    tests = (
+        "import functools, pytest\nfrom double import Suite, double, wrapped\n\n\n"
+        "@pytest.mark.parametrize('n', [object(), 'a', frozenset({'a', 'b', 'c'})])\n"
+        "def test_many(n):\n    assert n in {'a', 'b', 'c'} or double(2) == 4\n\n\n"
+        "class TestInherited(Suite):\n    pass\n\n\n"
+        "@wrapped\ndef test_wrapped():\n    assert double('a') == 'aa'\n"
+    )
+    more = (
+        "def wrapped(f):\n    def inner():\n        {}\n        return f()\n    return inner\n\n\n"
+        "class Suite:\n    def test_base(self):\n        {}\n        assert double(3) == 6\n\n\n"
+    )
+    first, second = more.format("1", "1"), more.format("print()", "print()")
+    made = task.model_copy(
+        update={
+            "files": {"double.py": first + task.files["double.py"], "test_double.py": tests},
+            "hidden": {},
+            "solution": {"double.py": first + task.solution["double.py"]},
+            "grade_command": "python -m pytest -q -p no:cacheprovider",
+        }
+    )
+    result = compared(made, tmp_path / "repo", {"double.py": second + task.solution["double.py"]})
+    assert (result.ok, result.passed) == (True, 5), result.output

@@ -6,8 +6,9 @@ import pytest
 
 from fugu_cli.errors import ConfigError
 from fugu_cli.tasks import Loaded, Skipped, Task
-from fugu_cli.tasks.checking import Checked, check, sha
-from fugu_cli.tasks.folders import Defaults
+from fugu_cli.tasks.checking import Checked, check, runner, sha
+from fugu_cli.tasks.folders import Defaults, looking_like_tests
+from fugu_cli.tasks.grading import put_back
 from fugu_cli.tasks.loading import load
 from fugu_cli.tasks.repository import materialise
 
@@ -46,7 +47,7 @@ def test_a_folder_of_repositories_is_a_folder_of_tasks(tmp_path: Path) -> None:
     folder = asyncio.run(materialise(task, tmp_path / "fresh"))
     assert (folder / "logo.png").read_bytes() == b"\x89\xff"
     assert Task.model_validate_json(task.model_dump_json()) == task
-    assert asyncio.run(check(task)) == Checked(task="one", sha=sha(task))
+    assert asyncio.run(check(task)) == Checked(task="one", sha=sha(task), runner=runner())
 
 
 def test_a_git_repository_is_taken_as_committed_and_without_its_history(tmp_path: Path) -> None:
@@ -125,7 +126,72 @@ def test_tests_that_hang_before_any_work_may_be_the_fault_and_are_noted(tmp_path
 
 
 def test_an_answer_must_pass_as_many_tests_as_the_known_solution(task: Task) -> None:
-    assert asyncio.run(check(task)) == Checked(task="double", sha=sha(task), least=2)
+    checked = asyncio.run(check(task))
+    assert (checked.refused, checked.least) == ("", 2)
+    assert list(checked.tests) == ["test_double.py::test_two", "test_hidden.py::test_text"]
+
+
+def test_a_check_holds_for_the_same_contents_and_the_same_runner(task: Task) -> None:
+    checked = asyncio.run(check(task))
+    assert checked.holds(task)
+    assert not checked.holds(task.model_copy(update={"prompt": "Another."}))
+    assert not checked.model_copy(update={"runner": "python 3.9.0, pytest 5.0.0"}).holds(task)
+
+
+def test_files_that_a_pattern_names_must_be_there(tmp_path: Path) -> None:
+    toml = 'prompt = "x"\ntest_command = "sh tests/check.sh"\ntest_files = ["tests/*.sh", "checkk.sh"]\n'
+    (skipped,) = load(own(tmp_path, toml)).skipped
+    assert skipped.reason == "test_files names 'checkk.sh', and no file of the repository is called so"
+
+
+def test_tests_are_found_by_their_names() -> None:
+    named = [
+        *("test_a.py", "a_test.go", "src/a.test.tsx", "a.spec.mjs", "shop/tests.py", "a_spec.rb", "ATest.java"),
+        *("tests/data.json", "conftest.py"),
+    ]
+    assert looking_like_tests([*named, "a.py", "latest.py", "contest.py", "attestation.ts"]) == tuple(named)
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_links_that_stay_inside_are_followed_and_one_that_leads_out_is_refused(tmp_path: Path, committed: bool) -> None:
+    def added(repository: Path) -> None:
+        if committed:
+            for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "all"]):
+                subprocess.run(["git", *words], cwd=repository, check=True)
+
+    toml = 'prompt = "Make it right."\ntest_command = "./check.sh"\n'
+    inside = own(tmp_path / "inside", toml) / "one" / "repo"
+    (inside / "tests" / "check.sh").chmod(0o755)
+    (inside / "run").symlink_to("tests/check.sh")
+    (inside / "check.sh").symlink_to("run")
+    (inside / "more").symlink_to("tests")
+    (inside / "gone").symlink_to("nowhere")
+    added(inside)
+    (task,) = load(tmp_path / "inside").tasks
+    linked = ["check.sh", "more/check.sh", "run", "tests/check.sh"]
+    assert sorted(task.files) == sorted(["answer.txt", *linked])
+    assert {task.files[name] for name in linked} == {CHECK}
+    assert sorted(task.executable) == linked
+    out = own(tmp_path / "out", toml) / "one" / "repo"
+    put(tmp_path, elsewhere_dot_sh=CHECK)
+    (out / "check.sh").symlink_to("../../../elsewhere.sh")
+    added(out)
+    (skipped,) = load(tmp_path / "out").skipped
+    assert skipped.reason == "its repository has a link to what is outside it: check.sh"
+
+
+def test_what_the_test_command_names_judges_where_it_looks_so_and_is_noted_where_not(tmp_path: Path) -> None:
+    toml = 'prompt = "x"\ntest_command = "{}"\ntest_files = ["tests/*"]\n'
+    one = own(tmp_path, toml.format("sh ./run_tests.sh && sh accept.py")) / "one"
+    put(one / "repo", run_tests_dot_sh="true\n", accept_dot_py=CHECK)
+    (one / "solution" / "answer.txt").unlink()
+    (task,) = load(tmp_path).tasks
+    assert put_back(task) == {"tests/check.sh", "run_tests.sh"}
+    said = "agents may change accept.py, which its test command names; if it is a test, name it in test_files"
+    assert asyncio.run(check(task)).note == said
+    solved = task.model_copy(update={"solution": {"answer.txt": "right\n"}})
+    assert put_back(solved) == {"tests/check.sh", "run_tests.sh", "accept.py"}
+    assert put_back(task.model_copy(update={"solution": {"accept.py": "true\n"}})) == {"tests/check.sh", "run_tests.sh"}
 
 
 def test_questions_and_tasks_are_read_from_one_folder(tmp_path: Path) -> None:

@@ -115,3 +115,47 @@ def test_a_folder_without_tasks_an_unknown_name_and_bytes_that_are_no_text_are_r
         load(tmp_path, only=["other"])
     with pytest.raises(ConfigError, match=r"own\.jsonl: cannot be read"):
         load(tmp_path)
+
+
+def test_a_line_that_says_nothing_of_tests_has_them_found_by_their_names(tmp_path: Path) -> None:
+    row = ROW | {"test_files": [], "repo": {"a.py": "", "test_a.py": ""}}
+    (task,) = load(written(tmp_path, "own", row)).tasks
+    assert task.test_files == ("test_a.py",)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"repo": {"a\0b": "", "check.sh": ""}}, r"it has a NUL in 'a\x00b'"),
+        ({"test_command": "true\0"}, r"it has a NUL in 'true\x00'"),
+        ({"repo": {"a": "", "a/b": "", "check.sh": ""}}, "a is a file, and a folder for a/b"),
+        ({"solution": {"a.py/b": ""}}, "a.py is a file, and a folder for a.py/b"),
+        ({"hidden": {"x": "", "x/y/z": ""}}, "x is a file, and a folder for x/y/z"),
+        (
+            {"repo": {"d/" + "n" * 300: "", "check.sh": ""}},
+            f"it has a name of 300 bytes, {'n' * 20}..., and none can be longer than 255",
+        ),
+        ({"id": "i" * 260}, f"it has a name of 315 bytes, {'i' * 20}..., and none can be longer than 255"),
+        ({"repo": {"a": "\ud800", "check.sh": ""}}, "it holds half a character (a lone surrogate)"),
+        ({"instruction": " \n"}, "it has no prompt"),
+    ],
+)
+def test_a_task_that_nobody_can_be_given_is_left_out_and_the_others_kept(
+    tmp_path: Path, change: dict[str, object], reason: str
+) -> None:
+    loaded = load(written(tmp_path, "own", ROW, ROW | {"id": "bad"} | change))
+    assert [task.id for task in loaded.tasks] == ["own-1"]
+    (skipped,) = loaded.skipped
+    assert skipped.reason == reason
+
+
+def test_a_question_that_asks_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="question: "):
+        load(written(tmp_path, "own", {"id": "q", "question": " ", "answer": 4}))
+
+
+def test_only_holds_for_a_file_too(tmp_path: Path) -> None:
+    file = written(tmp_path, "own", ROW)
+    assert load(file, only=["own"]).tasks
+    with pytest.raises(ConfigError, match=r"own\.jsonl: there is no other in it; it is own"):
+        load(file, only=["other"])
