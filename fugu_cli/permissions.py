@@ -41,13 +41,17 @@ def load(data: Path, root: Path) -> tuple[str, ...]:
         raise ConfigError(
             f"cannot read the permissions in {path}: {error}", hint="mend the file or remove it"
         ) from error
-    rules = tuple(found) if isinstance(found, list) else ()
-    for one in rules:
-        if why := patterns.fault(one) if isinstance(one, str) else f"{one!r} is not a rule":
-            raise ConfigError(
-                f"{path}: {why}", hint="mend that line or remove it; without the file you are asked again"
-            )
-    return rules
+    if why := _fault(found):
+        raise ConfigError(f"{path}: {why}", hint="mend that line or remove it; without the file you are asked again")
+    return tuple(found)
+
+
+def _fault(found: object) -> str:
+    """What is wrong with the rules of a file, "" when nothing is."""
+    if not isinstance(found, list):
+        return "`allow` is no list of rules"
+    faults = (patterns.fault(one) if isinstance(one, str) else f"{one!r} is not a rule" for one in found)
+    return next(filter(None, faults), "")
 
 
 def add(data: Path, root: Path, new: str) -> None:

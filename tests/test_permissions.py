@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli import permissions, policy
-from fugu_cli.errors import ConfigError
+from fugu_cli.errors import ConfigError, StorageError
 from fugu_cli.messages import Call
 
 EDIT = Call.make("1", "edit", path="src/a.py", old="x", new="y")
@@ -62,6 +62,7 @@ def test_rules_are_kept_once_in_a_file_that_says_what_it_is(tmp_path: Path) -> N
         ("allow = [", "cannot read"),
         ('allow = ["("]', "`(` is not a rule"),
         ("allow = [1]", "1 is not a rule"),
+        ('allow = "bash(ls)"', "`allow` is no list of rules"),
         (
             'allow = ["bash(ls)", "bahs(ls)"]',
             "`bahs(ls)` fits no tool: there is none called `bahs`; did you mean bash?",
@@ -75,3 +76,17 @@ def test_a_file_with_a_fault_is_named_with_the_way_to_mend_it(text: str, wrong: 
     with pytest.raises(ConfigError, match=str(path)) as refused:
         permissions.load(tmp_path, tmp_path)
     assert wrong in str(refused.value) and "remove it" in refused.value.hint
+
+
+def test_a_rule_that_cannot_be_written_is_said_and_the_old_file_stays(tmp_path: Path) -> None:
+    data, root = tmp_path / "data", tmp_path / "repo"
+    permissions.add(data, root, "bash(ls)")
+    part = permissions.file(data, root).with_suffix(".part")
+    part.symlink_to("/dev/full")
+    with pytest.raises(StorageError, match="No space left on device"):
+        permissions.add(data, root, "bash(make)")
+    assert permissions.load(data, root) == ("bash(ls)",)
+    assert not part.is_symlink()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    with pytest.raises(StorageError, match="cannot write"):
+        permissions.add(tmp_path / "nowhere", root, "bash(ls)")
