@@ -25,7 +25,7 @@ from fugu_cli.messages import Call, Thinking, Usage, Value
 
 Role = Literal["worker", "thinker", "verifier"]
 ROLES: tuple[Role, ...] = ("worker", "thinker", "verifier")
-"""Row order of the roles in the coordinator's head (SPEC 2)."""
+"""Row order of the roles in the coordinator's head (arXiv 2512.04695)."""
 
 EVIDENCE = "evidence"
 """`Permitted.by` of the runs fugu makes itself before a turn: the tests, and the files they name."""
