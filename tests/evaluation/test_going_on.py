@@ -81,7 +81,7 @@ def test_an_agent_whose_settings_have_changed_is_another_and_nothing_is_rewritte
     setup, config = here / "out" / "setup.json", Path(os.environ["HOME"]) / ".fugurc"
     kept, inode = config.read_text(), setup.stat().st_ino
     config.write_text(kept.replace("name =", "temperature = 0.9\nname ="))
-    with pytest.raises(ConfigError, match="was begun with another (idler|worker)"):
+    with pytest.raises(ConfigError, match=r"was begun with another (idler|worker)"):
         evaluate("single:worker")
     config.write_text(kept)
     assert evaluate("single:worker") == 0
