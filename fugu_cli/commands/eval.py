@@ -35,6 +35,7 @@ from fugu_cli.tasks.loading import load
 ROOM = "make room on the disk"
 INTERRUPTED = 4
 UNFINISHED = 2
+LIMITS = ("max_turns", "time_limit", "steps_per_turn", "max_budget_usd")
 
 
 def evaluate(flags: EvalFlags) -> int:
@@ -56,7 +57,7 @@ def evaluate(flags: EvalFlags) -> int:
         arms=_arms(flags, folder, members),
         seeds=_least(flags.seeds, "--seeds"),
         pool=members,
-        settings=_fixed(config),
+        settings=fixed(config, (*LIMITS, "checkpoint", "sample")),
         entries={entry.name: json.dumps(settings(entry), sort_keys=True) for entry in entries},
         at_once=capacity.at_once(flags.rollouts or _local(members), flags.cores, flags.memory),
     )
@@ -127,9 +128,8 @@ def loaded_suite(suite: str, only: Sequence[str], defaults: Defaults) -> Loaded:
     return load(path, only=only, defaults=defaults)
 
 
-def _fixed(config: Config) -> dict[str, str]:
-    """The limits that all rows of a table share."""
-    names = ("max_turns", "time_limit", "steps_per_turn", "max_budget_usd", "checkpoint", "sample")
+def fixed(config: Config, names: Sequence[str] = LIMITS) -> dict[str, str]:
+    """What all rows of a table share."""
     return {name: str(getattr(config, name)) for name in names}
 
 

@@ -26,14 +26,14 @@ from fugu_cli.coordinators import checkpoint as checkpoints
 from fugu_cli.coordinators.checkpoint import Checkpoint, Training
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.evaluation import capacity, rows
+from fugu_cli.evaluation import capacity, rows, running
 from fugu_cli.evaluation.loop import Outcome
 from fugu_cli.evaluation.rollout import Job, rollout
 from fugu_cli.evaluation.spending import Limits, Spending, Spent, Unanswered
 from fugu_cli.events import ROLES
 from fugu_cli.messages import Value
-from fugu_cli.tasks import Problem, Task
-from fugu_cli.tasks.checking import check
+from fugu_cli.tasks import Expected, Problem
+from fugu_cli.tasks.checking import Checked, sha
 from fugu_cli.tasks.loading import load
 from fugu_cli.training.candidates import Candidates, Heads, Shaped
 from fugu_cli.training.replay import Played
@@ -66,8 +66,8 @@ class Rolled:
         self._config = config
         self._out = out
         self._base = base
-        self._problems = asyncio.run(_usable(flags.suites or ()))
-        self.names = [problem.id for problem in self._problems]
+        self._problems, self._checks = asyncio.run(_usable(flags.suites or (), out))
+        self.tasks = {problem.id: sha(problem) for problem in self._problems}
         keys = {entry.api_key_env for entry in config.agents} | {service.variable for service in SERVICES}
         self._environ = tuple(sorted((key, value) for key, value in os.environ.items() if key in keys))
         members = [entry.member() for entry in pool(config, dict(self._environ))]
@@ -94,7 +94,7 @@ class Rolled:
 
     def pack(self, head: Vector, offsets: Vector, how: str) -> Checkpoint:
         """A checkpoint like the one the search began with, with another head (and offsets, where there are any)."""
-        training = Training(stage="evolved on sessions", data=f"{', '.join(self.names)[:400]}; {how}")
+        training = Training(stage="evolved on sessions", data=f"{', '.join(self.tasks)[:400]}; {how}")
         meta = self._base.meta.model_copy(update={"training": training})
         return checkpoints.make(vector_of(self._base.offsets, offsets, head), meta)
 
@@ -120,9 +120,7 @@ class Rolled:
                     return known[key]
                 try:
                     folder = self._out / "iterations" / job.place
-                    done = await rollout(
-                        Job(arm="trinity", problem=job.problem, seed=job.seed), job.opening(self._spending), folder
-                    )
+                    done = await rollout(self._job(job), job.opening(self._spending), folder)
                 except Unanswered as error:
                     if error.final:
                         raise
@@ -133,6 +131,11 @@ class Rolled:
                 return done
 
         return await _together([asyncio.create_task(one(job)) for job in wanted])
+
+    def _job(self, wanted: Wanted) -> Job:
+        checked = self._checks.get(wanted.problem.id)
+        expected = checked.expected if checked else Expected()
+        return Job(arm="trinity", problem=wanted.problem, seed=wanted.seed, expected=expected)
 
     def _flags_at_once(self) -> int | None:
         local = any(entry.provider == "local" for entry in pool(self._config, dict(self._environ)))
@@ -204,21 +207,18 @@ async def _together(tasks: Sequence[asyncio.Task[Outcome | None]]) -> list[Outco
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _usable(suites: Sequence[str]) -> list[Problem]:
-    """Tasks that can judge. Raises UsageError where there is none."""
-    found: list[Problem] = []
+async def _usable(suites: Sequence[str], folder: Path) -> tuple[list[Problem], dict[str, Checked]]:
+    """Tasks that can judge, and their checks, which are kept in `folder`. Raises UsageError where there is none."""
+    problems: list[Problem] = []
     for suite in suites:
         loaded = load(Path(suite))
         for skipped in loaded.skipped:
             say(f"{skipped.id}: left out: {skipped.reason}")
-        for problem in loaded.problems:
-            checked = await check(problem) if isinstance(problem, Task) else None
-            if checked is not None and checked.refused:
-                say(f"{problem.id}: refused: {checked.refused}")
-            else:
-                found.append(problem)
+        problems += loaded.problems
+    checks = await running.checked(problems, folder, say)
+    found = [problem for problem in problems if problem.id not in checks or not checks[problem.id].refused]
     if not found:
         raise UsageError(
             "no task is left that could judge anything", hint="`fugu help training` says what a task needs"
         )
-    return found
+    return found, checks

@@ -46,7 +46,17 @@ class Subject:
 
 
 def evolve(flags: EvolveFlags) -> int:
-    """Run or go on with an evolution. Exit code 0; failures are those of the tree."""
+    """Run or go on with an evolution: exit code 0, or 4 where it was interrupted. Failures are those of the tree."""
+    from fugu_cli.commands.eval import INTERRUPTED
+
+    try:
+        return _evolve(flags)
+    except KeyboardInterrupt:
+        say("interrupted; everything is kept, and the same command goes on")
+        return INTERRUPTED
+
+
+def _evolve(flags: EvolveFlags) -> int:
     kinds = [bool(flags.suites), flags.outcomes is not None or flags.matrix is not None]
     if sum(kinds) != 1:
         raise UsageError("say what candidates are judged by: TASKS, or --outcomes FILE and/or --matrix FILE")
@@ -201,10 +211,13 @@ def _layout(
 
 def _played(flags: EvolveFlags, config: Config, out: Path) -> Subject:
     """Real sessions on tasks: every candidate's checkpoint in the engine, every reply paid for once."""
+    from fugu_cli.commands.eval import fixed
+    from fugu_cli.commands.opening import settings
     from fugu_cli.commands.rolled import Rolled
     from fugu_cli.coordinators import checkpoint as checkpoints
 
-    members = tuple(entry.member() for entry in pool(config, dict(os.environ)))
+    entries = pool(config, dict(os.environ))
+    members = tuple(entry.member() for entry in entries)
     base = checkpoints.load(flags.start or config.checkpoint or trinity.SHIPPED)
     read = reading(config, base, searched=flags.offsets)
     trial = Rolled(flags, config, out, base)
@@ -216,7 +229,9 @@ def _played(flags: EvolveFlags, config: Config, out: Path) -> Subject:
         lambda point, how: trial.pack(layout.head(point), layout.offsets(point), how),
         {
             "pool": [member.model_dump(mode="json") for member in members],
-            "tasks": list(trial.names),
+            "entries": {entry.name: dict(settings(entry)) for entry in entries},
+            "limits": dict(fixed(config)),
+            "tasks": dict(trial.tasks),
             "start": base.digest,
         },
     )

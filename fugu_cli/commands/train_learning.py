@@ -5,21 +5,19 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
-
-from fugu_cli import log, processes, sessions
+from fugu_cli import log, sessions
 from fugu_cli.commands.coordinator import usable
 from fugu_cli.commands.here import here
 from fugu_cli.commands.train import ReplayFlags, SessionFlags, SftFlags
 from fugu_cli.config import Config
 from fugu_cli.coordinators import loading, readings, trinity
 from fugu_cli.coordinators.slots import SLOTS
-from fugu_cli.errors import SessionBusy, StorageError, UsageError
+from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.evaluation.setup import alone
 
 if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
@@ -72,25 +70,6 @@ def store_of(config: Config) -> Path:
     return config.cache / "training"
 
 
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """One training at a time writes here. Raises SessionBusy, StorageError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / ".lock", timeout=processes.LET_GO)
-        lock.acquire()
-    except Timeout as error:
-        raise SessionBusy(
-            f"another training is running in {folder}", hint="wait for it, or give another place with --out"
-        ) from error
-    except OSError as error:
-        raise StorageError(f"{folder}: nothing can be kept here: {error}") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def save(checkpoint: Checkpoint, path: Path) -> None:
     """Write a checkpoint. Raises StorageError where it cannot be written."""
     from fugu_cli.coordinators import checkpoint as checkpoints
@@ -116,7 +95,7 @@ def sft(flags: SftFlags) -> int:
     out = flags.out or config.data / "coordinators" / "warm-start.safetensors"
     descent = Descent(seed=flags.seed) if flags.offsets else None
     recipe = Recipe(seats, Terms(cost=flags.cost, tau=flags.tau), seed=flags.seed, descent=descent)
-    with usable(), alone(out.parent):
+    with usable(), alone(out.parent, "training"):
         result = WarmStart(recipe, backbone_of(config), store_of(config)).run(tasks, flags.matrix.name, say)
         save(result.checkpoint, out)
     print(result.report)
@@ -142,7 +121,7 @@ def replay(flags: ReplayFlags) -> int:
         numbers(flags.prices_of_cost, "--lambda"), checks(flags.checks), flags.folds, flags.sample, seed=flags.seed
     )
     config, out = here().config, (flags.out or Path("fugu-replay")).resolve()
-    with usable(), alone(out):
+    with usable(), alone(out, "training"):
         backbone = backbone_of(config)
         seats = [Seat(slot, model) for slot, model in zip(SLOTS, models, strict=True)]
         writer = ReplaySessionWriter(seats, backbone, Reading(request=flags.request), flags.seed)
@@ -164,7 +143,7 @@ def own(flags: SessionFlags) -> int:
     loaded = here()
     config = loaded.config
     out = flags.out or config.data / "coordinators" / "own-sessions.safetensors"
-    with usable(), alone(out.parent):
+    with usable(), alone(out.parent, "training"):
         checkpoint = checkpoints.load(config.checkpoint or trinity.SHIPPED)
         decided, labels = _decisions(sessions.paths(config.data, None if flags.everywhere else loaded.root), checkpoint)
         say(f"{len(decided)} decisions turned out one way or the other")

@@ -102,7 +102,7 @@ async def run(plan: Plan, engine: Engine, folder: Path, tell: Tell) -> Ended:
         )
         setup.settle(folder, fixed)
         ended = Ended()
-        checks = await _checked(plan, folder, tell)
+        checks = await checked(plan.problems, folder, tell)
         ended.refused = [found for found in checks.values() if found.refused]
         done = {(row.arm, row.task, row.seed) for row in rows.read(folder / ROWS, Outcome)}
         jobs = [job for job in _jobs(plan, checks) if (job.arm, job.problem.id, job.seed) not in done]
@@ -112,11 +112,11 @@ async def run(plan: Plan, engine: Engine, folder: Path, tell: Tell) -> Ended:
         return ended
 
 
-async def _checked(plan: Plan, folder: Path, tell: Tell) -> dict[str, Checked]:
+async def checked(problems: Sequence[Problem], folder: Path, tell: Callable[[str], None]) -> dict[str, Checked]:
     """Every task's check, made once. Questions need none."""
     known = {found.task: found for found in rows.read(folder / CHECKS, Checked)}
     checks = {}
-    for problem in plan.problems:
+    for problem in problems:
         if isinstance(problem, Question):
             continue
         found = known.get(problem.id)

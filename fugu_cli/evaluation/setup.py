@@ -37,7 +37,7 @@ def alone(folder: Path, what: str = "evaluation") -> Iterator[None]:
     """Hold the folder while measuring. Raises SessionBusy when another process does, StorageError without a place."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / "lock", timeout=processes.LET_GO)
+        lock = FileLock(folder / ".lock", timeout=processes.LET_GO)
         lock.acquire()
     except Timeout as error:
         raise SessionBusy(

@@ -120,7 +120,7 @@ class Evolution:
         """From `start` (N,), or from where the folder's run stopped. Whatever ends it leaves the folder whole."""
         state = self._folder.restore() or self._first(start)
         search = SepCMA.unpack(state.search)
-        history = self._folder.history(Iteration)[: state.iteration]
+        history = self._folder.history(Iteration, state.iteration)
         stopped = "all iterations done"
         while state.iteration < self._settings.iterations:
             if self._settled(state):

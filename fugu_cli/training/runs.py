@@ -55,8 +55,8 @@ class Folder:
 
     @contextmanager
     def held(self) -> Iterator[Folder]:
-        """For the time of a run. Raises SessionBusy where another process trains here, UsageError where the folder
-        holds a run that was started with something else."""
+        """For the time of a run. Raises SessionBusy where another process trains or measures here, UsageError where the
+        folder holds a run that was started with something else."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / ".lock")
@@ -82,12 +82,9 @@ class Folder:
             before = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise StorageError(f"{file} cannot be read: {error}", hint="give another folder with --out") from error
-        changed = [key for key in sorted({*before, *self._about}) if before.get(key) != self._about.get(key)]
-        if changed:
-            key = changed[0]
+        for key, old, new in _changes(before, self._about):
             raise UsageError(
-                f"the run in {self.path} was started with another {key}: {_short(before.get(key))}, "
-                f"now it is {_short(self._about.get(key))}",
+                f"the run in {self.path} was started with another {key}: {_short(old)}, now it is {_short(new)}",
                 hint="go on with what it was started with, or give another folder with --out",
             )
 
@@ -116,15 +113,20 @@ class Folder:
             raise _full(self.path, error) from error
         _write_state(self.path / STATE, state)
 
-    def history(self, kind: type[Row]) -> list[Row]:
-        """The log's lines. Raises StorageError for one that is none."""
+    def history(self, kind: type[Row], count: int) -> list[Row]:
+        """The log's first `count` lines. Raises StorageError for one that is none, or is not there."""
+        file = self.path / LOG
         try:
-            lines = (self.path / LOG).read_text(encoding="utf-8").splitlines()
-            return [kind.model_validate_json(line) for line in lines]
-        except FileNotFoundError:
-            return []
+            lines = file.read_text(encoding="utf-8").splitlines() if count else []
+            found = [kind.model_validate_json(line) for line in lines[:count]]
         except (OSError, ValidationError) as error:
-            raise StorageError(f"{self.path / LOG} is no log of a training: {error}") from error
+            raise StorageError(f"{file} is no log of a training: {error}") from error
+        if len(found) < count:
+            raise StorageError(
+                f"{file} has {len(found)} lines, the training is at iteration {count}",
+                hint="put it back, or give another folder with --out",
+            )
+        return found
 
 
 def _write_state(file: Path, state: State) -> None:
@@ -160,6 +162,18 @@ def _full(path: Path, error: OSError) -> StorageError:
         f"{path} cannot be written: {error.strerror or error}",
         hint="make room and run the same command again: it goes on after its last full iteration",
     )
+
+
+def _changes(
+    before: Mapping[str, JsonValue], now: Mapping[str, JsonValue]
+) -> Iterator[tuple[str, JsonValue, JsonValue]]:
+    """What differs, by its name."""
+    for key in sorted({*before, *now}):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from ((f"{key}: {inner}", was, is_now) for inner, was, is_now in _changes(old, new))
+        elif old != new:
+            yield key, old, new
 
 
 def _short(value: JsonValue) -> str:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from filelock import FileLock
 
 from fugu_cli.errors import SessionBusy, StorageError, UsageError
+from fugu_cli.evaluation.setup import alone
 from fugu_cli.training.candidates import Candidates, Heads
 from fugu_cli.training.evolve import Evolution, Evolved, Iteration, Settings, Shaping, entropy, fitness
 from fugu_cli.training.replay import Played
@@ -112,7 +112,7 @@ def test_without_validation_the_newest_mean_is_the_result(tmp_path: Path) -> Non
 
 
 def test_two_trainings_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
-    with FileLock(tmp_path / ".lock"), pytest.raises(SessionBusy, match="another training"):
+    with alone(tmp_path), pytest.raises(SessionBusy, match="another training"):  # a matrix is measured there
         run(tmp_path, SMALL, Bowl())
 
 
@@ -121,6 +121,13 @@ def test_a_changed_pool_is_refused_and_named(tmp_path: Path) -> None:
     changed = Folder(tmp_path, {"pool": ["a", "c"]}, save)
     with pytest.raises(UsageError, match='another pool: \\["a", "b"\\], now it is \\["a", "c"\\]'), changed.held():
         pass
+
+
+def test_a_log_that_is_shorter_than_the_run_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, SMALL.model_copy(update={"iterations": 2}), Bowl())
+    (tmp_path / "es_log.jsonl").write_text("")
+    with pytest.raises(StorageError, match=r"es_log.jsonl has 0 lines, the training is at iteration 2"):
+        run(tmp_path, SMALL, Bowl())
 
 
 def test_a_full_disk_leaves_the_last_iteration_whole(tmp_path: Path) -> None:

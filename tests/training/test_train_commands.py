@@ -132,6 +132,24 @@ def test_candidates_are_judged_by_real_sessions_and_a_killed_run_repeats_no_call
     assert len(paid) == len(replies)  # every reply was paid for once, whoever needed it
 
 
+def test_a_run_is_refused_where_its_tasks_or_limits_are_others(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("train", "evolve", "own.jsonl", "--population", "4", "--replications", "1", "--iterations", "0")
+    rc = Path(os.environ["HOME"]) / ".fugurc"
+    before = rc.read_text()
+    suite(here, task("a"))
+    assert fugu(capsys, *command)[0] == 0
+    rc.write_text(f"max_turns = 1\n{before}")
+    code, _out, err = fugu(capsys, *command)
+    assert (code, "another limits: max_turns: " in err) == (1, True), err
+    rc.write_text(before.replace('model = "worker"', 'model = "worker"\ntemperature = 0.9'))
+    code, _out, err = fugu(capsys, *command)
+    assert (code, "another entries: worker: temperature: null, now it is 0.9" in err) == (1, True), err
+    rc.write_text(before)
+    suite(here, task("a", instruction="Fix it all."))
+    code, _out, err = fugu(capsys, *command)
+    assert (code, "another tasks: a: " in err) == (1, True), err
+
+
 def test_a_key_out_of_credit_stops_the_run_and_keeps_everything(
     here: Path, server: Loopback, capsys: pytest.CaptureFixture[str]
 ) -> None:
