@@ -10,7 +10,7 @@ from typing import Literal
 
 from fugu_cli.events import EVIDENCE, Assigned, Change, Event, Merged, Permitted, Replied, Role, ToolRan, Undone, net
 from fugu_cli.messages import Call
-from fugu_cli.views.turns import Turn, asked, baseline, effective, turns
+from fugu_cli.views.turns import Turn, asked, baseline, effective, interrupted_calls, turns
 from fugu_cli.views.workflow import said, speaking
 
 Verdict = Literal["ACCEPT", "REVISE"]
@@ -211,12 +211,12 @@ def answer(events: Sequence[Event]) -> str:
 
 
 def has_worker_answer(events: Sequence[Event]) -> bool:
-    """Some Worker turn of the request came to its last word or changed something: before that there is nothing to
-    verify."""
+    """Some Worker turn of the request came to its last word or changed something, as a killed call may have: before
+    that there is nothing to verify."""
     done = (
         turn for turn in turns(events) if turn.assigned.role == "worker" and not turn.failed and not turn.interrupted
     )
-    return any(turn.concluded or turn.changes for turn in done)
+    return any(turn.concluded or turn.changes or interrupted_calls(turn) for turn in done)
 
 
 def changes(events: Sequence[Event]) -> dict[str, Change]:

@@ -42,6 +42,12 @@ def test_a_turn_that_was_closed_over_its_calls_gave_no_answer() -> None:
     assert end([*events, *said(2, "There is one already.")]) == "answered"
 
 
+def test_a_call_that_was_killed_may_have_changed_what_is_to_be_verified() -> None:
+    call = write("c1")
+    killed = Permitted(turn=1, call=call, allowed=True, by="policy")
+    assert roles_out([*ASKED, assigned(1, "strong"), replied(1, "strong", "", call), killed]) == {}
+
+
 @pytest.mark.parametrize("by", ["policy", "user", "headless", "hook"])
 def test_a_request_whose_work_was_refused_ends_as_that(by: str) -> None:
     events = [*TOLD, *tried(REFUSED.model_copy(update={"by": by}))]
