@@ -55,7 +55,7 @@ def evaluate(flags: EvalFlags) -> int:
     plan = running.Plan(
         problems=problems,
         arms=_arms(flags, folder, members),
-        seeds=_least(flags.seeds, "--seeds"),
+        seeds=flags.seeds,
         pool=members,
         settings=fixed(config, (*LIMITS, "checkpoint", "sample")),
         entries={entry.name: json.dumps(settings(entry), sort_keys=True) for entry in entries},
@@ -94,12 +94,6 @@ def _arms(flags: EvalFlags, folder: Path, members: Sequence[Member]) -> tuple[st
         measured = {row.arm for row in rows.read(folder / running.ROWS, Outcome)}
         return tuple(sorted(measured, key=arms.place))
     return arms.expand(flags.arms or arms.DEFAULT, members)
-
-
-def _least(number: int, flag: str) -> int:
-    if number < 1:
-        raise UsageError(f"{flag} must be 1 or more")
-    return number
 
 
 def _problems(flags: EvalFlags) -> tuple[Problem, ...]:

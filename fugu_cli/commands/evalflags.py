@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fugu_cli.commands.flags import option
+from fugu_cli.commands.flags import option, place
 
 
 class EngineName(StrEnum):
@@ -35,23 +35,29 @@ class EvalFlags:
     only: Annotated[
         list[str] | None, option("--only", help="these files or folders of the suites; repeatable", metavar="NAME")
     ] = None
-    limit: Annotated[int | None, option("--limit", help="so many tasks, drawn the same each time", metavar="N")] = None
-    seeds: Annotated[int, option("--seeds", help="repetitions of every task (1)", metavar="N")] = 1
-    out: Annotated[Path | None, option("--out", "-o", help="where rows and report are kept", metavar="DIR")] = None
+    limit: Annotated[
+        int | None, option("--limit", help="so many tasks, drawn the same each time", metavar="N", least=1)
+    ] = None
+    seeds: Annotated[int, option("--seeds", help="repetitions of every task (1)", metavar="N", least=1)] = 1
+    out: Annotated[Path | None, place("--out", "-o", help="where rows and report are kept", metavar="DIR")] = None
     report: Annotated[bool, option("--report", help="measure nothing, write the report of the rows there are")] = False
     prompt: Annotated[str | None, option("--prompt", help="for repositories that bring none", metavar="TEXT")] = None
     test_command: Annotated[
         str | None, option("--test-command", help="for repositories that bring none", metavar="COMMAND")
     ] = None
-    max_turns: Annotated[int | None, option("--max-turns", help="turns of a rollout", metavar="N")] = None
-    time_limit: Annotated[float | None, option("--time-limit", help="time of a rollout", metavar="SECONDS")] = None
+    max_turns: Annotated[int | None, option("--max-turns", help="turns of a rollout", metavar="N", least=1)] = None
+    time_limit: Annotated[
+        float | None, option("--time-limit", help="time of a rollout", metavar="SECONDS", above=0)
+    ] = None
     max_budget_usd: Annotated[
-        float | None, option("--max-budget-usd", help="money of all rollouts together", metavar="USD")
+        float | None, option("--max-budget-usd", help="money of all rollouts together", metavar="USD", least=0)
     ] = None
     max_requests: Annotated[
-        int | None, option("--max-requests", help="model calls of all rollouts together", metavar="N")
+        int | None, option("--max-requests", help="model calls of all rollouts together", metavar="N", least=0)
     ] = None
-    rollouts: Annotated[int | None, option("--rollouts", help="at once at most", metavar="N")] = None
-    cores: Annotated[int | None, option("--cores", help="cores to use: one a rollout", metavar="N")] = None
-    memory: Annotated[float | None, option("--memory", help="memory to use: 1 GiB a rollout", metavar="GIB")] = None
+    rollouts: Annotated[int | None, option("--rollouts", help="at once at most", metavar="N", least=1)] = None
+    cores: Annotated[int | None, option("--cores", help="cores to use: one a rollout", metavar="N", least=1)] = None
+    memory: Annotated[
+        float | None, option("--memory", help="memory to use: 1 GiB a rollout", metavar="GIB", above=0)
+    ] = None
     engine: Annotated[EngineName, option("--engine", help="local, or ray to spread over a cluster")] = EngineName.local

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -52,9 +53,35 @@ class Tier(StrEnum):
     ultra = "ultra"
 
 
-def option(*names: str, help: str, metavar: str | None = None) -> Any:
-    """An option whose default is the field's own."""
-    return typer.Option(*names, help=help, metavar=metavar, show_default=False)
+def option(
+    *names: str, help: str, metavar: str | None = None, least: float | None = None, above: float | None = None
+) -> Any:
+    """An option whose default is the field's own. With `least` or `above`, a finite number that is not less than the
+    one and greater than the other."""
+    bounded = None if least is None and above is None else _bounded(names[0], least, above)
+    return typer.Option(*names, help=help, metavar=metavar, show_default=False, callback=bounded)
+
+
+def place(*names: str, help: str, metavar: str) -> Any:
+    """An option for a file or a folder. An empty word is refused: it would be the current folder."""
+
+    def named(text: str) -> str:
+        check_empty(**{names[0].lstrip("-"): text})
+        return text
+
+    return typer.Option(*names, help=help, metavar=metavar, show_default=False, parser=named)
+
+
+def _bounded(name: str, least: float | None, above: float | None) -> Callable[[float | None], float | None]:
+    floor = f"must be {least:g} or more" if least is not None else f"must be more than {above:g}"
+
+    def checked(value: float | None) -> float | None:
+        low = value is not None and ((least is not None and value < least) or (above is not None and value <= above))
+        if value is not None and (low or not math.isfinite(value)):
+            raise UsageError(f"{name} {floor}, and finite: it is {value}")
+        return value
+
+    return checked
 
 
 @dataclass(frozen=True)

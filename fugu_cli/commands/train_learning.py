@@ -84,17 +84,17 @@ def sft(flags: SftFlags) -> int:
     """The warm start of sft.py, with the configured backbone."""
     from fugu_cli.training import matrix
     from fugu_cli.training.offsets import Descent
-    from fugu_cli.training.sft import Recipe, WarmStart, seat
+    from fugu_cli.training.sft import Recipe, WarmStart, seats
     from fugu_cli.training.values import Terms
 
     cells = matrix.read(flags.matrix)
     agents = dict.fromkeys(cell.agent for cell in cells)
-    seats = tuple(seat(text) for text in flags.rows or [f"{agent}={agent}" for agent in agents])
-    tasks = matrix.rates(cells, seats)
+    rows = seats(flags.rows or [f"{agent}={agent}" for agent in agents])
+    tasks = matrix.rates(cells, rows)
     config = here().config
     out = flags.out or config.data / "coordinators" / "warm-start.safetensors"
     descent = Descent(seed=flags.seed) if flags.offsets else None
-    recipe = Recipe(seats, Terms(cost=flags.cost, tau=flags.tau), seed=flags.seed, descent=descent)
+    recipe = Recipe(rows, Terms(cost=flags.cost, tau=flags.tau), seed=flags.seed, descent=descent)
     with usable(), alone(out.parent, "training"):
         result = WarmStart(recipe, backbone_of(config), store_of(config)).run(tasks, flags.matrix.name, say)
         save(result.checkpoint, out)

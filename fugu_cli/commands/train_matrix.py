@@ -12,7 +12,7 @@ from pathlib import Path
 from fugu_cli.commands.eval import evaluate
 from fugu_cli.commands.evalflags import EvalFlags
 from fugu_cli.commands.train import MatrixFlags
-from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.errors import StorageError
 from fugu_cli.evaluation import rows, running
 from fugu_cli.evaluation.loop import Outcome
 from fugu_cli.tasks.loading import load
@@ -24,8 +24,6 @@ FILE = "matrix.jsonl"
 
 def matrix(flags: MatrixFlags) -> int:
     """The exit code of the measurement; what there is is reported whatever ended it."""
-    if flags.repeats < 1:
-        raise UsageError("--repeats must be 1 or more")
     folder = (flags.out or Path("fugu-matrix")).resolve()
     kind = "single" if flags.loop else "one-pass"
     code = 0

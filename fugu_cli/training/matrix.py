@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fugu_cli.errors import ConfigError
 
@@ -28,7 +28,7 @@ class Cell(BaseModel):
     agent: str
     repeat: int
     ok: bool
-    seconds: float
+    seconds: float = Field(ge=0, allow_inf_nan=False)
     prompt: str
 
 

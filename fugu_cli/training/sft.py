@@ -195,10 +195,19 @@ def _pooled(scores: Sequence[tuple[fit.Scored, int]]) -> fit.Scored:
     ))  # fmt: skip
 
 
+def seats(texts: Sequence[str]) -> tuple[Seat, ...]:
+    """Rows in the head's order. Raises ConfigError for one that is none, and for two of one name."""
+    found = tuple(map(seat, texts))
+    names = [one.row for one in found]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"two rows are called {twice[0]}", hint="give each --row a name of its own")
+    return found
+
+
 def seat(text: str) -> Seat:
     """`strong=coder*5`: the row `strong` is the measured agent `coder` with up to five draws."""
     row, equals, agent = text.partition("=")
     name, star, attempts = agent.partition("*")
-    if not (row and equals and name) or (star and not attempts.isdigit()):
+    if not (row and equals and name) or (star and not (attempts.isdigit() and int(attempts))):
         raise ConfigError(f"--row {text}: write ROW=AGENT or ROW=AGENT*ATTEMPTS, as in strong=coder*5")
     return Seat(row, name, int(attempts) if star else 1)

@@ -216,7 +216,6 @@ def test_two_evaluations_do_not_write_to_one_folder(here: Path) -> None:
         ({"arms": ["single:nobody"]}, "'single:nobody' names no agent of the pool"),
         ({"suites": ["absent"]}, "absent: there is no such file or folder"),
         ({"suites": []}, "no tasks were given"),
-        ({"seeds": 0}, "--seeds must be 1 or more"),
         ({"suites": ["gym:"]}, "'gym:' names no questions"),
     ],
 )
