@@ -65,9 +65,9 @@ def option(
 def place(*names: str, help: str, metavar: str) -> Any:
     """An option for a file or a folder. An empty word is refused: it would be the current folder."""
 
-    def named(text: str) -> str:
+    def named(text: str) -> Path:
         check_empty(**{names[0].lstrip("-"): text})
-        return text
+        return Path(text)
 
     return typer.Option(*names, help=help, metavar=metavar, show_default=False, parser=named)
 

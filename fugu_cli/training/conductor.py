@@ -91,20 +91,24 @@ class Run:
 def train(model: str, course: Sequence[Example], settings: Settings, rewards: Rewards, run: Run) -> Path:
     """Train to the last step, or on from the newest saved one. Returns the folder of the trained model (an adapter
     where LoRA was used). Raises UsageError without the libraries or for a folder that was begun with something else,
-    SessionBusy, StorageError."""
+    StorageError. The caller holds the folder."""
     _needed()
     fixed = {name: value for name, value in vars(settings).items() if name not in ("steps", "save", "part")}
-    with runs.Folder(run.folder, {"model": model, **fixed}, _nothing).held():
-        trainer = _trainer(model, course, settings, rewards, run)
-        saved = run.folder.glob("checkpoint-*")
-        newest = max(saved, key=lambda path: int(path.name.split("-")[1]), default=None)
-        trainer.train(resume_from_checkpoint=str(newest) if newest is not None else None)
-        final = run.folder / "model"
-        try:
-            trainer.save_model(str(final))
-        except OSError as error:
-            raise StorageError(f"{final}: the trained model cannot be kept: {error}") from error
-        return final
+    try:
+        run.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{run.folder}: nothing can be kept here: {error}") from error
+    runs.Folder(run.folder, {"model": model, **fixed}, _nothing).begin()
+    trainer = _trainer(model, course, settings, rewards, run)
+    saved = run.folder.glob("checkpoint-*")
+    newest = max(saved, key=lambda path: int(path.name.split("-")[1]), default=None)
+    trainer.train(resume_from_checkpoint=str(newest) if newest is not None else None)
+    final = run.folder / "model"
+    try:
+        trainer.save_model(str(final))
+    except OSError as error:
+        raise StorageError(f"{final}: the trained model cannot be kept: {error}") from error
+    return final
 
 
 def newest_lines(lines: Iterable[Line]) -> list[Line]:

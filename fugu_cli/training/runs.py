@@ -68,12 +68,14 @@ class Folder:
         except OSError as error:
             raise _full(self.path, error) from error
         try:
-            self._same()
+            self.begin()
             yield self
         finally:
             lock.release()
 
-    def _same(self) -> None:
+    def begin(self) -> None:
+        """Write down what the run is started with, or compare it with what it was. Raises UsageError. Whoever holds the
+        folder already needs no more than this."""
         file = self.path / ABOUT
         if not file.is_file():
             write(file, json.dumps(self._about, indent=1, sort_keys=True).encode())
