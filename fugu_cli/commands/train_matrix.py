@@ -13,8 +13,9 @@ from fugu_cli.commands.eval import evaluate
 from fugu_cli.commands.evalflags import EvalFlags
 from fugu_cli.commands.train import MatrixFlags
 from fugu_cli.errors import StorageError
-from fugu_cli.evaluation import rows, running
+from fugu_cli.evaluation import rows, running, setup
 from fugu_cli.evaluation.loop import Outcome
+from fugu_cli.tasks.checking import Checked
 from fugu_cli.tasks.loading import load
 from fugu_cli.training.headroom import Draw, headroom, report
 from fugu_cli.training.matrix import Cell
@@ -63,10 +64,20 @@ def _reported(flags: MatrixFlags, kind: str, folder: Path) -> None:
         raise StorageError(f"{folder / FILE} cannot be written: {error}") from error
     draws = [Draw(row.task, row.arm.partition(":")[2], row.seed, row.ok, _cost(row, paid)) for row in found]
     try:
-        print(report(headroom(draws, "USD" if paid else "model seconds")))
+        missing = _missing(folder, len(found), max(flags.repeats, *(row.seed + 1 for row in found)))
+        print(report(headroom(draws, "USD" if paid else "model seconds"), missing))
     except ValueError as error:
         print(f"{error}: nothing can be said yet", file=sys.stderr)
     print(folder / FILE)
+
+
+def _missing(folder: Path, runs: int, repeats: int) -> int:
+    """How many runs the folder's tasks and agents still lack."""
+    begun = setup.read(folder)
+    if begun is None:
+        return 0
+    refused = {found.task for found in rows.read(folder / running.CHECKS, Checked) if found.refused}
+    return max(len({*begun.tasks} - refused) * len(begun.pool) * repeats - runs, 0)
 
 
 def _cost(row: Outcome, paid: bool) -> float:

@@ -14,6 +14,8 @@ from statistics import mean
 
 DRAWS = 2000
 LEVEL = 0.95
+RANDOM = ""
+"""No agent has this name."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class Headroom:
-    """`agents`: mean rate and cost each. `oracle` with hindsight, `fair` judged on other repeats than it chose by (None
-    without repeats). `disagreement`: the share of tasks on which two agents differ, mean over pairs."""
+    """`agents`: mean rate and cost each; `solved` the rate of each and of a RANDOM choice among them. `oracle` with
+    hindsight, `fair` judged on other repeats than it chose by (None without repeats). `disagreement`: the share of
+    tasks on which two agents differ, mean over pairs."""
 
     agents: Mapping[str, tuple[float, float]]
+    solved: Mapping[str, Interval]
     best: str
-    oracle: float
-    fair: float | None
+    oracle: Interval
+    fair: Interval | None
     headroom: Interval
     disagreement: float
     tasks: int
@@ -80,12 +84,15 @@ def headroom(draws: Sequence[Draw], unit: str, seed: int = 0) -> Headroom:
     best = max(agents, key=lambda agent: (rates[agent], -costs[agent]))
     repeats = min(len(oks) for row in table.values() for oks in row.values())
     gains = [_gain(table[task], best) for task in tasks]
-    fair = None if repeats < 2 else mean(_fair(table[task]) for task in tasks)
+    rows = list(table.values())
+    solved = {agent: [mean(row[agent]) for row in rows] for agent in agents}
+    solved[RANDOM] = [mean(mean(oks) for oks in row.values()) for row in rows]
     return Headroom(
         agents={agent: (rates[agent], costs[agent]) for agent in agents},
+        solved={name: _bootstrap(values, random.Random(seed)) for name, values in solved.items()},
         best=best,
-        oracle=mean(max(mean(oks) for oks in table[task].values()) for task in tasks),
-        fair=fair,
+        oracle=_bootstrap([max(mean(oks) for oks in row.values()) for row in rows], random.Random(seed)),
+        fair=_bootstrap([_fair(row) for row in rows], random.Random(seed)) if repeats > 1 else None,
         headroom=_bootstrap(gains, random.Random(seed)),
         disagreement=_disagreement(list(table.values()), agents),
         tasks=len(tasks),
@@ -122,18 +129,20 @@ def _bootstrap(gains: Sequence[float], draw: random.Random) -> Interval:
     return Interval(mean(gains), means[edge], means[-1 - edge])
 
 
-def report(found: Headroom) -> str:
-    """For people: the table, and whether training a coordinator on this pool can pay."""
+def report(found: Headroom, missing: int = 0) -> str:
+    """For people: the table, and whether training a coordinator on this pool can pay: with runs `missing`, nothing."""
     lines = [
         f"{found.tasks} tasks, {found.repeats} run{'s' if found.repeats > 1 else ''} of each agent on each",
         "",
-        f"| agent | solved | {found.unit} a run |",
-        "|---|---|---|",
+        f"| agent | solved | 95 % | {found.unit} a run |",
+        "|---|---|---|---|",
     ]
-    lines += [f"| {agent} | {rate:.1%} | {cost:.4g} |" for agent, (rate, cost) in found.agents.items()]
-    lines.append(f"| oracle, with hindsight | {found.oracle:.1%} | - |")
+    lines += [_row(agent, found.solved[agent], f"{cost:.4g}") for agent, (_, cost) in found.agents.items()]
+    costs = [cost for _, cost in found.agents.values()]
+    lines.append(_row("random choice", found.solved[RANDOM], f"{mean(costs):.4g}"))
+    lines.append(_row("oracle, with hindsight", found.oracle, "-"))
     if found.fair is not None:
-        lines.append(f"| oracle, judged on other runs than it chose by | {found.fair:.1%} | - |")
+        lines.append(_row("oracle, judged on other runs than it chose by", found.fair, "-"))
     gain = found.headroom
     lines += [
         "",
@@ -141,9 +150,17 @@ def report(found: Headroom) -> str:
         f"(95 % {100 * gain.low:+.1f} to {100 * gain.high:+.1f})",
         f"disagreement between two agents: {found.disagreement:.1%} of the tasks",
         "",
-        _verdict(found),
+        _missing(missing) if missing else _verdict(found),
     ]
     return "\n".join(lines)
+
+
+def _row(name: str, solved: Interval, cost: str) -> str:
+    return f"| {name} | {solved.value:.1%} | {solved.low:.1%} to {solved.high:.1%} | {cost} |"
+
+
+def _missing(runs: int) -> str:
+    return f"{runs} runs are missing: whether routing can pay is not said before they are there."
 
 
 def _verdict(found: Headroom) -> str:

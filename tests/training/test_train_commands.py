@@ -67,7 +67,8 @@ def test_a_matrix_is_paid_once_and_says_whether_routing_can_pay(
     code, out, err = fugu(capsys, *command)
     assert code == 0, err
     assert "done: refused" in err
-    assert "| worker | 100.0% |" in out
+    assert "| worker | 100.0% | 100.0% to 100.0% |" in out
+    assert "| random choice | 50.0% |" in out
     assert "Routing cannot pay on these tasks: worker alone" in out
     cells = [json.loads(line) for line in (here / "m" / "matrix.jsonl").read_text().splitlines()]
     assert sorted((cell["task"], cell["agent"], cell["repeat"]) for cell in cells) == sorted(
@@ -76,6 +77,15 @@ def test_a_matrix_is_paid_once_and_says_whether_routing_can_pay(
     before = len(server.asked("idler")) + len(server.asked("worker"))
     assert fugu(capsys, *command)[1] == out
     assert len(server.asked("idler")) + len(server.asked("worker")) == before
+
+
+def test_a_matrix_that_lacks_runs_gives_no_verdict(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = suite(here, task("a"), task("b"))
+    command = ("train", "matrix", file, "--loop", "--rollouts", "1", "--out", here / "m")
+    code, out, err = fugu(capsys, *command, "--max-requests", "5")
+    assert code == 3, err
+    assert "runs are missing: whether routing can pay is not said" in out
+    assert "Routing cannot pay on these tasks" in fugu(capsys, *command)[1]
 
 
 def test_a_warm_start_and_an_evolution_from_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
