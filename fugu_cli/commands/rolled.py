@@ -2,6 +2,7 @@
 
 Between evolve.py and the evaluation's rollouts: several at once, every reply paid for once over all candidates and
 iterations, rows kept, so that a run that was killed repeats no call. Cost 1 is the mean rollout of the first iteration.
+Decisions are drawn by the replication's seed, the same for all candidates.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Rolled:
         offsets = candidates.offsets[who] if isinstance(candidates, Shaped) else np.zeros(0, np.float32)
         path = self._out / "candidates" / f"{iteration}-{who}.safetensors"
         save(self.pack(candidates.heads[who], offsets, "a candidate"), path)
-        config = self._config.model_copy(update={"checkpoint": path, "sample": False})
+        config = self._config.model_copy(update={"checkpoint": path, "sample": True})
         return Opening(config, self._environ, self._out)
 
     async def _all(self, wanted: Sequence[Wanted]) -> list[Outcome | None]:

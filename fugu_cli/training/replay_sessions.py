@@ -5,6 +5,9 @@ are: a decision on a scene is the decision Trinity takes on the same log (a test
 decides begins with the check's word, as in the loop: without it a first decision would stand on an issue's last words,
 which are different every time and mean nothing.
 
+Departure: a decision here takes the maximum, where TRINITY samples in training. A replayed outcome costs nothing, so
+candidates are told apart by more cases instead of by draws, whose noise common seeds do not take away.
+
 The digest of a turn carries what a run shows of itself: how many calls it made and how the check judged it. Two kinds
 of paths are told: recorded issues (an agent's own run, a check afterwards), and tasks of a pass matrix, as the loop of
 small models leaves them (tests that fail before, whole files written, draws rolled back).
