@@ -18,6 +18,9 @@ from fugu_cli.views.spending import WRITING
 BYTES_PER_TOKEN = 3
 """A prompt's tokens are taken as its bytes / 3: more than any tokenizer met so far makes of code and prose."""
 
+UNPRICED = "no price is known, so that no budget can hold"
+PRICE_HINT = "give its entry a price = { input = ..., output = ... }, USD per million tokens; zeros where it is free"
+
 
 @dataclass(frozen=True)
 class Budgets:
@@ -61,12 +64,17 @@ class Tab(Elsewhere, Protocol):
 
 
 def worst(member: Member, prompt: Prompt) -> float:
-    """USD that a call costs at most: no token read from a cache, and all written to one where that costs more."""
+    """USD that a call costs at most: no token read from a cache, and all written to one where that costs more; 0 where
+    no price is known."""
+    if member.price is None:
+        return 0.0
     size = sum(len(message.model_dump_json().encode("utf-8", "replace")) for message in prompt.messages)
     size += len(prompt.system.encode("utf-8", "replace"))
     size += sum(len(tool.model_dump_json()) for tool in prompt.tools) + len(prompt.reply_schema)
     dearest = member.price.input * (WRITING if member.provider == "anthropic" else 1.0)
-    return (size / BYTES_PER_TOKEN * dearest + prompt.max_tokens * member.price.output) / 1e6
+    longest = prompt.longest(member.max_tokens) + member.thinking
+    calls = 2 if member.protocol == "schema" and prompt.tools else 1  # the tool is chosen first, then written for
+    return calls * (size / BYTES_PER_TOKEN * dearest + longest * member.price.output) / 1e6
 
 
 def rest(events: Sequence[Event], budgets: Budgets) -> tuple[float, str, float] | None:
@@ -90,9 +98,11 @@ def rest(events: Sequence[Event], budgets: Budgets) -> tuple[float, str, float] 
 
 
 def too_dear(events: Sequence[Event], member: Member, prompt: Prompt, budgets: Budgets, held: float = 0.0) -> str:
-    """Says so where this call could exceed what is left of a budget; "" where it may be made, as one that costs nothing
-    always may. `held`: set aside."""
+    """Says so where this call could exceed what is left of a budget, or nobody knows what it costs; "" where it may be
+    made, as one that costs nothing always may. `held`: set aside."""
     tightest, most = rest(events, budgets), worst(member, prompt)
+    if tightest is not None and member.price is None:
+        return f"{UNPRICED}: {PRICE_HINT}"
     if tightest is None or not most or most <= tightest[0] - held:
         return ""
     left, name, limit = tightest

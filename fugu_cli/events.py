@@ -49,9 +49,14 @@ class Member(Value):
     model: str
     protocol: Literal["native", "schema", "text"] = "native"
     slot: Literal["cheap", "middle", "strong"]
-    price: Price = Price()
+    price: Price | None = Price()
+    """None: nobody knows."""
     context: int = 32768
     attempts: int = 1
+    max_tokens: int | None = None
+    """Tokens of every reply at most; None: each prompt says it."""
+    thinking: int = 0
+    """Tokens it may think beside them."""
     description: str = ""
     """One line about it for a planner, which reads no names."""
 
@@ -83,9 +88,9 @@ class Asked(Value):
     text: str
     typed: str = ""
     skill: str = ""
+    piped: str = ""
     attachments: tuple[str, ...] = ()
     snapshot: str | None = None
-    piped: str = ""
     tier: Literal["fugu", "ultra", ""] = ""
     test_command: str | None = None
     judged: bool = False

@@ -29,7 +29,8 @@ FRESH = 2.0
 
 @dataclass(frozen=True)
 class Payment:
-    """One call that was paid for. `at` is seconds since the epoch; `dollars` at the prices the session knew."""
+    """One call that was paid for. `at` is seconds since the epoch; `dollars` at the prices the session knew, 0 where it
+    knew none."""
 
     at: float
     seq: int
@@ -38,6 +39,7 @@ class Payment:
     agent: str
     usage: Usage
     dollars: float
+    priced: bool = True
 
     @property
     def day(self) -> date:
@@ -54,7 +56,8 @@ def of_session(records: Sequence[Recorded], session: str) -> list[Payment]:
     for record in records:
         for agent, usage in views.usage([record.event]).items():
             dollars = views.cost([record.event], pool)
-            found.append(Payment(record.at, record.seq, session, repo, agent, usage, dollars))
+            priced = not views.unpriced([record.event], pool)
+            found.append(Payment(record.at, record.seq, session, repo, agent, usage, dollars, priced))
     return found
 
 

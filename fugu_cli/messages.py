@@ -144,6 +144,10 @@ class Prompt(Value):
         """Without what was not asked for: the key of a kept reply stays what it was before there was more to ask."""
         return {key: value for key, value in serialise(self).items() if value or key not in OPTIONAL}
 
+    def longest(self, own: int | None) -> int:
+        """Tokens the reply may have. `own`: what the agent's entry says, which counts for every call of that agent."""
+        return self.max_tokens if own is None else own
+
 
 class Reply(Value):
     """What came back. `model` is the model that served, as the provider named it; `stop` why it ended."""

@@ -52,9 +52,9 @@ def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:
     # An answer of the loop is always judged: the client asked for the pool's answer, not for the first one.
     config = loaded.config.model_copy(update={"verify_answers": True, "tier": "fugu"})
     entries = pool(config, environ)
-    members = tuple(entry.member() for entry in entries)
-    health = Health()
     free = [entry.model_copy(update={"max_tokens": None}) for entry in entries]
+    members = tuple(entry.member() for entry in free)
+    health = Health()
     agents = crew.build(free, environ, crew.Places(config.cache, config.local_idle, health))
     if config.deny_agents:
         denials = Denials(config.deny_agents, loaded.root)

@@ -145,7 +145,7 @@ def test_unknown_costs_are_not_shown_as_nothing(capsys: pytest.CaptureFixture[st
     assert (views.cost(journal.events), views.unpriced(journal.events)) == (1.0, ("new",))
     assert cost.show("agent", None, False, False) == 0
     rows = [line.split(maxsplit=5) for line in capsys.readouterr().out.splitlines()[3:]]
-    assert [(row[0], row[-1]) for row in rows] == [("a", "$1.00"), ("all", "$1.00 + unknown"), ("new", "unknown")]
+    assert [(row[0], row[-1]) for row in rows] == [("a", "$1.00"), ("new", "unknown"), ("all", "$1.00 + unknown")]
     assert cost.show("agent", None, False, True) == 0
     told = json.loads(capsys.readouterr().out)["rows"]
     assert {row["name"]: (row["cost_usd"], row["unpriced_calls"]) for row in told} == {

@@ -194,13 +194,14 @@ def test_the_pool_is_listed_with_slots_prices_and_who_is_left_out(
         'opt_out = ["near"]\n'
         '[[agents]]\nname = "paid"\nprovider = "openai"\nmodel = "gpt-6.1-sol"\nprotocol = "native"\n'
         '[[agents]]\nname = "near"\nprovider = "openai"\nmodel = "q"\nbase_url = "http://localhost:1/v1"\n'
+        '[[agents]]\nname = "new"\nprovider = "openai"\nmodel = "anything-new"\n'
         '[[agents]]\nname = "dear"\nprovider = "anthropic"\nmodel = "claude-opus-5-5"\n'
     )
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     code, out, _ = fugu("pool", capture=capsys)
     assert code == 0 and "sk-secret" not in out
     assert [line.split()[0] for line in out.splitlines()[1:3]] == ["paid", "near"]
-    assert "unknown, counted as 0" in out
+    assert [line.split("  ")[-1].strip() for line in out.splitlines()[1:4]] == ["2 / 10", "0 / 0", "unknown"]
     assert "left out: dear (ANTHROPIC_API_KEY is not set)" in out and "opted out: near" in out
 
 

@@ -15,6 +15,9 @@ from pydantic import JsonValue
 Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How much a model may reason before it answers; "" leaves it to the server."""
 
+THINKING = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 24576, "xhigh": 32768, "max": 65536}
+"""Tokens of an effort, for Anthropic's models that take a budget; they come on top of `max_tokens`."""
+
 
 @dataclass(frozen=True)
 class Timeouts:

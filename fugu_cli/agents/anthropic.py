@@ -14,7 +14,7 @@ import httpx
 from pydantic import JsonValue
 
 from fugu_cli.agents import Say, Wait
-from fugu_cli.agents.access import Access
+from fugu_cli.agents.access import THINKING, Access
 from fugu_cli.agents.anthropic_stream import Decoding
 from fugu_cli.agents.dialects import Adapting, Dialect
 from fugu_cli.agents.history import arguments_object, closed
@@ -24,9 +24,6 @@ from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, Reply, Thinking, ToolSpec
 
 VERSION = "2023-06-01"
-
-BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 24576, "xhigh": 32768, "max": 65536}
-"""Thinking tokens, for the models that take a budget; they come on top of `max_tokens`."""
 
 ENDS_HERE: Json = {"type": "ephemeral"}
 """Marks a block up to which the provider may keep the prompt for the next call."""
@@ -67,7 +64,7 @@ def _thinking(prompt: Prompt, effort: str, dialect: Dialect) -> Json:
     if dialect.adaptive:
         told = "low" if effort == "minimal" else effort
         return {"thinking": {"type": "adaptive"}, "output_config": {"effort": told}}
-    budget = BUDGETS[effort]
+    budget = THINKING[effort]
     return {"thinking": {"type": "enabled", "budget_tokens": budget}, "max_tokens": prompt.max_tokens + budget}
 
 

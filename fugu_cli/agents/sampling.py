@@ -26,7 +26,7 @@ class Sampling:
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         temperature = self._temperature if prompt.temperature is None else prompt.temperature
-        tokens = prompt.max_tokens if self._max_tokens is None else self._max_tokens
+        tokens = prompt.longest(self._max_tokens)
         asked = prompt.model_copy(update={"temperature": temperature, "max_tokens": tokens})
         return await self._agent.reply(asked, say, wait)
 

@@ -12,7 +12,7 @@ from fugu_cli.config.files import Loaded
 from fugu_cli.errors import UsageError
 from fugu_cli.ledger import Payment, everything
 from fugu_cli.messages import Usage
-from fugu_cli.ui.clean import count, money
+from fugu_cli.ui.clean import count, money, spent
 
 BY: dict[str, Callable[[Payment], str]] = {
     "day": lambda one: one.day.isoformat(),
@@ -24,12 +24,13 @@ BY: dict[str, Callable[[Payment], str]] = {
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the table."""
+    """A row of the table. `unpriced`: calls whose price is unknown."""
 
     name: str
     calls: int
     usage: Usage
     dollars: float
+    unpriced: int
 
 
 def show(by: str, days: int | None, everywhere: bool, as_json: bool) -> int:
@@ -46,8 +47,8 @@ def show(by: str, days: int | None, everywhere: bool, as_json: bool) -> int:
         return 0
     for text in _lines(rows, by, "every folder" if everywhere else str(loaded.root)):
         newline(text)
-    for name, (spent, limit) in left.items():
-        newline(f"{name}'s budget: {money(spent)} of {money(limit)} spent")
+    for name, (used, limit) in left.items():
+        newline(f"{name}'s budget: {money(used)} of {money(limit)} spent")
     return 0
 
 
@@ -63,7 +64,7 @@ def _line(name: str, group: Sequence[Payment]) -> Line:
     usage = Usage()
     for one in group:
         usage += one.usage
-    return Line(name, len(group), usage, sum(one.dollars for one in group))
+    return Line(name, len(group), usage, sum(one.dollars for one in group), sum(not one.priced for one in group))
 
 
 def _recent(one: Payment, days: int | None) -> bool:
@@ -76,13 +77,17 @@ def _left(loaded: Loaded, paid: Sequence[Payment]) -> dict[str, tuple[float, flo
     today = sum(one.dollars for one in paid if one.day == date.today())
     project = sum(one.dollars for one in paid if one.repo == root)
     found = {"day": (today, limits.day), "project": (project, limits.project)}
-    return {name: (spent, limit) for name, (spent, limit) in found.items() if limit is not None}
+    return {name: (used, limit) for name, (used, limit) in found.items() if limit is not None}
 
 
 def _lines(rows: Sequence[Line], by: str, where: str) -> list[str]:
     header = [by, "calls", "in", "cached", "out", "cost"]
     body = [
-        [row.name, *map(count, (row.calls, row.usage.input, row.usage.cached, row.usage.output)), money(row.dollars)]
+        [
+            row.name,
+            *map(count, (row.calls, row.usage.input, row.usage.cached, row.usage.output)),
+            spent(row.dollars, unpriced=bool(row.unpriced)),
+        ]
         for row in rows
     ]
     widths = [max(len(line[column]) for line in [header, *body]) for column in range(len(header))]
@@ -94,4 +99,5 @@ def _lines(rows: Sequence[Line], by: str, where: str) -> list[str]:
 
 
 def _object(row: Line) -> dict[str, object]:
-    return {"name": row.name, "calls": row.calls, **row.usage.model_dump(), "cost_usd": round(row.dollars, 8)}
+    cost = {"cost_usd": round(row.dollars, 8), "unpriced_calls": row.unpriced}
+    return {"name": row.name, "calls": row.calls, **row.usage.model_dump(), **cost}

@@ -18,13 +18,14 @@ from pydantic import JsonValue
 
 from fugu_cli import policy, prompts, wiring
 from fugu_cli.agents import Agent
+from fugu_cli.budgets import PRICE_HINT, UNPRICED
 from fugu_cli.config import AgentEntry, Config
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import SERVICES, pool
+from fugu_cli.errors import ConfigError
 from fugu_cli.evaluation.loop import Open, Place, Session
 from fugu_cli.evaluation.paid_replies import Account, Paying
 from fugu_cli.evaluation.spending import Spending
-from fugu_cli.events import Price
 from fugu_cli.loop.bench import Permission
 from fugu_cli.messages import Call
 
@@ -55,6 +56,9 @@ class _Opened:
         self._spending = spending
         self._environ = dict(opening.environ)
         self._entries = {entry.name: entry for entry in pool(opening.config, self._environ)}
+        unpriced = [name for name, entry in self._entries.items() if entry.rates is None]
+        if spending.limits.usd is not None and unpriced:
+            raise ConfigError(f"{', '.join(unpriced)}: {UNPRICED}", hint=PRICE_HINT)
 
     async def open(self, place: Place) -> Session:
         """A session as `fugu run` opens it, with nobody to ask."""
@@ -63,7 +67,7 @@ class _Opened:
 
         def around(agent: Agent) -> Agent:
             entry = self._entries[agent.name]
-            return Paying(agent, entry.price or Price(), settings(entry), account)
+            return Paying(agent, entry.member(), settings(entry), account)
 
         config = configured(self._opening.config, place)
         loaded = Loaded(config=config, files=(), notes=(), root=place.repository, trusted=False)

@@ -30,7 +30,7 @@ def show() -> int:
 
 
 def _cells(entry: AgentEntry) -> tuple[str, ...]:
-    price = f"{entry.price.input:g} / {entry.price.output:g}" if entry.price else "unknown, counted as 0"
+    price = f"{entry.rates.input:g} / {entry.rates.output:g}" if entry.rates else "unknown"
     return (
         entry.name,
         entry.slot or "",

@@ -21,6 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from fugu_cli.agents.access import THINKING
 from fugu_cli.config.tables import Money, Patience, Phases, Positive, Settings, form
 from fugu_cli.coordinators import baselines
 from fugu_cli.coordinators.settings import Settings as Deciding
@@ -96,6 +97,13 @@ class AgentEntry(Settings):
             raise ValueError("must not hold a user name or password; put the key into the variable api_key_env names")
         return value.rstrip("/")
 
+    @property
+    def rates(self) -> Price | None:
+        """What it costs, None where nobody knows. Only for entries that `config.pool.pool` returned. What runs here is
+        free, and so is a server that is sent no key: it cannot tell whom to bill."""
+        free = self.provider in ("local", "scripted") or not (self.api_key_env or self.headers)
+        return self.price or (Price() if free else None)
+
     def member(self) -> Member:
         """This entry as the log records it. Only for entries that `config.pool.pool` returned."""
         assert self.protocol is not None and self.slot is not None
@@ -105,9 +113,11 @@ class AgentEntry(Settings):
             model=self.model,
             protocol=self.protocol,
             slot=self.slot,
-            price=self.price or Price(),
+            price=self.rates,
             context=self.context or Member.model_fields["context"].default,
             attempts=self.attempts,
+            max_tokens=self.max_tokens,
+            thinking=THINKING.get(self.effort or "", 0) if self.provider == "anthropic" else 0,
             description=" ".join(self.description.split()),
         )
 

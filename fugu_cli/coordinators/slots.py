@@ -30,8 +30,11 @@ class Seat:
     why: str = ""
 
 
-def blended(price: Price) -> float:
-    """USD per million tokens of a coding agent's usual mix: three prompt tokens to one written."""
+def blended(price: Price | None) -> float:
+    """USD per million tokens of a coding agent's usual mix: three prompt tokens to one written; 0 for an unknown
+    price."""
+    if price is None:
+        return 0.0
     return (3 * price.input + price.output) / 4
 
 

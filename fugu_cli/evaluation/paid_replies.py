@@ -17,9 +17,10 @@ from pydantic import JsonValue
 
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.cache import Cached, key
+from fugu_cli.budgets import worst
 from fugu_cli.errors import AgentError
-from fugu_cli.evaluation.spending import Paid, Spending, worst_price
-from fugu_cli.events import Price
+from fugu_cli.evaluation.spending import Paid, Spending
+from fugu_cli.events import Member
 from fugu_cli.messages import Prompt, Reply, Usage
 from fugu_cli.views.spending import usd
 
@@ -47,10 +48,10 @@ class Account:
 class Paying:
     """`agent`, asked only for what nobody paid for yet. `settings` is everything that changes its answers."""
 
-    def __init__(self, agent: Agent, price: Price, settings: Mapping[str, JsonValue], account: Account) -> None:
+    def __init__(self, agent: Agent, member: Member, settings: Mapping[str, JsonValue], account: Account) -> None:
         self._account = account
         self._settings = dict(settings) | ({"seed": account.seed} if account.seed else {})
-        counted = _Counted(agent, price, account)
+        counted = _Counted(agent, member, account)
         self._cached = Cached(counted, account.folder / REPLIES, self._settings, self._same)
 
     @property
@@ -76,9 +77,9 @@ class Paying:
 class _Counted:
     """A call that is really made: within the limits, timed and written down."""
 
-    def __init__(self, agent: Agent, price: Price, account: Account) -> None:
+    def __init__(self, agent: Agent, member: Member, account: Account) -> None:
         self._agent = agent
-        self._price = price
+        self._member = member
         self._account = account
 
     @property
@@ -87,7 +88,7 @@ class _Counted:
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         started = time.monotonic()
-        async with self._account.spending.call(self.name, worst_price(prompt, self._price)):
+        async with self._account.spending.call(self.name, worst(self._member, prompt)):
             try:
                 reply = await self._agent.reply(prompt, say, wait)
             except AgentError as error:
@@ -107,7 +108,7 @@ class _Counted:
                 cached=used.cached,
                 output=used.output,
                 seconds=seconds,
-                usd=usd(used, self._price),
+                usd=usd(used, self._member.price),
             )
         )
         return seconds

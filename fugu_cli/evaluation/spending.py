@@ -15,8 +15,7 @@ from pathlib import Path
 
 from fugu_cli.errors import AgentError, FuguError
 from fugu_cli.evaluation import rows
-from fugu_cli.events import Price
-from fugu_cli.messages import Prompt, Value
+from fugu_cli.messages import Value
 
 SURROUNDINGS = frozenset({"refused", "credit", "limited", "overloaded", "network"})
 """Kinds of failure that say nothing about an agent: the rollout waits for better times, it is never scored 0."""
@@ -146,9 +145,3 @@ class Spending:
         if final or self._failed[agent] >= STRIKES:
             self._down[agent] = failure
         return failure
-
-
-def worst_price(prompt: Prompt, price: Price) -> float:
-    """USD a call can cost at most. Prompt tokens are taken as bytes / 3, as the engine does."""
-    size = sum(len(message.model_dump_json()) for message in prompt.messages) + len(prompt.system)
-    return (size / 3 * price.input + prompt.max_tokens * price.output) / 1e6

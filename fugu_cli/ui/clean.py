@@ -89,6 +89,13 @@ def money(value: float) -> str:
     return f"${value:.4f}" if value < 0.1 else f"${value:.2f}"
 
 
+def spent(value: float, *, unpriced: bool) -> str:
+    """USD of calls, of which some may have no known price: `unknown`, `$1.20 + unknown`."""
+    if not unpriced:
+        return money(value)
+    return f"{money(value)} + unknown" if value else "unknown"
+
+
 def probability(value: float) -> str:
     """`.61`; `1.0` and `.00` at the ends."""
     text = f"{value:.2f}"

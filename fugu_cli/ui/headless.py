@@ -28,7 +28,7 @@ from fugu_cli.events import (
 )
 from fugu_cli.log import Log
 from fugu_cli.ui import render, stream
-from fugu_cli.ui.clean import clean, count, cut, money, one_line, seconds
+from fugu_cli.ui.clean import clean, count, cut, one_line, seconds, spent
 from fugu_cli.ui.result import Ending, result
 from fugu_cli.ui.screen import Screen
 
@@ -176,8 +176,8 @@ def _totals(records: Sequence[Recorded], report: Report) -> list[Text]:
         for name, total in used.items()
     ]
     turns = len(views.turns([record.event for record in records]))
-    spent = money(views.cost(mine, members))
-    words = f"{turns} turn{'' if turns == 1 else 's'}, {seconds(report.milliseconds / 1000)}, {spent}"
+    cost = spent(views.cost(mine, members), unpriced=bool(views.unpriced(mine, members)))
+    words = f"{turns} turn{'' if turns == 1 else 's'}, {seconds(report.milliseconds / 1000)}, {cost}"
     lines = [Text(cut(", ".join([words, *parts]), 300), "dim")]
     if report.log:
         lines.append(Text(f"log: {clean(report.log)}  (`fugu trace {report.session}`)", "dim"))

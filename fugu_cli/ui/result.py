@@ -88,7 +88,7 @@ def result(
         "permission_denials": [
             _denial(event.call) for event in mine if isinstance(event, Permitted) and not event.allowed
         ],
-        "fugu": _own(every, end),
+        "fugu": _own(every, end) | {"unpriced": list(views.unpriced(mine, members))},
     }
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from fugu_cli import views
 from fugu_cli.events import Assigned, Opened, Recorded
 from fugu_cli.ui import graph, render
-from fugu_cli.ui.clean import clean, count, cut, money, one_line, probability, seconds
+from fugu_cli.ui.clean import clean, count, cut, money, one_line, probability, seconds, spent
 from fugu_cli.ui.result import routing
 from fugu_cli.ui.rows import Cell, Request, Row, requests
 from fugu_cli.views.weighing import weighing
@@ -190,7 +190,8 @@ def _totals(records: Sequence[Recorded], width: int) -> str:
         + f" {count(used.output)} out"
         for name, used in views.usage(events).items()
     ]
-    return "\n".join(wrapped("total", [money(views.cost(events)), *parts], width))
+    cost = spent(views.cost(events), unpriced=bool(views.unpriced(events)))
+    return "\n".join(wrapped("total", [cost, *parts], width))
 
 
 def as_json(records: Sequence[Recorded], session: str) -> str:

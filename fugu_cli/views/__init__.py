@@ -30,7 +30,7 @@ from fugu_cli.views.outcome import (
 from fugu_cli.views.reproductions import REPRODUCE, RUN_REPRODUCTION, Reproduction, reproduction, unmended
 from fugu_cli.views.results import number, result_of, same, unseen_result, verdict
 from fugu_cli.views.shortening import compacted, shortened, still_open
-from fugu_cli.views.spending import cost, orchestration, price, usage
+from fugu_cli.views.spending import cost, orchestration, price, unpriced, usage
 from fugu_cli.views.todo import TODO, Item, items_of, listed, summed, todo
 from fugu_cli.views.turns import (
     BUDGET,
@@ -128,6 +128,7 @@ __all__ = [
     "turn_of",
     "turns",
     "unmended",
+    "unpriced",
     "unseen_result",
     "usage",
     "verdict",

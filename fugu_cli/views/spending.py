@@ -32,8 +32,10 @@ def price(reply: Paid, member: Member | None) -> float:
     return usd(reply.usage, member.price)
 
 
-def usd(used: Usage, rates: Price) -> float:
-    """USD of so many tokens."""
+def usd(used: Usage, rates: Price | None) -> float:
+    """USD of so many tokens; 0.0 where the price is unknown, which `unpriced` tells from free."""
+    if rates is None:
+        return 0.0
     cached = rates.cached if rates.cached is not None else rates.input
     fresh = max(used.input - used.cached - used.written, 0) + WRITING * used.written
     return (fresh * rates.input + used.cached * cached + used.output * rates.output) / 1e6
@@ -43,6 +45,12 @@ def cost(events: Sequence[Event], members: dict[str, Member] | None = None) -> f
     """USD of all given facts. `members` defaults to the pool in the Opened line among them."""
     known = members if members is not None else pool(events)
     return sum(price(event, known.get(event.agent)) for event in events if isinstance(event, Paid))
+
+
+def unpriced(events: Sequence[Event], members: dict[str, Member] | None = None) -> tuple[str, ...]:
+    """Agents that were called and whose price nobody knows. `members` as in `cost`."""
+    known = members if members is not None else pool(events)
+    return tuple(name for name in usage(events) if name in known and known[name].price is None)
 
 
 def orchestration(events: Sequence[Event]) -> Usage:

@@ -120,6 +120,15 @@ def test_what_costs_nothing_goes_on_when_nothing_is_left(tmp_path: Path) -> None
     assert actors(found) == ["cheap"]
 
 
+def test_who_has_no_known_price_is_masked_where_there_is_a_budget(tmp_path: Path) -> None:
+    found = play(tmp_path, Dearest(), 0.05, cheap=says("It holds a word."))
+    found.stage.members = (CHEAP, STRONG.model_copy(update={"price": None}))
+    assert found.run("what is in calc.txt?", judged=False).reason == "answered"
+    assert actors(found) == ["cheap"]
+    (out,) = found.of(Masked)
+    assert isinstance(out, Masked) and "give its entry a price" in dict(out.agents)["strong"]
+
+
 def test_a_planned_step_goes_to_another_where_its_own_agent_is_too_dear(tmp_path: Path) -> None:
     """The plan itself is short: `strong` may write it, and cannot work after it."""
     plan = 'model_id = [1]\nsubtasks = ["Say it."]\naccess_list = [[]]'

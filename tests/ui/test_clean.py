@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.ui.clean import bare, clean, count, cut, head, money, one_line, probability, seconds
+from fugu_cli.ui.clean import bare, clean, count, cut, head, money, one_line, probability, seconds, spent
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,6 @@ def test_numbers_are_short() -> None:
     ]
     assert [count(value) for value in (0, 950, 1234, 35_400, 1_200_000)] == ["0", "950", "1.2k", "35k", "1.20M"]
     assert [money(value) for value in (0, 0.0042, 1.2)] == ["$0", "$0.0042", "$1.20"]
+    assert [spent(value, unpriced=True) for value in (0, 1.2)] == ["unknown", "$1.20 + unknown"]
+    assert spent(0, unpriced=False) == "$0"
     assert [probability(value) for value in (0.0, 0.612, 1.0)] == [".00", ".61", "1.0"]

@@ -66,6 +66,7 @@ class Standing:
     context: float | None = None
     tokens: int = 0
     cost: float = 0.0
+    unpriced: bool = False
     doing: str = ""
     key: str = "esc stops"
     since: float = 0.0

@@ -243,6 +243,7 @@ class Room:
                 context=tally.context,
                 tokens=spent.input + spent.output,
                 cost=tally.cost,
+                unpriced=bool(tally.unpriced),
                 doing=doing if running else "",
                 since=(begun or time.time()) if running else 0.0,
                 queued=len(work.queue),

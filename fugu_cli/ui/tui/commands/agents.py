@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fugu_cli import views
 from fugu_cli.errors import UsageError
-from fugu_cli.ui.clean import count, money
+from fugu_cli.ui.clean import count, money, spent
 from fugu_cli.ui.tui.commands.changes import once, summed
 from fugu_cli.ui.tui.front import Choice
 
@@ -34,7 +34,8 @@ async def pool(room: Room, argument: str) -> None:
         return
     choices = [Choice(AUTO, AUTO, "the coordinator decides")]
     for name, member in room.session.crew.members.items():
-        marks = [member.slot, member.model, money(member.price.input) + "/" + money(member.price.output)]
+        price = f"{money(member.price.input)}/{money(member.price.output)}" if member.price else "price unknown"
+        marks = [member.slot, member.model, price]
         marks += ["pinned"] if room.work.pinned == name else []
         marks += ["excluded"] if name in room.work.excluded else []
         choices.append(Choice(name, name, " · ".join(marks)))
@@ -99,13 +100,15 @@ async def cost(room: Room, argument: str) -> None:
     """Tokens and money, by agent."""
     del argument
     tally = room.feed.tally
-    lines = []
-    for name, (usage, spent) in sorted(tally.by_agent.items(), key=lambda item: -item[1][1]):
+    lines, unpriced = [], tally.unpriced
+    for name, (usage, dollars) in sorted(tally.by_agent.items(), key=lambda item: -item[1][1]):
         cached = f", {count(usage.cached)} of them cached" if usage.cached else ""
         lines.append(
-            f"{name}: {money(spent)} · {count(usage.input)} tokens read{cached} · {count(usage.output)} written"
+            f"{name}: {spent(dollars, unpriced=name in unpriced)} · {count(usage.input)} tokens read{cached}"
+            f" · {count(usage.output)} written"
         )
-    room.say(f"{money(tally.cost)} in this session", "plain", "\n".join(lines) or "no agent was called yet")
+    whole = spent(tally.cost, unpriced=bool(unpriced))
+    room.say(f"{whole} in this session", "plain", "\n".join(lines) or "no agent was called yet")
 
 
 def _known(room: Room, name: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from rich.cells import cell_len, set_cell_size
 
-from fugu_cli.ui.clean import count, money
+from fugu_cli.ui.clean import count, spent
 from fugu_cli.ui.tui.draw.lines import Line, Part, line
 from fugu_cli.ui.tui.draw.palette import Palette
 from fugu_cli.ui.tui.draw.text import brief_seconds
@@ -84,7 +84,7 @@ def _tone(now: Standing, palette: Palette) -> str:
 def _numbers(now: Standing, palette: Palette) -> list[Part]:
     made = [f"ctx {round(now.context * 100)}%"] if now.context is not None else []
     if now.tokens:
-        made += [f"{count(now.tokens)} tok", money(now.cost)]
+        made += [f"{count(now.tokens)} tok", spent(now.cost, unpriced=now.unpriced)]
     if now.jobs:
         made.append(f"{now.jobs} {'job' if now.jobs == 1 else 'jobs'}")
     return [(f" · {part}", palette.dim) for part in made]

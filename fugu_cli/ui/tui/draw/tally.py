@@ -50,6 +50,11 @@ class Tally:
         """All tokens of the session."""
         return sum((usage for usage, _ in self.by_agent.values()), Usage())
 
+    @property
+    def unpriced(self) -> list[str]:
+        """Agents that were called and whose price nobody knows."""
+        return [name for name in self.by_agent if name in self.members and self.members[name].price is None]
+
     def take(self, item: Recorded | Live, now: float) -> None:
         """One item of the log; `now` is the time a live one was heard."""
         if isinstance(item, Recorded):
