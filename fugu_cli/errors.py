@@ -63,10 +63,11 @@ class SessionBusy(InfrastructureError):
 class AgentError(InfrastructureError):
     """An agent gave no usable reply.
 
-    `kind` is one of: refused (401, 403), invalid (other 4xx), limited (429), overloaded (5xx), network, timeout,
-    protocol (an answer that is not one), credit (402 or an exhausted quota). `retry` says whether the same request may
-    succeed later; `after` is the server's own wish in seconds, if it had one; `tries` is how often it is worth it at
-    most, where that is known; `usage` what the provider reported as used all the same, None where it said nothing.
+    `kind` is one of: refused (401, 403), absent (404: no such model or address), invalid (other 4xx), limited (429),
+    overloaded (5xx), network, timeout, protocol (an answer that is not one), credit (402 or an exhausted quota).
+    `retry` says whether the same request may succeed later; `after` is the server's own wish in seconds, if it had
+    one; `tries` is how often it is worth it at most, where that is known; `usage` what the provider reported as used
+    all the same, None where it said nothing.
     """
 
     tries: int | None = None

@@ -152,9 +152,12 @@ def _refused(access: Access, said: str) -> AgentError:
 
 
 def _invalid(access: Access, status: int, said: str) -> AgentError:
+    kind = "invalid"
     if status == 404:
+        kind = "absent"
         what, hint = f"nothing at {access.base_url} answers for {access.model}", "`model` and `base_url`"
     elif 300 <= status < 400:
+        kind = "absent"
         what, hint = f"{access.base_url} points somewhere else", "`base_url`"
     elif TOO_LONG.search(said):
         what, hint = f"the request is longer than {access.model} can read", "`context`"
@@ -163,5 +166,5 @@ def _invalid(access: Access, status: int, said: str) -> AgentError:
     else:
         what, hint = f"{access.host} does not accept the request", "`model` and `context`"
     return AgentError(
-        f"{access.name}: {what}{said}", kind="invalid", hint=f"Check {hint} of the entry {access.name} in .fugurc."
+        f"{access.name}: {what}{said}", kind=kind, hint=f"Check {hint} of the entry {access.name} in .fugurc."
     )

@@ -245,6 +245,6 @@ def _odd_key(access: Access) -> AgentError:
 def _bad_address(access: Access, error: Exception) -> AgentError:
     return AgentError(
         f"{access.name}: no request can be made to {access.base_url!r}: {access.hidden(str(error))}",
-        kind="invalid",
+        kind="absent",
         hint=f"Check `base_url` of the entry {access.name}.",
     )

@@ -32,7 +32,7 @@ from fugu_cli.agents import Say, Wait
 from fugu_cli.errors import AgentError, ConfigError
 from fugu_cli.messages import Call, Prompt, Reply, Thinking, Usage, Value
 
-Kind = Literal["refused", "invalid", "limited", "overloaded", "network", "timeout", "protocol", "credit"]
+Kind = Literal["refused", "absent", "invalid", "limited", "overloaded", "network", "timeout", "protocol", "credit"]
 
 
 class ScriptedError(Value):

@@ -16,15 +16,13 @@ from typing import Protocol
 from fugu_cli import views
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.evaluation import rows
+from fugu_cli.evaluation.spending import SURROUNDINGS
 from fugu_cli.events import Event, Failed, Finished, Planned, Replied
 from fugu_cli.log import Log
 from fugu_cli.messages import Usage, Value
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import materialise
-
-_SURROUNDINGS = frozenset({"refused", "limited", "overloaded", "network", "credit"})
-"""Kinds of failure that say nothing about the agents: such a try is dropped, never scored 0."""
 
 
 class Session(Protocol):
@@ -143,7 +141,7 @@ async def attempt(task: Task, arm: str, open_session: Open, folder: Path) -> Out
             await session.close()
         seconds = time.monotonic() - started
         failures = [event for event in events if isinstance(event, Failed)]
-        if end.reason == "failed" and any(failure.kind in _SURROUNDINGS for failure in failures):
+        if end.reason == "failed" and any(failure.kind in SURROUNDINGS for failure in failures):
             raise Dropped(f"{task.id}, {arm}: {end.message or failures[-1].message}")
         judged = await grade(task, repository)
     return Outcome(

@@ -17,9 +17,9 @@ from fugu_cli.errors import AgentError, FuguError
 from fugu_cli.evaluation import rows
 from fugu_cli.messages import Value
 
-SURROUNDINGS = frozenset({"refused", "credit", "limited", "overloaded", "network"})
+SURROUNDINGS = frozenset({"refused", "credit", "absent", "limited", "overloaded", "network", "timeout", "protocol"})
 """Kinds of failure that say nothing about an agent: the rollout waits for better times, it is never scored 0."""
-FINAL = frozenset({"refused", "credit"})
+FINAL = frozenset({"refused", "credit", "absent"})
 """Those that no waiting mends: somebody has to do something about a key or an account."""
 MENDED = {"refused": "give the agent a key that is accepted", "credit": "add credit to the account"}
 """What helps an evaluation, whose pool must stay as it is."""

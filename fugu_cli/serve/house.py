@@ -51,6 +51,7 @@ class House:
 
 STATUS = {
     "refused": 502,
+    "absent": 502,
     "invalid": 400,
     "limited": 429,
     "overloaded": 503,

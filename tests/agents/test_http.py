@@ -55,11 +55,11 @@ REFUSALS = {
     ),
     "an unknown model": (
         httpx.Response(404, json={"detail": "no such model"}),
-        ("invalid", False, "strong: nothing at https://api.example.org/v1 answers for gpt-5 (404): no such model"),
+        ("absent", False, "strong: nothing at https://api.example.org/v1 answers for gpt-5 (404): no such model"),
     ),
     "a redirection": (
         httpx.Response(308, headers={"location": "https://elsewhere"}),
-        ("invalid", False, "strong: https://api.example.org/v1 points somewhere else (308)"),
+        ("absent", False, "strong: https://api.example.org/v1 points somewhere else (308)"),
     ),
     "too much": (
         httpx.Response(413, text="Payload Too Large"),
@@ -141,7 +141,7 @@ def test_an_address_that_is_none_is_named(base_url: str) -> None:
 
     with pytest.raises(AgentError) as raised:
         asyncio.run(ask())
-    assert raised.value.kind in ("invalid", "network")
+    assert raised.value.kind in ("absent", "network")
     assert base_url in str(raised.value) + raised.value.hint
 
 

@@ -18,7 +18,7 @@ from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.loop import Outcome
 from fugu_cli.evaluation.setup import alone
 from fugu_cli.evaluation.spending import Paid
-from tests.e2e.loopback import KEY, Breaks, Loopback, Refuses, Says, running
+from tests.e2e.loopback import KEY, Answer, Breaks, Loopback, Refuses, Says, running
 from tests.evaluation.pool import Gate, configured, fixes, idles, suite, task
 
 
@@ -240,13 +240,31 @@ def test_questions_are_answered_and_judged_like_tasks(here: Path, server: Loopba
     ]
 
 
-def test_an_answer_that_breaks_off_is_the_agents_own_failure_and_counts(here: Path, server: Loopback) -> None:
+def test_a_request_that_an_agent_cannot_take_is_its_own_failure_and_counts(here: Path, server: Loopback) -> None:
     suite(here, task("one"))
-    server.play("worker", Breaks("html"))
+    server.play("worker", Refuses(413, "too large"))
     assert evaluate(here, "single:worker") == 0
     (row,) = measured(here)
     assert (row.ok, row.reason) == (False, "failed")
-    assert row.failures[0].startswith("worker: protocol: ")
+    assert row.failures[0].startswith("worker: invalid: ")
+
+
+@pytest.mark.parametrize("answer", [Breaks("html"), Refuses(408, "late", "timeout", {"retry-after": "0"})])
+def test_what_is_no_answer_leaves_the_rollout_for_the_next_time(here: Path, server: Loopback, answer: Answer) -> None:
+    suite(here, task("one"))
+    server.play("worker", answer)
+    assert evaluate(here, "single:worker") == 2
+    assert measured(here) == []
+
+
+def test_an_agent_that_is_not_there_stops_the_evaluation_with_nothing_scored(here: Path, server: Loopback) -> None:
+    suite(here, task("one"), task("two"))
+    server.play("worker", Refuses(404, "no such model", "not_found_error"))
+    with pytest.raises(FuguError, match=r"nothing at .* answers for worker") as caught:
+        evaluate(here, "single:worker", rollouts=1)
+    assert caught.value.exit_code == 2
+    assert "Check `model` and `base_url`" in caught.value.hint
+    assert measured(here) == []
 
 
 def test_a_killed_evaluation_goes_on_and_repeats_no_call(here: Path, server: Loopback) -> None:
