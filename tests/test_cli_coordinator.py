@@ -120,6 +120,10 @@ def test_what_is_exported_as_numbers_comes_back_the_same(
     again = checkpoint.load(back)
     assert np.array_equal(again.vector, made.vector)
     assert (again.meta.kind, again.meta.roles, again.meta.format) == ("slots", True, "raw")
+    reading = ("--format", "chat", "--tied", "authors", "--workers-only", "--budget", "900")
+    assert fugu(*words, *reading, capture=capsys)[0] == 0
+    meta = checkpoint.load(back).meta
+    assert (meta.format, meta.tied, meta.workers_only, meta.budget) == ("chat", "authors", True, 900)
 
 
 def test_export_copies_any_checkpoint(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,13 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="as one JSON document")]
 
 
+class Tied(StrEnum):
+    """Whose block moves an embedding that is one tensor with the LM head; the same as svf.Tied."""
+
+    untied = "untied"
+    authors = "authors"
+
+
 class TranscriptFormat(StrEnum):
     """How a checkpoint was trained to read."""
 
@@ -61,9 +68,16 @@ class ImportFlags:
         str | None, option("--rows", help="the rows of a .npy of your own, in order", metavar="NAME,NAME")
     ] = None
     roles: Annotated[bool, option("--roles/--no-roles", help="it has rows for the three roles")] = True
-    format: Annotated[TranscriptFormat, option("--format", help="how it was trained to read: raw or chat")] = (
-        TranscriptFormat.raw
-    )
+    format: Annotated[
+        TranscriptFormat | None, option("--format", help="how it was trained to read: raw (where not said) or chat")
+    ] = None
+    tied: Annotated[
+        Tied | None,
+        option("--tied", help="which block moves a tied embedding: untied (the first) or authors (the ninth)"),
+    ] = None
+    workers_only: Annotated[
+        bool | None, option("--workers-only/--all-replies", help="whose replies its transcript shows")
+    ] = None
     budget: Annotated[int | None, option("--budget", help="tokens of its transcript", metavar="N")] = None
     backbone: Annotated[
         str | None, option("--backbone", help="the folder or hub id of its backbone", metavar="FOLDER")
@@ -77,7 +91,9 @@ def bring(flags: ImportFlags) -> int:
     """Make a checkpoint for your pool: fugu coordinator import FILE --map gpt-5=strong --map gemma-3-27b=small."""
     from fugu_cli.commands import coordinator_files as command
 
-    settled = command.Vector(flags.rows, flags.format.value, flags.roles, flags.budget)
+    said = {"format": flags.format, "tied": flags.tied, "workers_only": flags.workers_only, "budget": flags.budget}
+    reading = tuple((name, value) for name, value in said.items() if value is not None)
+    settled = command.Vector(flags.rows, flags.roles, reading)
     return command.bring(command.Incoming(flags.file, tuple(flags.mapping or ()), settled, flags.out, flags.backbone))
 
 

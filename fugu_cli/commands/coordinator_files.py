@@ -31,9 +31,9 @@ class Vector:
     """What a flat vector of one's own does not say itself. `rows` in the head's order; None for the published one."""
 
     rows: str | None = None
-    format: str = "raw"
     roles: bool = True
-    budget: int | None = None
+    reading: tuple[tuple[str, object], ...] = ()
+    """Fields of a checkpoint's Meta that say how it reads; those that were not said are the source's own."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,14 @@ def _mapping(given: Sequence[str]) -> dict[str, str]:
 def _brought(incoming: Incoming, mapping: Mapping[str, str], config: Config) -> Checkpoint:
     from fugu_cli.coordinators import checkpoint, published
 
-    if incoming.vector.rows is None and incoming.vector != Vector():
+    flat = incoming.file.suffix == ".npy"
+    if incoming.vector.rows is None and (not incoming.vector.roles or (incoming.vector.reading and not flat)):
         raise UsageError(
-            f"{incoming.file} says itself how it was trained: --format, --roles and --budget are for other vectors",
+            f"{incoming.file} says itself how it was trained: --roles, --format, --tied, --workers-only and --budget "
+            "are for vectors that do not",
             hint="name its rows with --rows, or leave these out",
         )
-    if incoming.file.suffix != ".npy":
+    if not flat:
         made = checkpoint.load(incoming.file)
         unknown = [row for row in mapping if row not in made.meta.rows]
         if unknown:
@@ -92,7 +94,9 @@ def _brought(incoming: Incoming, mapping: Mapping[str, str], config: Config) -> 
     checkpoint.read_npy(incoming.file)  # a broken file is named before a backbone is looked for
     identity, shape = _backbone(config)
     if incoming.vector.rows is None:
-        return published.import_published(incoming.file, mapping, identity, shape)
+        made = published.import_published(incoming.file, mapping, identity, shape)
+        meta = type(made.meta).model_validate({**made.meta.model_dump(), **dict(incoming.vector.reading)})
+        return checkpoint.Checkpoint(meta, made.head, made.offsets)
     return checkpoint.load_vector(incoming.file, _meta(incoming, mapping, (identity, shape), config))
 
 
@@ -122,9 +126,8 @@ def _meta(incoming: Incoming, mapping: Mapping[str, str], found: tuple[str, Shap
             "rows": named,
             "kind": "slots" if set(named) <= set(slots.SLOTS) else "agents",
             "roles": incoming.vector.roles,
-            "format": incoming.vector.format,
             "training": {"stage": f"imported from {incoming.file.name}"},
-            **({"budget": incoming.vector.budget} if incoming.vector.budget else {}),
+            **dict(incoming.vector.reading),
         }
     )
 

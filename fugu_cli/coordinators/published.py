@@ -1,6 +1,10 @@
 """The published TRINITY checkpoint: 19,456 numbers for Qwen3-0.6B and seven agents (arXiv 2512.04695). Never shipped.
 
 Its licence is unclear, so the user brings the file; its hash is checked and its rows are named by the user's own pool.
+
+The numbers do not say how they were trained to read. The default, raw with the Workers' replies alone, is the
+combination of no one source; `fugu coordinator import` takes --format chat and --tied authors, as the authors' code
+has it, and --all-replies.
 """
 
 from __future__ import annotations
