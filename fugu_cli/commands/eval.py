@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fugu_cli import __version__
+from fugu_cli.commands import suites
 from fugu_cli.commands.embedded import check_embedded
 from fugu_cli.commands.evalflags import EngineName, EvalFlags
 from fugu_cli.commands.here import here
@@ -28,9 +29,9 @@ from fugu_cli.evaluation.loop import Outcome
 from fugu_cli.evaluation.spending import Limits, Spending
 from fugu_cli.evaluation.summary import summarise
 from fugu_cli.events import Member
-from fugu_cli.tasks import Loaded, Problem, gym
+from fugu_cli.tasks import Problem
+from fugu_cli.tasks.checking import Checked
 from fugu_cli.tasks.folders import Defaults
-from fugu_cli.tasks.loading import load
 
 ROOM = "make room on the disk"
 INTERRUPTED = 4
@@ -48,7 +49,8 @@ def evaluate(flags: EvalFlags) -> int:
         _say(note)
     entries = pool(config, environ)
     members = tuple(entry.member() for entry in entries)
-    problems = chosen(_problems(flags), flags.limit)
+    defaults = Defaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
+    problems = chosen(suites.problems(flags.suites, flags.only or (), defaults, _say), flags.limit)
     folder = (flags.out or Path("fugu-eval")).resolve()
     if flags.report and not (folder / running.ROWS).exists() and setup.read(folder) is None:
         raise UsageError(f"there is no evaluation in {folder}", hint="--out names the folder of one")
@@ -94,32 +96,6 @@ def _arms(flags: EvalFlags, folder: Path, members: Sequence[Member]) -> tuple[st
         measured = {row.arm for row in rows.read(folder / running.ROWS, Outcome)}
         return tuple(sorted(measured, key=arms.place))
     return arms.expand(flags.arms or arms.DEFAULT, members)
-
-
-def _problems(flags: EvalFlags) -> tuple[Problem, ...]:
-    """Of all suites. Raises ConfigError for what cannot be read, UsageError for one id in two suites."""
-    defaults = Defaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
-    found: dict[str, Problem] = {}
-    for suite in flags.suites or ():
-        loaded = loaded_suite(suite, tuple(flags.only or ()), defaults)
-        for skipped in loaded.skipped:
-            _say(f"{skipped.id}: left out: {skipped.reason}")
-        for problem in loaded.problems:
-            if found.setdefault(problem.id, problem) != problem:
-                raise UsageError(f"two suites have a task {problem.id!r}, and they differ")
-    if not found:
-        raise UsageError(f"there is no task to run in {', '.join(flags.suites or ())}")
-    return tuple(found.values())
-
-
-def loaded_suite(suite: str, only: Sequence[str], defaults: Defaults) -> Loaded:
-    """What a word of the command line names. Raises UsageError, and ConfigError for what cannot be read."""
-    if suite.startswith(gym.PREFIX):
-        return gym.load(suite)
-    path = Path(suite)
-    if not path.exists():
-        raise UsageError(f"{suite}: there is no such file or folder")
-    return load(path, only=only, defaults=defaults)
 
 
 def fixed(config: Config, names: Sequence[str] = LIMITS) -> dict[str, str]:
@@ -175,14 +151,17 @@ def _reported(folder: Path, plan: running.Plan, ended: running.Ended) -> None:
     found.sort(key=lambda row: plan.arms.index(row.arm))
     summary = summarise(found, sources)
     begun = setup.read(folder) or plan
+    checks = {check.task: check for check in rows.read(folder / running.CHECKS, Checked)}
+    refused = [check for name in sources if (check := checks.get(name)) is not None and check.refused]
+    seeds = max([plan.seeds, *(row.seed + 1 for row in found)])
     facts = {
         "fugu": __version__,
         "pool": ", ".join(f"{member.name} ({member.model}, {member.slot})" for member in begun.pool),
-        "tasks": f"{len(sources)} of {', '.join(dict.fromkeys(sources.values()))}; {plan.seeds} seed(s)",
+        "tasks": f"{len(sources) - len(refused)} of {', '.join(dict.fromkeys(sources.values()))}; {seeds} seed(s)",
         "limits": ", ".join(f"{name} {value}" for name, value in begun.settings.items() if value != "None"),
         "written": time.strftime("%Y-%m-%d %H:%M"),
     }
-    notes = [f"Refused: {found.task}: {found.refused}." for found in ended.refused]
+    notes = [f"Refused: {found.task}: {found.refused}." for found in refused]
     if summary.missing or ended.missing:
         left = max(summary.missing, ended.missing)
         notes.append(f"Not finished: {left} rollouts are missing; arms are compared on what both have.")

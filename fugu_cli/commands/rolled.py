@@ -18,6 +18,7 @@ from statistics import mean
 
 import numpy as np
 
+from fugu_cli.commands import suites
 from fugu_cli.commands.opening import Opening
 from fugu_cli.commands.train import EvolveFlags
 from fugu_cli.commands.train_learning import save, say
@@ -35,7 +36,7 @@ from fugu_cli.events import ROLES
 from fugu_cli.messages import Value
 from fugu_cli.tasks import Expected, Problem
 from fugu_cli.tasks.checking import Checked, sha
-from fugu_cli.tasks.loading import load
+from fugu_cli.tasks.folders import Defaults
 from fugu_cli.training.candidates import Candidates, Heads, Shaped
 from fugu_cli.training.replay import Played
 from fugu_cli.training.runs import write
@@ -67,7 +68,7 @@ class Rolled:
         self._config = config
         self._out = out
         self._base = base
-        self._problems, self._checks = asyncio.run(_usable(flags.suites or (), out))
+        self._problems, self._checks = asyncio.run(_usable(flags, out))
         self.tasks = {problem.id: sha(problem) for problem in self._problems}
         keys = {entry.api_key_env for entry in config.agents} | {service.variable for service in SERVICES}
         self._environ = tuple(sorted((key, value) for key, value in os.environ.items() if key in keys))
@@ -110,9 +111,9 @@ class Rolled:
 
     async def _all(self, wanted: Sequence[Wanted]) -> list[Outcome | None]:
         """In the order of `wanted`; None where an agent did not answer. Raises Spent and final Unanswered."""
-        file = self._out / "rollouts.jsonl"
+        flags, file = self._flags, self._out / "rollouts.jsonl"
         known = {(row.place, row.outcome.task, row.outcome.seed): row.outcome for row in rows.read(file, Row)}
-        gate = asyncio.Semaphore(capacity.at_once(self._flags_at_once(), None, None))
+        gate = asyncio.Semaphore(capacity.at_once(self._at_once(), flags.cores, flags.memory))
 
         async def one(job: Wanted) -> Outcome | None:
             key = (job.place, job.problem.id, job.seed)
@@ -138,9 +139,9 @@ class Rolled:
         expected = checked.expected if checked else Expected()
         return Job(arm="trinity", problem=wanted.problem, seed=wanted.seed, expected=expected)
 
-    def _flags_at_once(self) -> int | None:
+    def _at_once(self) -> int | None:
         local = any(entry.provider == "local" for entry in pool(self._config, dict(self._environ)))
-        return 1 if local else None
+        return self._flags.rollouts or (1 if local else None)
 
     def _played(self, found: Sequence[Outcome | None], size: int) -> Played:
         rowed = self._base.meta.rows
@@ -208,14 +209,10 @@ async def _together(tasks: Sequence[asyncio.Task[Outcome | None]]) -> list[Outco
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _usable(suites: Sequence[str], folder: Path) -> tuple[list[Problem], dict[str, Checked]]:
+async def _usable(flags: EvolveFlags, folder: Path) -> tuple[list[Problem], dict[str, Checked]]:
     """Tasks that can judge, and their checks, which are kept in `folder`. Raises UsageError where there is none."""
-    problems: list[Problem] = []
-    for suite in suites:
-        loaded = load(Path(suite))
-        for skipped in loaded.skipped:
-            say(f"{skipped.id}: left out: {skipped.reason}")
-        problems += loaded.problems
+    defaults = Defaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
+    problems = suites.problems(flags.suites or (), (), defaults, say)
     checks = await running.checked(problems, folder, say)
     found = [problem for problem in problems if problem.id not in checks or not checks[problem.id].refused]
     if not found:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fugu_cli.commands.evalflags import Budget, Cores, Limit, Memory, Only, Requests, Rollouts, TaskPrompt, TaskTests
 from fugu_cli.commands.flags import option, place, spread
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -32,15 +33,15 @@ class MatrixFlags:
     suites: Annotated[list[str], typer.Argument(metavar="TASKS...", help="task files, folders of them, gym:NAME")]
     repeats: Annotated[int, option("--repeats", help="runs of each agent on each task (1)", metavar="N", least=1)] = 1
     loop: Annotated[bool, option("--loop", help="whole sessions instead of one answer each")] = False
-    only: Annotated[list[str] | None, option("--only", help="these files only; repeatable", metavar="NAME")] = None
-    limit: Annotated[int | None, option("--limit", help="so many tasks", metavar="N", least=1)] = None
-    max_budget_usd: Annotated[
-        float | None, option("--max-budget-usd", help="money at most", metavar="USD", least=0)
-    ] = None
-    max_requests: Annotated[int | None, option("--max-requests", help="model calls at most", metavar="N", least=0)] = (
-        None
-    )
-    rollouts: Annotated[int | None, option("--rollouts", help="at once at most", metavar="N", least=1)] = None
+    only: Only = None
+    limit: Limit = None
+    prompt: TaskPrompt = None
+    test_command: TaskTests = None
+    max_budget_usd: Budget = None
+    max_requests: Requests = None
+    rollouts: Rollouts = None
+    cores: Cores = None
+    memory: Memory = None
     report: Annotated[bool, option("--report", help="run nothing, read what is there")] = False
     out: Out = None
 
@@ -107,12 +108,13 @@ class EvolveFlags:
         bool, option("--prove", help="write it only if, on what it did not see, the rule cascade is not better")
     ] = False
     seed: Annotated[int, option("--seed", help="seed of everything drawn (0)", metavar="N", least=0)] = 0
-    max_budget_usd: Annotated[
-        float | None, option("--max-budget-usd", help="money at most", metavar="USD", least=0)
-    ] = None
-    max_requests: Annotated[int | None, option("--max-requests", help="model calls at most", metavar="N", least=0)] = (
-        None
-    )
+    prompt: TaskPrompt = None
+    test_command: TaskTests = None
+    max_budget_usd: Budget = None
+    max_requests: Requests = None
+    rollouts: Rollouts = None
+    cores: Cores = None
+    memory: Memory = None
     out: Out = None
 
 

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Literal
 
 from fugu_cli import log, views
-from fugu_cli.commands.eval import chosen, loaded_suite
+from fugu_cli.commands import suites
+from fugu_cli.commands.eval import chosen
 from fugu_cli.commands.here import here
 from fugu_cli.commands.opening import Opening, keys
 from fugu_cli.commands.train import ConductorFlags
+from fugu_cli.commands.train_learning import say
 from fugu_cli.config.pool import pool
 from fugu_cli.coordinators.panels import Given
 from fugu_cli.errors import UsageError
@@ -99,10 +101,7 @@ def train(flags: ConductorFlags) -> int:
         raise UsageError("--recursion needs workflows to be carried out: leave out --form-only")
     loaded = here({"permission_mode": "auto"})
     members = {entry.name: entry.member() for entry in pool(loaded.config, os.environ)}
-    found = [one for suite in flags.suites for one in loaded_suite(suite, tuple(flags.only or ()), Defaults()).problems]
-    problems = chosen(found, flags.limit)
-    if not problems:
-        raise UsageError("there is no task to train on", hint="`fugu help training` shows what they can be")
+    problems = chosen(suites.problems(flags.suites, flags.only or (), Defaults(), say), flags.limit)
     folder = (flags.out or Path("fugu-conductor")).resolve()
     opening = Opening(loaded.config, keys(loaded.config, os.environ), folder)
     spending = Spending(folder / "paid.jsonl", Limits(flags.max_budget_usd, flags.max_requests))

@@ -6,9 +6,9 @@ Everything is measured as `fugu eval` does: several at once within limits, every
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
+from fugu_cli.commands import suites
 from fugu_cli.commands.eval import evaluate
 from fugu_cli.commands.evalflags import EvalFlags
 from fugu_cli.commands.train import MatrixFlags
@@ -16,7 +16,7 @@ from fugu_cli.errors import StorageError
 from fugu_cli.evaluation import rows, running, setup
 from fugu_cli.evaluation.loop import Outcome
 from fugu_cli.tasks.checking import Checked
-from fugu_cli.tasks.loading import load
+from fugu_cli.tasks.folders import Defaults
 from fugu_cli.training.headroom import Draw, headroom, report
 from fugu_cli.training.matrix import Cell
 
@@ -42,11 +42,15 @@ def _eval_flags(flags: MatrixFlags, kind: str, folder: Path) -> EvalFlags:
         arms=[kind],
         only=flags.only,
         limit=flags.limit,
+        prompt=flags.prompt,
+        test_command=flags.test_command,
         seeds=flags.repeats,
         out=folder,
         max_budget_usd=flags.max_budget_usd,
         max_requests=flags.max_requests,
         rollouts=flags.rollouts,
+        cores=flags.cores,
+        memory=flags.memory,
     )
 
 
@@ -55,7 +59,7 @@ def _reported(flags: MatrixFlags, kind: str, folder: Path) -> None:
     if not found:
         print("nothing was measured yet", file=sys.stderr)
         return
-    prompts = _prompts(flags.suites, tuple(flags.only or ()))
+    prompts = _prompts(flags)
     paid = any(row.usd for row in found)
     cells = [_cell(row, prompts.get(row.task, row.task), _cost(row, paid)) for row in found]
     try:
@@ -90,11 +94,8 @@ def _cell(row: Outcome, prompt: str, cost: float) -> Cell:
     return Cell(task=row.task, agent=agent, repeat=row.seed, ok=row.ok, seconds=cost, prompt=prompt)
 
 
-def _prompts(suites: Sequence[str], only: tuple[str, ...]) -> dict[str, str]:
-    """Requests by task, for the warm start; a generated suite's are not needed again."""
-    found: dict[str, str] = {}
-    for suite in suites:
-        path = Path(suite)
-        if path.exists():
-            found |= {problem.id: problem.prompt for problem in load(path, only=only).problems}
-    return found
+def _prompts(flags: MatrixFlags) -> dict[str, str]:
+    """Requests by task, for the warm start. What is left out was said when it was measured."""
+    defaults = Defaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
+    every = suites.problems(flags.suites, flags.only or (), defaults, lambda _: None)
+    return {problem.id: problem.prompt for problem in every}

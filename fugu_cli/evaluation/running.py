@@ -88,7 +88,6 @@ Tell = Callable[[Progress | str], None]
 class Ended:
     """What came of it. `missing` counts rollouts that are left; `stopped` is why, where one reason ended it."""
 
-    refused: list[Checked] = field(default_factory=list)
     missing: int = 0
     stopped: FuguError | None = None
 
@@ -103,7 +102,6 @@ async def run(plan: Plan, engine: Engine, folder: Path, tell: Tell) -> Ended:
         setup.settle(folder, fixed)
         ended = Ended()
         checks = await checked(plan.problems, folder, tell)
-        ended.refused = [found for found in checks.values() if found.refused]
         done = {(row.arm, row.task, row.seed) for row in rows.read(folder / ROWS, Outcome)}
         jobs = [job for job in _jobs(plan, checks) if (job.arm, job.problem.id, job.seed) not in done]
         work = _Work(jobs, len(_jobs(plan, checks)), plan.at_once, folder, tell)

@@ -88,6 +88,23 @@ def test_a_matrix_that_lacks_runs_gives_no_verdict(here: Path, capsys: pytest.Ca
     assert "Routing cannot pay on these tasks" in fugu(capsys, *command)[1]
 
 
+def test_repositories_without_a_word_about_themselves_are_measured_and_trained_on(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    laid = task("a")["repo"]
+    assert isinstance(laid, dict)
+    for name, content in laid.items():
+        (here / "repos" / "a").mkdir(parents=True, exist_ok=True)
+        (here / "repos" / "a" / name).write_text(content)
+    told = ("repos", "--prompt", "The tests fail. Fix calc.txt.", "--test-command", "sh check.sh")
+    code, out, err = fugu(capsys, "train", "matrix", *told, "--loop", "--cores", "1", "--memory", "1", "--out", "m")
+    assert (code, "| worker | 100.0% |" in out) == (0, True), err
+    small = ("--population", "4", "--replications", "1", "--iterations", "1", "--rollouts", "2", "--out", "live")
+    assert fugu(capsys, "train", "evolve", *told, *small)[0] == 0
+    code, _out, err = fugu(capsys, "train", "evolve", "nowhere", *small)
+    assert (code, "nowhere: there is no such file or folder" in err) == (1, True)
+
+
 def test_a_warm_start_and_an_evolution_from_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     warm_start = ("train", "sft", "matrix.jsonl", *ROWS, "--out")
     code, out, err = fugu(capsys, *warm_start, "warm.safetensors")
