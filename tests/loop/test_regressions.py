@@ -124,7 +124,7 @@ def test_a_workflow_does_not_end_as_accepted_either(tmp_path: Path) -> None:
     plan = planning(lists((0, "Write.", []), (1, "Judge it. ACCEPT or REVISE.", ["all"])))
     found = planned(tmp_path, plan, {"a": writes("mended\n"), "b": says("ACCEPT")})
     end = found.run("rename fixed to mended")
-    assert end.reason == "turn_limit" and "Tests that passed before fail now." in end.message
+    assert end.reason == "unaccepted" and "Tests that passed before fail now." in end.message
 
 
 BREAKS = (
