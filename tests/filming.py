@@ -49,6 +49,18 @@ class Filmed(Log):
         return record
 
 
+def _copied(world: Path, copy: Path) -> bool:
+    """False where a file went while it was copied: a git of another lane, which runs on, had it for a moment."""
+    try:
+        shutil.copytree(world, copy, symlinks=True)
+    except shutil.Error as error:
+        gone = [why for source, _target, why in error.args[0] if not Path(source).exists()]
+        if len(gone) < len(error.args[0]):
+            raise
+        return False
+    return True
+
+
 def shoot(folder: Path, begin: Begin) -> Film:
     """Play a session in `folder`/world, beside its log and its frames."""
     world = folder / "world"
@@ -58,7 +70,8 @@ def shoot(folder: Path, begin: Begin) -> Film:
 
     def film(lines: int, what: str) -> None:
         copy = folder / "frames" / str(len(frames))
-        shutil.copytree(world, copy, symlinks=True)
+        while not _copied(world, copy):
+            shutil.rmtree(copy)
         frames.append(Frame(lines, copy, what))
 
     log = Filmed.create(folder / "whole.jsonl")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -135,7 +136,9 @@ def test_secrets_are_masked_and_nothing_moves_the_cursor(capsys: pytest.CaptureF
     assert "x = 'red'" in blamed(capsys, "calc.py")
 
 
-def test_outside_git_what_is_still_known_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_outside_git_the_lines_of_files_that_were_changed_since_are_known_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     Path("notes").mkdir()
     Path("script.toml").write_text("")
     os.chdir("notes")
@@ -145,6 +148,10 @@ def test_outside_git_what_is_still_known_is_named(capsys: pytest.CaptureFixture[
     )
     assert called(["run", "--script", "../script.toml", "write it"]) == 0
     Path("a.txt").write_text("zero\none\ntwo\n")
+    assert [line["agent"] for line in objects(capsys, "a.txt")["lines"]] == [None, "scripted", "scripted"]
+    assert objects(capsys, "a.txt")["contents_missing"] is False
+    (store,) = Path.home().rglob("fugu/snapshots")
+    shutil.rmtree(store)
     assert [line["agent"] for line in objects(capsys, "a.txt")["lines"]] == [None, None, None]
     assert objects(capsys, "a.txt")["contents_missing"] is True
     Path("a.txt").write_text("one\ntwo\n")
