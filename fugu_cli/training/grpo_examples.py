@@ -22,6 +22,8 @@ from fugu_cli.training.grpo_reward import Example
 
 OPENING = "model_id = ["
 """How a brief planner's reply begins."""
+MODELS = "The models:\n"
+"""Where the Conductor's own prompt begins to list them (prompts/conductor/request.md)."""
 REQUEST = 200
 """Characters of a request in a brief prompt."""
 
@@ -70,9 +72,15 @@ def examples(
 
 
 def again(example: Example, workflow: str, outcome: str, right: bool) -> Example:
-    """The second round of a question: what the first one came to, to be kept or corrected."""
+    """The second round of a question: what the first one came to, to be kept or corrected. It stands where the
+    Conductor's own prompt has it, between request and models; a brief planner reads on below what it wrote."""
     shown = prompts.fill(prompts.load("conductor/round"), workflow=workflow, outcome=outcome)
-    return example.model_copy(update={"prompt": f"{example.prompt}{workflow}\n\n{shown}\n", "round": 2, "kept": right})
+    if example.prompt.endswith(OPENING):
+        prompt = f"{example.prompt}{workflow}\n\n{shown}\n"
+    else:
+        before, models, after = example.prompt.rpartition(MODELS)
+        prompt = f"{before}{shown}\n\n{models}{after}"
+    return example.model_copy(update={"prompt": prompt, "round": 2, "kept": right})
 
 
 def _brief(problem: Problem, models: Sequence[str], course: Course, end: str) -> str:

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli import prompts
+from fugu_cli.conductor.prompt import Task
+from fugu_cli.conductor.prompt import prompt as planning_prompt
 from fugu_cli.conductor.validate import Form
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Member, Step
+from fugu_cli.events import Asked, Member, Opened, Step
+from fugu_cli.messages import FromUser
 from fugu_cli.tasks import Question
 from fugu_cli.training import conductor
 from fugu_cli.training.conductor import PAPER, SMALL, Settings
@@ -139,6 +143,19 @@ def test_a_second_round_reads_the_first_workflow_and_what_came_of_it() -> None:
     assert (second.round, second.kept) == (2, True)
     assert GOOD in second.prompt
     assert "The answer was 3." in second.prompt
+
+
+def test_a_second_round_is_asked_for_as_the_conductor_asks() -> None:
+    (made,) = examples(QUESTIONS[:1], MEMBERS, Plain(), Course("full", times=1))
+    second = again(made, GOOD, "Its answer:\n3", False)
+    shown = prompts.fill(prompts.load("conductor/round"), workflow=GOOD, outcome="Its answer:\n3")
+    opened = Opened(version="1", repo="", pool=tuple(MEMBERS[name] for name in made.models))
+    events = [opened, Asked(text=QUESTIONS[0].prompt)]
+    task = Task(QUESTIONS[0].prompt, second.form(), round=2, result=shown)
+    live = planning_prompt(events, task, MEMBERS, MEMBERS["small"])
+    (message,) = live.messages
+    assert isinstance(message, FromUser)
+    assert second.prompt == f"system: {live.system}\nuser: {message.text}"
 
 
 def test_first_rounds_count_less_only_where_second_ones_are_trained() -> None:
