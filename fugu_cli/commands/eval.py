@@ -130,12 +130,13 @@ def _tell(told: running.Progress | str) -> None:
         return
     row = told.row
     cost = f"{row.turns} turns, {row.calls} calls, {row.seconds:.0f} s" + (f", ${row.usd:.4f}" if row.usd else "")
-    left = f"; about {_duration(told.left)} left" if told.left else ""
+    left = f"; about {duration(told.left)} left" if told.left else ""
     said = "solved" if row.ok else "not solved"
     _say(f"[{told.done}/{told.total}] {row.arm} {row.task}: {said} ({row.reason}), {cost}{left}")
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """For people: `40 s`, `12 min`, `3.1 h`."""
     minutes = round(seconds / 60)
     return f"{seconds:.0f} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 

@@ -11,7 +11,8 @@ import asyncio
 import json
 import os
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -19,6 +20,7 @@ from statistics import mean
 import numpy as np
 
 from fugu_cli.commands import suites
+from fugu_cli.commands.eval import duration
 from fugu_cli.commands.opening import Opening
 from fugu_cli.commands.train import EvolveFlags
 from fugu_cli.commands.train_learning import save, say
@@ -58,6 +60,26 @@ class Wanted:
     problem: Problem
     seed: int
     opening: Opening
+
+
+class Pace:
+    """How far an iteration is, and how long the rest of it may take: told at most every `EVERY` seconds."""
+
+    EVERY = 30.0
+
+    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._total, self._clock = total, clock
+        self._begun = self._told = clock()
+        self._done = 0
+
+    def step(self) -> None:
+        """One rollout more is done."""
+        self._done += 1
+        now = self._clock()
+        if now - self._told >= self.EVERY and self._done < self._total:
+            self._told = now
+            left = (now - self._begun) / self._done * (self._total - self._done)
+            say(f"{self._done} of {self._total} rollouts of this iteration; about {duration(left)} left")
 
 
 class Rolled:
@@ -113,6 +135,7 @@ class Rolled:
         """In the order of `wanted`; None where an agent did not answer. Raises Spent and final Unanswered."""
         flags, file = self._flags, self._out / "rollouts.jsonl"
         known = {(row.place, row.outcome.task, row.outcome.seed): row.outcome for row in rows.read(file, Row)}
+        pace = Pace(sum((job.place, job.problem.id, job.seed) not in known for job in wanted))
         gate = asyncio.Semaphore(capacity.at_once(self._at_once(), flags.cores, flags.memory))
 
         async def one(job: Wanted) -> Outcome | None:
@@ -128,6 +151,7 @@ class Rolled:
                         raise
                     say(f"{job.problem.id}: {error}; dropped")
                     return None
+                pace.step()
                 known[key] = done
                 rows.append(file, Row(place=job.place, outcome=done))
                 return done

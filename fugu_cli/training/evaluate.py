@@ -5,11 +5,13 @@ Held-out tasks only, beside every single row, the cascade, a random choice and t
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
 from fugu_cli.coordinators.svf import Vector
+from fugu_cli.training.headroom import Interval, bootstrap
 from fugu_cli.training.matrix import TaskRates
 from fugu_cli.training.values import Choose, History, Outcome, Terms, always, best, cascade, chance, follow
 
@@ -19,10 +21,10 @@ See = Callable[[TaskRates, History], Vector]
 
 @dataclass(frozen=True)
 class Line:
-    """One policy over all tasks: share solved, relative cost and Worker turns per task."""
+    """One policy over all tasks: share solved with its 95 % interval, relative cost and Worker turns per task."""
 
     name: str
-    solved: float
+    solved: Interval
     cost: float
     turns: float
 
@@ -33,10 +35,10 @@ def learned(head: Vector, rows: int, see: See) -> Choose:
 
 
 def summary(name: str, outcomes: Sequence[Outcome]) -> Line:
-    """Means over tasks."""
+    """Means over tasks, and how sure the first is."""
     return Line(
         name,
-        mean(outcome.solved for outcome in outcomes),
+        bootstrap([outcome.solved for outcome in outcomes], random.Random(0)),
         mean(outcome.cost for outcome in outcomes),
         mean(outcome.turns for outcome in outcomes),
     )
@@ -67,5 +69,11 @@ def _random(task: TaskRates, history: History, left: int) -> Outcome:
 
 def table(lines: Sequence[Line]) -> str:
     """The lines as a Markdown table."""
-    rows = [f"| {line.name} | {line.solved:.1%} | {line.cost:.2f} | {line.turns:.2f} |" for line in lines]
-    return "\n".join(["| policy | solved | cost | Worker turns |", "|---|---|---|---|", *rows])
+    rows = [_row(line) for line in lines]
+    return "\n".join(["| policy | solved | 95 % | cost | Worker turns |", "|---|---|---|---|---|", *rows])
+
+
+def _row(line: Line) -> str:
+    solved = line.solved
+    between = f"{solved.low:.0%} to {solved.high:.0%}"
+    return f"| {line.name} | {solved.value:.1%} | {between} | {line.cost:.2f} | {line.turns:.2f} |"

@@ -89,11 +89,11 @@ def headroom(draws: Sequence[Draw], unit: str, seed: int = 0) -> Headroom:
     solved[RANDOM] = [mean(mean(oks) for oks in row.values()) for row in rows]
     return Headroom(
         agents={agent: (rates[agent], costs[agent]) for agent in agents},
-        solved={name: _bootstrap(values, random.Random(seed)) for name, values in solved.items()},
+        solved={name: bootstrap(values, random.Random(seed)) for name, values in solved.items()},
         best=best,
-        oracle=_bootstrap([max(mean(oks) for oks in row.values()) for row in rows], random.Random(seed)),
-        fair=_bootstrap([_fair(row) for row in rows], random.Random(seed)) if repeats > 1 else None,
-        headroom=_bootstrap(gains, random.Random(seed)),
+        oracle=bootstrap([max(mean(oks) for oks in row.values()) for row in rows], random.Random(seed)),
+        fair=bootstrap([_fair(row) for row in rows], random.Random(seed)) if repeats > 1 else None,
+        headroom=bootstrap(gains, random.Random(seed)),
         disagreement=_disagreement(list(table.values()), agents),
         tasks=len(tasks),
         repeats=repeats,
@@ -123,10 +123,11 @@ def _disagreement(rows: Sequence[Mapping[str, Sequence[bool]]], agents: Sequence
     return mean(mean(row[a][0] != row[b][0] for row in rows) for a, b in pairs)
 
 
-def _bootstrap(gains: Sequence[float], draw: random.Random) -> Interval:
-    means = sorted(mean(draw.choices(gains, k=len(gains))) for _ in range(DRAWS))
+def bootstrap(values: Sequence[float], draw: random.Random) -> Interval:
+    """The mean of a value a task, with what it is between when tasks are drawn anew."""
+    means = sorted(mean(draw.choices(values, k=len(values))) for _ in range(DRAWS))
     edge = int((1 - LEVEL) / 2 * DRAWS)
-    return Interval(mean(gains), means[edge], means[-1 - edge])
+    return Interval(mean(values), means[edge], means[-1 - edge])
 
 
 def report(found: Headroom, missing: int = 0) -> str:

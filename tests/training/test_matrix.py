@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import ConfigError
-from fugu_cli.training.evaluate import Line, baselines, table
+from fugu_cli.training.evaluate import Line, baselines, summary, table
+from fugu_cli.training.headroom import Interval
 from fugu_cli.training.matrix import Cell, Rates, Seat, TaskRates, headroom, rates, read
 from fugu_cli.training.values import Outcome, Terms, always, best, cascade, chance, follow, soft, values
 
@@ -115,11 +116,15 @@ def test_policies_are_followed_in_expectation() -> None:
 
 def test_the_baselines_are_every_row_the_cascade_random_and_the_oracle() -> None:
     lines = baselines([HALF], ["dear", "cheap"], Terms(turns=2, cost=0.0))
-    assert lines == [
-        Line("dear alone", 0.5, 1.0, 1.0),
-        Line("cheap alone", 0.2, 0.1, 1.0),
-        Line("cascade", 0.5, 1.0, 1.0),
-        Line("random", pytest.approx(0.35), pytest.approx(0.55), 1.0),
-        Line("oracle", 0.5, 1.0, 1.0),
+    sure, seldom = Interval(0.5, 0.5, 0.5), Interval(0.2, 0.2, 0.2)
+    assert [line for line in lines if line.name != "random"] == [
+        Line("dear alone", sure, 1.0, 1.0),
+        Line("cheap alone", seldom, 0.1, 1.0),
+        Line("cascade", sure, 1.0, 1.0),
+        Line("oracle", sure, 1.0, 1.0),
     ]
-    assert table(lines).splitlines()[2] == "| dear alone | 50.0% | 1.00 | 1.00 |"
+    drawn = lines[3]
+    assert (drawn.name, drawn.solved.value, drawn.cost) == ("random", pytest.approx(0.35), pytest.approx(0.55))
+    assert table(lines).splitlines()[2] == "| dear alone | 50.0% | 50% to 50% | 1.00 | 1.00 |"
+    mixed = summary("both", [Outcome(1.0, 1.0, 1.0), Outcome(0.0, 1.0, 1.0)] * 10)
+    assert 0.2 < mixed.solved.low < 0.4 < mixed.solved.value < 0.6 < mixed.solved.high < 0.8
