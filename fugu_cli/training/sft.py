@@ -81,7 +81,9 @@ class WarmStart:
             offsets, head = self._with_offsets(told, examples, head)
         report = {f"held-out {name}": round(value, 4) for name, value in vars(scored).items()}
         report |= {
-            f"{line.name}: {what}": round(getattr(line, what), 4) for line in lines for what in ("solved", "cost")
+            f"{line.name}: {what}": round(value, 4)
+            for line in lines
+            for what, value in (("solved", line.solved.value), ("cost", line.cost))
         }
         made = checkpoints.make(svf.join(offsets, head), self.meta(data, len(told), report))
         return Result(made, f"{evaluate.table(lines)}\n\nheld-out examples: {scored}")
