@@ -92,8 +92,9 @@ class _Counted:
             try:
                 reply = await self._agent.reply(prompt, say, wait)
             except AgentError as error:
-                if error.usage is not None:
-                    self._pay(error.usage, started)
+                used = error.usage or Usage()
+                if used != Usage():  # what was refused before anything was read is no request
+                    self._pay(used, started)
                 raise
         return reply.model_copy(update={"seconds": self._pay(reply.usage, started)})
 
