@@ -14,13 +14,13 @@ from functools import lru_cache
 from fugu_cli import intent, prompts, views
 from fugu_cli.conductor.seen import isolated
 from fugu_cli.events import Asked, Event, Member, Replied
-from fugu_cli.loop import aims, brief_files, reproducing
+from fugu_cli.loop import aims, brief_files, earlier, reproducing
 from fugu_cli.loop.opening import files_read, files_shown, is_long, opening_ids, path_of
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
 from fugu_cli.tools.try_answer import called
 
-EARLIER_LIMIT, ANSWER_LIMIT = 1200, 4000
-"""Characters of an earlier turn's text in a brief, and of the answer that is judged, which ends with its result: small
+COLLEAGUE, ANSWER_LIMIT = 1200, 4000
+"""Characters of a colleague's text in a brief, and of the answer that is judged, which ends with its result: small
 models lose the thread in long ones."""
 REPLY = 8192
 """Tokens a reply of an agent with native tools may have, unless its entry says otherwise."""
@@ -190,7 +190,7 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
     told_by_tests = request.judged and brief_files.tests(files) and brief_files.unfinished(files)
     text = prompts.fill(
         prompts.load("brief"),
-        request=_request_text(seen, request),
+        request=earlier.request_text(seen, request),
         tests=_tests_section(events, request, UNFINISHED_LIMIT if told_by_tests else TESTS_LIMIT)
         + reproducing.section(events),
         files=brief_files.section(shown, request.judged, target if aim.part else "") + _diff_section(turn),
@@ -198,18 +198,6 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
         role="\n\n".join(part for part in (views.turns(seen)[-1].assigned.instruction, role) if part),
     )
     return (FromUser(text=text), *_turn_messages(turn))
-
-
-def _request_text(events: Sequence[Event], request: Asked) -> str:
-    """The request, after the newest earlier one and its answer where there was one."""
-    summary, kept = views.shortened(events)
-    before = views.requests(kept)[:-1]
-    if not before:
-        return f"(Before: {summary[:EARLIER_LIMIT]})\n\n{request.whole}" if summary else request.whole
-    last = before[-1]
-    first = last[0]
-    assert isinstance(first, Asked)
-    return f"(Before, the user asked: {first.text}\nand got: {views.answer(last)[:EARLIER_LIMIT]})\n\n{request.whole}"
 
 
 def _tests_section(events: Sequence[Event], request: Asked, limit: int) -> str:
@@ -285,11 +273,11 @@ def _earlier_section(events: Sequence[Event], turn: views.Turn) -> str:
     if turn.assigned.role != "worker":
         return ""
     said: list[str] = []
-    for earlier in views.turns(events):
-        if earlier.number >= turn.number:
+    for one in views.turns(events):
+        if one.number >= turn.number:
             break
-        if earlier.assigned.role == "worker":
+        if one.assigned.role == "worker":
             said = []
-        elif earlier.text.strip() and views.unseen_result(events, earlier) is None:
-            said.append(f"A colleague says: {earlier.text.strip()[:EARLIER_LIMIT]}\n\n")
+        elif one.text.strip() and views.unseen_result(events, one) is None:
+            said.append(f"A colleague says: {one.text.strip()[:COLLEAGUE]}\n\n")
     return "".join(said)

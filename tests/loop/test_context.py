@@ -211,6 +211,49 @@ def test_a_second_request_comes_after_the_first_and_its_answer() -> None:
     assert "(Before, the user asked: what is it?\nand got: a parser)\n\nfix it" in brief.text
 
 
+def conversation(*exchanges: tuple[str, str]) -> list[Event]:
+    events: list[Event] = [opened()]
+    for question, answer in exchanges:
+        events += [
+            asked(question, judged=False),
+            assigned(1, "small"),
+            replied(1, "small", answer),
+            Finished(reason="answered"),
+        ]
+    return events
+
+
+def brief_of(events: list[Event], newest: Asked) -> str:
+    (brief,) = context.prompt([*events, newest, assigned(1, "small")], SMALL, ()).messages
+    assert isinstance(brief, FromUser)
+    return brief.text
+
+
+def test_a_conversation_in_words_is_told_in_its_order() -> None:
+    events = conversation(("I am Ada.", "Hello, Ada!"), ("What is a heap?", "A tree."))
+    first, second = (
+        "the user asked: I am Ada.\nand got: Hello, Ada!",
+        "the user asked: What is a heap?\nand got: A tree.",
+    )
+    assert f"(Before, {first}\nThen {second})\n\nWho am I?" in brief_of(events, asked("Who am I?", judged=False))
+
+
+def test_beside_tests_that_judge_only_the_newest_exchange_is_told() -> None:
+    events = conversation(("I am Ada.", "Hello, Ada!"), ("What is a heap?", "A tree."))
+    text = brief_of(events, asked("fix the tests"))
+    assert "What is a heap?" in text
+    assert "Ada" not in text
+
+
+def test_of_a_long_conversation_the_newest_part_is_told() -> None:
+    events = conversation(*((f"question {number}", f"answer {number} " + "word " * 500) for number in range(20)))
+    text = brief_of(events, asked("and now?", judged=False))
+    assert "question 19" in text
+    assert "question 16" in text
+    assert "question 3\n" not in text
+    assert len(text) < 6000
+
+
 @pytest.mark.parametrize(("name", "sent"), [("strong", True), ("other", False)])
 def test_thinking_goes_back_to_its_author_and_to_nobody_else(name: str, sent: bool) -> None:
     block = {"type": "thinking", "thinking": "a hidden thought", "signature": "signed"}
