@@ -14,6 +14,7 @@ from fugu_cli.events import Asked, Event
 from fugu_cli.messages import Call
 from fugu_cli.tools import Result
 from fugu_cli.tools.tests import runner
+from fugu_cli.views.counts import SUREFIRE
 
 _PYTEST = re.compile(r"\b(\d+) (?:passed|failed)\b")
 _UNITTEST = re.compile(r"^Ran (\d+) tests?\b", re.MULTILINE)
@@ -30,8 +31,8 @@ def compared(events: Sequence[Event], call: Call, result: Result) -> Result:
     before, now = ran(request.test_command, first.output), ran(request.test_command, result.text)
     if before is None or now is None or now >= before or _may_go(request):
         return result
-    if now and runner(request.test_command) == "cargo":
-        return result  # it counts each crate for itself, and not all of the counts are told
+    if now and runner(request.test_command) in {"cargo", "maven"}:
+        return result  # they count each crate or module for itself, and not all of the counts are told
     said = f"[{before} tests ran before this request, {now} now. Tests that went missing do not pass: put them back.]"
     return Result(text=f"{result.text.rstrip()}\n{said}", ok=False)
 
@@ -53,6 +54,9 @@ def ran(command: str, output: str) -> int | None:
         case "cargo":
             crates = _CARGO.findall(output)
             return sum(int(passed) + int(failed) for passed, failed in crates) if crates else None
+        case "maven":
+            modules = SUREFIRE.findall(output)
+            return sum(int(ran) - int(skipped) for ran, _, _, skipped in modules) if modules else None
         case "node":
             told = {name: int(count) for name, count in _NODE.findall(output)}
             return told["pass"] + told["fail"] if told.keys() >= {"pass", "fail"} else None

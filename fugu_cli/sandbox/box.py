@@ -75,6 +75,11 @@ class Box:
             )
         return found
 
+    @property
+    def offline(self) -> bool:
+        """Commands have no network."""
+        return self.held.kind != "none" and not self.rules.network
+
     def _outside(self) -> str:
         """PATH without what lies in the repository."""
         return os.pathsep.join(entry for entry in os.get_exec_path() if not self._in_here(entry))
@@ -129,8 +134,9 @@ class Box:
             "npm_config_cache": str(cache / "npm"),
         }
         found |= {"PIP_CACHE_DIR": str(cache / "pip"), "npm_config_update_notifier": "false"}
-        if not self.rules.network:
+        if self.offline:
             found |= {"CARGO_NET_OFFLINE": "true", "GOPROXY": "off", "GOTOOLCHAIN": "local"}
+            found["MAVEN_ARGS"] = f"{os.environ.get('MAVEN_ARGS', '')} -o".strip()
         return found
 
     def _wishes(self) -> Wishes:

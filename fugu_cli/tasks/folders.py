@@ -35,7 +35,7 @@ LARGEST = 64 * 1024 * 1024
 """Bytes of a repository that are taken at most: each try writes them anew."""
 OWN = frozenset({"task.toml", "prompt.md", "hidden", "solution"})
 BY_PRODUCTS = frozenset({".git", "__pycache__", ".pytest_cache", "node_modules", "target", ".venv", "venv"})
-TESTS = ("test_*", "*_test.*", "*.test.*", "*.spec.*", "*_spec.*", "*Test.*", "tests.py", "conftest.py")
+TESTS = ("test_*", "*_test.*", "*.test.*", "*.spec.*", "*_spec.*", "*Test.*", "*Tests.*", "tests.py", "conftest.py")
 TEST_FOLDERS = frozenset({"test", "tests", "__tests__", "spec"})
 
 

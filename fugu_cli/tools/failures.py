@@ -54,6 +54,12 @@ FORMS = {
         r"test .* FAILED$",
     ),
     "go": _form(r"\s*--- FAIL:|# |panic: ", r"(FAIL|ok|PASS|exit status)\b|=== ", r"\s*--- FAIL|(FAIL|ok)\s"),
+    "maven": _form(
+        r"(?:\[ERROR\] )?(?!Tests run:)\S.*<<< (?:FAILURE|ERROR)!\s*$|\[ERROR\] \S+:\[\d+,\d+\] ",
+        r"\[(?:INFO|WARNING|ERROR)\](?!.*<<< (?:FAILURE|ERROR)!\s*$)(?! \S+:\[\d+,\d+\] )|Tests run:|Results ?:",
+        r"(?:\[\w+\] )?Tests run: \d+, Failures: \d+, Errors: \d+, Skipped: \d+\s*$|\[ERROR\] COMPILATION ERROR",
+        r"\[ERROR\] +\S+:\d+ ",
+    ),
     "node": _form(
         r"\s*not ok \d+|  ● |\s+\d+\) ",
         r"\s*(ok \d+|1\.\.\d)|\s*\.\.\.$|# |Test Suites:|Tests:",
@@ -65,12 +71,14 @@ ANY = _form(r"(?!)", r"(?!)", r"(?!)")
 
 _NOISE = re.compile(
     r"\s*(at )?.*\(?node:\w|\s*duration_ms|# (duration_ms|suites|cancelled|todo)|\s+at /rustc/"
+    r"|\s+at (java\.base|jdk\.|sun\.|org\.(junit|opentest4j|apache\.maven|assertj|hamcrest))"
     r"|\s+\^+\s*$|\s+\d+: (core|std|__rustc|rust_begin)|note: (Some details are omitted|run with `RUST_BACKTRACE)"
 )
 _VARYING = (
     (re.compile(r" in \d+(\.\d+)?s( \(\d+:\d\d:\d\d\))?(?= =|$)"), ""),
     (re.compile(r"^(Ran \d+ tests?) in [\d.]+s$"), r"\1"),
     (re.compile(r"; finished in [\d.]+s$"), ""),
+    (re.compile(r"(?: --|,)?\s+Time elapsed: [\d.]+ s(?:ec)?\b"), ""),
     (re.compile(r" \(\d+\.\d+s\)$|\t\d+\.\d+s$"), ""),
     (re.compile(r"([_=-])\1{5,}"), r"\1\1\1\1\1"),
     (re.compile(r"(_ ){5,}_?\s*$"), "_ _ _"),
@@ -95,11 +103,12 @@ def digest(output: str, command: str, root: str, *, ok: bool, limit: int = LIMIT
 
 
 def placed(told: str) -> list[tuple[int, str, int]]:
-    """Where a digest of node's tests names a place without showing it: number of the line, path, line of the file."""
+    """Where a digest of node's or Maven's tests names a place without showing it: number of the line, path or the
+    file's name alone, line of the file."""
     lines = told.split("\n")
     if any(_FRAMED.match(line) for line in lines):
         return []
-    found = ((number, _SCRIPT.search(line)) for number, line in enumerate(lines))
+    found = ((number, _SCRIPT.search(line) or _STACK.match(line)) for number, line in enumerate(lines))
     return [(number, place.group(1), int(place.group(2))) for number, place in found if place][:PLACES]
 
 
@@ -182,6 +191,7 @@ def _brief(block: Sequence[str]) -> str:
 
 
 _SCRIPT = re.compile(r"(?:^|[\s(])((?:[\w.@+-]+/)*[\w.@+-]+\.[cm]?[jt]sx?):(\d+):\d+\)?$")
+_STACK = re.compile(r"\s+at [\w.$/]+\((\w+\.(?:java|kt|scala)):(\d+)\)$")
 _FRAMED = re.compile(r"\s*>?\s*\d+ \| ")
 _PLACE = re.compile(r"\S+:\d+: ")
 

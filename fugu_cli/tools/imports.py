@@ -1,7 +1,7 @@
 """Which files of a repository a source file uses: its imports, followed where they stay inside.
 
-Below relevant_files.py. Python by its syntax tree; JavaScript, TypeScript, Rust and Go by their import lines. Reads
-files, runs nothing.
+Below relevant_files.py. Python by its syntax tree; JavaScript, TypeScript, Rust, Go, Ruby and C by their import lines;
+Java and its like, where a file is called as its class, by the names in it. Reads files, runs nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from fugu_cli.tools.tree import Index
 
 _SCRIPT = re.compile(r"""(?:\bfrom\s*|\brequire\(\s*|\bimport\s*\(?\s*)["'](\.{1,2}/[^"']+|\.{1,2})["']""")
 _RUST = re.compile(r"^\s*(?:pub\s+)?(?:use\s+([\w:]+)|mod\s+(\w+)\s*;)", re.MULTILINE)
+_RUBY = re.compile(r"""^\s*require_relative[\s(]+["']([^"']+)["']""", re.MULTILINE)
+_INCLUDE = re.compile(r"""^\s*#\s*include\s*"([^"]+)\"""", re.MULTILINE)
+_CLASS = re.compile(r"\b[A-Z]\w+\b")
+_TEST_OF = re.compile(r"(\w+?)(?:Tests?|Spec|IT)")
 SCRIPT_ENDINGS = ("", ".js", ".ts", ".mjs", ".cjs", ".jsx", ".tsx", "/index.js", "/index.ts")
 LARGEST = 500_000
 
@@ -38,6 +42,12 @@ def imported(path: Path, root: Path, index: Index) -> list[Path]:
             found = _rust(text, path, root)
         case ".go":
             found = (other for other in sorted(path.parent.glob("*.go")) if not other.name.endswith("_test.go"))
+        case ".java" | ".kt" | ".scala" | ".cs" | ".swift":
+            found = _classes(text, path, index)
+        case ".rb":
+            found = ((path.parent / f"{name.removesuffix('.rb')}.rb").resolve() for name in _RUBY.findall(text))
+        case ".c" | ".cc" | ".cpp" | ".h" | ".hpp":
+            found = _included(text, path, index)
         case _:
             found = iter(())
     return [file for file in dict.fromkeys(found) if file.is_file() and file != path]
@@ -116,3 +126,19 @@ def _rust(text: str, path: Path, root: Path) -> Iterator[Path]:
         if first in {name, "crate"}:
             yield from (source / f"{part}.rs" for part in rest[:1])
             yield source / "lib.rs"
+
+
+def _classes(text: str, path: Path, index: Index) -> Iterator[Path]:
+    """The files called as the classes named in `text`, first the one that a test has its name from."""
+    of = _TEST_OF.fullmatch(path.stem)
+    for name in dict.fromkeys([*([of[1]] if of else []), *_CLASS.findall(text)]):
+        yield from index.ending(f"{name}{path.suffix}")
+
+
+def _included(text: str, path: Path, index: Index) -> Iterator[Path]:
+    """Headers in quotes, and what is beside them or has their name and is compiled."""
+    for name in _INCLUDE.findall(text):
+        header = (path.parent / name).resolve()
+        yield from [header] if header.is_file() else index.ending(name)
+        for ending in (".c", ".cc", ".cpp"):
+            yield from index.ending(f"{Path(name).stem}{ending}")

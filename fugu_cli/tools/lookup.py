@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fugu_cli import intent
 from fugu_cli.tools import tree
-from fugu_cli.tools.tests import NODE_TEST, PYTHON_TEST
+from fugu_cli.tools.test_names import is_test_name
 
 CODE = re.compile(
     r".*\.(?:pyi?|[mc]?js|tsx?|jsx|rs|go|java|kt|c|h|cc|cpp|hpp|cs|rb|php|swift|scala|sh|html?|s?css|vue|svelte|sql)"
@@ -49,7 +49,7 @@ def meant(request: str, root: Path) -> list[Path]:
     found = _by_names({name.rstrip("()") for name in names}, texts) or _by_words(request, texts, root)
     if not found and sum(map(len, texts.values())) <= SMALL and not _stands_alone(request):
         found = list(texts)
-    found.sort(key=_is_test)
+    found.sort(key=lambda path: is_test_name(path.name))
     return found[:MOST]
 
 
@@ -131,7 +131,3 @@ our out over under again some such same very too both after before about how mos
 """
 COMMON = frozenset(map(_stem, _WORD.findall(_SAID_ANYWAY)))
 """Words that say nothing of which file is meant."""
-
-
-def _is_test(path: Path) -> bool:
-    return PYTHON_TEST.fullmatch(path.name) is not None or NODE_TEST.fullmatch(path.name) is not None

@@ -16,7 +16,7 @@ from fugu_cli.stubs import is_stub
 from fugu_cli.tools import tree
 from fugu_cli.tools.imports import imported
 from fugu_cli.tools.lookup import meant
-from fugu_cli.tools.tests import NODE_TEST, PYTHON_TEST
+from fugu_cli.tools.test_names import is_test_name
 
 MOST = 8
 ENDINGS = (
@@ -121,8 +121,7 @@ def _text(path: Path) -> str:
 
 def is_test(path: Path, root: Path) -> bool:
     """A test, or what tests share."""
-    name = path.name
-    if PYTHON_TEST.fullmatch(name) or NODE_TEST.fullmatch(name) or name.endswith("_test.go") or name == "conftest.py":
+    if is_test_name(path.name) or path.name == "conftest.py":
         return True
     return bool(TEST_FOLDERS & set(path.relative_to(root).parts[:-1]))
 

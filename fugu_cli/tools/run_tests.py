@@ -5,13 +5,14 @@ fugu itself runs it as evidence, agents may. `ok` is the exit code: the tests ju
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
 from pydantic import Field
 
 from fugu_cli.policy import paths
-from fugu_cli.tools import Result, Say, Tool
+from fugu_cli.tools import Result, Say, Tool, tree
 from fugu_cli.tools.bash import outcome
 from fugu_cli.tools.failures import LIMIT, digest, placed, shown_at, statement
 from fugu_cli.tools.files import Given
@@ -20,8 +21,12 @@ from fugu_cli.tools.relevant_files import is_test
 from fugu_cli.tools.tests import runner
 from fugu_cli.tools.workspace import Workspace
 
+_MAVEN = re.compile(r"(?<![\w.-])(?:mvnw|mvnd|mvn)(?=\s)")
+_BY_NAME = (".java", ".kt", ".scala")
+"""Endings of files that a stack names without their folders."""
 NONE_FOUND = (
-    "No test command was found in this repository (pytest, unittest, cargo, npm, node, go, make). "
+    "No test command was found in this repository (pytest, unittest, cargo, npm, node, go, Maven, Gradle, dotnet, make "
+    "and others). "
     "Start fugu with --test-command to name one."
 )
 
@@ -44,6 +49,8 @@ async def run_tests(given: RunTests, workspace: Workspace, say: Say) -> Result:
             command = f"{command} {shlex.quote(given.target)}"
         else:
             note = f"\n(target is for pytest; all tests were run with `{command}`)"
+    if workspace.box is not None and workspace.box.offline:
+        command = without_network(command)
     try:
         around = Around(_environment(workspace), workspace.box)
         ended = await run_command(command, workspace.root, workspace.test_timeout, say, around)
@@ -52,15 +59,25 @@ async def run_tests(given: RunTests, workspace: Workspace, say: Say) -> Result:
     ok = ended.code == 0
     said = workspace.whole_secrets(ended.output, LIMIT)
     told = digest(said, command, str(workspace.root), ok=ok) or "(no output)"
-    if not ok and runner(command) == "node":
+    if not ok and runner(command) in {"node", "maven"}:
         told = shown_at(told, {number: _source(workspace, path, line) for number, path, line in placed(told)})
     how = "" if ok else f"\n{outcome(ended, workspace.test_timeout)}"
     return Result(text=f"{told}{how}{note}", ok=ok)
 
 
+def without_network(command: str) -> str:
+    """The command, where it is Maven's, told that there is no network: else it looks there for what nothing needs, and
+    fails. (Before 3.9 no variable of the environment says it.)"""
+    words = command.split()
+    if runner(command) != "maven" or {"-o", "--offline"} & set(words):
+        return command
+    return _MAVEN.sub(r"\g<0> -o", command, count=1)
+
+
 def _source(workspace: Workspace, path: str, line: int) -> str:
     """The statement at this line of a test in the repository, "" of any other file: some may be kept from agents."""
-    found = paths.locate(path, workspace.root)
+    same = tree.Index(workspace.root).ending(path, most=1) if path.endswith(_BY_NAME) else []
+    found = same[0] if same else paths.locate(path, workspace.root)
     if not isinstance(found, Path) or not paths.inside(found, workspace.root) or not is_test(found, workspace.root):
         return ""
     try:

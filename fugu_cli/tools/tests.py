@@ -6,7 +6,6 @@ runs nothing of the repository.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -14,12 +13,13 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from fugu_cli.tools import run_examples, tree
+from fugu_cli.tools import build_tools, run_examples, tree
 from fugu_cli.tools.doctests import examples
 from fugu_cli.tools.git import outside
+from fugu_cli.tools.test_names import PYTHON_TEST
 
 PYTEST_OPTIONS = "-q -p no:cacheprovider"
 """Short output, and no cache folder left in the repository."""
@@ -29,21 +29,18 @@ _TO_WRITE = re.compile(
     r"\b(implement|finish|complete|write|fill in|todos?|stubs?|unfinished|missing|examples?|docstrings?|doctests?)\b",
     re.I,
 )
-PYTHON_TEST = re.compile(r"test_.*\.py|.*_test\.py|tests\.py")
 _OF_PYTHON = frozenset(
     {"pyproject.toml", "requirements.txt", "Pipfile", "tox.ini", "pytest.ini", ".venv", "venv", "env"}
 )
 """Beside modules, setup.cfg and tests, what a project of Python has in its root."""
-NODE_TEST = re.compile(r".*[.-](test|spec)\.[cm]?[jt]s|test\.[cm]?js")
 
 
 def find_test_command(root: Path, own: str = sys.executable) -> str | None:
     """The command line, to be run in `root`; None when nothing looks like tests. `own` is the last Python to try."""
-    finders: tuple[Callable[[Path], str | None], ...] = (_cargo, _node, _go, _make)
-    others = (command for find in finders if (command := find(root)) is not None)
     if _only_beside(root):
-        return next(others, None) or _python(root, own) or _doctest(root, own)
-    return _python(root, own) or next(others, None) or _doctest(root, own)
+        return build_tools.command(root) or _python(root, own) or _doctest(root, own)
+    found = _python(root, own) or build_tools.command(root)
+    return found or build_tools.command_of_a_folder(root) or _doctest(root, own)
 
 
 def _only_beside(root: Path) -> bool:
@@ -54,7 +51,7 @@ def _only_beside(root: Path) -> bool:
         return False
     python = any(name.endswith((".py", ".cfg")) or name in _OF_PYTHON for name in names)
     tests = any(path for folder in ("tests", "test") for path in (root / folder).rglob("*.py"))
-    return not (python or tests) and not names.isdisjoint({"Cargo.toml", "package.json", "go.mod"})
+    return not (python or tests) and build_tools.configured(names)
 
 
 def _python(root: Path, own: str) -> str | None:
@@ -174,44 +171,6 @@ def _unittest(root: Path, tests: list[Path]) -> str:
     return f"-m unittest discover -s {_quoted(top.relative_to(root).as_posix())}{pattern}"
 
 
-def _cargo(root: Path) -> str | None:
-    return "cargo test" if (root / "Cargo.toml").is_file() else None
-
-
-def _node(root: Path) -> str | None:
-    text = _text(root / "package.json")
-    script = _test_script(text)
-    if script and "no test specified" not in script:
-        for lock, command in {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lockb": "bun run"}.items():
-            if (root / lock).is_file() and shutil.which(command.split()[0]):
-                return f"{command} test"
-        return "npm test"
-    tests = any(NODE_TEST.fullmatch(path.name) for path in tree.files(root, depth=4, limit=5000))
-    return "node --test" if tests else None
-
-
-def _test_script(text: str | None) -> str:
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return ""
-    scripts = found.get("scripts") if isinstance(found, dict) else None
-    script = scripts.get("test") if isinstance(scripts, dict) else None
-    return script if isinstance(script, str) else ""
-
-
-def _go(root: Path) -> str | None:
-    return "go test ./..." if (root / "go.mod").is_file() else None
-
-
-def _make(root: Path) -> str | None:
-    for name in ("GNUmakefile", "makefile", "Makefile"):
-        for target in ("test", "check"):
-            if re.search(rf"^{target}\s*:(?!=)", _text(root / name) or "", re.MULTILINE):
-                return f"make {target}"
-    return None
-
-
 def _text(path: Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
@@ -224,11 +183,13 @@ def _quoted(text: str) -> str:
 
 
 def runner(command: str) -> str:
-    """Which kind of output a test command makes: pytest, unittest, cargo, node, go, or "" for any other."""
+    """Which kind of output a test command makes: pytest, unittest, cargo, go, maven, node, or "" for any other."""
     words = command.replace("/", " ").split()
     for name in ("pytest", "unittest", "cargo", "go"):
         if name in words:
             return name
+    if {"mvn", "mvnw", "mvnd"} & set(words):
+        return "maven"
     return "node" if {"node", "npm", "pnpm", "yarn", "bun"} & set(words) else ""
 
 

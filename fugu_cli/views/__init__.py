@@ -5,6 +5,7 @@ coordinator's transcript are all built from these folds. Must not know files, mo
 default: read it first.
 """
 
+from fugu_cli.views.counts import failing, passing
 from fugu_cli.views.jobs import Job, ended_how, jobs
 from fugu_cli.views.outcome import (
     CHECKS,
@@ -15,12 +16,10 @@ from fugu_cli.views.outcome import (
     answer,
     beside,
     changes,
-    failing,
     first_tests,
     has_worker_answer,
     is_whole_run,
     judged_by_tests,
-    passing,
     regressed,
     suggested_role,
     tests,

@@ -10,6 +10,7 @@ from typing import Literal
 
 from fugu_cli.events import EVIDENCE, Assigned, Change, Event, Merged, Permitted, Replied, Role, ToolRan, Undone, net
 from fugu_cli.messages import Call
+from fugu_cli.views.counts import none_there
 from fugu_cli.views.turns import Turn, asked, baseline, effective, interrupted_calls, turns
 from fugu_cli.views.workflow import said, speaking
 
@@ -43,9 +44,7 @@ class TestRun:
     @property
     def empty(self) -> bool:
         """It found no tests."""
-        if _NONE_THERE.search(self.output) is None or _GO.search(self.output) is not None:
-            return False
-        return not passing(self.output) and not failing(self.output)
+        return none_there(self.output)
 
 
 def tests(events: Sequence[Event]) -> TestRun | None:
@@ -123,54 +122,6 @@ def tests_to_tell(events: Sequence[Event]) -> TestRun | None:
     """The newest run, for whoever is told a part of the log only: without it where the request is not about the tests
     and nothing was changed yet. Told of failures that were there before, they would mend those."""
     return tests(events) if judged_by_tests(events) or changes(events) else None
-
-
-_GO = re.compile(r"^ok\s+\S+|^FAIL\b", re.MULTILINE)
-_NONE_THERE = re.compile(
-    r"^(?:=+ )?no tests (?:ran|collected)\b|^NO TESTS RAN\b|^Ran 0 tests\b"
-    r"|^running 0 tests$|^\?\s.*\[no test files\]$|^[#ℹ] tests 0$",  # cargo, go, node
-    re.MULTILINE,
-)
-_FAILING = (
-    re.compile(r"\b(\d+) (?:failed|failures?|errors?)\b", re.IGNORECASE),  # pytest, cargo, jest, mocha
-    re.compile(r"\b(?:failures|errors)=(\d+)"),  # unittest
-    re.compile(r"^[#ℹ] fail (\d+)$", re.MULTILINE),  # node --test
-)
-_CARGO = re.compile(r"^test result: \w+\. (\d+) passed", re.MULTILINE)
-_UNITTEST = re.compile(r"^Ran (\d+) tests?", re.MULTILINE)
-_NOT_PASSED = re.compile(r"\b(?:failures|errors|skipped)=(\d+)")
-_PASSING = (
-    re.compile(r"\b(\d+) passed\b"),
-    re.compile(r"^[#ℹ] pass (\d+)$", re.MULTILINE),
-)
-
-
-def failing(output: str) -> int | None:
-    """How many tests a run's output says failed or broke; None where it does not say.
-
-    Read from the last line that counts them, so that a test's own chatter does not decide.
-    """
-    for pattern in _FAILING:
-        lines = [line for line in output.splitlines() if pattern.search(line)]
-        if lines:
-            return sum(int(count) for count in pattern.findall(lines[-1]))
-    broken = len(re.findall(r"^\s*--- FAIL", output, re.MULTILINE))  # go
-    return broken or None
-
-
-def passing(output: str) -> int | None:
-    """How many tests a run's output says passed; None where it does not say."""
-    if crates := _CARGO.findall(
-        output
-    ):  # a line for the tests of each file, the last for examples in the documentation
-        return sum(map(int, crates))
-    if ran := _UNITTEST.findall(output):
-        return int(ran[-1]) - sum(int(count) for count in _NOT_PASSED.findall(output))
-    for pattern in _PASSING:
-        found = pattern.findall(output)
-        if found:
-            return int(found[-1])
-    return None
 
 
 def verdict_of(text: str) -> Verdict:

@@ -91,6 +91,8 @@ def test_without_a_run_before_the_request_there_is_nothing_to_compare() -> None:
         (COMMAND, "no tests ran", None),
         ("python -m unittest", "Ran 12 tests\n\nOK", 12),
         ("cargo test", "test result: ok. 3 passed; 0 failed\ntest result: ok. 0 passed; 0 failed", 3),
+        ("mvn -B -ntp test", "[INFO] Tests run: 4, Failures: 1, Errors: 0, Skipped: 1\n", 3),
+        ("./mvnw test", "[ERROR] COMPILATION ERROR", None),
         ("npm test", "Tests: 1 failed, 2 passed, 3 total", None),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 
 from fugu_cli.tools import Result
 from fugu_cli.tools.failures import digest, placed
+from fugu_cli.tools.run_tests import without_network
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.views import failing
 from tests.tools.conftest import Build, use
@@ -121,6 +122,44 @@ def test_where_node_only_names_a_place_in_a_test_what_stands_there_is_shown(plai
     assert "> exports.add" not in told, "the file may be kept from the agent that reads this"
 
 
+def test_where_a_stack_of_java_names_a_place_in_a_test_what_stands_there_is_shown(plain: Build) -> None:
+    test = "class CartTest {\n    void total() {\n        assertEquals(345,\n            cart.total());\n    }\n}\n"
+    code = "class Cart {\n    int total() {\n        return prices[0];\n    }\n}\n"
+    workspace = plain({"src/test/java/CartTest.java": test, "src/main/java/Cart.java": code, "mvn": MVN})
+    workspace.test_command = "sh ./mvn test"
+    told = use(workspace, "run_tests").text
+    assert "CartTest.java:3)\n      > assertEquals(345, cart.total());" in told
+    assert "> return prices" not in told, "the file may be kept from the agent that reads this"
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("mvn -B -ntp test", "mvn -o -B -ntp test"),
+        ("./mvnw test", "./mvnw -o test"),
+        ("cd api && mvn test", "cd api && mvn -o test"),
+        ("mvn --offline test", "mvn --offline test"),
+        ("npm test", "npm test"),
+        ("sh mvn.sh test", "sh mvn.sh test"),
+    ],
+)
+def test_maven_is_told_that_there_is_no_network(command: str, told: str) -> None:
+    assert without_network(command) == told
+
+
+MVN = """\
+cat <<'END'
+[ERROR] CartTest.total -- Time elapsed: 0.02 s <<< ERROR!
+java.lang.IndexOutOfBoundsException: 0
+\tat Cart.total(Cart.java:3)
+\tat CartTest.total(CartTest.java:3)
+
+[ERROR] Tests run: 1, Failures: 0, Errors: 1, Skipped: 0
+END
+exit 1
+"""
+
+
 def test_what_a_runner_has_framed_is_not_shown_twice() -> None:
     told = "  ● adds\n\n    > 3 |   expect(add(1, 2)).toBe(3);\n\n      at Object.<anonymous> (add.test.js:3:21)"
     assert placed(told) == []
@@ -179,9 +218,41 @@ ok  \texample.org/other\t0.002s
 """
 
 
+MAVEN = """\
+[INFO] Running shop.CartTest
+[ERROR] Tests run: 2, Failures: 1, Errors: 0, Skipped: 0, Time elapsed: 0.157 s <<< FAILURE! -- in shop.CartTest
+[ERROR] shop.CartTest.totalOfAll -- Time elapsed: 0.026 s <<< FAILURE!
+org.opentest4j.AssertionFailedError: expected: <345> but was: <45>
+\tat org.junit.jupiter.api.AssertEquals.failNotEqual(AssertEquals.java:197)
+\tat shop.CartTest.totalOfAll(CartTest.java:18)
+\tat java.base/java.util.ArrayList.forEach(ArrayList.java:1511)
+
+[INFO] Results:
+[ERROR] Failures:
+[ERROR]   CartTest.totalOfAll:18 expected: <345> but was: <45>
+[ERROR] Tests run: 2, Failures: 1, Errors: 0, Skipped: 0
+[INFO] BUILD FAILURE
+[INFO] Total time:  3.667 s
+[ERROR] Failed to execute goal org.apache.maven.plugins:maven-surefire-plugin:3.2.5:test (default-test)
+[ERROR] -> [Help 1]
+"""
+JAVAC = """\
+[ERROR] COMPILATION ERROR :
+[ERROR] /repo/src/main/java/shop/Cart.java:[17,22] incompatible types: java.lang.String cannot be converted to int
+[INFO] 1 error
+[ERROR] Failed to execute goal org.apache.maven.plugins:maven-compiler-plugin:3.13.0:compile (default-compile)
+"""
+
+
 @pytest.mark.parametrize(
     ("command", "output", "kept"),
     [
+        (
+            "mvn test",
+            MAVEN,
+            ["<45>\n\tat shop.CartTest.totalOfAll(CartTest.java:18)\n[ERROR] Tests run: 2, Failures: 1,"],
+        ),
+        ("mvn test", JAVAC, ["[ERROR] src/main/java/shop/Cart.java:[17,22] incompatible types"]),
         ("python3 -m unittest", UNITTEST, ["FAIL: test_b", 'File "tests/test_a.py", line 6', "1 != 2", "failures=1"]),
         ("cargo test", CARGO, ["---- tests::adds stdout ----", "panicked at src/lib.rs:3:47", "left: -1", "1 failed"]),
         ("go test ./...", GO, ["--- FAIL: TestAdd", "calc_test.go:7: got 1, want 3"]),

@@ -69,6 +69,24 @@ def only_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"Cargo.toml": "", "tests/test_x.py": ""}, f"python3 {PYTEST}"),
         ({"package.json": PACKAGE % "jest", "manage.py": "", "shop/tests.py": ""}, f"python3 {PYTEST}"),
         ({"test_a.py": b"\xff\xfe not text"}, f"python3 {PYTEST}"),
+        ({"pom.xml": "<project/>", "src/test/java/ATest.java": ""}, "mvn -B -ntp test"),
+        ({"build.gradle.kts": "", "settings.gradle.kts": ""}, "gradle test --console=plain"),
+        ({"pom.xml": "", "scripts/test_release.py": ""}, "mvn -B -ntp test"),
+        ({"Shop.sln": "", "src/Shop.csproj": ""}, "dotnet test"),
+        ({"mix.exs": "", "Makefile": "test:\n"}, "mix test"),
+        ({"Gemfile": "", "spec/cart_spec.rb": ""}, "bundle exec rspec"),
+        ({".rspec": "--color"}, "rspec"),
+        ({"spec/fixtures/a.json": ""}, None),
+        ({"Rakefile": "Rake::TestTask.new(:test)", "test/test_cart.rb": ""}, "rake test"),
+        ({"Gemfile": "", "bin/rails": "", "test/models/a_test.rb": ""}, "bin/rails test"),
+        ({"phpunit.xml.dist": ""}, "vendor/bin/phpunit"),
+        ({"composer.json": '{"name": "test", "scripts": {"test": "pest"}}'}, "composer test"),
+        ({"composer.json": '{"name": "test"}'}, None),
+        ({"web/package.json": PACKAGE % "vitest run", "docs/a.md": ""}, "cd web && npm test"),
+        ({"my app/Cargo.toml": ""}, "cd 'my app' && cargo test"),
+        ({"web/package.json": PACKAGE % "jest", "api/go.mod": ""}, None),
+        ({"web/package.json": PACKAGE % "jest", "api/tests/test_a.py": ""}, f"python3 {PYTEST}"),
+        ({"node_modules/x/package.json": PACKAGE % "jest", ".tools/go.mod": ""}, None),
     ],
 )
 def test_the_command_follows_from_the_files(
@@ -86,6 +104,15 @@ def test_the_repositorys_own_python_goes_first_if_pytest_is_installed_beside_it(
     lay(root, {"test_a.py": "import pytest", ".venv/lib/python3.11/site-packages/pytest/__init__.py": ""})
     program(root, ".venv/bin/python")
     assert find_test_command(root) == f".venv/bin/python {PYTEST}"
+
+
+def test_a_wrapper_that_can_be_run_goes_before_the_program(tmp_path: Path, only_python: Path) -> None:
+    for file, wrapper in {"pom.xml": "mvnw", "build.gradle": "gradlew"}.items():
+        root = tmp_path / wrapper
+        lay(root, {file: "", f"{wrapper}.cmd": "", wrapper: ""})
+        assert str(find_test_command(root)).startswith(("mvn ", "gradle "))
+        program(root, wrapper)
+        assert str(find_test_command(root)).startswith(f"./{wrapper} ")
 
 
 def test_a_python_that_the_repository_brought_is_not_run_to_ask_it(tmp_path: Path, only_python: Path) -> None:
@@ -129,7 +156,8 @@ def test_without_pytest_tests_of_unittest_are_discovered(tmp_path: Path, only_py
     [
         (".venv/bin/python -m pytest -q", "pytest"), ("/usr/bin/pytest", "pytest"), ("cargo test", "cargo"),
         ("npm test", "node"), ("node --test", "node"), ("go test ./...", "go"), ("make test", ""),
-        ("python3 -m unittest discover", "unittest"),
+        ("python3 -m unittest discover", "unittest"), ("./mvnw -B test", "maven"), ("mvn test", "maven"),
+        ("cd web && npm test", "node"),
     ],
 )  # fmt: skip
 def test_a_command_tells_its_runner(command: str, expected: str) -> None:
