@@ -30,6 +30,8 @@ from fugu_cli.tasks.repository import lay
 from fugu_cli.tools.clip import clip
 from fugu_cli.tools.process import Around, run_command
 from fugu_cli.tools.reaping import MARK
+from fugu_cli.tools.run_tests import without_network
+from fugu_cli.views.counts import SUREFIRE, passing
 
 _JUDGES = frozenset(
     {
@@ -37,10 +39,19 @@ _JUDGES = frozenset(
         *("pyproject.toml", "sitecustomize.py", "usercustomize.py", "package.json", ".npmrc"),
         *("Cargo.toml", "build.rs", "rust-toolchain", "rust-toolchain.toml"),
         *("Makefile", "makefile", "GNUmakefile", "noxfile.py"),
+        *("pom.xml", "gradle.properties", "build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"),
+        *("mix.exs", "Rakefile", "Gemfile", ".rspec", "phpunit.xml", "phpunit.xml.dist", "composer.json"),
+        *("Directory.Build.props", "Directory.Build.targets", "nuget.config"),
     }
 )
 """Files that change how tests are run: only the task's own count."""
-_JUDGING_FOLDERS = frozenset({".git", ".cargo", "__pycache__", ".pytest_cache", "node_modules", "target"})
+_RUNNER_SETTINGS = re.compile(
+    r"(?:jest|vitest|vite|babel|ava|karma|mocha|playwright|cypress|wdio)\.(?:config|conf|setup)(?:\..+)?"
+    r"|\.(?:mocharc|babelrc|swcrc|nycrc|taprc|jestrc)(?:\..+)?"
+    r"|(?:vitest|jest)\.(?:setup|workspace)(?:\..+)?|setupTests\.[cm]?[jt]sx?"
+)
+"""The same of node's many runners."""
+_JUDGING_FOLDERS = frozenset({".git", ".cargo", ".mvn", "__pycache__", ".pytest_cache", "node_modules", "target"})
 _JUDGING_ENDINGS = (".pyc", ".pyo", ".pth", ".dist-info", ".egg-info", ".egg-link")
 _RUNNER_MODULES = sys.stdlib_module_names | {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py"}
 """A module of such a name beside the tests would be imported by the test runner instead of the real one."""
@@ -105,7 +116,7 @@ class _Judge:
 async def grade(task: Task, folder: Path, expected: Expected | None = None) -> Grade:
     """Judge the working tree in `folder`. Solved means: the grading command ends with 0 within the task's time, where
     it is pytest or unittest every test that was found ran and none was wrong, the expected tests were among them, and
-    as many passed (counted for cargo and node, too). Raises StorageError when the copy cannot be made.
+    as many passed (counted for cargo, node and Maven, too). Raises StorageError when the copy cannot be made.
     """
     expected = expected or Expected()
     with tempfile.TemporaryDirectory(prefix="fugu-grade-", ignore_cleanup_errors=True) as temporary:
@@ -136,8 +147,13 @@ async def grade(task: Task, folder: Path, expected: Expected | None = None) -> G
 
 def put_back(task: Task) -> set[str]:
     """The files that judge, hidden ones included: an agent's changes to them do not count."""
-    steering = {name for name in task.files if PurePosixPath(name).name in _JUDGES} - set(task.solution)
+    steering = {name for name in task.files if _steers(PurePosixPath(name).name)} - set(task.solution)
     return {*steering, *commanded(task)[0], *task.test_files, *task.hidden}
+
+
+def _steers(name: str) -> bool:
+    """A file of this name changes how tests are run."""
+    return name in _JUDGES or _RUNNER_SETTINGS.fullmatch(name) is not None
 
 
 def commanded(task: Task) -> tuple[set[str], set[str]]:
@@ -165,7 +181,8 @@ def _account(task: Task, told: list[_Told], output: str) -> tuple[int, str]:
     """How many tests passed, and why the run does not count; "" where it does."""
     begun, ends = [line for line in told if line.begun], [line for line in told if not line.begun]
     if not begun and not _WITNESSED.search(task.grade_command):
-        return sum(int(count) for pattern in _COUNTS for count in pattern.findall(output)), ""
+        maven = passing(output) if SUREFIRE.search(output) else 0
+        return sum(int(count) for pattern in _COUNTS for count in pattern.findall(output)) + (maven or 0), ""
     passed = sum(line.passed for line in ends)
     changed = [name for line in ends for name in line.changed]
     if not begun or len(ends) != len(begun):
@@ -205,7 +222,7 @@ def _copy(task: Task, folder: Path, copy: Path) -> None:
 def _planted(path: PurePosixPath, beside: Mapping[PurePosixPath, set[str]]) -> bool:
     """Whether a file the task does not know could take the place of a part of the test runner, or of a test: `beside`
     has the names of modules by the folder in which they would."""
-    if path.name in _JUDGES or any(part.endswith(_JUDGING_ENDINGS) for part in path.parts):
+    if _steers(path.name) or any(part.endswith(_JUDGING_ENDINGS) for part in path.parts):
         return True
     return any(path.relative_to(parent).parts[0].split(".")[0] in beside.get(parent, ()) for parent in path.parents)
 
@@ -224,12 +241,16 @@ def _command(task: Task, home: Path, judge: _Judge) -> str:
     values = " ".join(
         shlex.quote(f"{name}={value}") for name, value in (_environment(home) | judge.environment).items()
     )
-    return f'exec env -i {MARK}="${MARK}" {values} /bin/sh -c {shlex.quote(task.grade_command)}'
+    return f'exec env -i {MARK}="${MARK}" {values} /bin/sh -c {shlex.quote(without_network(task.grade_command))}'
 
 
 def _environment(home: Path) -> dict[str, str]:
     """Only what a test run needs; `python` is the one that runs fugu, whose environment has the test runner."""
-    kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "CARGO_HOME", "RUSTUP_HOME") if name in os.environ}
+    kept = {
+        name: os.environ[name]
+        for name in ("LANG", "LC_ALL", "CARGO_HOME", "RUSTUP_HOME", "JAVA_HOME")
+        if name in os.environ
+    }
     real = Path.home()
     return {
         "CARGO_HOME": str(real / ".cargo"),

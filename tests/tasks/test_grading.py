@@ -70,10 +70,22 @@ def test_files_that_steer_a_test_run_are_left_behind_and_all_others_are_kept(tas
     steering = [
         *("conftest.py", "deep/conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", "tox.ini", "setup.cfg"),
         *("pyproject.toml", "sitecustomize.py", "usercustomize.py", "package.json", "build.rs", "deep/Cargo.toml"),
+        *("jest.config.ts", "web/vitest.config.mjs", ".mocharc.json", ".babelrc", "jest.setup.js", "src/setupTests.ts"),
+        *("pom.xml", ".mvn/maven.config", "gradle.properties", "build.gradle.kts", ".rspec", "phpunit.xml"),
         *("_pytest/__init__.py", "pluggy.py", "random.py", "json.so", "x.pth", "x.egg-info/entry_points.txt"),
         *("__pycache__/double.cpython-311.pyc", "double.pyc", ".cargo/config.toml", "node_modules/x/index.js"),
     ]
-    kept = ["double.py", "new.py", "deep/random.py", "notes.txt", "conftest/readme.md", "src/__init__.py"]
+    kept = [
+        "double.py",
+        "config.js",
+        "vite.md",
+        "jest.md",
+        "new.py",
+        "deep/random.py",
+        "notes.txt",
+        "conftest/readme.md",
+        "src/__init__.py",
+    ]
     listed = checked_by(task, "find . -type f | LC_ALL=C sort\n")
     result = graded(listed, tmp_path / "repo", dict.fromkeys([*steering, *kept], ""))
     expected = sorted(f"./{name}" for name in [*kept, "check.sh", "test_double.py"])
