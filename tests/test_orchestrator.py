@@ -15,6 +15,7 @@ from fugu_cli.agents.retry import Patience, Retrying
 from fugu_cli.coordinators import stopping
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings
+from fugu_cli.errors import AgentError
 from fugu_cli.events import (
     Assigned,
     Event,
@@ -249,6 +250,18 @@ def test_an_agent_that_fails_is_masked_and_the_next_best_takes_the_turn(root: Pa
         Failed(turn=1, what="cheap", kind="refused", message="the key was refused; set another")
     ]
     assert [event.agent for event in found.log.events if isinstance(event, Assigned)] == ["cheap", "strong", "strong"]
+
+
+def test_a_failure_names_its_agent_once_and_its_advice_is_a_sentence(root: Path) -> None:
+    def refused(prompt: Prompt) -> Reply:
+        raise AgentError("cheap: the key was refused", kind="refused", hint="Set SHOP_KEY.")
+
+    found = play(root, (CHEAP, refused))
+    end = found.run()
+    assert [event.message for event in found.log.events if isinstance(event, Failed)] == [
+        "the key was refused. Set SHOP_KEY."
+    ]
+    assert "(cheap: refused: the key was refused. Set SHOP_KEY)" in end.message
 
 
 def test_when_all_agents_fail_the_request_ends_as_failed(root: Path) -> None:

@@ -16,7 +16,7 @@ def agents_out(events: Sequence[Event], opt_out: Iterable[str] = ()) -> dict[str
 
 def nobody(out: Mapping[str, str]) -> Finished:
     """The end of a request in which everybody is out who could act: by `budget` where more money would let one act."""
-    said = "; ".join(f"{name}: {why}" for name, why in out.items()) or "the pool is empty"
+    said = "; ".join(f"{name}: {why.rstrip('.')}" for name, why in out.items()) or "the pool is empty"
     if any(map(views.is_budget, out.values())):
         return Finished(reason="budget", message=f"no agent is left that the budget carries ({said})")
     return Finished(reason="failed", message=f"no agent is left to act ({said}). `fugu pool check` tries each one.")

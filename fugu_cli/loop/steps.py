@@ -224,8 +224,10 @@ def _asked(events: Sequence[Event]) -> str:
 
 
 def failure(turn: int, name: str, error: AgentError) -> Failed:
-    """The fact of an agent's failure, in words, with what it used."""
-    words = f"{str(error).rstrip('.')}; {error.hint}" if error.hint else str(error)
+    """The fact of an agent's failure, in words, with what it used. It names the agent, its words need not."""
+    said = str(error).removeprefix(f"{name}: ")
+    joint = "." if error.hint[:1].isupper() else ";"
+    words = f"{said.rstrip('.')}{joint} {error.hint}" if error.hint else said
     return Failed(turn=turn, what=name, kind=error.kind, message=words, usage=error.usage or Usage())
 
 

@@ -271,8 +271,9 @@ def _turn(log: Log) -> int:
 
 def _last_failure(log: Log) -> Refused:
     error = next(event for event in reversed(log.events) if isinstance(event, Failed))
-    log.append(Finished(reason="budget" if error.kind == "budget" else "failed", message=error.message))
-    return failed(error.kind, error.message)
+    said = f"{error.what}: {error.message}"
+    log.append(Finished(reason="budget" if error.kind == "budget" else "failed", message=said))
+    return failed(error.kind, said)
 
 
 def _nobody(house: House, log: Log, end: Finished) -> Refused:
@@ -283,5 +284,5 @@ def _nobody(house: House, log: Log, end: Finished) -> Refused:
     if end.reason == "budget":
         return failed("budget", end.message)
     if made:
-        return failed(made[-1].kind, made[-1].message, after)
+        return failed(made[-1].kind, f"{made[-1].what}: {made[-1].message}", after)
     return failed("overloaded", end.message or "no agent of the pool can be asked now", after)

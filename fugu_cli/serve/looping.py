@@ -71,7 +71,7 @@ def _refusal(made: Sequence[Event], end: Finished) -> Refused:
     if end.reason == "budget":
         return failed("budget", end.message)
     if last is not None:
-        return failed(last.kind, last.message)
+        return failed(last.kind, f"{last.what}: {last.message}")
     return failed("overloaded", end.message or "the loop ended without an answer")
 
 
