@@ -207,6 +207,9 @@ git add src/app.py
 git commit -m "fix /etc/passwd parsing"
 git checkout main
 git checkout -b feature
+git checkout -b feature origin/main
+git checkout -qb feature main
+git checkout --track origin/feature
 git switch feature
 git merge feature
 git pull
@@ -355,6 +358,8 @@ git reset --hard HEAD~3
 git clean -fd
 git checkout -- src/app.py
 git checkout .
+git checkout src/
+git checkout HEAD src
 git checkout -f main
 git restore src/app.py
 git switch -f main

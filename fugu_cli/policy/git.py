@@ -99,7 +99,10 @@ def _clean(rest: Sequence[str]) -> Finding:
 
 def _checkout(rest: Sequence[str]) -> Finding:
     discards = given(rest, "fpB", "--force", "--patch", "--ours", "--theirs", "--pathspec-from-file")
-    return _LOSES if discards or any(word == "--" or "." in word for word in rest) else RUNS
+    plain = [word for word in rest if not word.startswith("-")]
+    of_a_commit = len(plain) > 1 and not given(rest, "bt", "--orphan", "--track")  # the files behind it
+    named = any(word == "--" or "." in word or word.endswith("/") for word in rest)
+    return _LOSES if discards or named or of_a_commit else RUNS
 
 
 def _restore(rest: Sequence[str]) -> Finding:
