@@ -115,6 +115,7 @@ tree -L 2
 jq .name package.json
 date +%F
 test -f src/app.py && echo yes
+[[ -f src/app.py ]] && echo yes
 [ -d src ] && ls src
 sort < README.md
 cat <<'EOF2'
@@ -202,6 +203,16 @@ uniq README.md out.txt
 find . -fprint out.txt
 rg --pre=cat x
 rg --pre cat x
+[[ -f x ]] && rm x
+[[ src/app.py == src/* && -d src ]] || echo no
+[[ -f x || rm -r src ]]
+[[ $x -eq 1 ]]
+[[ x -eq 1 ]]
+[[ -v x ]]
+[[ a > out ]]
+echo $((1+1))
+x=$(( (x + 1) * 2 )); echo "$x"
+for i in $((n)); do ls; done
 git add -A
 git add src/app.py
 git commit -m "fix /etc/passwd parsing"
@@ -460,12 +471,15 @@ $COMMAND
 f() { rm -rf /; }; f
 :(){ :|:& };:
 case x in x) rm y;; esac
-[[ -f x ]] && rm x
+[[ $x =~ ^(a|b) ]] && rm x
 echo "unclosed
 echo $(
 echo ${x:-$(rm y)}
 echo ${x@P}
-echo $((1+1))
+echo $((a[$(rm x)]))
+echo $((`rm x`))
+echo $((rm x); rm y)
+for i in $((a[`rm x`])); do ls; done
 cat <<EOF2
 $(rm -rf /)
 EOF2

@@ -21,7 +21,7 @@ from fugu_cli.policy.tables import INTERPRETERS, PROBES, READERS, SHELLS, SYSTEM
 from fugu_cli.policy.words import Unreadable
 from fugu_cli.policy.wrappers import carried, given_more, unwrapped
 
-DEVICES = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
+DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/urandom", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
 GLOB_LIMIT = 500
 FOLDER_LIMIT = 16
 
@@ -58,7 +58,11 @@ def _by_name(command: Command, commands: Sequence[Command]) -> Finding:
     if not command.words:
         return READS
     first, name = command.words[0], base(command)
-    if first.dynamic or (first.globbed and first.text != "[") or (command.mark and command.mark in first.text):
+    if (
+        first.dynamic
+        or (first.globbed and first.text not in {"[", "[["})
+        or (command.mark and command.mark in first.text)
+    ):
         return Finding(Level.EVERY, "what it runs is known only when it runs")
     if "/" in first.text and first.text.rpartition("/")[0] not in SYSTEM_FOLDERS:
         return Finding(Level.RUNS, "it runs a program of its own")

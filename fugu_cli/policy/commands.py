@@ -71,6 +71,8 @@ def _odd(name: str, arguments: Sequence[str]) -> bool:
             return len(positional) > 1
         case "date":
             return any(not argument.startswith("+") for argument in positional)
+        case "[[":  # numbers are worked out, and a name's value may hold a command
+            return any(argument in {"-eq", "-ne", "-lt", "-le", "-gt", "-ge"} for argument in arguments)
         case "set":
             return any(not re.fullmatch(r"[-+][euxo]+|pipefail", argument) for argument in arguments)
         case "sed":

@@ -1,7 +1,8 @@
 """A command line taken apart into the simple commands the shell would run, those in substitutions included.
 
 Stands between words.py and commands.py. It says what is there; what a command does is said elsewhere. Only what is
-read with certainty is returned: functions, `case`, `[[`, arithmetic and arrays raise Unreadable.
+read with certainty is returned: functions, `case` and arrays raise Unreadable. `[[` is read as the command that it is
+to a plain sh, with what stands behind `&&` and `||` in it: bash would run less.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ SEPARATORS = frozenset({"|", "|&", "||", "&&", ";", "&", "\n", "(", ")"})
 PREFIXES = frozenset({"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "{", "}", "!", "time"})
 TIMES = dict.fromkeys(("time", "-p"), frozenset({"-p", "--"}))
 """Options of the shell's own `time`, by the word before."""
-UNREAD = frozenset({"case", "esac", "function", "select", "coproc", "[["})
+UNREAD = frozenset({"case", "esac", "function", "select", "coproc"})
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 DEPTH = 5
 

@@ -17,8 +17,8 @@ def _all(names: str, reason: str) -> dict[str, str]:
 READERS = names_of(
     "ls cat head tail wc pwd echo printf grep egrep fgrep rg find fd tree file stat du df which type whoami id uname "
     "date basename dirname realpath readlink sort uniq cut tr nl diff cmp comm md5sum sha1sum sha256sum sha512sum "
-    "cksum true false test [ seq column jq cd : sleep sed awk hexdump od strings rev tac paste fold expand join nproc "
-    "exit wait set command"
+    "cksum true false test [ [[ seq column jq cd : sleep sed awk hexdump od strings rev tac paste fold expand join "
+    "nproc exit wait set command"
 )
 """Commands that change nothing, as long as `REFUSED` and the checks below do not object."""
 
@@ -34,6 +34,7 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "file": ("C", ("--compile",)),
     "test": ("v", ()),
     "[": ("v", ()),
+    "[[": ("v", ()),
     "printf": ("v", ()),
     "sed": ("if", ("--in-place", "--file")),
     "jq": ("fL", ("--from-file", "--run-tests")),

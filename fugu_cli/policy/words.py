@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from fugu_cli.policy import sums
+
 
 class Unreadable(Exception):
     """The line holds something policy does not read; the message says what. It is asked about, never guessed."""
@@ -211,8 +213,15 @@ def _expansion(reader: _Reader, char: str, *, in_quotes: bool) -> None:
         if "\\" in reader.scripts[-1]:
             raise Unreadable("a backslash inside backticks")
         reader.chars.append("$(...)")
-    elif reader.peek(2) in {CONTINUED, "(("}:
-        raise Unreadable("arithmetic, or an expansion broken over two lines")
+    elif reader.peek(2) == CONTINUED:
+        raise Unreadable("an expansion broken over two lines")
+    elif reader.peek(2) == "((":
+        found = sums.read(reader.text, reader.at)
+        if found is None:
+            raise Unreadable("more than numbers and names in $((...))")
+        reader.at, scripts = found
+        reader.scripts += scripts
+        reader.chars.append("$((...))")
     elif following == "(":
         reader.at += 1
         reader.scripts.append(_until_parenthesis(reader))
