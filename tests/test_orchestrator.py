@@ -37,7 +37,7 @@ from fugu_cli.log import Log
 from fugu_cli.loop.bench import Limits, Permission
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
 from tests.e2e.loopback import KEY, Breaks, running
-from tests.reacting import React, Reacting, Stage, calls, fails, repository, results, role, said, says
+from tests.reacting import CHECK, React, Reacting, Stage, calls, fails, repository, results, role, said, says
 
 CHEAP = Member(name="cheap", provider="openai", model="c", slot="cheap")
 STRONG = Member(name="strong", provider="openai", model="s", slot="strong")
@@ -119,6 +119,64 @@ def shown(found: Play, name: str) -> list[Prompt]:
     agent = found.stage.agents[name]
     assert isinstance(agent, Reacting)
     return agent.shown
+
+
+def test_what_the_user_changes_while_draws_fail_stays(root: Path) -> None:
+    """In an editor, beside an agent that fails twice: another file, a new one, one that goes, and the agent's own."""
+    (root / "notes.txt").write_text("one\n")
+    (root / "gone.txt").write_text("old\n")
+
+    def draws(prompt: Prompt) -> Reply:
+        if prompt.seed is None:
+            (root / "notes.txt").write_text("two\n")
+            (root / "mine.txt").write_text("new\n")
+            (root / "gone.txt").unlink()
+            (root / "empty").mkdir()
+        elif prompt.seed >= 2:
+            return calls(FIX)
+        return calls(
+            Call.make("1", "write", path="calc.txt", content=f"wrong {prompt.seed}\n"),
+            Call.make("2", "write", path="new.txt", content="left over\n"),
+        )
+
+    found = play(root, (SMALL, draws), (STRONG, writes()))
+    assert found.run().reason == "accepted"
+    assert [event.paths for event in found.of(Undone)] == [("calc.txt", "new.txt")] * 2
+    assert sorted(path.name for path in root.iterdir()) == [
+        *(".git", "calc.txt", "check.sh", "empty", "mine.txt", "notes.txt")
+    ]
+    assert [(root / name).read_text() for name in ("notes.txt", "mine.txt", "calc.txt")] == [
+        "two\n",
+        "new\n",
+        "fixed\n",
+    ]
+    assert list(views.changes(found.log.events)) == ["calc.txt"]
+
+
+@pytest.mark.parametrize(
+    ("during", "notes", "calc"),
+    [
+        ("echo two > notes.txt", "two\n", "broken\n"),  # nobody can tell who: taken for the user's
+        ("echo x > by_product.txt", "one\n", "broken\n"),  # of the tests
+        ("echo formatted >> calc.txt", "one\n", "broken\n"),  # what the draw wrote, in another form
+    ],
+)
+def test_what_changes_while_the_tests_run_is_the_users_where_it_was_there_and_no_draw_touched_it(
+    during: str, notes: str, calc: str, root: Path
+) -> None:
+    (root / "notes.txt").write_text("one\n")
+    (root / "check.sh").write_text(f"grep -q wrong calc.txt && {during}\n{CHECK}")
+
+    def draws(prompt: Prompt) -> Reply:
+        return calls(Call.make("1", "write", path="calc.txt", content="wrong\n"))
+
+    once = SMALL.model_copy(update={"attempts": 1})
+    found = play(root, (once, draws))
+    found.stage.settings = Settings(turns=1)
+    found.run()
+    assert [event.reason for event in found.of(Undone)] == ["the tests failed"]
+    assert [(root / name).read_text() for name in ("notes.txt", "calc.txt")] == [notes, calc]
+    assert not (root / "by_product.txt").exists()
 
 
 def test_a_question_is_answered_and_that_is_all(root: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from fugu_cli import policy, undoing, views
 from fugu_cli.contents import request_patch
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Assigned, Finished, Replied, ToolRan
+from fugu_cli.events import Asked, Assigned, Finished, Permitted, Replied, ToolRan
 from fugu_cli.log import Log
 from fugu_cli.loop import turn
 from fugu_cli.loop.bench import Bench, Permission, roll_back, run_call, run_evidence
@@ -178,6 +178,37 @@ def test_a_verifier_reads_it_and_a_draw_that_is_rolled_back_leaves_nothing_of_it
         assert isinstance(shown, ToolRan) and "-keep\n+lost\n" in shown.output and "+new\n" in shown.output
         await roll_back(bench, drawn, "the tests failed")
         assert tree(project) == before
+
+    play(project, what)
+
+
+def test_of_a_file_that_draw_and_user_changed_the_users_version_stays(project: Path) -> None:
+    async def what(log: Log, bench: Bench) -> None:
+        await asks(log, bench)
+        for path, text in {"one": "draw\n", "two": "draw\n"}.items():
+            await does(log, bench, "write", path=path, content=text)
+        await does(log, bench, "bash", command="chmod +x run.sh; echo 1 > three; mkdir -p empty")
+        (project / "two").write_text("by hand\n")
+        (project / "lib" / "mine").write_text("by hand\n")
+        done = await roll_back(bench, views.turns(log.events)[-1], "the tests failed")
+        assert sorted(done.paths) == ["empty", "one", "run.sh", "three"]
+        assert (project / "two").read_text() == "by hand\n"
+        assert (project / "lib" / "mine").exists()
+        assert not (project / "run.sh").stat().st_mode & 0o100
+
+    play(project, what)
+
+
+def test_after_a_killed_call_all_that_differs_is_put_back(project: Path) -> None:
+    async def what(log: Log, bench: Bench) -> None:
+        await asks(log, bench)
+        call = Call.make("t1-0-1", "bash", command="echo 1 > half; sleep 100")
+        log.append(Replied(turn=1, agent="strong", calls=(call,), stop="calls"))
+        log.append(Permitted(turn=1, call=call, allowed=True, by="policy"))
+        (project / "half").write_text("1\n")
+        before = tree(project)
+        await roll_back(bench, views.turns(log.events)[-1], "the tests failed")
+        assert before.keys() - tree(project).keys() == {"half"}
 
     play(project, what)
 

@@ -1,4 +1,5 @@
-"""A snapshot put back: exactly its files, each replaced whole; ignored files and nested repositories are not touched.
+"""A snapshot put back: exactly its files, or some of them, each replaced whole; ignored files and nested repositories
+are not touched.
 
 Beside snapshots.py, which says what differs.
 """
@@ -7,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
@@ -20,25 +22,40 @@ from fugu_cli.tools.snapshots import Blobs, Difference, Snapshots, reading
 LINK, EXECUTABLE = "120000", "100755"
 
 
-async def restore(snapshots: Snapshots, tree: str) -> tuple[str, ...]:
-    """Make the working tree what it was at `tree`; returns the paths that changed, as the os module gives them.
+@dataclass(frozen=True)
+class Part:
+    """What is put back: the files whose difference, from now to then, it `holds`; with `folders` empty ones that were
+    made since go."""
+
+    holds: Callable[[Difference], bool] = lambda difference: True
+    folders: bool = True
+
+
+ALL = Part()
+
+
+async def restore(snapshots: Snapshots, tree: str, part: Part = ALL) -> tuple[str, ...]:
+    """Make the working tree what it was at `tree`, all of it or a part; returns the paths that changed, as the os
+    module gives them.
 
     Raises StorageError when something could not be put back, after doing all that could be done; running it again is
     safe. Ignore rules are put back first: a file that was ignored then is not deleted now.
     """
     async with snapshots.held():
         now = await snapshots.take_held()
-        found = await snapshots.differences(now, tree)
+        differing = await snapshots.differences(now, tree)
+        found = [d for d in differing if part.holds(d)]
+        left = {d.path for d in differing} - {d.path for d in found}
         rules = [d for d in found if Path(d.path).name == ".gitignore"]
         others = [d for d in found if Path(d.path).name != ".gitignore"]
         wanted, had = await snapshots.extras(tree), await snapshots.extras(now)
-        more = clear(snapshots.root, wanted, had)
+        more = clear(snapshots.root, wanted, had) if part.folders else []
         async with reading(snapshots.git) as blobs:
             failed = await _apply(snapshots.root, rules, blobs)
             kept = await _ignored(snapshots, [d.path for d in others if not d.mode])
             done = [d for d in others if d.path not in kept]
             failed += await _apply(snapshots.root, done, blobs)
-        more += await _extras(snapshots, tree, (wanted, had), [d.path for d in rules + done])
+        more += await _extras(snapshots, tree, (wanted, had), [d.path for d in rules + done], left)
         if failed:
             raise StorageError(
                 f"{len(failed)} of {len(rules) + len(done)} files could not be put back: {'; '.join(failed[:3])}",
@@ -47,8 +64,11 @@ async def restore(snapshots: Snapshots, tree: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys([*(d.path for d in rules + done), *more]))
 
 
-async def _extras(snapshots: Snapshots, then: str, extras: tuple[Extras, Extras], restored: Sequence[str]) -> list[str]:
-    """Modes and empty folders as they were `then`, once the files are there; which were changed."""
+async def _extras(
+    snapshots: Snapshots, then: str, extras: tuple[Extras, Extras], restored: Sequence[str], left: Collection[str]
+) -> list[str]:
+    """Modes and empty folders as they were `then`, once the files are there, but for files that are `left` alone; which
+    were changed."""
     wanted, had = extras
     if wanted == had == Extras() and not restored:
         return []
@@ -57,8 +77,8 @@ async def _extras(snapshots: Snapshots, then: str, extras: tuple[Extras, Extras]
     out = await snapshots.git.run("ls-tree", "-r", "-z", "--full-tree", then)
     files = (line.partition(b"\t") for line in out.split(b"\0") if line)
     executable = {os.fsdecode(path): head.startswith(b"100755") for head, _, path in files if head.startswith(b"100")}
-    chosen = {path: runs for path, runs in executable.items() if doubtful is None or path in doubtful}
-    return list(put_back(snapshots.root, wanted, chosen))
+    some = {path: runs for path, runs in executable.items() if doubtful is None or path in doubtful}
+    return list(put_back(snapshots.root, wanted, {path: runs for path, runs in some.items() if path not in left}))
 
 
 async def _ignored(snapshots: Snapshots, paths: Sequence[str]) -> frozenset[str]:

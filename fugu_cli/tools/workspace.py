@@ -107,11 +107,11 @@ class Workspace:
         """The tree id of the working tree as it is, None outside git. Raises StorageError."""
         return await self.snapshots.take() if self.snapshots else None
 
-    async def restore(self, tree: str) -> tuple[str, ...]:
-        """Put exactly that tree back; returns the paths that changed. Raises StorageError (restoring.restore)."""
+    async def restore(self, tree: str, part: restoring.Part = restoring.ALL) -> tuple[str, ...]:
+        """Put exactly that tree back, or a part of it; returns the paths that changed. Raises StorageError."""
         if self.snapshots is None:
             raise StorageError("there are no snapshots outside a git repository", hint="run `git init` first")
-        changed = await restoring.restore(self.snapshots, tree)
+        changed = await restoring.restore(self.snapshots, tree, part)
         for path in changed:
             self.seen.refresh(Path(os.path.realpath(self.root / path)))
         return tuple(paths.shown(path) for path in changed)
