@@ -42,6 +42,13 @@ _AFTER_NODE = {
     "deno.jsonc": "deno test",
 }
 """What a file in the root says about how the tests are run; the first that is there decides."""
+_BESIDE = frozenset(
+    {
+        *("docs", "doc", "examples", "example", "samples", "demo", "demos"),
+        *("vendor", "third_party", "fixtures", "testdata", "scripts", "tools"),
+    }
+)
+"""Folders whose tests are not those of the repository."""
 _WRAPPERS = {"mvn": "mvnw", "gradle": "gradlew"}
 _NODE_LOCKS = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lockb": "bun run", "bun.lock": "bun run"}
 
@@ -71,7 +78,7 @@ def command_of_a_folder(root: Path) -> str | None:
         folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
     except OSError:
         return None
-    own = [path for path in folders if path.name not in tree.SKIPPED and not path.name.startswith(".")]
+    own = [path for path in folders if path.name not in tree.SKIPPED | _BESIDE and not path.name.startswith(".")]
     found = {path.name: line for path in own if (line := command(path)) is not None}
     if len(found) != 1:
         return None

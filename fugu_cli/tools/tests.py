@@ -40,7 +40,7 @@ def find_test_command(root: Path, own: str = sys.executable) -> str | None:
     if _only_beside(root):
         return build_tools.command(root) or _python(root, own) or _doctest(root, own)
     found = _python(root, own) or build_tools.command(root)
-    return found or build_tools.command_of_a_folder(root) or _doctest(root, own)
+    return found or _doctest(root, own) or build_tools.command_of_a_folder(root)
 
 
 def _only_beside(root: Path) -> bool:

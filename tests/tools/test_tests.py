@@ -84,6 +84,12 @@ def only_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"composer.json": '{"name": "test"}'}, None),
         ({"web/package.json": PACKAGE % "vitest run", "docs/a.md": ""}, "cd web && npm test"),
         ({"my app/Cargo.toml": ""}, "cd 'my app' && cargo test"),
+        (
+            {"web/package.json": PACKAGE % "jest", "examples/a/go.mod": "", "docs/Makefile": "check:\n"},
+            "cd web && npm test",
+        ),
+        ({"examples/go.mod": "", "vendor/Cargo.toml": ""}, None),
+        ({"web/package.json": PACKAGE % "jest", "a.py": EXAMPLES}, f"python3 {PYTEST} --doctest-modules a.py"),
         ({"web/package.json": PACKAGE % "jest", "api/go.mod": ""}, None),
         ({"web/package.json": PACKAGE % "jest", "api/tests/test_a.py": ""}, f"python3 {PYTEST}"),
         ({"node_modules/x/package.json": PACKAGE % "jest", ".tools/go.mod": ""}, None),
