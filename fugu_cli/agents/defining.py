@@ -9,11 +9,14 @@ import ast
 from collections.abc import Mapping, Sequence
 
 from fugu_cli import functions
-from fugu_cli.agents.fences import Block, alike
+from fugu_cli.agents.fences import FENCE, Block, alike
 from fugu_cli.agents.python_code import Definition, Import, parsed
 
 ALIKE = 0.3
 """Of 88 answers of the embedded models, those that solved their task had .7 or more in common with the file."""
+
+ALONE = 0.7
+"""The same of a reply that is taken for a file although nothing in it says so."""
 
 
 def resembled(body: str, shown: Mapping[str, str], code: Sequence[str], *, sole: bool) -> str | None:
@@ -25,6 +28,22 @@ def resembled(body: str, shown: Mapping[str, str], code: Sequence[str], *, sole:
     if best is not None and likeness[best] >= ALIKE and (best in code or len(found) != 1):
         return best
     return found[0] if len(found) == 1 else None
+
+
+def bare(text: str, path: str, shown: Mapping[str, str]) -> str:
+    """The file `path` that a reply without any fence is, and nothing else; "" where it is words or something else.
+
+    Python has to be readable and to define something that the file has, where it is there; of other languages most
+    lines have to be the file's own."""
+    if not path or any(FENCE.fullmatch(line) for line in text.split("\n")):
+        return ""
+    body, old = text.strip("\n") + "\n", shown.get(path)
+    names = defined(path, body)
+    if not names or (old is not None and not names & defined(path, old)):
+        return ""
+    if path.endswith((".py", ".pyi")):
+        return body
+    return body if old is not None and alike(old, body) >= ALONE else ""
 
 
 def defined(path: str, content: str) -> set[str]:

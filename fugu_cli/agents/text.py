@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from fugu_cli import intent, prompts
 from fugu_cli.agents import Agent, Say, Wait
+from fugu_cli.agents.defining import bare
 from fugu_cli.agents.fences import body_of, fenced
 from fugu_cli.agents.history import arguments_object, call_id, flat
 from fugu_cli.agents.merging import completed
@@ -52,8 +53,8 @@ class Text:
         asked = _asked_for(prompt, shown)
         written = parse(reply.text, shown=shown, asked=asked, whole=reply.stop != "length")
         files = [(path, _whole(content, shown.get(path, ""), prompt)) for path, content in written.files]
-        if not files and not written.edits and asked in shown:
-            files = _added(reply, asked, shown[asked], prompt)
+        if not files and not written.edits and asked:
+            files = _alone(reply, asked, shown, prompt) or _added(reply, asked, shown.get(asked, ""), prompt)
         files = [(path, content) for path, content in files if "write" in offered and prompt.target in ("", path)]
         files = [(path, content) for path, content in files if not prompt.unwritten or prompt.unwritten not in content]
         edits = written.edits if "edit" in offered else ()
@@ -124,9 +125,15 @@ def _whole(content: str, shown: str, prompt: Prompt) -> str:
     return as_shown(kept, shown)
 
 
+def _alone(reply: Reply, path: str, shown: Mapping[str, str], prompt: Prompt) -> list[tuple[str, str]]:
+    """The file `path` where the reply is that file and nothing else, without a fence."""
+    body = bare(reply.text, path, shown) if reply.stop != "length" else ""
+    return [(path, _whole(body, shown.get(path, ""), prompt))] if body else []
+
+
 def _added(reply: Reply, path: str, shown: str, prompt: Prompt) -> list[tuple[str, str]]:
     """The file `path` with definitions that the reply holds without saying where they belong; [] without any."""
-    body, closed = body_of(reply.text)
+    body, closed = body_of(reply.text) if shown else ("", True)
     content = _whole(body, shown, prompt) if body and (closed or reply.stop != "length") else body
     return [(path, content)] if content != body else []
 

@@ -190,6 +190,16 @@ def test_a_text_that_was_cut_writes_nothing_of_what_was_cut() -> None:
     assert (reply.calls, reply.stop) == ((), "length")
 
 
+def test_a_reply_that_is_the_file_without_a_fence_is_written_unless_it_was_cut() -> None:
+    old, new = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
+    prompt = PROMPT.model_copy(update={"messages": (FromUser(text=file("a.py", old)),)})
+    assert made(by_text(new, prompt)[0]) == [("write", {"path": "a.py", "content": new})]
+    assert by_text(new, prompt, stop="length")[0].calls == ()
+    assert by_text("It subtracts instead of adding.", prompt)[0].calls == ()
+    fresh = PROMPT.model_copy(update={"target": "b.py"})
+    assert made(by_text(new, fresh)[0]) == [("write", {"path": "b.py", "content": new})]
+
+
 def test_calls_of_one_reply_have_ids_that_a_replay_repeats() -> None:
     one, _, _ = by_schema('{"tool": "run_tests"}')
     two, _, _ = by_schema('{"tool": "run_tests"}')

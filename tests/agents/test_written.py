@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fugu_cli.agents.defining import bare
 from fugu_cli.agents.written import Edit, Written, as_shown, parse, placed, room, shown_files
 from fugu_cli.messages import FromAgent, FromUser, Prompt
 
@@ -229,3 +230,35 @@ def test_a_helper_in_a_block_of_its_own_comes_along() -> None:
     text = f"First:\n```python\n{helper}```\nThen:\n```python\n{new}```\nUse it:\n```python\nprint(one(1))\n```"
     for shown in (ONE, "def one(x):\n    pass\n"):
         assert parse(text, shown={"a.py": shown}, asked="a.py").files == (("a.py", f"{new}\n\n{helper}"),)
+
+
+SUM = {"calc.py": "import math\n\n\ndef add(a, b):\n    return a - b\n"}
+LIST = {"list.js": "function first(xs) {\n  return xs[1];\n}\n\nfunction last(xs) {\n  return xs[xs.length - 1];\n}\n"}
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "shown"),
+    [
+        ("import math\n\n\ndef add(a, b):\n    return a + b", "calc.py", SUM),
+        ("def double(x):\n    return 2 * x\n", "new.py", SUM),
+        (LIST["list.js"].replace("[1]", "[0]"), "list.js", LIST),
+    ],
+)
+def test_a_reply_that_is_nothing_but_the_file_needs_no_fence(text: str, path: str, shown: dict[str, str]) -> None:
+    assert bare(text, path, shown).strip() == text.strip()
+    assert bare(f"{text}\n```\n", path, shown) == bare(text, "", shown) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "shown"),
+    [
+        ("The sum is wrong.", "calc.py", SUM),
+        ("yes", "calc.py", SUM),
+        ("Here it is:\n\ndef add(a, b):\n    return a + b\n", "calc.py", SUM),
+        ("def other(a):\n    return a\n", "calc.py", SUM),
+        ("function first(xs) {\n  return xs[0];\n}\n", "list.js", LIST),
+        ("function first(xs) {\n  return xs[0];\n}\n", "new.js", LIST),
+    ],
+)
+def test_words_and_parts_without_a_fence_are_no_file(text: str, path: str, shown: dict[str, str]) -> None:
+    assert bare(text, path, shown) == ""
