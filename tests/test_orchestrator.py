@@ -153,6 +153,24 @@ def test_what_the_user_changes_while_draws_fail_stays(root: Path) -> None:
     assert list(views.changes(found.log.events)) == ["calc.txt"]
 
 
+def test_a_file_that_the_user_saves_while_it_is_written_anew_is_not_overwritten_but_shown_again(root: Path) -> None:
+    """Neither by the reply that was on its way nor by the next draw."""
+
+    def draws(prompt: Prompt) -> Reply:
+        if prompt.seed is None:
+            (root / "calc.txt").write_text("broken\nby hand\n")
+        return calls(Call.make("1", "write", path="calc.txt", content="fixed\n"))
+
+    found = play(root, (SMALL, draws))
+    found.stage.settings = Settings(turns=1)
+    found.run()
+    assert (root / "calc.txt").read_text() == "broken\nby hand\n"
+    assert len(shown(found, "small")) == 1
+    found.run("go on")
+    again = shown(found, "small")[1]
+    assert any(isinstance(told, FromUser) and "by hand" in told.text for told in again.messages)
+
+
 @pytest.mark.parametrize(
     ("during", "notes", "calc"),
     [

@@ -21,6 +21,7 @@ from fugu_cli.injection import marked
 from fugu_cli.log import Log
 from fugu_cli.loop import missing_tests, reproducing, rolling_back
 from fugu_cli.loop.cooldown import Patience, Rests
+from fugu_cli.loop.opening import path_of
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.tools import Result, content
 from fugu_cli.tools.toolbox import Toolbox
@@ -197,12 +198,13 @@ async def roll_back(bench: Bench, turn: views.Turn, reason: str) -> Undone:
     """Put the files that the draw changed back to how they stood when the turn began; what somebody else changed
     meanwhile stays (`rolling_back.py`).
 
-    They are again what fugu read for the turn, so that counts as read: an agent without a tool to read may write them.
+    Those are again what fugu read for the turn, so that counts as read: an agent without a tool to read may write them.
     """
     begun = [run.result.job for run in turn.runs if run.result is not None and run.result.job]
     await bench.workspace.jobs.stop(begun, "undo")
     snapshot = turn.assigned.snapshot
-    paths = await rolling_back.roll_back(bench.workspace, snapshot, turn) if snapshot is not None else ()
-    shown = [run.result for run in turn.runs if run.evidence and run.result is not None]
+    back = await rolling_back.roll_back(bench.workspace, snapshot, turn) if snapshot is not None else None
+    paths, others = back or ((), frozenset())
+    shown = [run.result for run in turn.runs if run.evidence and run.result is not None and path_of(run) not in others]
     recall(bench.workspace, [Recorded(seq=0, at=time.time(), event=result) for result in shown])
     return Undone(snapshot=snapshot, turn=turn.number, reason=reason, paths=paths)

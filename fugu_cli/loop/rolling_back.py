@@ -20,14 +20,14 @@ from fugu_cli.tools.snapshots import Difference
 from fugu_cli.tools.workspace import Workspace
 
 
-async def roll_back(workspace: Workspace, tree: str, turn: views.Turn) -> tuple[str, ...]:
-    """Put what the turn's draw changed back to how it was at `tree`, a snapshot; returns the paths. Raises
-    StorageError.
+async def roll_back(workspace: Workspace, tree: str, turn: views.Turn) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Put what the turn's draw changed back to how it was at `tree`, a snapshot; returns the paths, and those that are
+    not as they were then. Raises StorageError.
 
     What a killed call or a background job has done is in no fact: after one, all that differs is taken for its doing.
     """
     if views.interrupted_calls(turn) or any(run.result is not None and run.result.job for run in turn.runs):
-        return (await workspace.put_back(tree, turn.changes)).paths
+        return (await workspace.put_back(tree, turn.changes)).paths, frozenset()
     own = net(_made(turn))
 
     def left_by_it(difference: Difference) -> bool:
@@ -37,7 +37,9 @@ async def roll_back(workspace: Workspace, tree: str, turn: views.Turn) -> tuple[
     commands = any(not run.evidence and run.permitted.call.tool not in WRITING for run in turn.runs)
     restored = await workspace.restore(tree, Part(left_by_it, folders=commands))
     beside = await workspace.restore_changes(change for change in turn.changes if change.beside)
-    return (*restored, *beside.paths)
+    now = await workspace.snapshot()
+    others = await workspace.diff(tree, now) if now is not None else ()
+    return (*restored, *beside.paths), frozenset((*(change.path for change in others), *beside.conflicts))
 
 
 def _made(turn: views.Turn) -> Sequence[Change]:

@@ -14,8 +14,9 @@ from typing import assert_never
 from fugu_cli import intent, views
 from fugu_cli.agents.fences import python_in
 from fugu_cli.agents.written import code_among
-from fugu_cli.events import Asked, Event, Member
+from fugu_cli.events import Asked, Event, Member, ToolRan
 from fugu_cli.messages import Call
+from fugu_cli.tools.seen import OUTDATED
 from fugu_cli.tools.try_answer import called
 
 WRITING = frozenset({"edit", "write", "apply_patch"})
@@ -71,7 +72,7 @@ def next_step(events: Sequence[Event], member: Member, rules: Rules) -> Step:
     if turn.failed is not None or turn.interrupted:
         return Closed()
     if not turn.replies:
-        if len(turn.draws) >= max(member.attempts, 1):
+        if len(turn.draws) >= max(member.attempts, 1) or _outdated(turn):
             return Closed()
         opening = _opening(events, turn, member, rules)
         return Evidence(opening) if opening is not None else Reply()
@@ -86,6 +87,14 @@ def next_step(events: Sequence[Event], member: Member, rules: Rules) -> Step:
     if isinstance(after, Closed) and (trial := _trial(events, turn)) is not None:
         return Evidence(trial)
     return after
+
+
+def _outdated(turn: views.Turn) -> bool:
+    """The newest draw met a file that is no longer as the turn has shown it: the user saved it meanwhile. Only a turn
+    of its own is shown it anew."""
+    facts = turn.draws[-1] if turn.draws else ()
+    refused = (fact for fact in facts if isinstance(fact, ToolRan) and fact.call.tool in WRITING and not fact.ok)
+    return any(OUTDATED in fact.output for fact in refused)
 
 
 def _opening(events: Sequence[Event], turn: views.Turn, member: Member, rules: Rules) -> Call | None:

@@ -12,6 +12,8 @@ from pathlib import Path
 from fugu_cli.policy.paths import there
 from fugu_cli.tools import Result
 
+OUTDATED = "was changed since it was read"
+
 
 class Seen:
     """Digests by resolved path."""
@@ -57,7 +59,7 @@ class Seen:
         if not self.knows(path):
             return Result(text=f"{name} exists and was not read yet. Read it first, then change it.", ok=False)
         if self.changed_outside(path, data):
-            return Result(text=f"{name} was changed since it was read. Read it again, then change it.", ok=False)
+            return Result(text=f"{name} {OUTDATED}. Read it again, then change it.", ok=False)
         return None
 
 
