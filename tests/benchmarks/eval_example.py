@@ -1,6 +1,6 @@
 """An evaluation's report as an example in results/: what `fugu eval` wrote, with its pictures.
 
-fugu eval TASKS --only hefix-py --only quixbugs --limit 6 --time-limit 150 --rollouts 1 --out DIR -a trinity -a conductor ...
+fugu eval TASKS --only hefix-py --only quixbugs --limit 6 --time-limit 150 --out DIR -a trinity ...
 python tests/benchmarks/eval_example.py DIR
 """
 
