@@ -56,6 +56,30 @@ _SHOWN = re.compile(
     r"\b(?:code|functions?|program|implementation|method|class|snippet|script)\b",
     re.IGNORECASE,
 )
+_TALK = {
+    r"(?:hi|hiya|hello|hey|howdy|greetings|good (?:morning|afternoon|evening|day|night)|bye|goodbye|see you)\b": 2,
+    r"(?:(?:that(?:'s| is| was) |very |really )?(?:great|nice|cool|perfect|awesome|excellent|helpful|wonderful)"
+    r"|well done|nice to meet you)\b": 3,
+    r"(?:thank you|thanks|thx|cheers)\b": 8,
+    r"(?:my name is|call me)\b": 12,
+}
+"""How talk begins, and how many words it may go on for: "Hello, dark mode for the settings" is work."""
+_NO_TALK = re.compile(
+    r"\b(?:add|make|write|creat|use\b|using|updat|renam|remov|delet|replac|move|refactor|chang|extract|convert|insert"
+    r"|build|port\b|bump|upgrad|set\b|put\b|run|do\b|try|continu|go on|now\b|next|also|but\b|instead|should|must|need"
+    r"|want|pleas|you\b|world|program|scripts?\b|functions?\b|class|files?\b|app\b|server|page|endpoint|code\b|method)"
+    r"|[`/_]|\w[.(]\w",
+    re.IGNORECASE,
+)
+
+
+def is_talk(text: str) -> bool:
+    """A greeting, thanks, praise or a name, and nothing that could be work: a small model would make a file of it."""
+    begins = ((re.match(rf"\s*{words}", text, re.IGNORECASE), most) for words, most in _TALK.items())
+    rest = next(
+        (text[found.end() :] for found, most in begins if found and len(text[found.end() :].split()) <= most), None
+    )
+    return rest is not None and _NO_TALK.search(rest) is None and _ABOUT.search(text) is None
 
 
 def is_about_tests(text: str) -> bool:
@@ -64,8 +88,9 @@ def is_about_tests(text: str) -> bool:
 
 
 def is_question(text: str) -> bool:
-    """The request asks about the code and for no change of it: tests judge no answer."""
-    return _QUESTION.match(text) is not None and not re.search(r"\b(fix|implement|repair)\b", text, re.IGNORECASE)
+    """The request asks about the code and for no change of it, or is talk: tests judge no answer."""
+    asks = _QUESTION.match(text) is not None and not re.search(r"\b(fix|implement|repair)\b", text, re.IGNORECASE)
+    return asks or is_talk(text)
 
 
 def only_asks(text: str) -> bool:

@@ -8,6 +8,7 @@ from fugu_cli.intent import (
     is_for_tests,
     is_question,
     is_self_contained,
+    is_talk,
     only_asks,
     takes_away,
 )
@@ -159,3 +160,32 @@ def test_a_request_for_code_in_the_answer_is_told_from_one_about_code() -> None:
 )
 def test_what_is_asked_or_to_be_worked_out_is_told_from_work_on_files(text: str, expected: bool) -> None:
     assert is_self_contained(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("hello", True),
+        ("Hi there!", True),
+        ("Good morning, fugu", True),
+        ("thanks, that was helpful!", True),
+        ("Thank you", True),
+        ("My name is Ada and my favourite language is OCaml.", True),
+        ("perfect", True),
+        ("hello world in Rust", False),
+        ("hello.py is slow", False),
+        ("Hello, dark mode for the settings", False),
+        ("Hi, the parser crashes on empty input", False),
+        ("thanks, now handle None as well", False),
+        ("Great, next the README", False),
+        ("thanks_page.html has a typo", False),
+        ("thank the user on the last page", False),
+        ("nice error messages for bad input", False),
+        ("Name the columns", False),
+        ("yes", False),
+        ("", False),
+    ],
+)
+def test_talk_is_no_work_on_files(text: str, expected: bool) -> None:
+    assert is_talk(text) is expected
+    assert is_question(text) is expected
