@@ -20,7 +20,9 @@ _NEW_TESTS = re.compile(
     re.IGNORECASE,
 )
 _FAILING = re.compile(
-    r"\b(?:fix|repair|correct|solve)\s+(?:(?:all|the|my|our|any)\s+)*(?:failing|failed|broken|red)\s+(?:unit\s+)?tests?\b",
+    r"\b(?:fix|repair|correct|solve)\s+(?:(?:all|the|my|our|any)\s+)*(?:failing|failed|broken|red)\s+(?:unit\s+)?tests?\b"
+    r"|^\s*(?:please\s+)?(?:fix|repair)(?:\s+(?:it|this|that|everything|(?:all\s+)?(?:the|my)\s+(?:code|bugs?|build|ci"
+    r"|tests?|errors?|problems?|issues?)))?\s*[.!]*\s*$",
     re.IGNORECASE,
 )
 _CHANGE = re.compile(
@@ -56,7 +58,22 @@ _SHOWN = re.compile(
     r"\b(?:code|functions?|program|implementation|method|class|snippet|script)\b",
     re.IGNORECASE,
 )
+_YES_OR_NO = re.compile(r"\s*(?:is|are|was|were|does|do|did|has|have|any|anything)\b[^.?!\n]*\?\s*", re.IGNORECASE)
+_LOOKED_AT = re.compile(
+    r"\s*(?:please\s+)?(?:review|analy[sz]e|audit|inspect|critique|suggest|recommend|discuss)\b", re.IGNORECASE
+)
+_WORK = re.compile(
+    r"\b(?:fix|implement|repair|updat|chang|add\b|remov|delet|rewrit|refactor|apply|clean|correct\b|writ|creat|mak|replac)",
+    re.IGNORECASE,
+)
+_TEST_RUN = re.compile(
+    r"\s*(?:(?:please\s+|can you\s+|could you\s+)?(?:(?:re-?)?run|execute|check|start)\s+"
+    r"(?:(?:all|the|my|our|of|unit|integration)\s+)*(?:tests?|test suite|pytest|specs?)(?:\s+(?:again|please|now))?"
+    r"|(?:do|are)\s+(?:(?:all|the|my|our|of)\s+)*tests?\s+(?:still\s+)?(?:pass|passing|green))\s*[.!?]*\s*",
+    re.IGNORECASE,
+)
 _TALK = {
+    r"(?:help|ls|pwd|dir|clear|exit|quit|whoami|\?+)(?!\w)": 0,
     r"(?:hi|hiya|hello|hey|howdy|greetings|good (?:morning|afternoon|evening|day|night)|bye|goodbye|see you)\b": 2,
     r"(?:(?:that(?:'s| is| was) |very |really )?(?:great|nice|cool|perfect|awesome|excellent|helpful|wonderful)"
     r"|well done|nice to meet you)\b": 3,
@@ -84,19 +101,26 @@ def is_talk(text: str) -> bool:
 
 def is_about_tests(text: str) -> bool:
     """The request asks for something whose success the tests can show. Questions about the code are not."""
-    return not is_question(text) and _ABOUT.search(text) is not None
+    return not (is_question(text) or is_for_a_test_run(text)) and _ABOUT.search(text) is not None
+
+
+def is_for_a_test_run(text: str) -> bool:
+    """The request is to run the tests and to say how they stand; nothing is to be changed."""
+    return _TEST_RUN.fullmatch(text) is not None
 
 
 def is_question(text: str) -> bool:
     """The request asks about the code and for no change of it, or is talk: tests judge no answer."""
-    asks = _QUESTION.match(text) is not None and not re.search(r"\b(fix|implement|repair)\b", text, re.IGNORECASE)
-    return asks or is_talk(text)
+    asks = _QUESTION.match(text) or _YES_OR_NO.fullmatch(text)
+    if asks and not re.search(r"\b(fix|implement|repair)\b", text, re.IGNORECASE):
+        return not is_for_a_test_run(text)
+    return is_talk(text) or (_LOOKED_AT.match(text) is not None and _WORK.search(text) is None)
 
 
 def only_asks(text: str) -> bool:
     """As `is_question`, with those of any other form: nothing will be changed, so no test need be run."""
     asks = text.rstrip().endswith("?") and not is_change(text) and not _ASKS_FOR_WORK.search(text)
-    return asks or is_question(text)
+    return (asks and not is_for_a_test_run(text)) or is_question(text)
 
 
 def is_self_contained(text: str) -> bool:

@@ -75,7 +75,8 @@ class Session:
 
     async def _record(self, asked: Asked) -> None:
         command = self._test_command(asked.text)
-        settled = self.config.test_command is not None and not intent.is_question(asked.text)
+        words = intent.is_question(asked.text) or intent.is_for_a_test_run(asked.text)
+        settled = self.config.test_command is not None and not words
         judged = command is not None and (settled or intent.is_about_tests(asked.text))
         snapshot = await self.bench.workspace.snapshot()
         holds = () if self.bench.rules.mode == "plan" else to_hold(asked.text, self.bench.workspace)

@@ -4,6 +4,7 @@ from fugu_cli.intent import (
     asks_for_code,
     is_about_tests,
     is_change,
+    is_for_a_test_run,
     is_for_failing_tests,
     is_for_tests,
     is_question,
@@ -52,6 +53,18 @@ def test_requests_that_tests_do_not_decide(text: str) -> None:
         ("explain the tests", True),
         ("why does it fail? fix it", False),
         ("fix it", False),
+        ("are there any bugs?", True),
+        ("Does the parser fail on empty input?", True),
+        ("is add broken? fix it", False),
+        ("It crashes with an error. Any ideas?", False),
+        ("review my code", True),
+        ("Please analyse the error handling", True),
+        ("review the parser and fix what is wrong", False),
+        ("Review and update the README", False),
+        ("help", True),
+        ("help me add a flag", False),
+        ("ls", True),
+        ("run the tests", False),
     ],
 )
 def test_a_question_asks_for_no_change(text: str, asks: bool) -> None:
@@ -98,6 +111,11 @@ def test_a_request_for_tests_is_told_from_one_for_code_that_passes_them(text: st
         ("fix failing tests", True),
         ("Please fix all the failing unit tests.", True),
         ("Repair my broken tests", True),
+        ("fix it", True),
+        ("Fix the build.", True),
+        ("fix", True),
+        ("fix the errors in parser.py", False),
+        ("fix it so that None is handled", False),
         ("fix the parser, its tests fail", False),
         ("add failing tests", False),
     ],
@@ -189,3 +207,21 @@ def test_what_is_asked_or_to_be_worked_out_is_told_from_work_on_files(text: str,
 def test_talk_is_no_work_on_files(text: str, expected: bool) -> None:
     assert is_talk(text) is expected
     assert is_question(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("run the tests", True),
+        ("Please run all the unit tests again.", True),
+        ("Do all tests pass?", True),
+        ("are the tests green?", True),
+        ("run the tests and fix what fails", False),
+        ("make the tests pass", False),
+        ("run the server", False),
+    ],
+)
+def test_a_request_to_run_the_tests_is_no_work_on_files(text: str, expected: bool) -> None:
+    assert is_for_a_test_run(text) is expected
+    if expected:
+        assert not (is_about_tests(text) or is_question(text) or only_asks(text))

@@ -11,7 +11,9 @@ besides tests is shown, it is asked for by name, without a word about formats; w
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fugu_cli import intent, prompts
@@ -23,11 +25,14 @@ from fugu_cli.agents.merging import completed
 from fugu_cli.agents.parts import in_place, meant
 from fugu_cli.agents.schema import parts
 from fugu_cli.agents.trying_out import asked_only, begins
-from fugu_cli.agents.written import as_shown, code_among, parse, room, shown_files
+from fugu_cli.agents.written import Written, as_shown, code_among, parse, room, shown_files
 from fugu_cli.messages import Call, FromAgent, FromUser, Message, Prompt, Reply
 
 LONG = 8000
 """Characters of all code shown from which files are not asked for whole: some 2,500 tokens, minutes of writing."""
+
+_HEADER = re.compile(r"\A[^\w\n]*(?:The|Of the) file `[^`\n]+`:?[^\w\n]*\n")
+"""What stands above a file in the brief, handed back in it as a comment."""
 
 
 class Text:
@@ -51,7 +56,7 @@ class Text:
         if prompt.part and "edit" in offered:
             return _mended(prompt, reply)
         asked = _asked_for(prompt, shown)
-        written = parse(reply.text, shown=shown, asked=asked, whole=reply.stop != "length")
+        written = self._meant(parse(reply.text, shown=shown, asked=asked, whole=reply.stop != "length"), prompt)
         files = [(path, _whole(content, shown.get(path, ""), prompt)) for path, content in written.files]
         if not files and not written.edits and asked:
             files = _alone(reply, asked, shown, prompt) or _added(reply, asked, shown.get(asked, ""), prompt)
@@ -72,6 +77,18 @@ class Text:
 
     async def close(self) -> None:
         await self._agent.close()
+
+    def _meant(self, written: Written, prompt: Prompt) -> Written:
+        """Without the example that the model was given, where it hands that back: nobody spoke of such a file."""
+        said = "\n".join(message.text for message in prompt.messages if isinstance(message, FromUser))
+        given = [parse(text) for text in self._files]
+        files = {one for each in given for one in each.files if one[0] not in said}
+        edits = {one for each in given for one in each.edits if one.path not in said}
+        return replace(
+            written,
+            files=tuple(one for one in written.files if one not in files),
+            edits=tuple(one for one in written.edits if one not in edits),
+        )
 
     def _asked(self, prompt: Prompt, shown: Mapping[str, str]) -> Prompt:
         messages = flat(prompt.messages, self._shown)
@@ -120,6 +137,7 @@ class Text:
 def _whole(content: str, shown: str, prompt: Prompt) -> str:
     """The file that is meant: what the model only left out stays, unless the request may be about that."""
     said = "\n".join(message.text for message in prompt.messages if isinstance(message, FromUser))
+    content = content if _HEADER.match(shown) else _HEADER.sub("", content, count=1)
     asked = asked_only(shown, content, said) if shown and prompt.judged else content
     kept = asked if not shown or intent.takes_away(parse(said).words) else completed(shown, asked)
     return as_shown(kept, shown)

@@ -201,7 +201,7 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
 
 
 def _tests_section(events: Sequence[Event], request: Asked, limit: int) -> str:
-    run = views.tests_to_tell(events)
+    run = views.tests(events) if intent.is_for_a_test_run(request.text) else views.tests_to_tell(events)
     if run is None or run.stale or (request.assertions and not run.ok):
         return ""  # of an answer that it is not shown a small model hears nothing: it would talk about it
     said = "All tests pass" if run.ok else "It prints"

@@ -258,6 +258,8 @@ def _is_answered_in_words(events: Sequence[Event], now: views.Turn) -> bool:
     request = views.asked(events)
     if request is None or request.judged:
         return False
+    if intent.is_for_a_test_run(request.text):
+        return True  # the run is in the brief
     return intent.only_asks(request.text) or (intent.is_self_contained(request.text) and not files_read(now))
 
 

@@ -200,6 +200,30 @@ def test_a_reply_that_is_the_file_without_a_fence_is_written_unless_it_was_cut()
     assert made(by_text(new, fresh)[0]) == [("write", {"path": "b.py", "content": new})]
 
 
+EXAMPLES = (
+    'hello.py\n```\ndef hello():\n    return "hello"\n```\n',
+    "hello.py\n<<<<<<< SEARCH\n"
+    'def hello():\n    return "hello"\n=======\ndef hello():\n    return "good morning"\n>>>>>>> REPLACE\n',
+)
+
+
+def test_the_example_of_the_form_is_no_file_unless_somebody_spoke_of_it() -> None:
+    for form in EXAMPLES:
+        assert form.strip() in load("protocols/text")
+        for text, count in (("Say something.", 0), ("Make hello.py say something.", 1)):
+            prompt = PROMPT.model_copy(
+                update={"messages": (FromUser(text=text),), "tools": (WRITE, EDIT), "target": ""}
+            )
+            assert len(by_text(form, prompt)[0].calls) == count, form
+
+
+def test_the_line_above_a_file_in_the_brief_is_no_part_of_it() -> None:
+    old, new = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
+    prompt = PROMPT.model_copy(update={"messages": (FromUser(text=file("a.py", old)),)})
+    reply, _ = by_text(f"```python\n# The file `a.py`:\n{new}```", prompt)
+    assert made(reply) == [("write", {"path": "a.py", "content": new})]
+
+
 def test_calls_of_one_reply_have_ids_that_a_replay_repeats() -> None:
     one, _, _ = by_schema('{"tool": "run_tests"}')
     two, _, _ = by_schema('{"tool": "run_tests"}')
