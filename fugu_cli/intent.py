@@ -27,7 +27,9 @@ _FAILING = re.compile(
 )
 _CHANGE = re.compile(
     r"\s*(?:please\s+|can you\s+|could you\s+)?"
-    r"(?:add|rename|remove|delete|replace|move|refactor|change|extract|convert|insert|implement|create)\b",
+    r"(?:add|rename|remove|delete|replace|move|refactor|change|extract|convert|insert|implement|create|update|bump|upgrade"
+    r"|downgrade|increase|decrease|enable|disable|rewrite|reformat|translate|inline"
+    r"|(?:write|document)\s+(?:[\w()`.]+\s+){0,4}(?:readme|changelog|sections?|docstrings?|documentation|comments?))\b",
     re.IGNORECASE,
 )
 _REMOVING = re.compile(

@@ -197,6 +197,20 @@ def test_what_changes_while_the_tests_run_is_the_users_where_it_was_there_and_no
     assert not (root / "by_product.txt").exists()
 
 
+def test_what_breaks_tests_that_passed_is_rolled_back_whatever_the_request_is_about(root: Path) -> None:
+    """Of a small model's; the next draw begins with files that work."""
+    (root / "calc.txt").write_text("fixed\n")
+
+    def draws(prompt: Prompt) -> Reply:
+        content = "broken\n" if prompt.seed is None else "fixed and more\n"
+        return calls(Call.make("1", "write", path="calc.txt", content=content))
+
+    found = play(root, (SMALL, draws), (STRONG, writes()))
+    assert found.run("say more in calc.txt", judged=False).reason == "accepted"
+    assert [event.reason for event in found.of(Undone)] == ["tests that passed before fail"]
+    assert (root / "calc.txt").read_text() == "fixed and more\n"
+
+
 def test_a_question_is_answered_and_that_is_all(root: Path) -> None:
     found = play(root, (CHEAP, says("It holds a word.")), (STRONG, fails))
     assert found.run("what is it?", judged=False) == Finished(reason="answered")

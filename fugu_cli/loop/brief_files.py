@@ -44,7 +44,19 @@ def target(request: Asked | None, files: Iterable[str]) -> str:
     wanted = tests([*named, *missing])
     if len(wanted) == 1 and request is not None and intent.is_for_tests(request.text):
         return wanted[0]
+    if document := _document(request, shown):
+        return document
     return missing[0] if len(missing) == 1 and not named else ""
+
+
+def _document(request: Asked | None, shown: Sequence[str]) -> str:
+    """The one document that is to be changed, by the name that people call it; "" where there is none, or other files
+    are named as well."""
+    if request is None or not intent.is_change(request.text) or any(path in request.text for path in shown):
+        return ""
+    stems = {path: path.rpartition("/")[2].partition(".")[0] for path in shown if DOCUMENT.fullmatch(path)}
+    found = [path for path, stem in stems.items() if re.search(rf"\b{re.escape(stem)}\b", request.text, re.IGNORECASE)]
+    return found[0] if len(found) == 1 else ""
 
 
 def open_ended(request: Asked | None, files: Iterable[str]) -> bool:

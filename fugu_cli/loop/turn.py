@@ -181,8 +181,19 @@ def _after(events: Sequence[Event], turn: views.Turn, member: Member) -> Step:
     if views.changes(events) if run is None else run.stale:
         return Evidence(_call(turn, len(turn.runs), views.RUN_TESTS))
     keeps = member.protocol == "native" and member.attempts <= 1
-    if keeps or not views.judged_by_tests(events) or asked.snapshot is None:
+    if keeps or asked.snapshot is None:
         return Closed()
+    return _judged(events, turn, asked, run) if views.judged_by_tests(events) else _beside(events, turn)
+
+
+def _beside(events: Sequence[Event], turn: views.Turn) -> Step:
+    """After a draw that the tests do not judge: what breaks those that passed is taken back all the same."""
+    broke = bool(turn.changes) and views.regressed(events)
+    return RollBack("tests that passed before fail") if broke else Closed()
+
+
+def _judged(events: Sequence[Event], turn: views.Turn, asked: Asked, run: views.TestRun | None) -> Step:
+    """After a draw that the tests judge, once they have run."""
     if not turn.changes and not views.interrupted_calls(turn):
         explained = run is not None and run.ok and not turn.replies[-1].calls and turn.text.strip()
         return Closed() if explained else RollBack("nothing was changed")

@@ -36,6 +36,15 @@ ROOM = 24_000
 """Characters of all files that a small model is shown: some 7,000 tokens, with its answer what its context holds."""
 MOST_LONG = 2
 """Files longer than that which are read as well."""
+_WELL_KNOWN = re.compile(
+    r"\b(readme|changelog|changes|licen[cs]e|contributing|makefile|dockerfile|gemfile|rakefile)\b(?!\.\w)",
+    re.IGNORECASE,
+)
+_ABOUT_IT = re.compile(
+    r"\b(?:bump|set|change|update|increase|raise)\b[^.\n]*\bversion\b|\bdependenc(?:y|ies)\b|\bnpm scripts?\b",
+    re.IGNORECASE,
+)
+_MANIFESTS = ("package.json", "pyproject.toml", "Cargo.toml", "setup.py", "setup.cfg", "pom.xml", "VERSION")
 _DEFINED = re.compile(r"\b(?:def|class|fn|func|function|struct|enum|trait|interface|type|const|let|var)\s+(\w{2,})")
 _WORDS = re.compile(r"\w{2,}")
 _CALLED = re.compile(r"\b(\w{2,})\(")
@@ -50,7 +59,11 @@ def implicated(output: str, request: str, root: Path) -> list[str]:
     go by, also what that imports, for a test seldom names who is to blame.
     """
     index = tree.Index(root)
-    named = [*_resolved(_mentions(request), root, index), *reversed(_resolved(_mentions(output), root, index))]
+    named = [
+        *_resolved(_mentions(request), root, index),
+        *_known(request, root),
+        *reversed(_resolved(_mentions(output), root, index)),
+    ]
     tests = [path for path in dict.fromkeys(named) if is_test(path, root)]
     sources = [path for path in dict.fromkeys(named) if not is_test(path, root)]
     behind: list[Path] = []
@@ -76,7 +89,10 @@ def shown_for(request: str, output: str, found: Sequence[str], root: Path) -> li
     missing; and where the request is about something else, or asks for tests.
     """
     if intent.is_for_tests(request) or not intent.is_about_tests(request):
-        return list(found) or [shown(path.relative_to(root).as_posix()) for path in meant(request, root)]
+        if any(not path.lower().endswith(DOCUMENTS) for path in found):
+            return list(found)
+        about = (shown(path.relative_to(root).as_posix()) for path in meant(request, root))  # what a document is to say
+        return list(dict.fromkeys([*found, *about]))
     tests = [path for path in found if is_test(root / actual(path), root)]
     others = [path for path in found if path not in tests]
     if not found:
@@ -134,6 +150,21 @@ def _mentions(text: str) -> Iterator[str]:
     for module in dict.fromkeys(_MODULE.findall(text)):
         parts = module.split(".")
         yield from (f"{'/'.join(parts[:length])}.py" for length in range(len(parts), 1, -1))
+
+
+def _known(request: str, root: Path) -> list[Path]:
+    """Files in the root that have no ending in anybody's mouth (README, Makefile), and where its version, licence or
+    dependencies stand."""
+    words = {word.lower() for word in _WELL_KNOWN.findall(request)}
+    wanted = set(_MANIFESTS) if _ABOUT_IT.search(request) else set()
+    if not words and not wanted:
+        return []
+    try:
+        files = sorted(path for path in root.iterdir() if path.is_file())
+    except OSError:
+        return []
+    found = [path for path in files if path.name.split(".")[0].lower() in words or path.name in wanted]
+    return [path for path in found if _own(path, root)]
 
 
 def _resolved(mentions: Iterable[str], root: Path, index: tree.Index) -> list[Path]:

@@ -28,7 +28,7 @@ from fugu_cli.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.loop import context
+from fugu_cli.loop import brief_files, context
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Thinking
 from tests.facts import CODER, POOL, SMALL, STRONG, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
@@ -524,3 +524,18 @@ def test_what_a_test_command_prints_is_not_taken_for_the_file_it_names() -> None
     events = [opened(), asked(command="pytest --doctest-modules a.py"), *checked(0, ok=False), assigned(1, "small")]
     events += ran(1, Call.make("e1-0", "read", path="a.py", plain=True), "x = 1", by="evidence")
     assert shown_files(context.prompt(events, SMALL, ())) == {"a.py": "x = 1\n"}
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("Write a README section that explains total", "README.md"),
+        ("add an entry to the changelog", "CHANGELOG.rst"),
+        ("Add the version to README and changelog", ""),
+        ("Explain the readme", ""),
+        ("Add what cart.js does to the README", ""),
+    ],
+)
+def test_a_document_that_is_called_by_its_name_is_the_file_that_is_asked_for(text: str, target: str) -> None:
+    shown = ["cart.js", "README.md", "CHANGELOG.rst"]
+    assert brief_files.target(asked(text, judged=False), shown) == target

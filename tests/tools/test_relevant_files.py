@@ -22,7 +22,7 @@ TREE: dict[str, str | bytes] = {
     "tests/test_invoice.py": "import pytest\nfrom shop.invoice import total\nfrom . import helpers\n",
     "tests/test_money.py": "from shop import Money\n",
     "tests/test_core.py": "import pkg.core\n",
-    "quick.py": "",
+    "quick.py": "", "README.md": "# shop\n", "package.json": "{}", "Makefile": "all:\n",
     "toolbox/deep/chart.py": "",
     "tests/test_chart.py": "import json, chart\n",
     "test_quick.py": "from quick import sort\n",
@@ -59,7 +59,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("", "fix the failing tests", []),
         ("", "there is a bug in money.py", ["shop/money.py"]),
-        ("", "look at `shop/layout.py` and README", ["shop/layout.py"]),
+        ("", "look at `shop/layout.py` and README", ["shop/layout.py", "README.md"]),
+        ("", "Explain total in the readme", ["README.md"]),
+        ("", "add a target to the Makefile", ["Makefile"]),
+        ("", "bump the version to 1.1.0", ["package.json"]),
+        ("", "which version of Python is this?", []),
         ("", "pkg.core.run is wrong", ["src/pkg/core.py"]),
         ("", "compare /etc/passwd, ../outside.py and link.py", []),
         ("", "twin.py", []),
@@ -132,6 +136,14 @@ def test_tests_are_shown_where_the_request_is_about_something_else_or_asks_for_t
 ) -> None:
     (tmp_path / "a.py").write_text("def f():\n    return 1\n")
     assert shown_for(request_, "", ["a.py", "test_a.py"], tmp_path) == ["a.py", "test_a.py"]
+
+
+def test_beside_a_document_that_is_to_be_written_what_it_is_about_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "cart.js").write_text("function total(items) {\n  return items.length;\n}\n")
+    (tmp_path / "README.md").write_text("# shop\n")
+    request = "Write a README section that explains total"
+    assert shown_for(request, "", ["README.md"], tmp_path) == ["README.md", "cart.js"]
+    assert shown_for("Explain total in cart.js", "", ["cart.js"], tmp_path) == ["cart.js"]
 
 
 def test_of_code_that_does_not_compile_the_test_that_holds_its_names_is_found(tmp_path: Path) -> None:
