@@ -37,11 +37,11 @@ ROOM = 24_000
 MOST_LONG = 2
 """Files longer than that which are read as well."""
 _WELL_KNOWN = re.compile(
-    r"\b(readme|changelog|changes|licen[cs]e|contributing|makefile|dockerfile|gemfile|rakefile)\b(?!\.\w)",
-    re.IGNORECASE,
+    r"\b(readme|changelog|licen[cs]e|contributing|makefile|dockerfile|gemfile|rakefile)\b(?!\.\w)", re.IGNORECASE
 )
 _ABOUT_IT = re.compile(
-    r"\b(?:bump|set|change|update|increase|raise)\b[^.\n]*\bversion\b|\bdependenc(?:y|ies)\b|\bnpm scripts?\b",
+    r"\b(?:bump|set|change|update|increase|raise)\b[^.\n]*\bversion\b(?: number)?(?:\s+(?:to|from)\b|\s*[.!]?\s*$)"
+    r"|\b(?:add|remove|update|upgrade|pin)\b[^.\n]*\bdependenc(?:y|ies)\b(?! injection)",
     re.IGNORECASE,
 )
 _MANIFESTS = ("package.json", "pyproject.toml", "Cargo.toml", "setup.py", "setup.cfg", "pom.xml", "VERSION")

@@ -64,6 +64,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("", "add a target to the Makefile", ["Makefile"]),
         ("", "bump the version to 1.1.0", ["package.json"]),
         ("", "which version of Python is this?", []),
+        ("", "change the version parsing", []),
+        ("", "make changes to dependency injection", []),
         ("", "pkg.core.run is wrong", ["src/pkg/core.py"]),
         ("", "compare /etc/passwd, ../outside.py and link.py", []),
         ("", "twin.py", []),
