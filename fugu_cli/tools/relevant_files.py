@@ -36,6 +36,8 @@ ROOM = 24_000
 """Characters of all files that a small model is shown: some 7,000 tokens, with its answer what its context holds."""
 MOST_LONG = 2
 """Files longer than that which are read as well."""
+SHORT = 400
+"""Characters of a request that somebody typed."""
 _WELL_KNOWN = re.compile(
     r"\b(readme|changelog|licen[cs]e|contributing|makefile|dockerfile|gemfile|rakefile)\b(?!\.\w)", re.IGNORECASE
 )
@@ -154,7 +156,9 @@ def _mentions(text: str) -> Iterator[str]:
 
 def _known(request: str, root: Path) -> list[Path]:
     """Files in the root that have no ending in anybody's mouth (README, Makefile), and where its version, licence or
-    dependencies stand."""
+    dependencies stand. Of a short request: an issue's template names some of them."""
+    if len(request) > SHORT:
+        return []
     words = {word.lower() for word in _WELL_KNOWN.findall(request)}
     wanted = set(_MANIFESTS) if _ABOUT_IT.search(request) else set()
     if not words and not wanted:

@@ -65,6 +65,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("", "bump the version to 1.1.0", ["package.json"]),
         ("", "which version of Python is this?", []),
         ("", "change the version parsing", []),
+        ("", "It is slow. " * 40 + "I have read the README.", []),
         ("", "make changes to dependency injection", []),
         ("", "pkg.core.run is wrong", ["src/pkg/core.py"]),
         ("", "compare /etc/passwd, ../outside.py and link.py", []),
