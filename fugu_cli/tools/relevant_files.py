@@ -91,7 +91,7 @@ def shown_for(request: str, output: str, found: Sequence[str], root: Path) -> li
     missing; and where the request is about something else, or asks for tests.
     """
     if intent.is_for_tests(request) or not intent.is_about_tests(request):
-        if any(not path.lower().endswith(DOCUMENTS) for path in found):
+        if found and not (intent.is_change(request) and all(path.lower().endswith(DOCUMENTS) for path in found)):
             return list(found)
         about = (shown(path.relative_to(root).as_posix()) for path in meant(request, root))  # what a document is to say
         return list(dict.fromkeys([*found, *about]))

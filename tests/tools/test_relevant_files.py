@@ -146,6 +146,7 @@ def test_beside_a_document_that_is_to_be_written_what_it_is_about_is_shown(tmp_p
     (tmp_path / "README.md").write_text("# shop\n")
     request = "Write a README section that explains total"
     assert shown_for(request, "", ["README.md"], tmp_path) == ["README.md", "cart.js"]
+    assert shown_for("What does total do, says the README?", "", ["README.md"], tmp_path) == ["README.md"]
     assert shown_for("Explain total in cart.js", "", ["cart.js"], tmp_path) == ["cart.js"]
 
 
