@@ -46,6 +46,16 @@ READ = Call.make("1", "read", path="calc.txt")
 FIX = Call.make("2", "write", path="calc.txt", content="fixed\n")
 
 
+def wrong_twice(prompt: Prompt) -> Reply:
+    """A small model whose third draw is right; the others leave a file as well."""
+    if prompt.seed is not None and prompt.seed >= 2:
+        return calls(FIX)
+    return calls(
+        Call.make("1", "write", path="calc.txt", content=f"wrong {prompt.seed}\n"),
+        Call.make("2", "write", path="new.txt", content="left over\n"),
+    )
+
+
 def writes(content: str = "fixed\n") -> React:
     """A Worker that reads, writes and says so; a Verifier that accepts."""
 
@@ -132,12 +142,7 @@ def test_what_the_user_changes_while_draws_fail_stays(root: Path) -> None:
             (root / "mine.txt").write_text("new\n")
             (root / "gone.txt").unlink()
             (root / "empty").mkdir()
-        elif prompt.seed >= 2:
-            return calls(FIX)
-        return calls(
-            Call.make("1", "write", path="calc.txt", content=f"wrong {prompt.seed}\n"),
-            Call.make("2", "write", path="new.txt", content="left over\n"),
-        )
+        return wrong_twice(prompt)
 
     found = play(root, (SMALL, draws), (STRONG, writes()))
     assert found.run().reason == "accepted"
@@ -244,16 +249,7 @@ def test_a_worker_with_tools_fixes_and_another_agent_verifies(root: Path) -> Non
 
 def test_draws_that_fail_are_rolled_back_exactly_and_the_one_that_passes_stays(root: Path) -> None:
     (root / "untracked.txt").write_text("mine\n")
-
-    def draws(prompt: Prompt) -> Reply:
-        if prompt.seed is not None and prompt.seed >= 2:
-            return calls(FIX)
-        return calls(
-            Call.make("1", "write", path="calc.txt", content=f"wrong {prompt.seed}\n"),
-            Call.make("2", "write", path="new.txt", content="left over\n"),
-        )
-
-    found = play(root, (SMALL, draws), (STRONG, writes()))
+    found = play(root, (SMALL, wrong_twice), (STRONG, writes()))
     assert found.run().reason == "accepted"
     undone = [event for event in found.log.events if isinstance(event, Undone)]
     assert [(event.turn, event.reason, event.paths) for event in undone] == [
