@@ -1,7 +1,7 @@
 """A server's tools as fugu's own: their names, what agents are told of them, and their results as text.
 
-Under connection.py. The schema of a tool's arguments is passed through as the server wrote it; the server checks what
-it is given. Pure.
+Under connection.py. The schema of a tool's arguments is passed through as the server wrote it, but for what providers
+refuse; the server checks what it is given. Pure.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ MOST = 64
 """Tools of one server that are offered: each costs tokens in every request."""
 SCHEMA = 20_000
 """Characters of a schema; a tool with a larger one is offered without it."""
+BRANCHES = ("anyOf", "oneOf", "allOf")
+REFUSED = {*BRANCHES, "enum", "not"}
+"""Words that may stand in a schema, but not at its top: Anthropic and OpenAI refuse any request with such a tool."""
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -43,10 +46,22 @@ def named(server: str, tools: Iterable[str]) -> Mapping[str, str]:
 
 
 def schema(given: Mapping[str, object]) -> str:
-    """The schema of an object with its properties, as JSON text; providers refuse one that says less."""
-    whole = {**given, "type": "object", "properties": given.get("properties") or {}}
+    """The schema of an object with its properties, as JSON text; providers refuse one that says less, or that has
+    several forms: the properties of them all are those of the object, and which go together the server says."""
+    plain = {key: value for key, value in given.items() if key not in REFUSED}
+    whole = {**plain, "type": "object", "properties": {**_of_branches(given), **_properties(given)}}
     text = json.dumps(whole, ensure_ascii=False)
     return text if len(text) <= SCHEMA else '{"type": "object", "properties": {}}'
+
+
+def _properties(given: object) -> Mapping[str, object]:
+    found = given.get("properties") if isinstance(given, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _of_branches(given: Mapping[str, object]) -> dict[str, object]:
+    branches = [branch for word in BRANCHES if isinstance(found := given.get(word), list) for branch in found]
+    return {name: value for branch in reversed(branches) for name, value in _properties(branch).items()}
 
 
 def result(given: CallToolResult, masked: Callable[[str], str]) -> Result:

@@ -1,6 +1,7 @@
 """A session's servers: their tools, their calls, their faults, and nothing left of them."""
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -214,3 +215,16 @@ def test_names_fit_every_provider_and_tell_tools_apart() -> None:
     assert list(names.values()) == ["x.y", "x/y", long, long + "z"]
     assert max(map(len, names)) == 64
     assert next(iter(names)) == "mcp__a_b__x_y"
+
+
+def test_a_schema_of_several_forms_is_one_that_every_provider_takes() -> None:
+    text = {"type": "string"}
+    inline, linked = {"properties": {"name": text, "content": text}}, {"properties": {"url": text}, "required": ["url"]}
+    own = {"type": "string", "description": "own"}
+    whole = {"type": "object", "properties": {"name": own}, "required": ["name"]}
+    for word in ("anyOf", "oneOf", "allOf"):
+        offered = json.loads(offering.schema({**whole, word: [inline, linked, True], "not": {"required": ["x"]}}))
+        assert offered == {**whole, "properties": {"name": own, "content": text, "url": text}}
+    nested = {"type": "object", "properties": {"target": {"anyOf": [text, {"type": "null"}]}}}
+    assert json.loads(offering.schema(nested)) == nested
+    assert json.loads(offering.schema({"anyOf": [linked]})) == {"properties": {"url": text}, "type": "object"}
