@@ -136,17 +136,17 @@ class Feed:
         """Unfold everything, or fold everything again."""
         self.unfolded = not self.unfolded
         self._turned.clear()
-        for index, block in enumerate(self.story.blocks):
-            if foldable(block):
-                self._pager.column.put(index, self._pieces(index))
-        self._pager.grew()
+        with self._pager.steady():
+            for index, block in enumerate(self.story.blocks):
+                if foldable(block):
+                    self._pager.column.put(index, self._pieces(index))
 
     def turn(self, index: int) -> None:
         """Unfold one block, or fold it again."""
         if index < len(self.story.blocks) and foldable(self.story.blocks[index]):
             self._turned ^= {index}
-            self._pager.column.put(index, self._pieces(index))
-            self._pager.grew()
+            with self._pager.steady():
+                self._pager.column.put(index, self._pieces(index))
 
     def next_foldable(self, by: int) -> int | None:
         """The next block (or the one before) that can be unfolded, from the marked one on."""

@@ -107,6 +107,17 @@ def test_another_width_or_palette_paints_anew() -> None:
     assert painted == [(20, "dark"), (30, "dark"), (30, "light")]
 
 
+def test_another_width_leaves_what_is_read_in_its_place() -> None:
+    words = " ".join(f"w{number}" for number in range(400))
+    made = column(["above " * 30, words, "below " * 30])
+    made.look_at_end(10_000)
+    y = made.top_of(1) + 60
+    seen = plain(made.line(y) or []).split()[0]
+    y = made.fit(WIDTH * 2, DARK, y)
+    assert seen in " ".join(shown(made, y - 1, 3)).split()
+    assert (made.fit(WIDTH * 2, LIGHT, y), Column(WIDTH).fit(WIDTH * 2, DARK, 7)) == (y, 0)
+
+
 def test_only_what_is_seen_is_painted() -> None:
     painted: list[int] = []
 

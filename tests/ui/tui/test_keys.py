@@ -422,6 +422,24 @@ def test_paging_scrolls_the_conversation_from_the_prompt(
     play(what, resume=stored, size=(80, 20))
 
 
+@pytest.mark.parametrize("keys", [["ctrl+j", "ctrl+j"], ["ctrl+t"], ["ctrl+o"], ["/"]])
+def test_where_somebody_reads_stays_in_sight_when_the_room_for_it_changes(
+    play: Callable[..., FuguApp], stored: str, shown: Callable[[App[int]], str], keys: list[str]
+) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        await until(lambda: "NOT accepted" in shown(app))
+        app.main.room.say("\n".join(f"row {number}" for number in range(200)))  # type: ignore[union-attr]
+        await until(lambda: "row 199" in shown(app))
+        await pilot.press("pageup", "pageup", "pageup")
+        reading = shown(app).splitlines()[0].split("│")[0].strip()
+        assert re.fullmatch(r"row 1\d\d", reading)
+        await pilot.press(*keys)
+        await pilot.pause()
+        assert shown(app).splitlines()[0].split("│")[0].strip() == reading
+
+    play(what, resume=stored, size=(120, 20))
+
+
 @pytest.mark.parametrize(
     ("key", "written", "by"),
     [

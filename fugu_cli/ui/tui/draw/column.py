@@ -71,12 +71,20 @@ class Column:
             del self._pieces[start:], self._owners[start:], self._starts[block:]
             self._stale(start)
 
-    def fit(self, width: int, palette: Palette) -> None:
-        """Another width or palette: everything is painted anew when it is seen."""
-        if (width, palette) != (self.width, self.palette):
-            self.width, self.palette = width, palette
-            self._drop(0, len(self._pieces))
-            self._stale(0)
+    def fit(self, width: int, palette: Palette, y: int = 0) -> int:
+        """Another width or palette: everything is painted anew when it is seen. Returns where line `y` is now."""
+        if (width, palette) == (self.width, self.palette):
+            return y
+        index, within = self.place(y) if self._pieces else (0, 0)
+        before = self._pieces[index].height(self.width) if self._pieces else 0
+        self.width, self.palette = width, palette
+        self._drop(0, len(self._pieces))
+        self._stale(0)
+        if not self._pieces:
+            return 0
+        now = len(self._paint(index))
+        self._add_up()
+        return self._tops[index] + within * now // max(before, 1)
 
     def place(self, y: int) -> tuple[int, int]:
         """The piece at line `y` and the line in it. The column must not be empty."""

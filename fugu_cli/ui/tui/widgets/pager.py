@@ -6,6 +6,8 @@ draws its own scroll bar, because a widget that asks for a new layout with every
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -58,10 +60,20 @@ class Pager(Sheet):
         elif changed < self._height:
             self.refresh(Region(0, changed, self.size.width, self._height - changed))
 
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        """Blocks are exchanged meanwhile; what stands at the top stays there."""
+        block = None if self.following else self.column.block_at(self._top)
+        within = 0 if block is None else self._top - self.column.top_of(block)
+        yield
+        if block is not None:
+            self._top = self.column.top_of(block) + within
+        self.grew()
+
     def repaint(self, palette: Palette) -> None:
         """Another palette."""
         self._forget()
-        self.column.fit(self._room, palette)
+        self._top = self.column.fit(self._room, palette, self._top)
         self.grew()
 
     def show_block(self, block: int) -> None:
@@ -94,11 +106,8 @@ class Pager(Sheet):
 
     def on_resize(self, event: events.Resize) -> None:
         """Fold the text anew; what was at the top stays there."""
-        block = self.column.block_at(self._top) if len(self.column) and not self.following else None
         self._forget()
-        self.column.fit(self._room, self.column.palette)
-        if block is not None:
-            self._top = self.column.top_of(block)
+        self._top = self.column.fit(self._room, self.column.palette, self._top)
         self.grew()
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
