@@ -1,12 +1,14 @@
 """The answer of a Messages server, piece by piece: server-sent events in, text to show and at last a Reply out.
 
 Sans IO, the second half of anthropic.py. Blocks are opened, filled by deltas and closed; a whole message at once is
-taken as well. A thinking block is kept as the provider's own JSON: its signature is worth nothing if a byte changes.
+taken as well. A thinking block is kept as the provider's own JSON: its signature is worth nothing if a byte changes, or
+its place in the message, which stands beside the provider's own fields (`AFTER`).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, model_validator
@@ -29,6 +31,10 @@ STOPS: dict[str, Stop] = {
     "model_context_window_exceeded": "length",
     "refusal": "refusal",
 }
+
+
+AFTER = "after"
+"""Characters of text and calls that came before a thinking block in its message: models also think between them."""
 
 
 class _Wire(BaseModel):
@@ -114,12 +120,28 @@ class _Open:
             arguments=paired(self.json) or json.dumps(given, ensure_ascii=False),
         )
 
-    def kept(self) -> Thinking:
+    def kept(self, after: tuple[int, int]) -> Thinking:
+        place = {AFTER: [*after]} if any(after) else {}
         if self.block.type == "redacted_thinking":
-            return Thinking(data=json.dumps({"type": "redacted_thinking", "data": self.block.data}))
+            return Thinking(data=json.dumps({"type": "redacted_thinking", "data": self.block.data, **place}))
         text = paired(self.thinking)
-        data = {"type": "thinking", "thinking": text, "signature": self.signature}
+        data = {"type": "thinking", "thinking": text, "signature": self.signature, **place}
         return Thinking(text=text, data=json.dumps(data, ensure_ascii=False))
+
+
+def _text(blocks: Sequence[_Open]) -> str:
+    return paired("".join(block.text for block in blocks if block.block.type == "text"))
+
+
+def _calls(blocks: Sequence[_Open]) -> tuple[Call, ...]:
+    return tuple(block.call() for block in blocks if block.block.type == "tool_use")
+
+
+def _thinking(blocks: Sequence[_Open]) -> Iterator[Thinking]:
+    for place, block in enumerate(blocks):
+        if block.block.type in ("thinking", "redacted_thinking"):
+            before = blocks[:place]
+            yield block.kept((len(_text(before)), len(_calls(before))))
 
 
 class Decoding:
@@ -162,13 +184,13 @@ class Decoding:
         if not self.finished and self._reason is None:
             raise AgentError(f"{self._access.name}: {self._access.host} cut the stream", kind="network", retry=True)
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
-        calls = tuple(block.call() for block in blocks if block.block.type == "tool_use")
+        calls = _calls(blocks)
         stop = STOPS.get(self._reason or "end_turn", "end")
         if stop in ("end", "calls"):
             stop = "calls" if calls else "end"
         return Reply(
-            text=paired("".join(block.text for block in blocks if block.block.type == "text")),
-            thinking=tuple(block.kept() for block in blocks if block.block.type in ("thinking", "redacted_thinking")),
+            text=_text(blocks),
+            thinking=tuple(_thinking(blocks)),
             calls=calls,
             usage=self.used,
             model=self._model or self._access.model,

@@ -311,6 +311,33 @@ def test_sealed_reasoning_goes_back_with_its_calls() -> None:
     assert piece == {**sealed, "data": "skip_thought_signature_validator", "id": "tool_read_9"}
 
 
+def test_thoughts_between_text_and_calls_go_back_in_their_places() -> None:
+    content: list[dict[str, Any]] = [
+        {"type": "thinking", "thinking": "First.", "signature": "s1"},
+        {"type": "text", "text": "I look."},
+        {"type": "redacted_thinking", "data": "c2VhbA=="},
+        {"type": "text", "text": "\n"},
+        {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"path": "a.py"}},
+        {"type": "thinking", "thinking": "Then.", "signature": "s2"},
+        {"type": "tool_use", "id": "toolu_2", "name": "read", "input": {"path": "b.py"}},
+    ]
+    whole = {"type": "message", "model": "m", "content": content, "stop_reason": "tool_use"}
+    claude = Anthropic(access("Anthropic"), Server(httpx.Response(200, json=whole)))
+    reply = asyncio.run(claude.reply(PROMPT, quiet, unhurried))
+    assert (reply.text, [made.arguments for made in reply.calls]) == (
+        "I look.\n",
+        ['{"path": "a.py"}', '{"path": "b.py"}'],
+    )
+    messages = (
+        FromUser(text="?"),
+        FromAgent(agent="claude", text=reply.text, calls=reply.calls, thinking=reply.thinking),
+        *(FromTool(call=made.id, tool=made.tool, text="x") for made in reply.calls),
+    )
+    prompt = PROMPT.model_copy(update={"messages": messages})
+    sent = call("Anthropic", "anthropic/text.sse", prompt)[2]["messages"][1]["content"]
+    assert sent == [block for block in content if block.get("text") != "\n"]
+
+
 def test_signatures_reach_no_other_provider() -> None:
     reply, _, _ = call("Google", "gemini/signed_call.sse")
     messages = (
