@@ -29,6 +29,7 @@ STOPS: dict[str, Stop] = {
     "length": "length",
     "max_tokens": "length",
     "model_length": "length",
+    "model_context_window_exceeded": "length",
     "content_filter": "refusal",
     "refusal": "refusal",
     "safety": "refusal",
@@ -36,11 +37,19 @@ STOPS: dict[str, Stop] = {
     "blocklist": "refusal",
     "prohibited_content": "refusal",
     "spii": "refusal",
+    "sensitive": "refusal",
 }
 """`finish_reason` of the servers met so far, up to a colon and in small letters; any other is an end."""
 
-BROKEN = {"error", "abort", "insufficient_system_resource", "malformed_function_call", "function_call_filter"}
-"""Those that say: this is no answer, ask again (OpenRouter, vLLM, DeepSeek, Google)."""
+BROKEN = {
+    "error",
+    "abort",
+    "insufficient_system_resource",
+    "malformed_function_call",
+    "function_call_filter",
+    "network_error",
+}
+"""Those that say: this is no answer, ask again (OpenRouter, vLLM, DeepSeek, Google, Z.ai)."""
 
 
 class _Wire(BaseModel):
@@ -254,8 +263,10 @@ class Decoding:
             call.arguments += json.dumps(arguments, ensure_ascii=False)
 
     def _call_of(self, shred: _ToolCall) -> _Open:
-        """The open call a shred belongs to. By its index; some servers give every call index 0, or none at all."""
+        """The open call a shred belongs to. By its index; some servers give every call index 0, or none at all: there
+        the id tells apart what is written side by side."""
         same = [call for call in self._calls if shred.index is None or call.index == shred.index]
+        same = [call for call in same if shred.id and call.id == shred.id] or same
         if not same or _begins_another(same[-1], shred):
             self._calls.append(_Open(shred.index))
             same = self._calls

@@ -245,7 +245,14 @@ HALF = chunk({"content": "The loop"})
 
 
 @pytest.mark.parametrize(
-    "reason", ["insufficient_system_resource", "abort", "function_call_filter: MALFORMED_FUNCTION_CALL", "error"]
+    "reason",
+    [
+        "insufficient_system_resource",
+        "abort",
+        "function_call_filter: MALFORMED_FUNCTION_CALL",
+        "error",
+        "network_error",
+    ],
 )
 def test_half_an_answer_of_a_server_that_failed_is_no_answer(reason: str) -> None:
     with pytest.raises(AgentError, match=f"behind this server failed: {reason}") as raised:
@@ -259,6 +266,8 @@ def test_half_an_answer_of_a_server_that_failed_is_no_answer(reason: str) -> Non
         ("SAFETY", "refusal"),
         ("content_filter: PROHIBITED_CONTENT", "refusal"),
         ("MAX_TOKENS", "length"),
+        ("sensitive", "refusal"),
+        ("model_context_window_exceeded", "length"),
         ("STOP", "end"),
         ("something new", "end"),
     ],
@@ -284,6 +293,19 @@ def test_a_call_whose_shreds_have_ids_of_their_own_is_one_call() -> None:
     ]
     reply = decode("x", [*(chunk({"tool_calls": [shred]}) for shred in shreds), chunk({}, "tool_calls")])[1]
     assert reply.calls == (call("call_a", "read", '{"path": "a.py"}'), call("call_d", "read", '{"path": "b.py"}'))
+
+
+@pytest.mark.parametrize("index", [{}, {"index": 0}])
+def test_calls_written_side_by_side_are_told_apart_by_their_ids(index: dict[str, int]) -> None:
+    begun = [{**index, "id": id, "function": {"name": "read", "arguments": ""}} for id in ("call_a", "call_b")]
+    more = [
+        {**index, "id": f"call_{name}", "function": {"arguments": piece}}
+        for pieces in (('{"path": ', '{"path": '), ('"a.py"}', '"b.py"}'))
+        for name, piece in zip("ab", pieces, strict=True)
+    ]
+    portions = [chunk({"tool_calls": [shred]}) for shred in [*begun, *more]]
+    reply = decode("x", [*portions, chunk({}, "tool_calls")])[1]
+    assert reply.calls == (call("call_a", "read", '{"path": "a.py"}'), call("call_b", "read", '{"path": "b.py"}'))
 
 
 def test_what_is_written_to_a_cache_counts_where_it_has_a_price() -> None:
