@@ -17,7 +17,8 @@ from pathlib import Path
 from fugu_cli.policy.paths import GIT_MARKS
 
 MOST = 50_000
-"""Folders that are looked into, the upper ones first; the rest of a larger tree is not."""
+"""Folders that are looked into, the upper ones first; the rest of a larger tree is not. How far down that comes changes
+with every folder that is made or removed."""
 RACY = 100_000_000
 """Nanoseconds: what changed so shortly before it was listed may have changed after that as well."""
 
@@ -33,11 +34,24 @@ class _Listed:
 
 
 class GitFolders:
-    """Those at and below `root`, which is resolved. Remembers what it saw from one look to the next."""
+    """Those at and below `root`, which is resolved. Remembers what it saw from one look to the next.
 
-    def __init__(self, root: Path) -> None:
+    `cut`: the newest look did not come to all of them.
+    """
+
+    def __init__(self, root: Path, most: int = MOST) -> None:
         self.root = root
+        self.cut = False
+        self._most = most
+        self._began = time.time_ns()
         self._known: dict[str, _Listed] = {}
+
+    def older(self, path: Path) -> bool:
+        """What is at `path` is as it was before the first look."""
+        try:
+            return path.lstat().st_ctime_ns < self._began - RACY
+        except OSError:
+            return False
 
     def entries(self) -> tuple[Path, ...]:
         """Every `.git` in the working tree, be it a folder, a file or a link."""
@@ -62,13 +76,13 @@ class GitFolders:
     def _look(self) -> dict[str, _Listed]:
         known, found = self._known, dict[str, _Listed]()
         waiting = deque([str(self.root)])
-        while waiting and len(found) < MOST:
+        while waiting and len(found) < self._most:
             path = waiting.popleft()
             listed = _list(path, known.get(path))
             if listed is not None:
                 found[path] = listed
                 waiting += [f"{path}/{name}" for name in listed.folders]
-        self._known = found
+        self._known, self.cut = found, bool(waiting)
         return found
 
 

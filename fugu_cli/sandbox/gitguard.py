@@ -63,6 +63,7 @@ class GitGuard:
         self._found, self._git = found, git
         self._entries = {entry: _content(entry) for entry in found.entries()}
         self._before = {folder: _obeyed(folder) for folder in found.folders(tuple(self._entries))}
+        self._cut = found.cut
 
     def restore(self) -> tuple[Path, ...]:
         """Put back what was changed, take away what is new and dangerous; returns which files. Raises OSError."""
@@ -82,7 +83,7 @@ class GitGuard:
         then, found = self._before.get(folder), _obeyed(folder)
         if found == then or (then is None and found in self._moved()):
             return
-        then = then if then is not None else Obeyed()
+        then = then if then is not None else self._unseen(folder, found)
         if found.hooks != then.hooks:
             yield from _hooks(folder / "hooks", found.hooks, then.hooks)
         old, new = then.files.get("commondir"), found.files.get("commondir")
@@ -92,6 +93,15 @@ class GitGuard:
             old, new = then.files.get(name), found.files.get(name)
             if old != new and new is not None and self._dangers(folder, new, old):
                 yield self._defused(folder / name, new, old)
+
+    def _unseen(self, folder: Path, found: Obeyed) -> Obeyed:
+        """What a folder held that was not looked into: nothing, it is new; in a tree too large to look into all of it,
+        what is older than the session."""
+        if not self._cut:
+            return Obeyed()
+        files = {name: kept for name, kept in found.files.items() if self._found.older(folder / name)}
+        hooks = {name: kept for name, kept in found.hooks.items() if self._found.older(folder / "hooks" / name)}
+        return Obeyed(files, hooks)
 
     def _moved(self) -> list[Obeyed]:
         """Of git folders that are not where they were any more."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from fugu_cli.sandbox.box import Rules
+from fugu_cli.sandbox.gitfolders import RACY, GitFolders
+from fugu_cli.sandbox.gitguard import GitGuard
 from tests.sandbox.conftest import Make, World
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a sandbox for Linux only")
@@ -129,3 +133,20 @@ def test_a_repository_that_a_command_makes_runs_nothing(make: Make) -> None:
     as_the_user(world)
     assert not mark.exists()
     assert "name = B" in (world.root / ".git" / "config").read_text()
+
+
+def test_a_repository_that_a_large_tree_hid_is_not_taken_for_one_that_the_command_made(tmp_path: Path) -> None:
+    nested = tmp_path / "projects" / "nested"
+    for folder in (tmp_path / "cache", nested):
+        folder.mkdir(parents=True)
+    git(nested, "init", "-q")
+    git(nested, "config", "alias.st", "status")
+    hooks = nested / ".git" / "hooks"
+    (hooks / "pre-commit").write_text("#!/bin/sh\ntrue\n")
+    time.sleep(2 * RACY / 1e9)
+    guard = GitGuard(GitFolders(tmp_path, most=3), shutil.which("git"))
+    (tmp_path / "cache").rmdir()
+    (hooks / "pre-push").write_text("#!/bin/sh\ntrue\n")
+    assert guard.restore() == (hooks / "pre-push",)
+    assert "st = status" in (nested / ".git" / "config").read_text()
+    assert (hooks / "pre-commit").read_text() == "#!/bin/sh\ntrue\n" and not (hooks / "pre-push").exists()
