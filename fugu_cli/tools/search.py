@@ -84,7 +84,7 @@ async def list_folder(given: List, workspace: Workspace, say: Say) -> Result:
 def _entries(folder: Path, depth: int, indent: str) -> list[str]:
     lines: list[str] = []
     with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: (not entry.is_dir(), entry.name))
+        entries = sorted(found, key=lambda entry: (not _is_folder(entry), entry.name))
     for entry in entries:
         if entry.name == ".git" or len(lines) > 10 * MOST:
             continue
@@ -102,6 +102,14 @@ def _entries(folder: Path, depth: int, indent: str) -> list[str]:
                 except OSError as error:
                     lines[-1] += f" ({error.strerror})"
     return lines
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """A folder, or a link to one; a link to itself, or to where nobody may look, is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 async def glob(given: Glob, workspace: Workspace, say: Say) -> Result:

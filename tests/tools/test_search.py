@@ -34,6 +34,13 @@ def test_a_folder_is_listed_folders_first(tree: Workspace) -> None:
     assert use(tree, "list", path="nowhere") == Result(text="nowhere is not there.", ok=False)
 
 
+def test_a_link_to_itself_stands_among_the_others(repo: Build) -> None:
+    workspace = repo({"a.py": "", "b/c.py": ""})
+    (workspace.root / "loop").symlink_to("loop")
+    (workspace.root / "out").symlink_to("nowhere")
+    assert use(workspace, "list", depth=2) == Result(text="b/\n  c.py\na.py\nloop -> loop\nout -> nowhere")
+
+
 def test_files_are_found_by_name_or_path_and_ignored_ones_are_not(tree: Workspace) -> None:
     assert use(tree, "glob", pattern="*.py").text == "src/deep/util.py\nsrc/main.py"
     assert use(tree, "glob", pattern="src/*.py").text == "src/main.py"
