@@ -66,11 +66,12 @@ class AgentError(InfrastructureError):
     `kind` is one of: refused (401, 403), absent (404: no such model or address), invalid (other 4xx), limited (429),
     overloaded (5xx), network, timeout, protocol (an answer that is not one), credit (402 or an exhausted quota).
     `retry` says whether the same request may succeed later; `after` is the server's own wish in seconds, if it had
-    one; `tries` is how often it is worth it at most, where that is known; `usage` what the provider reported as used
-    all the same, None where it said nothing.
+    one; `tries` is how often it is worth it at most, where that is known; `too_long` says that a shorter prompt may
+    succeed; `usage` what the provider reported as used all the same, None where it said nothing.
     """
 
     tries: int | None = None
+    too_long: bool = False
     usage: Usage | None = None
 
     def __init__(

@@ -27,16 +27,43 @@ NO_CREDIT = (
     "insufficient balance",
     "insufficient credits",
     "key limit exceeded",
+    "all available credits",
+    "spending limit",
+    "api usage limits",
+    "billing_hard_limit",
 )
 BAD_KEY = re.compile(r"(incorrect|invalid) api[ _-]?key|api[ _-]?key (is )?(not valid|invalid)", re.IGNORECASE)
 """Some servers answer 400 where a key is wrong."""
 
 TOO_LONG = re.compile(
-    r"context.{0,20}(length|size|window|limit)|prompt (is too long|length)|too many tokens|input token count",
+    r"context.{0,20}(length|size|window|limit)|prompt (is too long|length)|too many tokens|input token count"
+    r"|input is too long|exceed\w* max length|prompt token count|exceeded model token limit|too large for model with"
+    r"|request too large for .*tokens",
     re.IGNORECASE,
 )
+FILTERED = re.compile(
+    r"content[ _-]?(filter|management policy|policy)|usage policy|requires moderation|(was|were|been) flagged"
+    r"|data_inspection_failed|inappropriate content",
+    re.IGNORECASE,
+)
+ELSEWHERE = re.compile(
+    r"(country|region|location)\b.{0,40}\bnot (supported|available)|not available in your (country|region)",
+    re.IGNORECASE,
+)
+NO_TOOLS = re.compile(
+    r"not support (tools|tool use|tool calling|functions?|function calling)\b|support tool use"
+    r"|tool[ _-]?choice.*requires|(tools|tool_choice) param requires",
+    re.IGNORECASE,
+)
+PAGE = "an HTML page"
 RETRY_INFO = re.compile(r'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
+PLEASE = re.compile(
+    r"(?:again in|retry in|retry after) (?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?) ?(s|ms)(?:ec(?:ond)?s?)?\b)?",
+    re.IGNORECASE,
+)
 NOT_WORTH_TRYING = (501, 505)
+PASSING = (409, 424, 425)
+"""Refusals of the moment: another request or another server was in the way."""
 STATUS_OF_TYPE = {
     "authentication_error": 401,
     "billing_error": 402,
@@ -51,6 +78,9 @@ STATUS_OF_TYPE = {
     "timeout_error": 504,
     "overloaded_error": 529,
     "invalid_request_error": 400,
+    "context_length_exceeded": 400,
+    "content_filter": 400,
+    "invalid_prompt": 400,
 }
 """What an error inside a stream would have been as a status: by then the status has been sent."""
 
@@ -77,16 +107,21 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def delay(body: str) -> float | None:
-    """Seconds that Google asks to wait: it puts them into the body, as google.rpc.RetryInfo; None if there are none."""
-    found = RETRY_INFO.search(body)
-    return float(found[1]) if found else None
+    """Seconds that a server asks to wait in its body: Google as google.rpc.RetryInfo, OpenAI, Groq and Azure in words;
+    None if there are none."""
+    if found := RETRY_INFO.search(body):
+        return float(found[1])
+    if not (found := PLEASE.search(body)) or not any(found.groups()):
+        return None
+    hours, minutes, seconds, unit = found.groups()
+    return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0) * (0.001 if unit == "ms" else 1.0)
 
 
 def words(body: str) -> tuple[str, str]:
     """A server's own message and its type or code, out of whatever it sent. Both may be empty."""
     text = body.strip()
     if text.startswith("<"):
-        return "an HTML page", ""
+        return PAGE, ""
     try:
         parsed: object = json.loads(text)
     except (ValueError, RecursionError):
@@ -125,7 +160,7 @@ def in_stream(access: Access, parsed: object) -> AgentError:
         if part in STATUS_OF_TYPE:
             status = STATUS_OF_TYPE[part]
             break
-    return of_status(access, status, f"{message} ({kind})" if kind else message)
+    return of_status(access, status, f"{message} ({kind})" if kind else message, delay(message))
 
 
 def of_status(access: Access, status: int, message: str, after: float | None = None) -> AgentError:
@@ -135,8 +170,10 @@ def of_status(access: Access, status: int, message: str, after: float | None = N
         return AgentError(
             f"{access.name}: the account at {access.host} has no credit left{said}",
             kind="credit",
-            hint=f"Add credit there, or leave the agent out with `--opt-out {access.name}`.",
+            hint=f"Add credit or raise a limit there, or leave the agent out with `--opt-out {access.name}`.",
         )
+    if (error := _by_words(access, status, message, said)) is not None:
+        return error
     if status in (401, 403) or (status == 400 and BAD_KEY.search(message)):
         return _refused(access, said)
     if status == 429:
@@ -151,7 +188,7 @@ def of_status(access: Access, status: int, message: str, after: float | None = N
         return AgentError(
             f"{access.name}: {access.host} gave up waiting{said}", kind="timeout", retry=True, after=after
         )
-    if status >= 500:
+    if status >= 500 or status in PASSING:
         return AgentError(
             f"{access.name}: {access.host} is overloaded or broken{said}",
             kind="overloaded",
@@ -160,6 +197,28 @@ def of_status(access: Access, status: int, message: str, after: float | None = N
             hint="Try later, or let another agent of the pool do it.",
         )
     return _invalid(access, status, said)
+
+
+def _by_words(access: Access, status: int, message: str, said: str) -> AgentError | None:
+    """The error that the server's words tell better than its status does; None where they do not."""
+    host, kind = access.host, "invalid"
+    if status in (413, 429) and TOO_LONG.search(message) and "too large" in message.lower():
+        return _invalid(access, status, said)
+    if status in (400, 403, 422) and FILTERED.search(message):
+        what = f"the content filter of {host} stopped it"
+        hint = "Say it in other words, or let another agent of the pool do it."
+    elif status in (400, 403, 451) and ELSEWHERE.search(message):
+        kind, what = "refused", f"{host} does not serve the place it is called from"
+        hint = f"Leave the agent out with `--opt-out {access.name}`, or reach its model through another provider."
+    elif status == 403 and message == PAGE:
+        kind, what = "refused", f"something before {host} does not let the request through"
+        hint = f"Check HTTPS_PROXY, a firewall, and `base_url`: {access.base_url}"
+    elif status in (400, 404, 422, 500) and NO_TOOLS.search(message):
+        what = f"{access.model} at {host} takes no tools as it is"
+        hint = f'Give the entry {access.name} in .fugurc `protocol = "text"`, or start the server with tool calls.'
+    else:
+        return None
+    return AgentError(f"{access.name}: {what}{said}", kind=kind, hint=hint)
 
 
 def _refused(access: Access, said: str) -> AgentError:
@@ -181,12 +240,14 @@ def _invalid(access: Access, status: int, said: str) -> AgentError:
     elif 300 <= status < 400:
         kind = "absent"
         what, hint = f"{access.base_url} points somewhere else", "`base_url`"
+    elif status in (413, 429):
+        what, hint = f"the request is too large for {access.host}", "`context`"
     elif TOO_LONG.search(said):
         what, hint = f"the request is longer than {access.model} can read", "`context`"
-    elif status == 413:
-        what, hint = f"the request is too large for {access.host}", "`context`"
     else:
         what, hint = f"{access.host} does not accept the request", "`model` and `context`"
-    return AgentError(
+    error = AgentError(
         f"{access.name}: {what}{said}", kind=kind, hint=f"Check {hint} of the entry {access.name} in .fugurc."
     )
+    error.too_long = hint == "`context`"
+    return error
