@@ -48,10 +48,6 @@ class FuguApp(TerminalApp):
         """The main screen is the only one that is always there."""
         return self.main
 
-    def on_mount(self) -> None:
-        """Gone on with after a stop (`kill -TSTP`, then `fg`), the terminal is empty: everything is painted again."""
-        self.app_resume_signal.subscribe(self, lambda app: app.refresh(layout=True))
-
     async def on_event(self, event: events.Event) -> None:
         """What is typed before there is a prompt waits for it. Before that a terminal makes a line feed of Enter."""
         if self._early is None or not isinstance(event, events.Key | events.Paste):

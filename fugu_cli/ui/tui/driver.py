@@ -1,8 +1,8 @@
 """The terminal's driver: Textual's, with a reader that lets a paste be nothing but text.
 
 Under terminal.py, which names it. Textual takes an escape character in a paste for the beginning of a key, and what
-follows for keys that were pressed, Enter too; it ends on a byte that is not UTF-8; after SIGSTOP it goes on without
-painting. Knows nothing of fugu.
+follows for keys that were pressed, Enter too; it ends on a byte that is not UTF-8; Alt+Enter it takes for Enter; after
+SIGSTOP it goes on without painting. Knows nothing of fugu.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ import os
 import re
 import selectors
 import signal
+from collections.abc import Iterable
 from contextlib import suppress
 
+from textual import events
 from textual._parser import ParseError
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
 _OBEYED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters that no pasted text needs: all but tab, newline and carriage return."""
+_OTHER_KEYS = re.compile(r"\x1b\[27;(\d+);(\d+)~")
+"""A key with its modifiers as xterm and tmux write it (`modifyOtherKeys`); Textual reads `ESC [ key ; modifiers u`."""
 READ = 4096
 """Bytes that are read at once."""
 LOOKS = 0.1
@@ -67,12 +71,21 @@ class Decoder:
         return _OBEYED.sub("", inside) + mark, rest
 
 
+class Keys(XTermParser):
+    """Textual's, for terminals that write a changed Enter in older ways: `ESC CR` for Alt+Enter, and `_OTHER_KEYS`."""
+
+    def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
+        if sequence in ("\x1b\r", "\x1b\n"):
+            return [events.Key("alt+enter", None)]
+        return super()._sequence_to_key_events(_OTHER_KEYS.sub("\x1b[\\2;\\1u", sequence), alt)
+
+
 class PlainPastes(LinuxDriver):
-    """Reads with `Decoder`; paints everything after a stop of any kind."""
+    """Reads with `Decoder` and `Keys`; paints everything after a stop of any kind."""
 
     def run_input_thread(self) -> None:
         """Tell the app what is typed, until the application mode ends."""
-        parser, decoder = XTermParser(self._debug), Decoder()
+        parser, decoder = Keys(self._debug), Decoder()
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
@@ -86,6 +99,12 @@ class PlainPastes(LinuxDriver):
                     self.process_message(event)
         with suppress(EOFError, ParseError):
             list(parser.feed(""))
+
+    def stop(self) -> None:
+        """Give the terminal back, then stop together with what started this in its shell: it waits for all of them."""
+        self.suspend_application_mode()
+        self._must_signal_resume = True
+        os.killpg(0, signal.SIGSTOP)
 
     def _sigcont_application(self, *_: object) -> None:
         """Go on. Of a stop by SIGSTOP nobody was told, and the terminal is as the shell left it."""

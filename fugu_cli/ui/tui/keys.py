@@ -8,6 +8,8 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("esc", "stop what runs; close what is open"),
     ("ctrl+s", "cut what runs, if anything does, and go on with the queue at once"),
     ("ctrl+c", "copy what is selected, else empty the prompt; twice leaves"),
+    ("ctrl+z", "stop the program, as any program of the shell; `fg` goes on"),
+    ("ctrl+_", "take back what was typed"),
     ("shift+tab", "the next permission mode"),
     ("ctrl+t", "show or hide the trace"),
     ("f6", "question, prompt, conversation, trace: the next one takes the keys"),

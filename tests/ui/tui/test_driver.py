@@ -10,18 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from textual import events
-from textual._xterm_parser import XTermParser
 from textual.message import Message
 
 from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.driver import Decoder, PlainPastes
+from fugu_cli.ui.tui.driver import Decoder, Keys, PlainPastes
 
 PASTED = "\x1b[200~see \x1b[31mred\r\n!touch a\t\x00\x9b\x1b[200~é\x1b[201~"
 MEANT = "see [31mred\r\n!touch a\t[200~é"
 
 
 def told(pieces: Iterable[bytes]) -> list[Message]:
-    parser, decoder = XTermParser(), Decoder()
+    parser, decoder = Keys(), Decoder()
     return [message for piece in pieces if (text := decoder.feed(piece)) for message in parser.feed(text)]
 
 
@@ -55,6 +54,21 @@ def test_a_byte_that_is_no_letter_is_shown_as_one_that_is_not_known() -> None:
 
 def test_keys_are_what_they_were() -> None:
     assert keys(told([b"\x1b[A\x03\x1bb\r"])) == ["up", "ctrl+c", "ctrl+left", "enter"]
+
+
+@pytest.mark.parametrize(
+    ("written", "key"),
+    [
+        (b"\x1b\r", "alt+enter"),
+        (b"\x1b[13;3u", "alt+enter"),
+        (b"\x1b[27;3;13~", "alt+enter"),
+        (b"\x1b[27;2;13~", "shift+enter"),
+        (b"\x1b[27;5;115~", "ctrl+s"),
+    ],
+)
+def test_a_key_is_the_same_however_the_terminal_writes_it(written: bytes, key: str) -> None:
+    assert keys(told([b"a", written, b"b"])) == ["a", key, "b"]
+    assert keys(told([b"a", written[:1], written[1:], written])) == ["a", key, key]
 
 
 def test_the_interface_reads_a_terminal_with_it(

@@ -70,7 +70,7 @@ def test_help_names_the_keys_that_are_bound() -> None:
     bound = {*FuguApp._merge_bindings().key_to_bindings, *Main._merge_bindings().key_to_bindings}  # the inherited too
     named = {key for keys, _ in KEYS for key in re.split(r", ?", keys)}
     assert bound - named == {"escape", "ctrl+d", "tab", "super+c"}
-    assert named - bound == {"enter", "esc", "shift+enter", "ctrl+j", "alt+enter", "\\ enter", "up", "down"}
+    assert named - bound == {"enter", "esc", "shift+enter", "ctrl+j", "alt+enter", "\\ enter", "up", "down", "ctrl+_"}
 
 
 @pytest.mark.parametrize("keys", [["ctrl+j"], ["shift+enter"], ["alt+enter"], ["backslash", "enter"]])
@@ -360,8 +360,21 @@ def test_ctrl_c_empties_the_prompt_and_twice_leaves(play: Callable[..., FuguApp]
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         await pilot.press(*"text", "ctrl+c")
         assert prompt(app).text == ""
+        await pilot.press(*"more", "ctrl+c")  # typed since: it is emptied again
+        assert prompt(app).text == ""
+        assert app.is_running and app.return_code is None
         await pilot.press("ctrl+c")
         await until(lambda: app.return_code == 0 and not app.is_running)
+
+    play(what)
+
+
+def test_what_was_typed_can_be_taken_back(play: Callable[..., FuguApp]) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        prompt(app).post_message(events.Paste("pasted by mistake"))
+        await until(lambda: prompt(app).text == "pasted by mistake")
+        await pilot.press("ctrl+underscore")
+        assert prompt(app).text == ""
 
     play(what)
 

@@ -300,6 +300,33 @@ def test_and_so_does_one_that_nobody_told_of_the_stop(fugu: Callable[..., Termin
     assert terminal.ended() == 0
 
 
+def test_ctrl_z_goes_back_to_the_shell_and_fg_goes_on(place: Place) -> None:
+    environ = {**place.environ(), "PS1": "shell> "}
+    terminal = Terminal(["/bin/bash", "--norc", "--noprofile", "-i"], place.repo, environ)
+    terminal.sees("shell>")
+    terminal.keys(f"sh -c '{sys.executable} -m fugu_cli; echo ended with $?'\r")  # a wrapper stops with it
+    ready(terminal).keys("half a")
+    terminal.sees("› half a")
+    terminal.keys("\x1a")
+    terminal.sees("Stopped")
+    terminal.resize((100, 30))  # what the shell left
+    terminal.keys("fg\r")
+    terminal.sees("cascade decides over m", "› half a")
+    terminal.keys(" line\x1b\rand one more")
+    terminal.sees("› half a line", "  and one more")
+    terminal.keys("\x03\x04")
+    terminal.sees("ended with 0")
+    terminal.close()
+
+
+def test_ctrl_z_stops_nothing_where_no_shell_could_go_on_with_it(fugu: Callable[..., Terminal]) -> None:
+    terminal = ready(fugu())
+    terminal.keys("half a\x1a line")
+    terminal.sees("half a line", "no shell to go back to")
+    terminal.keys("\x03\x04")
+    assert terminal.ended() == 0
+
+
 def test_a_paste_is_text_whatever_it_holds(place: Place, fugu: Callable[..., Terminal]) -> None:
     terminal = ready(fugu())
     terminal.keys("\x1b[200~see \x1b[31mred\rline 2\r!touch pwned\rcaf\udce9\x1b[20")

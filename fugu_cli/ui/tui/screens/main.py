@@ -142,13 +142,13 @@ class Main(Hearing):
             self.app.copy_to_clipboard(selected)
             self.clear_selection()
             return
-        now = time.monotonic()
-        if now - self._pressed < TWICE:
+        now, before = time.monotonic(), self._pressed
+        self._pressed = now
+        if prompt.text:  # also the second time: it was typed since
+            prompt.put("")
+        elif now - before < TWICE:
             self.run_worker(self.leave())
             return
-        self._pressed = now
-        if prompt.text:
-            prompt.put("")
         elif self.room is not None:
             self.room.interrupt()
         self.remark("ctrl+c again leaves", TWICE)

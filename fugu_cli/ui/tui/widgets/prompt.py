@@ -36,6 +36,7 @@ class Prompt(TextArea):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "send", show=False, priority=False),
         Binding("shift+enter,ctrl+j,alt+enter", "new_line", show=False),
+        Binding("ctrl+underscore", "undo", show=False),  # its Ctrl+Z stops the program
     ]
 
     @dataclass
