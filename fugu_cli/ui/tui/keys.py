@@ -8,8 +8,6 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("esc", "stop what runs; close what is open"),
     ("ctrl+s", "cut what runs, if anything does, and go on with the queue at once"),
     ("ctrl+c", "copy what is selected, else empty the prompt; twice leaves"),
-    ("ctrl+z", "stop the program, as any program of the shell; `fg` goes on"),
-    ("ctrl+_", "take back what was typed"),
     ("shift+tab", "the next permission mode"),
     ("ctrl+t", "show or hide the trace"),
     ("f6", "question, prompt, conversation, trace: the next one takes the keys"),
@@ -19,6 +17,8 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("ctrl+y", "copy the newest answer"),
     ("up, down", "at the first and last line: what was typed before"),
     ("pageup, pagedown, ctrl+home, ctrl+end", "scroll the conversation"),
+    ("ctrl+_", "take back what was typed"),
+    ("ctrl+z", "back to the shell; `fg` goes on"),
     ("f1", "help"),
 )
 
