@@ -15,7 +15,8 @@ from pathlib import Path
 
 from fugu_cli.messages import Value
 from fugu_cli.tasks import Expected, Grade, Question, Task
-from fugu_cli.tasks.grading import commanded, grade, put_back
+from fugu_cli.tasks.grading import grade
+from fugu_cli.tasks.judging import commanded, put_back
 from fugu_cli.tasks.repository import lay, materialise
 
 NOT_FOUND = frozenset({126, 127})

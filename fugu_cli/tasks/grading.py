@@ -26,38 +26,15 @@ from pydantic import BaseModel, ValidationError
 from fugu_cli.errors import StorageError
 from fugu_cli.sandbox.box import Box, Rules
 from fugu_cli.tasks import Expected, Grade, Task
-from fugu_cli.tasks.repository import lay
+from fugu_cli.tasks.judging import Kept, put_back
+from fugu_cli.tasks.repository import lay, lay_bytes
 from fugu_cli.tools.clip import clip
 from fugu_cli.tools.process import Around, run_command
 from fugu_cli.tools.reaping import MARK
 from fugu_cli.tools.run_tests import without_network
 from fugu_cli.views.counts import SUREFIRE, passing
 
-_JUDGES = frozenset(
-    {
-        *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg"),
-        *("pyproject.toml", "sitecustomize.py", "usercustomize.py", "package.json", ".npmrc"),
-        *("Cargo.toml", "build.rs", "rust-toolchain", "rust-toolchain.toml"),
-        *("Makefile", "makefile", "GNUmakefile", "noxfile.py"),
-        *("pom.xml", "gradle.properties", "build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"),
-        *("mix.exs", "Rakefile", "Gemfile", ".rspec", "phpunit.xml", "phpunit.xml.dist", "composer.json"),
-        *("Directory.Build.props", "Directory.Build.targets", "nuget.config"),
-    }
-)
-"""Files that change how tests are run: only the task's own count."""
-_RUNNER_SETTINGS = re.compile(
-    r"(?:jest|vitest|vite|babel|ava|karma|mocha|playwright|cypress|wdio)\.(?:config|conf|setup)(?:\..+)?"
-    r"|\.(?:mocharc|babelrc|swcrc|nycrc|taprc|jestrc)(?:\..+)?"
-    r"|(?:vitest|jest)\.(?:setup|workspace)(?:\..+)?|setupTests\.[cm]?[jt]sx?"
-)
-"""The same of node's many runners."""
-_JUDGING_FOLDERS = frozenset({".git", ".cargo", ".mvn", "__pycache__", ".pytest_cache", "node_modules", "target"})
-_JUDGING_ENDINGS = (".pyc", ".pyo", ".pth", ".dist-info", ".egg-info", ".egg-link")
-_RUNNER_MODULES = sys.stdlib_module_names | {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py"}
-"""A module of such a name beside the tests would be imported by the test runner instead of the real one."""
 _WITNESSED = re.compile(r"\b(?:pytest|py\.test|unittest)\b")
-_WORD = re.compile(r"[\w./-]+")
-_JUDGING_WORDS = re.compile(r"test|check|verify|\.sh$")
 _SITE = """import sys
 from itertools import pairwise
 from pathlib import Path
@@ -83,6 +60,7 @@ class _Told(BaseModel):
     missing: int = 0
     exit: int = 0
     changed: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
     tests: dict[str, str] = {}
 
 
@@ -145,28 +123,6 @@ async def grade(task: Task, folder: Path, expected: Expected | None = None) -> G
     return Grade(ended.code == 0 and not why, output, ended.seconds, passed=passed, tests=tests, code=ended.code)
 
 
-def put_back(task: Task) -> set[str]:
-    """The files that judge, hidden ones included: an agent's changes to them do not count."""
-    steering = {name for name in task.files if _steers(PurePosixPath(name).name)} - set(task.solution)
-    return {*steering, *commanded(task)[0], *task.test_files, *task.hidden}
-
-
-def _steers(name: str) -> bool:
-    """A file of this name changes how tests are run."""
-    return name in _JUDGES or _RUNNER_SETTINGS.fullmatch(name) is not None
-
-
-def commanded(task: Task) -> tuple[set[str], set[str]]:
-    """The files that the grading command names and no known solution changes: those that judge, and those that might.
-
-    A known solution tells them apart; without one, names do: `sh run_tests.sh` runs a judge, `python main.py` hardly.
-    """
-    words = {str(PurePosixPath(word)) for word in _WORD.findall(task.grade_command)}
-    named = words.intersection(task.files) - set(task.solution)
-    judges = {name for name in named if task.solution or _JUDGING_WORDS.search(PurePosixPath(name).name.lower())}
-    return judges, named - judges - set(task.test_files) - set(task.hidden)
-
-
 def _strange(expected: Expected, tests: Mapping[str, str]) -> str:
     """Why the tests that ran are not those of the task; "" where they are."""
     for name, mark in expected.tests.items():
@@ -189,6 +145,8 @@ def _account(task: Task, told: list[_Told], output: str) -> tuple[int, str]:
         return passed, "the test run did not come to its end"
     if changed:
         return passed, f"the test runner was changed: {', '.join(changed)}"
+    if foreign := sorted({name for line in ends for name in line.plugins} - put_back(task)):
+        return passed, f"{foreign[0]} took part in the test run as a plugin"
     if any(line.wrong or line.missing or line.exit for line in ends):
         return passed, "not every test that was found ran and passed"
     return passed, "" if passed else "no test passed"
@@ -196,35 +154,27 @@ def _account(task: Task, told: list[_Told], output: str) -> tuple[int, str]:
 
 def _copy(task: Task, folder: Path, copy: Path) -> None:
     copy.mkdir()
-    own, judging = set(task.files) | set(task.solution), put_back(task)
-    beside = {PurePosixPath(): set(_RUNNER_MODULES)}
-    for test in map(PurePosixPath, (*task.test_files, *task.hidden)):
-        beside.setdefault(test.parent, set(_RUNNER_MODULES)).update((test.name.split(".")[0], "__init__"))
+    judging, kept = put_back(task), Kept(task)
     for found, folders, names in os.walk(folder):
         below = PurePosixPath(Path(found).relative_to(folder).as_posix())
-        folders[:] = [name for name in folders if name not in _JUDGING_FOLDERS]
+        folders[:] = [name for name in folders if kept.enters(below / name)]
         for name in names:
-            path = below / name
             source = Path(found) / name
-            if source.is_symlink() or not source.is_file():
+            if source.is_symlink() or not source.is_file() or not os.access(source, os.R_OK):
                 continue
-            if str(path) in own or not _planted(path, beside):
-                (copy / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, copy / path)
-                shutil.copymode(source, copy / path)
+            if kept.takes(below / name):
+                (copy / below).mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, copy / below / name)
+                shutil.copymode(source, copy / below / name)
     originals = {name: task.files[name] for name in judging.intersection(task.files)}
-    for name in (*originals, *task.hidden):
+    binaries = {name: task.binaries[name] for name in judging.intersection(task.binaries)}
+    for name in (*originals, *binaries, *task.hidden):
         _clear(copy, PurePosixPath(name))
     lay(originals, copy)
+    lay_bytes(binaries, copy)
     lay(task.hidden, copy)
-
-
-def _planted(path: PurePosixPath, beside: Mapping[PurePosixPath, set[str]]) -> bool:
-    """Whether a file the task does not know could take the place of a part of the test runner, or of a test: `beside`
-    has the names of modules by the folder in which they would."""
-    if _steers(path.name) or any(part.endswith(_JUDGING_ENDINGS) for part in path.parts):
-        return True
-    return any(path.relative_to(parent).parts[0].split(".")[0] in beside.get(parent, ()) for parent in path.parents)
+    for name in judging.intersection(task.executable):
+        (copy / name).chmod(0o755)
 
 
 def _clear(copy: Path, path: PurePosixPath) -> None:

@@ -15,6 +15,7 @@ import builtins
 import hashlib
 import inspect
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 NOTE = Path(__file__).with_suffix(".note")
-WATCHED = ("_pytest", "pluggy", "unittest")
+WATCHED = ("pytest", "_pytest", "pluggy", "unittest")
+PLAIN = ("builtins.", "math.")
+"""Modules whose functions tests call by name and nobody exchanges in earnest."""
 
 
 class Account:
@@ -36,6 +39,7 @@ class Account:
         self._tests: dict[str, str] = {}
         self._codes: list[tuple[FunctionType, CodeType]] = []
         self._before: dict[str, int] = {}
+        self._plugins: set[str] = set()
         self._tell({"begun": True})
 
     def begin(self) -> None:
@@ -52,11 +56,17 @@ class Account:
             mark = f"{self._below(code.co_filename)} {hashlib.sha256(_said(code).encode()).hexdigest()[:16]}"
         self._tests[f"{self._below(file)}::{name.split('[')[0]}"] = mark
 
+    def plugin(self, file: str) -> None:
+        """Code of `file` takes part in the run, and did not when it began."""
+        if not (below := self._below(file)).startswith("../"):
+            self._plugins.add(below)
+
     def end(self, missing: int, code: int) -> None:
         changed = [name for name, known in _compared(self._before) if not known]
         changed += [function.__name__ for function, code in self._codes if function.__code__ is not code]
         told = {"begun": False, "passed": self.passed, "wrong": self.wrong, "missing": missing, "exit": code}
-        self._tell({**told, "changed": sorted(changed)[:5], "tests": self._tests})
+        found = {"changed": sorted(changed)[:5], "plugins": sorted(self._plugins), "tests": self._tests}
+        self._tell({**told, **found})
 
     def _below(self, file: str) -> str:
         return Path(os.path.relpath(os.path.realpath(file), self._root)).as_posix()
@@ -74,9 +84,11 @@ class Pytest:
         self._finished: set[str] = set()
         self._marked: set[str] = set()
         self._files: set[str] = set()
+        self._hooks: set[tuple[str, str]] = set()
 
     def pytest_configure(self, config: Any) -> None:
         self._account.begin()
+        self._hooks = set(_hooks_of(config))
 
     def pytest_itemcollected(self, item: Any) -> None:
         self._files.add(str(item.path))
@@ -111,7 +123,18 @@ class Pytest:
 
     def pytest_sessionfinish(self, session: Any, exitstatus: int) -> None:
         if not os.environ.get("PYTEST_XDIST_WORKER"):
+            for _, file in {*_hooks_of(session.config)} - self._hooks:
+                self._account.plugin(file)
             self._account.end(session.testscollected - len(self._finished), int(exitstatus))
+
+
+def _hooks_of(config: Any) -> Iterator[tuple[str, str]]:
+    """Every hook that a plugin answers, with the file of the answering code."""
+    for name, hook in vars(config.hook).items():
+        for answer in getattr(hook, "get_hookimpls", list)():
+            code = getattr(inspect.unwrap(answer.function), "__code__", None)
+            if code is not None:
+                yield name, code.co_filename
 
 
 def _watch_unittest(account: Account) -> None:
@@ -183,7 +206,8 @@ def _functions() -> Iterator[tuple[str, Any]]:
             yield f"{name}.{key}", value
             if isinstance(value, type) and value.__module__.split(".")[0] in WATCHED:
                 yield from ((f"{name}.{key}.{inner}", member) for inner, member in list(vars(value).items()))
-    yield from ((f"builtins.{key}", value) for key, value in list(vars(builtins).items()) if callable(value))
+    for module in (builtins, math):
+        yield from ((f"{module.__name__}.{key}", value) for key, value in list(vars(module).items()) if callable(value))
 
 
 def _identities() -> dict[str, int]:
@@ -192,14 +216,21 @@ def _identities() -> dict[str, int]:
     for name, value in _functions():
         if isinstance(value, FunctionType):
             found[name] = id(value.__code__)
-        elif name.startswith("builtins."):
+        elif name.startswith(PLAIN):
             found[name] = id(value)
     return found
 
 
 def _compared(before: dict[str, int]) -> Iterator[tuple[str, bool]]:
+    """By name whether it is what it was. A new function of a class that had others is not: classes grow none."""
     now = _identities()
     yield from ((name, now.get(name) == known) for name, known in before.items())
+    classes = {name.rpartition(".")[0] for name in before}
+    modules = set(sys.modules)
+    for name in now.keys() - before.keys():
+        owner = name.rpartition(".")[0]
+        if owner in classes and owner not in modules:
+            yield name, False
 
 
 def _called() -> Account | None:

@@ -1,6 +1,7 @@
 """Every way we know of to pass without solving; none counts, and an honest answer beside each of them does."""
 
 import asyncio
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,6 +32,12 @@ FROM_THE_CODE = {
     "exchanges how a test is run": f"import _pytest.python as p\np.Function.runtest = lambda self: None\n{WRONG}",
     "exchanges the code of a function of pytest": (
         f"import _pytest.runner as r\nr.pytest_runtest_call.__code__ = (lambda item: None).__code__\n{WRONG}"
+    ),
+    "joins the run as a plugin": (
+        "import gc, pluggy, pytest\nclass Quiet:\n    @pytest.hookimpl(tryfirst=True)\n"
+        "    def pytest_pyfunc_call(self, pyfuncitem): return True\n"
+        "for found in gc.get_objects():\n    if isinstance(found, pluggy.PluginManager): found.register(Quiet())\n"
+        f"{WRONG}"
     ),
     "forges the account": (
         "import os, glob\nfor path in glob.glob('/proc/self/environ'):\n    text = open(path).read()\n"
@@ -96,6 +103,11 @@ FROM_UNITTEST = {
         "import unittest\nunittest.TextTestRunner.resultclass = type('R', (unittest.TextTestResult,), "
         f"{{'addFailure': lambda *a: None}})\n{WRONG}"
     ),
+    "has every assertion pass": (
+        "import unittest\ndef found(self, name):\n    if name.startswith('assert'):\n"
+        "        return lambda *a: None\n    return object.__getattribute__(self, name)\n"
+        f"unittest.TestCase.__getattribute__ = found\n{WRONG}"
+    ),
     "puts a test in its place": (
         "import sys, unittest\nclass Doubles(unittest.TestCase):\n    def test_two(self): pass\n"
         "    def test_text(self): pass\nmodule = type(sys)('test_double')\nmodule.Doubles = Doubles\n"
@@ -111,6 +123,42 @@ def graded(task: Task, folder: Path, changes: Mapping[str, str], least: int = 0)
         return await grade(task, folder, Expected(least=least))
 
     return asyncio.run(steps())
+
+
+WORDS = {
+    "with pytest.raises(TypeError):\n        double(None)": (
+        "import contextlib, pytest\npytest.raises = lambda *kinds: contextlib.nullcontext()\n"
+    ),
+    "assert double(0.1) == pytest.approx(0.2)": (
+        "import pytest\nclass Same:\n    def __eq__(self, other): return True\npytest.approx = lambda *a: Same()\n"
+    ),
+    "assert math.isclose(double(2), 4)": "import math\nmath.isclose = lambda *a: True\n",
+}
+"""What a test says, and the code that gives it another meaning."""
+
+
+@pytest.mark.parametrize("said", WORDS)
+def test_words_of_a_test_mean_what_they_meant_when_the_run_began(task: Task, tmp_path: Path, said: str) -> None:
+    test = f"import math\nimport pytest\nfrom double import double\n\n\ndef test_text():\n    {said}\n"
+    command = "python -m pytest -q -p no:cacheprovider test_hidden.py"
+    lenient = task.model_copy(update={"hidden": {"test_hidden.py": test}, "grade_command": command})
+    assert graded(lenient, tmp_path / "right", task.solution).ok
+    result = graded(lenient, tmp_path / "wrong", {"double.py": WORDS[said] + WRONG})
+    assert "1 passed" in result.output
+    assert not result.ok, "it could pass anything"
+
+
+def test_plugins_of_the_tasks_own_tests_may_join_the_run(task: Task, tmp_path: Path) -> None:
+    hidden = {
+        "checks/test_hidden.py": "pytest_plugins = ['checks.counting']\n\n\ndef test_two():\n    pass\n",
+        "checks/counting.py": "def pytest_runtest_setup(item):\n    print('counted')\n",
+        "checks/__init__.py": "",
+    }
+    command = "python -m pytest -q -p no:cacheprovider -s checks test_double.py"
+    result = graded(
+        task.model_copy(update={"hidden": hidden, "grade_command": command}), tmp_path / "repo", task.solution
+    )
+    assert result.ok and "counted" in result.output, result.output
 
 
 @pytest.mark.parametrize("how", FROM_THE_CODE)
@@ -221,6 +269,29 @@ def test_what_the_test_command_names_is_put_back(task: Task, tmp_path: Path) -> 
     for planted in ({"run_tests.sh": "true\n"}, {"Makefile": "test:\n"}, {"GNUmakefile": "test:\n\ttrue\n"}):
         assert not graded(run, tmp_path / next(iter(planted)), planted).ok
     assert compared(run, tmp_path / "right", task.solution).ok
+
+
+@pytest.mark.parametrize(
+    ("command", "recipe", "script"),
+    [
+        ("make test", {"Makefile": "test:\n\tsh ci/all.sh\n"}, "ci/all.sh"),
+        ("make test", {"Makefile": "include ci/all.mk\n", "ci/all.mk": "test:\n\tsh ci/all.sh\n"}, "ci/all.mk"),
+        ("cd web && npm test", {"web/package.json": '{"scripts": {"test": "sh run-tests.sh"}}'}, "web/run-tests.sh"),
+    ],
+)
+def test_what_a_makefile_or_package_runs_as_tests_is_put_back(
+    task: Task, tmp_path: Path, command: str, recipe: dict[str, str], script: str
+) -> None:
+    if command.startswith("cd") and shutil.which("npm") is None:
+        pytest.skip("npm is not here")
+    check_sh = {"ci/all.sh": "grep -q right a.txt\n", "web/run-tests.sh": "grep -q right ../a.txt\n"}
+    files = {"a.txt": "wrong\n", "checker.c": "", **check_sh, **recipe}
+    task = task.model_copy(
+        update={"files": files, "test_files": (), "hidden": {}, "solution": {}, "grade_command": command}
+    )
+    easy = "test:\n\ttrue\n" if script.endswith(".mk") else "exit 0\n"
+    assert not graded(task, tmp_path / "wrong", {script: easy}).ok
+    assert graded(task, tmp_path / "right", {script: easy, "a.txt": "right\n"}).ok
 
 
 def test_tests_made_by_other_code_and_arguments_are_only_counted(task: Task, tmp_path: Path) -> None:

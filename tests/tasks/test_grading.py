@@ -73,6 +73,7 @@ def test_files_that_steer_a_test_run_are_left_behind_and_all_others_are_kept(tas
         *("jest.config.ts", "web/vitest.config.mjs", ".mocharc.json", ".babelrc", "jest.setup.js", "src/setupTests.ts"),
         *("pom.xml", ".mvn/maven.config", "gradle.properties", "build.gradle.kts", ".rspec", "phpunit.xml"),
         *("_pytest/__init__.py", "pluggy.py", "random.py", "json.so", "x.pth", "x.egg-info/entry_points.txt"),
+        *("justfile", "Taskfile.yml", "deno.json", "rules.mk", "email/__init__.py"),
         *("__pycache__/double.cpython-311.pyc", "double.pyc", ".cargo/config.toml", "node_modules/x/index.js"),
     ]
     kept = [
@@ -85,10 +86,15 @@ def test_files_that_steer_a_test_run_are_left_behind_and_all_others_are_kept(tas
         "notes.txt",
         "conftest/readme.md",
         "src/__init__.py",
+        "double.ts",
+        "types.ts",
+        "html/index.html",
     ]
     listed = checked_by(task, "find . -type f | LC_ALL=C sort\n")
+    tests = {"files": {**task.files, "double.test.ts": ""}, "test_files": (*task.test_files, "double.test.ts")}
+    listed = listed.model_copy(update=tests)
     result = graded(listed, tmp_path / "repo", dict.fromkeys([*steering, *kept], ""))
-    expected = sorted(f"./{name}" for name in [*kept, "check.sh", "test_double.py"])
+    expected = sorted(f"./{name}" for name in [*kept, "check.sh", "double.test.ts", "test_double.py"])
     assert result.output.splitlines() == expected
 
 
@@ -98,6 +104,31 @@ def test_a_changed_or_deleted_configuration_of_the_task_is_put_back(task: Task, 
     result = graded(configured, tmp_path / "repo", {"conftest.py": "", **task.solution})
     assert not result.ok
     assert "the task's own" in result.output
+
+
+def test_files_of_the_task_in_folders_that_tools_make_are_there_and_count_as_they_should(
+    task: Task, tmp_path: Path
+) -> None:
+    script = "cat src/target/own.txt src/target/new.txt .cargo/config.toml; cmp -s target.bin tests/data.bin\n"
+    files = {**task.files, "src/target/own.txt": "a\n", ".cargo/config.toml": "the task's\n"}
+    binaries = {"tests/data.bin": b"\xff", "target.bin": b"\xff"}
+    listed = checked_by(task, script).model_copy(update={"files": files, "binaries": binaries, "solution": {}})
+    changes = {"src/target/own.txt": "b\n", "src/target/new.txt": "c\n", ".cargo/config.toml": "mine\n"}
+    result = graded(listed, tmp_path / "repo", {**changes, "tests/data.bin": "mine"})
+    assert (result.ok, result.output.splitlines()) == (True, ["b", "c", "the task's"])
+
+
+def test_a_judging_script_may_be_run_again_when_it_is_put_back(task: Task, tmp_path: Path) -> None:
+    files = {**task.files, "run_tests.sh": "#!/bin/sh\nexit 0\n"}
+    update = {"files": files, "executable": ("run_tests.sh",), "grade_command": "./run_tests.sh", "hidden": {}}
+
+    async def steps() -> bool:
+        run = task.model_copy(update=update)
+        await materialise(run, tmp_path / "repo")
+        (tmp_path / "repo" / "run_tests.sh").unlink()
+        return (await grade(run, tmp_path / "repo")).ok
+
+    assert asyncio.run(steps())
 
 
 def test_a_configuration_that_the_solution_changes_may_be_changed(task: Task, tmp_path: Path) -> None:
