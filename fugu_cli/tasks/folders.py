@@ -14,11 +14,10 @@ in it. A folder that cannot be a task is left out with the reason; the others ar
 
 from __future__ import annotations
 
-import io
 import os
 import posixpath
 import subprocess
-import tarfile
+import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -162,22 +161,33 @@ def _looks_like_test(path: PurePosixPath) -> bool:
 
 
 def _committed(repository: Path, commit: str) -> _Contents:
-    done = subprocess.run(["git", "archive", "--format=tar", commit], cwd=repository, capture_output=True, check=False)
-    if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise _Unusable(f"its repository is broken: git archive {commit}: {said[-1] if said else 'failed'}")
+    """As a checkout has it, in a folder and an index of our own: `git archive` obeys `export-ignore`, by which many
+    repositories leave out their tests."""
     contents: dict[str, bytes] = {}
     executable = []
     links = {}
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        for member in archive:
-            if member.issym():
-                links[member.name] = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), member.linkname))
-            opened = archive.extractfile(member) if member.isfile() else None
-            if opened is not None:
-                contents[member.name] = opened.read()
-                executable += [member.name] if member.mode & 0o100 else []
+    with tempfile.TemporaryDirectory(prefix="fugu-commit-") as temporary:
+        tree, index = Path(temporary) / "tree", Path(temporary) / "index"
+        _git(repository, index, "read-tree", commit)
+        _git(repository, index, "checkout-index", "--all", "--quiet", f"--prefix={tree}/")
+        for path in sorted(tree.rglob("*")):
+            name = path.relative_to(tree).as_posix()
+            if path.is_symlink():
+                links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), path.readlink()))
+            elif path.is_file():
+                contents[name] = path.read_bytes()
+                executable += [name] if path.stat().st_mode & 0o100 else []
     return _sorted(*_followed(contents, executable, links))
+
+
+def _git(repository: Path, index: Path, *words: str) -> None:
+    """Raises _Unusable where git says no. No repository around this one is meant."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {"GIT_INDEX_FILE": str(index), "GIT_CEILING_DIRECTORIES": str(repository.resolve().parent)}
+    done = subprocess.run(["git", *words], cwd=repository, env=environment, capture_output=True, check=False)
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise _Unusable(f"its repository is broken: git {' '.join(words[:2])}: {said[-1] if said else 'failed'}")
 
 
 def _walked(folder: Path) -> _Contents:

@@ -64,6 +64,19 @@ def test_a_git_repository_is_taken_as_committed_and_without_its_history(tmp_path
     assert (folder / "run.sh").stat().st_mode & 0o100
 
 
+def test_what_a_repository_leaves_out_of_its_releases_is_there(tmp_path: Path) -> None:
+    toml = 'prompt = "Make it right."\ntest_command = "sh tests/check.sh"\n'
+    repository = own(tmp_path, toml) / "one" / "repo"
+    (repository / ".gitattributes").write_text("/tests export-ignore\nanswer.txt export-subst\n")
+    (repository / "answer.txt").write_text("$Format:%H$\n")
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *words], cwd=repository, check=True)
+    before = sorted(path.name for path in (repository / ".git").rglob("*"))
+    (task,) = load(tmp_path).tasks
+    assert (task.files["answer.txt"], task.test_files) == ("$Format:%H$\n", ("tests/check.sh",))
+    assert sorted(path.name for path in (repository / ".git").rglob("*")) == before
+
+
 @pytest.mark.parametrize(
     ("toml", "reason"),
     [
@@ -83,12 +96,14 @@ def test_a_folder_that_cannot_be_a_task_is_left_out_with_the_reason(tmp_path: Pa
 
 def test_a_broken_repository_and_an_empty_one_are_named_and_the_others_kept(tmp_path: Path) -> None:
     own(tmp_path)
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "around all of them"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
     put(tmp_path / "broken", _dot_git__HEAD="nonsense\n")
     (tmp_path / "nothing").mkdir()
     loaded = load(tmp_path, defaults=Defaults(prompt="Fix it.", test_command="true"))
     assert [task.id for task in loaded.tasks] == ["one"]
     broken, nothing = loaded.skipped
-    assert broken.reason.startswith("its repository is broken: git archive HEAD: ")
+    assert broken.reason.startswith("its repository is broken: git read-tree HEAD: ")
     assert nothing == Skipped("nothing", "its repository is empty")
 
 
