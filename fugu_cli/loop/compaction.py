@@ -36,8 +36,8 @@ FULL = 0.9
 """Share of an agent's context that prompt and reply may take together."""
 KEPT = 0.3
 """Share of the context that the newest facts, which are kept as they are, may take."""
-CHARACTERS = 3.5
-"""Of a token, for guessing: code has more, prose fewer tokens than that."""
+BYTES = 3.5
+"""Of a token, for guessing: code has more, prose fewer tokens than that. Other scripts have more, and more bytes."""
 WORDS = 900
 """Tokens of a summary."""
 REQUEST, REQUESTS = 1500, 6000
@@ -60,18 +60,36 @@ def due(events: Sequence[Event], prompt: Prompt, member: Member) -> bool:
 
     A workflow's steps are not looked at: they read nobody's history. A small model's brief is bounded anyway.
     """
+    room = min(prompt.max_tokens, member.context // 4)
+    return size(prompt) + room > FULL * member.context and possible(events, member)
+
+
+def possible(events: Sequence[Event], member: Member) -> bool:
+    """What was said can be left out of the prompt of the newest turn, and there is something to leave out."""
     turn = views.turns(events)[-1].assigned
     if member.protocol != "native" or turn.plan or turn.sees != "all":
         return False
-    room = min(prompt.max_tokens, member.context // 4)
-    return size(prompt) + room > FULL * member.context and boundary(events, member) is not None
+    return boundary(events, member) is not None
+
+
+def shown(events: Sequence[Event], prompt: Prompt, member: Member, error: AgentError) -> Member | None:
+    """The agent as its server has shown it, where it found the prompt too long and something can be left out of it: it
+    reads less than was said, or the guess was too low. None where it failed for another reason, or was paid for."""
+    if not error.too_long or error.usage not in (None, Usage()):
+        return None
+    less = member.model_copy(update={"context": min(member.context, size(prompt))})
+    return less if possible(events, less) else None
 
 
 def size(prompt: Prompt) -> int:
     """Tokens of a prompt, guessed."""
-    said = sum(len(message.model_dump_json()) for message in prompt.messages)
-    offered = sum(len(tool.description) + len(tool.parameters) for tool in prompt.tools)
-    return int((len(prompt.system) + said + offered) / CHARACTERS)
+    said = sum(_bytes(message.model_dump_json()) for message in prompt.messages)
+    offered = sum(_bytes(tool.description) + _bytes(tool.parameters) for tool in prompt.tools)
+    return int((_bytes(prompt.system) + said + offered) / BYTES)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def boundary(events: Sequence[Event], member: Member) -> int | None:
@@ -86,7 +104,7 @@ def boundary(events: Sequence[Event], member: Member) -> int | None:
     begin = starts[-1] if starts else first
     places = [i for i in range(max(begin, first + 1), len(events)) if isinstance(events[i], Asked | Replied)]
     whole = [place for place in places if _parts_nothing(events, begin, place)]
-    room = KEPT * member.context * CHARACTERS
+    room = KEPT * member.context * BYTES
     fits = next((place for place in whole if sum(map(_length, events[place:])) <= room), whole[-1] if whole else None)
     if fits is None or not any(isinstance(event, Replied | ToolRan) for event in events[first:fits]):
         return None
@@ -102,12 +120,12 @@ def _parts_nothing(events: Sequence[Event], begin: int, place: int) -> bool:
 
 
 def _length(event: Event) -> int:
-    """Characters a fact puts into a prompt, about."""
+    """Bytes a fact puts into a prompt, about."""
     match event:
         case Replied():
-            return len(event.text) + sum(len(call.arguments) for call in event.calls)
+            return _bytes(event.text) + sum(_bytes(call.arguments) for call in event.calls)
         case ToolRan():
-            return len(event.output)
+            return _bytes(event.output)
         case _:
             return 100
 
@@ -156,9 +174,10 @@ async def _written(events: Sequence[Event], scribe: Scribe, upto: int) -> Compac
 
 
 def _fitting(text: str, room: int) -> str:
-    """The beginning, which says what it is about, and the end, which says where it stands."""
-    if len(text) <= room:
+    """The beginning, which says what it is about, and the end, which says where it stands. `room` in bytes."""
+    if (size := _bytes(text)) <= room:
         return text
+    room = room * len(text) // size
     head, tail = text[: room // 5], text[-room * 4 // 5 :]
     return f"{head}\n\n[... {len(text) - len(head) - len(tail):,} characters left out ...]\n\n{tail}"
 

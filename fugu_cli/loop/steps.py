@@ -156,7 +156,11 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> None
         log.append(Interrupted(turn=now.number, partial="".join(call.said)))
         raise
     except AgentError as error:
-        log.append(failure(now.number, name, error))
+        place.reserved.hold(now.number, 0.0)
+        if (shown := compaction.shown(events, prompt, member, error)) is not None:
+            await _compact(place, shown)
+        else:
+            log.append(failure(now.number, name, error))
         return
     finally:
         place.reserved.hold(now.number, 0.0)

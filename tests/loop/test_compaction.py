@@ -12,7 +12,7 @@ from fugu_cli import orchestrator, views
 from fugu_cli.coordinators.fixed import Single
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.errors import AgentError
-from fugu_cli.events import Asked, Assigned, Compacted, Event, Finished, JobEnded, Member, ToolRan
+from fugu_cli.events import Asked, Assigned, Compacted, Event, Failed, Finished, JobEnded, Member, ToolRan
 from fugu_cli.log import Log
 from fugu_cli.loop import compaction, context
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Usage
@@ -213,6 +213,63 @@ def test_before_a_call_would_not_fit_the_loop_compacts_and_goes_on(tmp_path: Pat
     assert end.reason == "answered"
     assert max(shown_sizes) <= TIGHT.context
     assert all("read them all" in json.dumps([m.model_dump() for m in prompt.messages]) for prompt in agent.shown)
+
+
+def too_long(prompt: Prompt) -> Reply:
+    error = AgentError("the request is longer than s can read", kind="invalid")
+    error.too_long, error.usage = True, Usage()
+    raise error
+
+
+def played(tmp_path: Path, react: React, member: Member = STRONG) -> tuple[Log, Finished]:
+    root = repository(tmp_path / "repo", {f"f{number}.py": BIG for number in range(6)})
+    agent, lone = Reacting("strong", react), Single("strong", (member,), Settings())
+    stage = Stage(root, tmp_path / "store", (member,), {"strong": agent}, lone, test_command=None)
+
+    async def play() -> tuple[Log, Finished]:
+        log = Log.memory()
+        await stage.begin(log, "read them all", judged=False)
+        return log, await orchestrator.run(log, stage.crew(), stage.bench())
+
+    return asyncio.run(play())
+
+
+def test_a_prompt_that_the_server_finds_too_long_is_summed_up_and_the_turn_goes_on(tmp_path: Path) -> None:
+    """The entry says that the agent reads far more than it does."""
+    steps: list[int] = []
+
+    def react(prompt: Prompt) -> Reply:
+        if compaction.size(prompt) > 25_000:
+            return too_long(prompt)
+        if "memory of a coding session" in prompt.system:
+            return Reply(text="Known: the files say x = 1.")
+        steps.append(compaction.size(prompt))
+        return calls(Call.make("1", "read", path=f"f{len(steps) % 6}.py")) if len(steps) < 9 else Reply(text="all read")
+
+    log, end = played(tmp_path, react, STRONG.model_copy(update={"context": 500_000}))
+    assert end.reason == "answered"
+    assert len(steps) == 9
+    assert [fact.agent for fact in log.events if isinstance(fact, Compacted)] == ["strong"]
+    assert not any(isinstance(fact, Failed) for fact in log.events)
+
+
+def test_where_nothing_can_be_left_out_a_prompt_that_is_too_long_fails(tmp_path: Path) -> None:
+    log, end = played(tmp_path, too_long)
+    assert end.reason == "failed"
+    assert [fact.kind for fact in log.events if isinstance(fact, Failed)] == ["invalid"]
+    assert not any(isinstance(fact, Compacted) for fact in log.events)
+
+
+@pytest.mark.parametrize("script", ["x = 1\n", "これは長い文章です。", "длинный текст "])
+def test_a_prompt_is_measured_in_bytes_for_other_scripts_have_more_tokens(script: str) -> None:
+    prompt = Prompt(system="", messages=(FromUser(text=script * 100),))
+    assert compaction.size(prompt) >= len((script * 100).encode()) / compaction.BYTES
+    facts = [*session(3, 2)[:-1], Finished(reason="answered")]
+    long = [fact.model_copy(update={"output": script * 1500}) if isinstance(fact, ToolRan) else fact for fact in facts]
+    log = Log.memory(long)
+    agent = Reacting("strong", lambda prompt: Reply(text="short"))
+    asyncio.run(compaction.shorten(log, (compaction.Scribe(TIGHT, agent),), len(long) - 1))
+    assert compaction.size(agent.shown[0]) + agent.shown[0].max_tokens <= TIGHT.context
 
 
 def too_dear(prompt: Prompt, lost: float) -> None:
