@@ -56,12 +56,15 @@ def build_session(
 
     Raises ConfigError for a pool that cannot be used, SessionBusy and StorageError as `Log.open` does.
     """
+    from fugu_cli.tools.tests import find_test_command
+
     config = loaded.config
     entries = pool(config, environ)
     members = tuple(entry.member() for entry in entries)
     by_name = {member.name: member for member in members}
     own_skills = tuple(skill.folder for skill in loaded.library.skills if skill.own)
     workspace = build_workspace(config, loaded.root, own_skills)
+    workspace.test_command = config.test_command or find_test_command(loaded.root)
     coordinator, checkpoint, warm = build_coordinator(config, members)
     scripted = any(entry.provider == "scripted" for entry in entries)  # only scripts go on where they were
     before = [record.event for record in log.read(resume)] if resume and scripted else []
@@ -149,18 +152,15 @@ def secrets(environ: Mapping[str, str], entries: Sequence[AgentEntry]) -> dict[s
 
 
 def build_workspace(config: Config, root: Path, readable: Sequence[Path] = (), logs: Sequence[Path] = ()) -> Workspace:
-    """The working tree, its snapshots' store among the user's data, and the test command found there or configured.
+    """The working tree, its snapshots' store among the user's data, and the test command if one is configured.
 
     `readable`: folders outside that agents and their commands may read all the same. `logs`: of the sessions that are
     looked at; what they masked is masked in diffs as well.
     """
-    from fugu_cli.tools.tests import find_test_command
-
     sessions.hide_from_git(config.data, root)
     store = config.data / "snapshots" / sessions.folder(config.data, root).name
-    command = config.test_command or find_test_command(root)
     box = build_box(config, root, store, readable)
-    workspace = Workspace(root, store, test_command=command, test_timeout=config.test_timeout, box=box)
+    workspace = Workspace(root, store, test_command=config.test_command, test_timeout=config.test_timeout, box=box)
     workspace.mask = Remembered(logs, Mask(secrets(os.environ, config.agents), root).text).text
     return workspace
 

@@ -55,8 +55,7 @@ def _only_beside(root: Path) -> bool:
 
 
 def _python(root: Path, own: str) -> str | None:
-    tests = [path for path in tree.files(root, depth=4, limit=5000) if PYTHON_TEST.fullmatch(path.name)]
-    config = _pytest_config(root)
+    tests, config = _tests(root), _pytest_config(root)
     if not tests and config is None:
         return None
     pythons = list(dict.fromkeys([*_pythons(root), own]))
@@ -67,6 +66,15 @@ def _python(root: Path, own: str) -> str | None:
     if _QUIET.search(config or ""):
         options = options.removeprefix("-q").strip()  # twice, and pytest counts nothing
     return f"{_quoted(with_pytest or pythons[0])} -m pytest {options}".rstrip()
+
+
+def _tests(root: Path) -> list[Path]:
+    """Files of tests among the first of the root's, or in the usual folders, which other files may keep it from."""
+    for place in (root, root / "tests", root / "test"):
+        found = [path for path in tree.files(place, depth=4, limit=5000) if PYTHON_TEST.fullmatch(path.name)]
+        if found:
+            return found
+    return []
 
 
 def _doctest(root: Path, own: str) -> str | None:

@@ -21,16 +21,38 @@ LIMIT = 20_000
 
 
 def files(root: Path, *, depth: int = 12, limit: int = LIMIT) -> Iterator[Path]:
-    """Files below `root`, folders in `SKIPPED` left out, links not followed; sorted, at most `limit`."""
-    count = 0
-    for folder, folders, found in os.walk(root):
-        below = len(Path(folder).relative_to(root).parts)
-        folders[:] = sorted(name for name in folders if name not in SKIPPED) if below < depth else []
-        for name in sorted(found):
+    """Files below `root` that can be read, folders in `SKIPPED` left out, links to folders not followed; a folder's own
+    first, sorted, at most `limit`."""
+    count, waiting = 0, [(root, 0)]
+    while waiting:
+        folder, below = waiting.pop()
+        found, folders = _inside(folder)
+        for name in found:
             count += 1
             if count > limit:
                 return
-            yield Path(folder) / name
+            yield folder / name
+        if below < depth:
+            waiting += [(folder / name, below + 1) for name in reversed(folders) if name not in SKIPPED]
+
+
+def _inside(folder: Path) -> tuple[list[str], list[str]]:
+    """The names of a folder's files and folders. A pipe or a device is neither: opening one waits for somebody."""
+    try:
+        with os.scandir(folder) as inside:
+            entries = sorted(inside, key=lambda entry: entry.name)
+    except OSError:
+        return [], []
+    folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return [entry.name for entry in entries if _is_file(entry)], folders
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """A regular file, or a link to one."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
 
 
 class Index:

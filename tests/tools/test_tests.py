@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from fugu_cli.tools import tree
 from fugu_cli.tools.tests import find_test_command, runner
 from tests.tools.conftest import lay
 
@@ -101,6 +103,25 @@ def test_the_command_follows_from_the_files(
     (tmp_path / "repo").mkdir()
     lay(tmp_path / "repo", files)
     assert find_test_command(tmp_path / "repo") == expected
+
+
+def test_a_pipe_among_the_modules_is_not_opened(tmp_path: Path, only_python: Path) -> None:
+    root = tmp_path / "repo"
+    lay(root, {"a.txt": "", "b/c.txt": ""})
+    os.mkfifo(root / "x.py")
+    (root / "loop.py").symlink_to("loop.py")
+    (root / "d.txt").symlink_to("a.txt")
+    assert list(tree.files(root)) == [root / "a.txt", root / "d.txt", root / "b" / "c.txt"]
+    assert find_test_command(root) is None
+
+
+def test_tests_are_found_behind_a_folder_of_very_many_files(tmp_path: Path, only_python: Path) -> None:
+    root = tmp_path / "repo"
+    lay(root, {"tests/test_a.py": "import pytest", "src/a.py": ""})
+    (root / "data").mkdir()
+    for number in range(5001):
+        (root / "data" / f"{number}.txt").touch()
+    assert find_test_command(root) == f"python3 {PYTEST}"
 
 
 def test_the_repositorys_own_python_goes_first_if_pytest_is_installed_beside_it(
