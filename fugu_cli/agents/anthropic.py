@@ -32,7 +32,7 @@ NO_TOOLS: Json = {"type": "object", "properties": {}}
 
 def encode(prompt: Prompt, access: Access, dialect: Dialect) -> Json:
     """The request body. Two cache marks: after tools and system, and at the end of what has been said."""
-    messages = closed(prompt.messages, access.name)
+    messages = closed(prompt.messages, access.name if dialect.sealed else "")
     payload: Json = {"model": access.model, "max_tokens": dialect.tokens(prompt.max_tokens), "stream": True}
     if prompt.system.strip():
         payload["system"] = [{"type": "text", "text": prompt.system, "cache_control": ENDS_HERE}]

@@ -34,6 +34,10 @@ class Dialect:
     cache_key: bool = True
     """`prompt_cache_key`, where the server is one that knows it."""
     effort: bool = True
+    effort_with_tools: bool = True
+    """An effort beside tools (OpenAI from gpt-5.4 on takes none there, and from gpt-5.6 on wants to be told "none")."""
+    sealed: bool = True
+    """What this agent thought goes back, as it was signed; a model does not take what another one signed."""
     adaptive: bool = False
     """Anthropic: thinking without a budget (Claude 4.7 and later refuse one)."""
     short_ids: bool = False
@@ -49,15 +53,27 @@ class Dialect:
 
 
 MOST = re.compile(
-    r"> (\d+), which is the maximum|supports at most (\d+) completion tokens|range of max_tokens is \[1, ?(\d+)\]"
+    r"> (\d+), which is the maximum|supports at most (\d+) completion tokens"
+    r"|range of max_tokens (?:is|should be) \[1, ?(\d+)\]|max_tokens` must be less than or equal to `(\d+)`"
 )
-"""A model's longest reply, in the words of Anthropic, OpenAI and DeepSeek."""
+"""A model's longest reply, in the words of Anthropic, OpenAI, DeepSeek, Qwen and Groq."""
 
 REFUSED = r"unsupported|not support|deprecated|not allowed|not permitted|unknown|unrecognized|unavailable|invalid|extra"
+
+UNABLE = (
+    r"not support thinking|think value|reasoning value|thinking level|budget \d+ is invalid|thinking_budget"
+    r"|only works in thinking mode|thinking can't be disabled|reasoning (is mandatory|cannot be disabled)"
+)
+"""An effort is refused, in the words of Ollama, Google and OpenRouter."""
+UNSIGNED = (
+    r"invalid .?signature.? in|thought.?signature.{0,20}not valid|blocks in the latest assistant message cannot be"
+)
 
 Change = Callable[[Dialect], Dialect]
 
 RULES: tuple[tuple[str, Change], ...] = (
+    (UNSIGNED, lambda d: replace(d, sealed=False)),
+    (r"function tools with reasoning_effort", lambda d: replace(d, effort_with_tools=False)),
     (r"max_completion_tokens", lambda d: replace(d, completion_tokens=True)),
     (
         rf"temperature.*({REFUSED}|only the default|may only be)|({REFUSED}).*temperature",
@@ -74,7 +90,7 @@ RULES: tuple[tuple[str, Change], ...] = (
     (r"tool call id.*(length of 9|a-z)", lambda d: replace(d, short_ids=True)),
     (r"unexpected role 'user' after role 'tool'", lambda d: replace(d, bridged=True)),
     (r"prompt_cache_key", lambda d: replace(d, cache_key=False)),
-    (rf"effort.*({REFUSED})|({REFUSED}).*effort", lambda d: replace(d, effort=False)),
+    (rf"effort.*({REFUSED})|({REFUSED}).*effort|{UNABLE}", lambda d: replace(d, effort=False)),
     (
         r"response_format|json_schema|output_config",
         lambda d: replace(d, schema="object" if d.schema == "schema" else "none"),

@@ -49,8 +49,9 @@ def encode(prompt: Prompt, access: Access, dialect: Dialect) -> Json:
         payload["prompt_cache_key"] = caching.key(prompt)
     if dialect.stream_usage:
         payload["stream_options"] = {"include_usage": True}
-    if access.effort and dialect.effort:
-        payload["reasoning_effort"] = access.effort
+    effort = access.effort if dialect.effort_with_tools or not prompt.tools else "none"
+    if effort and dialect.effort:
+        payload["reasoning_effort"] = effort
     if prompt.reply_schema and dialect.schema == "schema":
         schema: Json = {"name": "reply", "schema": json.loads(prompt.reply_schema)}
         payload["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -60,7 +61,7 @@ def encode(prompt: Prompt, access: Access, dialect: Dialect) -> Json:
 
 
 def _history(prompt: Prompt, access: Access, dialect: Dialect) -> tuple[Message, ...]:
-    history = closed(prompt.messages, access.name)
+    history = closed(prompt.messages, access.name if dialect.sealed else "")
     mistral = access.host.endswith("mistral.ai")
     history = with_short_ids(history) if dialect.short_ids or mistral else history
     return bridged(history) if dialect.bridged or mistral else history

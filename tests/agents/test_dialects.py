@@ -6,11 +6,12 @@ import httpx
 import pytest
 from servers import ACCESS, Server, quiet, recorded, unhurried
 
+from fugu_cli.agents.access import Effort
 from fugu_cli.agents.anthropic import Anthropic
 from fugu_cli.agents.dialects import Dialect, adapted
 from fugu_cli.agents.openai import OpenAI
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import FromUser, Prompt
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Thinking, ToolSpec
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),), temperature=0.5, seed=1, reply_schema='{"type": "object"}')
 
@@ -33,6 +34,19 @@ MESSAGES = {
     "max_tokens is too large: 8192. This model supports at most 4096 completion tokens.": {"longest": 4096},
     "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]": {"longest": 8192},
     "Unexpected role 'user' after role 'tool'": {"bridged": True},
+    "Range of max_tokens should be [1, 8192]": {"longest": 8192},
+    "`max_tokens` must be less than or equal to `8192`, the maximum is less than the `context_window`": {
+        "longest": 8192
+    },
+    "Function tools with reasoning_effort are not supported for gpt-5.6-sol in /v1/chat/completions. To use function "
+    "tools, use /v1/responses or set reasoning_effort to 'none'.": {"effort_with_tools": False},
+    "Budget 0 is invalid. This model only works in thinking mode.": {"effort": False},
+    "Thinking level MINIMAL is not supported for this model.": {"effort": False},
+    '"gemma3:4b" does not support thinking': {"effort": False},
+    'think value "medium" is not supported for this model': {"effort": False},
+    "messages.1.content.0: Invalid `signature` in `thinking` block": {"sealed": False},
+    "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified.": {"sealed": False},
+    "Unable to submit request because Thought signature is not valid.": {"sealed": False},
 }
 
 
@@ -144,3 +158,46 @@ def test_a_model_that_wants_no_budget_thinks_adaptively() -> None:
     }
     assert server.urls == ["https://api.example.org/v1/messages"] * 2
     assert server.headers[0]["x-api-key"] == "sk-secret"
+
+
+READ = ToolSpec(name="read", description="reads", parameters='{"type": "object", "properties": {}}')
+
+
+@pytest.mark.parametrize("effort", ["", "high"])
+def test_a_model_that_does_not_think_beside_tools_works_with_them_and_thinks_without(effort: Effort) -> None:
+    """As gpt-5.6 does: also where no effort is sent at all, for it has one by itself."""
+    seen: list[tuple[bool, object]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked = json.loads(request.content)
+        seen.append(("tools" in asked, asked.get("reasoning_effort")))
+        if "tools" in asked and asked.get("reasoning_effort") != "none":
+            return refusal(next(message for message in MESSAGES if message.startswith("Function tools")))
+        return recorded("openai/text.sse")
+
+    agent = OpenAI(replace(ACCESS, effort=effort), httpx.MockTransport(answer))
+
+    async def ask() -> None:
+        for tools in ((READ,), (READ,), ()):
+            await agent.reply(PROMPT.model_copy(update={"tools": tools}), quiet, unhurried)
+
+    asyncio.run(ask())
+    assert seen == [(True, effort or None), (True, "none"), (True, "none"), (False, effort or None)]
+
+
+def test_a_model_that_does_not_take_what_another_one_signed_goes_on_without_it() -> None:
+    """The entry has another model than when the session began: its earlier thoughts would be refused for ever."""
+    signed = json.dumps({"type": "thinking", "thinking": "hm", "signature": "c2ln"})
+    messages = (
+        FromUser(text="u"),
+        FromAgent(agent="strong", thinking=(Thinking(data=signed),), calls=(Call(id="toolu_1", tool="read"),)),
+        FromTool(call="toolu_1", tool="read", text="x"),
+    )
+    prompt = PROMPT.model_copy(update={"messages": messages, "tools": (READ,)})
+    refused = refusal("messages.1.content.0: Invalid `signature` in `thinking` block")
+    server = Server(refused, recorded("anthropic/text.sse"))
+    asyncio.run(Anthropic(replace(ACCESS, effort="high"), server).reply(prompt, quiet, unhurried))
+    first, second = (json.loads(body) for body in server.requests)
+    assert [block["type"] for block in first["messages"][1]["content"]] == ["thinking", "tool_use"]
+    assert [block["type"] for block in second["messages"][1]["content"]] == ["tool_use"]
+    assert ("thinking" in first, "thinking" in second) == (True, False)
