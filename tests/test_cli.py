@@ -91,6 +91,7 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("models", "remove", "gpt"), "no embedded model called 'gpt'", "qwen2.5-coder-0.5b"),
         (("models", "remove"), "Missing argument", "`fugu models remove --help`"),
         (("help", "trce"), "there is no page on 'trce'", "did you mean 'trace'?"),
+        (("help", "co"), "there is no page on 'co'", "did you mean 'commands' or 'config' or 'coordinator'?"),
         (("help", "xyzzy"), "there is no page on 'xyzzy'", "there are: anthropic"),
         (("trust", "nowhere"), "nowhere is not a folder", "give the folder"),
     ],
@@ -191,6 +192,8 @@ def test_help_lists_the_pages_and_shows_one(capsys: pytest.CaptureFixture[str]) 
     _, out, _ = fugu("help", capture=capsys)
     assert "  exit-codes   what `fugu run` ends with\n" in out
     assert fugu("help", "exit-codes", capture=capsys)[1].startswith("# exit-codes: ")
+    assert fugu("help", "train", capture=capsys)[1].startswith("# training: ")
+    assert fugu("help", "eval", capture=capsys)[1].startswith("# evaluation: ")
 
 
 def test_the_pool_is_listed_with_slots_prices_and_who_is_left_out(

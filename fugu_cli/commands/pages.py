@@ -18,7 +18,10 @@ def topics() -> dict[str, str]:
 
 
 def show(topic: str) -> int:
-    """Print a page; without a topic, what there is. Raises UsageError for a topic that does not exist."""
+    """Print a page; without a topic, what there is. The beginning of one page's name, such as a command's, is enough.
+
+    Raises UsageError for a topic that does not exist.
+    """
     pages = topics()
     if not topic:
         width = max(len(name) for name in pages)
@@ -26,9 +29,12 @@ def show(topic: str) -> int:
         for name, text in pages.items():
             print(f"  {name:<{width}}  {text.splitlines()[0].partition(': ')[2]}")
         return 0
+    begun = [name for name in pages if name.startswith(topic)]
+    if topic not in pages and len(begun) == 1:
+        topic = begun[0]
     if topic not in pages:
-        near = difflib.get_close_matches(topic, pages, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(pages)}"
+        near = begun or difflib.get_close_matches(topic, pages, n=1)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(pages)}"
         raise UsageError(f"there is no page on {topic!r}", hint=hint)
     print(pages[topic], end="")
     return 0
