@@ -356,6 +356,16 @@ def test_a_tool_call_is_unfolded_by_keys_and_by_a_click(
     play(what, resume=stored, size=(100, 60))
 
 
+def test_what_is_typed_after_a_click_goes_to_the_prompt(play: Callable[..., FuguApp], stored: str) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        for part in ("#conversation", "#trace"):
+            await pilot.click(part, offset=(6, 2))
+            await pilot.press(*"explain ")
+        assert prompt(app).text == "explain explain "
+
+    play(what, resume=stored, size=(130, 60))
+
+
 def test_ctrl_c_empties_the_prompt_and_twice_leaves(play: Callable[..., FuguApp]) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         await pilot.press(*"text", "ctrl+c")

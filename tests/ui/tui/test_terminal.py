@@ -300,6 +300,23 @@ def test_and_so_does_one_that_nobody_told_of_the_stop(fugu: Callable[..., Termin
     assert terminal.ended() == 0
 
 
+def test_selecting_with_the_mouse_unfolds_nothing(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    server.play("m", Says("", (READ,)), Says("See above."))
+    terminal = ready(fugu())
+    terminal.keys("explain it\r")
+    screen = terminal.sees("answered", "✓ read calc.txt")
+    row = next(y for y, line in enumerate(screen.splitlines(), start=1) if "✓ read calc.txt" in line)
+    terminal.keys(f"\x1b[<0;6;{row}M\x1b[<32;8;{row}M\x1b[<32;14;{row}M\x1b[<0;14;{row}m")
+    terminal.keys("typed")
+    assert "broken" not in terminal.sees("› typed")
+    terminal.keys(f"\x1b[<0;6;{row}M\x1b[<0;6;{row}m")
+    terminal.sees("broken")
+    terminal.keys("\x03\x04")
+    assert terminal.ended() == 0
+
+
 def test_ctrl_z_goes_back_to_the_shell_and_fg_goes_on(place: Place) -> None:
     environ = {**place.environ(), "PS1": "shell> "}
     terminal = Terminal(["/bin/bash", "--norc", "--noprofile", "-i"], place.repo, environ)

@@ -122,6 +122,8 @@ class Pager(Sheet):
 
     def on_click(self, event: events.Click) -> None:
         """A click on the scroll bar goes there, one on the text tells which block it was."""
+        if self.text_selection is not None:  # something was selected, nothing clicked
+            return
         if event.x >= self.size.width - 1:
             self._go(event.y * self.column.total // max(self._height, 1))
         elif (block := self.column.block_at(self._top + event.y)) is not None:

@@ -6,6 +6,8 @@ reply streams in, the screen is drawn twenty times a second, and most of its lin
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region
@@ -22,7 +24,13 @@ KEPT = 800
 
 
 class Sheet(Widget, can_focus=True):
-    """Draws `column` from line `top` on. `lead`: what every line begins with; `chosen`: the marked block."""
+    """Draws `column` from line `top` on. `lead`: what every line begins with; `chosen`: the marked block.
+
+    A click leaves the keys where they are: what is typed after it (to bring the window to the front, to copy) is meant
+    for the prompt, and some letters would act on the marked turn.
+    """
+
+    FOCUS_ON_CLICK: ClassVar[bool] = False
 
     def __init__(self, palette: Palette, lead: str, id: str | None) -> None:
         super().__init__(id=id)
