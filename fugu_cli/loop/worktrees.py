@@ -19,7 +19,7 @@ from fugu_cli.events import Change
 from fugu_cli.policy import paths
 from fugu_cli.tools import blobs
 from fugu_cli.tools.atomic import link_whole, write_whole
-from fugu_cli.tools.git import LOCAL, program, said
+from fugu_cli.tools.git import OPTIONS, environment, program, said
 from fugu_cli.tools.workspace import Workspace
 
 ENVIRONMENTS = (".venv", "venv", "env", "node_modules")
@@ -53,7 +53,8 @@ def there(folder: Path) -> bool:
 
 async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
     assert workspace.snapshots is not None
-    await _git(root, "init", "-q", "--template=")
+    hashed = [f"--object-format={workspace.hash_name}"] if workspace.hash_name != "sha1" else []
+    await _git(root, "init", "-q", "--template=", *hashed)
     git = root / ".git"
     (git / "info").mkdir(exist_ok=True)
     objects = [workspace.store / "objects", workspace.snapshots.repository.objects]
@@ -74,9 +75,8 @@ async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
 async def _git(root: Path, *arguments: str) -> str:
     git = program(root)
     assert git is not None
-    kept = {name: value for name, value in os.environ.items() if name not in LOCAL}
     process = await asyncio.create_subprocess_exec(
-        git, *arguments, cwd=root, env=kept,
+        git, *OPTIONS, *arguments, cwd=root, env=environment(),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, err = await said(process)

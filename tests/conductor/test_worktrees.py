@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -137,6 +138,32 @@ def taken_over(tmp_path: Path, made: Made, meanwhile: Made = lambda root: None) 
 
 def mode(path: Path) -> int:
     return path.stat().st_mode & 0o111
+
+
+@pytest.mark.parametrize("hash_name", ["sha1", "sha256"])
+def test_a_worktree_is_made_whatever_the_users_hooks_and_the_repositorys_hashes_are(
+    hash_name: str, tmp_path: Path
+) -> None:
+    root, hook = tmp_path / "repo", tmp_path / "hooks" / "reference-transaction"
+    root.mkdir()
+    subprocess.run(["git", "init", "-q", f"--object-format={hash_name}"], cwd=root, check=True)
+    (root / "a.txt").write_text("a\n")
+    hook.parent.mkdir()
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\nexit 1\n")
+    hook.chmod(0o755)
+    (Path.home() / ".gitconfig").write_text(f"[core]\n\thooksPath = {hook.parent}\n")
+
+    async def taken() -> bool:
+        workspace = Workspace(root, tmp_path / "store")
+        tree = str(await workspace.snapshot())
+        made = await worktrees.make(workspace, tree, tmp_path / "copy")
+        (made.root / "a.txt").write_text("b\n")
+        changes = await worktrees.keep(made, workspace, tree)
+        return await worktrees.take_over(workspace, changes) == (changes, ())
+
+    assert asyncio.run(taken())
+    assert (root / "a.txt").read_text() == "b\n"
+    assert not (tmp_path / "ran").exists()
 
 
 def test_modes_are_taken_over(tmp_path: Path) -> None:
