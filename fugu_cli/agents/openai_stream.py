@@ -8,48 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from fugu_cli.agents import caching, failures, signatures
+from fugu_cli.agents import caching, failures, reasons, signatures
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.history import arguments_object, paired
 from fugu_cli.agents.sse import Heard, ServerEvent
+from fugu_cli.agents.thoughts import Thoughts
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, Reply, Thinking, Usage
-
-Stop = Literal["end", "calls", "length", "refusal", "cut"]
-
-STOPS: dict[str, Stop] = {
-    "stop": "end",
-    "eos": "end",
-    "tool_calls": "calls",
-    "function_call": "calls",
-    "length": "length",
-    "max_tokens": "length",
-    "model_length": "length",
-    "model_context_window_exceeded": "length",
-    "content_filter": "refusal",
-    "refusal": "refusal",
-    "safety": "refusal",
-    "recitation": "refusal",
-    "blocklist": "refusal",
-    "prohibited_content": "refusal",
-    "spii": "refusal",
-    "sensitive": "refusal",
-}
-"""`finish_reason` of the servers met so far, up to a colon and in small letters; any other is an end."""
-
-BROKEN = {
-    "error",
-    "abort",
-    "insufficient_system_resource",
-    "malformed_function_call",
-    "function_call_filter",
-    "network_error",
-}
-"""Those that say: this is no answer, ask again (OpenRouter, vLLM, DeepSeek, Google, Z.ai)."""
 
 
 class _Wire(BaseModel):
@@ -149,17 +117,13 @@ def _begins_another(call: _Open, shred: _ToolCall) -> bool:
     return name != call.name or arguments_object(call.arguments or "[]") is not None
 
 
-def _word(reason: str) -> str:
-    return reason.lower().partition(":")[0].strip()
-
-
 class Decoding:
     """One answer. `finished` once nothing more is expected; `reply` may then be asked for."""
 
     def __init__(self, access: Access, new_id: Callable[[int], str]) -> None:
         self._access = access
         self._new_id = new_id
-        self._text: list[str] = []
+        self._text = Thoughts()
         self._thinking: list[str] = []
         self._calls: list[_Open] = []
         self._details: list[dict[str, JsonValue]] = []
@@ -201,14 +165,15 @@ class Decoding:
         calls = tuple(self._closed_calls())
         if self._reason is None and not (self.finished and self._begun):
             raise AgentError(f"{self._access.name}: {self._access.host} cut the stream", kind="network", retry=True)
-        stop = "refusal" if self._refused else STOPS.get(_word(self._reason or "stop"), "end")
+        stop = "refusal" if self._refused else reasons.STOPS.get(reasons.word(self._reason or "stop"), "end")
         if calls and stop == "end":
             stop = "calls"
         elif not calls and stop == "calls":
             stop = "end"
-        thinking = paired("".join(self._thinking))
+        text, thought = self._text.parts()
+        thinking = paired("".join(self._thinking)) or paired(thought)
         return Reply(
-            text=paired("".join(self._text)),
+            text=paired(text),
             thinking=((Thinking(text=thinking),) if thinking else ()) + self._unread(),
             calls=calls,
             usage=self.used,
@@ -224,7 +189,7 @@ class Decoding:
             self.used = usage.neutral(writing_costs=caching.wants_marks(self._access))
         if choice is None:
             return ""
-        if choice.finish_reason and _word(choice.finish_reason) in BROKEN:
+        if choice.finish_reason and reasons.word(choice.finish_reason) in reasons.BROKEN:
             said = f"the model behind this server failed: {choice.finish_reason}"
             raise failures.in_stream(self._access, {"message": said})
         self._reason = choice.finish_reason or self._reason
@@ -245,9 +210,8 @@ class Decoding:
             content = "".join(part.text or "" for part in content)
         self._refused = self._refused or bool(delta.refusal)
         text = (content or "") + (delta.refusal or "")
-        self._text.append(text)
         self._begun = self._begun or bool(text or self._thinking[-1] or self._calls)
-        return text
+        return self._text.feed(text)
 
     def _take_call(self, shred: _ToolCall) -> None:
         call = self._call_of(shred)
