@@ -95,8 +95,7 @@ def _outcomes(patch: FilePatch, workspace: Workspace, planned: dict[Path, _Outco
         return [_Outcome(path, patch.path, None, text.encode(), executable=patch.executable or None)]
     if data is None or (textfile.is_binary(data) and patch.hunks):
         raise _Misfit(f"{patch.path} is {'not there' if data is None else textfile.describe(data)}.")
-    file = textfile.decode(data)
-    new = file.encode(patched(file.text, patch)) if patch.hunks else data
+    new = _patched(textfile.decode(data), patch) if patch.hunks else data
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     executable = None if patch.executable == bool((mode or 0) & stat.S_IXUSR) else patch.executable
     if not patch.target:
@@ -129,6 +128,13 @@ def _content(path: Path, patch: FilePatch, workspace: Workspace, planned: dict[P
     if refusal is not None and patch.kind != "add":
         raise _Misfit(refusal.text)
     return data
+
+
+def _patched(file: textfile.TextFile, patch: FilePatch) -> bytes:
+    text = patched(file.text, patch)
+    if char := file.misfit(text):
+        raise _Misfit(f"{patch.path} {textfile.MISFIT.format(char=char)}.")
+    return file.encode(text)
 
 
 def patched(text: str, patch: FilePatch) -> str:

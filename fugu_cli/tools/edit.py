@@ -54,9 +54,11 @@ def _replace(path: Path, data: bytes, given: Edit, workspace: Workspace) -> Resu
     old, new = (masking.restored(text, file.text) for text in (given.old, given.new))
     changed = replaced(file.text, old, new, every=given.replace_all)
     if isinstance(changed, Result):
-        foreign = f" ({file.foreign} bytes of the file are not UTF-8.)" if file.foreign else ""
+        foreign = f" ({file.foreign} bytes of the file are not UTF-8: leave them out of old.)" if file.foreign else ""
         return Result(text=f"{given.path}: {changed.text}{foreign}", ok=False)
     text, count, tolerant = changed
+    if char := file.misfit(text):
+        return Result(text=f"{given.path} {textfile.MISFIT.format(char=char)}. Nothing was changed.", ok=False)
     written = file.encode(text)
     if written == data:
         return Result(text=f"{given.path}: old and new are the same: nothing changed.", ok=False)

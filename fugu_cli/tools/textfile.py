@@ -31,6 +31,24 @@ class TextFile:
             text = text.replace("\r\n", "\n").replace("\n", "\r\n")
         return BOM * self.bom + text.encode("utf-8", "surrogateescape")
 
+    def misfit(self, text: str) -> str:
+        """A character that `text` has more than this file, in whose encoding it would not be written; "" where all fit.
+
+        A file that is nowhere UTF-8 is in another encoding; U+FFFD is how its bytes were shown.
+        """
+        if not self.foreign:
+            return ""
+        own, more = (_beyond_ascii(part) for part in (self.text, text))
+        return min(more - own if not own else (more - own) & {"\ufffd"}, default="")
+
+
+def _beyond_ascii(text: str) -> set[str]:
+    return {char for char in set(text) if not char.isascii() and not "\udc80" <= char <= "\udcff"}
+
+
+MISFIT = "is not UTF-8, and `{char}` would be written as UTF-8. Write ASCII, or use a command that knows the encoding"
+"""What is said of a file and the `char` that `misfit` found."""
+
 
 def is_binary(data: bytes) -> bool:
     """By a NUL near the start, as git judges."""

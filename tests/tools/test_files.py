@@ -88,6 +88,25 @@ def test_bytes_that_are_not_utf8_are_shown_and_survive_an_edit_but_not_a_write(p
     assert (workspace.root / "a.txt").read_bytes() == b"caf\xe9\nfancy\n"
 
 
+def test_no_utf8_is_written_into_a_file_of_another_encoding(plain: Build) -> None:
+    latin = "# caf\u00e9\na = 1\n".encode("latin-1")
+    workspace = plain({"latin.py": latin, "both.py": "# \u00e9\na = 1\n".encode() + b"# \xff\n"})
+    for name in ("latin.py", "both.py"):
+        use(workspace, "read", path=name)
+    said = "latin.py is not UTF-8, and `\u00fc` would be written as UTF-8. "
+    said += "Write ASCII, or use a command that knows the encoding."
+    assert use(workspace, "edit", path="latin.py", old="a = 1", new="a = '\u00fc'") == Result(
+        text=f"{said} Nothing was changed.", ok=False
+    )
+    patch = "--- a/latin.py\n+++ b/latin.py\n@@ -2 +2 @@\n-a = 1\n+a = '\u00fc'\n"
+    assert use(workspace, "apply_patch", patch=patch) == Result(text=f"{said}\nNothing was changed.", ok=False)
+    assert use(workspace, "edit", path="both.py", old="a = 1", new="a = '\ufffd'").ok is False
+    assert (workspace.root / "latin.py").read_bytes() == latin
+    assert use(workspace, "edit", path="both.py", old="a = 1", new="a = '\u00fc'").ok
+    assert use(workspace, "edit", path="latin.py", old="a = 1", new="a = 2").ok
+    assert (workspace.root / "latin.py").read_bytes() == latin.replace(b"1", b"2")
+
+
 def test_names_that_are_not_utf8_are_listed_found_and_read(repo: Build) -> None:
     workspace = repo({os.fsdecode(b"caf\xe9.txt"): "found\n"})
     name = '"caf\\351.txt"'
