@@ -117,6 +117,17 @@ def _begins_another(call: _Open, shred: _ToolCall) -> bool:
     return name != call.name or arguments_object(call.arguments or "[]") is not None
 
 
+def _arguments(written: str) -> str:
+    """As they were written, but for an object that was packed into a text once more, and for null, which is none."""
+    try:
+        found: object = json.loads(written or "null")
+    except (ValueError, RecursionError):
+        return written
+    if isinstance(found, str) and arguments_object(found):
+        return found
+    return "{}" if found is None else written
+
+
 class Decoding:
     """One answer. `finished` once nothing more is expected; `reply` may then be asked for."""
 
@@ -248,7 +259,7 @@ class Decoding:
                 continue
             taken = {other.id for other in calls}
             id = call.id if call.id and call.id not in taken else self._new_id(len(calls))
-            calls.append(Call(id=id, tool=paired(call.name), arguments=paired(call.arguments) or "{}"))
+            calls.append(Call(id=id, tool=paired(call.name), arguments=_arguments(paired(call.arguments))))
         return calls
 
     def _malformed(self, data: str, error: Exception) -> AgentError:

@@ -308,6 +308,23 @@ def test_calls_written_side_by_side_are_told_apart_by_their_ids(index: dict[str,
     assert reply.calls == (call("call_a", "read", '{"path": "a.py"}'), call("call_b", "read", '{"path": "b.py"}'))
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (json.dumps('{"path": "a.py"}'), '{"path": "a.py"}'),
+        ("null", "{}"),
+        ("", "{}"),
+        ('{"path": "a', '{"path": "a'),
+        ('"a.py"', '"a.py"'),
+        ("[1]", "[1]"),
+    ],
+)
+def test_arguments_that_were_packed_twice_are_unpacked(written: str, read: str) -> None:
+    made = {"index": 0, "id": "call_a", "function": {"name": "read", "arguments": written}}
+    reply = decode("x", [chunk({"tool_calls": [made]}), chunk({}, "tool_calls")])[1]
+    assert reply.calls == (call("call_a", "read", read),)
+
+
 def test_what_is_written_to_a_cache_counts_where_it_has_a_price() -> None:
     details = {"cached_tokens": 10, "cache_write_tokens": 100}
     usage = {"prompt_tokens": 194, "completion_tokens": 2, "total_tokens": 196, "prompt_tokens_details": details}
