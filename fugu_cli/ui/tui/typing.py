@@ -76,7 +76,8 @@ def prompt(acts: Acts, commands: CommandChoices, root: Path, texts: Iterable[str
         erase_when_done=True,
         prompt_continuation="  ",
     )
-    session.app.ttimeoutlen = 0.05  # Escape alone is a key here: do not wait long for what may follow it
+    # Escape alone is a key here: do not wait long for the rest of a key, nor, as after Escape in Escape B, for another one
+    session.app.ttimeoutlen = session.app.timeoutlen = 0.05
     return session
 
 

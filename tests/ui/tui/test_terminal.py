@@ -444,3 +444,18 @@ def test_the_inline_mode_does_the_same_in_the_scrollback(
     terminal.keys("\x04")
     assert terminal.ended() == 0
     assert terminal.screen.unknown == []
+
+
+def test_in_the_inline_mode_escape_stops_and_what_is_typed_next_is_typed(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    server.play("m", Says("..", pause=30))
+    terminal = ready(fugu("--inline"))
+    terminal.keys("explain it\r")
+    terminal.sees("m reads")
+    terminal.keys("\x1b")
+    time.sleep(0.4)
+    terminal.keys("but why")
+    terminal.sees("interrupted; /continue goes on", "› but why")
+    terminal.keys("\x03\x04")
+    assert terminal.ended() == 0
