@@ -76,7 +76,7 @@ def prompt(acts: Acts, commands: CommandChoices, root: Path, texts: Iterable[str
         erase_when_done=True,
         prompt_continuation="  ",
     )
-    # Escape alone is a key here: do not wait long for the rest of a key, nor, as after Escape in Escape B, for another one
+    # Escape alone is a key here: do not wait long for the rest of a key, nor for another key, as in Escape B
     session.app.ttimeoutlen = session.app.timeoutlen = 0.05
     return session
 
