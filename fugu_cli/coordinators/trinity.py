@@ -143,15 +143,16 @@ class Trinity:
             ) from error
 
     def _settled(self, events: Sequence[Event], out: Collection[int]) -> Read:
-        """Where the first is hardly ahead of the second, rounding decides, and rounding depends on the pieces in which
-        a text was read: such a text is read again at once, so that the text alone decides. Blocking."""
+        """Where the first is hardly ahead of the second, or a draw is at an edge, rounding decides, and it depends on
+        the pieces in which a text was read: such a text is read again at once, so that it alone decides. Blocking."""
         found = readings.read(self.backbone, self._checkpoint.meta, events, self._members)
-        if self._settings.sample or found.reading.at_once:
+        if found.reading.at_once:
             return found
         scores = head.logits(self._head, found.reading.hidden.tolist())
         rows = len(self._checkpoint.meta.rows)
         roles = {ROLES.index(role) for role in masks.roles_out(events)}
-        close = min(head.lead(scores[:rows], out), head.lead(scores[rows:], roles)) < NOISE
+        parts = [(scores[:rows], out), (scores[rows:], roles)]
+        close = head.close(parts, self._settings.temperature, self._draw(events), NOISE)
         return readings.again(self.backbone, found) if close else found
 
     def _assign(self, events: Sequence[Event], read: Read, seats: Sequence[slots.Seat]) -> Assigned:

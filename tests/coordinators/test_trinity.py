@@ -11,7 +11,7 @@ from fugu_cli.coordinators import Coordinator, backbone, checkpoint, readings, t
 from fugu_cli.coordinators.checkpoint import Checkpoint
 from fugu_cli.coordinators.fallback import with_fallback
 from fugu_cli.coordinators.fixed import Cascade
-from fugu_cli.coordinators.head import lead
+from fugu_cli.coordinators.head import lead, rounded
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.coordinators.svf import split
 from fugu_cli.coordinators.trinity import Places, Trinity, ready
@@ -181,6 +181,20 @@ def test_samples_repeat_with_their_seed_and_spread_over_the_rows(folder: Path) -
     loaded = backbone.load(folder, device="cpu")
     assert drawn(3) == drawn(3)
     assert len({drawn(seed) for seed in range(30)}) > 3
+
+
+def test_where_rounding_could_decide_what_is_drawn_the_text_alone_does(folder: Path) -> None:
+    made, loaded = tiny.checkpoint(tiny.meta(folder)), backbone.load(folder, device="cpu")
+    events = [*BROKEN, *worked(1, ok=False)]
+    found = []
+    for seed in range(60):
+        coordinator = Trinity(made, loaded, POOL, Settings(sample=True, temperature=5.0, seed=seed))
+        decide(coordinator, BROKEN)
+        found.append(decide(coordinator, events).scores)
+    again = [scores for scores in found if scores is not None and not scores.cached_tokens]
+    assert 0 < len(again) < len(found) / 2
+    anew = made.head @ loaded.read(loaded.tokens(again[0].read), anew=True).hidden
+    assert {scores.row_logits for scores in again} == {rounded(anew[:3].tolist())}
 
 
 def test_a_request_that_is_over_is_not_read(folder: Path) -> None:
