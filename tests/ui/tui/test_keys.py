@@ -356,6 +356,16 @@ def test_a_tool_call_is_unfolded_by_keys_and_by_a_click(
     play(what, resume=stored, size=(100, 60))
 
 
+def test_what_is_pasted_goes_to_the_prompt_whatever_has_the_keys(play: Callable[..., FuguApp], stored: str) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        await pilot.press("f6")
+        assert app.main.query_one(Conversation).has_focus
+        app.post_message(events.Paste("a traceback"))
+        await until(lambda: prompt(app).text == "a traceback", lambda: prompt(app).text)
+
+    play(what, resume=stored, size=(130, 60))
+
+
 def test_what_is_typed_after_a_click_goes_to_the_prompt(play: Callable[..., FuguApp], stored: str) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         for part in ("#conversation", "#trace"):

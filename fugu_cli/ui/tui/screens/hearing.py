@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from textual import events
 from textual.widgets import TextArea
 
 from fugu_cli.ui.tui.keeping import History, Look
@@ -70,6 +71,10 @@ class Hearing(Stage):
     def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Something was typed and sent."""
         self.enter(event.text)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Pasted while something else has the keys (a question, the conversation): it is meant for the prompt."""
+        self.query_one(Prompt).post_message(events.Paste(event.text))
 
     def wander(self, by: int) -> None:
         """Up from the first line, or down from the last: back and forth in the history. Up takes queued text back."""
