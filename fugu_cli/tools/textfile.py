@@ -6,6 +6,7 @@ Between the disk and the tools that read and edit. Pure.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 
 BOM = b"\xef\xbb\xbf"
 _SNIFFED = 8192
@@ -30,6 +31,19 @@ class TextFile:
         if self.newline == "\r\n":
             text = text.replace("\r\n", "\n").replace("\n", "\r\n")
         return BOM * self.bom + text.encode("utf-8", "surrogateescape")
+
+    def ended(self, text: str) -> str:
+        """`text` with line ends as this file has them, where it has both kinds and the text only newlines: lines that
+        stay keep theirs, others get what most have."""
+        if "\r\n" not in self.text or "\r" in text:
+            return text
+        before, after = self.text.split("\n")[:-1], text.split("\n")
+        usual = "\r" if 2 * self.text.count("\r\n") > len(before) else ""
+        ended = [line + usual for line in after[:-1]]
+        same = SequenceMatcher(None, [line.removesuffix("\r") for line in before], after[:-1]).get_matching_blocks()
+        for old, new, size in same:
+            ended[new : new + size] = before[old : old + size]
+        return "\n".join([*ended, after[-1]])
 
     def misfit(self, text: str) -> str:
         """A character that `text` has more than this file, in whose encoding it would not be written; "" where all fit.

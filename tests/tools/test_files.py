@@ -163,6 +163,17 @@ def test_line_ends_byte_order_mark_and_mode_stay(plain: Build, start: bytes, new
     assert path.stat().st_mode & 0o777 == 0o750
 
 
+def test_in_a_file_of_both_kinds_of_line_ends_lines_that_stay_keep_theirs(plain: Build) -> None:
+    workspace = plain({"a.txt": b"one\r\ntwo\nthree\r\n\r\nfour\r\nfive"})
+    use(workspace, "read", path="a.txt")
+    same = use(workspace, "write", path="a.txt", content="one\ntwo\nthree\n\nfour\nfive")
+    assert same == Result(text="This is the same as what is in a.txt: nothing changed.", ok=False)
+    assert use(workspace, "write", path="a.txt", content="one\ntwo\n2.5\n\nfour\nfive\nsix").ok
+    assert (workspace.root / "a.txt").read_bytes() == b"one\r\ntwo\n2.5\r\n\r\nfour\r\nfive\r\nsix"
+    assert use(workspace, "write", path="a.txt", content="one\r\ntwo\n").ok
+    assert (workspace.root / "a.txt").read_bytes() == b"one\r\ntwo\n"
+
+
 def test_a_links_target_is_written_and_the_link_stays(plain: Build) -> None:
     workspace = plain({"real.py": "1\n"})
     (workspace.root / "link.py").symlink_to("real.py")
