@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import httpx
 from pydantic import JsonValue
 
-from fugu_cli.agents import Say, Wait, caching, signatures
+from fugu_cli.agents import Say, Wait, caching, leaking, signatures
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.dialects import Adapting, Dialect
 from fugu_cli.agents.history import bridged, call_id, closed, with_short_ids
@@ -137,7 +137,7 @@ class OpenAI:
 
         try:
             await self._connection.post("/chat/completions", encode(prompt, self._access, dialect), take)
-            return decoding.reply()
+            return leaking.checked(decoding.reply(), prompt, self._access)
         except AgentError as error:
             error.usage = decoding.used
             raise

@@ -1,0 +1,56 @@
+"""Tool calls that a server leaves in the text of an answer."""
+
+import asyncio
+
+import httpx
+import pytest
+from servers import ACCESS, Server, quiet, unhurried
+
+from fugu_cli.agents.openai import OpenAI
+from fugu_cli.errors import AgentError
+from fugu_cli.messages import FromUser, Prompt, Reply, ToolSpec, Usage
+
+READ = ToolSpec(name="read", description="reads", parameters='{"type": "object", "properties": {}}')
+PROMPT = Prompt(system="s", messages=(FromUser(text="u"),), tools=(READ,))
+
+LEFT = {
+    "Qwen": 'I read it.\n<tool_call>\n{"name": "read", "arguments": {"path": "a.py"}}\n</tool_call>',
+    "Qwen Coder": "<tool_call>\n<function=read>\n<parameter=path>\na.py\n</parameter>\n</function>\n</tool_call>\n",
+    "Z.ai": "\n<tool_call>read\n<arg_key>path</arg_key>\n<arg_value>a.py</arg_value>\n</tool_call>",
+    "Mistral": '[TOOL_CALLS][{"name": "read", "arguments": {"path": "a.py"}}]',
+    "Moonshot": "<|tool_calls_section_begin|><|tool_call_begin|>functions.read:0<|tool_call_argument_begin|>"
+    '{"path": "a.py"}<|tool_call_end|><|tool_calls_section_end|>',
+    "Meta": '<|python_tag|>{"name": "read", "parameters": {"path": "a.py"}}',
+}
+ANSWERS = {
+    "another tool": '<tool_call>\n{"name": "fly", "arguments": {}}\n</tool_call>',
+    "an example in a fence": 'So it looks:\n```\n<tool_call>\n{"name": "read"}\n</tool_call>\n```\n<end>',
+    "an example in words": '<tool_call>\n{"name": "read"}\n</tool_call>\nis what the parser reads.',
+    "a mark in a sentence": "The parser looks for <tool_call> and read>",
+}
+
+
+def ask(text: str, prompt: Prompt = PROMPT) -> Reply:
+    message = {"role": "assistant", "content": text}
+    usage = {"prompt_tokens": 7, "completion_tokens": 3}
+    whole = {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+    return asyncio.run(OpenAI(ACCESS, Server(httpx.Response(200, json=whole))).reply(prompt, quiet, unhurried))
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_a_call_left_in_the_text_is_no_answer(name: str) -> None:
+    with pytest.raises(AgentError) as raised:
+        ask(LEFT[name])
+    error = raised.value
+    assert str(error) == "strong: api.example.org sent a tool call of gpt-5 as text"
+    assert (error.kind, error.retry, error.tries, error.usage) == ("protocol", True, 2, Usage(input=7, output=3))
+    assert 'protocol = "text"' in error.hint
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_only_speaks_of_calls_is_an_answer(name: str) -> None:
+    assert ask(ANSWERS[name]).text == ANSWERS[name]
+
+
+def test_where_no_tools_were_offered_every_text_is_an_answer() -> None:
+    assert ask(LEFT["Qwen"], PROMPT.model_copy(update={"tools": ()})).text == LEFT["Qwen"]
