@@ -222,9 +222,11 @@ class Decoding:
         return "".join(block.text for block in message.content if block.type == "text")
 
     def _count(self, usage: _Usage | None) -> None:
-        """The newest figure of each kind: the counts of `message_delta` are cumulative."""
+        """The largest figure of each kind: the counts of `message_delta` are cumulative, and servers that only speak like
+        Anthropic say 0 there of what `message_start` has said."""
         if usage is not None:
-            self._usage = self._usage.model_copy(update=usage.model_dump(exclude_none=True))
+            known, said = self._usage.model_dump(), usage.model_dump(exclude_none=True)
+            self._usage = self._usage.model_copy(update={kind: max(said[kind], known[kind] or 0) for kind in said})
 
     @property
     def used(self) -> Usage:

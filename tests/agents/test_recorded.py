@@ -353,6 +353,18 @@ def test_a_server_that_only_speaks_like_anthropic_is_understood() -> None:
     assert (reply.usage, reply.stop) == (Usage(input=5, output=9), "end")
 
 
+def test_a_zero_at_the_end_does_not_take_back_what_was_counted_at_the_beginning() -> None:
+    portions = [
+        event(
+            "message_start", message={"usage": {"input_tokens": 50, "cache_read_input_tokens": 7, "output_tokens": 1}}
+        ),
+        event("content_block_start", index=0, content_block={"type": "text", "text": "Yes."}),
+        event("message_delta", delta={"stop_reason": "end_turn"}, usage={"input_tokens": 0, "output_tokens": 9}),
+        event("message_stop"),
+    ]
+    assert decode("anthropic/x", portions)[1].usage == Usage(input=57, cached=7, output=9)
+
+
 def test_characters_that_were_cut_in_two_are_whole_again() -> None:
     halves = [chunk({"content": "ok \ud83d"}), chunk({"content": "\ude00 \ud83d"}), chunk({}, "stop")]
     reply = decode("x", halves)[1]
