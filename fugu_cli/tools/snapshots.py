@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -149,7 +150,7 @@ class Snapshots:
         if stale:
             await self._apply_ignore_rules()
         if self._forced:
-            await self._index("--add", "--remove", paths=[p for p in self._forced if not self._is_folder(p)])
+            await self._index("--add", "--remove", paths=[p for p in self._forced if not _is_folder(self.root / p)])
         self._ignored_when = self._rules()
         tree = await self._write_tree()
         files = tuple(names(await self.git.run("ls-files", "-z", "-c")))
@@ -182,10 +183,6 @@ class Snapshots:
         if paths:
             given = b"".join(os.fsencode(path) + b"\0" for path in paths)
             await self.git.run("update-index", *options, "-z", "--stdin", given=given)
-
-    def _is_folder(self, name: str) -> bool:
-        path = self.root / name
-        return path.is_dir() and not path.is_symlink()
 
     async def _write_tree(self) -> str:
         prefix = self.root.relative_to(self.repository.top).as_posix()
@@ -233,7 +230,15 @@ def as_changes(found: Sequence[Difference]) -> tuple[Change, ...]:
 
 def _is_gone(path: Path) -> bool:
     """There is no file or link there any more; a folder may be."""
-    return not os.path.lexists(path) or (path.is_dir() and not path.is_symlink())
+    return not os.path.lexists(path) or _is_folder(path)
+
+
+def _is_folder(path: Path) -> bool:
+    """A folder itself: where a link leads may be where nobody may look."""
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def _stamp(path: Path) -> object:

@@ -273,6 +273,17 @@ def test_what_an_ignored_file_blocks_is_said_and_the_rest_is_put_back(repo: Buil
     assert (workspace.root / "a.py").read_text() == "1\n"
 
 
+def test_a_link_to_where_nobody_may_look_is_taken_and_put_back(repo: Build) -> None:
+    workspace = repo({"a": "a\n"})
+    link = workspace.root / "link"
+    link.symlink_to("x" * 300)  # following it fails, as into a folder that may not be entered
+    before = asyncio.run(workspace.snapshot()) or ""
+    link.unlink()
+    link.symlink_to("a")
+    assert asyncio.run(workspace.restore(before)) == ("link",)
+    assert str(link.readlink()) == "x" * 300
+
+
 def test_restoring_never_writes_through_a_link_that_leads_out(repo: Build, tmp_path: Path) -> None:
     workspace = repo({"src/a.py": "1\n"})
     before = asyncio.run(workspace.snapshot())
