@@ -54,16 +54,11 @@ async def apply_patch(given: ApplyPatch, workspace: Workspace, say: Say) -> Resu
         if stray:  # what policy did not judge is not touched
             raise PatchError(f"the name {stray[0]} could not be read for certain")
         outcomes = _work_out(files, workspace)
+        _carry_out(outcomes, workspace)
     except PatchError as error:
         return Result(text=f"This is not a patch: {error}. Nothing was changed.", ok=False)
     except _Misfit as error:
         return Result(text=f"{error}\nNothing was changed.", ok=False)
-    try:
-        _carry_out(outcomes, workspace)
-    except StorageError:
-        raise
-    except OSError as error:
-        return Result(text=f"{error.filename} cannot be written: {error.strerror}. Nothing was changed.", ok=False)
     return Result(text="\n".join(_said(outcome) for outcome in outcomes))
 
 
@@ -226,10 +221,12 @@ def _carry_out(outcomes: Sequence[_Outcome], workspace: Workspace) -> None:
             done.append(outcome)
             if outcome.new is not None and outcome.executable is not None:
                 _mark(outcome.path, outcome.executable)
-    except (OSError, StorageError):
-        for outcome in reversed(done):
-            _set(outcome, outcome.old, workspace)
-        raise
+    except (OSError, StorageError) as error:
+        for other in reversed(done):
+            _set(other, other.old, workspace)
+        if isinstance(error, StorageError):
+            raise
+        raise _Misfit(f"{outcome.name} cannot be written: {error.strerror}.") from error
 
 
 def _set(outcome: _Outcome, data: bytes | None, workspace: Workspace) -> None:
