@@ -222,11 +222,12 @@ class Decoding:
         return "".join(block.text for block in message.content if block.type == "text")
 
     def _count(self, usage: _Usage | None) -> None:
-        """The largest figure of each kind: the counts of `message_delta` are cumulative, and servers that only speak like
-        Anthropic say 0 there of what `message_start` has said."""
+        """The newest figure of each kind: the counts of `message_delta` are cumulative. Servers that only speak like
+        Anthropic say 0 there of a prompt that `message_start` has counted."""
         if usage is not None:
-            known, said = self._usage.model_dump(), usage.model_dump(exclude_none=True)
-            self._usage = self._usage.model_copy(update={kind: max(said[kind], known[kind] or 0) for kind in said})
+            said = usage.model_dump(exclude_none=True)
+            kept = {kind: count for kind, count in said.items() if count or kind == "output_tokens"}
+            self._usage = self._usage.model_copy(update=kept)
 
     @property
     def used(self) -> Usage:
