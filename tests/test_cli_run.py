@@ -94,6 +94,13 @@ def test_a_request_is_carried_out_accepted_traced_and_undone(capsys: pytest.Capt
     assert (root / "calc.py").read_text() == "mine\n"
 
 
+@pytest.mark.parametrize("name", ["AGENTS.md", ".agents", "conftest.py", "tests"])
+def test_a_link_to_what_may_not_be_looked_into_counts_for_nothing(name: str) -> None:
+    root = project('text = "An adder."')
+    (root / name).symlink_to("x" * 300)  # following it fails, as into a folder that may not be entered
+    assert called(["run", "--script", "../script.toml", "what is it?"]) == 0
+
+
 def test_what_was_masked_is_masked_in_a_shell_that_does_not_know_the_secret(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.errors import ConfigError
+from fugu_cli.policy.paths import is_file
 
 NAME = "AGENTS.md"
 LIMIT = 6000
@@ -26,7 +27,7 @@ class Standing:
 
 def standing(root: Path | None, below: Sequence[Path]) -> Standing:
     """Those of the folder `root`, None where it is not trusted, and of the files `below`. Raises ConfigError."""
-    files = [("", root / NAME)] if root is not None and (root / NAME).is_file() else []
+    files = [("", root / NAME)] if root is not None and is_file(root / NAME) else []
     files += [(f" of {path.parent.name}/, for work there", path) for path in below]
     room = LIMIT // max(len(files), 1)
     parts, notes = [], []

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fugu_cli.config.instructions import NAME as INSTRUCTIONS
-from fugu_cli.policy.paths import inside
+from fugu_cli.policy.paths import inside, is_file, is_folder
 from fugu_cli.skills import loading
 from fugu_cli.skills.loading import AGENTS, Library, Place
 
@@ -25,14 +25,14 @@ def holding(folder: Path, root: Path) -> Iterator[Path]:
     """The folders from `folder` up to `root` in which the repository tells agents what to do, the nearest first."""
     here, home = folder.resolve(), Path.home().resolve()
     for place in (here, *here.parents):
-        if inside(place, root) and place != home and ((place / AGENTS).is_dir() or (place / INSTRUCTIONS).is_file()):
+        if inside(place, root) and place != home and (is_folder(place / AGENTS) or is_file(place / INSTRUCTIONS)):
             yield place
 
 
 def below(folder: Path, root: Path, trusted: Callable[[Path], bool]) -> tuple[Path, ...]:
     """AGENTS.md of the folders between `root` and `folder` that are trusted, the nearest last; not the root's own."""
     places = [place for place in holding(folder, root) if place != root and trusted(place)]
-    return tuple(place / INSTRUCTIONS for place in reversed(places) if (place / INSTRUCTIONS).is_file())
+    return tuple(place / INSTRUCTIONS for place in reversed(places) if is_file(place / INSTRUCTIONS))
 
 
 def _repository(folder: Path, root: Path, trusted: Callable[[Path], bool]) -> Iterator[Place]:

@@ -103,6 +103,16 @@ def there(path: Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110 - pathlib's raises for both
 
 
+def is_file(path: Path) -> bool:
+    """A file, or a link to one, as far as one can tell."""
+    return os.path.isfile(path)  # noqa: PTH113 - pathlib's raises where a link leads to what may not be looked into
+
+
+def is_folder(path: Path) -> bool:
+    """A folder, or a link to one, as far as one can tell."""
+    return os.path.isdir(path)  # noqa: PTH112 - as above
+
+
 def special(path: Path, root: Path, *, writes: bool) -> str:
     """Why touching `path` needs a yes every time, "" when it does not. Letter case does not hide a name."""
     if not inside(path, root):

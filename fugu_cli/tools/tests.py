@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from fugu_cli.policy.paths import is_file, is_folder
 from fugu_cli.tools import build_tools, run_examples, tree
 from fugu_cli.tools.doctests import examples
 from fugu_cli.tools.git import outside
@@ -50,7 +51,7 @@ def _only_beside(root: Path) -> bool:
     except OSError:
         return False
     python = any(name.endswith((".py", ".cfg")) or name in _OF_PYTHON for name in names)
-    tests = any(path for folder in ("tests", "test") for path in (root / folder).rglob("*.py"))
+    tests = any(next((root / folder).rglob("*.py"), None) for folder in ("tests", "test") if is_folder(root / folder))
     return not (python or tests) and build_tools.configured(names)
 
 
@@ -120,7 +121,7 @@ def _pytest_config(root: Path) -> str | None:
         text = _text(root / name)
         if text is not None and mark in text:
             return text
-    return "" if any((root / folder / "conftest.py").is_file() for folder in ("", "tests", "test")) else None
+    return "" if any(is_file(root / folder / "conftest.py") for folder in ("", "tests", "test")) else None
 
 
 def python_of(root: Path) -> str:
