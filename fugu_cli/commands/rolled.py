@@ -20,7 +20,7 @@ from statistics import mean
 import numpy as np
 
 from fugu_cli.commands import suites
-from fugu_cli.commands.eval import duration
+from fugu_cli.commands.eval import ROOM, duration
 from fugu_cli.commands.opening import Opening
 from fugu_cli.commands.train import EvolveFlags
 from fugu_cli.commands.train_learning import save, say
@@ -132,7 +132,8 @@ class Rolled:
         return Opening(config, self._environ, self._out)
 
     async def _all(self, wanted: Sequence[Wanted]) -> list[Outcome | None]:
-        """In the order of `wanted`; None where an agent did not answer. Raises Spent and final Unanswered."""
+        """In the order of `wanted`; None where an agent did not answer. Raises Spent, StorageError, and Unanswered
+        where it is final or the agent is down."""
         flags, file = self._flags, self._out / "rollouts.jsonl"
         known = {(row.place, row.outcome.task, row.outcome.seed): row.outcome for row in rows.read(file, Row)}
         pace = Pace(sum((job.place, job.problem.id, job.seed) not in known for job in wanted))
@@ -147,8 +148,8 @@ class Rolled:
                     folder = self._out / "iterations" / job.place
                     done = await rollout(self._job(job), job.opening(self._spending), folder)
                 except Unanswered as error:
-                    if error.final:
-                        raise
+                    if error.final or self._spending.down(error.agent):
+                        raise  # without one agent the search would be for another pool
                     say(f"{job.problem.id}: {error}; dropped")
                     return None
                 pace.step()
@@ -224,8 +225,9 @@ async def _together(tasks: Sequence[asyncio.Task[Outcome | None]]) -> list[Outco
     """All of them; what ends one for good ends all, with everything kept."""
     try:
         return await asyncio.gather(*tasks)
-    except (Spent, Unanswered) as error:
-        error.hint = f"{error.hint}; everything is kept, and the same command goes on".lstrip("; ")
+    except (Spent, Unanswered, StorageError) as error:
+        hint = ROOM if isinstance(error, StorageError) else error.hint.rstrip(".")
+        error.hint = f"{hint}; everything is kept, and the same command goes on".lstrip("; ")
         raise
     finally:
         for task in tasks:

@@ -112,6 +112,10 @@ class Spending:
             self._under_way -= 1
         self._failed[agent] = 0
 
+    def down(self, agent: str) -> bool:
+        """Whether this run does not ask the agent any more."""
+        return agent in self._down
+
     def left(self) -> Limits:
         """What may still be spent."""
         limits = self.limits

@@ -222,6 +222,26 @@ def test_an_iteration_in_which_nobody_answers_is_taken_again(
     assert json.loads((here / "down" / "es_log.jsonl").read_text())["mean_cost"] == pytest.approx(1.0)
 
 
+def test_an_agent_that_dies_ends_an_evolution_which_goes_on_as_if_nothing_had_been(
+    here: Path, server: Loopback, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = suite(here, task("a"), task("b"))
+    small = ("--population", "4", "--replications", "3", "--iterations", "2", "--rollouts", "1")
+    assert fugu(capsys, "train", "evolve", file, *small, "--out", "whole")[0] == 0
+    living = iter(range(4))
+    dead = Refuses(500, "down", "server_error", {"retry-after": "0"})
+    server.react("idler", lambda asked: dead if next(living, None) is None else idles(asked))
+    code, _out, err = fugu(capsys, "train", "evolve", file, *small, "--out", "died")
+    assert code == 2 and "fugu: idler does not answer" in err and "the same command goes on" in err, err
+    assert err.count("; dropped") == 2
+    server.react("idler", idles)
+    assert fugu(capsys, "train", "evolve", file, *small, "--out", "died")[0] == 0
+    names = ("checkpoint.safetensors", "unit.json")
+    assert [(here / "died" / name).read_bytes() for name in names] == [
+        (here / "whole" / name).read_bytes() for name in names
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
