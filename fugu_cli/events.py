@@ -53,6 +53,8 @@ class Member(Value):
     """None: nobody knows."""
     context: int = 32768
     attempts: int = 1
+    needs_tests: bool = False
+    """Is chosen only where tests judge the request, or nobody else can act."""
     max_tokens: int | None = None
     """Tokens of every reply at most; None: each prompt says it."""
     thinking: int = 0

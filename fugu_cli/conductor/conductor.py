@@ -99,7 +99,7 @@ class Conductor:
     def _ask(
         self, events: Sequence[Event], within: tuple[int, int] | None, number: int, refused: Planned | None
     ) -> Planning | str:
-        out = masks.agents_out(events, self._settings.opt_out)
+        out = masks.agents_out(events, self._settings.opt_out, self._members)
         planner = self._planner(_to_plan(events, out))
         if isinstance(planner, str):
             return planner
@@ -125,7 +125,7 @@ class Conductor:
     def _crew(self, events: Sequence[Event]) -> Crew:
         """Who may take a step."""
         apart = {} if self._bounds.works else {self._bounds.agent: "it only plans"}
-        return Crew(self._members, {**masks.agents_out(events, self._settings.opt_out), **apart})
+        return Crew(self._members, {**masks.agents_out(events, self._settings.opt_out, self._members), **apart})
 
     def _planner(self, out: dict[str, str]) -> Member | str:
         """Who plans now, or why nobody does."""

@@ -100,6 +100,7 @@ EMBEDDED = (
         model="qwen2.5-coder-0.5b",
         slot="cheap",
         protocol="text",
+        needs_tests=True,
         temperature=0.0,
         context=LOCAL_CONTEXT,
     ),
