@@ -32,6 +32,22 @@ _CHANGE = re.compile(
     r"|(?:write|document)\s+(?:[\w()`.]+\s+){0,4}(?:readme|changelog|sections?|docstrings?|documentation|comments?))\b",
     re.IGNORECASE,
 )
+_MORE_CHANGE = re.compile(
+    r"\s*(?:please\s+|can you\s+|could you\s+)?"
+    r"(?:write(?!\s+(?:me\s+)?(?:(?:an?|the|some|python|javascript)\s+){0,2}"
+    r"(?:functions?|method|code|program|snippet|query|regex|algorithm)\b)"
+    r"|make(?!.*\b(?:pass|green)\b)|build|generate|support|handle|allow|let|ensure|turn|split|merge|simplify|optimi[sz]e|improve|clean|port"
+    r"|wrap|validate|use|switch|sort|format|log|cache)\b",
+    re.IGNORECASE,
+)
+_HAS_TO = re.compile(r"\b(?:should|must|needs?|has to|have to|ought to)\b", re.IGNORECASE)
+_PIECES = re.compile(r"(?<=[.!;:])\s+|\n+|,?\s+\b(?:(?:and|then|but)\b\s+)+")
+_TESTS_TOO = re.compile(
+    r",?\s+\b(?:with|plus|including|and)\s+(?:(?:an?|some|new|unit|its|their|also)\s+){0,3}tests?\b"
+    r"(?!\s+(?:pass|green|succeed|fail|command|suite|files?|cases?\s+in)|\s+(?:in|from|under)\s+\S*/)"
+    r"(?:\s+for\s+(?:it|them|that|this|both))?",
+    re.IGNORECASE,
+)
 _REMOVING = re.compile(
     r"\b(?:remov|delet|drop|replac|rewrit|skip|merg|simplif|consolidat|disabl|get rid|clean|obsolet|outdated|unneeded)",
     re.IGNORECASE,
@@ -145,6 +161,33 @@ def is_for_tests(text: str) -> bool:
 def is_change(text: str) -> bool:
     """The request surely asks for files to be changed: words alone do not carry it out."""
     return _CHANGE.match(text) is not None
+
+
+def wants_change(text: str) -> bool:
+    """The request asks for something to be made or to become otherwise, in any sentence: an answer is not enough.
+
+    Not to mend what may not be broken ("fix the bug in a.py"): there an answer may say so.
+    """
+    if only_asks(text) or is_self_contained(text) or is_for_a_test_run(text):
+        return False
+    pieces = _PIECES.split(text)
+    asked = any(_CHANGE.match(piece) or _MORE_CHANGE.match(piece) for piece in pieces)
+    return asked or is_for_tests(text) or _HAS_TO.search(text) is not None
+
+
+def wants_tests(text: str) -> bool:
+    """The request asks for tests to be written, alone or beside a change."""
+    return is_for_tests(text) or wants_tests_beside(text)
+
+
+def wants_tests_beside(text: str) -> bool:
+    """The request asks for a change and for tests of it ("add a function f with a test")."""
+    rest = _TESTS_TOO.sub("", text)
+    if rest == text:
+        rest = " ".join(piece for piece in _PIECES.split(text) if not _NEW_TESTS.match(piece.strip()))
+        if not is_for_tests(text):
+            return False
+    return not is_for_tests(rest) and wants_change(rest)
 
 
 def is_for_failing_tests(text: str) -> bool:

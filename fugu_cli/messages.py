@@ -110,7 +110,7 @@ class ToolSpec(Value):
     """The argument that carries free text (a file's content, a patch): written as plain text in the schema protocol."""
 
 
-OPTIONAL = ("stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged")
+OPTIONAL = ("stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged", "wanted")
 
 
 class Prompt(Value):
@@ -138,6 +138,8 @@ class Prompt(Value):
     """The line that stands for what is to be written: to the text protocol an answer that still holds it is none."""
     judged: bool = False
     """Tests judge what is written: the text protocol leaves out what an answer adds to try it out."""
+    wanted: bool = False
+    """A change is asked for, which the end of the request says again: the text protocol asks for what it leads to."""
 
     @model_serializer(mode="wrap")
     def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:

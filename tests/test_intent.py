@@ -12,6 +12,8 @@ from fugu_cli.intent import (
     is_talk,
     only_asks,
     takes_away,
+    wants_change,
+    wants_tests_beside,
 )
 
 
@@ -228,3 +230,47 @@ def test_a_request_to_run_the_tests_is_no_work_on_files(text: str, expected: boo
     assert is_for_a_test_run(text) is expected
     if expected:
         assert not (is_about_tests(text) or is_question(text) or only_asks(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Cart needs a remove method", True),
+        ("truncate should not cut in the middle of a word", True),
+        ("write tests for slugify", True),
+        ("write a README for this project", True),
+        ("I looked at it. Rename f to g", True),
+        ("look at a.py and then add a flag", True),
+        ("simplify the retry logic", True),
+        ("what should f return?", False),
+        ("should I use a set here?", False),
+        ("tell me how this must be called", False),
+        ("write a function that adds two numbers", False),
+        ("fix the bug in a.py", False),
+        ("make the tests in tests/a pass", False),
+        ("run the tests", False),
+        ("hello", False),
+        ("give me an overview", False),
+    ],
+)
+def test_a_wish_for_a_change_is_known_in_any_sentence(text: str, expected: bool) -> None:
+    assert wants_change(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("add a function reverse(text) with a test", True),
+        ("Cart needs a remove method. Add a test too.", True),
+        ("refactor cart.py and add unit tests", True),
+        ("add a flag, including tests for it", True),
+        ("write tests for slugify", False),
+        ("Write tests and make them pass", False),
+        ("add a flag and run the tests", False),
+        ("add a flag that works with tests in tests/unit", False),
+        ("add a flag", False),
+        ("fix the failing tests", False),
+    ],
+)
+def test_a_change_with_tests_of_it_is_told_from_either_alone(text: str, expected: bool) -> None:
+    assert wants_tests_beside(text) == expected

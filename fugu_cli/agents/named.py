@@ -8,8 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+_UNENDED = (
+    r"(?:(?:Make|Docker|Proc|Jenkins|Vagrant|Gem|Rake|Just)file|LICEN[CS]E|CODEOWNERS"
+    r"|\.(?:(?:git|docker|npm|prettier|eslint)ignore|gitattributes|gitmodules|editorconfig|(?:npm|nvm|yarn|prettier|eslint"
+    r"|babel|pylint|coverage|bash|zsh|vim)rc|flake8|htaccess|mailmap|python-version|tool-versions|env(?:\.\w+)?"
+    r"|[\w-]+\.(?:ya?ml|json|toml|cfg|ini)))"
+)
+"""Names that are surely files and have no ending, or nothing before it."""
 PATH = re.compile(
-    r"(?<![\w./-])(?:[\w.-]+/)*[\w-][\w.-]*\.\w+(?![\w/])|(?<![\w./-])(?:[\w.-]+/)*(?:Makefile|Dockerfile)\b"
+    rf"(?<![\w./-])(?:[\w.-]+/)*[\w-][\w.-]*\.\w+(?![\w/])|(?<![\w./-])(?:[\w.-]+/)*{_UNENDED}(?![\w/-])(?!\.\w)"
 )
 """What a path looks like in a sentence; anything odder goes in backticks or stands alone."""
 
@@ -23,7 +30,7 @@ _ENDING = (
 TITLE = re.compile(rf"(?:#|//|--|/\*|<!--) *`?((?:[\w.-]+/)*[\w-][\w.-]*\.{_ENDING})`?:? *(?:\*/|-->)?")
 """A comment that names the file below it and says nothing else."""
 
-FILE = re.compile(rf"(?![A-Z]\w*\.js$)(?:.*/)?[\w-][\w.-]*\.{_ENDING}|(?:.*/)?(?:Makefile|Dockerfile)")
+FILE = re.compile(rf"(?![A-Z]\w*\.js$)(?:.*/)?[\w-][\w.-]*\.{_ENDING}|(?:.*/)?{_UNENDED}")
 """Of what looks like a path, what surely is a file: no `Cart.add`, no `Node.js`."""
 
 

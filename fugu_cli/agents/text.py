@@ -25,8 +25,9 @@ from fugu_cli.agents.merging import completed
 from fugu_cli.agents.parts import in_place, meant
 from fugu_cli.agents.schema import parts
 from fugu_cli.agents.trying_out import asked_only, begins
-from fugu_cli.agents.written import Written, as_shown, code_among, parse, room, shown_files
+from fugu_cli.agents.written import Written, as_shown, parse, room, shown_files
 from fugu_cli.messages import Call, FromAgent, FromUser, Message, Prompt, Reply
+from fugu_cli.test_paths import code_among
 
 LONG = 8000
 """Characters of all code shown from which files are not asked for whole: some 2,500 tokens, minutes of writing."""
@@ -36,11 +37,11 @@ _HEADER = re.compile(r"\A[^\w\n]*(?:The|Of the) file `[^`\n]+`:?[^\w\n]*\n")
 
 
 class Text:
-    """`agent`, with tools by plain text. `text` is prompts/protocols/text.md: what the model is told, in six parts."""
+    """`agent`, with tools by plain text. `text` is prompts/protocols/text.md: eight parts of what the model is told."""
 
     def __init__(self, agent: Agent, text: str) -> None:
         self._agent = agent
-        self._one, *self._files, self._part = parts(text, 6)
+        self._one, *self._files, self._part, self._new_one, self._new_files = parts(text, 8)
 
     @property
     def name(self) -> str:
@@ -60,6 +61,8 @@ class Text:
         files = [(path, _whole(content, shown.get(path, ""), prompt)) for path, content in written.files]
         if not files and not written.edits and asked:
             files = _alone(reply, asked, shown, prompt) or _added(reply, asked, shown.get(asked, ""), prompt)
+        if not files and asked.endswith("ignore") and asked not in shown:
+            files = _list(reply, asked)
         files = [(path, content) for path, content in files if "write" in offered and prompt.target in ("", path)]
         files = [(path, content) for path, content in files if not prompt.unwritten or prompt.unwritten not in content]
         edits = written.edits if "edit" in offered else ()
@@ -97,7 +100,7 @@ class Text:
         tokens, stop = prompt.max_tokens, prompt.stop
         if offered & {"write", "edit"}:
             path = _asked_for(prompt, shown)
-            before, ask = self._words(shown, path, edits="edit" in offered, part=bool(prompt.part))
+            before, ask = self._words(prompt, shown, path)
             old = [shown[file] for file in ([path] if path else code_among(shown)) if file in shown]
             tokens = room(tokens, *old) if old else tokens
             system = f"{system}\n\n{before}".strip()
@@ -109,17 +112,19 @@ class Text:
         update = {"system": system, "messages": messages, "tools": (), "max_tokens": tokens, "stop": stop}
         return prompt.model_copy(update=update)
 
-    def _words(self, shown: Mapping[str, str], path: str, *, edits: bool, part: bool) -> tuple[str, str]:
+    def _words(self, prompt: Prompt, shown: Mapping[str, str], path: str) -> tuple[str, str]:
         """What is said of the form before the history, and the ask after it. `path`: the one file that is asked for."""
+        one = self._new_one if prompt.wanted else self._one
         if path and path not in shown:
-            return "", prompts.fill(self._one, path=path)
-        if part:
+            return "", prompts.fill(one, path=path)
+        if prompt.part:
             return "", prompts.fill(self._part, path=path)
+        edits = any(tool.name == "edit" for tool in prompt.tools)
         if edits and sum(len(shown[path]) for path in code_among(shown)) > LONG:
             return self._files[2], self._files[3]
         if path:
-            return "", prompts.fill(self._one, path=path)
-        return self._files[0], self._files[1]
+            return "", prompts.fill(one, path=path)
+        return self._files[0], self._new_files if prompt.wanted else self._files[1]
 
     def _shown(self, call: Call) -> Sequence[Message]:
         """An earlier call as this protocol would have spoken it."""
@@ -147,6 +152,16 @@ def _alone(reply: Reply, path: str, shown: Mapping[str, str], prompt: Prompt) ->
     """The file `path` where the reply is that file and nothing else, without a fence."""
     body = bare(reply.text, path, shown) if reply.stop != "length" else ""
     return [(path, _whole(body, shown.get(path, ""), prompt))] if body else []
+
+
+def _list(reply: Reply, path: str) -> list[tuple[str, str]]:
+    """The list of patterns at `path` where the reply was cut in it: a small model that began one goes on and on, and
+    what it says again is no loss."""
+    body, _ = body_of(reply.text)
+    whole = body.rstrip("\n").split("\n")[:-1]
+    kept = [line for place, line in enumerate(whole) if not line.strip() or line not in whole[:place]]
+    text = re.sub(r"(?:\s*#[^\n]*)*\s*\Z", "\n", re.sub(r"\n{3,}", "\n\n", "\n".join(kept)))
+    return [(path, text.lstrip("\n"))] if text.strip() else []
 
 
 def _added(reply: Reply, path: str, shown: str, prompt: Prompt) -> list[tuple[str, str]]:

@@ -18,13 +18,11 @@ from fugu_cli.agents.fences import Block, alike, blocks, lines_of, parses, widen
 from fugu_cli.agents.merging import completed
 from fugu_cli.messages import FromUser, Prompt
 from fugu_cli.stubs import is_stub
+from fugu_cli.test_paths import TEST, code_among
 
 SEARCH = re.compile(r"<{5,9} ?SEARCH>?\s*")
 DIVIDER = re.compile(r"={5,9}\s*")
 REPLACE = re.compile(r">{5,9} ?REPLACE<?\s*")
-TEST = re.compile(
-    r"(^|/)(tests?|specs?|__tests__)/|(^|/)(test_|conftest)|_(test|spec)\.|[.-](test|spec)\.|Tests?\.(java|kt|cs|php|swift)$"
-)
 NOTHING: Mapping[str, str] = {}
 _DOCUMENTS = {"", "text", "markdown", "md", "rst"}
 """The infos of blocks that may be a document; the first two may be anything."""
@@ -239,11 +237,6 @@ def _longest(text: str, whole: bool) -> Block | None:
     found = [block for block in blocks(text) if block.body and not _is_shell(block) and (block.closed or whole)]
     plain = [block for block in found if not any(SEARCH.fullmatch(line) for line in lines_of(block.body))]
     return max(plain, key=lambda block: len(block.body), default=None)
-
-
-def code_among(paths: Iterable[str]) -> list[str]:
-    """Those that are no tests: what a fix may change."""
-    return [path for path in paths if not TEST.search(path)]
 
 
 def shown_files(prompt: Prompt) -> dict[str, str]:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fugu_cli import views
-from fugu_cli.events import Event, Finished, Role
+from fugu_cli import intent, views
+from fugu_cli.events import Event, Finished, Member, Role
+from fugu_cli.test_paths import tests_among
 
 
-def agents_out(events: Sequence[Event], opt_out: Iterable[str] = ()) -> dict[str, str]:
-    """Agents by name that are opted out, failed in this request or are too dear for it, with the reason."""
+def agents_out(events: Sequence[Event], opt_out: Iterable[str] = (), members: Sequence[Member] = ()) -> dict[str, str]:
+    """Agents by name that are opted out, failed in this request or are too dear for it, with the reason; of `members`,
+    who may be chosen from, also those that need tests where none judge, unless nobody else is left."""
     opted = dict.fromkeys(sorted(opt_out), "opted out")
-    return {**opted, **views.failed_agents(events), **opted}
+    out = {**opted, **views.failed_agents(events), **opted}
+    left = [member for member in members if member.name not in out]
+    weak = [member.name for member in left if member.needs_tests]
+    request = views.asked(events)
+    judged = views.judged_by_tests(events) and not (request is not None and intent.wants_tests(request.text))
+    if len(weak) == len(left) or judged or views.reproduction(events) is not None:
+        return out
+    return {**out, **dict.fromkeys(weak, "no tests judge this request")}
 
 
 def nobody(out: Mapping[str, str]) -> Finished:
@@ -40,7 +49,31 @@ def roles_out(events: Sequence[Event]) -> dict[Role, str]:
         return {"verifier": "no code was shown that could be tried"}
     if _refused(events):
         return {"verifier": "a Verifier refused it, and nobody has worked since"}
-    return {}
+    why = _unfinished(events)
+    return {"verifier": why} if why else {}
+
+
+def _unfinished(events: Sequence[Event]) -> str:
+    """What the newest Worker, a small model that writes one file at a time, has surely left to do; "" for any other."""
+    worked = [turn.assigned.agent for turn in views.turns(events) if turn.assigned.role == "worker" and turn.concluded]
+    request, member = views.asked(events), views.pool(events).get(worked[-1]) if worked else None
+    if request is None or member is None or member.protocol == "native":
+        return ""
+    if only_words(events, member.name):
+        return "a change was asked for, and nothing was changed"
+    changed = views.changes(events)
+    missing = changed and intent.wants_tests_beside(request.text) and not tests_among(changed)
+    return "tests were asked for as well, and none was written" if missing else ""
+
+
+def only_words(events: Sequence[Event], agent: str) -> bool:
+    """`agent` is a small model, the request wants something changed, files were shown for it, and nothing was changed.
+    Small models accept their own words."""
+    request, member = views.asked(events), views.pool(events).get(agent)
+    if request is None or member is None or member.protocol == "native" or not intent.wants_change(request.text):
+        return False
+    shown = (run for turn in views.turns(events) for run in turn.runs if run.evidence)
+    return not views.changes(events) and any(run.permitted.call.tool == "read" for run in shown)
 
 
 def _refused(events: Sequence[Event]) -> bool:

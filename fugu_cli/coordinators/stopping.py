@@ -97,18 +97,9 @@ def _since_opened(events: Sequence[Event]) -> tuple[views.Turn, ...]:
 def _accepted(events: Sequence[Event], turn: views.Turn) -> bool:
     if turn.failed or turn.interrupted or tests_fail(events):
         return False
-    if _only_words(events, turn):
+    if masks.only_words(events, turn.assigned.agent):
         return False
     return views.verdict(events, turn) == "ACCEPT" and views.has_worker_answer(events)
-
-
-def _only_words(events: Sequence[Event], turn: views.Turn) -> bool:
-    """A small model was shown files that the request wants changed, and nothing was. It would accept its own words."""
-    request, member = views.asked(events), views.pool(events).get(turn.assigned.agent)
-    if request is None or member is None or member.protocol == "native" or not intent.is_change(request.text):
-        return False
-    shown = (run for other in views.turns(events) for run in other.runs if run.evidence)
-    return not views.changes(events) and any(run.permitted.call.tool == "read" for run in shown)
 
 
 def _spoke(events: Sequence[Event], turn: views.Turn) -> bool:
@@ -121,7 +112,7 @@ def _spoke(events: Sequence[Event], turn: views.Turn) -> bool:
 def _answered(events: Sequence[Event], turn: views.Turn) -> bool:
     """A Worker that said something and changed nothing: a question was answered. Not where it tried to change
     something, or one before it did and the request does not end as a question."""
-    if not _spoke(events, turn) or _only_words(events, turn):
+    if not _spoke(events, turn) or masks.only_words(events, turn.assigned.agent):
         return False
     request, all_turns = views.asked(events), views.turns(events)
     asks = request is not None and request.text.rstrip().endswith("?")

@@ -12,8 +12,11 @@ from itertools import zip_longest
 
 from fugu_cli import intent, views
 from fugu_cli.events import Asked, Event, Member, ToolRan
-from fugu_cli.loop import anew, brief_files, excerpts
+from fugu_cli.loop import anew, brief_files, excerpts, tests_wanted
 from fugu_cli.loop.opening import files_read, is_long
+
+AGAIN = 400
+"""Characters of a request that may stand in a brief twice."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,7 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     request, files, run = views.asked(events), files_read(turn), views.tests(events)
     failing = views.judged_by_tests(events) and turn.assigned.role == "worker" and not passing(events)
     if not failing or request is None or request.assertions or brief_files.open_ended(request, files):
-        free = _named_part(request, files) if turn.assigned.role == "worker" and member.protocol == "text" else None
-        return replace(free or Aim(brief_files.target(request, files)), tried=draws_before(events, turn))
+        return replace(_free(events, turn, member, files), tried=draws_before(events, turn))
     before = _since_progress(events, turn)
     ways = _ways_by_file(files, run.output if run else "", request.text, parts=member.protocol == "text")
     order = [way for at_once in zip_longest(*ways) for way in at_once if way is not None]
@@ -55,6 +57,17 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     first = len(ways) if follows and any(len(each) > 1 for each in ways) else 0
     place, again = _place(len(order), first, draws)
     return replace(order[place], tried=len(draws) if again else 0, judged=True)
+
+
+def _free(events: Sequence[Event], turn: views.Turn, member: Member, files: Mapping[str, str]) -> Aim:
+    """What is written where no failing test leads to it: a test that is wanted, the function or file that is meant."""
+    request = views.asked(events)
+    if turn.assigned.role != "worker" or request is None:
+        return Aim(brief_files.target(request, files))
+    if test := tests_wanted.target(request.text, files, views.changes(events)):
+        return Aim(test)
+    part = _named_part(request, files) if member.protocol == "text" else None
+    return part or Aim(brief_files.target(request, files) or tests_wanted.only_code(request.text, files))
 
 
 def _place(count: int, first: int, draws: Sequence[bool]) -> tuple[int, bool]:
@@ -148,6 +161,22 @@ def _same_model(events: Sequence[Event], one: views.Turn, other: views.Turn) -> 
     pool, names = views.pool(events), (one.assigned.agent, other.assigned.agent)
     first, second = (pool[name].model if name in pool else name for name in names)
     return first == second
+
+
+def free(events: Sequence[Event], request: Asked) -> bool:
+    """No failing test says what is to be done."""
+    return not request.judged or passing(events) or intent.is_for_tests(request.text)
+
+
+def wanted(events: Sequence[Event], turn: views.Turn) -> bool:
+    """A Worker is asked for a change that the request describes: the brief ends with the request, for a small model
+    that is asked for a file last gives back the one it was shown. Not a long one: that would be read twice."""
+    request = views.asked(events)
+    if request is None or turn.assigned.role != "worker" or turn.assigned.plan or request.assertions:
+        return False
+    there = files_read(turn) or brief_files.target(request, ())
+    short = len(request.text) <= AGAIN
+    return short and bool(there) and free(events, request) and intent.wants_change(request.text)
 
 
 def passing(events: Sequence[Event]) -> bool:

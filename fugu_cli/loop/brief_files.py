@@ -12,11 +12,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from fugu_cli import intent
 from fugu_cli.agents.fences import fenced
 from fugu_cli.agents.named import FILE, PATH
-from fugu_cli.agents.written import code_among
 from fugu_cli.events import Asked
 from fugu_cli.stubs import is_stub
+from fugu_cli.test_paths import code_among, tests_among
 
 DOCUMENT = re.compile(r".*\.(?:md|markdown|rst|adoc|txt)", re.IGNORECASE)
+_NEW = re.compile(
+    r"\b(?:create|add|write|make|generate|set up)\s+(?:me\s+)?"
+    r"(?:(?:an?|the|my|our|new|simple|short|basic|good|small|proper|sensible|standard|mit|apache|python|node|rust)\s+){0,3}"
+    r"\.?(readme|changelog|licen[cs]e|contributing|makefile|dockerfile|gitignore|dockerignore|editorconfig)\b"
+    r"(?!\.\w|\s+(?:section|entry|target|rule|line|badge|header|chapter|for\s+the\s+\w+\s+(?:function|class)))",
+    re.IGNORECASE,
+)
+_CALLED = {
+    "readme": "README.md",
+    "changelog": "CHANGELOG.md",
+    "license": "LICENSE",
+    "licence": "LICENCE",
+    "contributing": "CONTRIBUTING.md",
+    "makefile": "Makefile",
+    "dockerfile": "Dockerfile",
+}
+"""The files that people call by another name than they have; the others begin with a dot."""
 DOCUMENT_LIMIT = 4000
 TEST_LIMIT = 3000
 """Characters shown of a document, and of a test beside a stub: some 1,000 tokens, which a 1.5b reads in 20 s on two
@@ -29,19 +46,12 @@ def targets(files: Iterable[str]) -> list[str]:
     return [path for path in code if not DOCUMENT.fullmatch(path)] or code
 
 
-def tests(files: Iterable[str]) -> list[str]:
-    """The paths of tests."""
-    paths = list(files)
-    code = code_among(paths)
-    return [path for path in paths if path not in code]
-
-
 def target(request: Asked | None, files: Iterable[str]) -> str:
     """The one file that the request names and that is not there, or the one test of a request for tests; "" where it
     names others, or one of `files`."""
     shown = list(files)
     named, missing = _named(request, shown)
-    wanted = tests([*named, *missing])
+    wanted = tests_among([*named, *missing])
     if len(wanted) == 1 and request is not None and intent.is_for_tests(request.text):
         return wanted[0]
     if document := _document(request, shown):
@@ -74,9 +84,17 @@ def _named(request: Asked | None, shown: Sequence[str]) -> tuple[list[str], list
     if request is None or intent.is_question(request.text):
         return [], []
     paths = [path.removeprefix("./") for path in dict.fromkeys(PATH.findall(request.text)) if FILE.fullmatch(path)]
+    paths += [path for path in _to_make(request.text, shown) if path not in paths]
     said = [path for path in shown if any(path == name or path.endswith(f"/{name}") for name in paths)]
     missing = [name for name in paths if not any(path == name or path.endswith(f"/{name}") for path in shown)]
     return said, missing if intent.is_for_tests(request.text) else code_among(missing)
+
+
+def _to_make(text: str, shown: Sequence[str]) -> list[str]:
+    """The files that the request wants made by the names people call them, unless one of that name is there."""
+    words = [word.lower() for word in _NEW.findall(text)]
+    there = {path.rpartition("/")[2].lstrip(".").partition(".")[0].lower() for path in shown}
+    return [_CALLED.get(word, f".{word}") for word in dict.fromkeys(words) if word not in there]
 
 
 def named(files: Iterable[str]) -> str:

@@ -14,9 +14,10 @@ from functools import lru_cache
 from fugu_cli import intent, prompts, views
 from fugu_cli.conductor.seen import isolated
 from fugu_cli.events import Asked, Event, Member, Replied
-from fugu_cli.loop import aims, brief_files, earlier, reproducing
+from fugu_cli.loop import aims, brief_files, earlier, reproducing, tests_wanted
 from fugu_cli.loop.opening import files_read, files_shown, is_long, opening_ids, path_of
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
+from fugu_cli.test_paths import tests_among
 from fugu_cli.tools.try_answer import called
 
 COLLEAGUE, ANSWER_LIMIT = 1200, 4000
@@ -61,6 +62,7 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
         part=aim.part,
         unwritten=aim.unwritten,
         judged=aim.judged,
+        wanted=brief and aims.wanted(events, turn),
     )
 
 
@@ -186,8 +188,9 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
     instead = aim.shown or aim.part
     shown = files | {target: instead} if instead else files
     names = " and ".join(f"`{name}`" for name in called(request.assertions))
-    role = prompts.fill(role, named=brief_files.named([target] if target in shown else files), names=names)
-    told_by_tests = request.judged and brief_files.tests(files) and brief_files.unfinished(files)
+    named = brief_files.named([target] if target in shown else files)
+    role = prompts.fill(role, named=named, names=names, request=request.text.strip())
+    told_by_tests = request.judged and tests_among(files) and brief_files.unfinished(files)
     text = prompts.fill(
         prompts.load("brief"),
         request=earlier.request_text(seen, request),
@@ -221,8 +224,9 @@ def _brief_role(events: Sequence[Event], turn: views.Turn, request: Asked) -> st
     first, now = views.first_tests(events), views.tests(events)
     if turn.assigned.role == "worker" and request.assertions:
         return "answer_code"
-    free = not request.judged or aims.passing(events) or intent.is_for_tests(request.text)
-    if turn.assigned.role == "worker" and free:
+    if aims.wanted(events, turn):
+        return "tests" if tests_wanted.missing(request.text, views.changes(events)) else "change"
+    if turn.assigned.role == "worker" and aims.free(events, request):
         return "answer"
     if turn.assigned.role == "verifier" and first and now and not first.ok and now.ok and not now.stale:
         return "verifier_passing"

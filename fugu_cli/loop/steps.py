@@ -129,7 +129,7 @@ def _barred(place: Place, events: Sequence[Event], call: Call) -> str:
 def _tests_wanted(events: Sequence[Event]) -> bool:
     """The request asks for tests, and those there are do not fail: writing tests cannot make anything pass."""
     first = views.first_tests(events)
-    return intent.is_for_tests(_asked(events)) and (first is None or first.ok)
+    return intent.wants_tests(_asked(events)) and (first is None or first.ok)
 
 
 async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> None:

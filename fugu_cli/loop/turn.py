@@ -7,15 +7,16 @@ small model or an agent with several attempts, rolling a failed draw back: the n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
 from fugu_cli import intent, views
 from fugu_cli.agents.fences import python_in
-from fugu_cli.agents.written import code_among
 from fugu_cli.events import Asked, Event, Member, ToolRan
 from fugu_cli.messages import Call
+from fugu_cli.test_paths import code_among
 from fugu_cli.tools.seen import OUTDATED
 from fugu_cli.tools.try_answer import called
 
@@ -56,6 +57,8 @@ class Closed:
 
 
 Step = Evidence | Reply | Run | RollBack | Closed
+
+_TEST = re.compile(r"\bdef test|\bclass Test|\b(?:test|it|describe)\s*\(|@Test|\bfunc Test|#\[[\w:]*test\b|>>> ")
 
 
 @dataclass(frozen=True)
@@ -195,13 +198,28 @@ def _beside(events: Sequence[Event], turn: views.Turn) -> Step:
 def _judged(events: Sequence[Event], turn: views.Turn, asked: Asked, run: views.TestRun | None) -> Step:
     """After a draw that the tests judge, once they have run."""
     if not turn.changes and not views.interrupted_calls(turn):
-        explained = run is not None and run.ok and not turn.replies[-1].calls and turn.text.strip()
+        said = bool(turn.text.strip()) and not turn.replies[-1].calls
+        explained = said and run is not None and run.ok and not intent.wants_tests(asked.text)
         return Closed() if explained else RollBack("nothing was changed")
-    if intent.is_for_tests(asked.text) and len(code_among(change.path for change in turn.changes)) == len(turn.changes):
+    only_tests = intent.is_for_tests(asked.text) and not intent.wants_tests_beside(asked.text)
+    if only_tests and len(code_among(change.path for change in turn.changes)) == len(turn.changes):
         return RollBack("no test was written")
+    if intent.wants_tests(asked.text) and run is not None and run.ok and not _tests_added(events, turn, run):
+        return RollBack("no test was added")
     if run is None or run.ok or _progress(events, turn, run):
         return Closed()
     return RollBack("the tests failed")
+
+
+def _tests_added(events: Sequence[Event], turn: views.Turn, run: views.TestRun) -> bool:
+    """More tests pass than before the request, or it cannot be told; what was written as a test may be only a copy of
+    the code. A test command may run others than the new ones: then what reads like a test is one."""
+    first, paths = views.first_tests(events), [change.path for change in turn.changes]
+    before = 0 if first is None or first.empty else views.passing(first.output)
+    now = views.passing(run.output)
+    if before is None or now is None or now > before or code_among(paths) == paths:
+        return True
+    return any(_TEST.search(one.permitted.call.arguments) for one in turn.runs if one.result and one.result.changes)
 
 
 def _tried(events: Sequence[Event], turn: views.Turn, member: Member, asked: Asked) -> Step:

@@ -39,8 +39,12 @@ MOST_LONG = 2
 SHORT = 400
 """Characters of a request that somebody typed."""
 _WELL_KNOWN = re.compile(
-    r"\b(readme|changelog|licen[cs]e|contributing|makefile|dockerfile|gemfile|rakefile)\b(?!\.\w)", re.IGNORECASE
+    r"\b(readme|changelog|licen[cs]e|contributing|makefile|dockerfile|gemfile|rakefile|gitignore|dockerignore"
+    r"|gitattributes|editorconfig)\b(?!\.\w)",
+    re.IGNORECASE,
 )
+_SAYS_ITSELF = re.compile(r"\b(?:licen[cs]e|gitignore|dockerignore|gitattributes|editorconfig)\b", re.IGNORECASE)
+"""What such a file is to hold, no other file says."""
 _ABOUT_IT = re.compile(
     r"\b(?:bump|set|change|update|increase|raise)\b[^.\n]*\bversion\b(?: number)?(?:\s+(?:to|from)\b|\s*[.!]?\s*$)"
     r"|\b(?:add|remove|update|upgrade|pin)\b[^.\n]*\bdependenc(?:y|ies)\b(?! injection)",
@@ -90,8 +94,13 @@ def shown_for(request: str, output: str, found: Sequence[str], root: Path) -> li
     where the code is a stub, or is not there, and no assertion is told, for then the output only says that all is
     missing; and where the request is about something else, or asks for tests.
     """
-    if intent.is_for_tests(request) or not intent.is_about_tests(request):
+    if intent.wants_tests(request):
+        code = list(found) or [shown(path.relative_to(root).as_posix()) for path in meant(request, root)]
+        return [*code, *(() if any(is_test(root / actual(path), root) for path in code) else _tests_like(code, root))]
+    if not intent.is_about_tests(request):
         if found and not (intent.is_change(request) and all(path.lower().endswith(DOCUMENTS) for path in found)):
+            return list(found)
+        if _SAYS_ITSELF.search(request) and len(request) <= SHORT and not intent.is_question(request):
             return list(found)
         about = (shown(path.relative_to(root).as_posix()) for path in meant(request, root))  # what a document is to say
         return list(dict.fromkeys([*found, *about]))
@@ -126,6 +135,15 @@ def _tests_of(code: Sequence[str], root: Path) -> list[str]:
     held = {path: len(names & set(_WORDS.findall(_text(path)))) for path in tests}
     best = max(held, key=lambda path: held[path], default=None)
     return [shown(best.relative_to(root).as_posix())] if best is not None and held[best] else []
+
+
+def _tests_like(code: Sequence[str], root: Path) -> list[str]:
+    """The test of these files, else the shortest one in their language: how tests are written here."""
+    kinds = {Path(actual(path)).suffix for path in code}
+    tests = [path for path in tree.files(root, limit=5000) if is_test(path, root) and path.suffix in kinds]
+    cases = sorted((path for path in tests if is_test_name(path.name)), key=lambda path: len(_text(path)))
+    example = [shown(path.relative_to(root).as_posix()) for path in cases[:1]]
+    return _tests_of(code, root) or example
 
 
 def _text(path: Path) -> str:
@@ -167,7 +185,7 @@ def _known(request: str, root: Path) -> list[Path]:
         files = sorted(path for path in root.iterdir() if path.is_file())
     except OSError:
         return []
-    found = [path for path in files if path.name.split(".")[0].lower() in words or path.name in wanted]
+    found = [path for path in files if path.name.lstrip(".").split(".")[0].lower() in words or path.name in wanted]
     return [path for path in found if _own(path, root)]
 
 

@@ -380,3 +380,22 @@ def test_a_second_call_that_fails_leaves_the_first_one_to_be_paid_for() -> None:
     with pytest.raises(AgentError) as raised:
         asyncio.run(Schema(inner, load("protocols/schema")).reply(PROMPT, quiet, unhurried))
     assert raised.value.usage == ONE + ONE
+
+
+def test_a_list_of_patterns_that_a_small_model_did_not_end_is_what_it_said_once() -> None:
+    prompt = PROMPT.model_copy(update={"target": ".gitignore"})
+    reply, _ = by_text("```\n# bytecode\n*.pyc\n\n# logs\n*.log\n*.pyc\n*.log\n*.py", prompt, stop="length")
+    assert made(reply) == [("write", {"path": ".gitignore", "content": "# bytecode\n*.pyc\n\n# logs\n*.log\n"})]
+    cut, _ = by_text("```\ndef f():\n    return", PROMPT.model_copy(update={"target": "f.py"}), stop="length")
+    assert made(cut) == [], "code that was cut is none"
+
+
+def test_where_a_change_is_asked_for_the_file_is_asked_for_as_it_is_then() -> None:
+    change = PROMPT.model_copy(update={"target": "a.py", "wanted": True})
+    for prompt, said in (
+        (change, "as it is once that is done"),
+        (change.model_copy(update={"wanted": False}), "corrected"),
+    ):
+        _, inner = by_text("I cannot.", prompt)
+        last = inner.prompts[0].messages[-1]
+        assert isinstance(last, FromUser) and said in last.text and "`a.py`" in last.text

@@ -3,7 +3,7 @@
 from fugu_cli.coordinators import masks
 from fugu_cli.events import Change, Event, Failed, Interrupted, ToolRan
 from fugu_cli.messages import Call
-from tests.facts import asked, assigned, checked, opened, ran, replied, write
+from tests.facts import POOL, asked, assigned, checked, opened, ran, replied, write
 
 
 def test_a_verifier_is_not_asked_before_there_is_an_answer_nor_while_the_tests_that_judge_it_fail() -> None:
@@ -49,6 +49,41 @@ def test_a_refusal_stands_until_somebody_has_worked() -> None:
     assert masks.roles_out([*start, *cut]) == {}, "it has judged nothing"
     accepted = [assigned(2, "coder", "verifier"), replied(2, "coder", "ACCEPT")]
     assert masks.roles_out([*start, *accepted]) == {}
+
+
+def test_an_agent_that_needs_tests_is_out_where_none_judge_the_request_and_somebody_else_can_act() -> None:
+    weak = [member.model_copy(update={"needs_tests": member.name == "small"}) for member in POOL]
+    out = {"small": "no tests judge this request"}
+    free: list[Event] = [opened(), asked("rename a to b", judged=False)]
+    assert masks.agents_out(free, members=weak) == out
+    assert masks.agents_out(free) == {}, "nobody says who may be chosen from"
+    assert masks.agents_out([opened(), asked()], members=weak) == {}, "the tests judge it"
+    assert masks.agents_out(free, ["coder", "strong"], weak) == dict.fromkeys(["coder", "strong"], "opted out")
+    assert masks.agents_out(free, ["coder"], weak) == {"coder": "opted out", **out}
+    failed = [*free, assigned(1, "coder"), Failed(turn=1, what="coder", kind="network", message="reset")]
+    assert set(masks.agents_out(failed, ["strong"], weak)) == {"coder", "strong"}, "nobody else is left"
+
+
+def test_no_verifier_is_asked_about_words_of_a_small_model_where_a_change_was_asked_for() -> None:
+    read = ran(1, Call.make("e1-0", "read", path="a.py"), "x = 1", by="evidence")
+
+    def answered(text: str, agent: str = "small", *more: Event) -> dict[str, str]:
+        events = [opened(), asked(text, judged=False), assigned(1, agent), *read, *more, replied(1, agent, "Done.")]
+        return {str(role): why for role, why in masks.roles_out(events).items()}
+
+    out = {"verifier": "a change was asked for, and nothing was changed"}
+    assert answered("a.py should say 2") == out
+    assert answered("write tests for f") == out
+    assert answered("what does a.py say?") == {}
+    assert answered("a.py should say 2", "strong") == {}, "with tools of its own it may have looked, and be right"
+    changed = ran(1, write("w"), path="a.py")
+    assert answered("a.py should say 2", "small", replied(1, "small", "", write("w")), *changed) == {}
+    tests = {"verifier": "tests were asked for as well, and none was written"}
+    assert answered("add f to a.py with a test", "small", replied(1, "small", "", write("w")), *changed) == tests
+    assert answered("add f to a.py with a test", "strong", replied(1, "strong", "", write("w")), *changed) == {}
+    more = ran(1, write("v", "test_a.py"), path="test_a.py")
+    calls = replied(1, "small", "", write("w"), write("v", "test_a.py"))
+    assert answered("add f to a.py with a test", "small", calls, *changed, *more) == {}
 
 
 def test_what_a_thinker_suggests_is_followed_if_the_role_may_act_and_the_turn_was_not_cut() -> None:

@@ -158,11 +158,33 @@ def test_where_the_tests_pass_already_words_are_an_answer_and_an_edit_of_nothing
     assert turn.next_step([*start, replied(1, "coder", "No idea.")], CODER, Rules(5)) == RollBack("nothing was changed")
 
 
-@pytest.mark.parametrize(("path", "step"), [("tests/test_a.py", Closed()), ("a.py", RollBack("no test was written"))])
-def test_where_tests_are_asked_for_a_draw_without_one_is_rolled_back(path: str, step: Step) -> None:
+@pytest.mark.parametrize(
+    ("text", "path", "after", "step"),
+    [
+        ("Add tests for f", "tests/test_a.py", "4 passed", Closed()),
+        ("Add tests for f", "tests/test_a.py", "3 passed", RollBack("no test was added")),
+        ("Add tests for f", "tests/test_a.py", "all is well", Closed()),
+        ("Add tests for f", "a.py", "3 passed", RollBack("no test was written")),
+        ("add a function g with a test", "a.py", "3 passed", Closed()),
+        ("add a function g with a test", "test_a.py", "3 passed", RollBack("no test was added")),
+        ("add a function g with a test", "test_a.py", "4 passed", Closed()),
+        ("add a function g with a test", "test_a.py", "3 passed; def test", Closed()),
+    ],
+)
+def test_where_tests_are_asked_for_a_draw_without_one_is_rolled_back(
+    text: str, path: str, after: str, step: Step
+) -> None:
+    start = [opened(), asked(text), *checked(0, ok=True), assigned(1, "coder")]
+    call = Call.make("w", "write", path=path, content="def test_f(): ..." if "def" in after else "x")
+    events = [*start, replied(1, "coder", "", call), *ran(1, call, path=path)]
+    events += ran(1, Call(id="e1", tool="run_tests"), after, by="evidence")
+    assert turn.next_step(events, CODER, Rules(5)) == step
+
+
+def test_where_tests_are_asked_for_words_are_none() -> None:
     start = [opened(), asked("Add tests for f"), *checked(0, ok=True), assigned(1, "coder")]
-    events = [*start, replied(1, "coder", "", write("w", path)), *ran(1, write("w", path), path=path)]
-    assert turn.next_step([*events, *checked(1, ok=True)], CODER, Rules(5)) == step
+    step = turn.next_step([*start, replied(1, "coder", "Here they are: def test_f(): ...")], CODER, Rules(5))
+    assert step == RollBack("nothing was changed")
 
 
 def test_a_draw_that_breaks_what_passed_is_rolled_back_though_more_tests_pass() -> None:

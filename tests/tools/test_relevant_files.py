@@ -22,7 +22,7 @@ TREE: dict[str, str | bytes] = {
     "tests/test_invoice.py": "import pytest\nfrom shop.invoice import total\nfrom . import helpers\n",
     "tests/test_money.py": "from shop import Money\n",
     "tests/test_core.py": "import pkg.core\n",
-    "quick.py": "", "README.md": "# shop\n", "package.json": "{}", "Makefile": "all:\n",
+    "quick.py": "", "README.md": "# shop\n", "package.json": "{}", "Makefile": "all:\n", ".gitignore": "x\n",
     "toolbox/deep/chart.py": "",
     "tests/test_chart.py": "import json, chart\n",
     "test_quick.py": "from quick import sort\n",
@@ -62,6 +62,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("", "look at `shop/layout.py` and README", ["shop/layout.py", "README.md"]),
         ("", "Explain total in the readme", ["README.md"]),
         ("", "add a target to the Makefile", ["Makefile"]),
+        ("", "ignore logs in the .gitignore", [".gitignore"]),
         ("", "bump the version to 1.1.0", ["package.json"]),
         ("", "which version of Python is this?", []),
         ("", "change the version parsing", []),
@@ -139,6 +140,23 @@ def test_tests_are_shown_where_the_request_is_about_something_else_or_asks_for_t
 ) -> None:
     (tmp_path / "a.py").write_text("def f():\n    return 1\n")
     assert shown_for(request_, "", ["a.py", "test_a.py"], tmp_path) == ["a.py", "test_a.py"]
+
+
+def test_where_tests_are_to_be_written_those_of_the_code_are_shown_or_else_how_others_are_written(
+    tmp_path: Path,
+) -> None:
+    lay(tmp_path, {"a.py": "def first():\n    return 1\n", "b.py": "def second():\n    return 2\n"})
+    lay(tmp_path, {"tests/test_a.py": "def test_first():\n    assert first() == 1\n", "tests/conftest.py": "x = 1\n"})
+    assert shown_for("write tests for first", "", [], tmp_path) == ["a.py", "tests/test_a.py"]
+    assert shown_for("write tests for second", "", [], tmp_path) == ["b.py", "tests/test_a.py"]
+    assert shown_for("add a function third to b.py with a test", "", ["b.py"], tmp_path) == ["b.py", "tests/test_a.py"]
+    assert shown_for("add a function third to b.py", "", ["b.py"], tmp_path) == ["b.py"]
+
+
+def test_beside_a_file_that_no_other_speaks_of_nothing_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "python.py").write_text("def f():\n    return 1\n")
+    assert shown_for("create a .gitignore for python", "", [], tmp_path) == []
+    assert shown_for("explain f", "", [], tmp_path) == ["python.py"]
 
 
 def test_beside_a_document_that_is_to_be_written_what_it_is_about_is_shown(tmp_path: Path) -> None:
