@@ -170,6 +170,8 @@ async def _stream(response: httpx.Response, take: Take, phase: _Phase) -> None:
         for event in decoder.feed(chunk):
             heard = max(take(event), heard)
         phase.heard(heard)
+        if heard is sse.Heard.ENOUGH:
+            return
     for event in decoder.finish():
         take(event)
 

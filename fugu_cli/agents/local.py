@@ -75,7 +75,14 @@ class Local:
         except InfrastructureError as error:
             kind = "invalid" if isinstance(error, ModelFileError) else "overloaded"
             raise AgentError(f"{self._name}: {error}", kind=kind, hint=error.hint) from error
-        access = Access(name=self._name, model=self._model, base_url=self._lease.base_url, timeouts=self._timeouts)
+        access = Access(
+            name=self._name,
+            model=self._model,
+            base_url=self._lease.base_url,
+            timeouts=self._timeouts,
+            body={"timings_per_token": True},
+            ends_repeats=True,
+        )
         self._agent = OpenAI(access)
         return self._agent
 

@@ -18,6 +18,7 @@ from fugu_cli.agents.dialects import Adapting, Dialect
 from fugu_cli.agents.history import bridged, call_id, closed, with_short_ids
 from fugu_cli.agents.http import Connection, Json
 from fugu_cli.agents.openai_stream import Decoding
+from fugu_cli.agents.repeating import begins
 from fugu_cli.agents.sse import Heard, ServerEvent
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, Reply, ToolSpec
@@ -129,10 +130,16 @@ class OpenAI:
 
     async def _once(self, prompt: Prompt, say: Say, dialect: Dialect) -> Reply:
         decoding = Decoding(self._access, lambda number: call_id(prompt, number))
+        said: list[str] = []
+        shown = "\n".join(message.text for message in prompt.messages)
 
         def take(event: ServerEvent) -> Heard:
             if text := decoding.feed(event):
                 say(text)
+                said.append(text)
+                now = self._access.ends_repeats and ("\n" in text or not len(said) % 50)
+                if now and begins("".join(said), shown) is not None:
+                    return decoding.cut()
             return decoding.heard
 
         try:

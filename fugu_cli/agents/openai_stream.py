@@ -89,8 +89,17 @@ class _Choice(_Wire):
     usage: _Usage | None = None
 
 
+class _Timings(_Wire):
+    """How far llama.cpp has come, with every chunk where it is asked for it; in tokens."""
+
+    prompt_n: int = 0
+    cache_n: int = 0
+    predicted_n: int = 0
+
+
 class _Chunk(_Wire):
     model: str | None = None
+    timings: _Timings | None = None
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: JsonValue = None
@@ -171,6 +180,11 @@ class Decoding:
             raise failures.in_stream(self._access, parsed)
         return self._take(chunk)
 
+    def cut(self) -> Heard:
+        """End the reply here: nothing more of it is wanted."""
+        self._reason, self.finished = "length", True
+        return Heard.ENOUGH
+
     def reply(self) -> Reply:
         """The whole reply. Raises AgentError(kind="network") where the stream ended before it did."""
         calls = tuple(self._closed_calls())
@@ -194,6 +208,8 @@ class Decoding:
 
     def _take(self, chunk: _Chunk) -> str:
         self._model = chunk.model or self._model
+        if (now := chunk.timings) is not None and chunk.usage is None:
+            self.used = Usage(input=now.prompt_n + now.cache_n, cached=now.cache_n, output=now.predicted_n)
         choice = next((choice for choice in chunk.choices or [] if not choice.index), None)
         usage = chunk.usage or (choice.usage if choice else None)
         if usage is not None:

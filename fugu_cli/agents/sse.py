@@ -20,12 +20,14 @@ BOM = b"\xef\xbb\xbf"
 
 
 class Heard(IntEnum):
-    """How far a reply has come: nothing of it yet, a token at least, all but what it cost, all of it."""
+    """How far a reply has come: nothing of it yet, a token at least, all but what it cost, all of it, or all
+    that is wanted."""
 
     NOTHING = 0
     BEGUN = 1
     SAID = 2
     WHOLE = 3
+    ENOUGH = 4
 
 
 @dataclass(frozen=True)

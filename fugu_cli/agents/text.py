@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 from fugu_cli import intent, prompts
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.defining import bare
-from fugu_cli.agents.fences import body_of, fenced
+from fugu_cli.agents.fences import body_of, fenced, parses
 from fugu_cli.agents.history import arguments_object, call_id, flat
 from fugu_cli.agents.merging import completed
 from fugu_cli.agents.parts import in_place, meant
+from fugu_cli.agents.repeating import begins as begins_again
 from fugu_cli.agents.schema import parts
 from fugu_cli.agents.trying_out import asked_only, begins
 from fugu_cli.agents.written import Written, as_shown, parse, room, shown_files
@@ -61,8 +62,8 @@ class Text:
         files = [(path, _whole(content, shown.get(path, ""), prompt)) for path, content in written.files]
         if not files and not written.edits and asked:
             files = _alone(reply, asked, shown, prompt) or _added(reply, asked, shown.get(asked, ""), prompt)
-        if not files and asked.endswith("ignore") and asked not in shown:
-            files = _list(reply, asked)
+        if not files and asked and asked not in shown and reply.stop == "length":
+            files = _ended(reply, asked)
         files = [(path, content) for path, content in files if "write" in offered and prompt.target in ("", path)]
         files = [(path, content) for path, content in files if not prompt.unwritten or prompt.unwritten not in content]
         edits = written.edits if "edit" in offered else ()
@@ -154,10 +155,15 @@ def _alone(reply: Reply, path: str, shown: Mapping[str, str], prompt: Prompt) ->
     return [(path, _whole(body, shown.get(path, ""), prompt))] if body else []
 
 
-def _list(reply: Reply, path: str) -> list[tuple[str, str]]:
-    """The list of patterns at `path` where the reply was cut in it: a small model that began one goes on and on, and
-    what it says again is no loss."""
+def _ended(reply: Reply, path: str) -> list[tuple[str, str]]:
+    """The new file `path` of a reply that was cut in it, for a small model that lists something goes on and on: code up
+    to where it began to repeat itself, if that can be read; of a list of patterns what was not said before."""
     body, _ = body_of(reply.text)
+    place = begins_again(body)
+    if place is not None and path.endswith(".py") and parses(body[:place]):
+        return [(path, body[:place])]
+    if not path.endswith("ignore"):
+        return []
     whole = body.rstrip("\n").split("\n")[:-1]
     kept = [line for place, line in enumerate(whole) if not line.strip() or line not in whole[:place]]
     text = re.sub(r"(?:\s*#[^\n]*)*\s*\Z", "\n", re.sub(r"\n{3,}", "\n\n", "\n".join(kept)))
