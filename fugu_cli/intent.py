@@ -80,6 +80,19 @@ _YES_OR_NO = re.compile(r"\s*(?:is|are|was|were|does|do|did|has|have|any|anythin
 _LOOKED_AT = re.compile(
     r"\s*(?:please\s+)?(?:review|analy[sz]e|audit|inspect|critique|suggest|recommend|discuss)\b", re.IGNORECASE
 )
+_TO_SAY = re.compile(
+    r"\s*(?:please\s+)?(?:write|suggest|draft|propose|give me|find)\s+(?:me\s+)?(?:an?\s+|the\s+)?(?:\w+\s+){0,2}"
+    r"(?:commit message|(?:pull request|pr|merge request)\s+(?:description|text|title))\b",
+    re.IGNORECASE,
+)
+_LAST_COMMIT = re.compile(r"\b(?:last|latest|newest|previous|most recent) commit\b", re.IGNORECASE)
+_COMMITS = re.compile(r"\b(?:recent|last (?:\w+ )?|latest|git) (?:commits|history|log)\b", re.IGNORECASE)
+_UNCOMMITTED = re.compile(
+    r"\b(?:my|these|our) (?:(?:current|recent|local|last|latest|pending|new) )?changes\b|\bgit (?:diff|status)\b"
+    r"|\b(?:uncommitted|unstaged|staged)\b|\bcommit message\b|\bwhat (?:did|have) (?:I|we) changed?\b"
+    r"|\bwhat(?:'s| is| has| was)? changed\b(?!\s+(?:in|between|since|with))|\b(?:my|the|this) diff\b",
+    re.IGNORECASE,
+)
 _WORK = re.compile(
     r"\b(?:fix|implement|repair|updat|chang|add\b|remov|delet|rewrit|refactor|apply|clean|correct\b|writ|creat|mak|replac)",
     re.IGNORECASE,
@@ -132,7 +145,9 @@ def is_question(text: str) -> bool:
     asks = _QUESTION.match(text) or _YES_OR_NO.fullmatch(text)
     if asks and not re.search(r"\b(fix|implement|repair)\b", text, re.IGNORECASE):
         return not is_for_a_test_run(text)
-    return is_talk(text) or (_LOOKED_AT.match(text) is not None and _WORK.search(text) is None)
+    said = _TO_SAY.match(text) is not None
+    works = _WORK.search(_UNCOMMITTED.sub("", text)) is not None
+    return said or is_talk(text) or (_LOOKED_AT.match(text) is not None and not works)
 
 
 def only_asks(text: str) -> bool:
@@ -146,6 +161,18 @@ def is_self_contained(text: str) -> bool:
     figures that it gives. ("Simplify the retry logic" is work on files.)"""
     worked_out = _WORKED_OUT.search(text) is not None and re.search(r"\d", text) is not None
     return only_asks(text) or (worked_out and not (is_change(text) or _ABOUT.search(text) or _TAKES.search(text)))
+
+
+def git_command(text: str) -> str:
+    """The command of git that shows what a question is about: a commit, several, or what is not committed yet; "" where
+    it is about something else."""
+    if not only_asks(text):
+        return ""
+    if _LAST_COMMIT.search(text):
+        return "git show --stat --patch HEAD"
+    if _COMMITS.search(text):
+        return "git log --stat -n 8"
+    return "git status --short && git diff HEAD" if _UNCOMMITTED.search(text) else ""
 
 
 def asks_for_code(text: str) -> bool:

@@ -2,6 +2,7 @@ import pytest
 
 from fugu_cli.intent import (
     asks_for_code,
+    git_command,
     is_about_tests,
     is_change,
     is_for_a_test_run,
@@ -274,3 +275,26 @@ def test_a_wish_for_a_change_is_known_in_any_sentence(text: str, expected: bool)
 )
 def test_a_change_with_tests_of_it_is_told_from_either_alone(text: str, expected: bool) -> None:
     assert wants_tests_beside(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("what changed in the last commit?", "git show"),
+        ("summarize the latest commit", "git show"),
+        ("explain the recent commits", "git log"),
+        ("review my changes", "git status"),
+        ("what did I change?", "git status"),
+        ("write a commit message for my changes", "git status"),
+        ("suggest a short commit message", "git status"),
+        ("list the uncommitted files", "git status"),
+        ("revert the last commit", ""),
+        ("fix my changes", ""),
+        ("what are the changes needed to add a flag?", ""),
+        ("what changed in Python 3.12?", ""),
+        ("what does f do?", ""),
+    ],
+)
+def test_what_git_knows_is_asked_of_git(text: str, expected: str) -> None:
+    found = git_command(text)
+    assert found.startswith(expected) and bool(found) == bool(expected)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.events import Permitted
-from fugu_cli.messages import Call, Prompt, Reply
+from fugu_cli.messages import Call, FromUser, Prompt, Reply
 from tests.reacting import calls, repository, role, says
 from tests.test_orchestrator import SMALL, play, shown
 
@@ -58,3 +58,54 @@ def test_a_small_model_that_is_only_asked_something_is_told_of_no_files_to_write
     found = play(root, (SMALL, says("It is 40.")))
     found.run(request_, judged=False)
     assert bool(shown(found, "small")[0].tools) is offered
+
+
+def test_a_small_model_that_is_asked_about_a_commit_is_shown_it(root: Path) -> None:
+    found = play(root, (SMALL, says("calc.txt was added.")))
+    assert found.run("what changed in the last commit?", judged=False).reason == "answered"
+    brief = shown(found, "small")[0].messages[0]
+    assert isinstance(brief, FromUser)
+    assert "`git show --stat --patch HEAD` prints:\n```\ncommit " in brief.text and "+broken" in brief.text
+
+
+def test_a_change_with_a_test_is_written_file_by_file_and_judged_when_both_are_there(root: Path) -> None:
+    (root / "calc.txt").write_text("fixed\n")
+    (root / "add.py").write_text("def add(a, b):\n    return a + b\n")
+    code = Call.make("1", "write", path="add.py", content="def add(a, b):\n    return a + b\n\n\ndef sub(): ...\n")
+    test = Call.make("2", "write", path="test_add.py", content="def test_sub():\n    assert True\n")
+
+    def react(prompt: Prompt) -> Reply:
+        if role(prompt) == "verifier":
+            return Reply(text="ACCEPT")
+        return calls(test if prompt.target == "test_add.py" else code)
+
+    found = play(root, (SMALL, react))
+    assert found.run("add a function sub to add.py with a test").reason == "accepted"
+    asked = [(role(prompt), prompt.target) for prompt in shown(found, "small")]
+    assert asked[:2] == [("worker", "add.py"), ("worker", "test_add.py")]
+    assert [who for who, _ in asked[2:]] == ["verifier"]
+
+
+def test_new_tests_that_expect_what_is_not_so_are_corrected_and_the_code_stays(root: Path) -> None:
+    (root / "calc.txt").write_text("fixed\n")
+    (root / "add.py").write_text("def add(a, b):\n    return a + b\n")
+    (root / "check.sh").write_text(
+        "if [ ! -f test_add.py ]; then echo 1 passed; elif grep -q 3 test_add.py; then echo 2 passed;"
+        " else echo 'test_add.py:1: assert 3 == 4'; echo '1 failed, 1 passed'; exit 1; fi\n"
+    )
+
+    def react(prompt: Prompt) -> Reply:
+        if role(prompt) == "verifier":
+            return Reply(text="ACCEPT")
+        brief = prompt.messages[0]
+        assert isinstance(brief, FromUser)
+        expected = 3 if "Correct what they expect" in brief.text and "assert 3 == 4" in brief.text else 4
+        content = f"def test_add():\n    assert add(1, 2) == {expected}\n"
+        return calls(Call.make("1", "write", path=prompt.target, content=content))
+
+    found = play(root, (SMALL, react))
+    assert found.run("write tests for add in add.py").reason == "accepted"
+    asked = [(role(prompt), prompt.target) for prompt in shown(found, "small")]
+    assert asked[:2] == [("worker", "test_add.py"), ("worker", "test_add.py")]
+    assert "== 3" in (root / "test_add.py").read_text()
+    assert (root / "add.py").read_text() == "def add(a, b):\n    return a + b\n"

@@ -134,7 +134,12 @@ def _to_verify(events: Sequence[Event]) -> bool:
     if suggested is not None:
         return suggested == "verifier"
     taken = _taken(events)
-    if not taken or not views.has_worker_answer(events) or stopping.tests_fail(events):
+    if (
+        not taken
+        or "verifier" in masks.roles_out(events)
+        or not views.has_worker_answer(events)
+        or stopping.tests_fail(events)
+    ):
         return False
     return taken[-1].assigned.role == "worker" and bool(taken[-1].replies)
 

@@ -16,8 +16,9 @@ def agents_out(events: Sequence[Event], opt_out: Iterable[str] = (), members: Se
     out = {**opted, **views.failed_agents(events), **opted}
     left = [member for member in members if member.name not in out]
     weak = [member.name for member in left if member.needs_tests]
-    request = views.asked(events)
-    judged = views.judged_by_tests(events) and not (request is not None and intent.wants_tests(request.text))
+    request, first = views.asked(events), views.first_tests(events)
+    silent = (first is not None and first.ok) or (request is not None and intent.wants_tests(request.text))
+    judged = views.judged_by_tests(events) and not silent
     if len(weak) == len(left) or judged or views.reproduction(events) is not None:
         return out
     return {**out, **dict.fromkeys(weak, "no tests judge this request")}
@@ -55,8 +56,8 @@ def roles_out(events: Sequence[Event]) -> dict[Role, str]:
 
 def _unfinished(events: Sequence[Event]) -> str:
     """What the newest Worker, a small model that writes one file at a time, has surely left to do; "" for any other."""
-    worked = [turn.assigned.agent for turn in views.turns(events) if turn.assigned.role == "worker" and turn.concluded]
-    request, member = views.asked(events), views.pool(events).get(worked[-1]) if worked else None
+    worked = [turn for turn in views.turns(events) if turn.assigned.role == "worker" and turn.replies]
+    request, member = views.asked(events), views.pool(events).get(worked[-1].assigned.agent) if worked else None
     if request is None or member is None or member.protocol == "native":
         return ""
     if only_words(events, member.name):

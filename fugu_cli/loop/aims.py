@@ -43,6 +43,8 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     """
     request, files, run = views.asked(events), files_read(turn), views.tests(events)
     failing = views.judged_by_tests(events) and turn.assigned.role == "worker" and not passing(events)
+    if failing and request is not None and (test := tests_wanted.failing(request.text, views.changes(events), run)):
+        return Aim(test, tried=draws_before(events, turn), judged=False)
     if not failing or request is None or request.assertions or brief_files.open_ended(request, files):
         return replace(_free(events, turn, member, files), tried=draws_before(events, turn))
     before = _since_progress(events, turn)

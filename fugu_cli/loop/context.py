@@ -15,7 +15,7 @@ from fugu_cli import intent, prompts, views
 from fugu_cli.conductor.seen import isolated
 from fugu_cli.events import Asked, Event, Member, Replied
 from fugu_cli.loop import aims, brief_files, earlier, reproducing, tests_wanted
-from fugu_cli.loop.opening import files_read, files_shown, is_long, opening_ids, path_of
+from fugu_cli.loop.opening import argument, files_read, files_shown, is_long, opening_ids, path_of
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
 from fugu_cli.test_paths import tests_among
 from fugu_cli.tools.try_answer import called
@@ -31,7 +31,7 @@ UNFINISHED = 1600
 """Least tokens of a small model's reply: as a Thinker or Verifier, as a Worker, and where the code is not written."""
 UNSEEN = 1000
 """Where the seeds begin of Verifiers that answer for themselves: the likeliest answer would be the Worker's again."""
-TESTS_LIMIT, UNFINISHED_LIMIT = 1500, 500
+TESTS_LIMIT, UNFINISHED_LIMIT, LOOKED_LIMIT = 1500, 500, 3000
 """Characters of a test run's output in a brief; it says little where nothing is written and the tests are shown."""
 
 
@@ -189,14 +189,14 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
     shown = files | {target: instead} if instead else files
     names = " and ".join(f"`{name}`" for name in called(request.assertions))
     named = brief_files.named([target] if target in shown else files)
-    role = prompts.fill(role, named=named, names=names, request=request.text.strip())
+    role = prompts.fill(role, named=named, names=names, request=request.text.strip(), target=target)
     told_by_tests = request.judged and tests_among(files) and brief_files.unfinished(files)
     text = prompts.fill(
         prompts.load("brief"),
         request=earlier.request_text(seen, request),
         tests=_tests_section(events, request, UNFINISHED_LIMIT if told_by_tests else TESTS_LIMIT)
         + reproducing.section(events),
-        files=brief_files.section(shown, request.judged, target if aim.part else "") + _diff_section(turn),
+        files=brief_files.section(shown, request.judged, target if aim.part else "") + _looked_section(turn),
         earlier="" if turn.assigned.plan else _earlier_section(events, turn),
         role="\n\n".join(part for part in (views.turns(seen)[-1].assigned.instruction, role) if part),
     )
@@ -222,21 +222,23 @@ def _shortened(output: str, limit: int) -> str:
 def _brief_role(events: Sequence[Event], turn: views.Turn, request: Asked) -> str:
     """Which of prompts/brief/ says what is to be done."""
     first, now = views.first_tests(events), views.tests(events)
-    if turn.assigned.role == "worker" and request.assertions:
-        return "answer_code"
-    if aims.wanted(events, turn):
-        return "tests" if tests_wanted.missing(request.text, views.changes(events)) else "change"
-    if turn.assigned.role == "worker" and aims.free(events, request):
-        return "answer"
+    if turn.assigned.role == "worker":
+        return _brief_work(events, turn, request)
     if turn.assigned.role == "verifier" and first and now and not first.ok and now.ok and not now.stale:
         return "verifier_passing"
     if views.unseen_result(events, turn) is not None:
         return "verifier_unseen"
-    if _judges_words(events, turn):
-        return "verifier_answer"
-    if turn.assigned.role == "worker" and brief_files.unfinished(files_read(turn)):
-        return "worker_unfinished"
-    return turn.assigned.role
+    return "verifier_answer" if _judges_words(events, turn) else turn.assigned.role
+
+
+def _brief_work(events: Sequence[Event], turn: views.Turn, request: Asked) -> str:
+    if request.assertions:
+        return "answer_code"
+    if aims.wanted(events, turn):
+        return tests_wanted.brief(request.text, views.changes(events), views.tests(events))
+    if aims.free(events, request):
+        return "answer"
+    return "worker_unfinished" if brief_files.unfinished(files_read(turn)) else "worker"
 
 
 def _reply_limit(events: Sequence[Event], turn: views.Turn, aim: aims.Aim) -> int:
@@ -256,12 +258,14 @@ def _judges_words(events: Sequence[Event], turn: views.Turn) -> bool:
     return turn.assigned.role == "verifier" and not turn.assigned.plan and not views.changes(events)
 
 
-def _diff_section(turn: views.Turn) -> str:
-    """The diff that fugu read for a Verifier."""
+def _looked_section(turn: views.Turn) -> str:
+    """The diff that fugu read for a Verifier; what a command said that shows what a question is about."""
     opening = opening_ids(turn)
-    calls = [run for run in turn.runs if run.permitted.call.id in opening and run.permitted.call.tool == "diff"]
-    taken = [run.result.output for run in calls if run.evidence and run.result and run.result.ok]
-    return "".join(f"This was changed:\n```diff\n{text.strip(chr(10))}\n```\n\n" for text in taken)
+    calls = [run for run in turn.runs if run.permitted.call.id in opening and run.evidence]
+    taken = [(run.permitted.call, run.result.output.strip("\n")) for run in calls if run.result and run.result.ok]
+    diffs = [f"This was changed:\n```diff\n{text}\n```\n\n" for call, text in taken if call.tool == "diff"]
+    said = [(argument(call, "command"), _shortened(text, LOOKED_LIMIT)) for call, text in taken if call.tool == "bash"]
+    return "".join([*diffs, *(f"`{command}` prints:\n```\n{text}\n```\n\n" for command, text in said)])
 
 
 def _earlier_section(events: Sequence[Event], turn: views.Turn) -> str:

@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from fugu_cli import views
 from fugu_cli.events import Permitted, Replied
+from fugu_cli.messages import Call
 from fugu_cli.tools.relevant_files import ROOM
 
 
@@ -34,8 +35,13 @@ def is_long(content: str) -> bool:
 
 
 def path_of(run: views.Run) -> str | None:
+    return argument(run.permitted.call, "path")
+
+
+def argument(call: Call, name: str) -> str | None:
+    """The text given for `name`; None where there is none."""
     try:
-        found = json.loads(run.permitted.call.arguments).get("path")
+        found = json.loads(call.arguments).get(name)
     except (ValueError, AttributeError):
         return None
     return found if isinstance(found, str) else None

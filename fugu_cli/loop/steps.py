@@ -68,8 +68,9 @@ def _rules(events: Sequence[Event], member: Member, bench: Bench) -> turn.Rules:
     def reads(path: str) -> bool:
         return may_read(bench, path) and not (denials and denials.denied(member.name, path))
 
-    files = bench.workspace.implicated(run.output if run and not run.ok else "", text)
-    return turn.Rules(bench.limits.brief_replies, tuple(path for path in files if reads(path))[:MOST_FILES])
+    command = intent.git_command(text) if denials is None and "bash" in bench.toolbox else ""
+    files = () if command else bench.workspace.implicated(run.output if run and not run.ok else "", text)
+    return turn.Rules(bench.limits.brief_replies, tuple(path for path in files if reads(path))[:MOST_FILES], command)
 
 
 def too_dear(place: Place) -> dict[str, str]:

@@ -10,12 +10,13 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from fugu_cli import intent
+from fugu_cli import intent, views
 from fugu_cli.loop import brief_files
 from fugu_cli.test_paths import tests_among
 
 _DEFINED = re.compile(r"\b(?:def|class|fn|func|function|struct|const|let|var)\s+(\w{3,})")
 _OTHER = re.compile(r"\b(?:files?|modules?|scripts?|packages?|pages?|folders?|director(?:y|ies)|projects?)\b", re.I)
+_SPREAD = re.compile(r"\b(?:move|moving|renam\w+|split|extract|merge|everywhere|throughout)\b", re.IGNORECASE)
 _MADE = re.compile(r"\s*(?:please\s+)?(?:write|create|make|build|generate)\b", re.IGNORECASE)
 """What a request says that may want another file than the one it is about."""
 _WORD = re.compile(r"\w{3,}")
@@ -25,6 +26,20 @@ _BESIDE = {".js": ".test", ".jsx": ".test", ".mjs": ".test", ".cjs": ".test", ".
 def missing(request: str, changed: Collection[str]) -> bool:
     """The request asks for a change with tests of it, and of both only the change is there."""
     return intent.wants_tests_beside(request) and bool(changed) and not tests_among(changed)
+
+
+def failing(request: str, changed: Collection[str], run: views.TestRun | None) -> str:
+    """The test that was written for the request and fails, as `run` says; "" where there is none, or several."""
+    new = tests_among(changed)
+    fails = run is not None and not run.ok and not run.stale
+    return new[0] if fails and len(new) == 1 and intent.wants_tests(request) else ""
+
+
+def brief(request: str, changed: Collection[str], run: views.TestRun | None) -> str:
+    """Which of prompts/brief/ asks for the change that the request wants, or for the tests of it."""
+    if failing(request, changed, run):
+        return "tests_failing"
+    return "tests" if missing(request, changed) else "change"
 
 
 def target(request: str, files: Mapping[str, str], changed: Collection[str]) -> str:
@@ -49,7 +64,7 @@ def only_code(request: str, files: Mapping[str, str]) -> str:
     code = [path for path in files if path not in tests]
     if len(code) != 1 or brief_files.DOCUMENT.fullmatch(code[0]) or not intent.wants_change(request):
         return ""
-    if intent.takes_away(request) or (intent.is_for_tests(request) and not intent.wants_tests_beside(request)):
+    if _SPREAD.search(request) or (intent.is_for_tests(request) and not intent.wants_tests_beside(request)):
         return ""
     elsewhere = _OTHER.search(request) is not None or _MADE.search(request) is not None
     return "" if elsewhere and not about(request, code[0], files[code[0]]) else code[0]

@@ -15,6 +15,7 @@ from typing import assert_never
 from fugu_cli import intent, views
 from fugu_cli.agents.fences import python_in
 from fugu_cli.events import Asked, Event, Member, ToolRan
+from fugu_cli.loop import tests_wanted
 from fugu_cli.messages import Call
 from fugu_cli.test_paths import code_among
 from fugu_cli.tools.seen import OUTDATED
@@ -63,10 +64,12 @@ _TEST = re.compile(r"\bdef test|\bclass Test|\b(?:test|it|describe)\s*\(|@Test|\
 
 @dataclass(frozen=True)
 class Rules:
-    """What bounds a turn: replies in one draw, and the files worth reading before it (paths, newest knowledge)."""
+    """What bounds a turn: replies in one draw, and what is worth looking at before it: the output of a command ("" for
+    none) and files (paths, newest knowledge)."""
 
     replies: int
     files: tuple[str, ...] = ()
+    command: str = ""
 
 
 def next_step(events: Sequence[Event], member: Member, rules: Rules) -> Step:
@@ -123,6 +126,8 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, rules: R
         return Call.make(f"e{turn.number}-{number}", "diff", **given)
     if member.protocol == "native":
         return None
+    if rules.command and all(call.tool != "bash" for call in done):
+        return Call.make(f"e{turn.number}-{number}", "bash", command=rules.command)
     read = {call.arguments for call in done if call.tool == "read"}
     calls = (Call.make(f"e{turn.number}-{number}", "read", path=path, plain=True) for path in rules.files)
     return next((call for call in calls if call.arguments not in read), None)
@@ -206,9 +211,18 @@ def _judged(events: Sequence[Event], turn: views.Turn, asked: Asked, run: views.
         return RollBack("no test was written")
     if intent.wants_tests(asked.text) and run is not None and run.ok and not _tests_added(events, turn, run):
         return RollBack("no test was added")
-    if run is None or run.ok or _progress(events, turn, run):
+    if run is None or run.ok or _progress(events, turn, run) or _new_tests_fail(events, turn, asked, run):
         return Closed()
     return RollBack("the tests failed")
+
+
+def _new_tests_fail(events: Sequence[Event], turn: views.Turn, asked: Asked, run: views.TestRun) -> bool:
+    """Tests that were asked for were written, and only they fail: what they expect can be corrected."""
+    first, changed = views.first_tests(events), views.changes(events)
+    before = 0 if first is None or first.empty else views.passing(first.output)
+    new = tests_wanted.failing(asked.text, changed, run)
+    kept = before is not None and (views.passing(run.output) or 0) >= before
+    return kept and {change.path for change in turn.changes} == {new}
 
 
 def _tests_added(events: Sequence[Event], turn: views.Turn, run: views.TestRun) -> bool:

@@ -58,6 +58,9 @@ def test_an_agent_that_needs_tests_is_out_where_none_judge_the_request_and_someb
     assert masks.agents_out(free, members=weak) == out
     assert masks.agents_out(free) == {}, "nobody says who may be chosen from"
     assert masks.agents_out([opened(), asked()], members=weak) == {}, "the tests judge it"
+    assert masks.agents_out([opened(), asked(), *checked(0, ok=False)], members=weak) == {}
+    assert masks.agents_out([opened(), asked(), *checked(0, ok=True)], members=weak) == out, "they pass as things are"
+    assert masks.agents_out([opened(), asked("write tests for f"), *checked(0, ok=True)], members=weak) == out
     assert masks.agents_out(free, ["coder", "strong"], weak) == dict.fromkeys(["coder", "strong"], "opted out")
     assert masks.agents_out(free, ["coder"], weak) == {"coder": "opted out", **out}
     failed = [*free, assigned(1, "coder"), Failed(turn=1, what="coder", kind="network", message="reset")]

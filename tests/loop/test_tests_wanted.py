@@ -45,6 +45,7 @@ def test_the_test_that_is_to_be_written(
         ("what does slugify do?", {"a.py": CODE}, ""),
         ("write tests for slugify", {"a.py": CODE}, ""),
         ("rename slugify to slug", {"a.py": CODE, "tests/test_a.py": "slugify"}, ""),
+        ("a.py needs a remove function", {"a.py": CODE, "tests/test_a.py": "slugify"}, "a.py"),
         ("create a server", {"a.py": CODE}, ""),
         ("create a short form of slugify", {"a.py": CODE}, "a.py"),
         ("add a module with constants", {"a.py": CODE}, ""),

@@ -189,9 +189,12 @@ def test_where_tests_are_asked_for_words_are_none() -> None:
 
 def test_a_draw_that_breaks_what_passed_is_rolled_back_though_more_tests_pass() -> None:
     events: list[Event] = [opened(), asked("Add tests for f"), *checked(0, ok=True), assigned(1, "coder")]
-    events += [replied(1, "coder", "", write("w")), *ran(1, write("w"), path="test_a.py")]
-    events += ran(1, Call(id="e1", tool="run_tests"), "2 failed, 9 passed", ok=False, by="evidence")
-    assert turn.next_step(events, CODER, Rules(5)) == RollBack("the tests failed")
+    events += [replied(1, "coder", "", write("w"), write("v")), *ran(1, write("w"), path="test_a.py")]
+    run = ran(1, Call(id="e1", tool="run_tests"), "2 failed, 9 passed", ok=False, by="evidence")
+    both = [*events, *ran(1, write("v"), path="a.py"), *run]
+    assert turn.next_step(both, CODER, Rules(5)) == RollBack("the tests failed")
+    alone = [*events, *ran(1, write("v"), ok=False), *run]
+    assert turn.next_step(alone, CODER, Rules(5)) == Closed(), "only new tests can fail: they are to be corrected"
 
 
 def test_a_draw_stands_where_there_is_no_tree_to_go_back_to() -> None:
