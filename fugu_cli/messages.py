@@ -110,7 +110,7 @@ class ToolSpec(Value):
     """The argument that carries free text (a file's content, a patch): written as plain text in the schema protocol."""
 
 
-OPTIONAL = ("stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged", "wanted")
+OPTIONAL = ("stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged", "wanted", "adds")
 
 
 class Prompt(Value):
@@ -140,6 +140,8 @@ class Prompt(Value):
     """Tests judge what is written: the text protocol leaves out what an answer adds to try it out."""
     wanted: bool = False
     """A change is asked for, which the end of the request says again: the text protocol asks for what it leads to."""
+    adds: bool = False
+    """What is new in the file `target` is asked for alone: the text protocol puts it there beside what it holds."""
 
     @model_serializer(mode="wrap")
     def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:

@@ -38,11 +38,11 @@ _HEADER = re.compile(r"\A[^\w\n]*(?:The|Of the) file `[^`\n]+`:?[^\w\n]*\n")
 
 
 class Text:
-    """`agent`, with tools by plain text. `text` is prompts/protocols/text.md: eight parts of what the model is told."""
+    """`agent`, with tools by plain text. `text` is prompts/protocols/text.md: nine parts of what the model is told."""
 
     def __init__(self, agent: Agent, text: str) -> None:
         self._agent = agent
-        self._one, *self._files, self._part, self._new_one, self._new_files = parts(text, 8)
+        self._one, *self._files, self._part, self._new_one, self._new_files, self._more = parts(text, 9)
 
     @property
     def name(self) -> str:
@@ -58,12 +58,15 @@ class Text:
         if prompt.part and "edit" in offered:
             return _mended(prompt, reply)
         asked = _asked_for(prompt, shown)
+        if prompt.adds and asked in shown and "write" in offered:
+            return _with_more(prompt, reply, shown[asked])
         written = self._meant(parse(reply.text, shown=shown, asked=asked, whole=reply.stop != "length"), prompt)
         files = [(path, _whole(content, shown.get(path, ""), prompt)) for path, content in written.files]
         if not files and not written.edits and asked:
             files = _alone(reply, asked, shown, prompt) or _added(reply, asked, shown.get(asked, ""), prompt)
         if not files and asked and asked not in shown and reply.stop == "length":
             files = _ended(reply, asked)
+            written = replace(written, words="") if files else written
         files = [(path, content) for path, content in files if "write" in offered and prompt.target in ("", path)]
         files = [(path, content) for path, content in files if not prompt.unwritten or prompt.unwritten not in content]
         edits = written.edits if "edit" in offered else ()
@@ -118,8 +121,8 @@ class Text:
         one = self._new_one if prompt.wanted else self._one
         if path and path not in shown:
             return "", prompts.fill(one, path=path)
-        if prompt.part:
-            return "", prompts.fill(self._part, path=path)
+        if prompt.part or prompt.adds:
+            return "", prompts.fill(self._more if prompt.adds else self._part, path=path)
         edits = any(tool.name == "edit" for tool in prompt.tools)
         if edits and sum(len(shown[path]) for path in code_among(shown)) > LONG:
             return self._files[2], self._files[3]
@@ -153,6 +156,20 @@ def _alone(reply: Reply, path: str, shown: Mapping[str, str], prompt: Prompt) ->
     """The file `path` where the reply is that file and nothing else, without a fence."""
     body = bare(reply.text, path, shown) if reply.stop != "length" else ""
     return [(path, _whole(body, shown.get(path, ""), prompt))] if body else []
+
+
+def _with_more(prompt: Prompt, reply: Reply, shown: str) -> Reply:
+    """The reply with a call that writes the file `prompt.target`, which is there as `shown`, with what is new in it."""
+    body, closed = body_of(reply.text)
+    place = begins_again(body)
+    body = body[:place] if reply.stop == "length" and place is not None else body
+    whole = closed or reply.stop != "length" or place is not None
+    content = as_shown(completed(shown, body), shown) if body.strip() and whole else shown
+    if content == shown or (prompt.target.endswith(".py") and parses(shown) and not parses(content)):
+        return reply.model_copy(update={"calls": ()})
+    arguments = json.dumps({"path": prompt.target, "content": content}, ensure_ascii=False)
+    call = Call(id=call_id(prompt, 0), tool="write", arguments=arguments)
+    return reply.model_copy(update={"text": "", "calls": (call,), "stop": "calls"})
 
 
 def _ended(reply: Reply, path: str) -> list[tuple[str, str]]:

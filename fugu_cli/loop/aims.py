@@ -32,6 +32,8 @@ class Aim:
     """How many draws there were before, 0 where none of them asked for this: its answer may be the likeliest one."""
     judged: bool = False
     """Failing tests say whether it is done."""
+    adds: bool = False
+    """The file is there and gets more: what is new is asked for alone, for a small model hands back the rest."""
 
 
 def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
@@ -67,7 +69,7 @@ def _free(events: Sequence[Event], turn: views.Turn, member: Member, files: Mapp
     if turn.assigned.role != "worker" or request is None:
         return Aim(brief_files.target(request, files))
     if test := tests_wanted.target(request.text, files, views.changes(events)):
-        return Aim(test)
+        return Aim(test, adds=test in files)
     part = _named_part(request, files) if member.protocol == "text" else None
     return part or Aim(brief_files.target(request, files) or tests_wanted.only_code(request.text, files))
 

@@ -63,6 +63,7 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
         unwritten=aim.unwritten,
         judged=aim.judged,
         wanted=brief and aims.wanted(events, turn),
+        adds=aim.adds,
     )
 
 
