@@ -109,3 +109,29 @@ def test_new_tests_that_expect_what_is_not_so_are_corrected_and_the_code_stays(r
     assert asked[:2] == [("worker", "test_add.py"), ("worker", "test_add.py")]
     assert "== 3" in (root / "test_add.py").read_text()
     assert (root / "add.py").read_text() == "def add(a, b):\n    return a + b\n"
+
+
+def test_where_new_tests_do_not_find_the_new_code_the_code_is_asked_for_first(root: Path) -> None:
+    (root / "calc.txt").write_text("fixed\n")
+    (root / "add.js").write_text("function add() {}\nmodule.exports = { add };\n")
+    (root / "check.sh").write_text(
+        "if [ ! -f add.test.js ] || grep -q 'add, sub' add.js; then echo 1 passed;"
+        " else echo 'add.test.js:1: sub is not a function'; echo '1 failed, 1 passed'; exit 1; fi\n"
+    )
+    without = "function add() {}\nfunction sub() {}\nmodule.exports = { add };\n"
+
+    def react(prompt: Prompt) -> Reply:
+        if role(prompt) == "verifier":
+            return Reply(text="ACCEPT")
+        brief = prompt.messages[0]
+        assert isinstance(brief, FromUser)
+        if prompt.target == "add.test.js":
+            return calls(Call.make("1", "write", path="add.test.js", content='test("sub", () => { sub(); });\n'))
+        content = without.replace("{ add }", "{ add, sub }") if "sub is not a function" in brief.text else without
+        return calls(Call.make("2", "write", path="add.js", content=content))
+
+    found = play(root, (SMALL, react))
+    assert found.run("add a function sub to add.js with a test").reason == "accepted"
+    asked = [prompt.target for prompt in shown(found, "small") if role(prompt) == "worker"]
+    assert asked == ["add.js", "add.test.js", "add.js"]
+    assert "{ add, sub }" in (root / "add.js").read_text()

@@ -46,7 +46,7 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     request, files, run = views.asked(events), files_read(turn), views.tests(events)
     failing = views.judged_by_tests(events) and turn.assigned.role == "worker" and not passing(events)
     if failing and request is not None and (test := tests_wanted.failing(request.text, views.changes(events), run)):
-        return Aim(test, tried=draws_before(events, turn), judged=False)
+        return _of_both(events, turn, request.text, test)
     if not failing or request is None or request.assertions or brief_files.open_ended(request, files):
         return replace(_free(events, turn, member, files), tried=draws_before(events, turn))
     before = _since_progress(events, turn)
@@ -61,6 +61,18 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     first = len(ways) if follows and any(len(each) > 1 for each in ways) else 0
     place, again = _place(len(order), first, draws)
     return replace(order[place], tried=len(draws) if again else 0, judged=True)
+
+
+def _of_both(events: Sequence[Event], turn: views.Turn, request: str, test: str) -> Aim:
+    """The new `test` that fails, and in turns with it the code that was changed beside it: first what does not find a
+    name is asked about."""
+    same = (one for one in _since_progress(events, turn) if _same_model(events, one, turn))
+    draws, code = sum(map(_drawn, same)) + len(turn.draws), tests_wanted.to_blame(request, views.changes(events))
+    if not code:
+        return Aim(test, tried=draws)
+    run = views.tests(events)
+    first = run is not None and tests_wanted.unknown(run.output)
+    return Aim(code if draws % 2 != first else test, tried=draws // 2)
 
 
 def _free(events: Sequence[Event], turn: views.Turn, member: Member, files: Mapping[str, str]) -> Aim:

@@ -184,8 +184,11 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
     """
     request = views.asked(events)
     assert request is not None
-    role = prompts.load(f"brief/{'worker_unfinished' if aim.unwritten else _brief_role(events, turn, request)}")
     files, target = files_shown(turn), aim.target
+    kind = "worker_unfinished" if aim.unwritten else _brief_role(events, turn, request)
+    if kind == "tests_failing" and not tests_among([target]):
+        kind = "worker"
+    role = prompts.load(f"brief/{kind}")
     instead = aim.shown or aim.part
     shown = files | {target: instead} if instead else files
     names = " and ".join(f"`{name}`" for name in called(request.assertions))

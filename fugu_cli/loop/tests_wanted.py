@@ -12,11 +12,15 @@ from pathlib import PurePosixPath
 
 from fugu_cli import intent, views
 from fugu_cli.loop import brief_files
-from fugu_cli.test_paths import tests_among
+from fugu_cli.test_paths import code_among, tests_among
 
 _DEFINED = re.compile(r"\b(?:def|class|fn|func|function|struct|const|let|var)\s+(\w{3,})")
 _OTHER = re.compile(r"\b(?:files?|modules?|scripts?|packages?|pages?|folders?|director(?:y|ies)|projects?)\b", re.I)
 _SPREAD = re.compile(r"\b(?:move|moving|renam\w+|split|extract|merge|everywhere|throughout)\b", re.IGNORECASE)
+_UNKNOWN = re.compile(
+    r"is not (?:a function|a constructor|defined|exported)|ImportError|cannot import|NameError|has no attribute"
+    r"|does not provide an export|undefined: |cannot find (?:symbol|function|value)"
+)
 _MADE = re.compile(r"\s*(?:please\s+)?(?:write|create|make|build|generate)\b", re.IGNORECASE)
 """What a request says that may want another file than the one it is about."""
 _WORD = re.compile(r"\w{3,}")
@@ -33,6 +37,18 @@ def failing(request: str, changed: Collection[str], run: views.TestRun | None) -
     new = tests_among(changed)
     fails = run is not None and not run.ok and not run.stale
     return new[0] if fails and len(new) == 1 and intent.wants_tests(request) else ""
+
+
+def to_blame(request: str, changed: Collection[str]) -> str:
+    """The code that was changed beside the tests that fail, for which it may be wrong as well; "" where the request was
+    for tests alone, or it is not one file."""
+    code = code_among(changed)
+    return code[0] if len(code) == 1 and intent.wants_tests_beside(request) else ""
+
+
+def unknown(output: str) -> bool:
+    """The tests do not find a name in the code: it is not defined or not exported."""
+    return _UNKNOWN.search(output) is not None
 
 
 def brief(request: str, changed: Collection[str], run: views.TestRun | None) -> str:
