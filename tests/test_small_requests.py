@@ -135,3 +135,24 @@ def test_where_new_tests_do_not_find_the_new_code_the_code_is_asked_for_first(ro
     asked = [prompt.target for prompt in shown(found, "small") if role(prompt) == "worker"]
     assert asked == ["add.js", "add.test.js", "add.js"]
     assert "{ add, sub }" in (root / "add.js").read_text()
+
+
+def test_a_change_is_asked_for_behind_the_code_and_again_in_other_words(root: Path) -> None:
+    (root / "calc.txt").write_text("fixed\n")
+    (root / "add.py").write_text("def add(a, b):\n    return a + b\n")
+    same = Call.make("1", "write", path="add.py", content="def add(a, b):\n    return a + b\n")
+    found = play(root, (SMALL, lambda prompt: calls(same)))
+    assert found.run("add in add.py should take three numbers", judged=False).reason == "turn_limit"
+    briefs = [prompt.messages[0] for prompt in shown(found, "small")]
+    texts = [brief.text for brief in briefs if isinstance(brief, FromUser)]
+    assert texts[0].startswith("The file `add.py`:")
+    assert (
+        texts[0]
+        .rstrip()
+        .endswith(
+            "Now do this: add in add.py should take three numbers\nThe code above does not do it."
+            " Rewrite `add.py` so that it does."
+        )
+    )
+    assert texts[1].startswith("add in add.py should take three numbers\n")
+    assert texts[1].rstrip().endswith("This is to be done: add in add.py should take three numbers")

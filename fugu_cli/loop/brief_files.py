@@ -46,6 +46,11 @@ def targets(files: Iterable[str]) -> list[str]:
     return [path for path in code if not DOCUMENT.fullmatch(path)] or code
 
 
+def code(files: Iterable[str]) -> list[str]:
+    """The paths of code that is no test, and no document."""
+    return [path for path in code_among(files) if not DOCUMENT.fullmatch(path)]
+
+
 def target(request: Asked | None, files: Iterable[str]) -> str:
     """The one file that the request names and that is not there, or the one test of a request for tests; "" where it
     names others, or one of `files`."""

@@ -188,23 +188,26 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
     kind = "worker_unfinished" if aim.unwritten else _brief_role(events, turn, request)
     if kind == "tests_failing" and not tests_among([target]):
         kind = "worker"
+    elif kind == "change" and not (aim.part or aim.tried % 2) and target in brief_files.code(files):
+        kind = "rewrite"  # every other draw is asked in other words: some changes only one of the two brings about
     role = prompts.load(f"brief/{kind}")
     instead = aim.shown or aim.part
     shown = files | {target: instead} if instead else files
     names = " and ".join(f"`{name}`" for name in called(request.assertions))
     named = brief_files.named([target] if target in shown else files)
     role = prompts.fill(role, named=named, names=names, request=request.text.strip(), target=target)
+    asked = earlier.request_text(seen, request)
     told_by_tests = request.judged and tests_among(files) and brief_files.unfinished(files)
     text = prompts.fill(
         prompts.load("brief"),
-        request=earlier.request_text(seen, request),
+        request="" if kind == "rewrite" and asked == request.whole else asked,
         tests=_tests_section(events, request, UNFINISHED_LIMIT if told_by_tests else TESTS_LIMIT)
         + reproducing.section(events),
         files=brief_files.section(shown, request.judged, target if aim.part else "") + _looked_section(turn),
         earlier="" if turn.assigned.plan else _earlier_section(events, turn),
         role="\n\n".join(part for part in (views.turns(seen)[-1].assigned.instruction, role) if part),
     )
-    return (FromUser(text=text), *_turn_messages(turn))
+    return (FromUser(text=text.lstrip("\n")), *_turn_messages(turn))
 
 
 def _tests_section(events: Sequence[Event], request: Asked, limit: int) -> str:

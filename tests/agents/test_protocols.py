@@ -394,7 +394,7 @@ def test_a_list_of_patterns_that_a_small_model_did_not_end_is_what_it_said_once(
 def test_where_a_change_is_asked_for_the_file_is_asked_for_as_it_is_then() -> None:
     change = PROMPT.model_copy(update={"target": "a.py", "wanted": True})
     for prompt, said in (
-        (change, "as it is once that is done"),
+        (change, "Give the whole file"),
         (change.model_copy(update={"wanted": False}), "corrected"),
     ):
         _, inner = by_text("I cannot.", prompt)
