@@ -23,8 +23,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-RESULT = Path(__file__).parent / "results" / "everyday.md"
-
 PRICES = """import re, os
 import json
 from decimal import Decimal
