@@ -16,11 +16,10 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, model_va
 from fugu_cli.agents import failures
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.history import paired
+from fugu_cli.agents.reasons import Stop
 from fugu_cli.agents.sse import Heard, ServerEvent
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, Reply, Thinking, Usage
-
-Stop = Literal["end", "calls", "length", "refusal", "cut"]
 
 STOPS: dict[str, Stop] = {
     "end_turn": "end",
