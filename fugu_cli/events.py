@@ -53,6 +53,8 @@ class Member(Value):
     """None: nobody knows."""
     context: int = 32768
     attempts: int = 1
+    infill: bool = False
+    """Can fill in a line that is left out (fill-in-the-middle)."""
     needs_tests: bool = False
     """Is chosen only where tests judge the request, or nobody else can act."""
     max_tokens: int | None = None
@@ -151,6 +153,8 @@ class Replied(Value):
     model: str = ""
     stop: Literal["end", "calls", "length", "refusal", "cut"] = "end"
     seconds: float = 0.0
+    filled: str = ""
+    """path:line where the reply is one line of that file, left out and filled in; "" for any other reply."""
 
 
 class Permitted(Value):

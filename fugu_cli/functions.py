@@ -26,6 +26,8 @@ _TYPED = re.compile(
 """A head of C or Java, where types stand before the name."""
 _LONGEST = 200
 _BEFORE = re.compile(r"\s*(?:#|//|/\*|\*|@)")
+_HEAD_ENDS = re.compile(r"\s*\).*\{\s*")
+"""The last line of a head that takes several: the body begins behind it."""
 _CLOSING = re.compile(r"\s*[)\]}]")
 
 
@@ -67,7 +69,9 @@ def in_braces(lines: Sequence[str]) -> list[Span]:
         if not name:
             continue
         depth, end = _indent(line), number + 1
-        while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > depth):
+        while end < len(lines) and (
+            not lines[end].strip() or _indent(lines[end]) > depth or _HEAD_ENDS.fullmatch(lines[end])
+        ):
             end += 1
         if end < len(lines) and _CLOSING.match(lines[end]) and _indent(lines[end]) == depth:
             found.append((name, _above(lines, number), end + 1))

@@ -110,7 +110,22 @@ class ToolSpec(Value):
     """The argument that carries free text (a file's content, a patch): written as plain text in the schema protocol."""
 
 
-OPTIONAL = ("stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged", "wanted", "adds")
+class Gap(Value):
+    """One line of the prompt's `part` that is left out, to be filled in by a model that has not seen it."""
+
+    before: str
+    after: str
+    """What is read on both sides of it."""
+    number: int
+    """The line, counted from 0 in `part`."""
+    start: int
+    end: int
+    """From this line of `part` to before that one: lines that stand in the file once."""
+    place: str
+    """The same for people: path:line of the file."""
+
+
+OPTIONAL = ("stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged", "wanted", "adds", "gap")
 
 
 class Prompt(Value):
@@ -142,6 +157,8 @@ class Prompt(Value):
     """A change is asked for, which the end of the request says again: the text protocol asks for what it leads to."""
     adds: bool = False
     """What is new in the file `target` is asked for alone: the text protocol puts it there beside what it holds."""
+    gap: Gap | None = None
+    """A line to be filled in: the model continues `before` so that `after` follows, and reads nothing else."""
 
     @model_serializer(mode="wrap")
     def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:

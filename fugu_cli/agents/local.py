@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli.agents import Say, Wait
 from fugu_cli.agents.access import Access, Timeouts
+from fugu_cli.agents.http import Connection
+from fugu_cli.agents.infill import fill
 from fugu_cli.agents.openai import OpenAI
 from fugu_cli.errors import AgentError, InfrastructureError, ModelFileError
 from fugu_cli.messages import Prompt, Reply, Usage
@@ -44,6 +47,7 @@ class Local:
         self._lock = asyncio.Lock()
         self._lease: Lease | None = None
         self._agent: OpenAI | None = None
+        self._filling: _Filling | None = None
 
     @property
     def name(self) -> str:
@@ -53,7 +57,8 @@ class Local:
         async with self._lock:
             agent = self._agent or await self._leased(wait)
         try:
-            reply = await agent.reply(prompt, say, wait)
+            filling = self._filling if prompt.gap is not None else None
+            reply = await (agent if filling is None else filling).reply(prompt, say, wait)
         except AgentError as error:
             if error.kind == "network":
                 await self.close()  # the server died: the next try starts another
@@ -62,9 +67,12 @@ class Local:
 
     async def close(self) -> None:
         agent, self._agent = self._agent, None
+        filling, self._filling = self._filling, None
         lease, self._lease = self._lease, None
         if agent is not None:
             await agent.close()
+        if filling is not None:
+            await filling.close()
         if lease is not None:
             await lease.close()
 
@@ -84,7 +92,23 @@ class Local:
             ends_repeats=True,
         )
         self._agent = OpenAI(access)
+        self._filling = _Filling(access)
         return self._agent
+
+
+class _Filling:
+    """The same server, asked for one line of code: llama.cpp answers that beside what it shares with others."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = replace(access, base_url=access.base_url.removesuffix("/v1"))
+        self._connection = Connection(self._access, {})
+
+    async def reply(self, prompt: Prompt, _say: Say, _wait: Wait) -> Reply:
+        assert prompt.gap is not None
+        return await fill(self._connection, self._access, prompt, prompt.gap)
+
+    async def close(self) -> None:
+        await self._connection.close()
 
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from fugu_cli import intent, prompts
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.defining import bare
 from fugu_cli.agents.fences import body_of, fenced, parses
+from fugu_cli.agents.filling import filled
 from fugu_cli.agents.history import arguments_object, call_id, flat
 from fugu_cli.agents.merging import completed
 from fugu_cli.agents.parts import in_place, meant
@@ -51,6 +52,9 @@ class Text:
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         """The reply with a call for each file and edit in it. A file cut short by the token limit is no call."""
         offered = {tool.name for tool in prompt.tools}
+        if prompt.gap is not None:
+            plain = prompt.model_copy(update={"tools": ()})
+            return filled(prompt, await self._agent.reply(plain, say, wait))
         shown = shown_files(prompt)
         reply = await self._agent.reply(self._asked(prompt, shown), say, wait)
         if prompt.unwritten and prompt.unwritten in reply.text:

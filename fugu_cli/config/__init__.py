@@ -59,6 +59,8 @@ class AgentEntry(Settings):
     """cheap, middle or strong; by price when left out"""
     attempts: int = Field(default=1, ge=1, le=20)
     """draws of a Worker turn where tests judge"""
+    infill: bool | None = None
+    """true: a local model that can fill in a line that is left out; known for the embedded ones"""
     needs_tests: bool = False
     """true: a weak model, chosen only where tests judge the request, or nobody else can act"""
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -119,6 +121,7 @@ class AgentEntry(Settings):
             price=self.rates,
             context=self.context or Member.model_fields["context"].default,
             attempts=self.attempts,
+            infill=bool(self.infill),
             needs_tests=self.needs_tests,
             max_tokens=self.max_tokens,
             thinking=THINKING.get(self.effort or "", 0) if self.provider == "anthropic" else 0,

@@ -43,6 +43,7 @@ AGENT = {
     "protocol": "native",
     "slot": "strong",
     "attempts": 1,
+    "infill": True,
     "needs_tests": False,
     "temperature": 0.2,
     "max_tokens": 8192,

@@ -14,6 +14,7 @@ from fugu_cli.agents.pricing import price_of
 from fugu_cli.config import AgentEntry, Config, Protocol, Slot
 from fugu_cli.coordinators.slots import assign_slots
 from fugu_cli.errors import ConfigError
+from fugu_cli.models import manifest
 
 LOCAL_CONTEXT = 16384
 """Tokens an embedded model is started with: more costs memory that a small machine needs for tests."""
@@ -218,10 +219,18 @@ def _filled(entry: AgentEntry, config: Config) -> AgentEntry:
             "api_key_env": _variable(entry),
             "protocol": entry.protocol or PROTOCOLS.get(entry.provider, "native"),
             "context": entry.context or _context(entry.provider, entry.model, base_url),
+            "infill": _infills(entry),
             "price": entry.price or price_of(entry.provider, entry.model, entry.base_url or ""),
             "temperature": entry.temperature if entry.temperature is not None else config.temperature,
         }
     )
+
+
+def _infills(entry: AgentEntry) -> bool:
+    """Only where a llama.cpp of our own serves the model, and as the user says where the model is one of theirs."""
+    if entry.provider != "local":
+        return False
+    return manifest.infills(entry.model) if entry.infill is None else entry.infill
 
 
 def _context(provider: str, model: str, base_url: str | None) -> int:

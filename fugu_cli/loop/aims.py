@@ -12,9 +12,12 @@ from itertools import zip_longest
 
 from fugu_cli import intent, views
 from fugu_cli.events import Asked, Event, Member, ToolRan
-from fugu_cli.loop import anew, brief_files, excerpts, tests_wanted
+from fugu_cli.loop import anew, brief_files, excerpts, gaps, tests_wanted
 from fugu_cli.loop.opening import files_read, is_long
+from fugu_cli.messages import Gap
 
+FEW = 12
+"""Lines that are filled in before anything is written whole."""
 AGAIN = 400
 """Characters of a request that may stand in a brief twice."""
 
@@ -32,6 +35,8 @@ class Aim:
     """How many draws there were before, 0 where none of them asked for this: its answer may be the likeliest one."""
     judged: bool = False
     """Failing tests say whether it is done."""
+    gap: Gap | None = None
+    """One line of the part that is left out, and is all that is to be written."""
     adds: bool = False
     """The file is there and gets more: what is new is asked for alone, for a small model hands back the rest."""
 
@@ -55,12 +60,30 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     whole = [each for each in ways if not is_long(files.get(each[0].target, ""))]
     if len(whole) > 1 or not order:
         order.append(Aim())
+    if member.infill and member.protocol == "text":
+        order = _with_lines(order, _lines(files, run.output if run else "", request.text))
     same = [one for one in before if _same_model(events, one, turn)]
     draws = [changed for one in same for changed in _outcomes(one)] + [_changes(draw) for draw in turn.draws]
     follows = any(_drawn(one) for one in before if one not in same)
-    first = len(ways) if follows and any(len(each) > 1 for each in ways) else 0
+    anew = (number for number, way in enumerate(order) if way.unwritten)
+    first = next(anew, 0) if follows else 0
     place, again = _place(len(order), first, draws)
     return replace(order[place], tried=len(draws) if again else 0, judged=True)
+
+
+def _lines(files: Mapping[str, str], output: str, request: str) -> list[Aim]:
+    """Every line of the functions to blame, file by file."""
+    found = [(path, gaps.in_turn(path, files[path], output, request)) for path in brief_files.targets(files)]
+    return [Aim(path, one.part, gap=one.gap) for path, filling in found for one in filling]
+
+
+def _with_lines(order: list[Aim], lines: list[Aim]) -> list[Aim]:
+    """Few lines first, for they take least; then what is written anew, many lines, and last what is mended: where the
+    lines did not help, that hardly does (tests/benchmarks/results/infilling.md)."""
+    if not lines:
+        return order
+    new, rest = [way for way in order if way.unwritten], [way for way in order if not way.unwritten]
+    return [*lines, *new, *rest] if len(lines) <= FEW else [*new, *lines, *rest]
 
 
 def _of_both(events: Sequence[Event], turn: views.Turn, request: str, test: str) -> Aim:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from fugu_cli import intent, prompts, views
 from fugu_cli.conductor.seen import isolated
 from fugu_cli.events import Asked, Event, Member, Replied
-from fugu_cli.loop import aims, brief_files, earlier, reproducing, tests_wanted
+from fugu_cli.loop import aims, brief_files, earlier, gaps, reproducing, tests_wanted
 from fugu_cli.loop.opening import argument, files_read, files_shown, is_long, opening_ids, path_of
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
 from fugu_cli.test_paths import tests_among
@@ -44,6 +44,8 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
     turn = views.turns(events)[-1]
     seen, brief = isolated(events), member.protocol != "native"
     aim = aims.aim(events, turn, member) if brief else aims.Aim()
+    if aim.gap is not None:
+        return gaps.prompt(aim.target, gaps.Filling(aim.part, aim.gap), tools, aim.tried)
     hint = "" if brief or not reproducing.wanted(seen, tools) else prompts.load("reproduce")
     messages = _brief(events, seen, turn, aim) if brief else _full(seen, hint)
     again = aim.tried if brief else aims.draws_before(events, turn)

@@ -176,6 +176,7 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> None
             model=reply.model or member.model,
             stop=reply.stop,
             seconds=reply.seconds or round(time.monotonic() - started, 3),
+            filled=prompt.gap.place if prompt.gap is not None else "",
         )
     )
 

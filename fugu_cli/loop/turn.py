@@ -14,8 +14,8 @@ from typing import assert_never
 
 from fugu_cli import intent, views
 from fugu_cli.agents.fences import python_in
-from fugu_cli.events import Asked, Event, Member, ToolRan
-from fugu_cli.loop import tests_wanted
+from fugu_cli.events import Asked, Event, Member, Replied, ToolRan
+from fugu_cli.loop import aims, tests_wanted
 from fugu_cli.messages import Call
 from fugu_cli.test_paths import code_among
 from fugu_cli.tools.seen import OUTDATED
@@ -78,7 +78,7 @@ def next_step(events: Sequence[Event], member: Member, rules: Rules) -> Step:
     if turn.failed is not None or turn.interrupted:
         return Closed()
     if not turn.replies:
-        if len(turn.draws) >= max(member.attempts, 1) or _outdated(turn):
+        if _drawn_out(events, turn, member) or _outdated(turn):
             return Closed()
         opening = _opening(events, turn, member, rules)
         return Evidence(opening) if opening is not None else Reply()
@@ -93,6 +93,18 @@ def next_step(events: Sequence[Event], member: Member, rules: Rules) -> Step:
     if isinstance(after, Closed) and (trial := _trial(events, turn)) is not None:
         return Evidence(trial)
     return after
+
+
+def _drawn_out(events: Sequence[Event], turn: views.Turn, member: Member) -> bool:
+    """The turn has had its draws. Lines that are filled in one after the other are one draw, all together."""
+    filled = [reply.filled for reply in turn.spent if reply.filled]
+    whole = sum(not any(isinstance(fact, Replied) and fact.filled for fact in draw) for draw in turn.draws)
+    newest = turn.draws[-1] if turn.draws else ()
+    if any(isinstance(fact, Replied) and fact.filled for fact in newest):
+        gap = aims.aim(events, turn, member).gap
+        if gap is not None and gap.place not in filled:
+            return False
+    return whole + bool(filled) >= max(member.attempts, 1)
 
 
 def _outdated(turn: views.Turn) -> bool:

@@ -44,7 +44,8 @@ class Wheels:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One embedded model. `size` is in bytes, `context` in tokens, `sha256` that of the whole file."""
+    """One embedded model. `size` is in bytes, `context` in tokens, `sha256` that of the whole file. `infill`: it was
+    trained to fill in what is left out in the middle of code."""
 
     name: str
     title: str
@@ -55,6 +56,7 @@ class Model:
     context: int
     hub: HubFile | None = None
     wheels: Wheels | None = None
+    infill: bool = False
 
     @property
     def filename(self) -> str:
@@ -69,6 +71,11 @@ def parsed(text: str) -> tuple[Model, ...]:
         hub, wheels = entry.pop("hub", None), entry.pop("wheels", None)
         models.append(Model(**entry, hub=HubFile(**hub) if hub else None, wheels=Wheels(**wheels) if wheels else None))
     return tuple(models)
+
+
+def infills(name: str) -> bool:
+    """Whether the embedded model of this name can fill in a line; False for any other."""
+    return any(model.infill for model in models() if model.name == name)
 
 
 @cache

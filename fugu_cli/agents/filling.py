@@ -1,0 +1,49 @@
+"""What a model filled in for a line that was left out becomes an edit of that line.
+
+Stands beside parts.py, under the text protocol. Pure. A line that says the same as before is no change, and one after
+which Python cannot be read is none either: neither is worth a run of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+from fugu_cli.agents.fences import parses
+from fugu_cli.agents.history import call_id
+from fugu_cli.messages import Call, Prompt, Reply
+
+
+def filled(prompt: Prompt, reply: Reply) -> Reply:
+    """The reply with the edit of the prompt's gap, without one where it changes nothing; its text says which line."""
+    gap = prompt.gap
+    assert gap is not None
+    lines = prompt.part.split("\n")
+    old = lines[gap.number]
+    said = reply.text.split("\n")[0].strip()
+    new = old[: len(old) - len(old.lstrip())] + said
+    after = [*lines[: gap.number], new, *lines[gap.number + 1 :]]
+    if not said or _same(prompt.target, old, new):
+        return reply.model_copy(update={"text": f"{gap.place}: as it is" if said else "", "calls": ()})
+    told = f"{gap.place}: `{said}`"
+    broken = prompt.target.endswith((".py", ".pyi")) and not parses(textwrap.dedent("\n".join(after)))
+    if broken or reply.stop == "length":
+        return reply.model_copy(update={"text": told, "calls": ()})
+    given = {
+        "path": prompt.target,
+        "old": "\n".join(lines[gap.start : gap.end]),
+        "new": "\n".join(after[gap.start : gap.end]),
+    }
+    call = Call(id=call_id(prompt, 0), tool="edit", arguments=json.dumps(given, ensure_ascii=False))
+    return reply.model_copy(update={"text": told, "calls": (call,), "stop": "calls"})
+
+
+def _same(path: str, old: str, new: str) -> bool:
+    """Nothing but white space differs, a semicolon at the end, or a comment behind the code."""
+    return _code(path, old) == _code(path, new)
+
+
+def _code(path: str, line: str) -> str:
+    mark = "#" if path.endswith((".py", ".pyi", ".rb", ".sh")) else "//"
+    code = line.partition(f" {mark}")[0] if not {'"', "'", "`"} & set(line) else line
+    return "".join(code.split()).rstrip(";")

@@ -1,0 +1,128 @@
+"""A line that a model filled in becomes an edit, and llama.cpp is asked for nothing but that line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from fugu_cli.agents.access import Access
+from fugu_cli.agents.filling import filled
+from fugu_cli.agents.http import Connection
+from fugu_cli.agents.infill import fill
+from fugu_cli.errors import AgentError
+from fugu_cli.loop import gaps
+from fugu_cli.messages import Prompt, Reply
+
+PART = "def f(x):\n    if x:\n        return x + 1\n    return 0"
+ACCESS = Access(name="coder", model="m", base_url="http://127.0.0.1:1/secret")
+
+
+def asked(number: int, path: str = "a.py", part: str = PART, tried: int = 0) -> Prompt:
+    """The prompt for one line of a function that is all of its file."""
+    found = gaps.in_turn(path, f"{part}\n", "f(1)", "")
+    return gaps.prompt(path, next(one for one in found if one.gap.number == number), (), tried)
+
+
+def edit(prompt: Prompt, text: str, **more: Any) -> dict[str, str] | None:
+    """The arguments of the edit that the reply asks for."""
+    reply = filled(prompt, Reply(text=text, **more))
+    return json.loads(reply.calls[0].arguments) if reply.calls else None
+
+
+def test_a_line_becomes_an_edit_of_that_line_with_its_indent() -> None:
+    given = edit(asked(2), " return x - 1")
+    assert given == {"path": "a.py", "old": "        return x + 1", "new": "        return x - 1"}
+    reply = filled(asked(2), Reply(text="return x - 1\nreturn 7"))
+    assert (reply.text, reply.stop) == ("a.py:3: `return x - 1`", "calls")
+
+
+@pytest.mark.parametrize(
+    "text", ["return x + 1", "return x+1  ", "return x + 1  # one more", "return (x", "if x:", "", "\n"]
+)
+def test_what_changes_nothing_or_cannot_be_read_is_no_edit(text: str) -> None:
+    assert edit(asked(2), text) is None
+
+
+def test_a_line_that_was_cut_is_no_edit() -> None:
+    assert edit(asked(2), "return x - 1", stop="length") is None
+
+
+def test_that_nothing_changed_is_said() -> None:
+    assert filled(asked(2), Reply(text="return x + 1")).text == "a.py:3: as it is"
+    assert filled(asked(2), Reply(text="")).text == ""
+
+
+def test_in_other_languages_a_semicolon_alone_changes_nothing() -> None:
+    part = "function f(x) {\n  return x + 1;\n}"
+    assert edit(asked(1, "a.js", part), "return x + 1") is None
+    assert edit(asked(1, "a.js", part), "return 'a // b';") is not None
+    assert edit(asked(1, "a.js", part), "return x - 1;") == {
+        "path": "a.js",
+        "old": "  return x + 1;",
+        "new": "  return x - 1;",
+    }
+
+
+def answered(prompt: Prompt, answer: httpx.Response) -> tuple[Reply, dict[str, Any], str]:
+    """What comes of a server's answer, the body it was sent, and where."""
+    sent: list[httpx.Request] = []
+
+    def serve(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return answer
+
+    async def talk() -> Reply:
+        connection = Connection(ACCESS, {}, httpx.MockTransport(serve))
+        assert prompt.gap is not None
+        try:
+            return await fill(connection, ACCESS, prompt, prompt.gap)
+        finally:
+            await connection.close()
+
+    reply = asyncio.run(talk())
+    return reply, json.loads(sent[0].content), str(sent[0].url)
+
+
+def test_the_server_is_given_both_sides_and_asked_for_one_line() -> None:
+    answer = {
+        "content": "return x - 1",
+        "stop_type": "word",
+        "tokens_cached": 99,
+        "timings": {"cache_n": 30, "prompt_n": 12, "predicted_n": 6, "prompt_ms": 1.5},
+    }
+    reply, sent, url = answered(asked(2), httpx.Response(200, json=answer))
+    assert url == "http://127.0.0.1:1/secret/infill"
+    assert sent["input_prefix"].endswith("    if x:\n        ")
+    assert sent["input_suffix"] == "\n    return 0"
+    assert (sent["stop"], sent["temperature"], sent["n_predict"]) == (["\n"], 0.0, gaps.TOKENS)
+    assert "seed" not in sent
+    assert (reply.text, reply.stop, reply.model) == ("return x - 1", "end", "m")
+    assert (reply.usage.input, reply.usage.cached, reply.usage.output) == (42, 30, 6)
+
+
+def test_a_line_that_was_asked_for_before_is_drawn_by_chance() -> None:
+    _, sent, _ = answered(asked(2, tried=7), httpx.Response(200, json={"content": "x", "stop_type": "limit"}))
+    assert (sent["temperature"], sent["seed"]) == (0.8, 7)
+
+
+def test_an_answer_that_reached_its_limit_says_so() -> None:
+    reply, _, _ = answered(asked(2), httpx.Response(200, json={"content": "return x", "stop_type": "limit"}))
+    assert reply.stop == "length"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (httpx.Response(501, json={"error": {"message": "Infill is not supported by this model"}}), "overloaded"),
+        (httpx.Response(200, json={"choices": []}), "protocol"),
+        (httpx.Response(200, text="<html>"), "protocol"),
+    ],
+)
+def test_a_server_that_answers_something_else_is_the_agents_failure(answer: httpx.Response, kind: str) -> None:
+    with pytest.raises(AgentError) as caught:
+        answered(asked(2), answer)
+    assert (caught.value.kind, "coder" in str(caught.value)) == (kind, True)
