@@ -1,7 +1,8 @@
-"""llama.cpp's /infill: a model that was trained to fill in the middle continues one side of a gap up to the other.
+"""Filling in the middle: a model that was trained to do so continues one side of a gap up to the other.
 
-Stands on http.py, beside openai.py: the same server, another question. The server knows the model's own marks for the
-two sides, cuts what is too long, and refuses models that have none. One line: it ends with the first line's end.
+Stands on http.py, beside openai.py: the same llama.cpp, asked by /completion, without a chat around the text. Its own
+/infill puts a project and a file's name before it, with which a 0.5b filled in fewer lines right. One line is asked
+for: the answer ends where the line does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from fugu_cli.agents.http import Connection, Json
 from fugu_cli.agents.sse import Heard, ServerEvent
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Gap, Prompt, Reply, Usage
+
+BEFORE, AFTER, MIDDLE = "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"
+"""The marks of Qwen2.5-Coder (arXiv 2409.12186, section 2.2) and of models that took them over."""
 
 
 class _Timings(BaseModel):
@@ -45,7 +49,7 @@ async def fill(connection: Connection, access: Access, prompt: Prompt, gap: Gap)
         heard.append(_parsed(event.data, access))
         return Heard.SAID
 
-    await connection.post("/infill", _payload(prompt, gap), take)
+    await connection.post("/completion", _payload(prompt, gap), take)
     if not heard:
         raise AgentError(f"{access.name}: the server ended without an answer", kind="network", retry=True)
     answer = heard[-1]
@@ -60,8 +64,7 @@ async def fill(connection: Connection, access: Access, prompt: Prompt, gap: Gap)
 
 def _payload(prompt: Prompt, gap: Gap) -> Json:
     return {
-        "input_prefix": gap.before,
-        "input_suffix": gap.after,
+        "prompt": f"{BEFORE}{gap.before}{AFTER}{gap.after}{MIDDLE}",
         "n_predict": prompt.max_tokens,
         "stop": ["\n"],
         "temperature": prompt.temperature or 0.0,
@@ -75,5 +78,5 @@ def _parsed(data: str, access: Access) -> _Answer:
         return _Answer.model_validate(json.loads(data))
     except (ValueError, ValidationError) as error:
         raise AgentError(
-            f"{access.name}: /infill answered with something else: {data[:200]}", kind="protocol"
+            f"{access.name}: /completion answered with something else: {data[:200]}", kind="protocol"
         ) from error

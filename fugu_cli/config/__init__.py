@@ -60,7 +60,7 @@ class AgentEntry(Settings):
     attempts: int = Field(default=1, ge=1, le=20)
     """draws of a Worker turn where tests judge"""
     infill: bool | None = None
-    """true: a local model that can fill in a line that is left out; known for the embedded ones"""
+    """true: a local model with Qwen's marks for filling in the middle of code; known for the embedded ones"""
     needs_tests: bool = False
     """true: a weak model, chosen only where tests judge the request, or nobody else can act"""
     temperature: float | None = Field(default=None, ge=0, le=2)

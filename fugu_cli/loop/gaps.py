@@ -82,7 +82,7 @@ def _gaps(path: str, content: str, part: str) -> list[Gap]:
         found.append(
             Gap(
                 before=around + "\n".join([*lines[:number], line[: len(line) - len(line.lstrip())]]),
-                after="\n".join(["", *lines[number + 1 :]]),
+                after="\n".join(["", *lines[number + 1 :], ""]),
                 number=number,
                 start=start,
                 end=end,

@@ -95,9 +95,9 @@ def test_the_server_is_given_both_sides_and_asked_for_one_line() -> None:
         "timings": {"cache_n": 30, "prompt_n": 12, "predicted_n": 6, "prompt_ms": 1.5},
     }
     reply, sent, url = answered(asked(2), httpx.Response(200, json=answer))
-    assert url == "http://127.0.0.1:1/secret/infill"
-    assert sent["input_prefix"].endswith("    if x:\n        ")
-    assert sent["input_suffix"] == "\n    return 0"
+    assert url == "http://127.0.0.1:1/secret/completion"
+    before, after = "def f(x):\n    if x:\n        ", "\n    return 0\n"
+    assert sent["prompt"] == f"<|fim_prefix|>{before}<|fim_suffix|>{after}<|fim_middle|>"
     assert (sent["stop"], sent["temperature"], sent["n_predict"]) == (["\n"], 0.0, gaps.TOKENS)
     assert "seed" not in sent
     assert (reply.text, reply.stop, reply.model) == ("return x - 1", "end", "m")
@@ -117,7 +117,7 @@ def test_an_answer_that_reached_its_limit_says_so() -> None:
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (httpx.Response(501, json={"error": {"message": "Infill is not supported by this model"}}), "overloaded"),
+        (httpx.Response(500, json={"error": {"message": "out of memory"}}), "overloaded"),
         (httpx.Response(200, json={"choices": []}), "protocol"),
         (httpx.Response(200, text="<html>"), "protocol"),
     ],

@@ -44,7 +44,7 @@ def test_the_model_reads_the_file_around_the_line_and_not_the_line() -> None:
     gap = gaps.in_turn("src/a.py", FILE, FAILS, "")[2].gap
     assert gap.before.startswith("SIZE = 3\n"), "what follows the function stands first, and is read once for all lines"
     assert gap.before.endswith("    below = [x for x in numbers if x < pivot]\n    ")
-    assert gap.after == "\n        return kth(below, k)\n    else:\n        return pivot"
+    assert gap.after == "\n        return kth(below, k)\n    else:\n        return pivot\n"
     assert "if k < len(below)" not in gap.before + gap.after
     assert gap.place == "src/a.py:12"
     assert FILE.split("\n")[11].strip() == "if k < len(below):"
