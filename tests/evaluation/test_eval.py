@@ -166,7 +166,7 @@ def test_an_agent_that_dies_is_left_out_and_the_others_go_on(
     here: Path, server: Loopback, capsys: pytest.CaptureFixture[str]
 ) -> None:
     suite(here, task("one"), task("two"))
-    server.play("idler", Refuses(500, "down", "server_error", {"retry-after": "0"}))
+    server.play("idler", Refuses(500, "down", "server_error", {"retry-after-ms": "1"}))
     assert evaluate(here, "single:idler", "single:worker", rollouts=1) == 2
     assert cells(here) == [("single:worker", "one", 0, True), ("single:worker", "two", 0, True)]
     said = capsys.readouterr().err
@@ -249,7 +249,7 @@ def test_a_request_that_an_agent_cannot_take_is_its_own_failure_and_counts(here:
     assert row.failures[0].startswith("worker: invalid: ")
 
 
-@pytest.mark.parametrize("answer", [Breaks("html"), Refuses(408, "late", "timeout", {"retry-after": "0"})])
+@pytest.mark.parametrize("answer", [Breaks("html"), Refuses(408, "late", "timeout", {"retry-after-ms": "1"})])
 def test_what_is_no_answer_leaves_the_rollout_for_the_next_time(here: Path, server: Loopback, answer: Answer) -> None:
     suite(here, task("one"))
     server.play("worker", answer)

@@ -212,7 +212,7 @@ def test_an_iteration_in_which_nobody_answers_is_taken_again(
     small = ("--population", "4", "--replications", "1", "--iterations", "1")
     command = ("train", "evolve", file, *small, "--out", "down")
     for name in ("worker", "idler"):
-        server.react(name, lambda _asked: Refuses(500, "down", "server_error", {"retry-after": "0"}))
+        server.react(name, lambda _asked: Refuses(500, "down", "server_error", {"retry-after-ms": "1"}))
     code, _out, err = fugu(capsys, *command)
     assert code == 2 and "goes on" in err and "bug" not in err, err
     assert not (here / "down" / "unit.json").exists()
@@ -229,7 +229,7 @@ def test_an_agent_that_dies_ends_an_evolution_which_goes_on_as_if_nothing_had_be
     small = ("--population", "4", "--replications", "3", "--iterations", "2", "--rollouts", "1")
     assert fugu(capsys, "train", "evolve", file, *small, "--out", "whole")[0] == 0
     living = iter(range(4))
-    dead = Refuses(500, "down", "server_error", {"retry-after": "0"})
+    dead = Refuses(500, "down", "server_error", {"retry-after-ms": "1"})
     server.react("idler", lambda asked: dead if next(living, None) is None else idles(asked))
     code, _out, err = fugu(capsys, "train", "evolve", file, *small, "--out", "died")
     assert code == 2 and "fugu: idler does not answer" in err and "the same command goes on" in err, err
