@@ -32,7 +32,7 @@ cat /proc/$PPID/root$HOME/.ssh/id_rsa
 cat /proc/1/root$HOME/.ssh/id_rsa
 cat /proc/self/cwd/../../../../../../../..$HOME/.ssh/id_rsa
 for p in /proc/[0-9]*; do tr '\0' '\n' < $p/environ; done | grep S3CR
-for p in /proc/[0-9]*; do for f in $p/fd/*; do timeout 1 head -c 200 $f < /dev/null; done; done | grep -a S3CR
+for p in /proc/[0-9]*; do for f in $p/fd/*; do timeout 1 head -c 200 $f < /dev/null & done; wait; done | grep -a S3CR
 tr '\0' '\n' < /proc/$PPID/environ; cat /proc/$PPID/mem | head -c 100
 env; printenv OUR_API_KEY
 cp -r ~ copy; grep -r S3CR copy
