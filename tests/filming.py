@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +61,16 @@ def _copied(world: Path, copy: Path) -> bool:
     return True
 
 
+def _files(world: Path) -> dict[str, tuple[int, int, Path | bytes]]:
+    """What is in a world, with modes and the times of changes."""
+    found: dict[str, tuple[int, int, Path | bytes]] = {}
+    for path in world.rglob("*"):
+        status = path.lstat()
+        content = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        found[str(path.relative_to(world))] = (status.st_mode, path.is_dir() or status.st_mtime_ns, content)
+    return found
+
+
 def shoot(folder: Path, begin: Begin) -> Film:
     """Play a session in `folder`/world, beside its log and its frames."""
     world = folder / "world"
@@ -72,6 +82,10 @@ def shoot(folder: Path, begin: Begin) -> Film:
         copy = folder / "frames" / str(len(frames))
         while not _copied(world, copy):
             shutil.rmtree(copy)
+        if frames and frames[-1].lines == lines and _files(frames[-1].world) == _files(copy):
+            shutil.rmtree(copy)  # what began and ended between two lines left nothing: it is the same moment
+            frames[-1] = replace(frames[-1], what=f"{frames[-1].what}, {what}")
+            return
         frames.append(Frame(lines, copy, what))
 
     log = Filmed.create(folder / "whole.jsonl")
