@@ -40,6 +40,7 @@ def isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     for name, folder in {"XDG_DATA_HOME": "data", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}.items():
         monkeypatch.setenv(name, str(home / folder))
     monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GIT_TEST_FSYNC", "0")  # a commit of a test need not outlive a loss of power
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.setenv("GIT_AUTHOR_NAME", "A. Tester")
     monkeypatch.setenv("GIT_AUTHOR_EMAIL", "tester@example.org")
