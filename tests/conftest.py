@@ -15,6 +15,28 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # torch's threads must not 
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup children would inherit that it is ignored
 REAL_CACHE = Path(os.environ.get("FUGU_CACHE_DIR") or Path.home() / ".cache" / "fugu")
+LONGEST = (
+    "training/test_train_commands.py",
+    "conductor/test_killed.py",
+    "coordinators/test_real_backbone.py",
+    "tasks/test_cheating.py",
+    "e2e/test_faults.py",
+    "sandbox/test_escapes.py",
+    "evaluation/test_eval.py",
+    "ui/tui/test_terminal.py",
+    "conductor/test_wire.py",
+    "e2e/test_real_model.py",
+    "sandbox/test_git_escapes.py",
+    "e2e/test_jobs.py",
+    "test_cli_run.py",
+    "test_crash.py",
+    "e2e/test_hooks.py",
+    "agents/test_history.py",
+    "training/test_sft.py",
+    "conductor/test_isolation.py",
+    "e2e/test_mcp.py",
+)
+"""Files that take the longest, longest first: they begin first, so that processes which share the work end together."""
 KEPT = (
     "OMP_WAIT_POLICY",
     "PATH",
@@ -27,6 +49,12 @@ KEPT = (
     "VIRTUAL_ENV",
 )
 KEPT_PREFIXES = ("PIP_", "COVERAGE_", "PYTEST_", "HYPOTHESIS_")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first; else the order stays."""
+    ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
 @pytest.fixture(autouse=True)
