@@ -107,6 +107,7 @@ class Connection:
     def _made(self) -> httpx.AsyncClient:
         here = self._access.loopback
         kept = {"connection": "close"} if here else {}
+        sealed = self._access.base_url.startswith("https") and self._transport is None
         return httpx.AsyncClient(
             headers={
                 "content-type": "application/json",
@@ -119,7 +120,7 @@ class Connection:
             limits=httpx.Limits(max_keepalive_connections=0 if here else 10, keepalive_expiry=KEEP),
             transport=self._transport,
             # Loading certificates costs 30 ms: not where none are used. SSL_CERT_FILE counts on this machine as well.
-            verify=httpx.create_ssl_context() if self._access.base_url.startswith("https") else False,
+            verify=httpx.create_ssl_context() if sealed else False,
             trust_env=not here,
         )
 
