@@ -3,8 +3,8 @@
     python tests/benchmarks/embedded_held_out.py --store DIR
 
 Made as the shipped one is (`fugu train evolve --iterations 20 --patience 8`, whose lambda is 0.1), of
-results/embedded-pool/one_pass.jsonl alone, without the fold's rows. Kept in --store, with folds.json, which says which
-of them decides which task. What they do with the recorded answers is printed, so that a broken head is seen before it
+results/embedded-pool/turns.jsonl (infilling.py) alone, without the fold's rows. Kept in --store, with folds.json, which says
+which of them decides which task. What they do with the recorded answers is printed, so that a broken head is seen before it
 is measured in the loop (embedded_pool.py --arms held-out).
 """
 
@@ -43,7 +43,7 @@ from fugu_cli.training.sft import Recipe, WarmStart, seat
 from fugu_cli.training.slot_mixture import REQUEST, fresh, packed
 from fugu_cli.training.values import Terms
 
-TABLE = Path(__file__).parent / "results" / "embedded-pool" / "one_pass.jsonl"
+TABLE = Path(__file__).parent / "results" / "embedded-pool" / "turns.jsonl"
 ROWS = ("cheap=small", "middle=coder", "strong=coder*5")
 FOLDS = 5
 COURSE = Course(settings=Settings(iterations=20, patience=8))
