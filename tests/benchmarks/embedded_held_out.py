@@ -3,9 +3,9 @@
     python tests/benchmarks/embedded_held_out.py --store DIR
 
 Made as the shipped one is (`fugu train evolve --iterations 20 --patience 8`, whose lambda is 0.1), of
-results/embedded-pool/turns.jsonl (infilling.py) alone, without the fold's rows. Kept in --store, with folds.json, which says
-which of them decides which task. What they do with the recorded answers is printed, so that a broken head is seen before it
-is measured in the loop (embedded_pool.py --arms held-out).
+results/embedded-pool/turns.jsonl (infilling.py) alone, without the fold's rows. Kept in --store, with folds.json, which
+says which of them decides which task. What they do with the recorded answers is printed, so that a broken head is seen
+before it is measured in the loop (embedded_pool.py --arms held-out).
 """
 
 from __future__ import annotations
