@@ -76,7 +76,15 @@ def line(events: Sequence[Event]) -> Text | None:
         case ToolRan():
             return tool_ran(event, by_fugu=_by_fugu(events, event))
         case _:
-            return _rest(event)
+            before = events[-2] if len(events) > 1 else None
+            silent = isinstance(event, Undone) and isinstance(before, Replied) and keeps(before)
+            return None if silent else _rest(event)
+
+
+def keeps(event: Replied) -> bool:
+    """A line that was filled in as it stood, or so that nothing can come of it: nobody needs to hear that nothing is
+    put back after it."""
+    return bool(event.filled) and not event.calls
 
 
 def _by_fugu(events: Sequence[Event], event: ToolRan) -> bool:

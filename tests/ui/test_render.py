@@ -12,6 +12,7 @@ from fugu_cli.events import (
     JobEnded,
     Permitted,
     Planned,
+    Replied,
     Step,
     ToolRan,
     Undone,
@@ -153,3 +154,11 @@ def test_arguments_that_are_no_object_leave_the_tools_name_alone(arguments: str)
 )
 def test_tests_are_told_in_words(ok: bool, output: str, words: str) -> None:
     assert render.tests_in_words(ok, output) == words
+
+
+def test_a_line_that_was_filled_in_as_it_stood_is_one_line() -> None:
+    kept = Replied(turn=1, agent="coder", text="a.py:3: as it is", filled="a.py:3")
+    undone = Undone(snapshot="tree0", turn=1, reason="nothing was changed")
+    assert render.line((kept, undone)) is None
+    other = kept.model_copy(update={"calls": (Call.make("w1", "edit", path="a.py"),)})
+    assert render.line((other, undone)) is not None

@@ -64,6 +64,8 @@ class Story:
         self._asked_at = 0.0
         self._turns = 0
         self._tokens = 0
+        self._kept = 0
+        """The turn whose newest reply is a line as it stood: nothing is put back after it."""
 
     def take(self, item: Recorded | Live) -> int | None:
         """One item of the log. Returns the first block that changed, None when none did."""
@@ -160,7 +162,8 @@ class Story:
                     self.blocks.append(Welcome(event))
                 self._opened = event
             case _:
-                block = _told(event)
+                silent = isinstance(event, Undone) and 0 < event.turn == self._kept
+                block = None if silent else _told(event)
                 if block is not None:
                     self.blocks.append(block)
         return None
@@ -168,6 +171,10 @@ class Story:
     def _replied(self, event: Replied) -> int | None:
         """The whole reply: where it is not what was said live (a retry, a schema), it takes its place."""
         self._tokens += event.usage.input + event.usage.output
+        self._kept = event.turn if render.keeps(event) else 0
+        if self._kept:
+            self.blocks.append(Note(event.text or f"{event.filled}: nothing", "dim"))
+            return None
         speech = self._speeches.pop(event.turn, None)
         changed = None
         thought = "\n".join(part.text for part in event.thinking if part.text.strip())
