@@ -111,13 +111,16 @@ class ToolSpec(Value):
 
 
 class Gap(Value):
-    """One line of the prompt's `part` that is left out, to be filled in by a model that has not seen it."""
+    """One line of the prompt's `part` that is left out, to be filled in by a model that has not seen it; or a place
+    where one more may belong."""
 
     before: str
     after: str
     """What is read on both sides of it."""
     number: int
     """The line, counted from 0 in `part`."""
+    more: bool = False
+    """Nothing is left out: a line behind that one is asked for."""
     start: int
     end: int
     """From this line of `part` to before that one: lines that stand in the file once."""

@@ -20,19 +20,21 @@ def filled(prompt: Prompt, reply: Reply) -> Reply:
     assert gap is not None
     lines = prompt.part.split("\n")
     old = lines[gap.number]
-    said = reply.text.split("\n")[0].strip()
-    new = old[: len(old) - len(old.lstrip())] + said
-    after = [*lines[: gap.number], new, *lines[gap.number + 1 :]]
-    if not said or _same(prompt.target, old, new):
-        return reply.model_copy(update={"text": f"{gap.place}: as it is" if said else "", "calls": ()})
-    told = f"{gap.place}: `{said}`"
-    broken = prompt.target.endswith((".py", ".pyi")) and not parses(textwrap.dedent("\n".join(after)))
+    said = reply.text.split("\n")[0].rstrip()
+    new = said if gap.more else old[: len(old) - len(old.lstrip())] + said.lstrip()
+    beside = lines[gap.number : gap.number + 2] if gap.more else [old]
+    if not said.strip() or any(_same(prompt.target, line, new) for line in beside):
+        return reply.model_copy(update={"text": f"{gap.place}: as it is" if said or gap.more else "", "calls": ()})
+    told = f"{gap.place}: `{said.strip()}`"
+    written = [old, new] if gap.more else [new]
+    whole = "\n".join([*lines[: gap.number], *written, *lines[gap.number + 1 :]])
+    broken = prompt.target.endswith((".py", ".pyi")) and not parses(textwrap.dedent(whole))
     if broken or reply.stop == "length":
         return reply.model_copy(update={"text": told, "calls": ()})
     given = {
         "path": prompt.target,
         "old": "\n".join(lines[gap.start : gap.end]),
-        "new": "\n".join(after[gap.start : gap.end]),
+        "new": "\n".join([*lines[gap.start : gap.number], *written, *lines[gap.number + 1 : gap.end]]),
     }
     call = Call(id=call_id(prompt, 0), tool="edit", arguments=json.dumps(given, ensure_ascii=False))
     return reply.model_copy(update={"text": told, "calls": (call,), "stop": "calls"})

@@ -61,7 +61,8 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     if len(whole) > 1 or not order:
         order.append(Aim())
     if member.infill and member.protocol == "text":
-        order = _with_lines(order, _lines(files, run.output if run else "", request.text))
+        output = run.output if run else ""
+        order = _with_lines(order, *(_lines(files, output, request.text, more=more) for more in (False, True)))
     same = [one for one in before if _same_model(events, one, turn)]
     draws = [changed for one in same for changed in _outcomes(one)] + [_changes(draw) for draw in turn.draws]
     follows = any(_drawn(one) for one in before if one not in same)
@@ -71,19 +72,19 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     return replace(order[place], tried=len(draws) if again else 0, judged=True)
 
 
-def _lines(files: Mapping[str, str], output: str, request: str) -> list[Aim]:
-    """Every line of the functions to blame, file by file."""
-    found = [(path, gaps.in_turn(path, files[path], output, request)) for path in brief_files.targets(files)]
+def _lines(files: Mapping[str, str], output: str, request: str, *, more: bool) -> list[Aim]:
+    """Every line of the functions to blame, file by file; `more`: every place behind one."""
+    found = [(path, gaps.in_turn(path, files[path], output, request, more=more)) for path in brief_files.targets(files)]
     return [Aim(path, one.part, gap=one.gap) for path, filling in found for one in filling]
 
 
-def _with_lines(order: list[Aim], lines: list[Aim]) -> list[Aim]:
-    """Few lines first, for they take least; then what is written anew, many lines, and last what is mended: where the
-    lines did not help, that hardly does (tests/benchmarks/results/infilling.md)."""
+def _with_lines(order: list[Aim], lines: list[Aim], more: list[Aim]) -> list[Aim]:
+    """Few lines first, for they take least; then what is written anew, many lines, one more line, and last what is
+    mended: where the lines did not help, that hardly does (tests/benchmarks/results/infilling.md)."""
     if not lines:
         return order
     new, rest = [way for way in order if way.unwritten], [way for way in order if not way.unwritten]
-    return [*lines, *new, *rest] if len(lines) <= FEW else [*new, *lines, *rest]
+    return [*lines, *new, *more, *rest] if len(lines) <= FEW else [*new, *lines, *more, *rest]
 
 
 def _of_both(events: Sequence[Event], turn: views.Turn, request: str, test: str) -> Aim:

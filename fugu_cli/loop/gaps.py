@@ -3,7 +3,8 @@
 Below aims.py, beside anew.py. Shown wrong code a small model hands it back; where one line is left out it writes what
 belongs there, mostly what stood there, which costs seconds and no test run; where it is something else the tests say
 whether it is right. Cloze repair, as AlphaRepair does it (arXiv 2207.08281), with a model that was trained to fill in
-the middle. Any language, one line at a time: nothing that takes more than one line is mended this way. Pure.
+the middle. A line that is missing is looked for behind each of them. Any language, one line at a time: nothing that
+takes more than one is mended this way. Pure.
 """
 
 from __future__ import annotations
@@ -58,38 +59,44 @@ def prompt(path: str, filling: Filling, tools: Sequence[ToolSpec], tried: int) -
     )
 
 
-def in_turn(path: str, content: str, output: str, request: str) -> tuple[Filling, ...]:
+def in_turn(path: str, content: str, output: str, request: str, *, more: bool = False) -> tuple[Filling, ...]:
     """The lines to be filled in of the functions that the tests' `output` leads to, or else the request; of one inside
-    another, the outer one's. () where there is none, or they are long."""
+    another, the outer one's. () where there is none, or they are long. `more`: the places behind them."""
     found = blamed(path, content, output) or meant(path, content, request)
     outer = [one for one in found if not any(one in other and one != other for other in found)]
-    filled = [Filling(part, gap) for part in outer for gap in _gaps(path, content, part)]
+    filled = [Filling(part, gap) for part in outer for gap in _gaps(path, content, part, more)]
     return tuple(filled) if len(filled) <= MOST else ()
 
 
-def _gaps(path: str, content: str, part: str) -> list[Gap]:
+def _gaps(path: str, content: str, part: str, more: bool) -> list[Gap]:
     lines = part.split("\n")
     if len(lines) > MOST_LINES:
         return []
     place = content.index(part)
     first = content.count("\n", 0, place)
-    above, below = content[:place], content[place + len(part) :]
-    around = f"{below[:BELOW].strip(chr(10))}\n\n\n{above[-ABOVE:]}" if below.strip() else above[-ABOVE:]
+    around = _around(content[:place], content[place + len(part) :])
     found = []
     for number in _worth(path, lines):
-        line = lines[number]
+        line, rest = lines[number], lines[number + 1 :]
         start, end = _once(content, lines, number)
+        above = [*lines[: number + 1], ""] if more else [*lines[:number], line[: len(line) - len(line.lstrip())]]
         found.append(
             Gap(
-                before=around + "\n".join([*lines[:number], line[: len(line) - len(line.lstrip())]]),
-                after="\n".join(["", *lines[number + 1 :], ""]),
+                before=around + "\n".join(above),
+                after="\n".join([*rest, ""] if more else ["", *rest, ""]),
                 number=number,
+                more=more,
                 start=start,
                 end=end,
-                place=f"{path}:{first + number + 1}",
+                place=f"{path}:{first + number + 1}{'+' if more else ''}",
             )
         )
     return found
+
+
+def _around(above: str, below: str) -> str:
+    """What is read before the function."""
+    return f"{below[:BELOW].strip(chr(10))}\n\n\n{above[-ABOVE:]}" if below.strip() else above[-ABOVE:]
 
 
 def _worth(path: str, lines: Sequence[str]) -> list[int]:

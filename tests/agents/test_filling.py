@@ -21,9 +21,9 @@ PART = "def f(x):\n    if x:\n        return x + 1\n    return 0"
 ACCESS = Access(name="coder", model="m", base_url="http://127.0.0.1:1/secret")
 
 
-def asked(number: int, path: str = "a.py", part: str = PART, tried: int = 0) -> Prompt:
-    """The prompt for one line of a function that is all of its file."""
-    found = gaps.in_turn(path, f"{part}\n", "f(1)", "")
+def asked(number: int, path: str = "a.py", part: str = PART, tried: int = 0, *, more: bool = False) -> Prompt:
+    """The prompt for one line of a function that is all of its file, or for one more behind it."""
+    found = gaps.in_turn(path, f"{part}\n", "f(1)", "", more=more)
     return gaps.prompt(path, next(one for one in found if one.gap.number == number), (), tried)
 
 
@@ -49,6 +49,18 @@ def test_what_changes_nothing_or_cannot_be_read_is_no_edit(text: str) -> None:
 
 def test_a_line_that_was_cut_is_no_edit() -> None:
     assert edit(asked(2), "return x - 1", stop="length") is None
+
+
+def test_one_line_more_stands_behind_the_line_as_it_was_written() -> None:
+    given = edit(asked(1, more=True), "        x = x - 1")
+    assert given == {"path": "a.py", "old": "    if x:", "new": "    if x:\n        x = x - 1"}
+    reply = filled(asked(1, more=True), Reply(text="        x = x - 1"))
+    assert reply.text == "a.py:2+: `x = x - 1`"
+
+
+@pytest.mark.parametrize("text", ["", "    if x:", "        return x + 1", "    x = 1", "        return (x"])
+def test_what_stands_on_either_side_or_cannot_be_read_is_no_line_more(text: str) -> None:
+    assert edit(asked(1, more=True), text) is None
 
 
 def test_that_nothing_changed_is_said() -> None:

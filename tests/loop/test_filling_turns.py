@@ -46,12 +46,13 @@ def asked_for(member: Member, count: int, file: str = FILE) -> list[Prompt]:
     return prompts
 
 
-def test_the_few_lines_of_a_function_come_first_then_it_is_written_anew_then_mended_then_lines_by_chance() -> None:
-    built = asked_for(FILLER, 7)
-    assert [left_out(prompt) for prompt in built] == [*LINES, "", "", LINES[0]]
-    assert [bool(prompt.unwritten) for prompt in built[4:]] == [True, False, False]
-    assert [prompt.seed for prompt in built] == [None] * 6 + [6]
-    assert built[6].temperature == 0.8
+def test_few_lines_come_first_then_it_is_written_anew_then_one_more_line_then_it_is_mended_then_all_by_chance() -> None:
+    built = asked_for(FILLER, 11)
+    assert [left_out(prompt) for prompt in built] == [*LINES, "", *LINES, "", LINES[0]]
+    assert [prompt.gap.more for prompt in built if prompt.gap] == [False] * 4 + [True] * 4 + [False]
+    assert [bool(prompt.unwritten) for prompt in built if not prompt.gap] == [True, False]
+    assert [prompt.seed for prompt in built] == [None] * 10 + [10]
+    assert built[10].temperature == 0.8
     assert built[0].messages != built[1].messages
     assert LINES[1] not in built[1].messages[0].text
 

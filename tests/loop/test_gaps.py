@@ -84,3 +84,10 @@ def test_stubs_long_functions_and_what_cannot_be_read_have_none() -> None:
     assert lines("a.py", 'def f(x):\n    """What."""\n    raise NotImplementedError\n', "f(1)") == []
     assert lines("a.py", "def f(x):\n" + "    x = x + 1\n" * 70 + "    return x\n", "f(1)") == []
     assert lines("a.py", "def f(x:\n    return x\n", "f(1)") == []
+
+
+def test_behind_each_line_one_more_may_belong() -> None:
+    plain, more = (gaps.in_turn("a.py", FILE, FAILS, "", more=more)[2].gap for more in (False, True))
+    assert (plain.number, plain.place, more.number, more.place) == (8, "a.py:12", 8, "a.py:12+")
+    assert more.before.endswith("    if k < len(below):\n")
+    assert more.after == "        return kth(below, k)\n    else:\n        return pivot\n"
