@@ -14,6 +14,7 @@ from fugu_cli.agents import Agent
 from fugu_cli.agents.local import Local
 from fugu_cli.agents.schema import Schema
 from fugu_cli.agents.text import Text
+from fugu_cli.loop import gaps
 from fugu_cli.messages import FromUser, Prompt, Reply
 from fugu_cli.models.local import lease
 from fugu_cli.models.sources import Folder, default_sources
@@ -22,6 +23,7 @@ from fugu_cli.prompts import load
 
 pytestmark = pytest.mark.real
 MODEL = "smollm2-135m"
+FILLER = "qwen2.5-coder-0.5b"
 PROMPT = Prompt(
     system="You are brief.", messages=(FromUser(text="Count from one to five."),), max_tokens=4, temperature=0, seed=1
 )
@@ -29,14 +31,18 @@ PROMPT = Prompt(
 
 @pytest.fixture
 def cache(real_cache: Path, tmp_path: Path) -> Path:
+    return filled_cache(MODEL, real_cache, tmp_path)
+
+
+def filled_cache(model: str, real_cache: Path, tmp_path: Path) -> Path:
     """A cache of the test's own, servers included, with the model that was pulled once."""
-    asyncio.run(Store(real_cache, sources=default_sources(os.environ)).pull(MODEL))
-    asyncio.run(Store(tmp_path, sources=[Folder(real_cache / "models")]).pull(MODEL))
+    asyncio.run(Store(real_cache, sources=default_sources(os.environ)).pull(model))
+    asyncio.run(Store(tmp_path, sources=[Folder(real_cache / "models")]).pull(model))
     return tmp_path
 
 
-def local(cache: Path) -> Local:
-    return Local("small", MODEL, partial(lease, MODEL, context=2048, cache=cache, idle=0.2))
+def local(cache: Path, model: str = MODEL) -> Local:
+    return Local("small", model, partial(lease, model, context=2048, cache=cache, idle=0.2))
 
 
 async def asked(agent: Agent, prompt: Prompt) -> tuple[Reply, str]:
@@ -73,3 +79,22 @@ def test_a_real_server_holds_a_choice_to_the_schema_and_takes_the_prompts_of_bot
     assert [call.tool for call in chosen.calls] in ([], ["read"], ["write"], ["run_tests"])
     assert chosen.calls == () or isinstance(json.loads(chosen.calls[0].arguments), dict)
     assert chosen.usage.output > 0 and written.usage.output > 0
+
+
+def test_a_real_model_fills_in_a_line_of_which_it_sees_both_sides(real_cache: Path, tmp_path: Path) -> None:
+    function = "def gcd(a, b):\n    if b == 0:\n        return a\n    else:\n        return gcd(a % b, b)"
+    (*_, filling) = gaps.in_turn("gcd.py", f"{function}\n", "assert gcd(35, 21) == 7", "")
+
+    kept = filled_cache(FILLER, real_cache, tmp_path)
+
+    async def fill() -> Reply:
+        agent = local(kept, FILLER)
+        try:
+            prompt = gaps.prompt("gcd.py", filling, (), 0)
+            return await Text(agent, load("protocols/text")).reply(prompt, quiet, unhurried)
+        finally:
+            await agent.close()
+
+    reply = asyncio.run(fill())
+    assert json.loads(reply.calls[0].arguments)["new"] == "        return gcd(b, a % b)"
+    assert reply.usage.input > reply.usage.output > 0
