@@ -18,6 +18,8 @@ from fugu_cli.messages import Gap
 
 FEW = 12
 """Lines that are filled in before anything is written whole."""
+SLOW = 60.0
+"""Seconds that the tests take where no lines are tried."""
 AGAIN = 400
 """Characters of a request that may stand in a brief twice."""
 
@@ -60,7 +62,7 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     whole = [each for each in ways if not is_long(files.get(each[0].target, ""))]
     if len(whole) > 1 or not order:
         order.append(Aim())
-    if member.infill and member.protocol == "text":
+    if member.infill and member.protocol == "text" and _may_try(events, request):
         output = run.output if run else ""
         order = _with_lines(order, *(_lines(files, output, request.text, more=more) for more in (False, True)))
     same = [one for one in before if _same_model(events, one, turn)]
@@ -70,6 +72,13 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     first = next(anew, 0) if follows else 0
     place, again = _place(len(order), first, draws)
     return replace(order[place], tried=len(draws) if again else 0, judged=True)
+
+
+def _may_try(events: Sequence[Event], request: Asked) -> bool:
+    """Most lines that are filled in are wrong: they can be put back, and the tests take no minute to say so."""
+    runs = (event for event in views.request(events) if isinstance(event, ToolRan))
+    first = next((run.seconds for run in runs if run.call.tool == views.RUN_TESTS), 0.0)
+    return request.snapshot is not None and first <= SLOW
 
 
 def _lines(files: Mapping[str, str], output: str, request: str, *, more: bool) -> list[Aim]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fugu_cli.events import Event, Member, Replied
+from fugu_cli.events import Event, Member, Replied, ToolRan
 from fugu_cli.loop import aims, context, turn
 from fugu_cli.loop.turn import Closed, Reply, RollBack, Rules
 from fugu_cli.messages import Call, Prompt
@@ -66,6 +66,14 @@ def test_many_lines_come_after_the_function_was_written_anew() -> None:
 
 def test_a_model_that_cannot_fill_in_is_asked_for_files() -> None:
     assert not any(left_out(prompt) for prompt in asked_for(FILLER.model_copy(update={"infill": False}), 4))
+
+
+def test_where_nothing_can_be_put_back_or_the_tests_take_long_files_are_asked_for() -> None:
+    slow = [fact.model_copy(update={"seconds": 61.0}) if isinstance(fact, ToolRan) else fact for fact in FAILING]
+    nowhere = asked().model_copy(update={"snapshot": None})
+    for start in ([opened(), nowhere, *FAILING], [opened(), asked(), *slow]):
+        assert context.prompt([*start, *begun()], FILLER, ()).gap is None
+    assert context.prompt([opened(), asked(), *FAILING, *begun()], FILLER, ()).gap is not None
 
 
 def test_another_model_that_follows_first_writes_anew() -> None:
