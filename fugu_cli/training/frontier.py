@@ -48,13 +48,14 @@ def paired(first: Numbers, second: Numbers) -> Paired:
     return Paired(float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap))) if len(gap) > 1 else 0.0)
 
 
-def sequence(name: str, cases: Sequence[Case], rows: Sequence[int], check: Check) -> Arm:
-    """One row after another while the check fails; the last one's work is taken as it is, unchecked."""
-    found = [_followed(case, rows, check) for case in cases]
+def sequence(name: str, cases: Sequence[Case], rows: Sequence[int], check: Check, talk: float = 0.0) -> Arm:
+    """One row after another while the check fails; the last one's work is taken as it is, unchecked. `talk`: where the
+    check passes, the cheapest other row verifies, as the rule cascade has it; that costs this share of its run."""
+    found = [_followed(case, rows, check, talk) for case in cases]
     return Arm(name, np.array([one[0] for one in found]), np.array([one[1] for one in found]))
 
 
-def _followed(case: Case, rows: Sequence[int], check: Check) -> tuple[float, float]:
+def _followed(case: Case, rows: Sequence[int], check: Check, talk: float) -> tuple[float, float]:
     solved, cost = 0.0, 0.0
     mass = Mass(0.0, 1.0)
     path: Trail = ()
@@ -66,9 +67,18 @@ def _followed(case: Case, rows: Sequence[int], check: Check) -> tuple[float, flo
         passed = sum(part.right for step, part in ways.items() if step.passed)
         failed = next((part for step, part in ways.items() if not step.passed), Mass(0.0, 0.0))
         solved += passed + (failed.right if place == len(rows) - 1 else 0.0)
+        if talk and place < len(rows) - 1:
+            cost += talk * sum(part.total for step, part in ways.items() if step.passed) * _verdict(case, path, row)
         path = (*path, Step(row, False))
         mass = failed
     return solved, cost
+
+
+def _verdict(case: Case, path: Trail, row: int) -> float:
+    """A run of the cheapest row but the one whose work it is."""
+    history = (*(step.row for step in path), row)
+    others = [other for other in range(len(case.task.rows)) if other != row] or [row]
+    return min(chance(case.task, other, history)[1] for other in others)
 
 
 def singles(cases: Sequence[Case], names: Sequence[str]) -> list[Arm]:

@@ -168,7 +168,7 @@ class Mixture:
         order = [*range(len(self.made_of.seats))]
         if cases[0].looped:  # the strongest goes on until the limit
             order += [order[-1]] * rules.turns
-        rule = frontier.sequence("cascade", cases, order[: rules.turns], rules.check)
+        rule = frontier.sequence("cascade", cases, order[: rules.turns], rules.check, rules.talk)
         return Arm("learned", played.solved[0], played.cost[0]), rule
 
     def _rules(self) -> Rules:

@@ -261,6 +261,18 @@ def test_a_cascade_ends_where_its_check_cannot_fail_any_more(looped: bool) -> No
     assert (blind.solved.tolist(), blind.cost.tolist()) == ([0.0], [0.1])
 
 
+def test_a_cascade_pays_for_its_verdicts_as_a_head_does() -> None:
+    rows = tuple(Rates(rate, rate, cost, cost) for rate, cost in ((0.5, 0.1), (1.0, 1.0)))
+    one = Case(TaskRates("a", "issue a", rows), "r", (3, 5), looped=True)
+    arm = frontier.sequence("both", [one], (0, 1, 1), Check(1.0, 0.0), talk=0.3)
+    np.testing.assert_allclose(arm.solved, [1.0])
+    np.testing.assert_allclose(arm.cost, [0.1 + 0.5 * 1.0 + 0.5 * 0.3 * 1.0 + 0.5 * 0.3 * 0.1])
+    last = frontier.sequence("both", [one], (0, 1), Check(1.0, 0.0), talk=0.3)
+    np.testing.assert_allclose(
+        last.cost, [0.1 + 0.5 * 1.0 + 0.5 * 0.3 * 1.0]
+    )  # no turn is left to look at the last one
+
+
 def test_a_request_ends_where_every_row_has_worked(loaded: Backbone) -> None:
     stubborn = Scripted([(0, 0), (1, 0), (2, 0), (2, 2)])
     played = Replay(writer(loaded), SURE).play(stubborn, [case("a", (0, 0, 0)), case("b", (0, 0, 1))])
