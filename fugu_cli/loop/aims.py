@@ -62,14 +62,17 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     whole = [each for each in ways if not is_long(files.get(each[0].target, ""))]
     if len(whole) > 1 or not order:
         order.append(Aim())
+    same = [one for one in before if _same_model(events, one, turn)]
+    began = min((one.number for one in same), default=turn.number)
+    followed = [one for one in before if one.number < began and _drawn(one)]
+    filled = _filled(followed)
     if member.infill and member.protocol == "text" and _may_try(events, request):
         output = run.output if run else ""
-        order = _with_lines(order, *(_lines(files, output, request.text, more=more) for more in (False, True)))
-    same = [one for one in before if _same_model(events, one, turn)]
+        lines, more = (_lines(files, output, request.text, more=more) for more in (False, True))
+        order = _with_lines(order, lines, more, filled)
     draws = [changed for one in same for changed in _outcomes(one)] + [_changes(draw) for draw in turn.draws]
-    follows = any(_drawn(one) for one in before if one not in same)
     anew = (number for number, way in enumerate(order) if way.unwritten)
-    first = next(anew, 0) if follows else 0
+    first = next(anew, 0) if followed and not filled else 0
     place, again = _place(len(order), first, draws)
     return replace(order[place], tried=len(draws) if again else 0, judged=True)
 
@@ -87,13 +90,26 @@ def _lines(files: Mapping[str, str], output: str, request: str, *, more: bool) -
     return [Aim(path, one.part, gap=one.gap) for path, filling in found for one in filling]
 
 
-def _with_lines(order: list[Aim], lines: list[Aim], more: list[Aim]) -> list[Aim]:
+def _with_lines(order: list[Aim], lines: list[Aim], more: list[Aim], filled: Mapping[str, bool]) -> list[Aim]:
     """Few lines first, for they take least; then what is written anew, many lines, one more line, and last what is
-    mended: where the lines did not help, that hardly does (tests/benchmarks/results/infilling.md)."""
+    mended: where the lines did not help, that hardly does (tests/benchmarks/results/infilling.md).
+
+    `filled`: by place, whether a model before this one wrote another line there. Two models that have not seen a line
+    doubt the same ones: those come first, and those that it wrote as they are wait."""
     if not lines:
         return order
     new, rest = [way for way in order if way.unwritten], [way for way in order if not way.unwritten]
-    return [*lines, *new, *more, *rest] if len(lines) <= FEW else [*new, *lines, *more, *rest]
+    known = [way for way in lines if way.gap is not None and filled.get(way.gap.place, not filled)]
+    early = known if len(known) <= FEW else []
+    return [*early, *new, *(way for way in lines if way not in early), *more, *rest]
+
+
+def _filled(turns: Sequence[views.Turn]) -> dict[str, bool]:
+    """By place, the lines that were filled in: whether any was another one that could be tried."""
+    found: dict[str, bool] = {}
+    for reply in (reply for one in turns for reply in one.spent if reply.filled):
+        found[reply.filled] = found.get(reply.filled, False) or bool(reply.calls)
+    return found
 
 
 def _of_both(events: Sequence[Event], turn: views.Turn, request: str, test: str) -> Aim:

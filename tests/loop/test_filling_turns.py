@@ -76,10 +76,37 @@ def test_where_nothing_can_be_put_back_or_the_tests_take_long_files_are_asked_fo
     assert context.prompt([opened(), asked(), *FAILING, *begun()], FILLER, ()).gap is not None
 
 
-def test_another_model_that_follows_first_writes_anew() -> None:
+def test_another_model_begins_with_the_lines_that_the_first_one_doubts() -> None:
+    events: list[Event] = [opened(), asked(), *FAILING, *begun("small")]
+    for line in LINES:
+        prompt = context.prompt(events, FILLER.model_copy(update={"name": "small"}), ())
+        events += drawn(prompt, changes=line in (LINES[2], LINES[3]))
+    events += begun("coder", number=2)
+    built = []
+    for _ in range(6):
+        built.append(context.prompt(events, FILLER, ()))
+        events += drawn(built[-1], number=2)
+    assert [left_out(prompt) for prompt in built] == [LINES[2], LINES[3], "", LINES[0], LINES[1], LINES[0]]
+    assert built[2].unwritten
+    assert [prompt.gap.more for prompt in built if prompt.gap] == [False] * 4 + [True]
+    events += begun("small", number=3)  # it goes on where it was: what came after it moves nothing
+    again = context.prompt(events, FILLER.model_copy(update={"name": "small"}), ())
+    assert again.unwritten
+
+
+def test_another_model_first_writes_anew_what_the_first_one_left_as_it_is() -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun("small")]
     for _ in LINES:
-        events += drawn(context.prompt(events, FILLER.model_copy(update={"name": "small"}), ()))
+        prompt = context.prompt(events, FILLER.model_copy(update={"name": "small"}), ())
+        events += drawn(prompt, changes=False)
+    events += begun("coder", number=2)
+    assert context.prompt(events, FILLER, ()).unwritten
+
+
+def test_another_model_that_follows_whole_answers_first_writes_anew() -> None:
+    events: list[Event] = [opened(), asked(), *FAILING, *begun("small")]
+    whole = FILLER.model_copy(update={"name": "small", "infill": False})
+    events += drawn(context.prompt(events, whole, ()))
     events += begun("coder", number=2)
     assert context.prompt(events, FILLER, ()).unwritten
 
