@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from fugu_cli import prompts
 from fugu_cli.agents import Agent
-from fugu_cli.config import AgentEntry
+from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.tables import Phases
 from fugu_cli.events import Event, Replied
 
@@ -67,6 +67,10 @@ def _provider(entry: AgentEntry, environ: Mapping[str, str], places: Places, eve
     from fugu_cli.agents.retry import Retrying
 
     match entry.provider:
+        case "openai" if entry.api == "responses":
+            from fugu_cli.agents.responses import Responses
+
+            return Retrying(Responses(access(entry, environ)), shared=_shared(entry, places))
         case "openai":
             from fugu_cli.agents.openai import OpenAI
 

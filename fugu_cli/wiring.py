@@ -15,7 +15,8 @@ from fugu_cli import __version__, crew, log, permissions, sessions, views
 from fugu_cli.agents import Agent
 from fugu_cli.agents.health import Health
 from fugu_cli.budgets import Budgets
-from fugu_cli.config import AgentEntry, Config
+from fugu_cli.config import Config
+from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.instructions import standing
 from fugu_cli.config.pool import PLANNER, pool

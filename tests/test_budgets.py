@@ -20,7 +20,8 @@ from fugu_cli.agents.sse import Decoder
 from fugu_cli.budgets import Budgets
 from fugu_cli.commands import cost
 from fugu_cli.commands.opening import Opening
-from fugu_cli.config import AgentEntry, Config
+from fugu_cli.config import Config
+from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.files import load
 from fugu_cli.config.pool import pool
 from fugu_cli.errors import ConfigError

@@ -13,7 +13,8 @@ from fugu_cli.__main__ import called
 from fugu_cli.agents.pricing import price_of
 from fugu_cli.cli import app
 from fugu_cli.commands.pages import topics
-from fugu_cli.config import AgentEntry, Config
+from fugu_cli.config import Config
+from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.files import parsed
 from fugu_cli.evaluation import arms
 from fugu_cli.events import (

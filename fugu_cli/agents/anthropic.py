@@ -14,11 +14,12 @@ import httpx
 
 from fugu_cli.agents import Say, Wait
 from fugu_cli.agents.access import THINKING, Access
-from fugu_cli.agents.anthropic_stream import AFTER, Decoding
+from fugu_cli.agents.anthropic_stream import Decoding
 from fugu_cli.agents.dialects import Adapting, Dialect
 from fugu_cli.agents.history import arguments_object, closed
 from fugu_cli.agents.http import Connection, Json
 from fugu_cli.agents.sse import Heard, ServerEvent
+from fugu_cli.agents.weaving import AFTER, woven
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Reply, Thinking, ToolSpec
 
@@ -98,20 +99,7 @@ def _blocks(message: Message) -> list[Json]:
             result: Json = {"type": "tool_result", "tool_use_id": message.call, "content": message.text}
             return [result if message.ok else {**result, "is_error": True}]
         case FromAgent():
-            return _said(message)
-
-
-def _said(message: FromAgent) -> list[Json]:
-    """Thinking, text and calls, each thought where it stood: moved, it is refused."""
-    blocks: list[Json] = []
-    said = made = 0
-    for thinking in message.thinking:
-        block = _block(thinking)
-        if block is not None:
-            until, before = _place(thinking)
-            blocks += [*_words(message.text[said:until]), *_uses(message.calls[made:before]), block]
-            said, made = max(said, until), max(made, before)
-    return [*blocks, *_words(message.text[said:]), *_uses(message.calls[made:])]
+            return woven(message, _block, _words, _uses)
 
 
 def _words(text: str) -> list[Json]:
@@ -122,14 +110,6 @@ def _uses(calls: Sequence[Call]) -> list[Json]:
     return [
         {"type": "tool_use", "id": call.id, "name": call.tool, "input": json.loads(call.arguments)} for call in calls
     ]
-
-
-def _place(thinking: Thinking) -> tuple[int, int]:
-    """Characters of text and calls that stand before the block."""
-    match (arguments_object(thinking.data) or {}).get(AFTER):
-        case [int(said), int(made)]:
-            return said, made
-    return 0, 0
 
 
 def _block(thinking: Thinking) -> Json | None:

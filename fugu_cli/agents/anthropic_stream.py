@@ -2,7 +2,7 @@
 
 Sans IO, the second half of anthropic.py. Blocks are opened, filled by deltas and closed; a whole message at once is
 taken as well. A thinking block is kept as the provider's own JSON: its signature is worth nothing if a byte changes, or
-its place in the message, which stands beside the provider's own fields (`AFTER`).
+its place in the message, which stands beside the provider's own fields (weaving.py).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fugu_cli.agents.access import Access
 from fugu_cli.agents.history import paired
 from fugu_cli.agents.reasons import Stop
 from fugu_cli.agents.sse import Heard, ServerEvent
+from fugu_cli.agents.weaving import mark
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, Reply, Thinking, Usage
 
@@ -30,10 +31,6 @@ STOPS: dict[str, Stop] = {
     "model_context_window_exceeded": "length",
     "refusal": "refusal",
 }
-
-
-AFTER = "after"
-"""Characters of text and calls that came before a thinking block in its message: models also think between them."""
 
 
 class _Wire(BaseModel):
@@ -120,7 +117,7 @@ class _Open:
         )
 
     def kept(self, after: tuple[int, int]) -> Thinking:
-        place = {AFTER: [*after]} if any(after) else {}
+        place = mark(after)
         if self.block.type == "redacted_thinking":
             return Thinking(data=json.dumps({"type": "redacted_thinking", "data": self.block.data, **place}))
         text = paired(self.thinking)

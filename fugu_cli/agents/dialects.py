@@ -38,6 +38,10 @@ class Dialect:
     """An effort beside tools (OpenAI from gpt-5.4 on takes none there, and from gpt-5.6 on wants to be told "none")."""
     sealed: bool = True
     """What this agent thought goes back, as it was signed; a model does not take what another one signed."""
+    encrypted: bool = True
+    """Responses: thoughts are asked for, sealed, so that they can go back (models that do not think have none)."""
+    summary: bool = True
+    """Responses: a summary of what was thought (only for organisations that OpenAI has verified)."""
     adaptive: bool = False
     """Anthropic: thinking without a budget (Claude 4.7 and later refuse one)."""
     short_ids: bool = False
@@ -67,12 +71,15 @@ UNABLE = (
 """An effort is refused, in the words of Ollama, Google and OpenRouter."""
 UNSIGNED = (
     r"invalid .?signature.? in|thought.?signature.{0,20}not valid|blocks in the latest assistant message cannot be"
+    r"|invalid_encrypted_content|encrypted content.{0,99}could not be|'reasoning' was provided without its required"
 )
 
 Change = Callable[[Dialect], Dialect]
 
 RULES: tuple[tuple[str, Change], ...] = (
     (UNSIGNED, lambda d: replace(d, sealed=False)),
+    (r"encrypted.?content", lambda d: replace(d, encrypted=False)),
+    (r"reasoning.?summar", lambda d: replace(d, summary=False)),
     (r"function tools with reasoning_effort", lambda d: replace(d, effort_with_tools=False)),
     (r"max_completion_tokens", lambda d: replace(d, completion_tokens=True)),
     (
@@ -92,7 +99,7 @@ RULES: tuple[tuple[str, Change], ...] = (
     (r"prompt_cache_key", lambda d: replace(d, cache_key=False)),
     (rf"effort.*({REFUSED})|({REFUSED}).*effort|{UNABLE}", lambda d: replace(d, effort=False)),
     (
-        r"response_format|json_schema|output_config",
+        r"response_format|json_schema|output_config|text\.format",
         lambda d: replace(d, schema="object" if d.schema == "schema" else "none"),
     ),
 )

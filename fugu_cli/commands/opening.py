@@ -19,7 +19,8 @@ from pydantic import JsonValue
 from fugu_cli import policy, prompts, wiring
 from fugu_cli.agents import Agent
 from fugu_cli.budgets import PRICE_HINT, UNPRICED
-from fugu_cli.config import AgentEntry, Config
+from fugu_cli.config import Config
+from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import SERVICES, pool
 from fugu_cli.errors import ConfigError

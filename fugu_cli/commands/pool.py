@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fugu_cli import crew
 from fugu_cli.commands.checking import Probe, probe
 from fugu_cli.commands.here import here, newline
-from fugu_cli.config import AgentEntry
+from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import left_out, pool
 from fugu_cli.ui.clean import count

@@ -22,7 +22,7 @@ from fugu_cli.commands.here import here
 from fugu_cli.commands.printing import show
 from fugu_cli.commands.replay_flags import WITH_RUN, SessionReplayFlags
 from fugu_cli.commands.route import coordinator_of
-from fugu_cli.config import AgentEntry
+from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import pool
 from fugu_cli.coordinators import Coordinator

@@ -23,7 +23,7 @@ from fugu_cli.commands.flags import Format, RunFlags
 from fugu_cli.commands.here import here
 from fugu_cli.commands.leaving import Leaving, Told, name_of
 from fugu_cli.commands.prompt import Said
-from fugu_cli.config import AgentEntry
+from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.files import Loaded
 from fugu_cli.contents import request_patch
 from fugu_cli.errors import FuguError, StorageError, UsageError

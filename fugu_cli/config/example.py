@@ -10,7 +10,8 @@ import json
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from fugu_cli.config import AgentEntry, Config
+from fugu_cli.config import Config
+from fugu_cli.config.entry import AgentEntry
 
 HEAD = """\
 # Every key of .fugurc with its default. Copy what you want to change to ~/.fugurc, or to .fugurc in a repository
@@ -39,6 +40,7 @@ AGENT = {
     "provider": "openai",
     "model": "gpt-6.1-sol",
     "base_url": "https://api.openai.com/v1",
+    "api": "responses",
     "api_key_env": "OPENAI_API_KEY",
     "protocol": "native",
     "slot": "strong",

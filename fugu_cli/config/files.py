@@ -17,16 +17,8 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fugu_cli.config import (
-    LISTS,
-    PATHS,
-    AgentEntry,
-    ConductorEntry,
-    Config,
-    SandboxEntry,
-    skills,
-    trust_store,
-)
+from fugu_cli.config import LISTS, PATHS, ConductorEntry, Config, SandboxEntry, skills, trust_store
+from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.instructions import standing
 from fugu_cli.config.layers import Layer, merged, narrowed
 from fugu_cli.config.tables import FORMS, Money, Patience, Phases

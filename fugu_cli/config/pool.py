@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fugu_cli.agents.pricing import price_of
-from fugu_cli.config import AgentEntry, Config, Protocol, Slot
+from fugu_cli.config import Config
+from fugu_cli.config.entry import AgentEntry, Api, Protocol, Slot
 from fugu_cli.coordinators.slots import assign_slots
 from fugu_cli.errors import ConfigError
 from fugu_cli.models import manifest
@@ -216,6 +217,7 @@ def _filled(entry: AgentEntry, config: Config) -> AgentEntry:
     return entry.model_copy(
         update={
             "base_url": base_url,
+            "api": _api(entry, base_url),
             "api_key_env": _variable(entry),
             "protocol": entry.protocol or PROTOCOLS.get(entry.provider, "native"),
             "context": entry.context or _context(entry.provider, entry.model, base_url),
@@ -224,6 +226,13 @@ def _filled(entry: AgentEntry, config: Config) -> AgentEntry:
             "temperature": entry.temperature if entry.temperature is not None else config.temperature,
         }
     )
+
+
+def _api(entry: AgentEntry, base_url: str | None) -> Api | None:
+    """OpenAI's models think beside tools on the newer one alone; whatever else speaks like OpenAI has the older one."""
+    if entry.provider != "openai":
+        return None
+    return entry.api or ("responses" if base_url == ADDRESSES["openai"] else "chat")
 
 
 def _infills(entry: AgentEntry) -> bool:

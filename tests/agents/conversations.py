@@ -9,13 +9,14 @@ import json
 from pathlib import Path
 
 import httpx
-from histories import SEALED, SIGNED, TOOLS
+from histories import REASONED, SEALED, SIGNED, TOOLS
 from servers import Server, quiet, unhurried
 
 from fugu_cli.agents import Agent
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.anthropic import Anthropic
 from fugu_cli.agents.openai import OpenAI
+from fugu_cli.agents.responses import Responses
 from fugu_cli.agents.schema import Schema
 from fugu_cli.agents.text import Text
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Thinking
@@ -68,6 +69,13 @@ CONVERSATIONS = {
         FromAgent(agent="strong", thinking=(Thinking(text="hm", data=SIGNED), Thinking(data=SEALED)), calls=(READ,)),
         FromTool(call="toolu_01", tool="read", text="1: x = 1"),
     ),
+    "a_sealed_thought_of_its_own": prompt(
+        ASKED,
+        FromAgent(agent="strong", text="I look.", thinking=(Thinking(data=REASONED),), calls=(READ,)),
+        FromTool(call="toolu_01", tool="read", text="1: x = 1"),
+        FromAgent(agent="strong", text="Cut", thinking=(Thinking(data=REASONED.replace("}", ', "after": [3, 0]}')),)),
+        FromUser(text="Go on."),
+    ),
     "an_agent_first_and_last": prompt(
         FromAgent(agent="cheap", text="Done."), FromUser(text=" "), FromAgent(agent="strong", text="Really.")
     ),
@@ -75,6 +83,11 @@ CONVERSATIONS = {
 
 ANSWERS = {
     "openai": {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]},
+    "responses": {
+        "object": "response",
+        "status": "completed",
+        "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}],
+    },
     "anthropic": {"type": "message", "content": [{"type": "text", "text": "yes"}], "stop_reason": "end_turn"},
     "schema": {"choices": [{"message": {"content": '{"tool": "write", "path": "a.py"}'}, "finish_reason": "stop"}]},
     "text": {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]},
@@ -85,7 +98,8 @@ def sent(target: str, prompt: Prompt) -> list[object]:
     """The request bodies that `target` sends for `prompt`, one for each model call."""
     server = Server(httpx.Response(200, json=ANSWERS[target]))
     access = Access(name="strong", model="m", base_url="http://127.0.0.1/v1")
-    agent: Agent = Anthropic(access, server) if target == "anthropic" else OpenAI(access, server)
+    kinds = {"anthropic": Anthropic, "responses": Responses}
+    agent: Agent = kinds.get(target, OpenAI)(access, server)
     if target == "schema":
         agent = Schema(agent, load("protocols/schema"))
     elif target == "text":

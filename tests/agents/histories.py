@@ -8,6 +8,7 @@ from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prom
 
 ME, OTHER = "strong", "cheap"
 SIGNED = json.dumps({"type": "thinking", "thinking": "hm", "signature": "c2ln"})
+REASONED = json.dumps({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VhbA=="})
 SEALED = json.dumps({"type": "redacted_thinking", "data": "c2VhbA=="})
 
 texts = st.one_of(st.sampled_from(["", " ", "\n\t", "yes", "```\ncode\n```", "\x00"]), st.text(max_size=12))
@@ -24,7 +25,9 @@ arguments = st.one_of(
 )
 calls = st.builds(Call, id=ids, tool=names, arguments=arguments)
 thinking = st.builds(
-    Thinking, text=texts, data=st.sampled_from(["", SIGNED, SEALED, "{", "[]", '{"type": "thinking"}', '{"type": 3}'])
+    Thinking,
+    text=texts,
+    data=st.sampled_from(["", SIGNED, SEALED, REASONED, "{", "[]", '{"type": "thinking"}', '{"type": 3}']),
 )
 messages = st.one_of(
     st.builds(FromUser, text=texts),

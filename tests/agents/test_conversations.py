@@ -6,6 +6,7 @@ from conversations import CONVERSATIONS, PINNED, rendered
 
 CHECKS = {
     "openai": validate.openai,
+    "responses": validate.responses,
     "anthropic": validate.anthropic,
     "schema": validate.openai,
     "text": validate.openai,

@@ -1,5 +1,6 @@
 import asyncio
 import json
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import ACCESS, Server, quiet, unhurried
 
-from fugu_cli.agents import Agent, anthropic, openai
-from fugu_cli.agents.access import Access
+from fugu_cli.agents import Agent, anthropic, openai, responses
+from fugu_cli.agents.access import Access, Effort
 from fugu_cli.agents.dialects import Dialect
 from fugu_cli.agents.history import call_id, closed, flat
 from fugu_cli.agents.openai import OpenAI
@@ -29,6 +30,12 @@ def body(payload: object) -> bytes:
 @given(prompt=prompts, dialect=st.builds(Dialect))
 def test_any_history_renders_to_a_valid_chat_completions_request(prompt: Prompt, dialect: Dialect) -> None:
     validate.openai(body(openai.encode(prompt, ACCESS, dialect)))
+
+
+@given(prompt=prompts, dialect=st.builds(Dialect, longest=st.none()), effort=st.sampled_from(["", "none", "low"]))
+def test_any_history_renders_to_a_valid_responses_request(prompt: Prompt, dialect: Dialect, effort: Effort) -> None:
+    access = replace(ACCESS, name=ME, effort=effort)
+    validate.responses(body(responses.encode(prompt, access, dialect)))
 
 
 @given(prompt=prompts, adaptive=st.booleans(), effort=st.sampled_from(["", "low", "high"]))

@@ -17,7 +17,7 @@ from fugu_cli.agents.access import Access, Timeouts
 from fugu_cli.agents.anthropic import Anthropic
 from fugu_cli.agents.dialects import Dialect
 from fugu_cli.agents.openai import OpenAI, encode
-from fugu_cli.config import AgentEntry
+from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.files import parsed
 from fugu_cli.config.pool import pool
 from fugu_cli.config.tables import Phases

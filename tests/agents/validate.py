@@ -8,7 +8,11 @@ import re
 from itertools import pairwise
 from typing import Any
 
+from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
+from pydantic import TypeAdapter
+
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+SENT: TypeAdapter[ResponseCreateParamsStreaming] = TypeAdapter(ResponseCreateParamsStreaming)
 OPENAI_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 ANTHROPIC_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -80,6 +84,47 @@ def _sides(roles: list[str], messages: list[dict[str, Any]]) -> None:
     assert roles[0] == "user" and messages[-1]["role"] in ("user", "tool")
     for one, two in pairwise(messages):
         assert {one["role"], two["role"]} not in ({"user"}, {"assistant"}), "two of a side in a row"
+
+
+def responses(body: bytes) -> dict[str, Any]:
+    request = strict_json(body.decode("utf-8"))
+    known = {"model", "input", "instructions", "stream", "store", "include", "max_output_tokens", "tools", "text"}
+    assert set(request) <= known | {"tool_choice", "temperature", "reasoning", "prompt_cache_key"}, set(request) - known
+    assert filled(request["model"]) and filled(request.get("instructions", "x"))
+    assert request["max_output_tokens"] >= 16 and request["store"] is False
+    for tool in request.get("tools", []):
+        assert tool["type"] == "function" and TOOL_NAME.fullmatch(tool["name"])
+        assert tool["strict"] is False and tool["parameters"]["type"] == "object"
+    _responses_input(request["input"])
+    SENT.validate_python(request)
+    return request
+
+
+def _responses_input(items: list[dict[str, Any]]) -> None:
+    assert items and items[0].get("role") == "user"
+    assert items[-1].get("role") == "user" or items[-1]["type"] == "function_call_output"
+    open_calls: list[str] = []
+    seen: set[str] = set()
+    for item, after in zip(items, [*items[1:], {}], strict=True):
+        kind = item.get("type", "message")
+        if kind == "function_call_output":
+            assert item.keys() == {"type", "call_id", "output"} and filled(item["output"])
+            assert open_calls and item["call_id"] == open_calls.pop(0), "a result out of place"
+        elif kind == "function_call":
+            assert item.keys() == {"type", "call_id", "name", "arguments"}
+            assert OPENAI_ID.fullmatch(item["call_id"]) and item["call_id"] not in seen
+            assert TOOL_NAME.fullmatch(item["name"]) and isinstance(strict_json(item["arguments"]), dict)
+            seen.add(item["call_id"])
+            open_calls.append(item["call_id"])
+        elif kind == "reasoning":
+            assert item.keys() <= {"type", "id", "summary", "content", "encrypted_content"} and item["id"]
+            assert filled(item["encrypted_content"])
+            followed = after.get("role") == "assistant" or after.get("type") in ("function_call", "reasoning")
+            assert followed, "a thought without what it led to"
+        else:
+            assert item.keys() == {"role", "content"} and filled(item["content"])
+            assert not open_calls or item["role"] == "assistant", f"calls without a result: {open_calls}"
+    assert not open_calls, f"calls without a result: {open_calls}"
 
 
 def anthropic(body: bytes) -> dict[str, Any]:

@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from fugu_cli import __version__, prompts, wiring  # noqa: E402
-from fugu_cli.config import AgentEntry, ConductorEntry, Config  # noqa: E402
+from fugu_cli.config import ConductorEntry, Config  # noqa: E402
+from fugu_cli.config.entry import AgentEntry  # noqa: E402
 from fugu_cli.config.files import Loaded  # noqa: E402
 from fugu_cli.events import Assigned, Recorded, Replied  # noqa: E402
 from fugu_cli.messages import Call  # noqa: E402

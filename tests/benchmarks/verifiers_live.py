@@ -18,7 +18,8 @@ from typing import Literal
 from verifiers_works import Work
 
 from fugu_cli import policy, prompts, views, wiring
-from fugu_cli.config import AgentEntry, Config
+from fugu_cli.config import Config
+from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.errors import InfrastructureError

@@ -9,7 +9,8 @@ import pytest
 
 from fugu_cli import policy, wiring
 from fugu_cli.conductor.conductor import Conductor
-from fugu_cli.config import AgentEntry, ConductorEntry, Config
+from fugu_cli.config import ConductorEntry, Config
+from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import pool
 from fugu_cli.coordinators.fixed import Cascade

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.config import AgentEntry, ConductorEntry, Config, trust_store
+from fugu_cli.config import ConductorEntry, Config, trust_store
+from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.example import example
 from fugu_cli.config.files import key_lines, load, parsed
 from fugu_cli.config.layers import HARMLESS, LOWERED

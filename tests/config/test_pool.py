@@ -2,7 +2,8 @@
 
 import pytest
 
-from fugu_cli.config import AgentEntry, Config
+from fugu_cli.config import Config
+from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.pool import EMBEDDED, SERVICES, LeftOut, found, keys_found, left_out, pool
 from fugu_cli.errors import ConfigError
 from fugu_cli.events import Member, Price
