@@ -20,6 +20,7 @@ from fugu_cli.agents.history import arguments_object, call_id, closed
 from fugu_cli.agents.http import Connection, Json
 from fugu_cli.agents.responses_stream import Decoding
 from fugu_cli.agents.sse import Heard, ServerEvent
+from fugu_cli.agents.stops import Stops
 from fugu_cli.agents.weaving import AFTER, woven
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Reply, Thinking, ToolSpec
@@ -30,8 +31,8 @@ SEALED = "reasoning.encrypted_content"
 
 
 def encode(prompt: Prompt, access: Access, dialect: Dialect) -> Json:
-    """The request body. What is thought counts against `max_output_tokens`, so room for it comes on top. There are no
-    stop sequences and no seed on this wire."""
+    """The request body. What is thought counts against `max_output_tokens`, so room for it comes on top. There is
+    no seed on this wire, and there are no stop sequences (stops.py)."""
     history = closed(prompt.messages, access.name if dialect.sealed else "")
     most = max(prompt.max_tokens + THINKING.get(access.effort, 0), LEAST)
     payload: Json = {
@@ -142,15 +143,20 @@ class Responses:
 
     async def _once(self, prompt: Prompt, say: Say, dialect: Dialect) -> Reply:
         decoding = Decoding(self._access, lambda number: call_id(prompt, number))
+        stops = Stops(prompt.stop)
 
         def take(event: ServerEvent) -> Heard:
-            if text := decoding.feed(event):
+            if text := stops.feed(decoding.feed(event)):
                 say(text)
             return decoding.heard
 
         try:
             await self._connection.post("/responses", encode(prompt, self._access, dialect), take)
-            return leaking.checked(decoding.reply(), prompt, self._access)
+            reply = decoding.reply()
+            if rest := stops.rest():
+                say(rest)
+            reply = reply.model_copy(update={"text": stops.cut(reply.text)})
+            return leaking.checked(reply, prompt, self._access)
         except AgentError as error:
             error.usage = decoding.used
             if error.kind == "absent":

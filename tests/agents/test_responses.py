@@ -9,10 +9,13 @@ import httpx
 import pytest
 import validate
 from histories import TOOLS
+from hypothesis import given
+from hypothesis import strategies as st
 from servers import RECORDED, Server, recorded, stream, unhurried
 
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.responses import Responses
+from fugu_cli.agents.stops import Stops
 from fugu_cli.config import Config
 from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.pool import found, pool
@@ -143,6 +146,21 @@ def test_thoughts_that_are_not_taken_back_stay_away(words: str) -> None:
     answered(server, ASKED.model_copy(update={"messages": (*ASKED.messages, said, FromUser(text="Go on."))}))
     assert b'"type": "reasoning"' in server.requests[0]
     assert b'"type": "reasoning"' not in server.requests[1]
+
+
+@given(text=st.text("ab#\n", max_size=12), size=st.integers(1, 5), stops=st.lists(st.sampled_from(["#", "\n\n", "ab"])))
+def test_a_reply_ends_before_a_stop_in_whatever_pieces_it_comes(text: str, size: int, stops: list[str]) -> None:
+    filter = Stops(stops)
+    shown = [filter.feed(text[start : start + size]) for start in range(0, len(text), size)]
+    expected = text[: min([text.find(stop) for stop in stops if stop in text], default=len(text))]
+    assert "".join(shown) + filter.rest() == expected == filter.cut(text)
+
+
+def test_what_follows_a_stop_is_paid_for_and_left_out() -> None:
+    reply, said = answered(Server(stream(STREAM)), ASKED.model_copy(update={"stop": ("– first", "")}))
+    assert (reply.text, "".join(said)) == ("I look ", "I look ")
+    assert reply.usage.output == 96
+    assert len(reply.calls) == 2
 
 
 def test_how_a_response_ends() -> None:
