@@ -155,6 +155,8 @@ class Replied(Value):
     seconds: float = 0.0
     filled: str = ""
     """path:line where the reply is one line of that file, left out and filled in; "" for any other reply."""
+    logprob: float | None = None
+    """How sure the model was of it: the mean logarithm of its tokens' probabilities, where that is known."""
 
 
 class Permitted(Value):

@@ -182,5 +182,7 @@ class Reply(Value):
     usage: Usage = Usage()
     model: str = ""
     stop: Literal["end", "calls", "length", "refusal", "cut"] = "end"
+    logprob: float | None = None
+    """Mean logarithm of its tokens' probabilities, where the server was asked for them."""
     seconds: float = 0.0
     """How long the call took when it was paid for, where a kept reply stands in for it; 0: as long as now."""

@@ -8,6 +8,7 @@ for: the answer ends where the line does.
 from __future__ import annotations
 
 import json
+from statistics import mean
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -31,6 +32,12 @@ class _Timings(BaseModel):
     predicted_n: int = 0
 
 
+class _Token(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    logprob: float | None = None
+
+
 class _Answer(BaseModel):
     """The parts of the server's answer that count here."""
 
@@ -39,6 +46,7 @@ class _Answer(BaseModel):
     content: str
     stop_type: str = ""
     timings: _Timings = _Timings()
+    completion_probabilities: list[_Token] = []
 
 
 async def fill(connection: Connection, access: Access, prompt: Prompt, gap: Gap) -> Reply:
@@ -54,10 +62,12 @@ async def fill(connection: Connection, access: Access, prompt: Prompt, gap: Gap)
         raise AgentError(f"{access.name}: the server ended without an answer", kind="network", retry=True)
     answer = heard[-1]
     took = answer.timings
+    known = [token.logprob for token in answer.completion_probabilities if token.logprob is not None]
     return Reply(
         text=answer.content,
         usage=Usage(input=took.cache_n + took.prompt_n, cached=took.cache_n, output=took.predicted_n),
         model=access.model,
+        logprob=round(mean(known), 4) if known else None,
         stop="length" if answer.stop_type == "limit" else "end",
     )
 
@@ -69,6 +79,7 @@ def _payload(prompt: Prompt, gap: Gap) -> Json:
         "stop": ["\n"],
         "temperature": prompt.temperature or 0.0,
         "cache_prompt": True,
+        "n_probs": 1,
         **({"seed": prompt.seed} if prompt.seed is not None else {}),
     }
 

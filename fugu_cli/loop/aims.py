@@ -65,14 +65,14 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     same = [one for one in before if _same_model(events, one, turn)]
     began = min((one.number for one in same), default=turn.number)
     followed = [one for one in before if one.number < began and _drawn(one)]
-    filled = _filled(followed)
+    doubted = _doubted(followed)
     if member.infill and member.protocol == "text" and _may_try(events, request):
         output = run.output if run else ""
         lines, more = (_lines(files, output, request.text, more=more) for more in (False, True))
-        order = _with_lines(order, lines, more, filled)
+        order = _with_lines(order, lines, more, doubted)
     draws = [changed for one in same for changed in _outcomes(one)] + [_changes(draw) for draw in turn.draws]
     anew = (number for number, way in enumerate(order) if way.unwritten)
-    first = next(anew, 0) if followed and not filled else 0
+    first = next(anew, 0) if followed and doubted is None else 0
     place, again = _place(len(order), first, draws)
     return replace(order[place], tried=len(draws) if again else 0, judged=True)
 
@@ -90,26 +90,36 @@ def _lines(files: Mapping[str, str], output: str, request: str, *, more: bool) -
     return [Aim(path, one.part, gap=one.gap) for path, filling in found for one in filling]
 
 
-def _with_lines(order: list[Aim], lines: list[Aim], more: list[Aim], filled: Mapping[str, bool]) -> list[Aim]:
+def _with_lines(order: list[Aim], lines: list[Aim], more: list[Aim], doubted: Mapping[str, float] | None) -> list[Aim]:
     """Few lines first, for they take least; then what is written anew, many lines, one more line, and last what is
     mended: where the lines did not help, that hardly does (tests/benchmarks/results/infilling.md).
 
-    `filled`: by place, whether a model before this one wrote another line there. Two models that have not seen a line
-    doubt the same ones: those come first, and those that it wrote as they are wait."""
+    `doubted`: by place, how sure a model before this one was of another line there, None where none filled in any. Two
+    models that have not seen a line doubt the same ones: those come first, the surest before the others."""
     if not lines:
         return order
     new, rest = [way for way in order if way.unwritten], [way for way in order if not way.unwritten]
-    known = [way for way in lines if way.gap is not None and filled.get(way.gap.place, not filled)]
+    known = lines
+    if doubted is not None:
+        known = sorted((way for way in lines if _place_of(way) in doubted), key=lambda way: -doubted[_place_of(way)])
     early = known if len(known) <= FEW else []
     return [*early, *new, *(way for way in lines if way not in early), *more, *rest]
 
 
-def _filled(turns: Sequence[views.Turn]) -> dict[str, bool]:
-    """By place, the lines that were filled in: whether any was another one that could be tried."""
-    found: dict[str, bool] = {}
-    for reply in (reply for one in turns for reply in one.spent if reply.filled):
-        found[reply.filled] = found.get(reply.filled, False) or bool(reply.calls)
-    return found
+def _doubted(turns: Sequence[views.Turn]) -> dict[str, float] | None:
+    """By place, the lines that were filled in with another one that could be tried: how sure the model was of it (mean
+    log probability). None where no lines were filled in."""
+    filled = [reply for one in turns for reply in one.spent if reply.filled]
+    found: dict[str, float] = {}
+    for reply in filled:
+        if reply.calls:
+            sure = reply.logprob if reply.logprob is not None else 0.0
+            found[reply.filled] = max(sure, found.get(reply.filled, sure))
+    return found if filled else None
+
+
+def _place_of(way: Aim) -> str:
+    return way.gap.place if way.gap is not None else ""
 
 
 def _of_both(events: Sequence[Event], turn: views.Turn, request: str, test: str) -> Aim:

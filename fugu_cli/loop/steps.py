@@ -177,6 +177,7 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> None
             stop=reply.stop,
             seconds=reply.seconds or round(time.monotonic() - started, 3),
             filled=prompt.gap.place if prompt.gap is not None else "",
+            logprob=reply.logprob,
         )
     )
 

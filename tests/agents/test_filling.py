@@ -104,6 +104,7 @@ def test_the_server_is_given_both_sides_and_asked_for_one_line() -> None:
         "content": "return x - 1",
         "stop_type": "word",
         "tokens_cached": 99,
+        "completion_probabilities": [{"logprob": -0.25, "token": "return"}, {"logprob": -0.75}, {"logprob": None}],
         "timings": {"cache_n": 30, "prompt_n": 12, "predicted_n": 6, "prompt_ms": 1.5},
     }
     reply, sent, url = answered(asked(2), httpx.Response(200, json=answer))
@@ -114,6 +115,7 @@ def test_the_server_is_given_both_sides_and_asked_for_one_line() -> None:
     assert "seed" not in sent
     assert (reply.text, reply.stop, reply.model) == ("return x - 1", "end", "m")
     assert (reply.usage.input, reply.usage.cached, reply.usage.output) == (42, 30, 6)
+    assert (sent["n_probs"], reply.logprob) == (1, -0.5)
 
 
 def test_a_line_that_was_asked_for_before_is_drawn_by_chance() -> None:

@@ -52,6 +52,8 @@ class Line(Value):
     seconds: float
     read: int
     written: int
+    sure: float = 0.0
+    """Mean log probability of what was filled in."""
 
 
 class Lines(Value):
@@ -117,6 +119,7 @@ async def of_task(task: Task, agent: Local, evidence: Path) -> Lines:
                     seconds=round(seconds, 3),
                     read=usage.input - usage.cached,
                     written=usage.output,
+                    sure=said.logprob or 0.0,
                 )
             )
     return Lines(task=task.id, source=task.source, agent=agent.name, lines=tuple(found))
@@ -162,18 +165,20 @@ def report(found: Sequence[Lines]) -> str:
     doubted = right = lines = 0
     for task in tasks:
         first, second = by[task, FIRST].lines, by[task, SECOND].lines
-        doubts = {line.place for line in first if line.other}
+        doubts = {line.place: line.sure for line in first if line.other}
         few = [line for line in second if line.place in doubts]
+        surest = sorted(few, key=lambda line: -doubts[line.place])
         small, coder = gone_through(first, costs[FIRST]), gone_through(second, costs[SECOND])
-        after = gone_through(few, costs[SECOND])
+        after, sorted_ = gone_through(few, costs[SECOND]), gone_through(surest, costs[SECOND])
         lines, doubted = lines + len(second), doubted + len(few)
         right += after.ok and coder.ok
         for name, way in (
             (f"`{FIRST}`, all lines", small),
             (f"`{SECOND}`, all lines", coder),
             (f"`{SECOND}`, the lines that `{FIRST}` doubts", after),
+            (f"`{SECOND}`, the same, the surest doubt first", sorted_),
             (f"`{FIRST}`, then `{SECOND}` on all lines", small.then(coder)),
-            (f"`{FIRST}`, then `{SECOND}` on those that it doubts", small.then(after)),
+            (f"`{FIRST}`, then `{SECOND}` on those that it doubts, the surest first", small.then(sorted_)),
         ):
             ways.setdefault(name, []).append(way)
     table = [

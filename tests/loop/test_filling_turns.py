@@ -20,12 +20,12 @@ def begun(agent: str = "coder", file: str = FILE, number: int = 1) -> list[Event
     return [assigned(number, agent), *ran(number, read, file, by="evidence")]
 
 
-def drawn(prompt: Prompt, *, changes: bool = True, number: int = 1) -> list[Event]:
+def drawn(prompt: Prompt, *, changes: bool = True, number: int = 1, sure: float | None = None) -> list[Event]:
     """The draw that follows the prompt, which is rolled back."""
     place = prompt.gap.place if prompt.gap else ""
     call = write(f"w{number}")
     reply = replied(number, "coder", "x", *([call] if changes else []))
-    facts: list[Event] = [reply.model_copy(update={"filled": place})]
+    facts: list[Event] = [reply.model_copy(update={"filled": place, "logprob": sure})]
     if changes:
         facts += [*ran(number, call, path="a.py"), *checked(number, ok=False)]
     return [*facts, rolled_back(number)]
@@ -92,6 +92,19 @@ def test_another_model_begins_with_the_lines_that_the_first_one_doubts() -> None
     events += begun("small", number=3)  # it goes on where it was: what came after it moves nothing
     again = context.prompt(events, FILLER.model_copy(update={"name": "small"}), ())
     assert again.unwritten
+
+
+def test_it_begins_with_the_line_of_which_the_first_one_was_surest() -> None:
+    events: list[Event] = [opened(), asked(), *FAILING, *begun("small")]
+    for sure in (-0.9, -0.2, -0.4, None):
+        prompt = context.prompt(events, FILLER.model_copy(update={"name": "small"}), ())
+        events += drawn(prompt, changes=sure is not None, sure=sure)
+    events += begun("coder", number=2)
+    built = []
+    for _ in range(4):
+        built.append(context.prompt(events, FILLER, ()))
+        events += drawn(built[-1], number=2)
+    assert [left_out(prompt) for prompt in built] == [LINES[1], LINES[2], LINES[0], ""]
 
 
 def test_another_model_first_writes_anew_what_the_first_one_left_as_it_is() -> None:
