@@ -96,5 +96,7 @@ def test_a_real_model_fills_in_a_line_of_which_it_sees_both_sides(real_cache: Pa
             await agent.close()
 
     reply = asyncio.run(fill())
+    assert reply.logprob is not None
+    assert -1 < reply.logprob < 0
     assert json.loads(reply.calls[0].arguments)["new"] == "        return gcd(b, a % b)"
     assert reply.usage.input > reply.usage.output > 0
