@@ -35,6 +35,13 @@ def test_what_an_agent_can_do_is_seen_from_what_it_does(
     assert (probed.streams, probed.tools, probed.schema, probed.failure) == (streams, tools, schema, "")
 
 
+@pytest.mark.parametrize(("line", "fills"), [("number * 2", True), ("return 42", False), ("", False)])
+def test_an_agent_that_is_said_to_fill_in_lines_is_asked_for_one(line: str, fills: bool) -> None:
+    script = Script.model_validate({"step": (COUNTS, CALLS, KEEPS, {"text": line})})
+    assert asyncio.run(probe(Scripted("agent", script), fills=True)).fills is fills
+    assert found(COUNTS, CALLS, KEEPS).fills is None
+
+
 def test_a_model_that_reasons_first_is_given_room_for_it() -> None:
     thought = {"stop": "length"}
     probed = found(thought, COUNTS, thought, CALLS, thought, KEEPS)

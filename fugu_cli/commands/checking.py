@@ -1,18 +1,19 @@
-"""What an agent can do, found by asking it: does it answer, stream, call tools, keep to a schema.
+"""What an agent can do, found by asking it: does it answer, stream, call tools, keep to a schema, fill in a line.
 
-Under `fugu pool check`. Three small calls to the bare agent, without the wrapper of its protocol: the point is to learn
+Under `fugu pool check`. A few small calls to the bare agent, without the wrapper of its protocol: the point is to learn
 which protocol it could speak. Must not know providers.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass
 
 from fugu_cli.agents import Agent, Say
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import FromUser, Prompt, Reply, ToolSpec, Usage
+from fugu_cli.messages import FromUser, Gap, Prompt, Reply, ToolSpec, Usage
 
 LIMIT = 200
 """Tokens of a probe's reply: a model that runs on to it has not understood."""
@@ -30,6 +31,17 @@ SCHEMA = (
 )
 
 
+HOLE = Gap(
+    before="def double(number):\n    return ",
+    after="\n\n\nassert double(21) == 42\n",
+    number=1,
+    start=1,
+    end=2,
+    place="double.py:2",
+)
+FILLED = re.compile(r"number ?\* ?2|2 ?\* ?number|number ?\+ ?number|number << 1")
+
+
 @dataclass(frozen=True)
 class Probe:
     """What was found. Seconds of the first call; with `failure`, a call failed and the rest is unknown."""
@@ -40,6 +52,8 @@ class Probe:
     first: float = 0.0
     seconds: float = 0.0
     output: int = 0
+    fills: bool | None = None
+    """None: not asked for."""
     failure: str = ""
 
     @property
@@ -49,8 +63,9 @@ class Probe:
         return self.output / writing if writing > 0.05 and self.output > 1 else 0.0
 
 
-async def probe(agent: Agent) -> Probe:
-    """Three calls, one after the other. Failures are part of the answer and never raised."""
+async def probe(agent: Agent, *, fills: bool = False) -> Probe:
+    """Three calls, one after the other, and one more where the agent is said to fill in lines. Failures are part of the
+    answer and never raised."""
     started = time.monotonic()
     pieces: list[float] = []
     try:
@@ -65,6 +80,7 @@ async def probe(agent: Agent) -> Probe:
             streams=len(pieces) > 1,
             tools=await _calls_tools(agent),
             schema=await _keeps_schema(agent),
+            fills=await _fills_in(agent) if fills else None,
             first=pieces[0] if pieces else seconds,
             seconds=seconds,
             output=reply.usage.output,
@@ -118,6 +134,17 @@ async def _keeps_schema(agent: Agent) -> bool:
             raise
         return False
     except (ValueError, TypeError):
+        return False
+
+
+async def _fills_in(agent: Agent) -> bool:
+    prompt = Prompt(system="", messages=(FromUser(text=f"{HOLE.before}...{HOLE.after}"),), max_tokens=64, gap=HOLE)
+    try:
+        reply = await agent.reply(prompt, _unheard, _nobody)
+        return FILLED.search(reply.text) is not None
+    except AgentError as error:
+        if not _unable(error):
+            raise
         return False
 
 

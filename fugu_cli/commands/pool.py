@@ -14,7 +14,19 @@ from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import left_out, pool
 from fugu_cli.ui.clean import count
 
-CALLED = ("provider", "model", "base_url", "api_key_env", "effort", "temperature", "max_tokens", "headers", "body")
+CALLED = (
+    "provider",
+    "model",
+    "base_url",
+    "api",
+    "api_key_env",
+    "effort",
+    "infill",
+    "temperature",
+    "max_tokens",
+    "headers",
+    "body",
+)
 """What a call depends on: entries that agree in all of it are called once."""
 
 
@@ -73,7 +85,7 @@ async def _check(loaded: Loaded, entries: Sequence[AgentEntry]) -> int:
         for entry in entries:
             same = entry.model_dump_json(include=set(CALLED))
             if same not in known:
-                known[same] = await probe(agents[entry.name])
+                known[same] = await probe(agents[entry.name], fills=bool(entry.infill))
             newline(f"{entry.name}: {_found(known[same], entry)}")
     finally:
         for agent in agents.values():
@@ -85,10 +97,13 @@ def _found(found: Probe, entry: AgentEntry) -> str:
     if found.failure:
         return f"does not answer: {found.failure}"
     can = [("streams", found.streams), ("tools", found.tools), ("schema", found.schema)]
+    can += [("fills in a line", found.fills)] if found.fills is not None else []
     words = ", ".join(f"{name} {'yes' if able else 'no'}" for name, able in can)
     speed = f", {found.speed:.0f} tokens/s" if found.speed else ""
     advice = ""
     if entry.protocol == "native" and not found.tools and entry.provider != "scripted":
         advice = f'; it called no tool: set protocol = "{"schema" if found.schema else "text"}"'
+    if found.fills is False:
+        advice += "; it filled in no line: leave `infill` out"
     loading = " (with loading it)" if entry.provider == "local" else ""
     return f"answers, first words after {found.first:.1f} s{loading}{speed}; {words}{advice}"
