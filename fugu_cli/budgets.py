@@ -72,7 +72,7 @@ def worst(member: Member, prompt: Prompt) -> float:
     size = sum(len(message.model_dump_json().encode("utf-8", "replace")) for message in prompt.messages)
     size += len(prompt.system.encode("utf-8", "replace"))
     size += sum(len(tool.model_dump_json()) for tool in prompt.tools) + len(prompt.reply_schema)
-    dearest = member.price.input * (WRITING if member.provider == "anthropic" else 1.0)
+    dearest = member.price.input * WRITING
     longest = prompt.longest(member.max_tokens) + member.thinking
     calls = 2 if member.protocol == "schema" and prompt.tools else 1  # the tool is chosen first, then written for
     return calls * (size / BYTES_PER_TOKEN * dearest + longest * member.price.output) / 1e6

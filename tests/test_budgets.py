@@ -215,10 +215,11 @@ def test_what_is_written_to_a_cache_costs_a_quarter_more_than_what_is_read(capsy
 
 
 def test_a_call_that_may_write_its_whole_prompt_to_a_cache_is_budgeted_so() -> None:
-    claude = PAID.model_copy(update={"provider": "anthropic"})
-    reply = PROMPT.max_tokens * 20.0 / 1e6
-    prompt = budgets.worst(PAID, PROMPT) - reply
-    assert budgets.worst(claude, PROMPT) == pytest.approx(1.25 * prompt + reply)
+    twice = PROMPT.model_copy(update={"messages": (*PROMPT.messages, *PROMPT.messages)})
+    size = sum(len(message.model_dump_json()) for message in PROMPT.messages)
+    assert PAID.price is not None
+    more = budgets.worst(PAID, twice) - budgets.worst(PAID, PROMPT)
+    assert more == pytest.approx(1.25 * PAID.price.input * size / budgets.BYTES_PER_TOKEN / 1e6)
 
 
 def test_within_all_budgets_it_may_be_made() -> None:
@@ -237,7 +238,7 @@ def test_what_costs_nothing_may_be_called_when_nothing_is_left() -> None:
     overspent = Budgets(session=0.4)
     assert budgets.too_dear(session(0.5), free, PROMPT, overspent) == ""
     assert budgets.too_dear(session(0.5), PAID, PROMPT, overspent) == (
-        "its next call may cost $0.0211; $0.0000 of the session's budget of $0.4000 are left"
+        "its next call may cost $0.0214; $0.0000 of the session's budget of $0.4000 are left"
     )
 
 

@@ -35,6 +35,12 @@ def wants_marks(access: Access) -> bool:
     return access.host == "openrouter.ai" and access.model.startswith(MARKED)
 
 
+def writing_costs(access: Access) -> bool:
+    """What is put into the cache is billed above the price of input, by Anthropic and by OpenAI from gpt-5.6 on, which
+    reports nothing of it for older models."""
+    return wants_marks(access) or wants_a_key(access)
+
+
 def mark(messages: list[dict[str, JsonValue]]) -> None:
     """Two marks, as anthropic.py sets them: after the system text, and at the end of what has been said."""
     system = messages[:1] if messages and messages[0]["role"] == "system" else []

@@ -213,7 +213,7 @@ class Decoding:
         choice = next((choice for choice in chunk.choices or [] if not choice.index), None)
         usage = chunk.usage or (choice.usage if choice else None)
         if usage is not None:
-            self.used = usage.neutral(writing_costs=caching.wants_marks(self._access))
+            self.used = usage.neutral(writing_costs=caching.writing_costs(self._access))
         if choice is None:
             return ""
         if choice.finish_reason and reasons.word(choice.finish_reason) in reasons.BROKEN:

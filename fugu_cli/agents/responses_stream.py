@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from fugu_cli.agents import failures
+from fugu_cli.agents import caching, failures
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.history import paired
 from fugu_cli.agents.reasons import Stop
@@ -30,6 +30,7 @@ class _Wire(BaseModel):
 
 class _Cached(_Wire):
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
 
 
 class _Reasoned(_Wire):
@@ -42,11 +43,12 @@ class _Usage(_Wire):
     input_tokens_details: _Cached | None = None
     output_tokens_details: _Reasoned | None = None
 
-    def neutral(self) -> Usage:
+    def neutral(self, *, writing_costs: bool) -> Usage:
         read, made = self.input_tokens_details, self.output_tokens_details
         return Usage(
             input=self.input_tokens or 0,
             cached=(read.cached_tokens if read else None) or 0,
+            written=(read.cache_write_tokens if read and writing_costs else None) or 0,
             output=self.output_tokens or 0,
             reasoning=(made.reasoning_tokens if made else None) or 0,
         )
@@ -162,7 +164,7 @@ class Decoding:
         """The last word. Its items stand for those that came before, unless it holds none."""
         self._last, self.finished = response, True
         if response.usage is not None:
-            self.used = response.usage.neutral()
+            self.used = response.usage.neutral(writing_costs=caching.writing_costs(self._access))
         if response.error or response.status in ("failed", "cancelled"):
             raise failures.in_stream(self._access, response.error or {"message": f"the response {response.status}"})
         if response.output:

@@ -12,8 +12,8 @@ Paid = Replied | Planned | Compacted | Failed
 """Facts that a model call was paid for: replies, workflows, summaries, and failures of which a provider has counted
 what they used. Those with an `agent` cost something."""
 WRITING = 1.25
-"""What a token costs that is written to a prompt cache for five minutes, in prices of one that is read. Anthropic's:
-the only provider here that counts them."""
+"""What a token costs that is written to a prompt cache, in prices of one that is read: Anthropic's for five minutes,
+and OpenAI's from gpt-5.6 on."""
 
 
 def usage(events: Sequence[Event]) -> dict[str, Usage]:

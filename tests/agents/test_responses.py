@@ -11,6 +11,8 @@ import validate
 from histories import TOOLS
 from hypothesis import given
 from hypothesis import strategies as st
+from openai.types.responses import ResponseStreamEvent
+from pydantic import TypeAdapter
 from servers import RECORDED, Server, recorded, stream, unhurried
 
 from fugu_cli.agents.access import Access
@@ -55,8 +57,14 @@ def test_a_stream_becomes_a_reply_and_its_text_is_shown_as_it_comes() -> None:
     assert said == ["I look", " – ", "first."]
     assert (reply.text, reply.stop, reply.model) == ("I look – first.", "calls", "gpt-6.1-sol-2026-10-01")
     assert reply.calls == (Call.make("call_A", "read", path="src/ü.py"), Call(id="call_B", tool="run_tests"))
-    assert reply.usage == Usage(input=1200, cached=1024, output=96, reasoning=64)
+    assert reply.usage == Usage(input=1200, cached=1024, written=128, output=96, reasoning=64)
     assert [one.text for one in reply.thinking] == ["**Looking** for the test", ""]
+
+
+def test_the_recorded_stream_is_one_as_the_sdk_knows_it() -> None:
+    events: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
+    found = [events.validate_json(line[6:]) for line in STREAM.split(b"\n") if line.startswith(b"data: ")]
+    assert (found[0].type, found[-1].type, len(found)) == ("response.created", "response.completed", 23)
 
 
 def test_every_portioning_of_a_stream_gives_the_same_reply() -> None:
