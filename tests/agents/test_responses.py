@@ -24,7 +24,7 @@ from fugu_cli.config.pool import found, pool
 from fugu_cli.crew import Places, build
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Thinking, Usage
-from tests.serve.endpoint import endpoint, says
+from tests.serve.endpoint import endpoint, says, uses
 
 ACCESS = Access(name="strong", model="gpt-6.1-sol", base_url="https://api.openai.com/v1", key="sk-1", effort="high")
 ASKED = Prompt(system="You code.", messages=(FromUser(text="Fix it."),), tools=TOOLS)
@@ -271,3 +271,24 @@ def test_fugus_own_endpoint_answers_it(tmp_path: Path) -> None:
         reply = asyncio.run(once())
     assert (reply.text, "".join(said), reply.stop) == ("it is 42", "it is 42", "end")
     assert reply.usage.input > 0
+
+
+def test_a_call_and_its_result_go_through_fugus_own_endpoint(tmp_path: Path) -> None:
+    with endpoint(tmp_path, uses("read", path="a.py")).serving() as place:
+        access = Access(name="fugu", model="small", base_url=f"{place.url}/v1")
+        agent = Responses(access)
+
+        async def twice() -> tuple[Reply, Reply]:
+            try:
+                first = await agent.reply(ASKED, lambda text: None, unhurried)
+                said = FromAgent(agent="fugu", text=first.text, thinking=first.thinking, calls=first.calls)
+                result = FromTool(call=first.calls[0].id, tool="read", text="1: x = 1")
+                more = ASKED.model_copy(update={"messages": (*ASKED.messages, said, result)})
+                return first, await agent.reply(more, lambda text: None, unhurried)
+            finally:
+                await agent.close()
+
+        first, second = asyncio.run(twice())
+    assert (first.text, first.stop) == ("looking", "calls")
+    assert (first.calls[0].tool, json.loads(first.calls[0].arguments)) == ("read", {"path": "a.py"})
+    assert (second.text, second.stop) == ("the tool said it", "end")
