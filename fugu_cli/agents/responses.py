@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import httpx
@@ -30,14 +31,17 @@ LEAST = 16
 SEALED = "reasoning.encrypted_content"
 
 
-def encode(prompt: Prompt, access: Access, dialect: Dialect) -> Json:
-    """The request body. What is thought counts against `max_output_tokens`, so room for it comes on top. There is
-    no seed on this wire, and there are no stop sequences (stops.py)."""
+def encode(prompt: Prompt, access: Access, dialect: Dialect, *, phased: bool = False) -> Json:
+    """The request body. `phased`: the server says of its messages whether they are commentary, and wants to be told.
+
+    What is thought counts against `max_output_tokens`, so room for it comes on top. There is no seed on this wire, and
+    there are no stop sequences (stops.py).
+    """
     history = closed(prompt.messages, access.name if dialect.sealed else "")
     most = max(prompt.max_tokens + THINKING.get(access.effort, 0), LEAST)
     payload: Json = {
         "model": access.model,
-        "input": [item for message in history for item in _items(message)],
+        "input": [item for message in history for item in _items(message, phased)],
         "max_output_tokens": dialect.tokens(most),
         "stream": True,
         "store": False,
@@ -62,19 +66,19 @@ def encode(prompt: Prompt, access: Access, dialect: Dialect) -> Json:
     return payload
 
 
-def _items(message: Message) -> list[Json]:
+def _items(message: Message, phased: bool) -> list[Json]:
     match message:
         case FromUser():
             return [{"role": "user", "content": message.text}]
         case FromTool():
             return [{"type": "function_call_output", "call_id": message.call, "output": message.text}]
         case FromAgent():
-            return _said(message)
+            return _said(message, ("commentary" if message.calls else "final_answer") if phased else "")
 
 
-def _said(message: FromAgent) -> list[Json]:
+def _said(message: FromAgent, phase: str) -> list[Json]:
     """A thought that nothing follows is refused."""
-    items = woven(message, _thought, _words, _uses)
+    items = woven(message, _thought, partial(_words, phase=phase), _uses)
     while items and items[-1].get("type") == "reasoning":
         items.pop()
     return items
@@ -90,8 +94,9 @@ def _thought(thinking: Thinking) -> Json | None:
     return {name: value for name, value in own.items() if name not in (AFTER, "status")}
 
 
-def _words(text: str) -> list[Json]:
-    return [{"role": "assistant", "content": text}] if text.strip() else []
+def _words(text: str, phase: str) -> list[Json]:
+    said: Json = {"role": "assistant", "content": text, **({"phase": phase} if phase else {})}
+    return [said] if text.strip() else []
 
 
 def _uses(calls: Sequence[Call]) -> list[Json]:
@@ -129,6 +134,7 @@ class Responses:
         given = {"api-key": access.key} if access.azure else {"authorization": f"Bearer {access.key}"}
         self._connection = Connection(access, given if access.key else {}, transport)
         self._adapting = Adapting()
+        self._phased = False
 
     @property
     def name(self) -> str:
@@ -151,8 +157,9 @@ class Responses:
             return decoding.heard
 
         try:
-            await self._connection.post("/responses", encode(prompt, self._access, dialect), take)
+            await self._connection.post("/responses", encode(prompt, self._access, dialect, phased=self._phased), take)
             reply = decoding.reply()
+            self._phased = self._phased or decoding.phased
             if rest := stops.rest():
                 say(rest)
             reply = reply.model_copy(update={"text": stops.cut(reply.text)})

@@ -98,6 +98,11 @@ class Decoding:
         """How far the reply has come: an item that is opened is a sign of its first token."""
         return Heard.WHOLE if self.finished else Heard.BEGUN if self._begun else Heard.NOTHING
 
+    @property
+    def phased(self) -> bool:
+        """The server says of a message whether it is commentary or the answer (OpenAI's models from gpt-5.4 on)."""
+        return any(isinstance(item.get("phase"), str) for item in self._items.values())
+
     def feed(self, event: ServerEvent) -> str:
         """Takes one event; returns the text it adds. Raises AgentError for an error inside the stream or no JSON."""
         data = event.data.strip()

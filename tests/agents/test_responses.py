@@ -99,6 +99,31 @@ def test_thoughts_go_back_sealed_and_in_their_places_to_the_agent_that_had_them_
     assert b"sealed" not in server.requests[1]
 
 
+def test_a_server_that_tells_commentary_from_answers_is_told_so_from_then_on() -> None:
+    messages = (
+        *ASKED.messages,
+        FromAgent(agent="strong", text="I look.", calls=(Call.make("a", "read", path="a"),)),
+        FromTool(call="a", tool="read", text="x"),
+        FromAgent(agent="cheap", text="Done."),
+        FromUser(text="Go on."),
+    )
+    prompt = ASKED.model_copy(update={"messages": messages})
+    server = Server(stream(STREAM), stream(STREAM))
+
+    async def twice() -> None:
+        agent = Responses(ACCESS, server)
+        for _ in range(2):
+            await agent.reply(prompt, lambda text: None, unhurried)
+        await agent.close()
+
+    asyncio.run(twice())
+    first, second = (validate.responses(request)["input"] for request in server.requests)
+    assert [item.get("phase") for item in first if item.get("role") == "assistant"] == [None, None]
+    told = [item.get("phase") for item in second if item.get("role") == "assistant"]
+    assert told == ["commentary", "final_answer"]
+    assert not any("phase" in item for item in second if item.get("role") != "assistant")
+
+
 def test_what_is_asked_for() -> None:
     server = Server(stream(STREAM), stream(STREAM))
     choosy = ASKED.model_copy(update={"tool_choice": "read", "max_tokens": 100, "seed": 3, "stop": ("x",)})

@@ -122,7 +122,7 @@ def _responses_input(items: list[dict[str, Any]]) -> None:
             followed = after.get("role") == "assistant" or after.get("type") in ("function_call", "reasoning")
             assert followed, "a thought without what it led to"
         else:
-            assert item.keys() == {"role", "content"} and filled(item["content"])
+            assert item.keys() - {"phase"} == {"role", "content"} and filled(item["content"])
             assert not open_calls or item["role"] == "assistant", f"calls without a result: {open_calls}"
     assert not open_calls, f"calls without a result: {open_calls}"
 
