@@ -49,7 +49,7 @@ def _cells(entry: AgentEntry) -> tuple[str, ...]:
     return (
         entry.name,
         entry.slot or "",
-        entry.provider,
+        f"{entry.provider} ({entry.api})" if entry.api == "responses" else entry.provider,
         entry.model,
         entry.protocol or "",
         str(entry.attempts),
