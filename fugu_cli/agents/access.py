@@ -80,6 +80,13 @@ class Access:
         """The server is Azure's, which takes a key in a header of its own."""
         return self.host.endswith((".azure.com", ".azure.us", ".azure.cn")) or "api-version=" in self.base_url
 
+    @property
+    def credentials(self) -> dict[str, str]:
+        """The header in which servers like OpenAI's look for the key; none without a key."""
+        if not self.key:
+            return {}
+        return {"api-key": self.key} if self.azure else {"authorization": f"Bearer {self.key}"}
+
     def hidden(self, text: str) -> str:
         """`text` without the key, should a server have repeated it. Words like `x` and `none`, for servers that want no
         key, are no secret: without them nobody could read what the server says."""

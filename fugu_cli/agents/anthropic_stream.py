@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 
 from fugu_cli.agents import failures
 from fugu_cli.agents.access import Access
@@ -170,7 +170,8 @@ class Decoding:
         except (ValueError, RecursionError) as error:
             if not event.whole:
                 return ""  # the connection broke inside this event; reply() says so
-            raise self._malformed(event.data, error) from error
+            hint = f"Check that {self._access.base_url} speaks the Messages API."
+            raise failures.no_part(self._access, event.data, error, "message", hint) from error
         if taken.type == "error":
             raise failures.in_stream(self._access, parsed)
         return self._take(taken)
@@ -232,12 +233,3 @@ class Decoding:
         cached, created = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
         read = (usage.input_tokens or 0) + cached + created
         return Usage(input=read, cached=cached, written=created, output=usage.output_tokens or 0)
-
-    def _malformed(self, data: str, error: Exception) -> AgentError:
-        fault = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        return AgentError(
-            f"{self._access.name}: {self._access.host} sent a piece that is no part of a message"
-            f" ({fault}): {self._access.hidden(data)[:80]!r}",
-            kind="protocol",
-            hint=f"Check that {self._access.base_url} speaks the Messages API.",
-        )

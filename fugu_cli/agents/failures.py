@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from pydantic import ValidationError
+
 from fugu_cli.agents.access import Access
 from fugu_cli.errors import AgentError
 
@@ -161,6 +163,19 @@ def in_stream(access: Access, parsed: object) -> AgentError:
             status = STATUS_OF_TYPE[part]
             break
     return of_status(access, status, f"{message} ({kind})" if kind else message, delay(message))
+
+
+def no_part(access: Access, data: str, error: Exception, what: str, hint: str) -> AgentError:
+    """What arrived where a piece of a `what` was due, and what is wrong with it."""
+    said = str(error)
+    if isinstance(error, ValidationError):
+        fault = error.errors(include_url=False, include_input=False)[0]
+        said = ": ".join(part for part in (".".join(str(step) for step in fault["loc"]), fault["msg"]) if part)
+    return AgentError(
+        f"{access.name}: {access.host} sent a piece that is no part of a {what} ({said}): {access.hidden(data)[:80]!r}",
+        kind="protocol",
+        hint=hint,
+    )
 
 
 def of_status(access: Access, status: int, message: str, after: float | None = None) -> AgentError:

@@ -112,9 +112,7 @@ class OpenAI:
 
     def __init__(self, access: Access, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._access = access
-        given = {"api-key": access.key} if access.azure else {"authorization": f"Bearer {access.key}"}
-        headers = given if access.key else {}
-        self._connection = Connection(access, headers, transport)
+        self._connection = Connection(access, access.credentials, transport)
         self._adapting = Adapting()
 
     @property

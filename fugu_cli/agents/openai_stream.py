@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from fugu_cli.agents import caching, failures, reasons, signatures
 from fugu_cli.agents.access import Access
@@ -175,7 +175,8 @@ class Decoding:
         except (ValueError, RecursionError) as error:
             if not event.whole:
                 return ""  # the connection broke inside this event; reply() says so
-            raise self._malformed(data, error) from error
+            hint = f"Check that {self._access.base_url} speaks Chat Completions."
+            raise failures.no_part(self._access, data, error, "completion", hint) from error
         if chunk.error or chunk.object == "error" or event.name == "error":
             raise failures.in_stream(self._access, parsed)
         return self._take(chunk)
@@ -277,15 +278,3 @@ class Decoding:
             id = call.id if call.id and call.id not in taken else self._new_id(len(calls))
             calls.append(Call(id=id, tool=paired(call.name), arguments=_arguments(paired(call.arguments))))
         return calls
-
-    def _malformed(self, data: str, error: Exception) -> AgentError:
-        said = str(error)
-        if isinstance(error, ValidationError):
-            fault = error.errors(include_url=False, include_input=False)[0]
-            said = ": ".join(part for part in (".".join(str(step) for step in fault["loc"]), fault["msg"]) if part)
-        return AgentError(
-            f"{self._access.name}: {self._access.host} sent a piece that is no part of a completion"
-            f" ({said}): {self._access.hidden(data)[:80]!r}",
-            kind="protocol",
-            hint=f"Check that {self._access.base_url} speaks Chat Completions.",
-        )

@@ -131,8 +131,7 @@ class Responses:
 
     def __init__(self, access: Access, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._access = access
-        given = {"api-key": access.key} if access.azure else {"authorization": f"Bearer {access.key}"}
-        self._connection = Connection(access, given if access.key else {}, transport)
+        self._connection = Connection(access, access.credentials, transport)
         self._adapting = Adapting()
         self._phased = False
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from fugu_cli.agents import caching, failures
 from fugu_cli.agents.access import Access
@@ -115,7 +115,13 @@ class Decoding:
         except (ValueError, RecursionError) as error:
             if not event.whole:
                 return ""  # the connection broke inside this event; reply() says so
-            raise self._malformed(data, error) from error
+            raise failures.no_part(
+                self._access,
+                data,
+                error,
+                "response",
+                f'Check that {self._access.base_url} speaks the Responses API, or say `api = "chat"`.',
+            ) from error
         if taken.type == "error" or event.name == "error" or (taken.error and whole is None):
             raise failures.in_stream(self._access, _without_its_kind(parsed))
         return self._take_whole(whole) if whole is not None else self._take(taken)
@@ -196,18 +202,6 @@ class Decoding:
             id=given if isinstance(given, str) and given not in taken else self._new_id(len(before)),
             tool=paired(str(item.get("name") or "")),
             arguments="{}" if arguments is None or not written.strip() else paired(written),
-        )
-
-    def _malformed(self, data: str, error: Exception) -> AgentError:
-        said = str(error)
-        if isinstance(error, ValidationError):
-            fault = error.errors(include_url=False, include_input=False)[0]
-            said = ": ".join(part for part in (".".join(str(step) for step in fault["loc"]), fault["msg"]) if part)
-        return AgentError(
-            f"{self._access.name}: {self._access.host} sent a piece that is no part of a response"
-            f" ({said}): {self._access.hidden(data)[:80]!r}",
-            kind="protocol",
-            hint=f'Check that {self._access.base_url} speaks the Responses API, or say `api = "chat"`.',
         )
 
 
