@@ -95,7 +95,7 @@ class Decoding:
 
     @property
     def heard(self) -> Heard:
-        """How far the reply has come: an item that is opened is a sign of its first token."""
+        """How far the reply has come. A thought is none of it yet: it is opened at once and takes minutes of silence."""
         return Heard.WHOLE if self.finished else Heard.BEGUN if self._begun else Heard.NOTHING
 
     @property
@@ -159,7 +159,7 @@ class Decoding:
     def _take(self, event: _Event) -> str:
         match event.type:
             case "response.output_item.added" | "response.output_item.done" if event.item is not None:
-                self._begun = True
+                self._begun = self._begun or event.item.get("type") != "reasoning"
                 self._items[event.output_index] = event.item
             case "response.output_text.delta" | "response.refusal.delta" if isinstance(event.delta, str):
                 self._begun = True
@@ -167,7 +167,7 @@ class Decoding:
                 return event.delta
             case _ if event.type in ENDS and event.response is not None:
                 return self._take_whole(event.response)
-            case _ if event.type.endswith(".delta"):
+            case "response.function_call_arguments.delta":
                 self._begun = True
         return ""  # the lifecycle, and whatever is added to this protocol later
 

@@ -17,6 +17,8 @@ from servers import RECORDED, Server, recorded, stream, unhurried
 
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.responses import Responses
+from fugu_cli.agents.responses_stream import Decoding
+from fugu_cli.agents.sse import Decoder, Heard
 from fugu_cli.agents.stops import Stops
 from fugu_cli.config import Config
 from fugu_cli.config.entry import AgentEntry
@@ -254,6 +256,19 @@ def test_a_stream_that_is_cut_is_tried_again_and_one_that_is_no_response_is_not(
     with pytest.raises(AgentError, match="no part of a response") as caught:
         answered(Server(stream(b'data: {"type": 3}\n\n')))
     assert caught.value.kind == "protocol"
+
+
+def test_a_thought_that_takes_long_is_waited_for_as_a_first_token_is() -> None:
+    decoding = Decoding(ACCESS, str)
+    heard = []
+    for event in Decoder().feed(STREAM):
+        decoding.feed(event)
+        heard.append((json.loads(event.data)["type"].removeprefix("response."), decoding.heard))
+    first = [name for name, how in heard if how == Heard.NOTHING]
+    assert first[-1] == "output_item.done"
+    assert "reasoning_summary_text.delta" in first
+    assert heard[len(first)] == ("output_item.added", Heard.BEGUN)
+    assert heard[-1] == ("completed", Heard.WHOLE)
 
 
 def test_a_server_without_it_is_named_with_what_to_set() -> None:
