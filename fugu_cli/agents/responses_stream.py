@@ -95,7 +95,7 @@ class Decoding:
 
     @property
     def heard(self) -> Heard:
-        """How far the reply has come. A thought is none of it yet: it is opened at once and takes minutes of silence."""
+        """How far the reply has come. A thought is none of it yet: it is opened at once and may take minutes."""
         return Heard.WHOLE if self.finished else Heard.BEGUN if self._begun else Heard.NOTHING
 
     @property
