@@ -114,7 +114,11 @@ def replayed(heads: dict[str, Vector], reading: tuple[Backbone, HiddenStates]) -
         "cascade": (0, 1, *(2,) * (BLEND.turns - 2)),
         **{name: (row,) * BLEND.turns for row, name in enumerate(ROWS)},
     }
-    arms = [ours, *(frontier.sequence(name, cases, order, TESTS) for name, order in orders.items())]
+    talk = {"cascade": TALK}  # who verifies costs as it does in ours; a single row verifies itself, which is left out
+    arms = [
+        ours,
+        *(frontier.sequence(name, cases, order, TESTS, talk.get(name, 0.0)) for name, order in orders.items()),
+    ]
     lines += [f"{arm.name}: solved {arm.solved.mean():.1%} at {unit * arm.cost.mean():.1f} s a task" for arm in arms]
     return "\n".join(lines)
 
