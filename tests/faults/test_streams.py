@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from fugu_cli.agents import anthropic_stream, openai_stream
+from fugu_cli.agents import anthropic_stream, openai_stream, responses_stream
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.sse import Decoder
 from fugu_cli.errors import AgentError
@@ -32,8 +32,13 @@ PIECES = [
 
 
 def decode(path: Path, data: bytes) -> Reply:
-    messages = path.parent.name == "anthropic"
-    decoding = anthropic_stream.Decoding(ACCESS) if messages else openai_stream.Decoding(ACCESS, lambda n: f"new-{n}")
+    decoding: anthropic_stream.Decoding | openai_stream.Decoding | responses_stream.Decoding
+    if path.parent.name == "anthropic":
+        decoding = anthropic_stream.Decoding(ACCESS)
+    elif path.stem == "responses":
+        decoding = responses_stream.Decoding(ACCESS, lambda number: f"new-{number}")
+    else:
+        decoding = openai_stream.Decoding(ACCESS, lambda number: f"new-{number}")
     decoder = Decoder()
     for event in [*decoder.feed(data), *decoder.finish()]:
         decoding.feed(event)
