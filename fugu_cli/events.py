@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from fugu_cli.facts import ROLE as ROLE
 from fugu_cli.facts import Change as Change
+from fugu_cli.facts import Compacted as Compacted
 from fugu_cli.facts import Interrupted as Interrupted
 from fugu_cli.facts import JobEnded as JobEnded
 from fugu_cli.facts import Merged as Merged
@@ -155,6 +156,8 @@ class Replied(Value):
     seconds: float = 0.0
     filled: str = ""
     """path:line where the reply is one line of that file, left out and filled in; "" for any other reply."""
+    aimed: str = ""
+    """What a small model was asked for, where failing tests lead to it: a file, or a function, as it is or anew."""
     logprob: float | None = None
     """How sure the model was of it: the mean logarithm of its tokens' probabilities, where that is known."""
 
@@ -214,18 +217,6 @@ class Failed(Value):
     @property
     def agent(self) -> str:
         return self.what if self.usage != Usage() else ""
-
-
-class Compacted(Value):
-    """Facts up to line `upto` are replaced by `summary` in prompts; the file keeps them. `agent` wrote it, for `usage`;
-    "" where the facts were listed and nobody was paid."""
-
-    type: Literal["compacted"] = "compacted"
-    summary: str
-    upto: int
-    agent: str = ""
-    usage: Usage = Usage()
-    seconds: float = 0.0
 
 
 class Finished(Value):

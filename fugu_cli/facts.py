@@ -135,6 +135,18 @@ class Merged(Value):
     """Paths of the chosen work that were left alone: they are not as they were when it began."""
 
 
+class Compacted(Value):
+    """Facts up to line `upto` are replaced by `summary` in prompts; the file keeps them. `agent` wrote it, for `usage`;
+    "" where the facts were listed and nobody was paid."""
+
+    type: Literal["compacted"] = "compacted"
+    summary: str
+    upto: int
+    agent: str = ""
+    usage: Usage = Usage()
+    seconds: float = 0.0
+
+
 class Interrupted(Value):
     """The user cut the turn, or what it did is gone, for `reason`. `partial` is what had been said."""
 

@@ -162,6 +162,8 @@ class Prompt(Value):
     """What is new in the file `target` is asked for alone: the text protocol puts it there beside what it holds."""
     gap: Gap | None = None
     """A line to be filled in: the model continues `before` so that `after` follows, and reads nothing else."""
+    aimed: str = Field(default="", exclude=True)
+    """Which way to ask this is, for the log; no part of what the model reads."""
 
     @model_serializer(mode="wrap")
     def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:

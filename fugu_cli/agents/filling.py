@@ -13,6 +13,9 @@ from fugu_cli.agents.fences import parses
 from fugu_cli.agents.history import call_id
 from fugu_cli.messages import Call, Prompt, Reply
 
+AS_IT_IS = ": as it is"
+"""How the text of a reply ends that leaves the line."""
+
 
 def filled(prompt: Prompt, reply: Reply) -> Reply:
     """The reply with the edit of the prompt's gap, without one where it changes nothing; its text says which line."""
@@ -24,7 +27,7 @@ def filled(prompt: Prompt, reply: Reply) -> Reply:
     new = said if gap.more else old[: len(old) - len(old.lstrip())] + said.lstrip()
     beside = lines[gap.number : gap.number + 2] if gap.more else [old]
     if not said.strip() or any(_same(prompt.target, line, new) for line in beside):
-        return reply.model_copy(update={"text": f"{gap.place}: as it is" if said or gap.more else "", "calls": ()})
+        return reply.model_copy(update={"text": f"{gap.place}{AS_IT_IS}" if said or gap.more else "", "calls": ()})
     told = f"{gap.place}: `{said.strip()}`"
     written = [old, new] if gap.more else [new]
     whole = "\n".join([*lines[: gap.number], *written, *lines[gap.number + 1 :]])

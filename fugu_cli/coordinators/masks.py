@@ -50,8 +50,20 @@ def roles_out(events: Sequence[Event]) -> dict[Role, str]:
         return {"verifier": "no code was shown that could be tried"}
     if _refused(events):
         return {"verifier": "a Verifier refused it, and nobody has worked since"}
-    why = _unfinished(events)
-    return {"verifier": why} if why else {}
+    if why := _unfinished(events):
+        return {"verifier": why}
+    return {"worker": "the tests pass, and no Verifier has judged it yet"} if _to_be_judged(events) else {}
+
+
+def _to_be_judged(events: Sequence[Event]) -> bool:
+    """The tests that judge the request failed and pass now. What they do not ask for, a Verifier sees; a Worker that is
+    sent once more only changes what is right."""
+    request, first, run = views.asked(events), views.first_tests(events), views.tests(events)
+    if request is None or request.assertions or not views.judged_by_tests(events) or intent.wants_tests(request.text):
+        return False
+    newest = views.turns(events)[-1]
+    judged = newest.assigned.role == "verifier" and views.verdict(events, newest) is not None
+    return first is not None and not first.ok and run is not None and run.passes and not judged
 
 
 def _unfinished(events: Sequence[Event]) -> str:

@@ -64,7 +64,7 @@ def prompt(task: Task, evidence: str, repeat: int = 0) -> Prompt:
     files, left_out = {path: task.files[path].strip("\n") for path in task.sources}, False
     path = named[0]
     if repeat % 2 and len(named) == 1 and (new := anew.in_file(path, task.files[path], evidence, task.prompt)):
-        files[path], left_out = new[0].shown.strip("\n"), True
+        files[path], left_out = new[0][1].shown.strip("\n"), True
     shown = "\n".join(f"The file `{name}`:\n```\n{content}\n```\n" for name, content in files.items())
     tests = f"`{task.test_command}` prints:\n```\n{evidence}\n```\n\n" if evidence else ""
     if left_out:

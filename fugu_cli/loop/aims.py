@@ -1,46 +1,42 @@
 """What this draw of a small model is to write: which file or function, and whether it is mended or written anew.
 
-Below context.py, which shows it. Draws differ in what they ask for before they differ by chance: a small model that did
-not see what is wrong will not see it the next time. A function of the log and the draw's number.
+Below context.py, which shows it; beside ways.py, which says what can be asked for. Draws differ in what they ask for
+before they differ by chance: a small model that did not see what is wrong will not see it the next time. A function of
+the log, in which every reply says what was asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 
 from fugu_cli import intent, views
-from fugu_cli.events import Asked, Event, Member, ToolRan
-from fugu_cli.loop import anew, brief_files, excerpts, gaps, tests_wanted
+from fugu_cli.agents.filling import AS_IT_IS
+from fugu_cli.events import Asked, Event, Member, Replied, ToolRan
+from fugu_cli.loop import brief_files, excerpts, half_mended, tests_wanted
 from fugu_cli.loop.opening import files_read, is_long
-from fugu_cli.messages import Gap
+from fugu_cli.loop.ways import Aim, Known, ways
 
-FEW = 12
-"""Lines that are filled in before anything is written whole."""
 SLOW = 60.0
 """Seconds that the tests take where no lines are tried."""
+UNUSABLE = 100.0
+"""Less than any mean log probability."""
 AGAIN = 400
 """Characters of a request that may stand in a brief twice."""
 
 
 @dataclass(frozen=True)
-class Aim:
-    """The one file that a small model is to write, "" where it may be any; the part of it, "" where it is all; what is
-    shown in the place of either, "" where it is that; and the line that stands in it for what is to be written anew."""
+class _Try:
+    """What a draw was asked for, what the files were then, and what came of it."""
 
-    target: str = ""
-    part: str = ""
-    shown: str = ""
-    unwritten: str = ""
-    tried: int = 0
-    """How many draws there were before, 0 where none of them asked for this: its answer may be the likeliest one."""
-    judged: bool = False
-    """Failing tests say whether it is done."""
-    gap: Gap | None = None
-    """One line of the part that is left out, and is all that is to be written."""
-    adds: bool = False
-    """The file is there and gets more: what is new is asked for alone, for a small model hands back the rest."""
+    reply: Replied
+    files: Mapping[str, str]
+    changed: bool
+
+    @property
+    def key(self) -> str:
+        """ "" where the log does not say."""
+        return self.reply.filled or self.reply.aimed
 
 
 def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
@@ -56,25 +52,68 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
         return _of_both(events, turn, request.text, test)
     if not failing or request is None or request.assertions or brief_files.open_ended(request, files):
         return replace(_free(events, turn, member, files), tried=draws_before(events, turn))
+    left = half_mended.left(events)
     before = _since_progress(events, turn)
-    ways = _ways_by_file(files, run.output if run else "", request.text, parts=member.protocol == "text")
-    order = [way for at_once in zip_longest(*ways) for way in at_once if way is not None]
-    whole = [each for each in ways if not is_long(files.get(each[0].target, ""))]
-    if len(whole) > 1 or not order:
-        order.append(Aim())
-    same = [one for one in before if _same_model(events, one, turn)]
-    began = min((one.number for one in same), default=turn.number)
-    followed = [one for one in before if one.number < began and _drawn(one)]
-    doubted = _doubted(followed)
-    if member.infill and member.protocol == "text" and _may_try(events, request):
-        output = run.output if run else ""
-        lines, more = (_lines(files, output, request.text, more=more) for more in (False, True))
-        order = _with_lines(order, lines, more, doubted)
-    draws = [changed for one in same for changed in _outcomes(one)] + [_changes(draw) for draw in turn.draws]
+    others = [one for one in _earlier(events, turn) if not _same_model(events, one, turn)]
+    known = _known(others, files, half=left)
+    output = half_mended.told(run, left)
+    lines = member.infill and member.protocol == "text" and _may_try(events, request)
+    order = ways(files, output, request.text, known if lines else None, parts=member.protocol == "text")
+    tries = [each for one in _earlier(events, turn) if one not in others for each in _tries(one)]
+    tries += _tries(turn, done=False)
+    follows = any(_drawn(one) for one in before if not _same_model(events, one, turn))
     anew = (number for number, way in enumerate(order) if way.unwritten)
-    first = next(anew, 0) if followed and doubted is None else 0
-    place, again = _place(len(order), first, draws)
-    return replace(order[place], tried=len(draws) if again else 0, judged=True)
+    first = next(anew, 0) if follows and not known.filled else 0
+    return replace(_next(order, first, tries, files), judged=True)
+
+
+def _next(order: Sequence[Aim], first: int, tries: Sequence[_Try], files: Mapping[str, str]) -> Aim:
+    """The way that was asked for least, one after the other from `first`.
+
+    A model that is sure of the code as it is hands it back by chance, too: what changed nothing the last time waits
+    until no other is left. Lines have no tests' output before them: what a line came to it would come to again.
+    """
+    made: list[list[bool]] = [[] for _ in order]
+
+    def due() -> int:
+        open_ = [place for place, changed in enumerate(made) if not changed or changed[-1]] or range(len(order))
+        return min(open_, key=lambda place: (len(made[place]), (place - first) % len(order)))
+
+    keys = {way.key: place for place, way in enumerate(order)}
+    for one in tries:
+        place = keys.get(one.key) if one.key else due()
+        if place is not None and _same(one.files, files, order[place].target):
+            made[place].append(one.changed)
+    place = due()
+    return replace(order[place], tried=len(tries) if made[place] else 0)
+
+
+def _tries(turn: views.Turn, *, done: bool = True) -> Iterator[_Try]:
+    """The draws of a turn, oldest first, those that were rolled back as well; of one that is not `done` those alone."""
+    files = files_read(turn)
+    for draw in [*turn.draws, turn.facts] if done else turn.draws:
+        reply = next((fact for fact in draw if isinstance(fact, Replied)), None)
+        if reply is not None:
+            yield _Try(reply, files, _changes(draw))
+
+
+def _known(turns: Sequence[views.Turn], files: Mapping[str, str], half: Sequence[half_mended.Left]) -> Known:
+    """What other models' turns say of the lines of these files. A line that could not be tried is a doubt as well, the
+    last one."""
+    sure: dict[str, float | None] = {}
+    for one in (each for turn in turns for each in _tries(turn) if each.reply.filled):
+        place, reply = one.key, one.reply
+        if _same(one.files, files, place.rpartition(":")[0]):
+            agreed = not reply.calls and reply.text.endswith(AS_IT_IS)
+            doubt = None if agreed else (reply.logprob or 0.0) - (0.0 if reply.calls else UNUSABLE)
+            known = sure.get(place)
+            sure[place] = known if doubt is None else doubt if known is None else max(doubt, known)
+    return Known(sure, tuple((one.path, one.function) for one in half))
+
+
+def _same(before: Mapping[str, str], files: Mapping[str, str], path: str) -> bool:
+    """The file is as it was; without a `path`, all of them are."""
+    return before.get(path) == files.get(path) if path else before == files
 
 
 def _may_try(events: Sequence[Event], request: Asked) -> bool:
@@ -82,44 +121,6 @@ def _may_try(events: Sequence[Event], request: Asked) -> bool:
     runs = (event for event in views.request(events) if isinstance(event, ToolRan))
     first = next((run.seconds for run in runs if run.call.tool == views.RUN_TESTS), 0.0)
     return request.snapshot is not None and first <= SLOW
-
-
-def _lines(files: Mapping[str, str], output: str, request: str, *, more: bool) -> list[Aim]:
-    """Every line of the functions to blame, file by file; `more`: every place behind one."""
-    found = [(path, gaps.in_turn(path, files[path], output, request, more=more)) for path in brief_files.targets(files)]
-    return [Aim(path, one.part, gap=one.gap) for path, filling in found for one in filling]
-
-
-def _with_lines(order: list[Aim], lines: list[Aim], more: list[Aim], doubted: Mapping[str, float] | None) -> list[Aim]:
-    """Few lines first, for they take least; then what is written anew, many lines, one more line, and last what is
-    mended: where the lines did not help, that hardly does (tests/benchmarks/results/infilling.md).
-
-    `doubted`: by place, how sure a model before this one was of another line there, None where none filled in any. Two
-    models that have not seen a line doubt the same ones: those come first, the surest before the others."""
-    if not lines:
-        return order
-    new, rest = [way for way in order if way.unwritten], [way for way in order if not way.unwritten]
-    known = lines
-    if doubted is not None:
-        known = sorted((way for way in lines if _place_of(way) in doubted), key=lambda way: -doubted[_place_of(way)])
-    early = known if len(known) <= FEW else []
-    return [*early, *new, *(way for way in lines if way not in early), *more, *rest]
-
-
-def _doubted(turns: Sequence[views.Turn]) -> dict[str, float] | None:
-    """By place, the lines that were filled in with another one that could be tried: how sure the model was of it (mean
-    log probability). None where no lines were filled in."""
-    filled = [reply for one in turns for reply in one.spent if reply.filled]
-    found: dict[str, float] = {}
-    for reply in filled:
-        if reply.calls:
-            sure = reply.logprob if reply.logprob is not None else 0.0
-            found[reply.filled] = max(sure, found.get(reply.filled, sure))
-    return found if filled else None
-
-
-def _place_of(way: Aim) -> str:
-    return way.gap.place if way.gap is not None else ""
 
 
 def _of_both(events: Sequence[Event], turn: views.Turn, request: str, test: str) -> Aim:
@@ -145,24 +146,6 @@ def _free(events: Sequence[Event], turn: views.Turn, member: Member, files: Mapp
     return part or Aim(brief_files.target(request, files) or tests_wanted.only_code(request.text, files))
 
 
-def _place(count: int, first: int, draws: Sequence[bool]) -> tuple[int, bool]:
-    """Which of `count` ways is next, one after the other from `first`, and whether it was asked for before.
-
-    `draws` says of each earlier one whether it changed anything. A model that is sure of the code as it is hands it
-    back by chance, too: such a way waits until no other is left.
-    """
-    asked: set[int] = set()
-    vain: set[int] = set()
-    place = first % count
-    for changed in draws:
-        asked.add(place)
-        vain = vain - {place} if changed else vain | {place}
-        if len(vain) == count:
-            vain = set()
-        place = next(turn % count for turn in range(place + 1, place + 1 + count) if turn % count not in vain)
-    return place, place in asked
-
-
 def _named_part(request: Asked | None, files: Mapping[str, str]) -> Aim | None:
     """Of a long file, where the request is about no other, the one function that it names."""
     code = brief_files.targets(files)
@@ -170,36 +153,6 @@ def _named_part(request: Asked | None, files: Mapping[str, str]) -> Aim | None:
         return None
     named = excerpts.meant(code[0], files[code[0]], request.text)
     return Aim(code[0], named[0]) if len(named) == 1 else None
-
-
-def _ways_by_file(files: Mapping[str, str], output: str, request: str, *, parts: bool) -> list[list[Aim]]:
-    """The ways to correct each file that may be to blame, at least one; long ones of which no function is to blame are
-    left out, and all of them where no `parts` can be asked for."""
-    code = brief_files.targets(files)
-    found: dict[str, list[Aim]] = {}
-    for path in code:
-        ways = _ways(path, files[path], output, request) if parts else []
-        if ways or not is_long(files[path]):
-            found[path] = ways or [Aim(path)]
-    if len(found) > 1:
-        return list(found.values())
-    return [[way if way.part or way.shown else replace(way, target="") for way in ways] for ways in found.values()]
-
-
-def _ways(path: str, content: str, output: str, request: str) -> list[Aim]:
-    """The ways to correct a file, one after the other: it as it stands, then each function to blame to be written anew;
-    of a longer one each function as it stands, then anew. [] where there is but one way, and where a file that is not
-    to be written whole has none."""
-    parts = excerpts.in_turn(path, content, output)
-    if not parts and not is_long(content):
-        new = anew.in_file(path, content, output, request)
-        return [Aim(path), *(Aim(path, "", one.shown, one.placeholder) for one in new)] if new else []
-    ways: list[Aim] = []
-    for part in parts or excerpts.meant(path, content, request):
-        ways.append(Aim(path, part))
-        if one := anew.without_body(path, content, part):
-            ways.append(Aim(path, part, one.shown, one.placeholder))
-    return ways
 
 
 def draws_before(events: Sequence[Event], turn: views.Turn) -> int:
@@ -221,11 +174,6 @@ def _earlier(events: Sequence[Event], turn: views.Turn) -> list[views.Turn]:
 
 def _drawn(turn: views.Turn) -> int:
     return len(turn.draws) + bool(turn.replies)
-
-
-def _outcomes(turn: views.Turn) -> list[bool]:
-    """Of each draw whether it changed anything."""
-    return [_changes(draw) for draw in turn.draws] + ([bool(turn.changes)] if turn.replies else [])
 
 
 def _changes(draw: Sequence[Event]) -> bool:

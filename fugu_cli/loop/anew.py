@@ -57,13 +57,13 @@ def without_body(path: str, content: str, function: str) -> Anew | None:
     return Anew("\n".join([*lines[:start], f"{indent}{placeholder}", *lines[end:]]), placeholder)
 
 
-def in_file(path: str, content: str, output: str, request: str) -> tuple[Anew, ...]:
-    """The whole file without the body of each function that the tests' `output` leads to, or else the request; of one
+def in_file(path: str, content: str, output: str, request: str) -> tuple[tuple[str, Anew], ...]:
+    """Each function that the tests' `output` leads to, or else the request, and the whole file without its body; of one
     inside another, the outer one's."""
     found = blamed(path, content, output) or meant(path, content, request)
     outer = [one for one in found if not any(one in other and one != other for other in found)]
     cut = [(function, without_body(path, content, function)) for function in outer]
-    return tuple(Anew(content.replace(old, new.shown), new.placeholder) for old, new in cut if new is not None)
+    return tuple((old, Anew(content.replace(old, new.shown), new.placeholder)) for old, new in cut if new is not None)
 
 
 def _python(lines: list[str], content: str) -> tuple[int, int] | None:

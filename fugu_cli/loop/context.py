@@ -16,6 +16,7 @@ from fugu_cli.conductor.seen import isolated
 from fugu_cli.events import Asked, Event, Member, Replied
 from fugu_cli.loop import aims, brief_files, earlier, gaps, reproducing, tests_wanted
 from fugu_cli.loop.opening import argument, files_read, files_shown, is_long, opening_ids, path_of
+from fugu_cli.loop.ways import Aim
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
 from fugu_cli.test_paths import tests_among
 from fugu_cli.tools.try_answer import called
@@ -43,7 +44,7 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
     """
     turn = views.turns(events)[-1]
     seen, brief = isolated(events), member.protocol != "native"
-    aim = aims.aim(events, turn, member) if brief else aims.Aim()
+    aim = aims.aim(events, turn, member) if brief else Aim()
     if aim.gap is not None:
         return gaps.prompt(aim.target, gaps.Filling(aim.part, aim.gap), tools, aim.tried)
     hint = "" if brief or not reproducing.wanted(seen, tools) else prompts.load("reproduce")
@@ -51,14 +52,15 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
     again = aim.tried if brief else aims.draws_before(events, turn)
     if views.unseen_result(events, turn) is not None:
         again = UNSEEN + turn.number
+    again = again if brief or member.attempts > 1 else 0
     system = prompts.load("system") if member.protocol == "native" else "{instructions}"
     return Prompt(
         system=prompts.fill(system, instructions=instructions).strip(),
         messages=messages,
         tools=tuple(tools),
         max_tokens=REPLY if member.protocol == "native" else _reply_limit(events, turn, aim),
-        temperature=0.8 if again and _samples(member) else None,
-        seed=again if again and _samples(member) else None,
+        temperature=0.8 if again else None,
+        seed=again or None,
         open_ended=brief and brief_files.open_ended(views.asked(events), files_read(turn)),
         target=aim.target,
         part=aim.part,
@@ -66,11 +68,8 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
         judged=aim.judged,
         wanted=brief and aims.wanted(events, turn),
         adds=aim.adds,
+        aimed=aim.key,
     )
-
-
-def _samples(member: Member) -> bool:
-    return member.protocol != "native" or member.attempts > 1
 
 
 def _full(events: Sequence[Event], hint: str) -> tuple[Message, ...]:
@@ -179,7 +178,7 @@ def _draw_text(index: int, draw: tuple[Event, ...]) -> str:
     return f"[Try {index} of this turn was rolled back: {reason}]"
 
 
-def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim: aims.Aim) -> tuple[Message, ...]:
+def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim: Aim) -> tuple[Message, ...]:
     """One user message with all that matters, then this turn's own calls and results. `seen`: the facts it may see.
 
     Few words and the code first: a small model that is told of roles, tools and colleagues talks about them.
@@ -250,7 +249,7 @@ def _brief_work(events: Sequence[Event], turn: views.Turn, request: Asked) -> st
     return "worker_unfinished" if brief_files.unfinished(files_read(turn)) else "worker"
 
 
-def _reply_limit(events: Sequence[Event], turn: views.Turn, aim: aims.Aim) -> int:
+def _reply_limit(events: Sequence[Event], turn: views.Turn, aim: Aim) -> int:
     """Tokens a small model's reply may have: all the code it was shown, or a few sentences. It may run on."""
     if views.unseen_result(events, turn) is not None:
         return FILE

@@ -1,4 +1,4 @@
-"""The functions of a long file that a small model is to mend: asked for the whole file, it writes for minutes.
+"""The functions of a file that a small model is to mend: asked for the whole file, it writes for minutes.
 
 Below context.py, which shows them in the file's place and has the answer put back there. What a failing test calls, and
 where it broke, says which they are; several are shown together first (Python), then each has its draw. Pure.
@@ -10,11 +10,12 @@ import re
 from collections.abc import Sequence
 
 from fugu_cli import functions
-from fugu_cli.agents.text import LONG
 from fugu_cli.functions import Span
 
 MOST = 6000
 """Characters of a function: a longer one is asked for by edits, like all of its file."""
+SHORT = 1200
+"""Characters of a file that is asked for whole: some 350 tokens, a quarter of a minute of writing."""
 
 _CALLED = re.compile(r"\b(\w{2,})\(")
 
@@ -22,7 +23,7 @@ _CALLED = re.compile(r"\b(\w{2,})\(")
 def in_turn(path: str, content: str, output: str) -> list[str]:
     """What is to be mended, draw by draw: lines without the last one's end. [] where the file is short, or nothing in
     the tests' output leads to a function."""
-    found = list(blamed(path, content, output)) if len(content) > LONG else []
+    found = list(blamed(path, content, output)) if len(content) > SHORT else []
     together = "\n\n\n".join(found)
     if (
         len(found) > 1
@@ -39,12 +40,17 @@ def blamed(path: str, content: str, output: str) -> tuple[str, ...]:
     called, in the order of the output."""
     spans = functions.spans(path, content)
     found: list[Span] = []
-    places = rf'(?:^|[\s"(/]){re.escape(path)}(?::|", line )(\d+)'
-    for place in reversed([int(number) for number in re.findall(places, output, re.MULTILINE)]):
+    for place in reversed(places(path, output)):
         found += [span for span in spans if span[1] < place <= span[2]][-1:]
     for name in dict.fromkeys(_CALLED.findall(output)):
         found += [span for span in spans if span[0] == name]
     return _texts(content, found)
+
+
+def places(path: str, output: str) -> list[int]:
+    """The lines of the file, from 1, that the tests' output names, each as often as it does."""
+    named = rf'(?:^|[\s"(/]){re.escape(path)}(?::|", line )(\d+)'
+    return [int(number) for number in re.findall(named, output, re.MULTILINE)]
 
 
 def meant(path: str, content: str, request: str) -> tuple[str, ...]:

@@ -59,10 +59,10 @@ def prompt(path: str, filling: Filling, tools: Sequence[ToolSpec], tried: int) -
     )
 
 
-def in_turn(path: str, content: str, output: str, request: str, *, more: bool = False) -> tuple[Filling, ...]:
-    """The lines to be filled in of the functions that the tests' `output` leads to, or else the request; of one inside
-    another, the outer one's. () where there is none, or they are long. `more`: the places behind them."""
-    found = blamed(path, content, output) or meant(path, content, request)
+def in_turn(path: str, content: str, output: str, request: str | None, *, more: bool = False) -> tuple[Filling, ...]:
+    """The lines to be filled in of the functions that the tests' `output` leads to, or else the request, if any; of one
+    inside another, the outer one's. () where there is none, or they are long. `more`: the places behind them."""
+    found = blamed(path, content, output) or (() if request is None else meant(path, content, request))
     outer = [one for one in found if not any(one in other and one != other for other in found)]
     filled = [Filling(part, gap) for part in outer for gap in _gaps(path, content, part, more)]
     return tuple(filled) if len(filled) <= MOST else ()

@@ -18,7 +18,7 @@ from fugu_cli.denials import withheld
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Assigned, Event, Failed, Interrupted, Member, Replied, Said, Waiting
 from fugu_cli.log import Log
-from fugu_cli.loop import budget_guard, compaction, context, turn
+from fugu_cli.loop import budget_guard, compaction, context, half_mended, turn
 from fugu_cli.loop.bench import Bench, Crew, may_read, roll_back, run_call, run_evidence
 from fugu_cli.loop.budget_guard import Reserved
 from fugu_cli.loop.opening import files_read
@@ -69,7 +69,7 @@ def _rules(events: Sequence[Event], member: Member, bench: Bench) -> turn.Rules:
         return may_read(bench, path) and not (denials and denials.denied(member.name, path))
 
     command = intent.git_command(text) if denials is None and "bash" in bench.toolbox else ""
-    files = () if command else bench.workspace.implicated(run.output if run and not run.ok else "", text)
+    files = () if command else bench.workspace.implicated(half_mended.told(run, half_mended.left(events)), text)
     return turn.Rules(bench.limits.brief_replies, tuple(path for path in files if reads(path))[:MOST_FILES], command)
 
 
@@ -177,6 +177,7 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> None
             stop=reply.stop,
             seconds=reply.seconds or round(time.monotonic() - started, 3),
             filled=prompt.gap.place if prompt.gap is not None else "",
+            aimed=prompt.aimed if prompt.gap is None else "",
             logprob=reply.logprob,
         )
     )
@@ -265,9 +266,8 @@ def _is_answered_in_words(events: Sequence[Event], now: views.Turn) -> bool:
     request = views.asked(events)
     if request is None or request.judged:
         return False
-    if intent.is_for_a_test_run(request.text):
-        return True  # the run is in the brief
-    return intent.only_asks(request.text) or (intent.is_self_contained(request.text) and not files_read(now))
+    ran = intent.is_for_a_test_run(request.text)  # the run is in the brief
+    return ran or intent.only_asks(request.text) or (intent.is_self_contained(request.text) and not files_read(now))
 
 
 def specs(

@@ -62,7 +62,7 @@ def implicated(output: str, request: str, root: Path) -> list[str]:
 
     What the request names comes first, then the output's places from the last, which is where it broke, to the first,
     then what the tests import: first what defines a name that the output calls. Where an assertion is all there is to
-    go by, also what that imports, for a test seldom names who is to blame.
+    go by, also what that imports, for a test seldom names who is to blame; a package only passes on what it imports.
     """
     index = tree.Index(root)
     named = [
@@ -79,7 +79,8 @@ def implicated(output: str, request: str, root: Path) -> list[str]:
         behind += [path for helper in used if is_test(helper, root) for path in imported(helper, root, index)]
     unwritten = (path for path in behind if path.name != "__init__.py" and is_stub(_text(path)))
     if not sources and not any(unwritten):
-        behind += [path for used in behind for path in imported(used, root, index)]
+        behind += [path for used in behind if used.name == "__init__.py" for path in imported(used, root, index)]
+        behind += [path for used in dict.fromkeys(behind) for path in imported(used, root, index)]
     called = set(_CALLED.findall(output))
     sources += sorted(behind, key=lambda path: called.isdisjoint(_DEFINED.findall(_text(path))))
     code = [path for path in dict.fromkeys(sources) if _own(path, root) and not is_test(path, root)]

@@ -171,6 +171,8 @@ def _replied(events: Sequence[Event], event: Replied) -> Text:
         text.append(verdict, "bold green" if verdict == "ACCEPT" else "bold yellow")
         text.append("  ")
     text.append(numbers + (f", {money(cost)}" if cost else ""), "dim")
+    if event.aimed:
+        text.append(f", asked for {one_line(event.aimed, 100)}", "dim")
     if event.stop not in ("end", "calls"):
         text.append(f"  ({STOPS[event.stop]})", "yellow")
     for said in head(event.text, SAID_LINES) if event.text.strip() else ():

@@ -196,7 +196,7 @@ def _replied(event: Replied) -> str:
     used = event.usage
     numbers = (
         f"{count(used.input)} in ({count(used.cached)} cached), {count(used.output)} out, {seconds(event.seconds)}, "
-        f"{event.model}, stop: {event.stop}"
+        f"{event.model}, stop: {event.stop}{f', asked for {event.aimed}' if event.aimed else ''}"
     )
     thinking = "".join(f"[thinking]\n{block.text}\n" for block in event.thinking if block.text)
     calls = "".join(f"\n[calls {call.tool} {call.arguments}]" for call in event.calls)

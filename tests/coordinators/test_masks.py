@@ -13,13 +13,29 @@ def test_a_verifier_is_not_asked_before_there_is_an_answer_nor_while_the_tests_t
     assert masks.roles_out([*start, *worked]) == {}, "nobody has run them since: a Verifier's turn does"
     failing = [*start, *worked, *checked(1, ok=False)]
     assert masks.roles_out(failing) == {"verifier": "the tests fail, and no verdict changes that"}
-    assert masks.roles_out([*start, *worked, *checked(1, ok=True)]) == {}
     free: list[Event] = [opened(), asked(judged=False), *worked, *checked(1, ok=False)]
     assert masks.roles_out(free) == {}, "the tests are not what the request is about"
     later = ToolRan(
         turn=2, call=Call(id="x", tool="bash"), output="", ok=True, changes=(Change(path="b.py", before="", after="b"),)
     )
     assert masks.roles_out([*failing, assigned(2, "coder"), later]) == {}
+
+
+def test_once_the_tests_that_judge_it_pass_a_verifier_is_asked_before_anybody_works_again() -> None:
+    worked = [assigned(1, "coder"), replied(1, "coder", "", write("w")), *ran(1, write("w"), path="a.py")]
+    passing = [opened(), asked(), *checked(0, ok=False), *worked, *checked(1, ok=True)]
+    out = {"worker": "the tests pass, and no Verifier has judged it yet"}
+    assert masks.roles_out(passing) == out
+    judging = [*passing, assigned(2, "small", "verifier")]
+    assert masks.roles_out([*judging, Interrupted(turn=2)]) == out, "it has judged nothing"
+    refused = [*judging, replied(2, "small", "REVISE\nThe README says otherwise.")]
+    assert "worker" not in masks.roles_out(refused)
+    before: list[Event] = [opened(), asked(), *checked(0, ok=True), *worked, *checked(1, ok=True)]
+    assert masks.roles_out(before) == {}, "they passed before: they do not say what was wanted"
+    free: list[Event] = [opened(), asked("rename it", judged=False), *passing[2:]]
+    assert masks.roles_out(free) == {}, "the request is about something else"
+    wanted: list[Event] = [opened(), asked("fix the failing tests and add tests for a()"), *passing[2:]]
+    assert masks.roles_out(wanted) == {}
 
 
 def test_no_verifier_is_asked_while_tests_fail_that_passed_before_whatever_the_request_is_about() -> None:

@@ -24,11 +24,11 @@ def body(path: str, content: str, function: str) -> str:
 
 
 def test_the_file_is_shown_without_the_body_of_what_the_failing_test_calls() -> None:
-    (new,) = anew.in_file("a.py", FILE, "    assert total([1]) == first([1])", "")
+    ((_, new),) = anew.in_file("a.py", FILE, "    assert total([1]) == first([1])", "")
     assert new.shown == FILE.replace(TOTAL, LEFT), "nothing says what `first` is to do"
     assert new.placeholder in new.shown
     assert is_stub(new.shown)
-    assert anew.in_file("a.py", FILE, "it broke", "Mend `total`.") == (new,)
+    assert anew.in_file("a.py", FILE, "it broke", "Mend `total`.") == ((TOTAL, new),)
     assert anew.in_file("a.py", FILE, "assert first([1]) == 1", "Mend `total`.") == ()
     assert anew.in_file("a.py", FILE, "it broke", "Mend it.") == ()
     assert len(anew.in_file("a.py", f"{TOTAL}\n", "it broke", "Mend it.")) == 1, "there is but one"
@@ -36,7 +36,7 @@ def test_the_file_is_shown_without_the_body_of_what_the_failing_test_calls() -> 
 
 def test_of_a_function_in_another_the_outer_one_is_written_anew() -> None:
     outer = 'def all_of(prices):\n    """All."""\n    def one(price):\n        return price\n    return one(prices)'
-    (new,) = anew.in_file("a.py", outer, "    one(prices)\n    all_of([1])", "")
+    ((_, new),) = anew.in_file("a.py", outer, "    one(prices)\n    all_of([1])", "")
     assert new.shown == 'def all_of(prices):\n    """All."""\n    raise NotImplementedError  # TODO: implement'
 
 

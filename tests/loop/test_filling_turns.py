@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fugu_cli.events import Event, Member, Replied, ToolRan
-from fugu_cli.loop import aims, context, turn
+from fugu_cli.loop import context, turn, ways
 from fugu_cli.loop.turn import Closed, Reply, RollBack, Rules
 from fugu_cli.messages import Call, Prompt
 from tests.facts import CODER, asked, assigned, checked, opened, ran, replied, rolled_back, write
@@ -24,7 +24,7 @@ def drawn(prompt: Prompt, *, changes: bool = True, number: int = 1, sure: float 
     """The draw that follows the prompt, which is rolled back."""
     place = prompt.gap.place if prompt.gap else ""
     call = write(f"w{number}")
-    reply = replied(number, "coder", "x", *([call] if changes else []))
+    reply = replied(number, "coder", "x" if changes else f"{place}: as it is", *([call] if changes else []))
     facts: list[Event] = [reply.model_copy(update={"filled": place, "logprob": sure})]
     if changes:
         facts += [*ran(number, call, path="a.py"), *checked(number, ok=False)]
@@ -58,7 +58,7 @@ def test_few_lines_come_first_then_it_is_written_anew_then_one_more_line_then_it
 
 
 def test_many_lines_come_after_the_function_was_written_anew() -> None:
-    many = FILE.replace("    return found", "    found = found + 1\n" * aims.FEW + "    return found")
+    many = FILE.replace("    return found", "    found = found + 1\n" * ways.FEW + "    return found")
     built = asked_for(FILLER, 2, many)
     assert bool(built[0].unwritten)
     assert left_out(built[1]) == LINES[0]
@@ -151,3 +151,33 @@ def test_what_was_filled_in_is_kept_in_the_log() -> None:
     gap = asked_for(FILLER, 1)[0].gap
     assert gap is not None
     assert Replied(turn=1, agent="coder", filled=gap.place).filled == "a.py:3"
+
+
+def test_what_was_asked_for_before_something_else_was_mended_is_not_asked_for_again() -> None:
+    events: list[Event] = [opened(), asked(), *FAILING, *begun()]
+    for _ in LINES:
+        events += drawn(context.prompt(events, FILLER, ()))
+    elsewhere = write("w9", "b.py")
+    other = replied(1, "coder", "", elsewhere).model_copy(update={"aimed": "b.py"})
+    events += [other, *ran(1, elsewhere, path="b.py"), *FAILING, *begun(number=2)]
+    prompt = context.prompt(events, FILLER, ())
+    assert prompt.unwritten, "its lines were all tried, and the file is as it was"
+    events = [*events[: -len(begun())], *begun(number=2, file=FILE.replace("total", "sum_of"))]
+    assert left_out(context.prompt(events, FILLER, ())) == LINES[0], "now it is another file"
+
+
+def test_a_line_that_could_not_be_tried_is_a_doubt_after_all_others() -> None:
+    events: list[Event] = [opened(), asked(), *FAILING, *begun("small")]
+    for number in range(len(LINES)):
+        prompt = context.prompt(events, FILLER.model_copy(update={"name": "small"}), ())
+        draw = drawn(prompt, changes=number == 2, sure=-0.9)
+        if number == 0:
+            assert isinstance(draw[0], Replied)
+            draw[0] = draw[0].model_copy(update={"text": "a.py:3: `found = (`", "logprob": -0.1})
+        events += draw
+    events += begun("coder", number=2)
+    built = []
+    for _ in range(3):
+        built.append(context.prompt(events, FILLER, ()))
+        events += drawn(built[-1], number=2)
+    assert [left_out(prompt) for prompt in built] == [LINES[2], LINES[0], ""]

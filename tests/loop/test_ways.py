@@ -1,0 +1,73 @@
+"""What a small model is asked for first where a failing test leads to several functions."""
+
+from __future__ import annotations
+
+from fugu_cli.loop.ways import FEW, Aim, Known, ways
+
+SHOP = '''\
+def net(lines):
+    """What all lines come to."""
+    found = []
+    for line in lines:
+        found.append(priced(line))
+    return sum(found)
+
+
+def priced(line):
+    """The price of a line."""
+    return rounded(line.price * line.count)
+
+
+def rounded(cents):
+    """Whole cents."""
+    return int(cents)
+'''
+LONG = "def long(x):\n" + "".join(f"    x += {number}\n" for number in range(FEW)) + "    return x\n"
+FILES = {"shop.py": SHOP}
+
+
+def places(found: list[Aim]) -> list[str]:
+    return [way.gap.place.removeprefix("shop.py:") if way.gap else way.key for way in found]
+
+
+def ordered(output: str, files: dict[str, str] | None = None, known: Known | None = None) -> list[str]:
+    return places(ways(files or FILES, output, "fix it", known or Known(), parts=True))
+
+
+def test_after_the_lines_of_what_a_test_calls_come_those_of_what_that_calls_then_all_is_written_anew() -> None:
+    assert ordered("assert net([]) == 3")[:8] == ["3", "4", "5", "6", "11", "16", "shop.py:1 net anew", "3+"]
+
+
+def test_the_line_where_it_broke_comes_first_then_one_more_before_it() -> None:
+    assert ordered("shop.py:5: AttributeError\nnet()")[:5] == ["5", "4+", "3", "4", "6"]
+    assert ordered("shop.py:3: NameError\nnet()")[:3] == ["3", "4", "5"], "nothing stands before its first line"
+    assert ordered("shop.py:9: TypeError\nnet()")[:2] == ["11", "3"], (
+        "no line of a body: its function is the shorter one"
+    )
+
+
+def test_of_two_functions_the_shorter_one_is_tried_first_and_a_long_one_written_anew_before() -> None:
+    assert ordered("net() == priced()")[:5] == ["11", "3", "4", "5", "6"]
+    of_long = ordered("net() == long()", {"shop.py": SHOP, "long.py": f'{LONG[:13]}    """Adds."""\n{LONG[13:]}'})
+    assert of_long.index("shop.py:6".removeprefix("shop.py:")) < of_long.index("long.py:1 long anew")
+    assert of_long.index("long.py:1 long anew") < of_long.index("long.py:3")
+
+
+def test_every_way_stands_there_once_and_nothing_is_lost() -> None:
+    output = "shop.py:5: AttributeError\nnet() == priced()"
+    found = ordered(output)
+    assert len(found) == len(set(found))
+    plain = places(ways(FILES, output, "fix it", None, parts=True))
+    assert plain == ["shop.py", "shop.py:1 net anew", "shop.py:9 priced anew"]
+    assert set(plain) <= set(found)
+    assert {f"{number}{more}" for number in (3, 4, 5, 6, 11) for more in ("", "+")} <= set(found)
+
+
+def test_what_another_model_wrote_otherwise_comes_before_what_it_has_not_seen_and_what_it_left_waits() -> None:
+    known = Known({"shop.py:3": None, "shop.py:4": -0.5, "shop.py:6": -0.1})
+    assert ordered("net()", known=known)[:7] == ["6", "4", "5", "11", "16", "shop.py:1 net anew", "3"]
+
+
+def test_a_function_that_is_half_mended_is_written_anew_first() -> None:
+    assert ordered("net() == priced()", known=Known(half=(("shop.py", "net"),)))[:2] == ["shop.py:1 net anew", "11"]
+    assert ordered("net()", known=Known(half=(("other.py", "net"),)))[0] == "3"
