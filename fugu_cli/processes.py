@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import time
 
 LET_GO = 1.0
@@ -19,7 +21,7 @@ async def reap(process: asyncio.subprocess.Process) -> int | None:
     """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
-            process.kill()
+            os.kill(process.pid, signal.SIGKILL)  # Process.kill would take the exit code away from who waits for it
     return await ended(process)
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,27 @@ def test_a_process_that_has_ended_keeps_its_code() -> None:
         assert await reap(process) == 7
 
     asyncio.run(go())
+
+
+def test_the_code_of_one_that_has_just_ended_is_not_lost(caplog: pytest.LogCaptureFixture) -> None:
+    """asyncio's own kill takes the code away from the watcher, which then reports 255 and says so on the terminal."""
+
+    async def go() -> None:
+        watcher = asyncio.PidfdChildWatcher()  # the usual one from Python 3.12 on: it waits in the loop
+        watcher.attach_loop(asyncio.get_running_loop())
+        asyncio.set_child_watcher(watcher)
+        process = await asyncio.create_subprocess_exec("sh", "-c", "exit 7")
+        time.sleep(0.3)  # nobody in the loop has heard of the end
+        assert await reap(process) == 7
+
+    if sys.version_info >= (3, 12) or not hasattr(os, "pidfd_open"):
+        pytest.skip("the watcher cannot be chosen here")
+    before = asyncio.get_child_watcher()
+    try:
+        asyncio.run(go())
+    finally:
+        asyncio.set_child_watcher(before)
+    assert "returncode 255" not in caplog.text
 
 
 def test_cancelled_again_and_again_it_takes_the_code_first() -> None:
