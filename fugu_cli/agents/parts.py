@@ -65,7 +65,8 @@ def _in_python(prompt: Prompt, part: str, written: str, said: str) -> list[tuple
     if not found:
         rest = asked_only(part, _moved(written, ""), said) if prompt.judged else written
         return [(prompt.part, _moved(rest.strip("\n"), margin))] if rest.strip() else []
-    imports = _imports(new, written, found, known)
+    there = _shown_above(prompt.part, said)
+    imports = [line for line in _imports(new, written, found, known) if line not in there]
     texts = [_text(node, written) for node in found]
     plain = "\n\n\n".join(_moved(text, "") for text in texts)
     answer = filled(part, plain)[0]
@@ -94,6 +95,12 @@ def _imports(new: ast.Module, written: str, found: Sequence[Definition], known: 
         if isinstance(node, Import) and lacking & {one.asname or one.name.partition(".")[0] for one in node.names}:
             lines += _moved(_text(node, written), "").split("\n")
     return lines
+
+
+def _shown_above(part: str, said: str) -> list[str]:
+    """The lines that were shown above the part, in the same block: the file has them."""
+    before, found, _ = said.partition("\n" + part.split("\n")[0])
+    return before.rpartition("```")[2].split("\n") if found else []
 
 
 def _used(nodes: Sequence[ast.stmt]) -> set[str]:

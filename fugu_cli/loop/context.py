@@ -14,7 +14,7 @@ from functools import lru_cache
 from fugu_cli import intent, prompts, views
 from fugu_cli.conductor.seen import isolated
 from fugu_cli.events import Asked, Event, Member, Replied
-from fugu_cli.loop import aims, brief_files, earlier, gaps, reproducing, tests_wanted
+from fugu_cli.loop import aims, brief_files, earlier, excerpts, gaps, reproducing, tests_wanted
 from fugu_cli.loop.opening import argument, files_read, files_shown, is_long, opening_ids, path_of
 from fugu_cli.loop.ways import Aim
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
@@ -193,7 +193,8 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
         kind = "rewrite"  # every other draw is asked in other words: some changes only one of the two brings about
     role = prompts.load(f"brief/{kind}")
     instead = aim.shown or aim.part
-    shown = files | {target: instead} if instead else files
+    above = excerpts.above(target, files_read(turn).get(target, "")) if aim.part else ""
+    shown = files | {target: f"{above}\n\n\n{instead}" if above else instead} if instead else files
     names = " and ".join(f"`{name}`" for name in called(request.assertions))
     named = brief_files.named([target] if target in shown else files)
     role = prompts.fill(role, named=named, names=names, request=request.text.strip(), target=target)

@@ -6,6 +6,7 @@ where it broke, says which they are; several are shown together first (Python), 
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 
@@ -16,6 +17,9 @@ MOST = 6000
 """Characters of a function: a longer one is asked for by edits, like all of its file."""
 SHORT = 1200
 """Characters of a file that is asked for whole: some 350 tokens, a quarter of a minute of writing."""
+
+ABOVE = 800
+"""Characters of what stands outside of functions that are shown with one."""
 
 _CALLED = re.compile(r"\b(\w{2,})\(")
 
@@ -45,6 +49,21 @@ def blamed(path: str, content: str, output: str) -> tuple[str, ...]:
     for name in dict.fromkeys(_CALLED.findall(output)):
         found += [span for span in spans if span[0] == name]
     return _texts(content, found)
+
+
+def above(path: str, content: str) -> str:
+    """What a function of a Python file finds in it, beside other functions and classes: its imports and constants,
+    shortened; "" for others."""
+    try:
+        nodes = ast.parse(content).body if path.endswith((".py", ".pyi")) else []
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+    named = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
+    texts = [
+        "\n".join(content.split("\n")[node.lineno - 1 : node.end_lineno]) for node in nodes if isinstance(node, named)
+    ]
+    found = "\n".join(texts)
+    return found if len(found) <= ABOVE else found[:ABOVE].rpartition("\n")[0]
 
 
 def places(path: str, output: str) -> list[int]:

@@ -166,11 +166,8 @@ def _ways(path: str, content: str, output: str, request: str) -> list[Aim]:
     to be written whole has none."""
     parts = excerpts.in_turn(path, content, output)
     if not parts and not is_long(content):
-        new = anew.in_file(path, content, output, request)
-        whole = (
-            Aim(path, "", one.shown, one.placeholder, key=f"{_name(path, content, part)} anew") for part, one in new
-        )
-        return [Aim(path, key=path), *whole] if new else []
+        new = [_anew(path, content, part, one) for part, one in anew.in_file(path, content, output, request)]
+        return [Aim(path, key=path), *new] if new else []
     ways: list[Aim] = []
     for part in parts or excerpts.meant(path, content, request):
         name = _name(path, content, part)
@@ -178,6 +175,13 @@ def _ways(path: str, content: str, output: str, request: str) -> list[Aim]:
         if one := anew.without_body(path, content, part):
             ways.append(Aim(path, part, one.shown, one.placeholder, key=f"{name} anew"))
     return ways
+
+
+def _anew(path: str, content: str, part: str, whole: anew.Anew) -> Aim:
+    """The function `part` of a short file, alone where it is the smaller part of it, else in the `whole` file."""
+    alone = anew.without_body(path, content, part) if 2 * len(part) < len(content) else None
+    shown, placeholder = (alone or whole).shown, (alone or whole).placeholder
+    return Aim(path, part if alone else "", shown, placeholder, key=f"{_name(path, content, part)} anew")
 
 
 def _name(path: str, content: str, part: str) -> str:

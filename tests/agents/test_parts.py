@@ -154,3 +154,15 @@ def test_a_part_that_an_answer_only_stands_in_for_stays_and_so_does_its_docstrin
     bare = "    def total(self):\n        return 2\n"
     assert put(METHOD, f"class Cart:\n{bare}") == [(METHOD, BETTER)]
     assert put("function f(x) {\n  return x;\n}", "function f(x) {\n  // ... existing code ...\n}\n", "a.js") == []
+
+
+def test_imports_that_were_shown_above_the_function_are_not_written_again() -> None:
+    shown = "Of the file `a.py`:\n```\nimport math\n\n\ndef area(radius):\n    return radius\n```\n"
+    part = "def area(radius):\n    return radius"
+    answer = "import math\nimport cmath\n\n\ndef area(radius):\n    return math.pi * radius**2 + cmath.inf\n"
+    (_, new), *more = put(part, answer, said=shown)
+    assert not more
+    assert "import math\n" not in new
+    assert "import cmath" in new
+    elsewhere = "The file `tests/test_a.py`:\n```\nimport math\n```\n" + shown.replace("import math\n\n\n", "")
+    assert "import math" in put(part, answer, said=elsewhere)[0][1], "a test has it, and not the file"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fugu_cli.agents.text import LONG
-from fugu_cli.loop.excerpts import in_turn
+from fugu_cli.loop.excerpts import ABOVE, above, in_turn
 
 LONG_PYTHON = '''"""Sums."""
 
@@ -86,3 +86,23 @@ def test_functions_that_a_test_calls_together_are_shown_together_first() -> None
     one, two = LONG_PYTHON[LONG_PYTHON.index("def other_1()") :].split("\n\n\n")[:2]
     output = "assert other_1() == other_2()"
     assert found("sums.py", LONG_PYTHON, output, 4) == [f"{one}\n\n\n{two}", one, two, f"{one}\n\n\n{two}"]
+
+
+OUTSIDE = """\
+import math
+from a import (
+    b,
+)
+RATE: int = 3
+TIERS = (
+    1,
+)"""
+
+
+def test_what_a_function_finds_in_its_file_is_imports_and_constants() -> None:
+    assert above("a.py", f'"""A shop."""\n\n{OUTSIDE}\n\n\ndef f():\n    x = 1\n\n\nprint(1)\n') == OUTSIDE
+    assert above("a.js", "const x = 1") == ""
+    assert above("a.py", "def broken(") == ""
+    many = above("a.py", "".join(f"NAME_{number} = {number}\n" for number in range(200)))
+    assert len(many) <= ABOVE
+    assert many.endswith(tuple("0123456789"))
