@@ -73,9 +73,7 @@ def test_a_function_that_is_half_mended_is_written_anew_first() -> None:
     assert ordered("net()", known=Known(half=(("other.py", "net"),)))[0] == "3"
 
 
-def test_a_function_that_is_the_smaller_part_of_a_short_file_is_written_anew_alone_and_a_larger_one_with_all_of_it() -> (
-    None
-):
+def test_the_smaller_part_of_a_short_file_is_written_anew_alone_and_a_larger_one_with_all_of_it() -> None:
     found = {way.key: way for way in ways(FILES, "net() == rounded()", "fix it", None, parts=True)}
     assert found["shop.py:14 rounded anew"].part.startswith("def rounded(cents)")
     assert "def net" not in found["shop.py:14 rounded anew"].shown
