@@ -15,7 +15,7 @@ from typing import assert_never
 from fugu_cli import intent, views
 from fugu_cli.agents.fences import python_in
 from fugu_cli.events import Asked, Event, Member, Replied, ToolRan
-from fugu_cli.loop import aims, tests_wanted
+from fugu_cli.loop import aims, hanging, tests_wanted
 from fugu_cli.messages import Call
 from fugu_cli.test_paths import code_among
 from fugu_cli.tools.seen import OUTDATED
@@ -199,7 +199,7 @@ def _after(events: Sequence[Event], turn: views.Turn, member: Member) -> Step:
         return Closed()
     run = views.tests(events)
     if views.changes(events) if run is None else run.stale:
-        return Evidence(_call(turn, len(turn.runs), views.RUN_TESTS))
+        return Evidence(hanging.bounded(_call(turn, len(turn.runs), views.RUN_TESTS), events, turn))
     keeps = member.protocol == "native" and member.attempts <= 1
     if keeps or asked.snapshot is None:
         return Closed()

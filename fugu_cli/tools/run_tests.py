@@ -10,6 +10,7 @@ import shlex
 from pathlib import Path
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from fugu_cli.policy import paths
 from fugu_cli.tools import Result, Say, Tool, tree
@@ -35,11 +36,14 @@ class RunTests(Given):
     """Arguments of run_tests."""
 
     target: str = Field(default="", description="only this file or test id (pytest)")
+    seconds: SkipJsonSchema[float | None] = None
+    """At most so long, where that is less than the user allows."""
 
 
 async def run_tests(given: RunTests, workspace: Workspace, say: Say) -> Result:
     """Run the tests, all or (pytest) one target."""
     command, note = workspace.test_command, ""
+    limit = min(workspace.test_timeout, given.seconds or workspace.test_timeout)
     if command is None:
         return Result(text=NONE_FOUND, ok=False)
     if given.target:
@@ -53,7 +57,7 @@ async def run_tests(given: RunTests, workspace: Workspace, say: Say) -> Result:
         command = without_network(command)
     try:
         around = Around(_environment(workspace), workspace.box)
-        ended = await run_command(command, workspace.root, workspace.test_timeout, say, around)
+        ended = await run_command(command, workspace.root, limit, say, around)
     except OSError as error:
         return Result(text=f"The tests could not be started: {error.strerror}.", ok=False)
     ok = ended.code == 0
@@ -61,7 +65,7 @@ async def run_tests(given: RunTests, workspace: Workspace, say: Say) -> Result:
     told = digest(said, command, str(workspace.root), ok=ok) or "(no output)"
     if not ok and runner(command) in {"node", "maven"}:
         told = shown_at(told, {number: _source(workspace, path, line) for number, path, line in placed(told)})
-    how = "" if ok else f"\n{outcome(ended, workspace.test_timeout)}"
+    how = "" if ok else f"\n{outcome(ended, limit)}"
     return Result(text=f"{told}{how}{note}", ok=ok)
 
 

@@ -70,6 +70,11 @@ def test_tests_that_never_end_are_ended(plain: Build, tmp_path: Path) -> None:
     root = plain({}).root
     workspace = Workspace(root, tmp_path / "store", test_command="echo started; sleep 1000", test_timeout=0.5)
     assert use(workspace, "run_tests") == Result(text="started\n[It did not end within 0.5 s and was ended.]", ok=False)
+    workspace = Workspace(root, tmp_path / "store", test_command="echo started; sleep 1000", test_timeout=600.0)
+    said = use(workspace, "run_tests", seconds=0.4)
+    assert said == Result(text="started\n[It did not end within 0.4 s and was ended.]", ok=False)
+    workspace = Workspace(root, tmp_path / "store", test_command="echo started; sleep 1000", test_timeout=0.5)
+    assert "0.5 s" in use(workspace, "run_tests", seconds=60.0).text, "never longer than the user allows"
 
 
 def test_without_a_test_command_it_is_said_what_to_do(plain: Build) -> None:

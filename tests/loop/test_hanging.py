@@ -1,0 +1,47 @@
+"""Runs of the tests after a line was filled in: one that makes a loop endless does not take all the time there is."""
+
+from __future__ import annotations
+
+import pytest
+
+from fugu_cli import views
+from fugu_cli.events import Event, ToolRan
+from fugu_cli.loop import hanging, turn
+from fugu_cli.loop.turn import Evidence, Rules
+from fugu_cli.messages import Call
+from tests.facts import CODER, FAILS, asked, assigned, opened, ran, replied, write
+
+FILLER = CODER.model_copy(update={"protocol": "text", "infill": True})
+
+
+def filled(first: str = FAILS, *, seconds: float = 1.0, place: str = "a.py:3") -> list[Event]:
+    """A line was filled in and is not tested yet."""
+    before = ran(0, Call(id="e0", tool="run_tests"), first, ok=False, by="evidence")
+    before = [one.model_copy(update={"seconds": seconds}) if isinstance(one, ToolRan) else one for one in before]
+    said = replied(1, "coder", "a.py:3: `x`", write("w")).model_copy(update={"filled": place})
+    return [opened(), asked(), *before, assigned(1, "coder"), said, *ran(1, write("w"), path="a.py")]
+
+
+@pytest.mark.parametrize(
+    ("events", "limit"),
+    [
+        (filled(), 30.0),
+        (filled(seconds=7.25), 72.5),
+        (filled(place=""), None),
+        (filled("2 errors in 0.1s"), None),
+        (filled("1 failed in 0.1s"), None),
+    ],
+    ids=["short", "ten times as long", "no line", "nothing was collected", "nothing passed"],
+)
+def test_how_long_they_may_take(events: list[Event], limit: float | None) -> None:
+    step = turn.next_step(events, FILLER, Rules(5))
+    assert isinstance(step, Evidence)
+    wanted = {} if limit is None else {"seconds": limit}
+    assert step.call == Call.make(step.call.id, "run_tests", **wanted)
+    assert views.is_whole_run(step.call), "it judges the draw all the same"
+
+
+def test_a_request_without_a_run_before_has_no_limit() -> None:
+    events = [event for event in filled() if getattr(event, "turn", 1) != 0]
+    call = Call(id="e", tool="run_tests")
+    assert hanging.bounded(call, events, views.turns(events)[-1]) == call
