@@ -6,6 +6,7 @@ Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, zip_longest
@@ -22,6 +23,12 @@ BROKEN = 2
 """Lines of a file where it broke, the last ones."""
 FEW = 12
 """Lines that are filled in before anything is written whole: of one function, or those that another model doubts."""
+
+
+_UNASSIGNED = re.compile(
+    r"name '\w+' is not defined|cannot access (?:local|free) variable|before assignment|ReferenceError"
+    r"|cannot find value `|undefined: \w"
+)
 
 
 @dataclass(frozen=True)
@@ -110,15 +117,18 @@ def _with_lines(
 
 
 def _broke(lines: Sequence[Aim], more: Sequence[Aim], output: str) -> list[Aim]:
-    """The lines that the output names, the last one first, and behind each the place before it."""
+    """The lines that the output names, the last one first, each with the place before it: this one first where a name
+    was not found, for then a line is missing."""
     found: list[Aim] = []
+    missing = _UNASSIGNED.search(output) is not None
     for path in dict.fromkeys(way.target for way in lines):
         at, behind = ({_number(way): way for way in some if way.target == path} for some in (lines, more))
         for place in list(dict.fromkeys(reversed(places(path, output))))[:BROKEN]:
             if place in at:
                 above = max((number for number in behind if number < place), default=0)
                 same = above and behind[above].part == at[place].part
-                found += [at[place], behind[above]] if same else [at[place]]
+                both = [at[place], behind[above]] if same else [at[place]]
+                found += reversed(both) if missing else both
     return found
 
 

@@ -40,6 +40,7 @@ def test_after_the_lines_of_what_a_test_calls_come_those_of_what_that_calls_then
 
 def test_the_line_where_it_broke_comes_first_then_one_more_before_it() -> None:
     assert ordered("shop.py:5: AttributeError\nnet()")[:5] == ["5", "4+", "3", "4", "6"]
+    assert ordered("E  NameError: name 'cost' is not defined\nshop.py:5: NameError\nnet()")[:3] == ["4+", "5", "3"]
     assert ordered("shop.py:3: NameError\nnet()")[:3] == ["3", "4", "5"], "nothing stands before its first line"
     assert ordered("shop.py:9: TypeError\nnet()")[:2] == ["11", "3"], (
         "no line of a body: its function is the shorter one"
