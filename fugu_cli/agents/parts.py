@@ -62,6 +62,8 @@ def _in_python(prompt: Prompt, part: str, written: str, said: str) -> list[tuple
     known = _used(old.body) - set(re.findall(r"name '(\w+)' is not defined", said))
     names = [node.name for node in old.body if isinstance(node, Definition)]
     found = [node for name in names if (node := _named(new, name, written, part)) is not None]
+    if not found and len([node for node in new.body if isinstance(node, Definition)]) > len(names) > 0:
+        return []  # it is another file of those that were shown
     if not found:
         rest = asked_only(part, _moved(written, ""), said) if prompt.judged else written
         return [(prompt.part, _moved(rest.strip("\n"), margin))] if rest.strip() else []

@@ -51,6 +51,11 @@ def code(files: Iterable[str]) -> list[str]:
     return [path for path in code_among(files) if not DOCUMENT.fullmatch(path)]
 
 
+def without_code(files: Mapping[str, str]) -> dict[str, str]:
+    """The tests and documents: beside one function that is asked for, a small model writes the other code again."""
+    return {path: text for path, text in files.items() if path not in code(files)}
+
+
 def target(request: Asked | None, files: Iterable[str]) -> str:
     """The one file that the request names and that is not there, or the one test of a request for tests; "" where it
     names others, or one of `files`."""

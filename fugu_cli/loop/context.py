@@ -183,9 +183,8 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
 
     Few words and the code first: a small model that is told of roles, tools and colleagues talks about them.
     """
-    request = views.asked(events)
+    request, files, target = views.asked(events), files_shown(turn), aim.target
     assert request is not None
-    files, target = files_shown(turn), aim.target
     kind = "worker_unfinished" if aim.unwritten else _brief_role(events, turn, request)
     if kind == "tests_failing" and not tests_among([target]):
         kind = "worker"
@@ -194,7 +193,8 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
     role = prompts.load(f"brief/{kind}")
     instead = aim.shown or aim.part
     above = excerpts.above(target, files_read(turn).get(target, "")) if aim.part else ""
-    shown = files | {target: f"{above}\n\n\n{instead}" if above else instead} if instead else files
+    around = brief_files.without_code(files) if aim.part and aim.judged else files
+    shown = around | {target: f"{above}\n\n\n{instead}" if above else instead} if instead else files
     names = " and ".join(f"`{name}`" for name in called(request.assertions))
     named = brief_files.named([target] if target in shown else files)
     role = prompts.fill(role, named=named, names=names, request=request.text.strip(), target=target)

@@ -97,6 +97,10 @@ def test_an_answer_without_the_function_takes_the_place_as_it_is() -> None:
     assert put(METHOD, "def sum(self):\n    return 2\n") == [(METHOD, "    def sum(self):\n        return 2")]
 
 
+def test_another_file_does_not_take_the_place() -> None:
+    assert put(METHOD, "class Line:\n    price: int\n\n\ndef sum(self):\n    return 2\n") == []
+
+
 JS = "/** The sum. */\nfunction total(items) {\n  return items.length;\n}"
 RUST = "    /// The sum.\n    pub fn total(&self) -> u32 {\n        1\n    }"
 
