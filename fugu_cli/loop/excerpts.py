@@ -12,11 +12,13 @@ from collections.abc import Sequence
 
 from fugu_cli import functions
 from fugu_cli.functions import Span
+from fugu_cli.stubs import is_stub
 
 MOST = 6000
 """Characters of a function: a longer one is asked for by edits, like all of its file."""
-SHORT = 1200
-"""Characters of a file that is asked for whole: some 350 tokens, a quarter of a minute of writing."""
+SHORT, LONG = 1200, 8000
+"""Characters of a file that is asked for whole first, some 350 tokens, a quarter of a minute of writing; and of one
+that is asked for whole at all, where functions do not help, or some of it is still to be written."""
 
 ABOVE = 800
 """Characters of what stands outside of functions that are shown with one."""
@@ -27,7 +29,7 @@ _CALLED = re.compile(r"\b(\w{2,})\(")
 def in_turn(path: str, content: str, output: str) -> list[str]:
     """What is to be mended, draw by draw: lines without the last one's end. [] where the file is short, or nothing in
     the tests' output leads to a function."""
-    found = list(blamed(path, content, output)) if len(content) > SHORT else []
+    found = list(blamed(path, content, output)) if len(content) > (LONG if is_stub(content) else SHORT) else []
     together = "\n\n\n".join(found)
     if (
         len(found) > 1

@@ -172,8 +172,8 @@ def _ways_by_file(files: Mapping[str, str], output: str, request: str, *, parts:
 
 def _ways(path: str, content: str, output: str, request: str) -> list[Aim]:
     """The ways to correct a file, one after the other: it as it stands, then each function to blame to be written anew;
-    of a longer one each function as it stands, then anew. [] where there is but one way, and where a file that is not
-    to be written whole has none."""
+    of a longer one each function as it stands, then anew, and all of it last. [] where there is but one way, and where
+    a file that is not to be written whole has none."""
     parts = excerpts.in_turn(path, content, output)
     if not parts and not is_long(content):
         new = [_anew(path, content, part, one) for part, one in anew.in_file(path, content, output, request)]
@@ -184,7 +184,7 @@ def _ways(path: str, content: str, output: str, request: str) -> list[Aim]:
         ways.append(Aim(path, part, key=name))
         if one := anew.without_body(path, content, part):
             ways.append(Aim(path, part, one.shown, one.placeholder, key=f"{name} anew"))
-    return ways
+    return [*ways, Aim(path, key=path)] if parts and len(content) <= excerpts.LONG else ways
 
 
 def _anew(path: str, content: str, part: str, whole: anew.Anew) -> Aim:

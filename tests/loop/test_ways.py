@@ -83,3 +83,16 @@ def test_the_smaller_part_of_a_short_file_is_written_anew_alone_and_a_larger_one
     assert (whole.part, whole.shown) == ("", "")
     assert new.part == ""
     assert "def priced" in new.shown
+
+
+def test_of_a_file_that_is_not_short_functions_are_asked_for_and_all_of_it_last() -> None:
+    files = {
+        "shop.py": SHOP + "".join(f"\n\ndef other_{number}(x):\n    return x + {number}\n" for number in range(40))
+    }
+    found = ways(files, "net([])", "fix it", None, parts=True)
+    assert places(found) == ["shop.py:1 net", "shop.py:1 net anew", "shop.py"]
+    assert found[0].part.startswith("def net(lines)")
+    unwritten = {"shop.py": f"{files['shop.py']}\n\ndef new(x):\n    raise NotImplementedError\n"}
+    assert places(ways(unwritten, "new(1) == net([])", "fix it", None, parts=True)) == ["shop.py", "shop.py:1 net anew"]
+    long = {"shop.py": files["shop.py"] + "# a remark\n" * 600}
+    assert places(ways(long, "net([])", "fix it", None, parts=True)) == ["shop.py:1 net", "shop.py:1 net anew"]
