@@ -7,6 +7,7 @@ back into them. Values only: no ids of our own, no clock, no provider's field na
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -111,8 +112,8 @@ class ToolSpec(Value):
 
 
 class Gap(Value):
-    """One line of the prompt's `part` that is left out, to be filled in by a model that has not seen it; or a place
-    where one more may belong."""
+    """One line of the prompt's `part` that is left out, to be filled in by a model that has not seen it; or one word of
+    it; or a place where one more line may belong."""
 
     before: str
     after: str
@@ -125,7 +126,20 @@ class Gap(Value):
     end: int
     """From this line of `part` to before that one: lines that stand in the file once."""
     place: str
-    """The same for people: path:line of the file."""
+    """The same for people: path:line of the file, and :column where it is a word."""
+    head: str = ""
+    tail: str = ""
+    """Where it is a word, what stands before and behind it on its line."""
+
+    @model_serializer(mode="wrap")
+    def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        """Without what only words have: the key of a kept reply stays what it was before they were asked for."""
+        return {key: value for key, value in serialise(self).items() if value or key not in ("head", "tail")}
+
+
+def path_of(place: str) -> str:
+    """The file of a gap's `place`."""
+    return re.sub(r"(?::\d+)+\+?$", "", place)
 
 
 OPTIONAL = ("stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged", "wanted", "adds", "gap")

@@ -1,4 +1,4 @@
-"""What a model filled in for a line that was left out becomes an edit of that line.
+"""What a model filled in for a line that was left out, or a word of it, becomes an edit of that line.
 
 Stands beside parts.py, under the text protocol. Pure. A line that says the same as before is no change, and one after
 which Python cannot be read is none either: neither is worth a run of the tests.
@@ -11,7 +11,7 @@ import textwrap
 
 from fugu_cli.agents.fences import parses
 from fugu_cli.agents.history import call_id
-from fugu_cli.messages import Call, Prompt, Reply
+from fugu_cli.messages import Call, Gap, Prompt, Reply
 
 AS_IT_IS = ": as it is"
 """How the text of a reply ends that leaves the line."""
@@ -24,7 +24,11 @@ def filled(prompt: Prompt, reply: Reply) -> Reply:
     lines = prompt.part.split("\n")
     old = lines[gap.number]
     said = reply.text.split("\n")[0].rstrip()
-    new = said if gap.more else old[: len(old) - len(old.lstrip())] + said.lstrip()
+    if gap.head or gap.tail:
+        said = _word(said, gap)
+        new = f"{gap.head}{said}{gap.tail}"
+    else:
+        new = said if gap.more else old[: len(old) - len(old.lstrip())] + said.lstrip()
     beside = lines[gap.number : gap.number + 2] if gap.more else [old]
     if not said.strip() or any(_same(prompt.target, line, new) for line in beside):
         return reply.model_copy(update={"text": f"{gap.place}{AS_IT_IS}" if said or gap.more else "", "calls": ()})
@@ -41,6 +45,12 @@ def filled(prompt: Prompt, reply: Reply) -> Reply:
     }
     call = Call(id=call_id(prompt, 0), tool="edit", arguments=json.dumps(given, ensure_ascii=False))
     return reply.model_copy(update={"text": told, "calls": (call,), "stop": "calls"})
+
+
+def _word(said: str, gap: Gap) -> str:
+    """Without the end of the line, where the model has written that again."""
+    rest = gap.tail.strip()
+    return (said.rstrip().removesuffix(rest) if rest else said).strip()
 
 
 def _same(path: str, old: str, new: str) -> bool:

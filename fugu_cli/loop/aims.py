@@ -16,6 +16,7 @@ from fugu_cli.events import Asked, Event, Member, Replied, ToolRan
 from fugu_cli.loop import brief_files, excerpts, half_mended, tests_wanted
 from fugu_cli.loop.opening import files_read, is_long
 from fugu_cli.loop.ways import Aim, Known, ways
+from fugu_cli.messages import path_of
 
 SLOW = 60.0
 """Seconds that the tests take where no lines are tried."""
@@ -103,7 +104,7 @@ def _known(turns: Sequence[views.Turn], files: Mapping[str, str], half: Sequence
     sure: dict[str, float | None] = {}
     for one in (each for turn in turns for each in _tries(turn) if each.reply.filled):
         place, reply = one.key, one.reply
-        if _same(one.files, files, place.rpartition(":")[0]):
+        if _same(one.files, files, path_of(place)):
             agreed = not reply.calls and reply.text.endswith(AS_IT_IS)
             doubt = None if agreed else (reply.logprob or 0.0) - (0.0 if reply.calls else UNUSABLE)
             known = sure.get(place)

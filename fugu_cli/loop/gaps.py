@@ -29,6 +29,7 @@ TOKENS = 64
 ABOVE, BELOW = 3000, 1500
 """Characters of the file before and behind the function that are read, both before it: once for all of its lines."""
 
+_QUOTED = re.compile(r"""\"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""")
 _TRIVIAL = re.compile(r"[\W_]*(?:else|try|finally|do|pass|break|continue|return|begin|end)?[\W_]*")
 _COMMENT = re.compile(r"\s*(?:#(?!\[|include)|//|/\*|\*(?:\s|/|$)|--\s)")
 
@@ -68,13 +69,34 @@ def in_turn(path: str, content: str, output: str, request: str | None, *, more: 
     return tuple(filled) if len(filled) <= MOST else ()
 
 
+def words(filling: Filling, content: str, wanted: re.Pattern[str]) -> tuple[Filling, ...]:
+    """Of a line that is to be filled in, each of the `wanted` words alone, outside of quoted texts."""
+    lines = filling.part.split("\n")
+    line, number = lines[filling.gap.number], filling.gap.number
+    bare = _QUOTED.sub(lambda found: "\0" * len(found[0]), line)
+    around = _around_of(content, filling.part)
+    found = []
+    for word in wanted.finditer(bare):
+        head, tail = line[: word.start()], line[word.end() :]
+        gap = filling.gap.model_copy(
+            update={
+                "before": around + "\n".join([*lines[:number], head]),
+                "after": "\n".join([tail, *lines[number + 1 :], ""]),
+                "place": f"{filling.gap.place}:{word.start() + 1}",
+                "head": head,
+                "tail": tail,
+            }
+        )
+        found.append(Filling(filling.part, gap))
+    return tuple(found)
+
+
 def _gaps(path: str, content: str, part: str, more: bool) -> list[Gap]:
     lines = part.split("\n")
     if len(lines) > MOST_LINES:
         return []
-    place = content.index(part)
-    first = content.count("\n", 0, place)
-    around = _around(content[:place], content[place + len(part) :])
+    first = content.count("\n", 0, content.index(part))
+    around = _around_of(content, part)
     found = []
     for number in _worth(path, lines):
         line, rest = lines[number], lines[number + 1 :]
@@ -92,6 +114,11 @@ def _gaps(path: str, content: str, part: str, more: bool) -> list[Gap]:
             )
         )
     return found
+
+
+def _around_of(content: str, part: str) -> str:
+    place = content.index(part)
+    return _around(content[:place], content[place + len(part) :])
 
 
 def _around(above: str, below: str) -> str:

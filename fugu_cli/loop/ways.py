@@ -7,7 +7,7 @@ Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, zip_longest
 
@@ -29,6 +29,13 @@ _UNASSIGNED = re.compile(
     r"name '\w+' is not defined|cannot access (?:local|free) variable|before assignment|ReferenceError"
     r"|cannot find value `|undefined: \w"
 )
+
+_NAMED = re.compile(
+    r"has no attribute '(\w+)'|name '(\w+)' is not defined|argument '(\w+)'|import name '(\w+)'"  # Python
+    r"|\b(\w+) is not (?:a function|defined)|method named `(\w+)`|cannot find \w+ `(\w+)`"  # node, cargo
+    r"|undefined: (?:\w+\.)?(\w+)|has no field or method (\w+)|symbol:\s+\w+ (\w+)"  # go, javac
+)
+"""The word that was not found."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ def ways(files: Mapping[str, str], output: str, request: str, known: Known | Non
     if known is None:
         return order
     at, behind = (_lines(files, output, request, more=more) for more in (False, True))
-    return _with_lines(order, at, behind, known, (_broke(at, behind, output), _deeper(files, at)))
+    return _with_lines(order, at, behind, known, (_broke(files, at, behind, output), _deeper(files, at)))
 
 
 def _lines(files: Mapping[str, str], output: str, request: str | None, *, more: bool) -> list[Aim]:
@@ -116,20 +123,30 @@ def _with_lines(
     return list(each.values())
 
 
-def _broke(lines: Sequence[Aim], more: Sequence[Aim], output: str) -> list[Aim]:
-    """The lines that the output names, the last one first, each with the place before it: this one first where a name
-    was not found, for then a line is missing."""
+def _broke(files: Mapping[str, str], lines: Sequence[Aim], more: Sequence[Aim], output: str) -> list[Aim]:
+    """Of the lines that the output names, the last one first, the word that was not found, the line, and the place
+    before it: this one first where a variable was not found, for then a line is missing."""
     found: list[Aim] = []
     missing = _UNASSIGNED.search(output) is not None
+    names = {name for groups in _NAMED.findall(output) for name in groups if name}
     for path in dict.fromkeys(way.target for way in lines):
         at, behind = ({_number(way): way for way in some if way.target == path} for some in (lines, more))
         for place in list(dict.fromkeys(reversed(places(path, output))))[:BROKEN]:
             if place in at:
                 above = max((number for number in behind if number < place), default=0)
-                same = above and behind[above].part == at[place].part
-                both = [at[place], behind[above]] if same else [at[place]]
-                found += reversed(both) if missing else both
+                before = [behind[above]] if above and behind[above].part == at[place].part else []
+                line = [*_words(at[place], files[path], names), at[place]]
+                found += [*before, *line] if missing else [*line, *before]
     return found
+
+
+def _words(way: Aim, content: str, names: Collection[str]) -> list[Aim]:
+    """Each of the names on the line, to be filled in alone."""
+    if way.gap is None or not names:
+        return []
+    wanted = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b")
+    found = gaps.words(gaps.Filling(way.part, way.gap), content, wanted)
+    return [Aim(way.target, way.part, gap=one.gap, key=one.gap.place) for one in found]
 
 
 def _number(way: Aim) -> int:

@@ -15,7 +15,7 @@ from fugu_cli.agents.http import Connection
 from fugu_cli.agents.infill import fill
 from fugu_cli.errors import AgentError
 from fugu_cli.loop import gaps
-from fugu_cli.messages import Prompt, Reply
+from fugu_cli.messages import Gap, Prompt, Reply, path_of
 
 PART = "def f(x):\n    if x:\n        return x + 1\n    return 0"
 ACCESS = Access(name="coder", model="m", base_url="http://127.0.0.1:1/secret")
@@ -140,3 +140,28 @@ def test_a_server_that_answers_something_else_is_the_agents_failure(answer: http
     with pytest.raises(AgentError) as caught:
         answered(asked(2), answer)
     assert (caught.value.kind, "coder" in str(caught.value)) == (kind, True)
+
+
+def test_of_a_word_the_rest_of_its_line_stays() -> None:
+    part = "def total(prices):\n    found.add(prices)\n    return found"
+    gap = Gap(
+        before="def total(prices):\n    found.",
+        after="(prices)\n    return found\n",
+        number=1,
+        start=1,
+        end=2,
+        place="a.py:2:11",
+        head="    found.",
+        tail="(prices)",
+    )
+    prompt = Prompt(system="", messages=(), target="a.py", part=part, gap=gap)
+    for said in ("append", "append(prices)", " append \n    return 1"):
+        reply = filled(prompt, Reply(text=said))
+        assert reply.text == "a.py:2:11: `append`"
+        assert json.loads(reply.calls[0].arguments)["new"] == "    found.append(prices)"
+    assert filled(prompt, Reply(text="add")).text == "a.py:2:11: as it is"
+    assert not filled(prompt, Reply(text="")).calls
+    assert path_of(gap.place) == path_of("a.py:2") == path_of("a.py:2+") == "a.py"
+    assert '"head"' in prompt.model_dump_json()
+    plain = gap.model_copy(update={"head": "", "tail": ""})
+    assert '"head"' not in prompt.model_copy(update={"gap": plain}).model_dump_json(), "kept replies are found again"

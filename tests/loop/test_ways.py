@@ -96,3 +96,18 @@ def test_of_a_file_that_is_not_short_functions_are_asked_for_and_all_of_it_last(
     assert places(ways(unwritten, "new(1) == net([])", "fix it", None, parts=True)) == ["shop.py", "shop.py:1 net anew"]
     long = {"shop.py": files["shop.py"] + "# a remark\n" * 600}
     assert places(ways(long, "net([])", "fix it", None, parts=True)) == ["shop.py:1 net", "shop.py:1 net anew"]
+
+
+def test_of_the_line_where_it_broke_the_word_that_was_not_found_comes_first() -> None:
+    output = "E  AttributeError: 'list' object has no attribute 'append'\nshop.py:5: AttributeError\nnet()"
+    found = ways(FILES, output, "fix it", Known(), parts=True)
+    assert places(found)[:4] == ["5:15", "5", "4+", "3"]
+    gap = found[0].gap
+    assert gap is not None
+    assert (gap.head, gap.tail) == ("        found.", "(priced(line))")
+    assert gap.before.endswith("    for line in lines:\n        found.")
+    assert gap.after.startswith("(priced(line))\n    return sum(found)\n")
+    unknown = "E  NameError: name 'found' is not defined\nshop.py:5: NameError\nnet()"
+    assert ordered(unknown)[:4] == ["4+", "5:9", "5", "3"], "a line is missing, or the name is wrong"
+    quoted = {"shop.py": SHOP.replace("found.append(priced(line))", 'found.add("append")')}
+    assert ordered(output, quoted)[:2] == ["5", "4+"], "it stands in a text alone"
