@@ -216,3 +216,17 @@ def test_files_that_would_not_fit_beside_likelier_ones_are_left_out(tmp_path: Pa
     assert fitting(["a", "d", "b", "d"], tmp_path) == ["a", "d", "d"]
     assert fitting(["long", "a"], tmp_path) == ["long", "a"], "functions of it may be shown"
     assert fitting(["long", "a", "long", "long", "d"], tmp_path) == ["long", "a", "long", "d"]
+
+
+def test_a_package_only_passes_on_what_the_test_uses(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {
+        "bills/__init__.py": "from bills.layout import as_text\n",
+        "bills/layout.py": "from bills.columns import aligned\n\ndef as_text(x):\n    return aligned(x)\n",
+        "bills/columns.py": "from bills.deep import cut\n\ndef aligned(x):\n    return cut(x)\n",
+        "bills/deep.py": "def cut(x):\n    return x\n",
+        "tests/test_bills.py": "from bills import as_text\n",
+    }
+    lay(tmp_path, files)
+    found = implicated("tests/test_bills.py:3: AssertionError: assert as_text(1) == 2", "fix it", tmp_path.resolve())
+    code = ["bills/layout.py", "bills/columns.py", "bills/__init__.py"]
+    assert found == [*code, "tests/test_bills.py"], "one step further than what it names, and not all"

@@ -162,3 +162,11 @@ def test_a_line_that_was_filled_in_as_it_stood_is_one_line() -> None:
     assert render.line((kept, undone)) is None
     other = kept.model_copy(update={"calls": (Call.make("w1", "edit", path="a.py"),)})
     assert render.line((other, undone)) is not None
+
+
+def test_what_a_small_model_was_asked_for_is_told() -> None:
+    reply = replied(1, "small").model_copy(update={"aimed": "a.py:3 total anew"})
+    said = plain([opened(), asked(), assigned(1, "small"), reply])
+    assert said is not None
+    assert said.splitlines()[0].endswith("asked for a.py:3 total anew")
+    assert "asked for" not in str(plain([opened(), asked(), assigned(1, "small"), replied(1, "small")]))
