@@ -19,6 +19,7 @@ from fugu_cli.events import (
 )
 from fugu_cli.messages import Call
 from fugu_cli.ui import render
+from tests.facts import asked, assigned, opened, replied
 from tests.ui import example
 
 TEXT = Path(__file__).with_name("session.txt").read_text(encoding="utf-8")
