@@ -1,12 +1,14 @@
 """What a model filled in for a line that was left out, or a word of it, becomes an edit of that line.
 
 Stands beside parts.py, under the text protocol. Pure. A line that says the same as before is no change, and one after
-which Python cannot be read is none either: neither is worth a run of the tests.
+which Python cannot be read is none either, nor is more than a word where one was left out: none is worth a run of the
+tests.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 
 from fugu_cli.agents.fences import parses
@@ -15,6 +17,9 @@ from fugu_cli.messages import Call, Gap, Prompt, Reply
 
 AS_IT_IS = ": as it is"
 """How the text of a reply ends that leaves the line."""
+
+
+_NAME = re.compile(r"\w+(?:(?:\.|::)\w+)*")
 
 
 def filled(prompt: Prompt, reply: Reply) -> Reply:
@@ -36,6 +41,7 @@ def filled(prompt: Prompt, reply: Reply) -> Reply:
     written = [old, new] if gap.more else [new]
     whole = "\n".join([*lines[: gap.number], *written, *lines[gap.number + 1 :]])
     broken = prompt.target.endswith((".py", ".pyi")) and not parses(textwrap.dedent(whole))
+    broken = broken or (bool(gap.head or gap.tail) and _NAME.fullmatch(said) is None)
     if broken or reply.stop == "length":
         return reply.model_copy(update={"text": told, "calls": ()})
     given = {

@@ -16,6 +16,7 @@ from fugu_cli import intent, views
 from fugu_cli.agents.fences import python_in
 from fugu_cli.events import Asked, Event, Member, Replied, ToolRan
 from fugu_cli.loop import aims, hanging, tests_wanted
+from fugu_cli.loop.progress import made
 from fugu_cli.messages import Call
 from fugu_cli.test_paths import code_among
 from fugu_cli.tools.seen import OUTDATED
@@ -223,7 +224,7 @@ def _judged(events: Sequence[Event], turn: views.Turn, asked: Asked, run: views.
         return RollBack("no test was written")
     if intent.wants_tests(asked.text) and run is not None and run.ok and not _tests_added(events, turn, run):
         return RollBack("no test was added")
-    if run is None or run.ok or _progress(events, turn, run) or _new_tests_fail(events, turn, asked, run):
+    if run is None or run.ok or made(events, turn, run) or _new_tests_fail(events, turn, asked, run):
         return Closed()
     return RollBack("the tests failed")
 
@@ -263,24 +264,6 @@ def _tried(events: Sequence[Event], turn: views.Turn, member: Member, asked: Ask
     if holds or last or turn.assigned.plan:
         return Closed()
     return RollBack("what the question says does not hold" if code else "the answer shows no code")
-
-
-def _progress(events: Sequence[Event], turn: views.Turn, run: views.TestRun) -> bool:
-    """Fewer tests fail than when the turn began, or more pass, and half of all do: worth building on.
-
-    Where a file could not even be imported, one error stood for all its tests, and now each of them fails by itself.
-    From a start that most tests refuse a small model does not come away: it writes the same again and again.
-    """
-    start = next(index for index in range(len(events) - 1, -1, -1) if events[index] is turn.assigned)
-    before = views.tests(events[:start])
-    if before is None or before.ok:
-        return False
-    then, now = views.failing(before.output), views.failing(run.output)
-    passing = views.passing(run.output)
-    if now is not None and passing is not None and passing < now:
-        return False
-    fewer = then is not None and now is not None and now < then
-    return fewer or (passing or 0) > (views.passing(before.output) or 0)
 
 
 def describe(step: Step) -> str:

@@ -128,7 +128,7 @@ def _broke(files: Mapping[str, str], lines: Sequence[Aim], more: Sequence[Aim], 
     before it: this one first where a variable was not found, for then a line is missing."""
     found: list[Aim] = []
     missing = _UNASSIGNED.search(output) is not None
-    names = {name for groups in _NAMED.findall(output) for name in groups if name}
+    names = not_found(output)
     for path in dict.fromkeys(way.target for way in lines):
         at, behind = ({_number(way): way for way in some if way.target == path} for some in (lines, more))
         for place in list(dict.fromkeys(reversed(places(path, output))))[:BROKEN]:
@@ -138,6 +138,11 @@ def _broke(files: Mapping[str, str], lines: Sequence[Aim], more: Sequence[Aim], 
                 line = [*_words(at[place], files[path], names), at[place]]
                 found += [*before, *line] if missing else [*line, *before]
     return found
+
+
+def not_found(output: str) -> frozenset[str]:
+    """The words that the tests' output says were not found: attributes, variables, arguments, functions."""
+    return frozenset(name for groups in _NAMED.findall(output) for name in groups if name)
 
 
 def _words(way: Aim, content: str, names: Collection[str]) -> list[Aim]:

@@ -160,7 +160,8 @@ def test_of_a_word_the_rest_of_its_line_stays() -> None:
         assert reply.text == "a.py:2:11: `append`"
         assert json.loads(reply.calls[0].arguments)["new"] == "    found.append(prices)"
     assert filled(prompt, Reply(text="add")).text == "a.py:2:11: as it is"
-    assert not filled(prompt, Reply(text="")).calls
+    for said in ("", "append(1).append", "append(prices) or [].add"):
+        assert not filled(prompt, Reply(text=said)).calls, "no word"
     assert path_of(gap.place) == path_of("a.py:2") == path_of("a.py:2+") == "a.py"
     assert '"head"' in prompt.model_dump_json()
     plain = gap.model_copy(update={"head": "", "tail": ""})

@@ -1,0 +1,40 @@
+"""Whether a draw that left tests failing is worth building on.
+
+Below turn.py, which rolls back what is not. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from fugu_cli import views
+from fugu_cli.events import Event
+from fugu_cli.loop.ways import not_found
+
+_WORD = re.compile(r"(.*:\d+):\d+")
+
+
+def made(events: Sequence[Event], turn: views.Turn, run: views.TestRun) -> bool:
+    """Fewer tests fail than when the turn began, or more pass, and half of all do; or as many fail, but no longer by a
+    word that was not found, which alone was changed: what is wrong besides now shows.
+
+    Where a file could not even be imported, one error stood for all its tests, and now each of them fails by itself.
+    From a start that most tests refuse a small model does not come away: it writes the same again and again.
+    """
+    start = next(index for index in range(len(events) - 1, -1, -1) if events[index] is turn.assigned)
+    before = views.tests(events[:start])
+    if before is None or before.ok:
+        return False
+    then, now = views.failing(before.output), views.failing(run.output)
+    passing = views.passing(run.output)
+    if now is not None and passing is not None and passing < now:
+        return False
+    fewer = then is not None and now is not None and now < then
+    found = then == now is not None and _found(turn.replies[-1].filled, before.output, run.output)
+    return fewer or found or (passing or 0) > (views.passing(before.output) or 0)
+
+
+def _found(place: str, before: str, now: str) -> bool:
+    word = _WORD.fullmatch(place)
+    return word is not None and not_found(now) < not_found(before) and f"{word[1]}:" not in now
