@@ -61,8 +61,9 @@ def implicated(output: str, request: str, root: Path) -> list[str]:
     """Paths relative to `root`, at most `MOST`. `root` is resolved.
 
     What the request names comes first, then the output's places from the last, which is where it broke, to the first,
-    then what the tests import: first what defines a name that the output calls. Where an assertion is all there is to
-    go by, also what that imports, for a test seldom names who is to blame; a package only passes on what it imports.
+    then what the tests import: first what defines a name that the output calls. Where nothing broke in the code, and an
+    assertion is all there is to go by, also what that imports, for a test seldom names who is to blame; a package only
+    passes on what it imports.
     """
     index = tree.Index(root)
     named = [
@@ -78,14 +79,21 @@ def implicated(output: str, request: str, root: Path) -> list[str]:
         behind += [path for path in used if not is_test(path, root)]
         behind += [path for helper in used if is_test(helper, root) for path in imported(helper, root, index)]
     unwritten = (path for path in behind if path.name != "__init__.py" and is_stub(_text(path)))
-    if not sources and not any(unwritten):
+    asked = set(_resolved(_mentions(request), root, index))
+    broke = (path for path in sources if path in asked or _breaks_in(path, output, root))
+    if not any(broke) and not any(unwritten):
         behind += [path for used in behind if used.name == "__init__.py" for path in imported(used, root, index)]
-        behind += [path for used in dict.fromkeys(behind) for path in imported(used, root, index)]
+        behind += [path for used in dict.fromkeys([*sources, *behind]) for path in imported(used, root, index)]
     called = set(_CALLED.findall(output))
     sources += sorted(behind, key=lambda path: called.isdisjoint(_DEFINED.findall(_text(path))))
     code = [path for path in dict.fromkeys(sources) if _own(path, root) and not is_test(path, root)]
     found = [*(p for p in code if p.name != "__init__.py"), *(p for p in code if p.name == "__init__.py"), *tests]
     return [shown(path.relative_to(root).as_posix()) for path in found[:MOST]]
+
+
+def _breaks_in(path: Path, output: str, root: Path) -> bool:
+    """The output names a line of it."""
+    return re.search(rf'{re.escape(path.relative_to(root).as_posix())}(?::|", line )\d', output) is not None
 
 
 def shown_for(request: str, output: str, found: Sequence[str], root: Path) -> list[str]:

@@ -230,3 +230,12 @@ def test_a_package_only_passes_on_what_the_test_uses(tmp_path: Path) -> None:
     found = implicated("tests/test_bills.py:3: AssertionError: assert as_text(1) == 2", "fix it", tmp_path.resolve())
     code = ["bills/layout.py", "bills/columns.py", "bills/__init__.py"]
     assert found == [*code, "tests/test_bills.py"], "one step further than what it names, and not all"
+
+
+def test_a_module_that_is_only_named_leads_further_one_that_broke_does_not(tmp_path: Path) -> None:
+    lay(tmp_path, {"pkg/sheet.py": "from pkg.value import of\n", "pkg/value.py": "def of(x):\n    return x\n"})
+    lay(tmp_path, {"tests/test_sheet.py": "from pkg.sheet import Sheet\n"})
+    root, test = tmp_path.resolve(), "tests/test_sheet.py:3: AssertionError"
+    assert implicated(f"assert sheet.value('A1') == 2\n{test}", "fix it", root)[:2] == ["pkg/sheet.py", "pkg/value.py"]
+    assert implicated(f"{test}\npkg/sheet.py:1: ImportError", "fix it", root) == ["pkg/sheet.py", "tests/test_sheet.py"]
+    assert "pkg/value.py" not in implicated(f"assert sheet.value('A1') == 2\n{test}", "correct pkg/sheet.py", root)
