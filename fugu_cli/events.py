@@ -155,8 +155,8 @@ class Replied(Value):
     stop: Literal["end", "calls", "length", "refusal", "cut"] = "end"
     seconds: float = 0.0
     filled: str = ""
-    """path:line where the reply is one line of that file, left out and filled in; path:line:column where it is a word of
-    one, path:line+ where it is one more behind it; "" for any other reply."""
+    """path:line where the reply is one line of that file, left out and filled in; path:line:column where it is a word,
+    path:line+ where it is one more line behind that one; "" for any other reply."""
     aimed: str = ""
     """What a small model was asked for, where failing tests lead to it: a file, or a function, as it is or anew."""
     logprob: float | None = None
