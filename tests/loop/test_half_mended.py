@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fugu_cli.events import Event
+from fugu_cli.events import Event, Replied
 from fugu_cli.loop import context, half_mended
 from fugu_cli.loop.half_mended import Left
 from fugu_cli.messages import Call
@@ -52,6 +52,14 @@ def test_where_more_tests_broke_than_pass_since_the_function_is_still_to_blame()
 )
 def test_otherwise_nobody_is(before: str, after: str, path: str, file: str) -> None:
     assert half_mended.left(changed(before, after, path, file)) == ()
+
+
+def test_nor_where_a_word_was_put_right() -> None:
+    events = [
+        event.model_copy(update={"filled": "a.py:7:12"}) if isinstance(event, Replied) else event
+        for event in changed(TWICE, ONCE)
+    ]
+    assert half_mended.left(events) == ()
 
 
 def test_nor_where_nothing_was_changed_or_the_tests_pass() -> None:
