@@ -75,10 +75,11 @@ def test_a_decision_is_the_head_times_the_state_at_the_penultimate_token(folder:
     assert scores.row_logits == pytest.approx(logits[:3], rel=1e-3)
     assert scores.role_logits == pytest.approx(logits[3:], rel=1e-3)
     assert scores.row_probabilities == pytest.approx(softmax(logits[:3]), rel=1e-2, abs=1e-4)
-    assert scores.role_probabilities == pytest.approx(softmax(logits[3:]), rel=1e-2, abs=1e-4)
+    assert scores.role_probabilities == pytest.approx([0.0, *softmax(logits[4:])], rel=1e-2, abs=1e-4)
     assert found.agent == POOL[int(np.argmax(logits[:3]))].name
-    assert found.role == ("worker", "thinker", "verifier")[int(np.argmax(logits[3:]))]
-    assert (found.turn, found.by, scores.masked) == (2, "trinity", ())
+    masked = (("worker", "the tests pass, and no Verifier has judged it yet"),)
+    assert found.role == ("thinker", "verifier")[int(np.argmax(logits[4:]))]
+    assert (found.turn, found.by, scores.masked) == (2, "trinity", masked)
     assert found.milliseconds.total > 0
     assert found.milliseconds.forward > 0
 
@@ -156,9 +157,9 @@ def test_a_thinkers_suggestion_replaces_the_heads_role_for_one_turn(folder: Path
     text = "Think again.\n<suggested_role>verifier</suggested_role>"
     thought = [assigned(2, "strong", "thinker"), replied(2, "strong", text)]
     events = [*BROKEN, *worked(1, ok=True), *thought]
-    found = decide(built(folder, leaning(folder, events, 0, 0)), events)
-    assert (found.role, found.override) == ("verifier", "worker")
-    assert found.reason == "cheap slot; the Thinker asked for a verifier, the head chose worker"
+    found = decide(built(folder, leaning(folder, events, 0, 1)), events)
+    assert (found.role, found.override) == ("verifier", "thinker")
+    assert found.reason == "cheap slot; the Thinker asked for a verifier, the head chose thinker"
     later = [*events, *verified(3, "REVISE")]
     after = decide(built(folder, leaning(folder, later, 0, 0)), later)
     assert (after.role, after.override) == ("worker", None)
