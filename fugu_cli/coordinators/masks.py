@@ -56,14 +56,18 @@ def roles_out(events: Sequence[Event]) -> dict[Role, str]:
 
 
 def _to_be_judged(events: Sequence[Event]) -> bool:
-    """The tests that judge the request failed and pass now. What they do not ask for, a Verifier sees; a Worker that is
-    sent once more only changes what is right."""
+    """The tests that judge the request failed, and pass now by a small model's work. What they do not ask for, a
+    Verifier sees; a small Worker that is sent again only changes what is right. Of strong ones that is learned."""
     request, first, run = views.asked(events), views.first_tests(events), views.tests(events)
     if request is None or request.assertions or not views.judged_by_tests(events) or intent.wants_tests(request.text):
         return False
-    newest = views.turns(events)[-1]
-    judged = newest.assigned.role == "verifier" and views.verdict(events, newest) is not None
-    return first is not None and not first.ok and run is not None and run.passes and not judged
+    if first is None or first.ok or run is None or not run.passes:
+        return False
+    turns = views.turns(events)
+    worked = next((turn for turn in reversed(turns) if turn.assigned.role == "worker" and turn.replies), None)
+    member = views.pool(events).get(worked.assigned.agent) if worked is not None else None
+    judged = turns[-1].assigned.role == "verifier" and views.verdict(events, turns[-1]) is not None
+    return member is not None and member.protocol != "native" and not judged
 
 
 def _unfinished(events: Sequence[Event]) -> str:

@@ -34,6 +34,8 @@ def test_once_the_tests_that_judge_it_pass_a_verifier_is_asked_before_anybody_wo
     assert masks.roles_out(before) == {}, "they passed before: they do not say what was wanted"
     free: list[Event] = [opened(), asked("rename it", judged=False), *passing[2:]]
     assert masks.roles_out(free) == {}, "the request is about something else"
+    strong = [event.model_copy(update={"agent": "strong"}) if hasattr(event, "agent") else event for event in worked]
+    assert masks.roles_out([*passing[:4], *strong, *checked(1, ok=True)]) == {}, "of strong models that is learned"
     wanted: list[Event] = [opened(), asked("fix the failing tests and add tests for a()"), *passing[2:]]
     assert masks.roles_out(wanted) == {}
 
