@@ -97,6 +97,11 @@ _WORK = re.compile(
     r"\b(?:fix|implement|repair|updat|chang|add\b|remov|delet|rewrit|refactor|apply|clean|correct\b|writ|creat|mak|replac)",
     re.IGNORECASE,
 )
+_TO_MEND = re.compile(
+    r"\bfail(?:s|ing|ed)?\s+(?:\w+\s+)?tests?\b|\btests?\s+(?:\w+\s+){0,2}fail|\b(?:make|get)\b[^.\n]*\btests?\b[^.\n]*\bpass"
+    r"|\b(?:fix|repair|mend)\s+(?:the\s+|all\s+|our\s+|my\s+)*tests?\b",
+    re.IGNORECASE,
+)
 _TEST_RUN = re.compile(
     r"\s*(?:(?:please\s+|can you\s+|could you\s+)?(?:(?:re-?)?run|execute|check|start)\s+"
     r"(?:(?:all|the|my|our|of|unit|integration)\s+)*(?:tests?|test suite|pytest|specs?)(?:\s+(?:again|please|now))?"
@@ -133,6 +138,11 @@ def is_talk(text: str) -> bool:
 def is_about_tests(text: str) -> bool:
     """The request asks for something whose success the tests can show. Questions about the code are not."""
     return not (is_question(text) or is_for_a_test_run(text)) and _ABOUT.search(text) is not None
+
+
+def is_to_mend_tests(text: str) -> bool:
+    """The request is that tests which fail shall pass: an answer is not enough."""
+    return is_about_tests(text) and not only_asks(text) and _TO_MEND.search(text) is not None
 
 
 def is_for_a_test_run(text: str) -> bool:

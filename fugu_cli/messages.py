@@ -137,6 +137,12 @@ class Gap(Value):
         return {key: value for key, value in serialise(self).items() if value or key not in ("head", "tail")}
 
 
+def line_of(place: str) -> str:
+    """Where a gap's `place` is a word, its path:line; "" where it is a line."""
+    word = re.fullmatch(r"(.*:\d+):\d+", place)
+    return word[1] if word else ""
+
+
 def path_of(place: str) -> str:
     """The file of a gap's `place`."""
     return re.sub(r"(?::\d+)+\+?$", "", place)

@@ -84,13 +84,15 @@ def _unfinished(events: Sequence[Event]) -> str:
 
 
 def only_words(events: Sequence[Event], agent: str) -> bool:
-    """`agent` is a small model, the request wants something changed, files were shown for it, and nothing was changed.
-    Small models accept their own words."""
+    """`agent` is a small model and nothing was changed, where the request wants something changed for which files were
+    shown, or is about tests and none judge it. Small models accept their own words."""
     request, member = views.asked(events), views.pool(events).get(agent)
-    if request is None or member is None or member.protocol == "native" or not intent.wants_change(request.text):
+    if request is None or member is None or member.protocol == "native" or views.changes(events):
         return False
+    if intent.is_to_mend_tests(request.text) and not request.assertions and not views.judged_by_tests(events):
+        return True
     shown = (run for turn in views.turns(events) for run in turn.runs if run.evidence)
-    return not views.changes(events) and any(run.permitted.call.tool == "read" for run in shown)
+    return intent.wants_change(request.text) and any(run.permitted.call.tool == "read" for run in shown)
 
 
 def _refused(events: Sequence[Event]) -> bool:

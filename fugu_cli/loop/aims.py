@@ -36,7 +36,7 @@ class _Try:
 
     @property
     def key(self) -> str:
-        """ "" where the log does not say."""
+        """Which way it was; nothing where the log does not say."""
         return self.reply.filled or self.reply.aimed
 
 

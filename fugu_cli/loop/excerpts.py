@@ -11,14 +11,15 @@ import re
 from collections.abc import Sequence
 
 from fugu_cli import functions
+from fugu_cli.agents.text import LONG as LONG
 from fugu_cli.functions import Span
 from fugu_cli.stubs import is_stub
 
 MOST = 6000
 """Characters of a function: a longer one is asked for by edits, like all of its file."""
-SHORT, LONG = 1200, 8000
-"""Characters of a file that is asked for whole first, some 350 tokens, a quarter of a minute of writing; and of one
-that is asked for whole at all, where functions do not help, or some of it is still to be written."""
+SHORT = 1200
+"""Characters of a file that is asked for whole first: some 350 tokens, a quarter of a minute of writing. Up to `LONG`
+it is where functions do not help, or some of it is still to be written."""
 
 ABOVE = 800
 """Characters of what stands outside of functions that are shown with one."""

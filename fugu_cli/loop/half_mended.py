@@ -13,7 +13,7 @@ from fugu_cli import functions, views
 from fugu_cli.events import Event
 from fugu_cli.loop.excerpts import places
 from fugu_cli.loop.opening import files_read
-from fugu_cli.messages import Value
+from fugu_cli.messages import Value, line_of
 from fugu_cli.test_paths import code_among
 
 
@@ -34,9 +34,10 @@ def left(events: Sequence[Event]) -> tuple[Left, ...]:
         return ()
     found: list[Left] = []
     for turn in views.turns(events):
+        if not turn.changes or any(line_of(reply.filled) for reply in turn.replies):
+            continue  # where a word was put right nothing breaks any more
         start = next(place for place, event in enumerate(events) if event is turn.assigned)
-        word = any(reply.filled.count(":") > 1 for reply in turn.replies)  # nothing breaks there now
-        before = views.tests(events[:start]) if turn.changes and not word else None
+        before = views.tests(events[:start])
         for path in code_among(dict.fromkeys(change.path for change in turn.changes)) if before else ():
             assert before is not None
             found += _left(path, files_read(turn).get(path, ""), before.output, now.output)

@@ -5,14 +5,12 @@ Below turn.py, which rolls back what is not. Pure.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from fugu_cli import views
 from fugu_cli.events import Event
 from fugu_cli.loop.ways import not_found
-
-_WORD = re.compile(r"(.*:\d+):\d+")
+from fugu_cli.messages import line_of
 
 
 def made(events: Sequence[Event], turn: views.Turn, run: views.TestRun) -> bool:
@@ -36,5 +34,5 @@ def made(events: Sequence[Event], turn: views.Turn, run: views.TestRun) -> bool:
 
 
 def _found(place: str, before: str, now: str) -> bool:
-    word = _WORD.fullmatch(place)
-    return word is not None and not_found(now) < not_found(before) and f"{word[1]}:" not in now
+    line = line_of(place)
+    return bool(line) and not_found(now) < not_found(before) and f"{line}:" not in now

@@ -120,3 +120,20 @@ def test_what_a_thinker_suggests_is_followed_if_the_role_may_act_and_the_turn_wa
     assert masks.suggestion([*thought("worker"), Interrupted(turn=1)]) is None
     failed = Failed(turn=1, what="coder", kind="network", message="reset")
     assert masks.suggestion([*thought("worker"), failed]) is None
+
+
+def test_that_failing_tests_pass_is_not_answered_in_words_where_there_are_none() -> None:
+    def said(text: str, agent: str) -> list[Event]:
+        request = asked(text, judged=False).model_copy(update={"test_command": None})
+        return [opened(), request, assigned(1, agent), replied(1, agent, "hello.py")]
+
+    for text in ("fix the failing tests", "Some tests fail. Make them pass.", "get all tests to pass"):
+        assert masks.only_words(said(text, "coder"), "coder")
+        assert masks.roles_out(said(text, "coder")) == {"verifier": "a change was asked for, and nothing was changed"}
+        assert not masks.only_words(said(text, "strong"), "strong"), "a strong one may say that there are none"
+    for text in ("why do the tests fail?", "fix the bug in a.py", "explain the failing test"):
+        assert not masks.only_words(said(text, "coder"), "coder")
+    changed = [*said("fix the failing tests", "coder"), *ran(1, write("w"), path="a.py")]
+    assert not masks.only_words(changed, "coder")
+    judged: list[Event] = [opened(), asked("fix the failing tests"), *checked(0, ok=True), assigned(1, "coder")]
+    assert not masks.only_words(judged, "coder"), "they pass"
