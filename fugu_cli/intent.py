@@ -102,6 +102,15 @@ _TO_MEND = re.compile(
     r"|\b(?:fix|repair|mend)\s+(?:the\s+|all\s+|our\s+|my\s+)*tests?\b",
     re.IGNORECASE,
 )
+_ADAPTS = re.compile(
+    r"\b(?:updat|adapt|adjust|chang|correct|amend|revis)\w*\s+"
+    r"(?:(?:all|the|its|their|my|our|any|existing|affected|relevant|corresponding|unit|of)\s+)*"
+    r"(?:tests?\b(?!\s+(?:command|suite|runner|setup|config))|\S*\btests?[_/.]\S*)"
+    r"|,?\s+(?:also\s+)?in\s+(?:the|its|all|their)\s+tests?\b|\btests?\s+(?:accordingly|as well|too|with it)\b",
+    re.IGNORECASE,
+)
+_SPARED = re.compile(r"\b(?:do not|don't|never|without|not)\b[^.,;\n]*\btests?\b", re.IGNORECASE)
+"""Tests that a request wants left alone."""
 _TEST_RUN = re.compile(
     r"\s*(?:(?:please\s+|can you\s+|could you\s+)?(?:(?:re-?)?run|execute|check|start)\s+"
     r"(?:(?:all|the|my|our|of|unit|integration)\s+)*(?:tests?|test suite|pytest|specs?)(?:\s+(?:again|please|now))?"
@@ -235,6 +244,12 @@ def is_for_failing_tests(text: str) -> bool:
 def takes_away(text: str) -> bool:
     """The request may mean that something goes from a file, or gets another name or place."""
     return _TAKING.search(text) is not None
+
+
+def adapts_tests(text: str) -> bool:
+    """The request says that tests are to follow the change it asks for ("..., and update the tests")."""
+    spared = _SPARED.sub("", text)
+    return _ADAPTS.search(spared) is not None and not (is_to_mend_tests(spared) or is_question(text) or only_asks(text))
 
 
 def is_against_tests(text: str) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from fugu_cli import intent, views
-from fugu_cli.coordinators import Check, Decision, Merge, Planning, Together
+from fugu_cli.coordinators import Check, Decision, Merge, Planning, Together, stopping
 from fugu_cli.events import Assigned, Event, Finished, Interrupted, Planned
 from fugu_cli.log import Log
 from fugu_cli.loop import cooldown, lanes, workflow
@@ -44,7 +44,8 @@ async def run(log: Log, crew: Crew, bench: Bench) -> Finished:
         if not clock.expired():
             raise
         _cut(place)
-        end = Finished(reason="time_limit", message="`fugu run --continue` goes on from here.")
+        again = f"`fugu run --continue` goes on from here.{stopping.only_broke(log.events)}"
+        end = Finished(reason="time_limit", message=again)
         log.append(end)
         return end
     except asyncio.CancelledError:

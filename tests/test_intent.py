@@ -1,6 +1,7 @@
 import pytest
 
 from fugu_cli.intent import (
+    adapts_tests,
     asks_for_code,
     git_command,
     is_about_tests,
@@ -298,3 +299,25 @@ def test_a_change_with_tests_of_it_is_told_from_either_alone(text: str, expected
 def test_what_git_knows_is_asked_of_git(text: str, expected: str) -> None:
     found = git_command(text)
     assert found.startswith(expected) and bool(found) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("change the rate to 7 % and update the tests", True),
+        ("Change the rate to 7 %. Update the tests too.", True),
+        ("truncate should append an ellipsis, and adapt the tests", True),
+        ("rename calc to subtotal, also in the tests", True),
+        ("set the rate to 7 % and adjust tests/test_prices.py", True),
+        ("change the rate", False),
+        ("fix the tests", False),
+        ("correct the failing tests", False),
+        ("change add so that the tests pass", False),
+        ("change a to b, but do not change the tests", False),
+        ("Find the bug and fix it. Do not change the tests.", False),
+        ("update the test command", False),
+        ("should I update the tests?", False),
+    ],
+)
+def test_a_request_says_whether_tests_are_to_follow_the_change(text: str, expected: bool) -> None:
+    assert adapts_tests(text) is expected

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.events import Permitted
+from fugu_cli.events import Finished, Permitted, Undone
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
 from tests.reacting import calls, repository, role, says
-from tests.test_orchestrator import SMALL, play, shown
+from tests.test_orchestrator import SMALL, Play, play, shown
 
 
 @pytest.fixture
@@ -156,3 +156,73 @@ def test_a_change_is_asked_for_behind_the_code_and_again_in_other_words(root: Pa
     )
     assert texts[1].startswith("add in add.py should take three numbers\n")
     assert texts[1].rstrip().endswith("This is to be done: add in add.py should take three numbers")
+
+
+RATE = "def rate():\n    return {}\n"
+TEST_RATE = "def test_rate():\n    assert rate() == {}\n"
+FOLLOWS = (
+    'code=$(grep -o "[0-9]\\+$" rate.py); expected=$(grep -o "[0-9]\\+$" test_rate.py)\n'
+    'if [ -z "$expected" ]; then echo 1 passed; elif [ "$code" = "$expected" ]; then echo 2 passed;\n'
+    'else echo "test_rate.py:2: AssertionError: assert $code == $expected"; echo "1 failed, 1 passed"; exit 1; fi\n'
+)
+
+
+def rated(root: Path, test: str, text: str) -> tuple[Play, Finished]:
+    """A small model that changes the rate, and then the test of it as `test`."""
+    (root / "rate.py").write_text(RATE.format(19))
+    (root / "test_rate.py").write_text(TEST_RATE.format(19))
+    (root / "check.sh").write_text(FOLLOWS)
+
+    def react(prompt: Prompt) -> Reply:
+        if role(prompt) == "verifier":
+            return Reply(text="ACCEPT")
+        if prompt.target == "test_rate.py":
+            return calls(Call.make("1", "write", path="test_rate.py", content=test))
+        return calls(Call.make("2", "write", path="rate.py", content=RATE.format(7)))
+
+    found = play(root, (SMALL, react))
+    return found, found.run(text, judged=False)
+
+
+def test_tests_that_expect_what_a_request_changes_follow_it_where_the_request_says_so(root: Path) -> None:
+    found, end = rated(root, TEST_RATE.format(7), "change the rate in rate.py to 7 and update the tests")
+    assert end == Finished(reason="accepted", message="accepted by small; the tests pass")
+    asked = [(role(prompt), prompt.target) for prompt in shown(found, "small")]
+    assert asked[:2] == [("worker", "rate.py"), ("worker", "test_rate.py")]
+    assert [who for who, _ in asked[2:]] == ["verifier"]
+    brief = shown(found, "small")[1].messages[0]
+    assert isinstance(brief, FromUser)
+    assert "assert 7 == 19" in brief.text
+    assert "What some tests in `test_rate.py` expect is what the code did before" in brief.text
+    assert found.of(Undone) == []
+
+
+def test_tests_that_are_to_follow_are_not_taken_out(root: Path) -> None:
+    found, end = rated(root, "# no tests\n", "change the rate in rate.py to 7 and update the tests")
+    assert end.reason == "turn_limit"
+    assert {fact.reason for fact in found.of(Undone) if isinstance(fact, Undone)} == {"a test was taken out"}
+    assert (root / "test_rate.py").read_text() == TEST_RATE.format(19)
+    assert "Tests that passed before fail now." in end.message
+
+
+def test_a_change_that_tests_contradict_is_taken_back_and_the_end_says_which(root: Path) -> None:
+    found, end = rated(root, TEST_RATE.format(7), "change the rate in rate.py to 7")
+    assert {fact.reason for fact in found.of(Undone) if isinstance(fact, Undone)} == {"tests that passed before fail"}
+    assert (root / "rate.py").read_text() == RATE.format(19)
+    assert end.message.endswith(
+        "Every change that was tried broke tests that passed (test_rate.py:2). If what they expect is to change, say"
+        ' so: "..., and update the tests". `fugu run --continue` goes on from here.'
+    )
+
+
+def test_a_function_that_is_named_is_asked_for_alone_and_then_with_its_file(root: Path) -> None:
+    (root / "calc.txt").write_text("fixed\n")
+    (root / "text.py").write_text(
+        "import re\n\n\ndef slug(text):\n    return text\n\n\ndef words(text):\n    return []\n"
+    )
+    found = play(root, (SMALL, says("I would not.")))
+    found.run("slug in text.py should raise a TypeError for numbers", judged=False)
+    parts = [(prompt.target, prompt.part) for prompt in shown(found, "small")]
+    assert parts[:2] == [("text.py", "def slug(text):\n    return text"), ("text.py", "")]
+    brief = shown(found, "small")[0].messages[0]
+    assert isinstance(brief, FromUser) and "import re\n\n\ndef slug" in brief.text and "words" not in brief.text

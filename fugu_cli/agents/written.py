@@ -26,6 +26,7 @@ REPLACE = re.compile(r">{5,9} ?REPLACE<?\s*")
 NOTHING: Mapping[str, str] = {}
 _DOCUMENTS = {"", "text", "markdown", "md", "rst"}
 """The infos of blocks that may be a document; the first two may be anything."""
+SCRIPTS = (".sh", ".bash", ".zsh")
 SHELL = {"bash", "sh", "shell", "console", "zsh", "diff", "text", "output"}
 
 
@@ -84,8 +85,8 @@ def parse(
         if meant:
             told |= set(meant) if says else set()
             gone.append(_with_title(block, lines, next(iter(meant))))
-    answers = asked and is_stub(shown.get(asked, "")) and not files and not edits
-    if answers and (answer := _longest(text, whole)) is not None and not _breaks(shown.get(asked), asked, answer.body):
+    answer = _answer(text, asked, shown, whole) if asked and not files and not edits else None
+    if answer is not None and not _breaks(shown.get(asked), asked, answer.body):
         files[asked] = answer.body
         gone.append(answer)
     if asked in shown and asked not in files:
@@ -230,6 +231,17 @@ def _titled(block: Block, shown: Mapping[str, str], asked: str) -> dict[str, str
     if _is_shell(block) or (asked and set(found) != {asked}):
         return {}
     return {path: "\n".join(body).strip("\n") + "\n" for path, body in found.items() if "".join(body).strip()}
+
+
+def _answer(text: str, asked: str, shown: Mapping[str, str], whole: bool) -> Block | None:
+    """The block that is the file although it does not say so: a shell script's the one that says what runs it, else the
+    only one, unless that is how it is called; of a file that is still to be written the longest."""
+    if not asked.endswith(SCRIPTS):
+        return _longest(text, whole) if is_stub(shown.get(asked, "")) else None
+    found = [block for block in blocks(text) if block.closed or whole]
+    begun = [block for block in found if block.body.lstrip().startswith("#!")]
+    own = [block for block in found if not re.search(rf"(?:\./|sh\s+){re.escape(asked)}", block.body)]
+    return next(iter(begun or (own if len(found) == 1 else [])), None)
 
 
 def _longest(text: str, whole: bool) -> Block | None:

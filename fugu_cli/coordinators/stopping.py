@@ -10,12 +10,14 @@ from pathlib import Path
 
 from fugu_cli import intent, policy, views
 from fugu_cli.coordinators import masks
-from fugu_cli.events import ROLE, Assigned, Event, Finished, Opened, Permitted
+from fugu_cli.events import ROLE, Assigned, Event, Finished, Opened, Permitted, ToolRan, Undone
 from fugu_cli.messages import Call
 from fugu_cli.policy.patterns import READING
 
 WRITING_TOOLS = frozenset({"edit", "write", "apply_patch"})
 """A turn that tried one of these in vain wanted a change: its words are no answer."""
+MOST_PLACES = 3
+"""Of tests that a change broke, those that the end of a request names."""
 
 
 def stop(events: Sequence[Event], *, turns: int, verify_answers: bool) -> Finished | None:
@@ -84,6 +86,23 @@ def tests_fail(events: Sequence[Event]) -> bool:
     return unsure or views.regressed(events) or views.unmended(events)
 
 
+def only_broke(events: Sequence[Event]) -> str:
+    """For the end of a request in which nothing is changed: that each change that was tried broke tests, which, and
+    what may be said; "" where one did not, or the request says already that tests are to follow."""
+    request = views.asked(events)
+    draws = [draw for turn in views.turns(events) for draw in turn.draws if draw]
+    reasons = {last.reason for draw in draws if isinstance(last := draw[-1], Undone)}
+    if request is None or reasons != {views.BROKE} or views.changes(events) or intent.adapts_tests(request.text):
+        return ""
+    ran = [fact for draw in draws for fact in draw if isinstance(fact, ToolRan) and fact.call.tool == views.RUN_TESTS]
+    places = dict.fromkeys(f"{path}:{line}" for run in ran for path, line in views.broken_at(run.output))
+    where = f" ({', '.join(list(places)[:MOST_PLACES])})" if places else ""
+    return (
+        f" Every change that was tried broke tests that passed{where}. If what they expect is to change, say so:"
+        ' "..., and update the tests".'
+    )
+
+
 def _since_opened(events: Sequence[Event]) -> tuple[views.Turn, ...]:
     assigned = before = 0
     for event in views.request(events):
@@ -131,5 +150,6 @@ def _limit_message(events: Sequence[Event], taken: int) -> str:
     state = "" if run is None or run.empty else " The tests pass." if run.passes else " The tests do not pass."
     state = " Tests that passed before fail now." if views.regressed(events) else state
     state += " The reproduction does not pass." if views.unmended(events) else ""
+    state += only_broke(events)
     again = "`fugu run --continue` goes on from here."
     return f"stopped after {taken} turn{'s' if taken != 1 else ''} without an accepted result.{state} {again}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fugu_cli import intent, views
 from fugu_cli.agents.filling import AS_IT_IS
 from fugu_cli.events import Asked, Event, Member, Replied, ToolRan
-from fugu_cli.loop import brief_files, excerpts, half_mended, tests_wanted
+from fugu_cli.loop import brief_files, excerpts, half_mended, outdated, tests_wanted
 from fugu_cli.loop.opening import files_read, is_long
 from fugu_cli.loop.ways import Aim, Known, ways
 from fugu_cli.messages import path_of
@@ -48,11 +48,14 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     one shows in the tests.
     """
     request, files, run = views.asked(events), files_read(turn), views.tests(events)
+    if turn.assigned.role == "worker" and (test := outdated.target(events)):
+        return Aim(test, tried=draws_before(events, turn))
     failing = views.judged_by_tests(events) and turn.assigned.role == "worker" and not passing(events)
     if failing and request is not None and (test := tests_wanted.failing(request.text, views.changes(events), run)):
         return _of_both(events, turn, request.text, test)
     if not failing or request is None or request.assertions or brief_files.open_ended(request, files):
-        return replace(_free(events, turn, member, files), tried=draws_before(events, turn))
+        draws = draws_before(events, turn)
+        return replace(_free(events, turn, member, files, draws), tried=draws)
     left = half_mended.left(events)
     before = _since_progress(events, turn)
     others = [one for one in _earlier(events, turn) if not _same_model(events, one, turn)]
@@ -136,24 +139,30 @@ def _of_both(events: Sequence[Event], turn: views.Turn, request: str, test: str)
     return Aim(code if draws % 2 != first else test, tried=draws // 2)
 
 
-def _free(events: Sequence[Event], turn: views.Turn, member: Member, files: Mapping[str, str]) -> Aim:
+def _free(events: Sequence[Event], turn: views.Turn, member: Member, files: Mapping[str, str], draws: int) -> Aim:
     """What is written where no failing test leads to it: a test that is wanted, the function or file that is meant."""
     request = views.asked(events)
     if turn.assigned.role != "worker" or request is None:
         return Aim(brief_files.target(request, files))
     if test := tests_wanted.target(request.text, files, views.changes(events)):
         return Aim(test, adds=test in files)
-    part = _named_part(request, files) if member.protocol == "text" else None
+    part = _named_part(request, files, draws) if member.protocol == "text" else None
     return part or Aim(brief_files.target(request, files) or tests_wanted.only_code(request.text, files))
 
 
-def _named_part(request: Asked | None, files: Mapping[str, str]) -> Aim | None:
-    """Of a long file, where the request is about no other, the one function that it names."""
+def _named_part(request: Asked, files: Mapping[str, str], draws: int) -> Aim | None:
+    """The one function that the request names, where it is about no other file: of a long one; of another in every
+    second draw, for a small model that is asked for the whole file gives back what it was shown."""
     code = brief_files.targets(files)
-    if request is None or intent.is_question(request.text) or len(code) != 1 or not is_long(files[code[0]]):
+    if intent.is_question(request.text) or len(code) != 1:
         return None
-    named = excerpts.meant(code[0], files[code[0]], request.text)
-    return Aim(code[0], named[0]) if len(named) == 1 else None
+    path, content = code[0], files[code[0]]
+    if is_long(content):
+        named = excerpts.meant(path, content, request.text)
+    else:
+        elsewhere = draws % 2 or brief_files.target(request, files) not in ("", path)
+        named = () if elsewhere else excerpts.told(path, content, request.text)
+    return Aim(path, named[0]) if len(named) == 1 else None
 
 
 def draws_before(events: Sequence[Event], turn: views.Turn) -> int:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from fugu_cli import intent, prompts, views
 from fugu_cli.conductor.seen import isolated
 from fugu_cli.events import Asked, Event, Member, Replied
-from fugu_cli.loop import aims, brief_files, earlier, excerpts, gaps, reproducing, tests_wanted
+from fugu_cli.loop import aims, brief_files, brief_kind, earlier, excerpts, gaps, reproducing
 from fugu_cli.loop.opening import argument, files_read, files_shown, is_long, opening_ids, path_of
 from fugu_cli.loop.ways import Aim
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
@@ -185,7 +185,7 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
     """
     request, files, target = views.asked(events), files_shown(turn), aim.target
     assert request is not None
-    kind = "worker_unfinished" if aim.unwritten else _brief_role(events, turn, request)
+    kind = "worker_unfinished" if aim.unwritten else brief_kind.of(events, turn, request)
     if kind == "tests_failing" and not tests_among([target]):
         kind = "worker"
     elif kind == "change" and not (aim.part or aim.tried % 2) and target in brief_files.code(files):
@@ -228,43 +228,16 @@ def _shortened(output: str, limit: int) -> str:
     return plain if len(plain) <= limit else f"{plain[:limit].rpartition(chr(10))[0]}\n..."
 
 
-def _brief_role(events: Sequence[Event], turn: views.Turn, request: Asked) -> str:
-    """Which of prompts/brief/ says what is to be done."""
-    first, now = views.first_tests(events), views.tests(events)
-    if turn.assigned.role == "worker":
-        return _brief_work(events, turn, request)
-    if turn.assigned.role == "verifier" and first and now and not first.ok and now.ok and not now.stale:
-        return "verifier_passing"
-    if views.unseen_result(events, turn) is not None:
-        return "verifier_unseen"
-    return "verifier_answer" if _judges_words(events, turn) else turn.assigned.role
-
-
-def _brief_work(events: Sequence[Event], turn: views.Turn, request: Asked) -> str:
-    if request.assertions:
-        return "answer_code"
-    if aims.wanted(events, turn):
-        return tests_wanted.brief(request.text, views.changes(events), views.tests(events))
-    if aims.free(events, request):
-        return "answer"
-    return "worker_unfinished" if brief_files.unfinished(files_read(turn)) else "worker"
-
-
 def _reply_limit(events: Sequence[Event], turn: views.Turn, aim: Aim) -> int:
     """Tokens a small model's reply may have: all the code it was shown, or a few sentences. It may run on."""
     if views.unseen_result(events, turn) is not None:
         return FILE
     if turn.assigned.role != "worker":
-        return SENTENCES * 2 if _judges_words(events, turn) else SENTENCES
+        return SENTENCES * 2 if brief_kind.judges_words(events, turn) else SENTENCES
     files = files_shown(turn)
     least = UNFINISHED if brief_files.unfinished(files_read(turn)) else FILE
     of_a_long_one = 0 if aim.target in files else len(aim.part)
     return max(least, (sum(len(files[path]) for path in brief_files.targets(files)) + of_a_long_one) // 2)
-
-
-def _judges_words(events: Sequence[Event], turn: views.Turn) -> bool:
-    """A Verifier's turn on an answer that changed nothing."""
-    return turn.assigned.role == "verifier" and not turn.assigned.plan and not views.changes(events)
 
 
 def _looked_section(turn: views.Turn) -> str:
@@ -282,7 +255,7 @@ def _earlier_section(events: Sequence[Event], turn: views.Turn) -> str:
     Verifier the words it is to judge, where nothing was changed."""
     if views.unseen_result(events, turn) is not None:
         return ""
-    if _judges_words(events, turn):
+    if brief_kind.judges_words(events, turn):
         answers = [
             one.text.strip() for one in views.turns(events) if one.assigned.role == "worker" and one.text.strip()
         ]

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Sequence
 
-from fugu_cli import functions
+from fugu_cli import functions, intent
 from fugu_cli.agents.text import LONG as LONG
 from fugu_cli.functions import Span
 from fugu_cli.stubs import is_stub
@@ -25,6 +25,12 @@ ABOVE = 800
 """Characters of what stands outside of functions that are shown with one."""
 
 _CALLED = re.compile(r"\b(\w{2,})\(")
+_ANOTHER = re.compile(
+    r"\b(?:add|create|write|implement|introduce|make|extract|define)\b[^.\n]*\b(?:function|method|class|helper|constant|alias"
+    r"|variant|version|overload|command|decorator|wrapper)(?:e?s)?\b|\b(?:new|another|everywhere|all|every|each|both)\b",
+    re.IGNORECASE,
+)
+"""What a request says that wants more than one function changed."""
 
 
 def in_turn(path: str, content: str, output: str) -> list[str]:
@@ -80,6 +86,23 @@ def meant(path: str, content: str, request: str) -> tuple[str, ...]:
     spans = functions.spans(path, content)
     words = set(re.findall(r"\w+", request))
     return _texts(content, [span for span in spans if span[0] in words] or (spans if len(spans) == 1 else []))
+
+
+def told(path: str, content: str, request: str) -> tuple[str, ...]:
+    """The one function of which the request says what is to become of it; () where it names none or several, wants
+    something else beside it, or may use its name as a word ("add a test" is not about a function `add`)."""
+    only_tests = intent.is_for_tests(request) and not intent.wants_tests_beside(request)
+    if only_tests or not intent.wants_change(request) or intent.takes_away(request) or _ANOTHER.search(request):
+        return ()
+    named = [span for span in functions.spans(path, content) if _names(request, span[0])]
+    return _texts(content, named) if len(named) == 1 else ()
+
+
+def _names(request: str, name: str) -> bool:
+    word = re.escape(name)
+    if re.search(rf"[`.]{word}\b|\b{word}(?:`|\()|\b(?:function|method)\s+{word}\b", request):
+        return True
+    return re.search(rf"(?<![\w/]){word}(?![\w/]|\.\w)", request) is not None and not intent.wants_change(f"{name} it")
 
 
 def _texts(content: str, spans: Sequence[Span]) -> tuple[str, ...]:

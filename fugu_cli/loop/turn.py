@@ -15,7 +15,7 @@ from typing import assert_never
 from fugu_cli import intent, views
 from fugu_cli.agents.fences import python_in
 from fugu_cli.events import Asked, Event, Member, Replied, ToolRan
-from fugu_cli.loop import aims, hanging, tests_wanted
+from fugu_cli.loop import aims, hanging, outdated, tests_wanted
 from fugu_cli.loop.progress import made
 from fugu_cli.messages import Call
 from fugu_cli.test_paths import code_among
@@ -204,13 +204,17 @@ def _after(events: Sequence[Event], turn: views.Turn, member: Member) -> Step:
     keeps = member.protocol == "native" and member.attempts <= 1
     if keeps or asked.snapshot is None:
         return Closed()
+    if outdated.fewer(events, turn):
+        return RollBack("a test was taken out")
+    if outdated.stands(events, turn):
+        return Closed()
     return _judged(events, turn, asked, run) if views.judged_by_tests(events) else _beside(events, turn)
 
 
 def _beside(events: Sequence[Event], turn: views.Turn) -> Step:
     """After a draw that the tests do not judge: what breaks those that passed is taken back all the same."""
     broke = bool(turn.changes) and views.regressed(events)
-    return RollBack("tests that passed before fail") if broke else Closed()
+    return RollBack(views.BROKE) if broke else Closed()
 
 
 def _judged(events: Sequence[Event], turn: views.Turn, asked: Asked, run: views.TestRun | None) -> Step:

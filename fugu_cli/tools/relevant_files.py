@@ -103,6 +103,8 @@ def shown_for(request: str, output: str, found: Sequence[str], root: Path) -> li
     where the code is a stub, or is not there, and no assertion is told, for then the output only says that all is
     missing; and where the request is about something else, or asks for tests.
     """
+    if intent.adapts_tests(request) and found:
+        return list(found)
     if intent.wants_tests(request):
         code = list(found) or [shown(path.relative_to(root).as_posix()) for path in meant(request, root)]
         return [*code, *(() if any(is_test(root / actual(path), root) for path in code) else _tests_like(code, root))]

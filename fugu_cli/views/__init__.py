@@ -5,6 +5,7 @@ coordinator's transcript are all built from these folds. Must not know files, mo
 default: read it first.
 """
 
+from fugu_cli.views.broken import BROKE, broken_at, by_expectation
 from fugu_cli.views.counts import failing, passing
 from fugu_cli.views.jobs import Job, ended_how, jobs
 from fugu_cli.views.outcome import (
@@ -57,6 +58,7 @@ from fugu_cli.views.turns import (
 from fugu_cli.views.workflow import Workflow, answering, done, merges, output, plans, result, said, workflows
 
 __all__ = [
+    "BROKE",
     "BUDGET",
     "CHECKS",
     "REPRODUCE",
@@ -78,6 +80,8 @@ __all__ = [
     "asked",
     "baseline",
     "beside",
+    "broken_at",
+    "by_expectation",
     "changes",
     "compacted",
     "cost",

@@ -262,3 +262,19 @@ def test_a_reply_that_is_nothing_but_the_file_needs_no_fence(text: str, path: st
 )
 def test_words_and_parts_without_a_fence_are_no_file(text: str, path: str, shown: dict[str, str]) -> None:
     assert bare(text, path, shown) == ""
+
+
+@pytest.mark.parametrize(
+    ("reply", "content"),
+    [
+        ("```bash\n#!/bin/bash\npytest -q\n```", "#!/bin/bash\npytest -q\n"),
+        ("```sh\npytest -q\n```", "pytest -q\n"),
+        ("```bash\n#!/bin/sh\npytest\n```\nRun it:\n```bash\nchmod +x test.sh\n./test.sh\n```", "#!/bin/sh\npytest\n"),
+        ("Run it:\n```bash\n./test.sh\n```", None),
+        ("```bash\nmkdir out\n```\nThen:\n```bash\ncp a out\n```", None),
+    ],
+)
+def test_a_shell_script_that_was_asked_for_is_a_block_of_shell(reply: str, content: str | None) -> None:
+    written = parse(reply, shown={"a.py": "x = 1\n"}, asked="test.sh")
+    assert written.files == (() if content is None else (("test.sh", content),))
+    assert parse(reply, shown={"a.py": "x = 1\n"}, asked="a.py").files == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fugu_cli.agents.text import LONG
-from fugu_cli.loop.excerpts import ABOVE, above, in_turn
+from fugu_cli.loop.excerpts import ABOVE, above, in_turn, told
 
 LONG_PYTHON = '''"""Sums."""
 
@@ -106,3 +106,28 @@ def test_what_a_function_finds_in_its_file_is_imports_and_constants() -> None:
     many = above("a.py", "".join(f"NAME_{number} = {number}\n" for number in range(200)))
     assert len(many) <= ABOVE
     assert many.endswith(tuple("0123456789"))
+
+
+NAMES = "class Cart:\n    def add(self):\n        return 1\n\n    def total(self):\n        return 2\n"
+
+
+@pytest.mark.parametrize(
+    ("request_", "function"),
+    [
+        ("total should be rounded", "total"),
+        ("Cart.add should return the cart", "add"),
+        ("add a docstring to `add`", "add"),
+        ("add a docstring to total", "total"),
+        ("add a docstring", ""),
+        ("add a method count to Cart, beside total", ""),
+        ("total should be what add has summed up", "total"),
+        ("add() should call total", ""),
+        ("rename total to sum", ""),
+        ("write tests for total", ""),
+        ("what does total do?", ""),
+        ("total.py should be smaller", ""),
+    ],
+)
+def test_the_one_function_is_found_that_a_request_is_about(request_: str, function: str) -> None:
+    found = told("cart.py", NAMES, request_)
+    assert [part.split("(")[0].strip() for part in found] == ([f"def {function}"] if function else [])
