@@ -181,7 +181,7 @@ def rated(root: Path, test: str, text: str) -> tuple[Play, Finished]:
         return calls(Call.make("2", "write", path="rate.py", content=RATE.format(7)))
 
     found = play(root, (SMALL, react))
-    return found, found.run(text, judged=False)
+    return found, found.run(text, judged="tests" in text)
 
 
 def test_tests_that_expect_what_a_request_changes_follow_it_where_the_request_says_so(root: Path) -> None:

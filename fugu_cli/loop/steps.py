@@ -128,9 +128,9 @@ def _barred(place: Place, events: Sequence[Event], call: Call) -> str:
 
 
 def _tests_wanted(events: Sequence[Event]) -> bool:
-    """The request asks for tests, and those there are do not fail: writing tests cannot make anything pass."""
-    first = views.first_tests(events)
-    return intent.wants_tests(_asked(events)) and (first is None or first.ok)
+    """Tests are to be written, or to follow a change, and those there are do not fail: they can make nothing pass."""
+    first, text = views.first_tests(events), _asked(events)
+    return (intent.wants_tests(text) or intent.adapts_tests(text)) and (first is None or first.ok)
 
 
 async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> None:
