@@ -193,7 +193,7 @@ def test_tests_that_expect_what_a_request_changes_follow_it_where_the_request_sa
     brief = shown(found, "small")[1].messages[0]
     assert isinstance(brief, FromUser)
     assert "assert 7 == 19" in brief.text
-    assert "What some tests in `test_rate.py` expect is what the code did before" in brief.text
+    assert "What the tests in `test_rate.py` expect is what the code did before" in brief.text
     assert found.of(Undone) == []
 
 

@@ -48,8 +48,8 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     one shows in the tests.
     """
     request, files, run = views.asked(events), files_read(turn), views.tests(events)
-    if turn.assigned.role == "worker" and (test := outdated.target(events)):
-        return Aim(test, tried=draws_before(events, turn))
+    if turn.assigned.role == "worker" and (place := outdated.target(events)):
+        return _outdated(files, place, draws_before(events, turn))
     failing = views.judged_by_tests(events) and turn.assigned.role == "worker" and not passing(events)
     if failing and request is not None and (test := tests_wanted.failing(request.text, views.changes(events), run)):
         return _of_both(events, turn, request.text, test)
@@ -137,6 +137,13 @@ def _of_both(events: Sequence[Event], turn: views.Turn, request: str, test: str)
     run = views.tests(events)
     first = run is not None and tests_wanted.unknown(run.output)
     return Aim(code if draws % 2 != first else test, tried=draws // 2)
+
+
+def _outdated(files: Mapping[str, str], place: tuple[str, str], draws: int) -> Aim:
+    """The test function that breaks at this line of a file, in every second draw all of the file."""
+    test, line = place
+    found = excerpts.blamed(test, files.get(test, ""), f"{test}:{line}")
+    return Aim(test, "" if draws % 2 else "".join(found[:1]), tried=draws)
 
 
 def _free(events: Sequence[Event], turn: views.Turn, member: Member, files: Mapping[str, str], draws: int) -> Aim:

@@ -192,6 +192,7 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
         kind = "rewrite"  # every other draw is asked in other words: some changes only one of the two brings about
     role = prompts.load(f"brief/{kind}")
     instead = aim.shown or aim.part
+    files = {} if kind == "tests_outdated" and aim.part else files
     above = excerpts.above(target, files_read(turn).get(target, "")) if aim.part else ""
     around = brief_files.without_code(files) if aim.part and aim.judged else files
     shown = around | {target: f"{above}\n\n\n{instead}" if above else instead} if instead else files

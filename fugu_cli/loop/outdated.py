@@ -36,15 +36,15 @@ def fewer(events: Sequence[Event], turn: views.Turn) -> bool:
     return run.ok and bool(tests_among(change.path for change in turn.changes)) and (now or 0) < (then or 0)
 
 
-def target(events: Sequence[Event]) -> str:
-    """The test that is to be corrected now, the first of those that fail since code was changed; "" where none is to,
-    and where the request does not say that tests may change."""
+def target(events: Sequence[Event]) -> tuple[str, str] | None:
+    """The test file that is to be corrected now, and the line of it: the first of those that fail since code was
+    changed. None where none is to, and where the request does not say that tests may change."""
     request, run = views.asked(events), views.tests(events)
     if request is None or run is None or run.stale or not views.regressed(events):
-        return ""
+        return None
     follows = intent.adapts_tests(request.text) and views.by_expectation(run.output)
-    named = [path for path, _ in views.broken_at(run.output)]
-    return named[0] if follows and named and code_among(views.changes(events)) else ""
+    named = views.broken_at(run.output)
+    return named[-1] if follows and named and code_among(views.changes(events)) else None
 
 
 def _before(events: Sequence[Event], turn: views.Turn) -> views.TestRun | None:
