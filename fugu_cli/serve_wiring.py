@@ -43,7 +43,7 @@ async def serve(loaded: Loaded, place: Place, bounds: Bounds, said: Callable[[st
         house = build(loaded, os.environ, Path(scratch))
         mask = Mask(secrets(os.environ, loaded.config.agents))
         service = Service(house, Traces(loaded.config.data, mask.fact), bounds)
-        said(f"models: fugu, fugu-ultra, {', '.join(house.members)}; decided by {house.opened.coordinator}")
+        said(f"models: fugu, fugu-ultra, {', '.join(house.offered)}; decided by {house.opened.coordinator}")
         return await running.serve(service, place, said)
 
 
@@ -78,6 +78,7 @@ def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:
         crew=Crew({member.name: member for member in members}, agents, coordinator, health, patience),
         health=health,
         bench=_bench(scratch),
+        opted_out=frozenset(config.opt_out),
         longest={entry.name: entry.max_tokens for entry in entries if entry.max_tokens is not None},
         single=_single(config),
         budgets=budgets,

@@ -79,7 +79,7 @@ def begin(house: House, request: Request) -> None:
         there = ", ".join(house.members)
         raise Refused(400, f"opt_out names {unknown[0]!r}; the pool has: {there}", code="unknown_agent")
     out = dict.fromkeys(sorted(request.asking.options.opt_out), "opted out of this request")
-    if len(out) == len(house.members):
+    if out.keys() >= house.offered.keys():
         raise Refused(400, "every agent of the pool is opted out of this request", code="no_agent_left")
     if out:
         request.log.append(Masked(agents=tuple(out.items())))
@@ -91,7 +91,7 @@ def keep_or_switch(house: House, request: Request, messages: tuple[Message, ...]
     if not request.asking.in_tool_loop or pinned is not None:
         return
     author = _caller(messages, request.recall)
-    if author is None or author.agent not in house.members:
+    if author is None or author.agent not in house.offered:
         return
     why = _why_not(house, request, messages, author)
     if why:
@@ -153,7 +153,7 @@ def _keeper(house: House, request: Request, out: dict[str, str]) -> Author | Non
     if not request.asking.in_tool_loop:
         return None
     author = _caller(request.asking.messages, request.recall)
-    return author if author and author.agent in house.members and author.agent not in out else None
+    return author if author and author.agent in house.offered and author.agent not in out else None
 
 
 def _caller(messages: tuple[Message, ...], recall: Recall) -> Author | None:

@@ -28,9 +28,10 @@ FUGU, ULTRA = "fugu", "fugu-ultra"
 class House:
     """`opened` is the first line of every trace. `single`: the agent that answers for the pool, where one is pinned.
 
-    `longest`: an entry's own limit on reply tokens, by agent. `ultra` makes the Conductor's coordinator, None where
-    there is none. `bench` is what a loop without the client's tools works on: no tools, an empty folder. `tab` opens a
-    request's account, its log and where that will lie given; None where no budget is shared by requests.
+    `opted_out`: agents that the configuration keeps from every request. `longest`: an entry's own limit on reply
+    tokens, by agent. `ultra` makes the Conductor's coordinator, None where there is none. `bench` is what a loop
+    without the client's tools works on: no tools, an empty folder. `tab` opens a request's account, its log and where
+    that will lie given; None where no budget is shared by requests.
     """
 
     opened: Opened
@@ -39,6 +40,7 @@ class House:
     bench: Bench
     budgets: Budgets = field(default_factory=Budgets)
     patience: Patience = field(default_factory=Patience)
+    opted_out: frozenset[str] = frozenset()
     longest: Mapping[str, int] = field(default_factory=dict)
     single: str | None = None
     ultra: Callable[[], Coordinator] | None = None
@@ -47,6 +49,11 @@ class House:
     @property
     def members(self) -> Mapping[str, Member]:
         return self.crew.members
+
+    @property
+    def offered(self) -> Mapping[str, Member]:
+        """The members that a client may ask for by name."""
+        return {name: member for name, member in self.members.items() if name not in self.opted_out}
 
 
 STATUS = {

@@ -31,7 +31,7 @@ async def answer(house: House, request: Request, coordinator: Coordinator, *, pl
     for fact in facts(attributed(asking.messages, request.recall), whole=True):
         log.append(fact)
     brought = views.turns(log.events)
-    left = house.members.keys() - asking.options.opt_out
+    left = house.offered.keys() - asking.options.opt_out
     if brought and (planned or brought[-1].assigned.agent not in left):  # nobody is there to go on with it
         for fact in anew(asking.messages):
             log.append(fact)

@@ -45,7 +45,7 @@ class Service:
 
     def head(self, asking: Asking) -> Head:
         """A new answer's id and label. Raises Refused for a model that is not there, or one too many at once."""
-        known = {FUGU, ULTRA, *self._house.members}
+        known = {FUGU, ULTRA, *self._house.offered}
         if asking.model not in known:
             raise Refused(
                 404,
@@ -121,7 +121,7 @@ class Service:
 
     def models(self) -> list[JsonValue]:
         """What `GET /v1/models` lists: the pool as a whole in its two tiers, then its members."""
-        names = [FUGU, ULTRA, *self._house.members]
+        names = [FUGU, ULTRA, *self._house.offered]
         return [_model(name, "fugu" if name in (FUGU, ULTRA) else self._provider(name), self._began) for name in names]
 
     def _provider(self, name: str) -> str:

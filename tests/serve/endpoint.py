@@ -143,6 +143,7 @@ class Endpoint:
     ultra: Callable[[], Coordinator] | None = None
     budgets: Budgets = field(default_factory=Budgets)
     ledger: Ledger | None = None
+    opted_out: frozenset[str] = frozenset()
     bounds: Bounds = field(default_factory=Bounds)
     token: str | None = None
     url: str = ""
@@ -151,7 +152,7 @@ class Endpoint:
     """Closed with the endpoint."""
 
     def house(self) -> House:
-        settings = Settings(verify_answers=True)
+        settings = Settings(verify_answers=True, opt_out=self.opted_out)
         watched: dict[str, Agent] = {
             name: Watched(Retrying(agent, time=Time(sleep=_at_once)), self.health)
             for name, agent in self.agents.items()
@@ -165,6 +166,7 @@ class Endpoint:
             health=self.health,
             bench=Bench(Toolbox(()), Workspace(empty, empty), Rules(mode="plan"), _nobody),
             budgets=self.budgets,
+            opted_out=self.opted_out,
             single=self.single,
             ultra=self.ultra,
             tab=self.ledger.tab if self.ledger else None,

@@ -172,6 +172,30 @@ def test_an_agent_that_is_opted_out_never_sees_the_request(tmp_path: Path) -> No
     assert place.agents["small"].shown == []
 
 
+def test_an_agent_that_the_endpoint_leaves_out_cannot_be_asked_for_by_name(tmp_path: Path) -> None:
+    with endpoint(tmp_path, uses(), says("from strong")).serving() as place:
+        first = client(place).chat.completions.create(model="fugu", messages=ASK, tools=[TOOL])
+    called = first.choices[0].message
+    assert called.tool_calls
+    told: list[object] = [
+        *ASK,
+        called.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": called.tool_calls[0].id, "content": "a file"},
+    ]
+    left = endpoint(tmp_path, says("from small"), says("from strong"))
+    left.opted_out = frozenset({"small"})
+    with left.serving() as place:
+        talk = client(place).chat.completions
+        with pytest.raises(openai.NotFoundError, match="there are: fugu, fugu-ultra, strong"):
+            talk.create(model="small", messages=ASK)
+        with pytest.raises(openai.BadRequestError, match="every agent of the pool is opted out"):
+            talk.create(model="fugu", messages=ASK, extra_headers={"x-fugu-opt-out": "strong"})
+        later = talk.create(model="fugu", messages=told, tools=[TOOL])  # type: ignore[arg-type]
+        listed = [model.id for model in client(place).models.list()]
+    assert (later.choices[0].message.content, listed) == ("from strong", ["fugu", "fugu-ultra", "strong"])
+    assert left.agents["small"].shown == []
+
+
 def test_a_call_that_could_exceed_the_budget_is_not_made(tmp_path: Path) -> None:
     with endpoint(tmp_path, says("x")).serving() as place:
         with pytest.raises(openai.APIStatusError, match="of the request's budget of") as refused:
