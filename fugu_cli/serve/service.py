@@ -150,4 +150,7 @@ def _trace(records: list[Recorded], id: str) -> JsonValue:
 
 
 def _model(name: str, owner: str, created: int) -> JsonValue:
-    return {"id": name, "object": "model", "type": "model", "created": created, "owned_by": owner, "display_name": name}
+    """As both wires have it."""
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created))
+    openai: dict[str, JsonValue] = {"id": name, "object": "model", "created": created, "owned_by": owner}
+    return {**openai, "type": "model", "created_at": when, "display_name": name}

@@ -1,5 +1,6 @@
 """The endpoint as the anthropic SDK sees it, over a real socket."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import anthropic
@@ -87,6 +88,16 @@ def test_errors_have_this_wires_form(tmp_path: Path) -> None:
             talk.create(model="fugu", max_tokens=0, messages=ASK)
         with pytest.raises(anthropic.NotFoundError, match="not_found_error"):
             talk.batches.list()
+
+
+def test_the_models_are_listed_with_their_day(tmp_path: Path) -> None:
+    with endpoint(tmp_path, says("x")).serving() as place:
+        listed = list(client(place).models.list())
+        one = client(place).models.retrieve("small")
+    assert [(model.id, model.type, model.display_name) for model in listed] == [
+        (name, "model", name) for name in ("fugu", "fugu-ultra", "small", "strong")
+    ]
+    assert one.created_at == datetime.fromtimestamp(one.to_dict()["created"], UTC)  # type: ignore[arg-type]
 
 
 def test_tokens_are_estimated_before_they_are_sent(tmp_path: Path) -> None:
