@@ -103,8 +103,9 @@ def parse(body: bytes, headers: Mapping[str, str]) -> Asking:
 def size(body: bytes) -> int:
     """Tokens of a request, estimated as a token for every three bytes of its text: no tokenizer fits every agent."""
     sent = parsed(Counting, body)
-    text = _system(sent.system) + "".join(message.model_dump_json() for message in sent.messages)
-    return (len(text) + sum(len(tool.model_dump_json()) for tool in sent.tools or [])) // 3
+    parts = [*sent.messages, *(sent.tools or [])]
+    text = _system(sent.system) + "".join(part.model_dump_json(exclude_defaults=True) for part in parts)
+    return len(text.encode("utf-8", "replace")) // 3
 
 
 def _system(sent: str | list[_Block] | None) -> str:

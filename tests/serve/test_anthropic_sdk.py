@@ -107,6 +107,16 @@ def test_tokens_are_estimated_before_they_are_sent(tmp_path: Path) -> None:
     assert 0 < short < long
 
 
+def test_tokens_of_any_script_are_estimated_by_their_bytes(tmp_path: Path) -> None:
+    def counted(text: str) -> int:
+        told = [{"role": "user", "content": [{"type": "text", "text": text}]}]
+        return client(place).messages.count_tokens(model="fugu", messages=told).input_tokens  # type: ignore[arg-type]
+
+    with endpoint(tmp_path, says("x")).serving() as place:
+        one, latin, chinese = (counted(f"x{text}") for text in ("", "x" * 3000, "字" * 3000))
+    assert (one < 30, latin - one, chinese - one) == (True, 1000, 3000)
+
+
 def test_the_last_message_of_a_stream_carries_the_orchestrations_tokens(tmp_path: Path) -> None:
     with endpoint(tmp_path, says("hello")).serving() as place:
         events = client(place).messages.create(model="fugu", max_tokens=100, messages=ASK, stream=True)
