@@ -15,7 +15,7 @@ from starlette.requests import Request as Http
 from starlette.types import Message, Receive, Scope, Send
 
 from fugu_cli.serve.asking import Answer, Asking, Head, Refused
-from fugu_cli.serve.service import Service
+from fugu_cli.serve.service import LEFT, STOPPED, Service
 from fugu_cli.serve.wire import Stream, Wire
 
 IDLE = 10.0
@@ -65,8 +65,8 @@ async def _while_connected(work: asyncio.Future[None], receive: Receive) -> None
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         left = gone.done()
-        for task in (work, gone):
-            task.cancel()
+        work.cancel(LEFT if left else STOPPED)
+        gone.cancel()
         await asyncio.wait({work, gone})
     if work.cancelled() and not left:
         raise asyncio.CancelledError
@@ -104,6 +104,7 @@ class Answering:
         work = asyncio.ensure_future(self._worked(pieces))
         out = self._wire.stream(self._head, self._asking)
         sending = _Sending(send, self._headers, out)
+        why = LEFT
         try:
             while (said := await _next(pieces)) is not None:
                 await sending.more(sending.begin() + (out.piece(said) if said else out.idle()))
@@ -114,12 +115,13 @@ class Answering:
                 await refuse(self._wire, refused, send, self._headers())
                 return
             last = out.fail(refused)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cut:
+            why = str(cut)
             if sending.begun:
                 await _cut(sending.last(out.fail(stopped())))
             raise
         finally:
-            await _ended(work)
+            await _ended(work, why)
         await sending.last(last)
 
     async def _worked(self, pieces: asyncio.Queue[str | None]) -> Answer:
@@ -183,10 +185,10 @@ async def _next(pieces: asyncio.Queue[str | None]) -> str | None:
     return said
 
 
-async def _ended(work: asyncio.Future[Answer]) -> None:
+async def _ended(work: asyncio.Future[Answer], why: str) -> None:
     """The model call is over when this returns, also where the client left."""
     if not work.done():
-        work.cancel()
+        work.cancel(why)
         await asyncio.wait({work})
 
 

@@ -25,6 +25,9 @@ from fugu_cli.serve.places import Bounds
 from fugu_cli.serve.traces import Traces, new_id
 from fugu_cli.ui import trace as shown
 
+LEFT, STOPPED = "the client went away", "the endpoint was stopped"
+"""Why an answer was cut: what its task is cancelled with."""
+
 
 class Service:
     """One endpoint. Closed once; then every trace is on the disk."""
@@ -90,10 +93,10 @@ class Service:
             raise Refused(
                 504, f"no answer within {self.bounds.seconds:g} s", kind="server_error", code="timeout"
             ) from error
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cut:
             if not any(isinstance(event, Interrupted) for event in log.events):
                 log.append(Interrupted(turn=0))
-            log.append(Finished(reason="interrupted", message="the client went away"))
+            log.append(Finished(reason="interrupted", message=str(cut) or LEFT))
             raise
         finally:
             self._busy -= 1
@@ -135,7 +138,7 @@ class Service:
     async def close(self) -> None:
         """Cut what is still on its way; give back connections; write every trace."""
         for work in self.working:
-            work.cancel()
+            work.cancel(STOPPED)
         if self.working:
             await asyncio.wait(self.working)
         for agent in self._house.crew.agents.values():

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from fugu_cli.errors import UsageError
+from fugu_cli.events import Finished
 from fugu_cli.log import read
 from fugu_cli.prompts import load
 from fugu_cli.serve.places import Bounds, Place, check
@@ -34,8 +35,9 @@ def test_a_client_that_leaves_ends_its_model_call(tmp_path: Path, stream: bool) 
         assert agent.cut.wait(5.0)
         assert time.monotonic() - left < 1.0
     (trace,) = (tmp_path / "sessions" / "served").glob("*.jsonl")
-    kinds = [record.event.type for record in read(trace)]
-    assert kinds == ["opened", "asked", "assigned", "interrupted", "finished"]
+    facts = [record.event for record in read(trace)]
+    assert [fact.type for fact in facts] == ["opened", "asked", "assigned", "interrupted", "finished"]
+    assert facts[-1] == Finished(reason="interrupted", message="the client went away")
 
 
 def test_a_body_that_is_too_long_is_refused(tmp_path: Path) -> None:

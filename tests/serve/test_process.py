@@ -14,6 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fugu_cli.events import Finished
+from fugu_cli.log import read
 from tests.e2e import loopback
 from tests.e2e.loopback import Breaks, Loopback, Says
 
@@ -94,6 +96,7 @@ def test_a_second_signal_ends_it_at_once_and_the_trace_is_there(server: Loopback
         assert "Traceback" not in made.stderr.read()
     traces = list(Path.home().glob("**/served/*.jsonl"))
     assert '"type":"interrupted"' in traces[0].read_text()
+    assert read(traces[0])[-1].event == Finished(reason="interrupted", message="the endpoint was stopped")
     assert ended == [(503, "the endpoint is stopping")]
 
 
