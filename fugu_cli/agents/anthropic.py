@@ -19,6 +19,7 @@ from fugu_cli.agents.dialects import Adapting, Dialect
 from fugu_cli.agents.history import arguments_object, closed
 from fugu_cli.agents.http import Connection, Json
 from fugu_cli.agents.sse import Heard, ServerEvent
+from fugu_cli.agents.stops import Stops
 from fugu_cli.agents.weaving import AFTER, woven
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Reply, Thinking, ToolSpec
@@ -164,15 +165,19 @@ class Anthropic:
 
     async def _once(self, prompt: Prompt, say: Say, dialect: Dialect) -> Reply:
         decoding = Decoding(self._access)
+        stops = Stops([stop for stop in prompt.stop if not stop.strip()])  # which the API refuses
 
         def take(event: ServerEvent) -> Heard:
-            if text := decoding.feed(event):
+            if text := stops.feed(decoding.feed(event)):
                 say(text)
             return decoding.heard
 
         try:
             await self._connection.post(_path(self._access), encode(prompt, self._access, dialect), take)
-            return decoding.reply()
+            reply = decoding.reply()
+            if rest := stops.rest():
+                say(rest)
+            return reply.model_copy(update={"text": stops.cut(reply.text)})
         except AgentError as error:
             error.usage = decoding.used
             raise

@@ -20,6 +20,7 @@ from fugu_cli.agents.http import Connection, Json
 from fugu_cli.agents.openai_stream import Decoding
 from fugu_cli.agents.repeating import begins
 from fugu_cli.agents.sse import Heard, ServerEvent
+from fugu_cli.agents.stops import Stops
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, Reply, ToolSpec
 
@@ -129,10 +130,11 @@ class OpenAI:
     async def _once(self, prompt: Prompt, say: Say, dialect: Dialect) -> Reply:
         decoding = Decoding(self._access, lambda number: call_id(prompt, number))
         said: list[str] = []
+        stops = Stops(() if dialect.stop else prompt.stop)
         shown = "\n".join(message.text for message in prompt.messages)
 
         def take(event: ServerEvent) -> Heard:
-            if text := decoding.feed(event):
+            if text := stops.feed(decoding.feed(event)):
                 say(text)
                 said.append(text)
                 now = self._access.ends_repeats and ("\n" in text or not len(said) % 50)
@@ -142,7 +144,11 @@ class OpenAI:
 
         try:
             await self._connection.post("/chat/completions", encode(prompt, self._access, dialect), take)
-            return leaking.checked(decoding.reply(), prompt, self._access)
+            reply = decoding.reply()
+            if rest := stops.rest():
+                say(rest)
+            reply = reply.model_copy(update={"text": stops.cut(reply.text)})
+            return leaking.checked(reply, prompt, self._access)
         except AgentError as error:
             error.usage = decoding.used
             raise

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from servers import ACCESS, Server, quiet, recorded, unhurried
+from servers import ACCESS, RECORDED, Server, quiet, recorded, stream, unhurried
 
 from fugu_cli.agents.access import Effort
 from fugu_cli.agents.anthropic import Anthropic
@@ -201,3 +201,24 @@ def test_a_model_that_does_not_take_what_another_one_signed_goes_on_without_it()
     assert [block["type"] for block in first["messages"][1]["content"]] == ["thinking", "tool_use"]
     assert [block["type"] for block in second["messages"][1]["content"]] == ["tool_use"]
     assert ("thinking" in first, "thinking" in second) == (True, False)
+
+
+def test_a_stop_of_blanks_which_the_messages_api_refuses_ends_the_reply_all_the_same() -> None:
+    said: list[str] = []
+    text = (RECORDED / "anthropic" / "text.sse").read_text(encoding="utf-8").replace("bug is ", "bug\\n\\nis ")
+    server = Server(stream(text.encode()))
+    prompt = PROMPT.model_copy(update={"stop": ("END", "\n\n")})
+    reply = asyncio.run(Anthropic(ACCESS, server).reply(prompt, said.append, unhurried))
+    assert json.loads(server.requests[0])["stop_sequences"] == ["END"]
+    assert (reply.text, "".join(said), reply.usage.output) == ("The bug", "The bug", 15)
+
+
+def test_a_stop_ends_the_reply_of_a_model_that_takes_none() -> None:
+    said: list[str] = []
+    server = Server(
+        refusal("Unsupported parameter: 'stop' is not supported with this model."), recorded("openai/text.sse")
+    )
+    prompt = PROMPT.model_copy(update={"stop": (" ist ",)})
+    reply = asyncio.run(OpenAI(ACCESS, server).reply(prompt, said.append, unhurried))
+    assert ["stop" in json.loads(body) for body in server.requests] == [True, False]
+    assert (reply.text, "".join(said)) == ("Der Fehler", "Der Fehler")
