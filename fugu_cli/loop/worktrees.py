@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fnmatch
 import os
 import shutil
 import stat
@@ -20,9 +21,12 @@ from fugu_cli.policy import paths
 from fugu_cli.tools import blobs
 from fugu_cli.tools.atomic import link_whole, write_whole
 from fugu_cli.tools.git import OPTIONS, environment, program, said
+from fugu_cli.tools.repository import Repository
 from fugu_cli.tools.workspace import Workspace
 
 ENVIRONMENTS = (".venv", "venv", "env", "node_modules")
+TEXT = ("utf-8", "surrogateescape")
+"""How names are written, whatever bytes they are."""
 DIFF = 20_000
 """Characters of a diff that are kept in the log."""
 
@@ -59,17 +63,49 @@ async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
     (git / "info").mkdir(exist_ok=True)
     objects = [workspace.store / "objects", workspace.snapshots.repository.objects]
     (git / "objects" / "info").mkdir(parents=True, exist_ok=True)
-    (git / "objects" / "info" / "alternates").write_text("".join(f"{path}\n" for path in objects), encoding="utf-8")
-    (git / "info" / "attributes").write_text("* -text -ident -filter -working-tree-encoding\n", encoding="utf-8")
-    (git / "info" / "exclude").write_text("".join(f"/{name}\n" for name in ENVIRONMENTS), encoding="utf-8")
+    (git / "objects" / "info" / "alternates").write_text("".join(f"{path}\n" for path in objects), *TEXT)
+    (git / "info" / "attributes").write_text("* -text -ident -filter -working-tree-encoding\n", *TEXT)
     await _git(root, "read-tree", tree)
     await _git(root, "checkout-index", "-a", "-q")
+    lacking = [name for name in ENVIRONMENTS if not (root / name).exists()]
+    rules = [*_rules(workspace.root, workspace.snapshots.repository), *(f"/{name}" for name in lacking)]
+    (git / "info" / "exclude").write_text("".join(f"{rule}\n" for rule in rules), *TEXT)
     author = ("-c", "user.name=fugu", "-c", "user.email=fugu@localhost")
     commit = await _git(root, *author, "commit-tree", f"{tree}^{{tree}}", "-m", "start")
     await _git(root, "update-ref", "HEAD", commit)
-    for name in ENVIRONMENTS:
-        if (workspace.root / name).is_dir() and not (root / name).exists():
+    for name in lacking:
+        if (workspace.root / name).is_dir():
             (root / name).symlink_to(workspace.root / name, target_is_directory=True)
+
+
+def _rules(root: Path, repository: Repository) -> list[str]:
+    """What git ignores in `root` by rules that lie outside of it, as rules of a repository whose top it is."""
+    above = [folder for folder in reversed(root.parents) if folder.is_relative_to(repository.top)]
+    files = [(repository.top, repository.common / "info" / "exclude"), *((f, f / ".gitignore") for f in above)]
+    found: list[str] = []
+    for folder, file in files:
+        with contextlib.suppress(OSError):
+            lines = file.read_text(*TEXT).splitlines()
+            inside = root.relative_to(folder).parts
+            found += [rule for line in lines if (rule := _inside(line, inside))]
+    return found
+
+
+def _inside(rule: str, folders: Sequence[str]) -> str:
+    """A rule as it reads in the innermost of these folders, "" where it says nothing about what is in there."""
+    no, body = ("!", rule[1:]) if rule.startswith("!") else ("", rule)
+    if not body.strip() or body.startswith("#"):
+        return ""
+    if "/" not in body.rstrip("/"):
+        return rule
+    parts = body.removeprefix("/").split("/")
+    for folder in folders:
+        if parts[0] == "**":
+            return no + "/".join(parts)
+        if not fnmatch.fnmatchcase(folder, parts[0]) or not any(parts[1:]):
+            return ""
+        parts = parts[1:]
+    return f"{no}/{'/'.join(parts)}"
 
 
 async def _git(root: Path, *arguments: str) -> str:

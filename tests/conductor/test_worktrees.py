@@ -166,6 +166,43 @@ def test_a_worktree_is_made_whatever_the_users_hooks_and_the_repositorys_hashes_
     assert not (tmp_path / "ran").exists()
 
 
+def test_files_in_a_tracked_folder_named_like_an_environment_are_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "repo" / "env").mkdir(parents=True)
+    (tmp_path / "repo" / "env" / "world.py").write_text("x = 1\n")
+    (tmp_path / "repo" / ".venv").mkdir()
+
+    def made(root: Path) -> None:
+        (root / "env" / "agent.py").write_text("y = 2\n")
+        (root / ".venv" / "new.py").write_text("not ours\n")
+
+    root, left = taken_over(tmp_path, made)
+    assert ((root / "env" / "agent.py").read_text(), left) == ("y = 2\n", ())
+
+
+@pytest.mark.parametrize("below", ["", "pkg/core"])
+def test_what_the_repository_ignores_is_not_taken_over(tmp_path: Path, below: str) -> None:
+    top = tmp_path / "repo"
+    root = top / below
+    root.mkdir(parents=True)
+    (root / "a.txt").write_text("a\n")
+    subprocess.run(["git", "init", "-q"], cwd=top, check=True)
+    (top / ".git" / "info" / "exclude").write_text("*.cache\n# no rule\n")
+    inside = f"/{below}" if below else ""
+    (top / ".gitignore").write_text(f"out/\n*.log\n!kept.log\n{inside}/made\nelsewhere/x.txt\n**/deep/*.o\n")
+    names = ["x.cache", "out/y", "z.log", "kept.log", "made/w", "x.txt", "s/deep/v.o", "b.txt"]
+
+    async def taken() -> list[str]:
+        workspace = Workspace(root, tmp_path / "store")
+        tree = str(await workspace.snapshot())
+        made = await worktrees.make(workspace, tree, tmp_path / "copy")
+        for name in names:
+            (made.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (made.root / name).write_text("new\n")
+        return [change.path for change in await worktrees.keep(made, workspace, tree)]
+
+    assert asyncio.run(taken()) == ["b.txt", "kept.log", "x.txt"]
+
+
 def test_modes_are_taken_over(tmp_path: Path) -> None:
     def made(root: Path) -> None:
         (root / "run.sh").chmod(0o755)
