@@ -51,6 +51,18 @@ def isolated(events: Sequence[Event]) -> Sequence[Event]:
     return kept
 
 
+def tests_since(events: Sequence[Event], turn: views.Turn) -> str:
+    """How the tests stood when a workflow's step began, where others ran them since its own turns: those runs are
+    hidden from it, and the one before the first step says how they stood then. "" where it has seen the newest."""
+    if not turn.assigned.plan:
+        return ""
+    before = events[: next(place for place, event in enumerate(events) if event is turn.assigned)]
+    run, own = views.tests_to_tell(before), _own_turns(before, turn.assigned)
+    if run is None or run.stale or run.turn in own or run == views.first_tests(before):
+        return ""
+    return f"[The tests were run again since: they {'pass' if run.ok else 'FAIL'}.]\n{run.output}"
+
+
 def _own(events: Sequence[Event], facts: Sequence[Event], now: Assigned) -> list[Event]:
     """A request's facts that belong to the agent: the request, fugu's evidence before it, the agent's own turns."""
     own = _own_turns(events, now)

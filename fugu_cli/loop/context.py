@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from fugu_cli import intent, prompts, views
-from fugu_cli.conductor.seen import isolated
+from fugu_cli.conductor.seen import isolated, tests_since
 from fugu_cli.events import Asked, Event, Member, Replied
 from fugu_cli.loop import aims, brief_files, brief_kind, earlier, excerpts, gaps, reproducing
 from fugu_cli.loop.opening import argument, files_read, files_shown, is_long, opening_ids, path_of
@@ -48,7 +48,7 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
     if aim.gap is not None:
         return gaps.prompt(aim.target, gaps.Filling(aim.part, aim.gap), tools, aim.tried)
     hint = "" if brief or not reproducing.wanted(seen, tools) else prompts.load("reproduce")
-    messages = _brief(events, seen, turn, aim) if brief else _full(seen, hint)
+    messages = _brief(events, seen, turn, aim) if brief else _full(seen, hint, tests_since(events, turn))
     again = aim.tried if brief else aims.draws_before(events, turn)
     if views.unseen_result(events, turn) is not None:
         again = UNSEEN + turn.number
@@ -72,16 +72,16 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
     )
 
 
-def _full(events: Sequence[Event], hint: str) -> tuple[Message, ...]:
-    """Every request with its turns, as one neutral history; what was compacted, as its summary. `hint`: what the newest
-    turn's agent is told besides."""
+def _full(events: Sequence[Event], hint: str, state: str) -> tuple[Message, ...]:
+    """Every request with its turns, as one neutral history; what was compacted, as its summary. `state` and `hint`:
+    what the newest turn's agent is told besides."""
     summary, kept = views.shortened(events)
     *earlier, newest = views.requests(kept)
     before = "\n\n".join(part for part in (summary, views.still_open(events)) if part)
     messages: list[Message] = [FromUser(text=f"[What happened before, summed up:]\n{before}")] if summary else []
     for facts in earlier:
         messages += _past(_Past(facts))
-    return (*messages, *_request_messages(newest, hint))
+    return (*messages, *_request_messages(newest, hint, state))
 
 
 class _Past:
@@ -105,14 +105,14 @@ def _past(past: _Past) -> tuple[Message, ...]:
     return _request_messages(past.facts)
 
 
-def _request_messages(facts: Sequence[Event], hint: str = "") -> tuple[Message, ...]:
+def _request_messages(facts: Sequence[Event], hint: str = "", state: str = "") -> tuple[Message, ...]:
     request = facts[0]
     assert isinstance(request, Asked)
     messages: list[Message] = [FromUser(text=request.whole), *_runs_as_text(views.baseline(facts))]
     turns = views.turns(facts)
     for turn in turns:
-        more = f"\n\n{hint}" if hint and turn is turns[-1] else ""
-        messages.append(FromUser(text=f"{_opening(facts, turn)}{more}"))
+        parts = (state, _opening(facts, turn), hint) if turn is turns[-1] else (_opening(facts, turn),)
+        messages.append(FromUser(text="\n\n".join(part for part in parts if part)))
         messages += _turn_messages(turn)
     return tuple(messages)
 

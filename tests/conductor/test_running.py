@@ -198,6 +198,16 @@ def test_steps_that_write_write_one_after_the_other_in_the_plans_order(tmp_path:
     assert (tmp_path / "repo" / "calc.txt").read_text() == "one\n"
 
 
+def test_a_step_is_told_how_the_tests_stand_when_it_begins(tmp_path: Path) -> None:
+    plan = lists((0, "Repair calc.txt.", []), (1, "Say how it stands.", [0]), (1, "Say it again.", [1]))
+    found = play(tmp_path, planning(plan), {"a": writes("fixed by a\n"), "b": says("it stands")})
+    assert found.run("fix the tests", judged=True).reason == "accepted"
+    assert "The tests were run: they FAIL." in everything(found.shown("a")[0])
+    again = ["The tests were run again since: they pass." in newest(prompt) for prompt in found.shown("b")]
+    assert again == [True, True]
+    assert not [prompt for prompt in found.shown("a") if "run again since" in everything(prompt)]
+
+
 def test_a_workflow_whose_tests_pass_is_accepted(tmp_path: Path) -> None:
     found = play(tmp_path, planning(lists((0, "Fix it.", []))), {"a": writes("fixed\n")}, bounds=Bounds(agent="c"))
     end = found.run("fix the tests", judged=True)
