@@ -35,7 +35,7 @@ def _part(events: Sequence[Event], within: tuple[int, int]) -> tuple[str, str]:
     asked = views.asked(events)
     assert asked is not None
     places = range(within[1]) if step.access == "all" else step.access
-    opened = [(place, views.output(found, flow.number, place)) for place in places]
+    opened = [(place, views.shown(found, flow.number, place)) for place in places]
     shown = [_output(place, views.said(turn)) for place, turn in opened if turn is not None]
     whole = prompts.fill(prompts.load("conductor/part"), whole=asked.text)
     known = prompts.fill(prompts.load("conductor/outputs"), outputs="\n".join(shown)) if shown else ""
@@ -50,7 +50,7 @@ def _workflow(events: Sequence[Event], flow: views.Workflow) -> str:
     found = views.workflows(events)
     lines = []
     for place, step in enumerate(flow.planned.steps):
-        turn = views.output(found, flow.number, place)
+        turn = views.shown(found, flow.number, place)
         name = flow.planned.models.index(step.agent) if step.agent in flow.planned.models else len(flow.planned.models)
         lines.append(f"Step {place}, Model {name}: {step.instruction}")
         if turn is not None:

@@ -203,10 +203,10 @@ def _sees(events: Sequence[Event], flow: views.Workflow, place: int) -> tuple[in
     """The turns whose words the access list opens; in a later round `all` opens those of the rounds before, too."""
     found = views.workflows(events)
     access = flow.planned.steps[place].access
-    opened = [views.output(found, flow.number, source) for source in _sources(place, access)]
+    opened = [views.shown(found, flow.number, source) for source in _sources(place, access)]
     if access == "all" and flow.planned.within is None:
         before = [one for one in found if one.planned.within is None and one.planned.round < flow.planned.round]
-        earlier = [views.output(found, one.number, s) for one in before for s in range(len(one.planned.steps))]
+        earlier = [views.shown(found, one.number, s) for one in before for s in range(len(one.planned.steps))]
         opened = [*earlier, *opened]
     return tuple(turn.number for turn in opened if turn is not None)
 

@@ -55,7 +55,7 @@ from fugu_cli.views.turns import (
     turn_of,
     turns,
 )
-from fugu_cli.views.workflow import Workflow, answering, done, merges, output, plans, result, said, workflows
+from fugu_cli.views.workflow import Workflow, answering, done, merges, output, plans, result, said, shown, workflows
 
 __all__ = [
     "BROKE",
@@ -122,6 +122,7 @@ __all__ = [
     "said",
     "same",
     "shortened",
+    "shown",
     "still_open",
     "suggested_role",
     "summed",

@@ -77,14 +77,28 @@ def output(found: Sequence[Workflow], number: int, step: int) -> Turn | None:
 
 def result(found: Sequence[Workflow], number: int) -> Turn | None:
     """The turn that holds a workflow's answer: its last step's, or the last one before it that has an output."""
-    return next(_outputs(found, number), None)
-
-
-def _outputs(found: Sequence[Workflow], number: int) -> Iterator[Turn]:
-    """The outputs of a workflow's steps, the last one first."""
     flow = next(flow for flow in found if flow.number == number)
     outputs = (output(found, number, step) for step in reversed(range(len(flow.planned.steps))))
-    return (turn for turn in outputs if turn is not None)
+    return next((turn for turn in outputs if turn is not None), None)
+
+
+def shown(found: Sequence[Workflow], number: int, step: int) -> Turn | None:
+    """The turn whose words others read of a step: its output; of a step that is a workflow whose last words only say
+    yes, what they say it to."""
+    last = output(found, number, step)
+    return next((turn for turn in _outputs(found, number, (step,)) if not _judges(turn)), last)
+
+
+def _outputs(found: Sequence[Workflow], number: int, steps: Sequence[int] = ()) -> Iterator[Turn]:
+    """The outputs of these steps of a workflow, or of all, the last one first; those of workflows inside it one by
+    one."""
+    flow = next((flow for flow in found if flow.number == number), None)
+    for step in reversed(steps or range(len(flow.planned.steps) if flow else 0)):
+        turn = output(found, number, step)
+        if turn is not None and turn.assigned.plan != number:
+            yield from _outputs(found, next(c.number for c in reversed(found) if c.planned.within == (number, step)))
+        elif turn is not None:
+            yield turn
 
 
 def answering(events: Sequence[Event]) -> Turn | None:

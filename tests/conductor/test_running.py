@@ -444,6 +444,22 @@ def test_a_verdict_that_only_says_yes_is_not_what_the_user_gets(tmp_path: Path, 
     assert views.answer(found.log.events) == answer
 
 
+@pytest.mark.parametrize("after", [False, True])
+def test_of_a_part_that_was_checked_others_read_what_was_accepted(tmp_path: Path, after: bool) -> None:
+    more: list[tuple[int, str, object]] = [(1, "Say it again.", [0])] if after else []
+    outer = lists((3, "The hard part.", []), *more)
+    inner = lists((0, "Say what it is.", []), (2, "Check it.", [0]))
+
+    def c(prompt: Prompt) -> Reply:
+        return Reply(text=inner if "You planned this part yourself" in newest(prompt) else outer)
+
+    said = {"a": says("It is a word."), "b": says("Once more: a word."), "c": says("ACCEPT. It is so.")}
+    found = play(tmp_path, c, said)
+    assert found.run("what is it?").reason == "answered"
+    assert views.answer(found.log.events) == ("Once more: a word." if after else "It is a word.")
+    assert ["It is a word." in newest(prompt) for prompt in found.shown("b")] == ([True] if after else [])
+
+
 def test_a_session_outside_git_runs_workflows_without_worktrees(tmp_path: Path) -> None:
     job = "Write a line."
     root = tmp_path / "repo"
