@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fugu_cli import orchestrator, prompts, views
 from fugu_cli.conductor import scheduling
 from fugu_cli.coordinators import Coordinator, Decision, stopping
-from fugu_cli.events import ROLES, Event, Failed, Finished, Replied
+from fugu_cli.events import ROLES, Event, Failed, Finished, Replied, Step
 from fugu_cli.loop.bench import Limits, Voice
 from fugu_cli.messages import FromUser, Message, Prompt
 from fugu_cli.serve import counting, direct
@@ -125,18 +125,27 @@ class Speaking:
 
 
 def _answers(events: Sequence[Event], now: views.Turn) -> bool:
-    """The turn's words go to the client: a Worker's; of a workflow's steps those of the last that is not to judge."""
-    if not now.assigned.plan:
-        return now.assigned.role == "worker"
-    flow = next(flow for flow in views.workflows(events) if flow.number == now.assigned.plan)
-    steps = flow.planned.steps
+    """The turn's words may go to the client: a Worker's; of a workflow's steps those of the last, and of the last that
+    is not to judge, in case a judge only says yes to them; inside of such a step the same of its own workflow's."""
+    number, step = now.assigned.plan, now.assigned.step
+    planned = {flow.number: flow.planned for flow in views.workflows(events)}
+    while number and step in _last(planned[number].steps):
+        if (within := planned[number].within) is None:
+            return True
+        number, step = within
+    return not number and now.assigned.role == "worker"
+
+
+def _last(steps: Sequence[Step]) -> set[int]:
+    """The places of a workflow's last step, and of its last one that is not to judge."""
     works = [place for place, step in enumerate(steps) if not scheduling.judges(step.instruction)]
-    return flow.planned.within is None and now.assigned.step == (works or range(len(steps)))[-1]
+    return {len(steps) - 1, *works[-1:]}
 
 
 def _part(now: views.Turn, answers: bool) -> str:
     """The name of the text that says what the turn is there for; "" where its instruction says so."""
-    return now.assigned.role if answers or not now.assigned.plan else ""
+    judges = bool(now.assigned.sees) and scheduling.judges(now.assigned.instruction)
+    return now.assigned.role if not now.assigned.plan or (answers and not judges) else ""
 
 
 def _messages(messages: Sequence[Message], role: str) -> tuple[Message, ...]:

@@ -92,6 +92,34 @@ def test_a_planner_reads_what_a_plan_is_and_steps_what_the_client_wants(tmp_path
     assert does(last, "say it") and asked(last).endswith(prompts.load("serve/worker"))
 
 
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("last", ["say it", "Check it, and answer with it alone."])
+def test_whoever_has_the_last_word_keeps_to_what_the_client_wants_of_the_answer(
+    tmp_path: Path, last: str, nested: bool
+) -> None:
+    inner = plan((0, "find it", []), (0, last, [0]))
+
+    def strong(prompt: Prompt) -> Reply:
+        whole = nested and "You planned this part yourself" not in asked(prompt)
+        return Reply(text=plan((2, "do it", [])) if whole else inner)
+
+    with ultra(tmp_path, says("it is 42"), strong).serving() as place:
+        made = client(place).chat.completions.create(
+            model="fugu-ultra",
+            messages=ASK,
+            max_tokens=3000,
+            stop=["\n"],
+            temperature=0.3,
+            response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
+        )
+    assert made.choices[0].message.content == "it is 42"
+    answering = place.agents["small"].shown[-1]
+    assert does(answering, last)
+    assert (answering.max_tokens, answering.stop, answering.temperature) == (3000, ("\n",), 0.3)
+    assert json.loads(answering.reply_schema) == SCHEMA
+    assert asked(answering).endswith(prompts.load("serve/worker")) == (last == "say it")
+
+
 @pytest.mark.parametrize(
     "steps",
     [
