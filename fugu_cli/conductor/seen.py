@@ -14,11 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fugu_cli import prompts, views
-from fugu_cli.events import Asked, Assigned, Event, Merged, Opened, ToolRan
+from fugu_cli.events import Asked, Assigned, Event, Merged, Opened, Replied, ToolRan
 
 OUTPUT, OUTPUT_BRIEF = 12_000, 1_500
 """Characters of one output that another step reads: of an agent with native tools, of a small one."""
 _FRAMES = re.compile(r"<(\s*/?\s*)(?=(?:output|subtask|request|change|reply|known|tests)\b)", re.IGNORECASE)
+OWN, BYTES = 0.3, 3.5
+"""Share of an agent's context that its turns in earlier requests may take, in characters of a token: those of a long
+session would fill it, and no summary may be shown, for it tells of others."""
 REMEMBERED = 2_000
 """Characters of one entry of the tool memory."""
 
@@ -37,18 +40,35 @@ class Manifest:
 
 
 def isolated(events: Sequence[Event]) -> Sequence[Event]:
-    """The facts without all that the newest turn must not see; as they are, where it is no step of a workflow."""
+    """The facts without all that the newest turn must not see; as they are, where it is no step of a workflow. Of the
+    agent's turns in earlier requests the newest, as far as there is room for them."""
     turns = views.turns(events)
     if not turns or not turns[-1].assigned.plan:
         return events
     now = turns[-1].assigned
-    kept: list[Event] = [event for event in events if isinstance(event, Opened)]
-    end = 0
-    for facts in views.requests(events):
-        start = next(i for i in range(end, len(events)) if events[i] is facts[0])
-        end = start + len(facts)
-        kept += _own(events[:end], facts, now)
-    return kept
+    member = views.pool(events).get(now.agent)
+    room = OWN * BYTES * member.context if member is not None else 0.0
+    kept: list[Event] = []
+    end = len(events)
+    for facts in reversed(views.requests(events)):
+        own = _own(events[:end], facts, now)
+        end -= len(facts)
+        room -= sum(map(_size, own)) if kept else 0
+        kept = [*(own if room >= 0 else [fact for fact in own if isinstance(fact, Asked)]), *kept]
+    return [*(event for event in events if isinstance(event, Opened)), *kept]
+
+
+def _size(event: Event) -> int:
+    """Characters that an agent reads of a fact, about."""
+    match event:
+        case Replied():
+            return len(event.text) + sum(len(call.arguments) for call in event.calls)
+        case Assigned():
+            return len(event.instruction)
+        case ToolRan():
+            return len(event.output)
+        case _:
+            return 0
 
 
 def tests_since(events: Sequence[Event], turn: views.Turn) -> str:

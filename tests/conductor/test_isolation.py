@@ -132,6 +132,20 @@ def outputs(facts: Sequence[Event], turns: set[int]) -> set[str]:
     return found
 
 
+def test_in_a_long_session_a_step_is_shown_the_newest_of_its_agents_turns(tmp_path: Path) -> None:
+    said = [f"mark-output-{number} " * 200 for number in range(3)]
+    agents = {
+        member.name: Reacting(member.name, lambda prompt: Reply(text=lists((0, "Say it.", [])))) for member in POOL
+    }
+    agents["a"] = Reacting("a", lambda prompt: Reply(text=said[len(agents["a"].shown) - 1]))
+    play = Play(repository(tmp_path / "repo", FILES), agents, bounds=Bounds(agent="c", rounds=1, depth=0))
+    play.members = tuple(member.model_copy(update={"context": 4000}) for member in POOL)
+    for number in range(3):
+        play.run(f"mark-request-{number}")
+    shown = set(MARK.findall(everything(agents["a"].shown[-1])))
+    assert shown == {"mark-request-0", "mark-request-1", "mark-request-2", "mark-output-1"}
+
+
 def test_the_manifest_says_what_was_shown_and_what_was_not(tmp_path: Path) -> None:
     plan = lists((0, "One.", []), (1, "Two.", []), (0, "Three.", [1]))
     log, _ = played(tmp_path, [plan], [0])
