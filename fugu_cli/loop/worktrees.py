@@ -1,7 +1,8 @@
 """A copy of the working tree for one agent, where several were given the same job, and what is taken over from it.
 
 A worktree is a repository of its own in fugu's data folder, made from a snapshot; the user's .git is not touched. It
-lacks what git ignores, but for the environments the tests need (links). Knows no agent and no plan.
+lacks what git ignores, but for the environments the tests need (links); repositories inside it are links, too. Knows no
+agent and no plan.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import fnmatch
 import os
+import re
 import shutil
 import stat
 from collections.abc import Sequence
@@ -22,6 +24,7 @@ from fugu_cli.tools import blobs
 from fugu_cli.tools.atomic import link_whole, write_whole
 from fugu_cli.tools.git import OPTIONS, environment, program, said
 from fugu_cli.tools.repository import Repository
+from fugu_cli.tools.snapshots import NESTED
 from fugu_cli.tools.workspace import Workspace
 
 ENVIRONMENTS = (".venv", "venv", "env", "node_modules")
@@ -67,15 +70,28 @@ async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
     (git / "info" / "attributes").write_text("* -text -ident -filter -working-tree-encoding\n", *TEXT)
     await _git(root, "read-tree", tree)
     await _git(root, "checkout-index", "-a", "-q")
-    lacking = [name for name in ENVIRONMENTS if not (root / name).exists()]
-    rules = [*_rules(workspace.root, workspace.snapshots.repository), *(f"/{name}" for name in lacking)]
+    nested = await _nested(root)
+    lacking = [*nested, *(name for name in ENVIRONMENTS if not (root / name).exists())]
+    outer = _rules(workspace.root, workspace.snapshots.repository)
+    rules = [*outer, *("/" + re.sub(r"([\\*?\[\s])", r"\\\1", name) for name in lacking)]
     (git / "info" / "exclude").write_text("".join(f"{rule}\n" for rule in rules), *TEXT)
     author = ("-c", "user.name=fugu", "-c", "user.email=fugu@localhost")
-    commit = await _git(root, *author, "commit-tree", f"{tree}^{{tree}}", "-m", "start")
+    commit = await _git(root, *author, "commit-tree", await _git(root, "write-tree"), "-m", "start")
     await _git(root, "update-ref", "HEAD", commit)
     for name in lacking:
         if (workspace.root / name).is_dir():
             (root / name).symlink_to(workspace.root / name, target_is_directory=True)
+
+
+async def _nested(root: Path) -> list[str]:
+    """The repositories inside this one, taken out of the copy: git knows their commits only, not their files."""
+    entries = (await _git(root, "ls-files", "-s", "-z")).split("\0")
+    names = [entry.partition("\t")[2] for entry in entries if entry.startswith(NESTED)]
+    for name in names:
+        await _git(root, "update-index", "--force-remove", "--", name)
+        with contextlib.suppress(FileNotFoundError):
+            (root / name).rmdir()
+    return names
 
 
 def _rules(root: Path, repository: Repository) -> list[str]:

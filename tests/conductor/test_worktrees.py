@@ -203,6 +203,26 @@ def test_what_the_repository_ignores_is_not_taken_over(tmp_path: Path, below: st
     assert asyncio.run(taken()) == ["b.txt", "kept.log", "x.txt"]
 
 
+def test_the_tests_of_a_worktree_find_the_submodules_and_their_files_are_left_alone(tmp_path: Path) -> None:
+    root = repository(tmp_path / "repo", {"a.txt": "a\n"})
+    repository(tmp_path / "lib", {"x.txt": "x\n"})
+    added = ["submodule", "add", "-q", str(tmp_path / "lib"), "deps/my [lib]"]
+    subprocess.run(["git", "-c", "protocol.file.allow=always", *added], cwd=root, check=True)
+
+    async def taken() -> tuple[str, str, list[str]]:
+        workspace = Workspace(root, tmp_path / "store")
+        tree = str(await workspace.snapshot())
+        made = await worktrees.make(workspace, tree, tmp_path / "copy")
+        (made.root / "a.txt").write_text("b\n")
+        state = subprocess.run(["git", "status", "--short"], cwd=made.root, check=True, capture_output=True, text=True)
+        changes = await worktrees.keep(made, workspace, tree)
+        await worktrees.take_over(workspace, changes)
+        return (made.root / "deps" / "my [lib]" / "x.txt").read_text(), state.stdout, [one.path for one in changes]
+
+    assert asyncio.run(taken()) == ("x\n", " M a.txt\n", ["a.txt"])
+    assert (root / "deps" / "my [lib]" / ".git").is_file()
+
+
 def test_modes_are_taken_over(tmp_path: Path) -> None:
     def made(root: Path) -> None:
         (root / "run.sh").chmod(0o755)
