@@ -40,6 +40,8 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+    single: bool = False
+    """One call a reply at most: the client runs one after the other."""
 class Asking:
     """One request. `model` as the client named it; `tools` are the client's own: it runs them, not fugu."""
 

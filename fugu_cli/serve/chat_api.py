@@ -79,6 +79,7 @@ class _Body(Sent):
     n: int | None = None
     tools: list[_Tool] | None = None
     tool_choice: JsonValue = None
+    parallel_tool_calls: bool | None = None
     response_format: _Format | None = None
     metadata: Json | None = None
 
@@ -114,6 +115,7 @@ def _sampling(sent: _Body, tools: Sequence[ToolSpec]) -> Sampling:
         stop=tuple(stop for stop in stops if stop),
         choice=choice_of(sent.tool_choice, [tool.name for tool in tools]),
         reply_schema=_schema(sent.response_format),
+        single=sent.parallel_tool_calls is False,
     )
 
 

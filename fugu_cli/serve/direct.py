@@ -209,9 +209,8 @@ def broken_off(name: str) -> AgentError:
 
 
 def _recorded(request: Request, assigned: Assigned, reply: Reply, seconds: float) -> Replied:
-    calls = tuple(
-        call.model_copy(update={"id": call_id(request.id, number)}) for number, call in enumerate(reply.calls)
-    )
+    made = reply.calls[:1] if request.asking.sampling.single else reply.calls
+    calls = tuple(call.model_copy(update={"id": call_id(request.id, number)}) for number, call in enumerate(made))
     fact = Replied(
         turn=assigned.turn,
         agent=assigned.agent,

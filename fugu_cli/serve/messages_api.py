@@ -45,6 +45,7 @@ class _Tool(Sent):
 class _Choice(Sent):
     type: str
     name: str = ""
+    disable_parallel_tool_use: bool | None = None
 
 
 class _Format(Sent):
@@ -94,6 +95,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> Asking:
             stop=tuple(stop for stop in sent.stop_sequences or [] if stop),
             choice=_choice(sent.tool_choice, [tool.name for tool in tools]),
             reply_schema=json.dumps(held.schema_) if held and held.schema_ else "",
+            single=bool(sent.tool_choice and sent.tool_choice.disable_parallel_tool_use),
         ),
         options=options.read(headers, sent.metadata or {}),
         stream=bool(sent.stream),

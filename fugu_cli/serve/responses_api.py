@@ -77,6 +77,7 @@ class _Body(Sent):
     temperature: float | None = None
     tools: list[_Tool] | None = None
     tool_choice: JsonValue = None
+    parallel_tool_calls: bool | None = None
     text: _Text | None = None
     previous_response_id: str | None = None
     conversation: JsonValue = None
@@ -107,6 +108,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> Asking:
             temperature=sent.temperature,
             choice=choice_of(sent.tool_choice, [tool.name for tool in offered]),
             reply_schema=_schema(sent.text),
+            single=sent.parallel_tool_calls is False,
         ),
         options=options.read(headers, sent.metadata or {}),
         stream=bool(sent.stream),

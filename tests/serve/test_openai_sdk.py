@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolPara
 
 from fugu_cli.budgets import Budgets
 from fugu_cli.ledger import Ledger, everything
-from fugu_cli.messages import Prompt, Reply
+from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.prompts import load
 from fugu_cli.serve.places import Bounds
 from tests.serve.endpoint import SMALL, STRONG, Endpoint, endpoint, fails, says, uses
@@ -330,6 +330,26 @@ def test_responses_carry_text_calls_and_usage(tmp_path: Path) -> None:
     assert kinds[:2] == ["response.created", "response.in_progress"]
     assert kinds[-1] == "response.completed"
     assert place.agents["small"].shown[0].system == "be brief"
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_a_client_that_wants_no_parallel_calls_gets_the_first(tmp_path: Path, parallel: bool) -> None:
+    calls = (Call.make("x", "bash", command="ls"), Call.make("y", "bash", command="pwd"))
+    with endpoint(tmp_path, lambda prompt: Reply(text="", calls=calls, stop="calls")).serving() as place:
+        talk = client(place)
+        chat = talk.chat.completions.create(model="fugu", messages=ASK, tools=[TOOL], parallel_tool_calls=parallel)
+        named = {"type": "function", **TOOL["function"], "strict": False}
+        items = talk.responses.create(model="fugu", input="x", tools=[named], parallel_tool_calls=parallel)  # type: ignore[list-item]
+        messages = httpx.post(
+            f"{place.url}/v1/messages",
+            json={
+                "model": "fugu", "max_tokens": 9, "messages": ASK, "tools": [{"name": "bash", "input_schema": {}}],
+                "tool_choice": {"type": "auto", "disable_parallel_tool_use": not parallel},
+            },
+        ).json()  # fmt: skip
+    assert chat.choices[0].message.tool_calls
+    made = [len(chat.choices[0].message.tool_calls), len(items.output), len(messages["content"])]
+    assert made == ([2, 2, 2] if parallel else [1, 1, 1])
 
 
 def test_the_events_of_a_responses_stream_are_numbered_as_they_come(tmp_path: Path) -> None:
