@@ -5,8 +5,11 @@ Between the wires (`*_api.py`, `*_out.py`) and what answers (`service.py`): neit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+
+from pydantic import JsonValue
 
 from fugu_cli.messages import Call, Message, ToolSpec, Usage
 
@@ -37,11 +40,11 @@ class Sampling:
     stop: tuple[str, ...] = ()
     choice: str = ""
     reply_schema: str = ""
+    single: bool = False
+    """One call a reply at most: the client runs one after the other."""
 
 
 @dataclass(frozen=True)
-    single: bool = False
-    """One call a reply at most: the client runs one after the other."""
 class Asking:
     """One request. `model` as the client named it; `tools` are the client's own: it runs them, not fugu."""
 
@@ -56,6 +59,8 @@ class Asking:
     """The stream ends with its usage (`stream_options.include_usage`, where a wire has it)."""
     freeform: frozenset[str] = frozenset()
     """Tools that take plain text instead of JSON (custom tools of the Responses wire)."""
+    repeated: Mapping[str, JsonValue] = field(default_factory=dict)
+    """What the wire's answer says again of the request."""
 
     @property
     def in_tool_loop(self) -> bool:

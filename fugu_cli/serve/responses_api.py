@@ -51,7 +51,7 @@ class _Item(Sent):
     output: str | list[_Part] | JsonValue = None
 
 
-class _Tool(Sent):
+class _Tool(Sent, extra="allow"):
     type: str
     name: str = ""
     description: str | None = None
@@ -110,10 +110,24 @@ def parse(body: bytes, headers: Mapping[str, str]) -> Asking:
             reply_schema=_schema(sent.text),
             single=sent.parallel_tool_calls is False,
         ),
+        repeated=_repeated(sent),
         options=options.read(headers, sent.metadata or {}),
         stream=bool(sent.stream),
         freeform=frozenset(tool.name for tool in offered if tool.type == "custom"),
     )
+
+
+def _repeated(sent: _Body) -> Json:
+    """What an answer says again of its request."""
+    return {
+        "instructions": sent.instructions,
+        "max_output_tokens": sent.max_output_tokens,
+        "metadata": sent.metadata or {},
+        "parallel_tool_calls": sent.parallel_tool_calls is not False,
+        "temperature": sent.temperature,
+        "tool_choice": sent.tool_choice or "auto",
+        "tools": [tool.model_dump(exclude_unset=True) for tool in sent.tools or []],
+    }
 
 
 def _schema(text: _Text | None) -> str:

@@ -122,15 +122,10 @@ def _response(head: Head, asking: Asking, answer: Answer | None, items: list[Jso
         "status": "in_progress" if answer is None else "incomplete" if cut else "completed",
         "error": None,
         "incomplete_details": {"reason": why} if why else None,
-        "instructions": None,
-        "metadata": {},
         "model": head.model,
         "output": [*items],
-        "parallel_tool_calls": True,
-        "temperature": asking.sampling.temperature,
-        "tool_choice": "auto",
-        "tools": [],
         "usage": None,
+        **asking.repeated,
     }
     return done if answer is None else {**done, "usage": _usage(answer), "fugu": about(head, answer)}
 

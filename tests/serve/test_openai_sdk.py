@@ -332,6 +332,22 @@ def test_responses_carry_text_calls_and_usage(tmp_path: Path) -> None:
     assert place.agents["small"].shown[0].system == "be brief"
 
 
+def test_a_response_says_again_what_was_asked_for(tmp_path: Path) -> None:
+    tool = {"type": "function", "name": "bash", "parameters": {"type": "object", "properties": {}}, "strict": False}
+    wanted = {
+        "instructions": "be brief", "max_output_tokens": 50, "metadata": {"ticket": "7"}, "parallel_tool_calls": False,
+        "temperature": 0.5, "tool_choice": {"type": "function", "name": "bash"}, "tools": [tool],
+    }  # fmt: skip
+    with endpoint(tmp_path, uses()).serving() as place:
+        made = client(place).responses.create(model="fugu", input="look", **wanted)  # type: ignore[call-overload]
+        plain = client(place).responses.create(model="fugu", input="look")
+        events = client(place).responses.create(model="fugu", input="look", stream=True, **wanted)  # type: ignore[call-overload]
+        begun = next(iter(events)).response
+    for response in (made, begun):
+        assert {name: response.to_dict()[name] for name in wanted} == wanted
+    assert (plain.tool_choice, plain.tools, plain.metadata, plain.instructions) == ("auto", [], {}, None)
+
+
 @pytest.mark.parametrize("parallel", [True, False])
 def test_a_client_that_wants_no_parallel_calls_gets_the_first(tmp_path: Path, parallel: bool) -> None:
     calls = (Call.make("x", "bash", command="ls"), Call.make("y", "bash", command="pwd"))
