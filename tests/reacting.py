@@ -15,6 +15,7 @@ from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings
+from fugu_cli.denials import Denials
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Asked, Event, Member, Opened
 from fugu_cli.log import Log
@@ -116,6 +117,7 @@ class Stage:
     deny: tuple[str, ...] = ()
     test_command: str | None = TESTS
     settings: Settings = field(default_factory=Settings)
+    denials: Denials | None = None
 
     def crew(self) -> Crew:
         coordinator = self.coordinator or Cascade(self.members, self.settings)
@@ -125,7 +127,7 @@ class Stage:
         """A new workspace each time, as after a kill."""
         workspace = Workspace(self.root, self.store, test_command=self.test_command, test_timeout=20.0)
         rules = policy.Rules(mode=self.mode, deny=self.deny, test_command=self.test_command)  # type: ignore[arg-type]
-        return Bench(build_toolbox(), workspace, rules, self.ask, self.limits)
+        return Bench(build_toolbox(), workspace, rules, self.ask, self.limits, denials=self.denials)
 
     async def begin(self, log: Log, text: str = "fix the tests", *, judged: bool = True) -> None:
         """The session's first lines."""

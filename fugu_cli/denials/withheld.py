@@ -35,20 +35,13 @@ NAMES_ONLY = frozenset({"glob", "list"})
 """Tools that tell names of files and nothing of what is in them."""
 
 
-def visible(
-    events: Sequence[Event], agent: str, denials: Denials | None, whole: Sequence[Event] | None = None
-) -> Sequence[Event]:
-    """`events` as the agent may know them: as many, in the same order.
-
-    `whole`: the log that they are a part of, where they are one; what is withheld depends on all that came before.
-    """
+def visible(events: Sequence[Event], agent: str, denials: Denials | None) -> Sequence[Event]:
+    """`events` as the agent may know them: as many, in the same order. They are all facts of a log: what is withheld
+    depends on what came before."""
     if denials is None or not denials.of(agent):
         return events
     reader = _Reader(agent, denials)
-    if whole is None or whole is events:
-        return [reader.take(event) for event in events]
-    known = {id(event): reader.take(event) for event in whole}
-    return [known[id(event)] if id(event) in known else reader.take(event) for event in events]
+    return [reader.take(event) for event in events]
 
 
 def hidden_texts(events: Sequence[Event], agent: str, denials: Denials) -> list[str]:

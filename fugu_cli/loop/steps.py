@@ -140,7 +140,7 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> None
     member = place.crew.members[name]
     if member.protocol == "native":
         await bench.toolbox.settled(lambda why: log.tell(Waiting(why=why)))
-    known = withheld.visible(events, name, bench.denials, log.events)
+    known = facts_of(withheld.visible(log.events, name, bench.denials), now.number) if bench.denials else events
     prompt = context.prompt(known, member, _offered(bench, now, member, events), bench.instructions)
     if bench.voice is not None:
         prompt = bench.voice.put(prompt, events, now)

@@ -1,0 +1,45 @@
+"""Files kept from an agent (`deny_agents`), where it works in a worktree beside one that may read them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from fugu_cli.denials import Denials
+from fugu_cli.events import ToolRan
+from fugu_cli.log import Log
+from fugu_cli.messages import Call, Prompt, Reply
+from tests.conductor.staging import Play, everything, lists, planning, play
+from tests.reacting import CHECK, React, calls, repository, results
+
+JOB = "Repair calc.txt."
+
+
+def kept_from_a(tmp_path: Path, react: React, **others: React) -> Play:
+    """Two do the same job; secret.txt is kept from one of them."""
+    root = repository(tmp_path / "repo", {"calc.txt": "broken\n", "check.sh": CHECK, "secret.txt": "word 4711\n"})
+    found = play(tmp_path, planning(lists((0, JOB, []), (1, JOB, []))), {"a": react, **others})
+    found.change = lambda stage: replace(stage, denials=Denials({"secret.txt": ("a",)}, root))
+    return found
+
+
+def test_a_step_keeps_its_words_when_another_one_is_shown_what_is_kept_from_it(tmp_path: Path) -> None:
+    log = Log.memory()
+    looked: list[str] = []
+
+    def looks(prompt: Prompt) -> Reply:
+        """Until the other one has read it, and once more."""
+        if looked:
+            return Reply(text="done")
+        if any(isinstance(event, ToolRan) and "4711" in event.output for event in log.events):
+            looked.append("after it")
+        return calls(Call.make(f"l{len(prompt.messages)}", "list"))
+
+    def reads(prompt: Prompt) -> Reply:
+        return Reply(text="done") if results(prompt) else calls(Call.make("x", "read", path="secret.txt"))
+
+    found = kept_from_a(tmp_path, looks, b=reads)
+    found.log = log
+    found.run("fix the tests", judged=True)
+    shown = everything(found.shown("a")[-1])
+    assert (JOB in shown, "4711" in shown, looked) == (True, False, ["after it"])
