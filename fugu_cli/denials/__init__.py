@@ -85,10 +85,12 @@ class Denials:
         """Whatever is kept from `other` is kept from `agent` too: it can have told nothing of it."""
         return set(self.of(other)) <= set(self.of(agent))
 
-    def denied(self, agent: str, path: str) -> bool:
-        """The path, or what it links to, is kept from the agent. Relative paths are meant from the root."""
-        here = self.root / path
-        forms = {self._relative(Path(os.path.normpath(here))), self._relative(Path(os.path.realpath(here)))}
+    def denied(self, agent: str, path: str, copy: Path | None = None) -> bool:
+        """The path, or what it links to, is kept from the agent. Relative paths are meant from the root; where the
+        agent works in a copy of the repository, from that as well."""
+        tops = [self.root] if copy is None else [self.root, Path(os.path.realpath(copy))]
+        ways = [(top, way(top / path)) for top in tops for way in (os.path.normpath, os.path.realpath)]
+        forms = {_relative(Path(found), top) for top, found in ways}
         return any(form is not None and self._matches(agent, form) for form in forms)
 
     def files(self, agent: str) -> list[str]:
@@ -140,9 +142,6 @@ class Denials:
             return None
         return state.st_dev, state.st_ino
 
-    def _relative(self, path: Path) -> str | None:
-        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else None
-
     def _all(self) -> Iterator[str]:
         for folder, folders, names in os.walk(self.root):
             folders[:] = [name for name in folders if name not in SKIPPED]
@@ -164,3 +163,7 @@ class Denials:
         both = now | known[2] if known is not None else now
         self._read[path] = (state.st_mtime_ns, state.st_size, both)
         return both
+
+
+def _relative(path: Path, top: Path) -> str | None:
+    return path.relative_to(top).as_posix() if path.is_relative_to(top) else None

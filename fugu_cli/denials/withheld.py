@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from fugu_cli.denials import SHORTEST_LINE, Denials
 from fugu_cli.denials.obfuscation import disguises
@@ -67,8 +68,9 @@ def hidden(events: Sequence[Event], agent: str, denials: Denials) -> Callable[[s
     return lambda line: line.strip() in kept or known.within(line)
 
 
-def barred(events: Sequence[Event], agent: str, call: Call, denials: Denials | None) -> str:
-    """Why the agent must not make this call; "" when it may be judged like any other."""
+def barred(events: Sequence[Event], agent: str, call: Call, denials: Denials | None, here: Path | None = None) -> str:
+    """Why the agent must not make this call; "" when it may be judged like any other. `here`: the copy of the
+    repository that it works in, where it does in one."""
     if denials is None or not denials.of(agent):
         return ""
     if call.tool in COMMANDS or call.tool.startswith(MCP):
@@ -77,7 +79,8 @@ def barred(events: Sequence[Event], agent: str, call: Call, denials: Denials | N
     reader = _Reader(agent, denials)
     for event in events:
         reader.take(event)
-    named = next((path for path in paths_of(call) if denials.denied(agent, path) or path in reader.written), None)
+    asked = ((path, denials.denied(agent, path, here) or path in reader.written) for path in paths_of(call))
+    named = next((path for path, kept in asked if kept), None)
     return f"deny_agents keeps {named} from {agent}" if named is not None else ""
 
 

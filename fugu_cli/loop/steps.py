@@ -124,7 +124,7 @@ def _barred(place: Place, events: Sequence[Event], call: Call) -> str:
         return "the tests judge this request and stay as they are"  # a small model would make them pass this way
     if (job := job_tools.named(call)) in views.jobs(place.log.events) and job not in views.jobs(isolated(events)):
         return f"{job} was started in another step, which is not shown here"
-    return withheld.barred(place.log.events, member.name, call, bench.denials)
+    return withheld.barred(place.log.events, member.name, call, bench.denials, bench.workspace.root)
 
 
 def _tests_wanted(events: Sequence[Event]) -> bool:

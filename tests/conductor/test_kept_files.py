@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fugu_cli.denials import Denials
-from fugu_cli.events import ToolRan
+from fugu_cli.events import Permitted, ToolRan
 from fugu_cli.log import Log
 from fugu_cli.messages import Call, Prompt, Reply
 from tests.conductor.staging import Play, everything, lists, planning, play
@@ -43,3 +43,19 @@ def test_a_step_keeps_its_words_when_another_one_is_shown_what_is_kept_from_it(t
     found.run("fix the tests", judged=True)
     shown = everything(found.shown("a")[-1])
     assert (JOB in shown, "4711" in shown, looked) == (True, False, ["after it"])
+
+
+def test_a_file_that_is_kept_from_a_step_is_kept_however_it_is_called_in_its_worktree(tmp_path: Path) -> None:
+    names = ["secret.txt", "../tree/secret.txt", "./x/../secret.txt"]
+    writes = [Call.make(str(number), "write", path=name, content="mine\n") for number, name in enumerate(names)]
+
+    def one_by_one(prompt: Prompt) -> Reply:
+        left = writes[len(results(prompt)) :]
+        return calls(left[0]) if left else Reply(text="done")
+
+    found = kept_from_a(tmp_path, one_by_one)
+    found.run("fix the tests", judged=True)
+    judged = [event for event in found.of(Permitted) if isinstance(event, Permitted) and event.call.tool == "write"]
+    assert [(event.allowed, event.reason) for event in judged] == [
+        (False, f"deny_agents keeps {name} from a") for name in names
+    ]
