@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import Callable, Iterator
 
@@ -20,6 +21,8 @@ from fugu_cli.serve.places import Place
 from fugu_cli.serve.service import Service
 
 BACKLOG = 256
+_TAKEN = "another program may use it: choose another one with --port, or 0 for any"
+_NOT_HERE = "--host takes an address of this machine: 127.0.0.1, ::1, 0.0.0.0 for all of them"
 
 
 def listen(place: Place) -> socket.socket:
@@ -28,15 +31,24 @@ def listen(place: Place) -> socket.socket:
         family = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0][0]
         # With its protocol named: asyncio then sends small pieces at once (TCP_NODELAY), else each waits 40 ms.
         opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind((place.host, place.port))
-        opened.listen(BACKLOG)
-    except OSError as error:
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.bind((place.host, place.port))
+            opened.listen(BACKLOG)
+        except OSError:
+            opened.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        why = "it is no name of a host" if isinstance(error, UnicodeError) else error.strerror or error
         raise InfrastructureError(
-            f"cannot listen on {place.host} port {place.port}: {error.strerror or error}",
-            hint="another program may use it: choose another one with --port, or 0 for any",
+            f"cannot listen on {place.host} port {place.port}: {why}", hint=_NOT_HERE if _elsewhere(error) else _TAKEN
         ) from error
     return opened
+
+
+def _elsewhere(error: Exception) -> bool:
+    """No address of this machine was named."""
+    return isinstance(error, socket.gaierror | UnicodeError) or getattr(error, "errno", 0) == errno.EADDRNOTAVAIL
 
 
 async def serve(service: Service, place: Place, said: Callable[[str], None]) -> int:

@@ -14,8 +14,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fugu_cli.errors import InfrastructureError
 from fugu_cli.events import Finished
 from fugu_cli.log import read
+from fugu_cli.serve.places import Place
+from fugu_cli.serve.running import listen
 from tests.e2e import loopback
 from tests.e2e.loopback import Breaks, Loopback, Says
 
@@ -131,6 +134,16 @@ def test_what_cannot_begin_says_why(server: Loopback, arguments: tuple[str, ...]
     )  # fmt: skip
     assert done.returncode == code
     assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [("a..b", "it is no name of a host"), ("127.0.0.1:80", "known|service"), ("192.0.2.1", "assign requested address")],
+)
+def test_an_address_that_is_not_of_this_machine_says_so(host: str, why: str) -> None:
+    with pytest.raises(InfrastructureError, match=why) as raised:
+        listen(Place(host=host, port=0))
+    assert raised.value.hint == "--host takes an address of this machine: 127.0.0.1, ::1, 0.0.0.0 for all of them"
 
 
 def test_a_port_that_is_taken_says_so(server: Loopback) -> None:
