@@ -32,9 +32,9 @@ def request_text(events: Sequence[Event], request: Asked) -> str:
 
 def _exchange(facts: Sequence[Event], limit: int = NEWEST, asked: int | None = None) -> str:
     """A request and its answer, the latter with at most `limit` characters, the former with at most `asked`."""
-    first = facts[0]
+    first, answer = facts[0], views.answer(facts)[:limit]
     assert isinstance(first, Asked)
-    return f"the user asked: {first.text[:asked]}\nand got: {views.answer(facts)[:limit]}"
+    return f"the user asked: {first.text[:asked]}" + (f"\nand got: {answer}" if answer else "")
 
 
 def _older(requests: Sequence[Sequence[Event]]) -> list[str]:

@@ -229,6 +229,11 @@ def brief_of(events: list[Event], newest: Asked) -> str:
     return brief.text
 
 
+def test_an_earlier_request_that_got_no_answer_is_not_said_to_have_got_one() -> None:
+    text = brief_of([opened(), Asked(text="what is it?")], Asked(text="and now?"))
+    assert "(Before, the user asked: what is it?)\n\nand now?" in text
+
+
 def test_a_conversation_in_words_is_told_in_its_order() -> None:
     events = conversation(("I am Ada.", "Hello, Ada!"), ("What is a heap?", "A tree."))
     first, second = (
