@@ -30,6 +30,8 @@ ROLES: tuple[Role, ...] = ("worker", "thinker", "verifier")
 
 EVIDENCE = "evidence"
 """`Permitted.by` of the runs fugu makes itself before a turn: the tests, and the files they name."""
+CLIENT = "client"
+"""`by` of what the client of an endpoint brought along: what was said before, and what its tools returned."""
 HOOK = "hook"
 """`Permitted.by` of a call that a hook of the user's forbade."""
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fugu_cli import prompts, views
-from fugu_cli.events import Asked, Assigned, Event, Merged, Opened, Replied, ToolRan
+from fugu_cli.events import CLIENT, Asked, Assigned, Event, Merged, Opened, Replied, ToolRan
 
 OUTPUT, OUTPUT_BRIEF = 12_000, 1_500
 """Characters of one output that another step reads: of an agent with native tools, of a small one."""
@@ -100,9 +100,10 @@ def _own(events: Sequence[Event], facts: Sequence[Event], now: Assigned) -> list
 
 
 def _own_turns(events: Sequence[Event], now: Assigned) -> set[int]:
-    """Numbers of the agent's turns in the newest of `events`' requests that said something, and of this very turn."""
+    """Numbers of the agent's turns in the newest of `events`' requests that said something, and of this very turn. What
+    the client of an endpoint brought along belongs to its request, whoever said it."""
     turns = views.turns(events)
-    own = {turn.number for turn in turns if turn.assigned.agent == now.agent and turn.replies}
+    own = {t.number for t in turns if t.replies and (t.assigned.agent == now.agent or t.assigned.by == CLIENT)}
     return own | {turn.number for turn in turns if turn.assigned is now}
 
 

@@ -10,11 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fugu_cli import prompts
-from fugu_cli.events import Asked, Assigned, Event, Finished, Permitted, Replied, ToolRan
+from fugu_cli.events import CLIENT, Asked, Assigned, Event, Finished, Permitted, Replied, ToolRan
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Thinking
-
-CLIENT = "client"
-"""`by` of facts that the client brought along."""
 
 UNKNOWN = "earlier"
 """The author of a reply that did not come from this endpoint."""

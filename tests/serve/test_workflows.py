@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from typing import Literal
 
 import httpx
 import pytest
@@ -90,6 +91,25 @@ def test_a_planner_reads_what_a_plan_is_and_steps_what_the_client_wants(tmp_path
     assert (last.max_tokens, last.stop, json.loads(last.reply_schema)) == (50, ("\n",), SCHEMA)
     assert does(first, "find it") and "Worker" not in asked(first)
     assert does(last, "say it") and asked(last).endswith(prompts.load("serve/worker"))
+
+
+@pytest.mark.parametrize("protocol", ["native", "text"])
+def test_a_step_reads_the_conversation_that_the_client_sent(
+    tmp_path: Path, protocol: Literal["native", "text"]
+) -> None:
+    told: list[ChatCompletionMessageParam] = [
+        {"role": "user", "content": "write a poem"},
+        {"role": "assistant", "content": "Roses are red."},
+        {"role": "user", "content": "make it shorter"},
+    ]
+    members = (SMALL.model_copy(update={"protocol": protocol}), STRONG)
+    wanted = plan((0, "say it in fewer words", []))
+    with ultra(tmp_path, says("Roses."), planning(wanted, says("no")), members).serving() as place:
+        client(place).chat.completions.create(model="fugu-ultra", messages=told)
+    (prompt,) = place.agents["small"].shown
+    texts = "\n".join(message.text for message in prompt.messages)
+    places = [texts.find(words) for words in ("write a poem", "Roses are red.", "make it shorter")]
+    assert -1 not in places and places == sorted(places)
 
 
 @pytest.mark.parametrize("nested", [False, True])
