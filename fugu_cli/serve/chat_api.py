@@ -77,6 +77,8 @@ class _Body(Sent):
     seed: int | None = None
     stop: str | list[str] | None = None
     n: int | None = None
+    modalities: list[str] | None = None
+    functions: JsonValue = None
     tools: list[_Tool] | None = None
     tool_choice: JsonValue = None
     parallel_tool_calls: bool | None = None
@@ -89,6 +91,10 @@ def parse(body: bytes, headers: Mapping[str, str]) -> Asking:
     sent = parsed(_Body, body)
     if sent.n not in (None, 1):
         raise Refused(400, f"n = {sent.n} is not offered: one answer a request", code="unsupported_value")
+    if sent.functions:
+        raise Refused(400, "functions is not offered: `tools` has taken its place", code="unsupported_value")
+    if other := [kind for kind in sent.modalities or [] if kind != "text"]:
+        raise Refused(400, f"modalities: {other[0]} is not offered, only text", code="unsupported_value")
     system, messages = _conversation(sent.messages)
     if not messages:
         raise Refused(400, "messages: at least one is needed beside the instructions", code="invalid_body")

@@ -290,6 +290,10 @@ def test_what_is_not_offered_is_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(openai.BadRequestError, match="image_url is not offered"):
             image = {"type": "image_url", "image_url": {"url": "data:"}}
             talk.create(model="fugu", messages=[{"role": "user", "content": [image]}])  # type: ignore[list-item]
+        with pytest.raises(openai.BadRequestError, match="functions is not offered: `tools` has taken its place"):
+            talk.create(model="fugu", messages=ASK, functions=[{"name": "f"}])
+        with pytest.raises(openai.BadRequestError, match="modalities: audio is not offered"):
+            talk.create(model="fugu", messages=ASK, modalities=["text", "audio"])
         with pytest.raises(openai.BadRequestError, match="previous_response_id"):
             client(place).responses.create(model="fugu", input="x", previous_response_id="resp_1")
         with pytest.raises(openai.BadRequestError, match="conversation"):
