@@ -177,7 +177,7 @@ class Anthropic:
             reply = decoding.reply()
             if rest := stops.rest():
                 say(rest)
-            return reply.model_copy(update={"text": stops.cut(reply.text)})
+            return stops.ended(reply)
         except AgentError as error:
             error.usage = decoding.used
             raise

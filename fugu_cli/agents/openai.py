@@ -147,8 +147,7 @@ class OpenAI:
             reply = decoding.reply()
             if rest := stops.rest():
                 say(rest)
-            reply = reply.model_copy(update={"text": stops.cut(reply.text)})
-            return leaking.checked(reply, prompt, self._access)
+            return leaking.checked(stops.ended(reply), prompt, self._access)
         except AgentError as error:
             error.usage = decoding.used
             raise

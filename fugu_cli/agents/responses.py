@@ -161,8 +161,7 @@ class Responses:
             self._phased = self._phased or decoding.phased
             if rest := stops.rest():
                 say(rest)
-            reply = reply.model_copy(update={"text": stops.cut(reply.text)})
-            return leaking.checked(reply, prompt, self._access)
+            return leaking.checked(stops.ended(reply), prompt, self._access)
         except AgentError as error:
             error.usage = decoding.used
             if error.kind == "absent":

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fugu_cli.messages import Reply
+
 
 class Stops:
     """One reply's. What may be the beginning of a stop is held back until it is known."""
@@ -40,3 +42,9 @@ class Stops:
         """The text up to the first stop in it."""
         places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
         return text[: min(places)] if places else text
+
+    def ended(self, reply: Reply) -> Reply:
+        """The reply up to the first stop. Whatever ended it behind that, a limit above all, did not."""
+        text = self.cut(reply.text)
+        over = "end" if reply.stop == "length" and text != reply.text else reply.stop
+        return reply.model_copy(update={"text": text, "stop": over})

@@ -213,6 +213,14 @@ def test_a_stop_of_blanks_which_the_messages_api_refuses_ends_the_reply_all_the_
     assert (reply.text, "".join(said), reply.usage.output) == ("The bug", "The bug", 15)
 
 
+@pytest.mark.parametrize(("stop", "ended"), [("\n\n", "end"), ("\n\n\n", "length")])
+def test_a_reply_that_ran_into_its_limit_behind_a_stop_ended_at_the_stop(stop: str, ended: str) -> None:
+    text = (RECORDED / "anthropic" / "text.sse").read_text(encoding="utf-8").replace("bug is ", "bug\\n\\nis ")
+    server = Server(stream(text.replace("end_turn", "max_tokens").encode()))
+    prompt = PROMPT.model_copy(update={"stop": (stop,)})
+    assert asyncio.run(Anthropic(ACCESS, server).reply(prompt, quiet, unhurried)).stop == ended
+
+
 def test_a_stop_ends_the_reply_of_a_model_that_takes_none() -> None:
     said: list[str] = []
     server = Server(
