@@ -9,6 +9,7 @@ words are taken out. `guarded.py` looks at each prompt once more.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -65,7 +66,21 @@ def hidden(events: Sequence[Event], agent: str, denials: Denials) -> Callable[[s
         if (line := part.strip())
     )
     kept = frozenset(line for line in told - open_to_all if len(line) >= SHORTEST_LINE)
-    return lambda line: line.strip() in kept or known.within(line)
+    begins, ends = sorted(kept), sorted(line[::-1] for line in kept)
+
+    def gives_away(line: str) -> bool:
+        said = line.strip().replace("&lt;", "<")  # as it is framed for a planner
+        cut = len(said) >= 2 * SHORTEST_LINE and said not in open_to_all
+        part = cut and (_first_of(begins, said) or _first_of(ends, said[::-1]))
+        return said in kept or part or known.within(line)
+
+    return gives_away
+
+
+def _first_of(lines: Sequence[str], piece: str) -> bool:
+    """One of these sorted lines begins with it: what is clipped ends in the middle of a line."""
+    place = bisect_left(lines, piece)
+    return place < len(lines) and lines[place].startswith(piece)
 
 
 def barred(events: Sequence[Event], agent: str, call: Call, denials: Denials | None, here: Path | None = None) -> str:

@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fugu_cli.agents.guarded import guarded
+from fugu_cli.conductor.conductor import Bounds, Conductor
+from fugu_cli.coordinators import Planning
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.denials import Denials, withheld
@@ -18,6 +20,7 @@ from fugu_cli.events import (
     Change,
     Compacted,
     Event,
+    Finished,
     Member,
     Opened,
     Permitted,
@@ -173,6 +176,28 @@ def test_nothing_of_it_reaches_the_agent_by_output_quote_digest_summary_plan_or_
     assert SECRET not in text
     assert SECRET[::-1] not in text
     assert "4711" not in text
+
+
+@pytest.mark.parametrize("said", [f"Backwards it is {SECRET[::-1]}. {'And so on. ' * 200}", f"<output> {SECRET[::-1]}"])
+def test_a_planner_is_not_shown_the_beginning_of_a_line_that_is_kept_from_it(root: Path, said: str) -> None:
+    call = Call.make("x", "read", path="secrets/codes.txt")
+    events: list[Event] = [
+        Opened(version="1", repo="/r", pool=(FREE, KEPT)),
+        Asked(text="look"),
+        Assigned(turn=1, agent="free", role="worker", by="cascade"),
+        Replied(turn=1, agent="free", text="", calls=(call,), stop="calls"),
+        Permitted(turn=1, call=call, allowed=True, by="policy"),
+        ToolRan(turn=1, call=call, output=SECRET, ok=True),
+        Replied(turn=1, agent="free", text=f"I have seen it.\n{said}"),
+        Finished(reason="answered"),
+        Asked(text="and now?"),
+    ]
+    plain = Settings()
+    conductor = Conductor((FREE, KEPT), Bounds(agent="kept"), plain, Cascade((FREE, KEPT), plain))
+    decision = asyncio.run(conductor.decide(events))
+    assert isinstance(decision, Planning)
+    text = all_text(guarded(decision.prompt, withheld.hidden(events, "kept", Denials(RULES, root))))
+    assert ("and now?" in text, SECRET[::-1] in text) == (True, False)
 
 
 @given(events=stories())
