@@ -140,10 +140,10 @@ def _of_both(events: Sequence[Event], turn: views.Turn, request: str, test: str)
 
 
 def _outdated(files: Mapping[str, str], place: tuple[str, str], draws: int) -> Aim:
-    """The test function that breaks at this line of a file, in every second draw all of the file."""
+    """The test function that breaks at this line of a file, or all of the file where none is found there."""
     test, line = place
     found = excerpts.blamed(test, files.get(test, ""), f"{test}:{line}")
-    return Aim(test, "" if draws % 2 else "".join(found[:1]), tried=draws)
+    return Aim(test, "".join(found[:1]), tried=draws)
 
 
 def _free(events: Sequence[Event], turn: views.Turn, member: Member, files: Mapping[str, str], draws: int) -> Aim:
