@@ -155,8 +155,8 @@ def _pairs(summary: Summary) -> Table:
     unit = "USD" if summary.priced else "model seconds"
     words = (
         "On the tasks and seeds that both were run on; of many arms each with the first. p is McNemar's exact "
-        "two-sided test, without a correction for the number of comparisons. The last column is the second's mean "
-        f"{unit} less the first's, with a paired bootstrap interval."
+        "two-sided test, the tries of a task taken together, without a correction for the number of comparisons. "
+        f"The last column is the second's mean {unit} less the first's, with a paired bootstrap interval."
     )
     head = ("first", "second", "both", "first only", "second only", "neither", "p", "cost difference")
     return Table("Arm against arm", words, head, tuple(_pair(pair, summary.priced) for pair in summary.pairs), 2)

@@ -1,12 +1,13 @@
 """How sure a number is. Pure: Wilson's interval for one share, McNemar's exact test for two arms on the same tasks, a
-bootstrap over tasks for means and for shares of repeated tries."""
+bootstrap over tasks for means and for shares of repeated tries. Tries of one task are never taken for several tasks."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb, sqrt
+from math import sqrt
 from typing import TypeVar
 
 Z95 = 1.959963984540054
@@ -47,16 +48,37 @@ class Paired:
     p: float
 
 
-def mcnemar(first: Mapping[Key, bool], second: Mapping[Key, bool]) -> Paired:
-    """McNemar's exact two-sided test: a binomial test of the tasks on which the arms differ (McNemar 1947)."""
+def mcnemar(
+    first: Mapping[Key, bool], second: Mapping[Key, bool], task: Callable[[Key], object] = lambda key: key
+) -> Paired:
+    """McNemar's exact two-sided test: a binomial test of the tasks on which the arms differ (McNemar 1947).
+
+    Keys with one `task` are tries of it, and are not independent: each task's tries go to one side or the other
+    together (a permutation test of its difference, Fisher 1935). With one try a task that is McNemar's test.
+    """
     common = first.keys() & second.keys()
     both = sum(first[key] and second[key] for key in common)
     first_only = sum(first[key] and not second[key] for key in common)
     second_only = sum(second[key] and not first[key] for key in common)
-    differing = first_only + second_only
-    tail = sum(comb(differing, k) for k in range(min(first_only, second_only) + 1))
-    p = min(1.0, 2 * tail / 2**differing)
-    return Paired(both, first_only, second_only, len(common) - both - differing, p)
+    differences: Counter[object] = Counter()
+    for key in common:
+        differences[task(key)] += first[key] - second[key]
+    neither = len(common) - both - first_only - second_only
+    return Paired(both, first_only, second_only, neither, _flipped(differences.values()))
+
+
+def _flipped(differences: Collection[int]) -> float:
+    """How often a sum is at least this far from 0 when each part of it is as likely on the other side."""
+    parts = [abs(difference) for difference in differences if difference]
+    ways = {0: 1}
+    for part in parts:
+        further: Counter[int] = Counter()
+        for total, count in ways.items():
+            further[total + part] += count
+            further[total - part] += count
+        ways = further
+    far = abs(sum(differences))
+    return sum(count for total, count in ways.items() if abs(total) >= far) / 2 ** len(parts)
 
 
 @dataclass(frozen=True)

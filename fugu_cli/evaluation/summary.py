@@ -141,7 +141,8 @@ def _over_tasks(rows: Sequence[Outcome], values: Sequence[float]) -> Mean:
 def _pair(first: tuple[str, Sequence[Outcome]], second: tuple[str, Sequence[Outcome]], priced: bool) -> Pair:
     one, two = ({_key(row): row for row in rows} for _, rows in (first, second))
     common = [key for key in one if key in two]
-    paired = mcnemar({key: one[key].ok for key in common}, {key: two[key].ok for key in common})
+    solved = ({key: rows[key].ok for key in common} for rows in (one, two))
+    paired = mcnemar(*solved, task=lambda key: key[0])
     groups: dict[str, list[float]] = defaultdict(list)
     for key in common:
         costs = [row.usd if priced else row.model_seconds for row in (one[key], two[key])]

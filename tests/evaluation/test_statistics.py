@@ -41,3 +41,27 @@ def test_equal_arms_are_not_told_apart() -> None:
 def test_ten_differences_to_one_side_are_no_chance() -> None:
     arms = {str(n): True for n in range(10)}, {str(n): False for n in range(10)}
     assert mcnemar(*arms).p == mcnemar(*reversed(arms)).p == 2 / 1024
+
+
+def test_tries_of_one_task_are_no_further_tasks() -> None:
+    """Worked out by hand from all signs of the tasks' differences: with (3) alone 2 of 2 are as far from 0; with (3, 1)
+    2 of 4; with (3, 1, -1) the sums are +-5, +-3, +-3, +-1, and 6 of 8 are at least 3; with (2, 2, 2, 2, 1) 2 of 32."""
+
+    def compared(*differences: int) -> float:
+        arms: tuple[dict[tuple[int, int], bool], ...] = ({}, {})
+        for task, difference in enumerate(differences):
+            for seed in range(3):
+                arms[0][task, seed] = seed < difference
+                arms[1][task, seed] = seed < -difference
+        return mcnemar(*arms, task=lambda key: key[0]).p
+
+    assert [compared(3), compared(3, 1), compared(3, 1, -1), compared(2, 2, 2, 2, 1)] == [1.0, 0.5, 0.75, 0.0625]
+
+
+def test_mcnemars_test_has_the_values_of_the_exact_binomial_test() -> None:
+    """scipy.stats.binomtest(min(b, c), b + c).pvalue, scipy 1.16: for (b, c) = (1, 6), (3, 12), (10, 25), (40, 70)."""
+    found = []
+    for one, two in ((1, 6), (3, 12), (10, 25), (40, 70)):
+        differing = {n: n < one for n in range(one + two)}
+        found.append(round(mcnemar(differing, {n: not ok for n, ok in differing.items()}).p, 8))
+    assert found == [0.125, 0.03515625, 0.01667385, 0.00544743]

@@ -73,7 +73,7 @@ def test_repeated_tasks_are_paired_by_seed_and_their_interval_is_over_tasks() ->
     cascade = found.arms[0]
     assert (cascade.once, cascade.solved.count, cascade.solved.total) == (False, 3, 6)
     assert (cascade.low, cascade.high) == (0.0, 1.0)
-    assert found.pairs[0].paired == Paired(2, 0, 2, 0, 0.5)
+    assert found.pairs[0].paired == Paired(2, 0, 2, 0, 1.0)
     assert found.pairs[0].difference == Mean(1.0, 1.0, 1.0)
     assert found.missing == 2
 
