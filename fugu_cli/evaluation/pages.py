@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fugu_cli.errors import StorageError
 from fugu_cli.evaluation import plots
-from fugu_cli.evaluation.statistics import Mean
+from fugu_cli.evaluation.statistics import Mean, Share
 from fugu_cli.evaluation.summary import Arm, Pair, Summary
 
 PICTURES = {
@@ -103,7 +103,7 @@ def _arms(summary: Summary) -> Table:
         (
             arm.name,
             f"{arm.solved.count} / {arm.solved.total}",
-            f"{100 * arm.low:.0f}-{100 * arm.high:.0f} %",
+            _between(arm.solved),
             *(_of(arm, source) for source in sources),
             str(arm.accepted),
             str(arm.wrongly),
@@ -112,16 +112,20 @@ def _arms(summary: Summary) -> Table:
     ]
     if summary.oracle is not None:
         share = summary.oracle
-        interval = f"{100 * share.low:.0f}-{100 * share.high:.0f} %"
         blank = ("-",) * (len(sources) + 2)
-        lines.append(("oracle of the single agents", f"{share.count} / {share.total}", interval, *blank))
-    kind = "Wilson's" if all(arm.once for arm in summary.arms) else "a bootstrap over tasks, for tasks were repeated"
+        lines.append(("oracle of the single agents", f"{share.count} / {share.total}", _between(share), *blank))
+    again = "" if all(arm.once for arm in summary.arms) else ", for as many tries as those of repeated tasks are worth"
     words = (
-        f"Solved: the task's own tests pass in a fresh copy, or the answer is right. The interval is {kind}, 95 %. "
+        "Solved: the task's own tests pass in a fresh copy, or the answer is right. The interval is Wilson's, "
+        f"95 %{again}. "
         "Accepted is fugu's own word for a request that came to a good end; the last column counts where it was wrong. "
         "The oracle counts a task as solved when any single agent solved it."
     )
     return Table("Solved", words, ("arm", "solved", "95 %", *sources, "accepted", "accepted, but wrong"), tuple(lines))
+
+
+def _between(share: Share) -> str:
+    return f"{100 * share.low:.0f}-{100 * share.high:.0f} %"
 
 
 def _of(arm: Arm, source: str) -> str:

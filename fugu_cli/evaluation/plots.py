@@ -54,12 +54,12 @@ def accuracy_against_cost(summary: Summary) -> str:
     frame = _Frame(part * ticks)
     unit = "USD a try" if summary.priced else "seconds of model calls a try"
     parts = [*_axes(frame, unit, ticks)]
-    heights = [frame.y(arm.over_tasks.value) for arm in summary.arms]
+    heights = [frame.y(arm.solved.fraction) for arm in summary.arms]
     places = _apart(heights, [-costs[arm.name].value for arm in summary.arms])
     for index, arm in enumerate(summary.arms):
         colour = COLOURS[index % len(COLOURS)]
-        x, y = frame.x(costs[arm.name].value), frame.y(arm.over_tasks.value)
-        low, high = frame.y(arm.low), frame.y(arm.high)
+        x, y = frame.x(costs[arm.name].value), frame.y(arm.solved.fraction)
+        low, high = frame.y(arm.solved.low), frame.y(arm.solved.high)
         parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}" stroke="{colour}"/>')
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>')
         beside = frame.left + frame.width + 14

@@ -1,5 +1,5 @@
-"""How sure a number is. Pure: Wilson's interval for one share, McNemar's exact test for two arms on the same tasks, a
-bootstrap over tasks for means and for shares of repeated tries. Tries of one task are never taken for several tasks."""
+"""How sure a number is. Pure: Wilson's interval for a share, McNemar's exact test for two arms on the same tasks, a
+bootstrap over tasks for means. Tries of one task are never taken for several tasks."""
 
 from __future__ import annotations
 
@@ -23,17 +23,39 @@ class Share:
     low: float
     high: float
 
+    @property
+    def fraction(self) -> float:
+        return self.count / self.total if self.total else 0.0
+
 
 def wilson(count: int, total: int, z: float = Z95) -> Share:
     """Wilson's score interval (Wilson 1927): honest for few tasks and for shares near 0 and 1. (0, 1) for no tasks."""
     if not 0 <= count <= total:
         raise ValueError(f"{count} of {total} is no share")
+    return _scored(count, total, total, z)
+
+
+def repeated(tries: Sequence[Sequence[bool]]) -> Share:
+    """Wilson's interval where each of `tries` are those of one task. They are not independent, so it is for as many as
+    they are worth: their number by the design effect (Kish 1965, Korn & Graubard 1998), at least one a task. With one
+    try a task it is `wilson`; a bootstrap over few tasks that were all solved would be sure of 100 %."""
+    kept = [(sum(own), len(own)) for own in tries if own]
+    tasks, count, total = len(kept), sum(ok for ok, _ in kept), sum(size for _, size in kept)
+    if tasks < 2 or count in (0, total):
+        return _scored(count, total, tasks)
+    share = count / total
+    spread = sum((ok - share * size) ** 2 for ok, size in kept) * tasks / (tasks - 1) / total**2
+    worth = share * (1 - share) / spread if spread else total
+    return _scored(count, total, min(total, max(tasks, worth)))
+
+
+def _scored(count: int, total: int, worth: float, z: float = Z95) -> Share:
     if total == 0:
         return Share(0, 0, 0.0, 1.0)
     share = count / total
-    scale = 1 + z * z / total
-    middle = (share + z * z / (2 * total)) / scale
-    half = z / scale * sqrt(share * (1 - share) / total + z * z / (4 * total * total))
+    scale = 1 + z * z / worth
+    middle = (share + z * z / (2 * worth)) / scale
+    half = z / scale * sqrt(share * (1 - share) / worth + z * z / (4 * worth * worth))
     return Share(count, total, max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half)))
 
 
@@ -78,7 +100,7 @@ def _flipped(differences: Collection[int]) -> float:
             further[total - part] += count
         ways = further
     far = abs(sum(differences))
-    return sum(count for total, count in ways.items() if abs(total) >= far) / 2 ** len(parts)
+    return sum(count for total, count in ways.items() if abs(total) >= far) / (1 << len(parts))
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ Pure: rows in, values out; `pages.py` makes a report of them. It must not know h
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
 from fugu_cli.evaluation.loop import Outcome
-from fugu_cli.evaluation.statistics import Mean, Paired, Share, bootstrap, mcnemar, wilson
+from fugu_cli.evaluation.statistics import Mean, Paired, Share, bootstrap, mcnemar, repeated
 
 Key = tuple[str, int]
 """A task and a seed: what arms are paired by."""
@@ -20,12 +20,11 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm. `solved` with Wilson's interval where every task was tried once, `over_tasks` the bootstrap's; costs are
-    means a try, `usd` and `seconds` (of model calls) with their intervals. `once`: no task was tried twice."""
+    """One arm: `solved` of all its tries; costs are means a try, `usd` and `seconds` (of model calls) with their
+    intervals. `once`: no task was tried twice."""
 
     name: str
     solved: Share
-    over_tasks: Mean
     usd: Mean
     seconds: Mean
     wall: float
@@ -37,15 +36,6 @@ class Arm:
     wrongly: int
     by_source: Mapping[str, tuple[int, int]]
     once: bool
-
-    @property
-    def low(self) -> float:
-        """The lower end of the interval to show."""
-        return self.solved.low if self.once else self.over_tasks.low
-
-    @property
-    def high(self) -> float:
-        return self.solved.high if self.once else self.over_tasks.high
 
 
 @dataclass(frozen=True)
@@ -115,8 +105,7 @@ def _arm(name: str, rows: Sequence[Outcome], sources: Mapping[str, str]) -> Arm:
             found[source] = sum(own), len(own)
     return Arm(
         name=name,
-        solved=wilson(sum(row.ok for row in rows), len(rows)),
-        over_tasks=_over_tasks(rows, [float(row.ok) for row in rows]),
+        solved=_solved((row.task, row.ok) for row in rows),
         usd=_over_tasks(rows, [row.usd for row in rows]),
         seconds=_over_tasks(rows, [row.model_seconds for row in rows]),
         wall=fmean(row.seconds for row in rows),
@@ -131,6 +120,13 @@ def _arm(name: str, rows: Sequence[Outcome], sources: Mapping[str, str]) -> Arm:
     )
 
 
+def _solved(tries: Iterable[tuple[str, bool]]) -> Share:
+    by_task: dict[str, list[bool]] = defaultdict(list)
+    for task, ok in tries:
+        by_task[task].append(ok)
+    return repeated(list(by_task.values()))
+
+
 def _over_tasks(rows: Sequence[Outcome], values: Sequence[float]) -> Mean:
     groups: dict[str, list[float]] = defaultdict(list)
     for row, value in zip(rows, values, strict=True):
@@ -141,8 +137,8 @@ def _over_tasks(rows: Sequence[Outcome], values: Sequence[float]) -> Mean:
 def _pair(first: tuple[str, Sequence[Outcome]], second: tuple[str, Sequence[Outcome]], priced: bool) -> Pair:
     one, two = ({_key(row): row for row in rows} for _, rows in (first, second))
     common = [key for key in one if key in two]
-    solved = ({key: rows[key].ok for key in common} for rows in (one, two))
-    paired = mcnemar(*solved, task=lambda key: key[0])
+    solved = [{key: rows[key].ok for key in common} for rows in (one, two)]
+    paired = mcnemar(solved[0], solved[1], task=lambda key: key[0])
     groups: dict[str, list[float]] = defaultdict(list)
     for key in common:
         costs = [row.usd if priced else row.model_seconds for row in (one[key], two[key])]
@@ -167,4 +163,4 @@ def _oracle(by_arm: Mapping[str, Sequence[Outcome]]) -> Share | None:
     if len(singles) < 2:
         return None
     common = set.intersection(*(set(one) for one in singles))
-    return wilson(sum(any(one[key] for one in singles) for key in common), len(common))
+    return _solved((key[0], any(one[key] for one in singles)) for key in common)

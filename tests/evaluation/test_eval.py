@@ -127,7 +127,7 @@ def test_what_was_measured_is_not_measured_again_and_another_seed_is(here: Path,
     assert [call.rollout for call in paid(here)] == ["rollouts/single-worker/one-0"] * 4 + [
         "rollouts/single-worker/one-1"
     ] * 4
-    assert "a bootstrap over tasks, for tasks were repeated" in (here / "out" / "report.md").read_text()
+    assert "for as many tries as those of repeated tasks are worth" in (here / "out" / "report.md").read_text()
 
 
 def test_a_task_that_is_none_is_refused_and_named_and_the_others_are_measured(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.evaluation.statistics import Paired, Share, mcnemar, wilson
+from fugu_cli.evaluation.statistics import Paired, Share, mcnemar, repeated, wilson
 
 
 def test_wilsons_interval_has_the_published_values() -> None:
@@ -53,7 +53,7 @@ def test_tries_of_one_task_are_no_further_tasks() -> None:
             for seed in range(3):
                 arms[0][task, seed] = seed < difference
                 arms[1][task, seed] = seed < -difference
-        return mcnemar(*arms, task=lambda key: key[0]).p
+        return mcnemar(arms[0], arms[1], task=lambda key: key[0]).p
 
     assert [compared(3), compared(3, 1), compared(3, 1, -1), compared(2, 2, 2, 2, 1)] == [1.0, 0.5, 0.75, 0.0625]
 
@@ -65,3 +65,27 @@ def test_mcnemars_test_has_the_values_of_the_exact_binomial_test() -> None:
         differing = {n: n < one for n in range(one + two)}
         found.append(round(mcnemar(differing, {n: not ok for n, ok in differing.items()}).p, 8))
     assert found == [0.125, 0.03515625, 0.01667385, 0.00544743]
+
+
+def test_tasks_that_were_all_solved_again_and_again_are_no_certainty() -> None:
+    assert repeated([[True] * 5, [True] * 5, [True] * 5]) == Share(15, 15, wilson(3, 3).low, 1.0)
+    assert repeated([[False] * 40]) == Share(0, 40, 0.0, wilson(0, 1).high)
+    assert repeated([]) == repeated([[]]) == Share(0, 0, 0.0, 1.0)
+
+
+def test_repeated_tries_are_worth_what_they_differ() -> None:
+    """By hand: 8 of 12 in groups of 3, 3, 2, 0 have the variance 4/3 x (1 + 1 + 0 + 4) / 144 = 1/18 where 12 tries of
+    as many tasks had 2/9/12 = 1/54, so they are worth 4; 6 of 12 with 2, 1, 2, 1 of 3 differ less than chance would
+    have it, and are worth all 12. The intervals are statsmodels' proportion_confint(method="wilson") of 4 and 12."""
+
+    def of(*solved: int) -> tuple[int, int, float, float]:
+        share = repeated([[place < count for place in range(3)] for count in solved])
+        return share.count, share.total, round(share.low, 6), round(share.high, 6)
+
+    assert of(3, 3, 2, 0) == (8, 12, 0.24512, 0.924917)
+    assert of(2, 1, 2, 1) == (6, 12, 0.253782, 0.746218)
+
+
+@given(st.lists(st.booleans(), max_size=60))
+def test_one_try_a_task_is_wilsons_interval(tries: list[bool]) -> None:
+    assert repeated([[ok] for ok in tries]) == wilson(sum(tries), len(tries))

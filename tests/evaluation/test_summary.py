@@ -53,7 +53,6 @@ def test_arms_pairs_curves_and_the_oracle_are_counted_from_the_rows() -> None:
         {"one": (2, 2), "two": (0, 1)},
     )
     assert (cascade.accepted, cascade.wrongly, cascade.turns, cascade.tokens_in) == (3, 1, 7 / 3, 100)
-    assert (cascade.low, cascade.high) == (cascade.solved.low, cascade.solved.high)
     assert found.curves == {"cascade": (1 / 3, 1 / 3, 2 / 3), "single:small": (0.5,) * 3, "single:large": (0.5,) * 3}
     assert found.uses["cascade"] == {("small", "worker"): 7}
     assert found.oracle == Share(2, 2, wilson(2, 2).low, 1.0)
@@ -72,7 +71,7 @@ def test_repeated_tasks_are_paired_by_seed_and_their_interval_is_over_tasks() ->
     found = summarise(repeated, SOURCES)
     cascade = found.arms[0]
     assert (cascade.once, cascade.solved.count, cascade.solved.total) == (False, 3, 6)
-    assert (cascade.low, cascade.high) == (0.0, 1.0)
+    assert (cascade.solved.low, cascade.solved.high) == (wilson(1, 2).low, wilson(1, 2).high)
     assert found.pairs[0].paired == Paired(2, 0, 2, 0, 1.0)
     assert found.pairs[0].difference == Mean(1.0, 1.0, 1.0)
     assert found.missing == 2
