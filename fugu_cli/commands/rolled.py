@@ -61,6 +61,11 @@ class Wanted:
     seed: int
     opening: Opening
 
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What is drawn twice has the same, and is one rollout."""
+        return self.place, self.problem.id, self.seed
+
 
 class Pace:
     """How far an iteration is, and how long the rest of it may take: told at most every `EVERY` seconds."""
@@ -136,14 +141,14 @@ class Rolled:
         where it is final or the agent is down."""
         flags, file = self._flags, self._out / "rollouts.jsonl"
         known = {(row.place, row.outcome.task, row.outcome.seed): row.outcome for row in rows.read(file, Row)}
-        pace = Pace(sum((job.place, job.problem.id, job.seed) not in known for job in wanted))
+        jobs = {job.key: job for job in wanted}
+        pace = Pace(len(jobs.keys() - known.keys()))
         gate = asyncio.Semaphore(capacity.at_once(self._at_once(), flags.cores, flags.memory))
 
         async def one(job: Wanted) -> Outcome | None:
-            key = (job.place, job.problem.id, job.seed)
             async with gate:
-                if key in known:
-                    return known[key]
+                if job.key in known:
+                    return known[job.key]
                 try:
                     folder = self._out / "iterations" / job.place
                     done = await rollout(self._job(job), job.opening(self._spending), folder)
@@ -153,11 +158,12 @@ class Rolled:
                     say(f"{job.problem.id}: {error}; dropped")
                     return None
                 pace.step()
-                known[key] = done
                 rows.append(file, Row(place=job.place, outcome=done))
                 return done
 
-        return await _together([asyncio.create_task(one(job)) for job in wanted])
+        done = await _together([asyncio.create_task(one(job)) for job in jobs.values()])
+        found = dict(zip(jobs, done, strict=True))
+        return [found[job.key] for job in wanted]
 
     def _job(self, wanted: Wanted) -> Job:
         checked = self._checks.get(wanted.problem.id)

@@ -159,6 +159,18 @@ def test_candidates_are_judged_by_real_sessions_and_a_killed_run_repeats_no_call
     assert len(paid) == len(replies)  # every reply was paid for once, whoever needed it
 
 
+def test_replications_that_are_drawn_alike_are_one_rollout(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of one task, seed 518 draws the replications' seeds 278 and 278."""
+    small = ("--population", "4", "--replications", "2", "--iterations", "1", "--rollouts", "2", "--seed", "518")
+    code, _out, err = fugu(capsys, "train", "evolve", suite(here, task("a")), *small, "--out", here / "live")
+    assert code == 0, err
+    found = [json.loads(line) for line in (here / "live" / "rollouts.jsonl").read_text().splitlines()]
+    assert sorted((row["place"], row["outcome"]["task"], row["outcome"]["seed"]) for row in found) == [
+        (f"0-{candidate}", "a", 278) for candidate in range(4)
+    ]
+    assert json.loads((here / "live" / "es_log.jsonl").read_text())["dropped"] == 0
+
+
 def test_a_run_is_refused_where_its_tasks_or_limits_are_others(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ("train", "evolve", "own.jsonl", "--population", "4", "--replications", "1", "--iterations", "0")
     rc = Path(os.environ["HOME"]) / ".fugurc"
