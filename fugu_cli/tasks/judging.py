@@ -1,15 +1,17 @@
 """Which files judge: grading puts them back or leaves them out, for they change how tests are run, not what is tested.
 
-Names and a task's contents only; under grading.py, which makes the copy.
+Names, a task's contents and pytest's installed plugins only; under grading.py, which makes the copy.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import posixpath
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import PurePosixPath
 
 from fugu_cli.tasks import Task
@@ -39,6 +41,8 @@ _JUDGING_FOLDERS = frozenset({".git", ".cargo", ".mvn", "__pycache__", ".pytest_
 _JUDGING_ENDINGS = (".pyc", ".pyo", ".pth", ".dist-info", ".egg-info", ".egg-link")
 _RUNNER_MODULES = sys.stdlib_module_names | {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py"}
 """A module of such a name beside the tests would be imported by the test runner instead of the real one."""
+_PLUGINS = "pytest11"
+"""The entry points by which pytest finds installed plugins: it imports them before anything else of a run."""
 _IMPORTED = frozenset({".py", ".so", ".pyd"})
 _WORD = re.compile(r"[\w./-]+")
 _JUDGING_WORDS = re.compile(r"test|check|verify|\.sh$")
@@ -103,10 +107,11 @@ class Kept:
     def __init__(self, task: Task) -> None:
         self._own = {PurePosixPath(name) for name in (*task.files, *task.binaries, *task.solution)}
         self._folders = {parent for path in self._own for parent in path.parents}
-        self._beside = {PurePosixPath(): set(_RUNNER_MODULES)}
+        modules = _RUNNER_MODULES | _plugins()
+        self._beside = {PurePosixPath(): set(modules)}
         for test in map(PurePosixPath, (*task.test_files, *task.hidden)):
             python = (test.name.split(".")[0], "__init__") if test.suffix == ".py" else ()
-            self._beside.setdefault(test.parent, set(_RUNNER_MODULES)).update(python)
+            self._beside.setdefault(test.parent, set(modules)).update(python)
 
     def enters(self, folder: PurePosixPath) -> bool:
         """Whether anything in the folder can count: the task's own `target` is one of sources."""
@@ -127,6 +132,12 @@ class Kept:
         if name not in self._beside.get(parent, ()) or path.suffix not in _IMPORTED:
             return False
         return len(path.parts) == 1 or (len(path.parts) == 2 and path.name.split(".")[0] == "__init__")
+
+
+@cache
+def _plugins() -> frozenset[str]:
+    """The modules of pytest's installed plugins."""
+    return frozenset(entry.module.split(".")[0] for entry in importlib.metadata.entry_points(group=_PLUGINS))
 
 
 def _steers(path: PurePosixPath) -> bool:
