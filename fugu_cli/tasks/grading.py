@@ -18,7 +18,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel, ValidationError
@@ -67,13 +67,16 @@ class _Told(BaseModel):
 class _Judge:
     """The witness of one grading run, in a folder of its own."""
 
-    def __init__(self, folder: Path, root: Path) -> None:
+    def __init__(self, folder: Path, root: Path, own: Collection[str]) -> None:
+        """`own` are the only files of `root` in which pytest looks for tests; any where there are none."""
         self._secret = secrets.token_hex(16)
         self._report = folder / secrets.token_hex(8)
         self._name = f"witness_{secrets.token_hex(8)}"
         folder.mkdir()
         shutil.copyfile(Path(__file__).parent / "witness.py", folder / f"{self._name}.py")
-        (folder / f"{self._name}.note").write_text(f"{self._secret}\n{self._report}\n{root}", encoding="utf-8")
+        (folder / f"{self._name}.note").write_text(
+            f"{self._secret}\n{self._report}\n{root}\n{json.dumps(sorted(own))}", encoding="utf-8"
+        )
         (folder / "sitecustomize.py").write_text(_SITE.format(name=self._name), encoding="utf-8")
         self.environment = {"PYTHONPATH": str(folder), "PYTEST_ADDOPTS": f"-p {self._name}"}
 
@@ -102,7 +105,7 @@ async def grade(task: Task, folder: Path, expected: Expected | None = None) -> G
         home = Path(temporary) / "home"
         try:
             home.mkdir()
-            judge = _Judge(Path(temporary) / secrets.token_hex(8), copy.resolve())
+            judge = _Judge(Path(temporary) / secrets.token_hex(8), copy.resolve(), _searched(task))
             await asyncio.to_thread(_copy, task, folder, copy)
         except OSError as error:
             raise StorageError(f"cannot copy {folder} to grade the task {task.id}: {error}") from error
@@ -121,6 +124,13 @@ async def grade(task: Task, folder: Path, expected: Expected | None = None) -> G
     if ended.code == 0 and why:
         output = f"{output}\n({why})".lstrip()
     return Grade(ended.code == 0 and not why, output, ended.seconds, passed=passed, tests=tests, code=ended.code)
+
+
+def _searched(task: Task) -> frozenset[str]:
+    """The files that may have tests where pytest itself is the command: a script may be meant to run an agent's."""
+    if "pytest" not in task.grade_command:
+        return frozenset()
+    return frozenset({*task.files, *task.binaries, *task.hidden, *task.solution})
 
 
 def _strange(expected: Expected, tests: Mapping[str, str]) -> str:

@@ -1,12 +1,13 @@
 """What really happened in a test run, told by pytest or unittest itself: a plugin that grading puts beside the run.
 
 Copied under a random name into the grading run and imported there by the runner before any of the task's code; it
-imports nothing of fugu. Beside its copy lies a file with a secret, the path of the report and the repository; both
-files are gone before the code under test is loaded. Each run leaves two lines in the report, at its beginning and at
-its end; the last has every test that was found, with a mark of its code. A program that ends the process, prints "1
-passed", skips from inside the code, exchanges parts of the runner or puts tests of its own in the place of the real
-ones leaves no good second line. It is a witness and no prison: code that searches the memory of its own process for
-the secret can lie.
+imports nothing of fugu. Beside its copy lies a file with a secret, the path of the report, the repository and the
+names of the task's own files (none where every file may have tests); both files are gone before the code under test is
+loaded. Each run leaves two lines in the report, at its beginning and at its end; the last has every test that was
+found, with a mark of its code. A program that ends the process, prints "1 passed", skips from inside the code,
+exchanges parts of the runner or puts tests of its own in the place of the real ones leaves no good second line. Modules
+that are none of the task's own are not searched for tests: pytest would give their fixtures all the others. It is a
+witness and no prison: code that searches the memory of its own process for the secret can lie.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ PLAIN = ("builtins.", "math.")
 class Account:
     """Counts what a runner reports, and looks whether it and its tests are still themselves at the end."""
 
-    def __init__(self, secret: str, report: str, root: str) -> None:
+    def __init__(self, secret: str, report: str, root: str, own: str) -> None:
         self._secret, self._report, self._root = secret, report, root
+        self._own = frozenset(json.loads(own))
         self.passed = self.wrong = 0
         self._tests: dict[str, str] = {}
         self._codes: list[tuple[FunctionType, CodeType]] = []
@@ -43,8 +45,13 @@ class Account:
         self._tell({"begun": True})
 
     def begin(self) -> None:
-        """Everything of the runner that is loaded now must be the same at the end."""
-        self._before = _identities()
+        """Everything of the runner that is loaded, now or when this was called first, must be the same at the end."""
+        self._before = _identities() | self._before
+
+    def owns(self, file: str) -> bool:
+        """Whether it is a file of the task, or of nothing that is graded."""
+        below = self._below(file)
+        return not self._own or below.startswith("../") or below in self._own
 
     def saw(self, file: str, name: str, test: Any) -> None:
         """A test of `file`. Those of one function with other arguments are one."""
@@ -57,7 +64,7 @@ class Account:
         self._tests[f"{self._below(file)}::{name.split('[')[0]}"] = mark
 
     def plugin(self, file: str) -> None:
-        """Code of `file` takes part in the run, and did not when it began."""
+        """Code of `file` takes part in the run, and did not when it began or is none of the task's own."""
         if not (below := self._below(file)).startswith("../"):
             self._plugins.add(below)
 
@@ -86,9 +93,20 @@ class Pytest:
         self._files: set[str] = set()
         self._hooks: set[tuple[str, str]] = set()
 
+    def pytest_load_initial_conftests(self, early_config: Any) -> None:
+        """Plugins are loaded, and no conftest.py is, which may import the code under test."""
+        del early_config
+        self._account.begin()
+
     def pytest_configure(self, config: Any) -> None:
         self._account.begin()
         self._hooks = set(_hooks_of(config))
+        for _, file in self._hooks:
+            if not self._account.owns(file):
+                self._account.plugin(file)
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        return True if collection_path.is_file() and not self._account.owns(str(collection_path)) else None
 
     def pytest_itemcollected(self, item: Any) -> None:
         self._files.add(str(item.path))
@@ -237,13 +255,13 @@ def _called() -> Account | None:
     """The account, where grading called for it: importing this module elsewhere does nothing."""
     if not NOTE.is_file():
         return None
-    secret, report, root = NOTE.read_text(encoding="utf-8").split("\n", 2)
+    secret, report, root, own = NOTE.read_text(encoding="utf-8").split("\n", 3)
     if "-n" not in sys.argv:  # processes of pytest-xdist import it again
         NOTE.unlink()
         Path(__file__).unlink()
     for name in ("PYTEST_ADDOPTS", "PYTHONPATH"):
         os.environ.pop(name, None)
-    return Account(secret, report, root)
+    return Account(secret, report, root, own)
 
 
 _account = _called()
@@ -251,7 +269,9 @@ if _account is not None and ("-m", "unittest") in pairwise(sys.orig_argv):
     _watch_unittest(_account)
 elif _account is not None:
     _hooks = Pytest(_account)
+    pytest_load_initial_conftests = _hooks.pytest_load_initial_conftests
     pytest_configure = _hooks.pytest_configure
+    pytest_ignore_collect = _hooks.pytest_ignore_collect
     pytest_itemcollected = _hooks.pytest_itemcollected
     pytest_collection_finish = _hooks.pytest_collection_finish
     pytest_collectreport = _hooks.pytest_collectreport

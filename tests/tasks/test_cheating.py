@@ -167,6 +167,37 @@ def test_code_that_passes_without_being_right_does_not_count(task: Task, tmp_pat
     assert not result.ok, result.output
 
 
+@pytest.mark.parametrize("how", sorted(FROM_THE_CODE.keys() - {"joins the run as a plugin"}))
+def test_it_does_not_count_either_where_a_conftest_imports_it_first(task: Task, tmp_path: Path, how: str) -> None:
+    early = task.model_copy(update={"files": {**task.files, "conftest.py": "import double\n"}})
+    result = graded(early, tmp_path / "repo", {"double.py": FROM_THE_CODE[how]})
+    assert not result.ok, result.output
+    assert graded(early, tmp_path / "right", task.solution).ok
+
+
+@pytest.mark.parametrize("package", ["anyio", "_hypothesis_pytestplugin"])
+def test_a_module_in_the_place_of_an_installed_plugin_is_left_out(task: Task, tmp_path: Path, package: str) -> None:
+    planted = {f"{package}/__init__.py": QUIET, f"{package}/pytest_plugin.py": QUIET}
+    assert not graded(task, tmp_path / "wrong", planted).ok
+    right = graded(task, tmp_path / "right", {**planted, **task.solution})
+    assert (right.ok, right.passed) == (True, 2), right.output
+
+
+def test_tests_of_an_agents_own_are_not_run_beside_the_tasks(task: Task, tmp_path: Path) -> None:
+    meddling = (
+        "import pytest\n\n\n@pytest.fixture(autouse=True)\ndef quiet(request):\n"
+        "    for item in request.session.items:\n        item.runtest = lambda: None\n\n\ndef test_mine():\n    pass\n"
+    )
+    every = task.model_copy(update={"grade_command": "python -m pytest -q -p no:cacheprovider"})
+    assert not graded(every, tmp_path / "wrong", {"test_a.py": meddling, "below/test_b.py": meddling}).ok
+    failing = graded(every, tmp_path / "right", {"test_a.py": "def test_mine():\n    assert 0\n", **task.solution})
+    assert (failing.ok, failing.passed) == (True, 2), failing.output
+    script = {"check.sh": "python -m pytest -q -p no:cacheprovider test_double.py test_mine.py\n"}
+    wanted = task.model_copy(update={"files": task.files | script, "hidden": {}, "grade_command": "sh check.sh"})
+    mine = graded(wanted, tmp_path / "mine", {"test_mine.py": "def test_mine():\n    pass\n", **task.solution})
+    assert (mine.ok, mine.passed) == (True, 2), mine.output
+
+
 @pytest.mark.parametrize("name", BESIDE)
 def test_a_planted_file_neither_passes_wrong_code_nor_fails_right_code(task: Task, tmp_path: Path, name: str) -> None:
     assert not graded(task, tmp_path / "wrong", {name: BESIDE[name]}).ok
