@@ -98,14 +98,15 @@ class Loaded:
 class Grade:
     """Solved or not; `output` is what the grading command printed (clipped), `seconds` how long it took.
 
-    `passed` counts tests where the runner says so, `tests` are those a witness saw (witness.py), each with the mark of
-    its code; `code` is the command's exit code, None when its time was up.
+    `passed` and `failed` count tests where the runner says so (`failed`: cargo and node), `tests` are those a witness
+    saw (witness.py), each with the mark of its code; `code` is the command's exit code, None when its time was up.
     """
 
     ok: bool
     output: str
     seconds: float
     passed: int = 0
+    failed: int = 0
     tests: Mapping[str, str] = field(default_factory=dict)
     code: int | None = None
     timed_out: bool = False

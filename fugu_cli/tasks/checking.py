@@ -26,8 +26,8 @@ NO_TESTS = frozenset({4, 5})
 
 class Checked(Value):
     """What came of it. `refused` is why the task cannot be used, "" where it can; `least` how many tests an answer must
-    pass, as many as the known solution (0: not known); `tests` those that were found, by their marks; `sha` names the
-    task's contents, `runner` what marks depend on."""
+    pass: as many as the known solution, or as cargo and node found before any work (0: not known); `tests` those that
+    were found, by their marks; `sha` names the task's contents, `runner` what marks depend on."""
 
     task: str
     sha: str
@@ -72,7 +72,8 @@ async def check(task: Task) -> Checked:
             why = f"its tests fail with the known solution, too: {_last(after)}"
             return found.model_copy(update={"refused": why})
         return found.model_copy(update={"least": after.passed, "tests": _own(task, before, after)})
-    found = found.model_copy(update={"tests": _own(task, before, before)})
+    least = before.passed + before.failed if before.failed else 0
+    found = found.model_copy(update={"least": least, "tests": _own(task, before, before)})
     if before.timed_out:
         note = f"its tests do not end within {task.timeout:g} s before any work; every try may take as long"
         return found.model_copy(update={"note": note})

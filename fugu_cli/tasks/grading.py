@@ -18,7 +18,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel, ValidationError
@@ -45,6 +45,10 @@ if ("-m", "unittest") in pairwise(sys.orig_argv) and Path(__file__).with_name("{
 _COUNTS = (
     re.compile(r"^test result: \w+\. (\d+) passed", re.MULTILINE),  # cargo, a line for each program
     re.compile(r"^(?:#|\u2139) pass (\d+)$", re.MULTILINE),  # node --test
+)
+_FAILED = (
+    re.compile(r"^test result: \w+\. \d+ passed; (\d+) failed", re.MULTILINE),
+    re.compile(r"^(?:#|\u2139) fail (\d+)$", re.MULTILINE),
 )
 _KEPT = 4000
 """Characters of output kept from each end."""
@@ -123,7 +127,8 @@ async def grade(task: Task, folder: Path, expected: Expected | None = None) -> G
     why = why or _strange(expected, tests)
     if ended.code == 0 and why:
         output = f"{output}\n({why})".lstrip()
-    return Grade(ended.code == 0 and not why, output, ended.seconds, passed=passed, tests=tests, code=ended.code)
+    ok, failed = ended.code == 0 and not why, 0 if told else _counted(_FAILED, ended.output)
+    return Grade(ok, output, ended.seconds, passed=passed, failed=failed, tests=tests, code=ended.code)
 
 
 def _searched(task: Task) -> frozenset[str]:
@@ -148,7 +153,7 @@ def _account(task: Task, told: list[_Told], output: str) -> tuple[int, str]:
     begun, ends = [line for line in told if line.begun], [line for line in told if not line.begun]
     if not begun and not _WITNESSED.search(task.grade_command):
         maven = passing(output) if SUREFIRE.search(output) else 0
-        return sum(int(count) for pattern in _COUNTS for count in pattern.findall(output)) + (maven or 0), ""
+        return _counted(_COUNTS, output) + (maven or 0), ""
     passed = sum(line.passed for line in ends)
     changed = [name for line in ends for name in line.changed]
     if not begun or len(ends) != len(begun):
@@ -160,6 +165,10 @@ def _account(task: Task, told: list[_Told], output: str) -> tuple[int, str]:
     if any(line.wrong or line.missing or line.exit for line in ends):
         return passed, "not every test that was found ran and passed"
     return passed, "" if passed else "no test passed"
+
+
+def _counted(patterns: Sequence[re.Pattern[str]], output: str) -> int:
+    return sum(int(count) for pattern in patterns for count in pattern.findall(output))
 
 
 def _copy(task: Task, folder: Path, copy: Path) -> None:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import PurePosixPath
 
 from fugu_cli.tasks import Task
-from fugu_cli.tasks.folders import looking_like_tests
+from fugu_cli.tasks.folders import TEST_FOLDERS, looking_like_tests
 
 _JUDGES = frozenset(
     {
@@ -43,6 +43,10 @@ _RUNNER_MODULES = sys.stdlib_module_names | {"pytest", "_pytest", "pluggy", "ini
 """A module of such a name beside the tests would be imported by the test runner instead of the real one."""
 _PLUGINS = "pytest11"
 """The entry points by which pytest finds installed plugins: it imports them before anything else of a run."""
+_COUNTING = re.compile(r"\b(?:cargo|go|node|deno|bun|npm|npx|pnpm|yarn|jest|vitest|mocha)\b")
+_COUNTED = re.compile(r".+[._-](?:test|spec)\.[cm]?[jt]sx?|.+_test\.go")
+_BESIDE_TESTS = re.compile(r".+\.(?:rs|[cm]?[jt]sx?)")
+"""What such a command runs as a test: an agent's own would make up for those that it has end."""
 _IMPORTED = frozenset({".py", ".so", ".pyd"})
 _WORD = re.compile(r"[\w./-]+")
 _JUDGING_WORDS = re.compile(r"test|check|verify|\.sh$")
@@ -107,9 +111,12 @@ class Kept:
     def __init__(self, task: Task) -> None:
         self._own = {PurePosixPath(name) for name in (*task.files, *task.binaries, *task.solution)}
         self._folders = {parent for path in self._own for parent in path.parents}
+        self._counted = _COUNTING.search(task.grade_command) is not None
+        tests = [*map(PurePosixPath, (*task.test_files, *task.hidden))]
+        self._tests = {path.parent for path in tests if TEST_FOLDERS.intersection(path.parts[:-1])}
         modules = _RUNNER_MODULES | _plugins()
         self._beside = {PurePosixPath(): set(modules)}
-        for test in map(PurePosixPath, (*task.test_files, *task.hidden)):
+        for test in tests:
             python = (test.name.split(".")[0], "__init__") if test.suffix == ".py" else ()
             self._beside.setdefault(test.parent, set(modules)).update(python)
 
@@ -123,7 +130,14 @@ class Kept:
             return True
         if _steers(path) or _built(path) or any(part.endswith(_JUDGING_ENDINGS) for part in path.parts):
             return False
+        if self._counted and self._counts(path):
+            return False
         return not any(self._shadows(path.relative_to(parent), parent) for parent in path.parents)
+
+    def _counts(self, path: PurePosixPath) -> bool:
+        """Whether the runner would take it for a test of its own accord."""
+        beside = path.parent in self._tests and _BESIDE_TESTS.fullmatch(path.name) is not None
+        return beside or _COUNTED.fullmatch(path.name) is not None
 
     def _shadows(self, path: PurePosixPath, parent: PurePosixPath) -> bool:
         """Whether Python would import it from `parent` instead of the runner's module of that name: a module, or what

@@ -3,13 +3,14 @@
 import asyncio
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from fugu_cli.tasks import Expected, Grade, Task
 from fugu_cli.tasks.checking import Checked, check, sha
 from fugu_cli.tasks.grading import grade
+from fugu_cli.tasks.judging import Kept
 from fugu_cli.tasks.repository import lay, materialise
 
 SHOUT = (
@@ -229,6 +230,53 @@ def test_fewer_tests_than_the_known_solution_passes_are_not_enough(task: Task, t
     result = graded(task, tmp_path / "two", task.solution, least=3)
     assert not result.ok
     assert result.output.endswith("(only 2 of 3 tests passed)")
+
+
+def test_code_that_ends_the_run_has_not_passed_the_tests_that_cargo_or_node_found(tmp_path: Path) -> None:
+    """A script in the place of the program; it prints what `cargo test` and `node --test` do."""
+    own = Task(
+        id="counted",
+        source="own",
+        language="rust",
+        kind="fix",
+        prompt="Fix it.",
+        files={"program": "echo 'test result: FAILED. 1 passed; 2 failed'\necho '# fail 1'\nexit 1\n"},
+        test_command="sh ./program",
+        grade_command="sh ./program",
+        timeout=30,
+    )
+    assert asyncio.run(check(own)).expected == Expected(least=4)
+    assert not compared(own, tmp_path / "left", {"program": "exit 0\n"}).ok
+    honest = "echo 'test result: ok. 3 passed; 0 failed; 0 ignored'\necho '# pass 1'\necho '# fail 0'\n"
+    assert compared(own, tmp_path / "right", {"program": honest}).ok
+
+
+def test_tests_of_an_agents_own_do_not_make_up_for_those_that_node_did_not_run(tmp_path: Path) -> None:
+    test = (
+        "const t = require('node:test')\nconst a = require('node:assert')\nconst {double} = require('../double.js')\n"
+    )
+    test += "t('two', () => a.equal(double(2), 4))\nt('three', () => a.equal(double(3), 6))\n"
+    own = Task(
+        id="node",
+        source="own",
+        language="javascript",
+        kind="fix",
+        prompt="Fix it.",
+        files={"double.js": "exports.double = n => n\n", "test/double.test.js": test},
+        test_files=("test/double.test.js",),
+        test_command="node --test",
+        grade_command="node --test",
+        timeout=60,
+    )
+    planted = "const t = require('node:test')\nt('a', () => {})\nt('b', () => {})\n"
+    for name in ("test/more.js", "other.test.mjs", "more_test.cjs"):
+        kept = Kept(own)
+        assert (kept.takes(PurePosixPath(name)), kept.takes(PurePosixPath("lib/more.js"))) == (False, True)
+    if shutil.which("node"):
+        ends = {"double.js": "process.exit(0)\n", "test/more.js": planted, "other.test.js": planted}
+        assert not compared(own, tmp_path / "left", ends).ok
+        honest = {"double.js": "exports.double = n => 2 * n\n", "test/more.js": "throw new Error()\n"}
+        assert compared(own, tmp_path / "right", honest).ok
 
 
 CHECKED: dict[str, Checked] = {}
