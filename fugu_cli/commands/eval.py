@@ -69,10 +69,10 @@ def evaluate(flags: EvalFlags) -> int:
             ended = asyncio.run(_measured(flags, plan, Opening(config, keys(config, environ), folder)))
         except KeyboardInterrupt:
             _say("interrupted; the same command goes on")
-            _reported(folder, plan, ended)
+            _reported(folder, plan)
             return INTERRUPTED
     try:
-        _reported(folder, plan, ended)
+        _reported(folder, plan)
     except StorageError as error:
         ended.stopped = ended.stopped or error
         _say(str(error))
@@ -145,7 +145,7 @@ def _say(text: str) -> None:
     print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
-def _reported(folder: Path, plan: running.Plan, ended: running.Ended) -> None:
+def _reported(folder: Path, plan: running.Plan) -> None:
     """The report of all rows there are, for the tasks and arms that were asked for."""
     sources = {problem.id: problem.source for problem in sorted(plan.problems, key=lambda one: (one.source, one.id))}
     found = [row for row in rows.read(folder / running.ROWS, Outcome) if row.arm in plan.arms]
@@ -163,9 +163,11 @@ def _reported(folder: Path, plan: running.Plan, ended: running.Ended) -> None:
         "written": time.strftime("%Y-%m-%d %H:%M"),
     }
     notes = [f"Refused: {found.task}: {found.refused}." for found in refused]
-    if summary.missing or ended.missing:
-        left = max(summary.missing, ended.missing)
-        notes.append(f"Not finished: {left} rollouts are missing; arms are compared on what both have.")
+    left = (len(sources) - len(refused)) * len(plan.arms) * seeds - sum(row.task in sources for row in found)
+    if left > 0:
+        notes.append(
+            f"Not finished: {left} rollout{'s are' if left > 1 else ' is'} missing; arms are compared on what both have."
+        )
     page, html = pages.write(folder, pages.Report("Evaluation", facts, tuple(notes)), summary)
     print(page)
     print(html)

@@ -52,8 +52,7 @@ class Pair:
 @dataclass(frozen=True)
 class Summary:
     """All of it. `priced`: costs are money, else seconds. `curves` is each arm's share solved within 1, 2, ... turns;
-    `uses` turns by arm, agent and role; `oracle` the share that any single agent solved, where there are several;
-    `missing` tries that only some arms have."""
+    `uses` turns by arm, agent and role; `oracle` the share that any single agent solved, where there are several."""
 
     priced: bool
 
@@ -62,7 +61,6 @@ class Summary:
     curves: Mapping[str, tuple[float, ...]]
     uses: Mapping[str, Mapping[tuple[str, str], int]]
     oracle: Share | None
-    missing: int
 
 
 def summarise(rows: Sequence[Outcome], sources: Mapping[str, str]) -> Summary:
@@ -71,7 +69,6 @@ def summarise(rows: Sequence[Outcome], sources: Mapping[str, str]) -> Summary:
     for row in rows:
         if row.task in sources:
             by_arm[row.arm].append(row)
-    every = {_key(row) for own in by_arm.values() for row in own}
     longest = max((row.turns for own in by_arm.values() for row in own), default=0)
     priced = any(row.usd for own in by_arm.values() for row in own)
     return Summary(
@@ -81,7 +78,6 @@ def summarise(rows: Sequence[Outcome], sources: Mapping[str, str]) -> Summary:
         curves={name: _curve(own, longest) for name, own in by_arm.items()},
         uses={name: _uses(own) for name, own in by_arm.items()},
         oracle=_oracle(by_arm),
-        missing=sum(len(every) - len({_key(row) for row in own}) for own in by_arm.values()),
     )
 
 

@@ -183,6 +183,11 @@ def test_the_limits_hold_for_all_rollouts_together(here: Path, server: Loopback)
     with pytest.raises(FuguError, match=r"are spent, and the next call to worker may cost") as caught:
         evaluate(here, "single:worker", max_budget_usd=0.0004, rollouts=1)
     assert "a larger --max-budget-usd goes on" in caught.value.hint
+    assert evaluate(here, "single:worker", max_requests=4, rollouts=1, limit=1) == 0
+    assert evaluate(here, report=True) == 0
+    page = (here / "out" / "report.md").read_text()
+    assert "- tasks: 2 of own; 1 seed(s)\n" in page
+    assert "Not finished: 1 rollout is missing; arms are compared on what both have." in page
     assert evaluate(here, "single:worker") == 0
     assert len(server.asked("worker")) == 8
 

@@ -62,7 +62,7 @@ def test_arms_pairs_curves_and_the_oracle_are_counted_from_the_rows() -> None:
         ("single:small", "single:large", Paired(0, 1, 1, 0, 1.0)),
     ]
     assert found.pairs[0].difference.value == -0.5
-    assert (found.priced, found.missing) == (False, 2)
+    assert not found.priced
 
 
 def test_repeated_tasks_are_paired_by_seed_and_their_interval_is_over_tasks() -> None:
@@ -74,7 +74,6 @@ def test_repeated_tasks_are_paired_by_seed_and_their_interval_is_over_tasks() ->
     assert (cascade.solved.low, cascade.solved.high) == (wilson(1, 2).low, wilson(1, 2).high)
     assert found.pairs[0].paired == Paired(2, 0, 2, 0, 1.0)
     assert found.pairs[0].difference == Mean(1.0, 1.0, 1.0)
-    assert found.missing == 2
 
 
 def test_of_many_arms_each_is_compared_with_the_first() -> None:
@@ -150,7 +149,7 @@ def test_the_report_is_written_twice_and_can_say_that_nothing_is_there(tmp_path:
     empty = pages.markdown(report, summarise([], SOURCES))
     assert "There are no rows yet." in empty
     with pytest.raises(StorageError, match="the report cannot be written"):
-        pages.write(tmp_path / "absent", report, Summary(False, (), (), {}, {}, None, 0))
+        pages.write(tmp_path / "absent", report, Summary(False, (), (), {}, {}, None))
 
 
 MEMBERS = [
