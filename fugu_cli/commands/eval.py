@@ -165,9 +165,8 @@ def _reported(folder: Path, plan: running.Plan) -> None:
     notes = [f"Refused: {found.task}: {found.refused}." for found in refused]
     left = (len(sources) - len(refused)) * len(plan.arms) * seeds - sum(row.task in sources for row in found)
     if left > 0:
-        notes.append(
-            f"Not finished: {left} rollout{'s are' if left > 1 else ' is'} missing; arms are compared on what both have."
-        )
+        are = "rollouts are" if left > 1 else "rollout is"
+        notes.append(f"Not finished: {left} {are} missing; arms are compared on what both have.")
     page, html = pages.write(folder, pages.Report("Evaluation", facts, tuple(notes)), summary)
     print(page)
     print(html)

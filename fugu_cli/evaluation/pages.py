@@ -5,6 +5,7 @@ Pure but for `write`: a summary in, text out. A number that is not in the summar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -64,8 +65,9 @@ def write(folder: Path, report: Report, summary: Summary) -> tuple[Path, Path]:
 
 def markdown(report: Report, summary: Summary) -> str:
     """The report as Markdown; the pictures are files beside it."""
-    parts = [f"# {report.title}", "\n".join(f"- {name}: {value}" for name, value in report.facts.items())]
-    parts += report.notes
+    parts = [f"# {_plain(report.title)}"]
+    parts += ["\n".join(f"- {name}: {_plain(value)}" for name, value in report.facts.items())]
+    parts += map(_plain, report.notes)
     for table in tables(summary):
         parts += [f"## {table.title}", table.words, _markdown_table(table)]
     parts += [f"![{name.removesuffix('.svg')}]({name})" for name in PICTURES] if summary.arms else []
@@ -192,5 +194,10 @@ def _interval(mean: Mean, form: str) -> str:
 
 def _markdown_table(table: Table) -> str:
     rule = (*["---"] * table.names, *["---:"] * (len(table.head) - table.names))
-    cells: Sequence[Sequence[str]] = (table.head, rule, *table.lines)
-    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+    head, *lines = (map(_plain, line) for line in (table.head, *table.lines))
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *lines))
+
+
+def _plain(text: str) -> str:
+    """Words that come from elsewhere, names and what tests print, on one line and as they are."""
+    return re.sub(r"[\\`*<|]", r"\\\g<0>", " ".join(text.split()))
