@@ -6,11 +6,11 @@ compute: what is drawn is in the summary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
-from math import floor, log10
+from math import ceil, floor, log10
 
 from fugu_cli.evaluation.summary import Summary
 
@@ -20,6 +20,8 @@ COLOURS = (
 )
 SHADES = {"worker": 1.0, "thinker": 0.6, "verifier": 0.3}
 WIDTH = 720
+LETTER = 7.0
+"""Pixels that a letter takes at most, mostly."""
 LINE = 14.0
 BESIDE = 1.2
 """Pixels between lines that would otherwise lie on each other."""
@@ -65,14 +67,17 @@ def accuracy_against_cost(summary: Summary) -> str:
         beside = frame.left + frame.width + 14
         parts.append(f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{beside - 3:.1f}" y2="{places[index]:.1f}" class="grid"/>')
         parts.append(_text(beside, places[index] + 4, arm.name, f'style="fill:{colour}"'))
-    return _picture("Solved, against what a try costs", parts, max([frame.top + frame.height + 29, *places]) + 16)
+    size = _beside(costs), max([frame.top + frame.height + 29, *places]) + 16
+    return _picture("Solved, against what a try costs", parts, size)
 
 
 def turn_budget(summary: Summary) -> str:
     """Steps for each arm: the share it had solved and finished within so many turns. Equal arms lie side by side."""
     longest = max([1, *(len(curve) for curve in summary.curves.values())])
-    frame = _Frame(float(longest))
-    parts = [*_axes(frame, "turns", longest)]
+    part = max(1.0, step(longest))
+    ticks = ceil(longest / part)
+    frame = _Frame(part * ticks)
+    parts = [*_axes(frame, "turns", ticks)]
     ends = _apart([frame.y(curve[-1]) if curve else frame.y(0) for curve in summary.curves.values()])
     for index, (name, curve) in enumerate(summary.curves.items()):
         colour = COLOURS[index % len(COLOURS)]
@@ -80,7 +85,13 @@ def turn_budget(summary: Summary) -> str:
         points = _stairs(frame, curve, aside)
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" class="mean"/>')
         parts.append(_text(frame.left + frame.width + 14, ends[index] + 4, name, f'style="fill:{colour}"'))
-    return _picture("Solved within a turn budget", parts, max([frame.top + frame.height + 29, *ends]) + 16)
+    size = _beside(summary.curves), max([frame.top + frame.height + 29, *ends]) + 16
+    return _picture("Solved within a turn budget", parts, size)
+
+
+def _beside(names: Iterable[str]) -> float:
+    """How wide a picture is with these names to the right of its frame."""
+    return max([WIDTH, *(_Frame(1).left + _Frame(1).width + 14 + LETTER * len(name) for name in names)])
 
 
 def _stairs(frame: _Frame, curve: Sequence[float], aside: float) -> str:
@@ -95,18 +106,21 @@ def use_by_role(summary: Summary) -> str:
     """A bar for each arm: whose turns they were, by colour, and in which role, by shade."""
     agents = sorted({agent for uses in summary.uses.values() for agent, _ in uses})
     colours = {agent: COLOURS[index % len(COLOURS)] for index, agent in enumerate(agents)}
-    left, width, parts = 190.0, WIDTH - 210.0, []
+    left = max([190.0, *(12 + LETTER * len(name) for name in summary.uses)])
+    width, parts = WIDTH - 210.0, []
     for row, (name, uses) in enumerate(summary.uses.items()):
         y = 40 + 24 * row
         parts.append(_text(left - 8, y + 12, name, 'text-anchor="end"'))
         parts += _bar(uses, colours, (left, y, width))
     bottom = 40 + 24 * len(summary.uses)
-    x = left
+    x, wide = left, left + width + 20
     for name, style in [*((agent, f'fill="{colours[agent]}"') for agent in agents), *_roles()]:
+        if x > left and x + 16 + LETTER * len(name) > wide:
+            x, bottom = left, bottom + 20
         parts.append(f'<rect x="{x:.0f}" y="{bottom + 10}" width="12" height="12" {style}/>')
         parts.append(_text(x + 16, bottom + 20, name))
-        x += 30 + 7 * len(name)
-    return _picture("Turns by agent and role", parts, bottom + 40)
+        x += 30 + LETTER * len(name)
+    return _picture("Turns by agent and role", parts, (wide, bottom + 40))
 
 
 def _bar(
@@ -164,8 +178,7 @@ def _text(x: float, y: float, words: str, more: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" {more}>{escape(words)}</text>'
 
 
-def _picture(title: str, parts: Sequence[str], height: float) -> str:
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" role="img"><title>{title}</title>'
-    )
+def _picture(title: str, parts: Sequence[str], size: tuple[float, float]) -> str:
+    box = f"0 0 {size[0]:.0f} {size[1]:.0f}"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img"><title>{title}</title>'
     return "\n".join([head, _STYLE, _text(10, 16, title, 'style="font-weight:600"'), *parts, "</svg>\n"])

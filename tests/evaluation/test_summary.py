@@ -15,7 +15,9 @@ from fugu_cli.events import Member
 SOURCES = {"a": "one", "b": "one", "c": "two"}
 
 
-def row(arm: str, task: str, ok: bool, *, seed: int = 0, turns: int = 1, usd: float = 0.0) -> Outcome:
+def row(
+    arm: str, task: str, ok: bool, *, seed: int = 0, turns: int = 1, usd: float = 0.0, agent: str = "small"
+) -> Outcome:
     return Outcome(
         task=task,
         arm=arm,
@@ -24,11 +26,11 @@ def row(arm: str, task: str, ok: bool, *, seed: int = 0, turns: int = 1, usd: fl
         reason="accepted",
         turns=turns,
         seconds=2.0,
-        spent=(Spent(agent="small", calls=1, input=100, cached=0, output=10, seconds=float(turns)),),
+        spent=(Spent(agent=agent, calls=1, input=100, cached=0, output=10, seconds=float(turns)),),
         session="",
         seed=seed,
         usd=usd,
-        uses=(Use(agent="small", role="worker", turns=turns),),
+        uses=(Use(agent=agent, role="worker", turns=turns),),
     )
 
 
@@ -137,7 +139,7 @@ def test_the_report_is_written_twice_and_can_say_that_nothing_is_there(tmp_path:
     report = pages.Report("Evaluation <x>", {"pool": "small & large"}, ("Refused: t: it passes.",))
     page, html = pages.write(tmp_path, report, summarise(ROWS, SOURCES))
     assert page.read_text().startswith(
-        "# Evaluation <x>\n\n- pool: small & large\n\nRefused: t: it passes.\n\n## Solved\n"
+        "# Evaluation \\<x>\n\n- pool: small & large\n\nRefused: t: it passes.\n\n## Solved\n"
     )
     assert "![accuracy-cost](accuracy-cost.svg)" in page.read_text()
     assert "<h1>Evaluation &lt;x&gt;</h1><" in html.read_text().replace("\n", "")
@@ -156,6 +158,36 @@ MEMBERS = [
     Member(name="large", provider="openai", model="l", slot="strong"),
     Member(name="small", provider="openai", model="s", slot="cheap"),
 ]
+
+
+def test_names_that_mean_something_to_markdown_are_shown_as_they_are() -> None:
+    found = summarise([row("cascade", "a", True)], {"a": "a|b <i>*c*"})
+    report = pages.Report("Evaluation", {"tasks": "1 of a|b"}, ("Refused: <script>: its tests\nsay `no`.",))
+    page = pages.markdown(report, found)
+    assert "- tasks: 1 of a\\|b\n\nRefused: \\<script>: its tests say \\`no\\`.\n" in page
+    head = next(line for line in page.splitlines() if line.startswith("| arm | solved"))
+    assert head == "| arm | solved | 95 % | a\\|b \\<i>\\*c\\* | accepted | accepted, but wrong |"
+
+
+LONG = "retry-same:a-model-with-a-very-long-name-20251101"
+
+
+def test_names_of_any_length_stand_inside_the_pictures() -> None:
+    found = summarise([row(arm, "a", True, agent=f"{arm}-agent") for arm in ("cascade", LONG, f"{LONG}-b")], SOURCES)
+    for draw in pages.PICTURES.values():
+        picture = xml.fromstring(draw(found))
+        width = float(picture.attrib["viewBox"].split()[2])
+        for text in picture.iter("{http://www.w3.org/2000/svg}text"):
+            x, room = float(text.attrib["x"]), 6 * len(text.text or "")
+            anchor = text.attrib.get("text-anchor", "start")
+            left = x - {"start": 0, "middle": room / 2, "end": room}[anchor]
+            assert left >= 0 and left + room <= width, text.text
+
+
+def test_many_turns_are_numbered_with_room_between_them() -> None:
+    picture = xml.fromstring(plots.turn_budget(summarise([row("cascade", "a", True, turns=60)], SOURCES)))
+    numbers = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert [number for number in numbers if (number or "").isdigit()] == ["0", "10", "20", "30", "40", "50", "60"]
 
 
 def test_words_for_arms_mean_every_agent_or_the_strongest() -> None:
