@@ -16,6 +16,8 @@ DRAWS = 2000
 LEVEL = 0.95
 RANDOM = ""
 """No agent has this name."""
+Ranks = Mapping[str, tuple[float, float]]
+"""Over all tasks: an agent's rate, then how little it costs."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,11 @@ def headroom(draws: Sequence[Draw], unit: str, seed: int = 0) -> Headroom:
         raise ValueError("no task was run with every agent")
     tasks = list(table)
     rates = {agent: mean(mean(table[task][agent]) for task in tasks) for agent in agents}
-    costs = {agent: mean(draw.cost for draw in draws if draw.agent == agent) for agent in agents}
-    best = max(agents, key=lambda agent: (rates[agent], -costs[agent]))
+    costs = {agent: mean(draw.cost for draw in draws if draw.agent == agent and draw.task in table) for agent in agents}
+    ranks = {agent: (rates[agent], -costs[agent]) for agent in agents}
+    best = max(agents, key=ranks.__getitem__)
     repeats = min(len(oks) for row in table.values() for oks in row.values())
-    gains = [_gain(table[task], best) for task in tasks]
+    gains = [_gain(table[task], best, ranks) for task in tasks]
     rows = list(table.values())
     solved = {agent: [mean(row[agent]) for row in rows] for agent in agents}
     solved[RANDOM] = [mean(mean(oks) for oks in row.values()) for row in rows]
@@ -92,7 +95,7 @@ def headroom(draws: Sequence[Draw], unit: str, seed: int = 0) -> Headroom:
         solved={name: bootstrap(values, random.Random(seed)) for name, values in solved.items()},
         best=best,
         oracle=bootstrap([max(mean(oks) for oks in row.values()) for row in rows], random.Random(seed)),
-        fair=bootstrap([_fair(row) for row in rows], random.Random(seed)) if repeats > 1 else None,
+        fair=bootstrap([_fair(row, ranks) for row in rows], random.Random(seed)) if repeats > 1 else None,
         headroom=bootstrap(gains, random.Random(seed)),
         disagreement=_disagreement(list(table.values()), agents),
         tasks=len(tasks),
@@ -101,17 +104,18 @@ def headroom(draws: Sequence[Draw], unit: str, seed: int = 0) -> Headroom:
     )
 
 
-def _gain(row: Mapping[str, Sequence[bool]], best: str) -> float:
+def _gain(row: Mapping[str, Sequence[bool]], best: str, ranks: Ranks) -> float:
     """What choosing adds on one task; with repeats, chosen by some of them and judged by the others."""
     fair = min(len(oks) for oks in row.values()) > 1
-    return (_fair(row) if fair else max(mean(oks) for oks in row.values())) - mean(row[best])
+    return (_fair(row, ranks) if fair else max(mean(oks) for oks in row.values())) - mean(row[best])
 
 
-def _fair(row: Mapping[str, Sequence[bool]]) -> float:
-    """Both halves choose, each is judged by the other. Ties go to the agent that comes first."""
+def _fair(row: Mapping[str, Sequence[bool]], ranks: Ranks) -> float:
+    """Both halves choose, each is judged by the other. Ties go to the agent that is better on all tasks: by their place
+    in the pool, headroom would depend on the order in which somebody wrote it down."""
     found = []
     for even in (0, 1):
-        chosen = max(row, key=lambda agent: mean(row[agent][even::2]))
+        chosen = max(row, key=lambda agent: (mean(row[agent][even::2]), ranks[agent]))
         found.append(mean(row[chosen][1 - even :: 2]))
     return mean(found)
 

@@ -36,6 +36,19 @@ def test_luck_is_no_headroom_where_there_are_repeats() -> None:
     assert "Routing cannot pay" in report(found)
 
 
+def test_the_order_of_the_agents_changes_nothing() -> None:
+    luck = random.Random(0)
+    rates = {"cheap": 0.5, "strong": 0.8}
+    table = {
+        f"t{n}": {a: [int(luck.random() < rate) for _ in range(2)] for a, rate in rates.items()} for n in range(80)
+    }
+    turned = {task: dict(reversed(row.items())) for task, row in table.items()}
+    found, again = (headroom(draws(rows, {"cheap": 1.0, "strong": 2.0}), "USD") for rows in (table, turned))
+    assert (found.fair, found.headroom) == (again.fair, again.headroom)
+    assert found.fair is not None
+    assert found.fair.value == pytest.approx(0.6875)  # ties go to the strong one
+
+
 def test_one_run_each_is_told_apart_from_proof() -> None:
     table = {f"t{n}": {"a": [n % 2], "b": [1 - n % 2]} for n in range(20)}
     found = headroom(draws(table, {"a": 1.0, "b": 1.0}), "USD")
@@ -53,6 +66,7 @@ def test_a_cheap_agent_that_is_nearly_as_good_can_save_money() -> None:
 
 def test_tasks_that_not_everybody_was_run_on_do_not_count() -> None:
     table = {"t0": {"a": [1], "b": [0]}, "t1": {"a": [1]}}
-    assert headroom(draws(table, {"a": 1.0, "b": 1.0}), "s").tasks == 1
+    found = headroom([*draws(table, {"a": 1.0, "b": 1.0}), Draw("t1", "a", 1, True, 100.0)], "s")
+    assert (found.tasks, found.agents) == (1, {"a": (1, 1.0), "b": (0, 1.0)})
     with pytest.raises(ValueError, match="no task was run with every agent"):
         headroom([Draw("t0", "a", 0, True, 1.0), Draw("t1", "b", 0, True, 1.0)], "s")
