@@ -6,8 +6,10 @@ Everything is measured as `fugu eval` does: several at once within limits, every
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from fugu_cli import log, views
 from fugu_cli.commands import suites
 from fugu_cli.commands.eval import evaluate
 from fugu_cli.commands.evalflags import EvalFlags
@@ -17,6 +19,7 @@ from fugu_cli.evaluation import rows, running, setup
 from fugu_cli.evaluation.loop import Outcome
 from fugu_cli.tasks.checking import Checked
 from fugu_cli.tasks.folders import Defaults
+from fugu_cli.tools.atomic import write_whole
 from fugu_cli.training.headroom import Draw, headroom, report
 from fugu_cli.training.matrix import Cell
 
@@ -59,11 +62,12 @@ def _reported(flags: MatrixFlags, kind: str, folder: Path) -> None:
     if not found:
         print("nothing was measured yet", file=sys.stderr)
         return
-    prompts = _prompts(flags)
+    prompts = _asked(flags)
+    prompts |= _before(folder, [row for row in found if row.task not in prompts])
     paid = any(row.usd for row in found)
-    cells = [_cell(row, prompts.get(row.task, row.task), _cost(row, paid)) for row in found]
+    cells = [_cell(row, prompts[row.task], _cost(row, paid)) for row in found]
     try:
-        (folder / FILE).write_text("".join(f"{cell.model_dump_json()}\n" for cell in cells), encoding="utf-8")
+        write_whole(folder / FILE, "".join(f"{cell.model_dump_json()}\n" for cell in cells).encode())
     except OSError as error:
         raise StorageError(f"{folder / FILE} cannot be written: {error}") from error
     draws = [Draw(row.task, row.arm.partition(":")[2], row.seed, row.ok, _cost(row, paid)) for row in found]
@@ -94,8 +98,17 @@ def _cell(row: Outcome, prompt: str, cost: float) -> Cell:
     return Cell(task=row.task, agent=agent, repeat=row.seed, ok=row.ok, seconds=cost, prompt=prompt)
 
 
-def _prompts(flags: MatrixFlags) -> dict[str, str]:
+def _asked(flags: MatrixFlags) -> dict[str, str]:
     """Requests by task, for the warm start. What is left out was said when it was measured."""
     defaults = Defaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
     every = suites.problems(flags.suites, flags.only or (), defaults, lambda _: None)
     return {problem.id: problem.prompt for problem in every}
+
+
+def _before(folder: Path, found: Sequence[Outcome]) -> dict[str, str]:
+    """The same of tasks that were named another time, as they were put."""
+    prompts = {}
+    for task, row in {row.task: row for row in found}.items():
+        asked = views.asked([record.event for record in log.read(folder / row.session)])
+        prompts[task] = asked.text if asked is not None else task
+    return prompts

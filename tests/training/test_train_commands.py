@@ -88,6 +88,18 @@ def test_a_matrix_that_lacks_runs_gives_no_verdict(here: Path, capsys: pytest.Ca
     assert "Routing cannot pay on these tasks" in fugu(capsys, *command)[1]
 
 
+def test_a_matrix_that_grows_keeps_the_requests_of_the_tasks_that_were_named_before(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = suite(here, task("a"), name="one"), suite(here, task("b"), name="two")
+    for file in (one, two):
+        assert fugu(capsys, "train", "matrix", file, "--loop", "--out", here / "m")[0] == 0
+    cells = [json.loads(line) for line in (here / "m" / "matrix.jsonl").read_text().splitlines()]
+    assert {(cell["task"], cell["prompt"]) for cell in cells} == {
+        (name, f"The tests fail for {name}. Fix calc.txt.") for name in "ab"
+    }
+
+
 def test_repositories_without_a_word_about_themselves_are_measured_and_trained_on(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
