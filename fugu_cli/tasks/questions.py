@@ -18,7 +18,7 @@ from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import lay
 
 _MARKED = (
-    re.compile(r"answer\s*(?:is)?\s*[:=]?\s*\**\s*(.+)", re.IGNORECASE),
+    re.compile(r"\banswers?\b[^.\n:=]{0,40}?(?:\bis\b|[:=])[\s:=*]*(.+)", re.IGNORECASE),  # not "to answer 1, add 3"
     re.compile(r"\\boxed\{([^{}]*)\}"),
     re.compile(r"####\s*(.+)"),
 )

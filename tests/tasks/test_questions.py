@@ -57,6 +57,14 @@ def test_code_may_be_named_like_a_test(body: str, expected: bool) -> None:
 def test_the_last_mark_counts_and_else_the_last_line() -> None:
     assert final("Answer: 3\nNo.\nAnswer: **4**\n") == "4"
     assert final("one\n\ntwo\n\n") == "two"
+    assert final("The answer to question 1 is **7**") == "7"
+    assert final("Answer:\n42\n") == "42"
+
+
+@pytest.mark.parametrize("told", ["\\boxed{7}", "#### 7", "The total is 7."])
+def test_a_word_about_answering_is_no_mark_of_an_answer(told: str) -> None:
+    assert asyncio.run(right(SUM.model_copy(update={"answer": "7"}), f"To answer this, add 3 and 4.\n\n{told}\n"))
+    assert asyncio.run(right(SUM.model_copy(update={"answer": "7"}), f"I answered 12 before.\n{told}\n"))
 
 
 def test_a_question_becomes_a_repository_that_holds_only_itself() -> None:
