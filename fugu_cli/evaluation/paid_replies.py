@@ -32,6 +32,8 @@ _CHANCE = (
     (re.compile(r"(duration_ms|finished in) \d+\.\d+\w*"), r"\1 0"),
 )
 """What changes from run to run in the words of test runners, and what stands in for it in the name of a reply."""
+_HERE = "/%repository%"
+"""Stands in kept replies for the rollout's repository: who asks again has another, and must not work in the first."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ class Paying:
         """The kept reply, or a new one. Raises Spent and Unanswered, which end the rollout for now."""
         asked = _seeded(prompt, self._account.seed)
         async with self._account.spending.alone(key(self._settings, self._same(asked))):
-            return await self._cached.reply(asked, say, wait)
+            kept = await self._cached.reply(asked, say, wait)
+        return _moved(kept, _HERE, str(self._account.repository))
 
     async def close(self) -> None:
         await self._cached.close()
@@ -96,6 +99,7 @@ class _Counted:
                 if used != Usage():  # what was refused before anything was read is no request
                     self._pay(used, started)
                 raise
+        reply = _moved(reply, str(self._account.repository), _HERE)
         return reply.model_copy(update={"seconds": self._pay(reply.usage, started)})
 
     def _pay(self, used: Usage, started: float) -> float:
@@ -116,6 +120,12 @@ class _Counted:
 
     async def close(self) -> None:
         await self._agent.close()
+
+
+def _moved(reply: Reply, place: str, to: str) -> Reply:
+    """The same words and calls about another place. Reasoning stays as it is: providers sign it."""
+    calls = tuple(call.model_copy(update={"arguments": call.arguments.replace(place, to)}) for call in reply.calls)
+    return reply.model_copy(update={"text": reply.text.replace(place, to), "calls": calls})
 
 
 def _seeded(prompt: Prompt, seed: int) -> Prompt:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.loop import Outcome
 from fugu_cli.evaluation.setup import alone
 from fugu_cli.evaluation.spending import Paid
-from tests.e2e.loopback import KEY, Answer, Breaks, Loopback, Refuses, Says, running
+from tests.e2e.loopback import KEY, Answer, Asked, Breaks, Loopback, Refuses, Says, Use, running
 from tests.evaluation.pool import Gate, configured, fixes, idles, suite, task
 
 
@@ -114,6 +115,28 @@ def test_a_reply_is_paid_for_once_whoever_asks_again(here: Path, server: Loopbac
     assert asked(server) == before
     costs = {row.arm: row.usd for row in measured(here)}
     assert costs["one-pass:worker"] == pytest.approx(3 * 120e-6)
+
+
+def test_a_kept_reply_names_the_files_of_whoever_asks_for_it_again(here: Path, server: Loopback) -> None:
+    """The worker learns where it is, and goes on with the full path, as models do that have seen one."""
+
+    def absolute(asked: Asked) -> Answer:
+        found = [str(message["content"]) for message in asked.body["messages"] if message["role"] == "tool"]
+        where = re.search(r"/\S+/repository\b", " ".join(found))
+        if not found:
+            return Says("", (Use("bash", {"command": "pwd"}),))
+        assert where is not None, found
+        if len(found) == 1:
+            return Says("", (Use("read", {"path": f"{where[0]}/calc.txt"}),))
+        if len(found) == 2:
+            return Says("", (Use("write", {"path": f"{where[0]}/calc.txt", "content": "fixed\n"}),))
+        return Says("It is fixed.")
+
+    server.react("worker", absolute)
+    suite(here, task("one"))
+    assert evaluate(here, "one-pass:worker", "retry-same:worker", rollouts=1) == 0
+    assert cells(here) == [(arm, "one", 0, True) for arm in ("one-pass:worker", "retry-same:worker")]
+    assert len(server.asked("worker")) == 4
 
 
 def test_what_was_measured_is_not_measured_again_and_another_seed_is(here: Path, server: Loopback) -> None:
