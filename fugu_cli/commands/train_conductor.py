@@ -8,31 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from fugu_cli import log, views
+from fugu_cli import __version__, log, views
 from fugu_cli.commands import suites
-from fugu_cli.commands.eval import chosen
+from fugu_cli.commands.eval import chosen, fixed
 from fugu_cli.commands.here import here
 from fugu_cli.commands.opening import Opening, keys
+from fugu_cli.commands.opening import settings as entry_settings
 from fugu_cli.commands.train import ConductorFlags
 from fugu_cli.commands.train_learning import say
 from fugu_cli.config.pool import pool
 from fugu_cli.coordinators.panels import Given
 from fugu_cli.errors import UsageError
-from fugu_cli.evaluation import capacity, rows
+from fugu_cli.evaluation import capacity, rows, running, setup
 from fugu_cli.evaluation.loop import Open, Outcome, Place, Session
 from fugu_cli.evaluation.rollout import Job, rollout
-from fugu_cli.evaluation.setup import alone
 from fugu_cli.evaluation.spending import Limits, Spending
 from fugu_cli.events import Member, Step
 from fugu_cli.session import Session as OpenSession
-from fugu_cli.tasks import Problem
+from fugu_cli.tasks import Expected, Problem
+from fugu_cli.tasks.checking import sha
 from fugu_cli.tasks.folders import Defaults
 from fugu_cli.training import conductor, grpo_rounds, grpo_warm
 from fugu_cli.training.conductor import PRESETS, Settings
@@ -45,13 +47,15 @@ FIRST_ROUNDS = "first-rounds.jsonl"
 
 @dataclass(frozen=True)
 class Trying:
-    """Carries workflows out: problems by id, where their sessions lie, who pays, and how many run at once."""
+    """Carries workflows out: problems by id, where their sessions lie, who pays, how many run at once, and what is
+    known of the problems' tests."""
 
     problems: Mapping[str, Problem]
     folder: Path
     opening: Opening
     spending: Spending
     at_once: int = 1
+    expected: Mapping[str, Expected] = field(default_factory=dict)
 
     def __call__(self, problem: str, steps: tuple[Step, ...]) -> Ran:
         """One workflow on one problem; the same one is not carried out again. Raises Spent and Unanswered."""
@@ -69,7 +73,8 @@ class Trying:
         room = asyncio.Semaphore(self.at_once)
 
         async def one(problem: str, steps: tuple[Step, ...]) -> None:
-            job = Job(arm=_arm(steps), problem=self.problems[problem])
+            expected = self.expected.get(problem, Expected())
+            job = Job(arm=_arm(steps), problem=self.problems[problem], expected=expected)
             async with room:
                 row = await rollout(job, _given(self.opening(self.spending), steps), self.folder)
             rows.append(self.folder / WORKFLOWS, row)
@@ -100,17 +105,39 @@ def train(flags: ConductorFlags) -> int:
     if flags.recursion and flags.form_only:
         raise UsageError("--recursion needs workflows to be carried out: leave out --form-only")
     loaded = here({"permission_mode": "auto"})
-    members = {entry.name: entry.member() for entry in pool(loaded.config, os.environ)}
+    entries = pool(loaded.config, os.environ)
+    members = {entry.name: entry.member() for entry in entries}
     problems = chosen(suites.problems(flags.suites, flags.only or (), Defaults(), say), flags.limit)
     folder = (flags.out or Path("fugu-conductor")).resolve()
-    opening = Opening(loaded.config, keys(loaded.config, os.environ), folder)
-    spending = Spending(folder / "paid.jsonl", Limits(flags.max_budget_usd, flags.max_requests))
+    begun = setup.Setup(
+        version=__version__,
+        pool=tuple(members.values()),
+        entries={entry.name: json.dumps(entry_settings(entry), sort_keys=True) for entry in entries},
+        settings=fixed(loaded.config),
+        tasks={problem.id: sha(problem) for problem in problems},
+    )
     local = 1 if any(member.provider == "local" for member in members.values()) else None
     at_once = capacity.at_once(flags.rollouts or local, None, None)
-    trying = Trying({problem.id: problem for problem in problems}, folder, opening, spending, at_once)
-    with alone(folder, "training"):
-        print(_trained(flags, settings, trying, members))
+    with setup.alone(folder, "training"):
+        setup.settle(folder, begun)
+        usable, expected = _usable(problems, folder, flags.form_only)
+        opening = Opening(loaded.config, keys(loaded.config, os.environ), folder)
+        spending = Spending(folder / "paid.jsonl", Limits(flags.max_budget_usd, flags.max_requests))
+        print(_trained(flags, settings, Trying(usable, folder, opening, spending, at_once, expected), members))
     return 0
+
+
+def _usable(
+    problems: Sequence[Problem], folder: Path, form_only: bool
+) -> tuple[dict[str, Problem], dict[str, Expected]]:
+    """By id the tasks that can judge a workflow, and what is known of their tests. Raises UsageError for none."""
+    checks = {} if form_only else asyncio.run(running.checked(problems, folder, say))
+    usable = {one.id: one for one in problems if one.id not in checks or not checks[one.id].refused}
+    if not usable:
+        raise UsageError(
+            "no task is left that could judge anything", hint="`fugu help training` says what a task needs"
+        )
+    return usable, {name: found.expected for name, found in checks.items()}
 
 
 def _trained(flags: ConductorFlags, settings: Settings, trying: Trying, members: Mapping[str, Member]) -> Path:

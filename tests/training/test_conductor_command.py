@@ -12,7 +12,7 @@ from fugu_cli.commands import train_conductor as command
 from fugu_cli.commands.opening import Opening
 from fugu_cli.commands.train import ConductorFlags
 from fugu_cli.config.files import load as configuration
-from fugu_cli.errors import SessionBusy, UsageError
+from fugu_cli.errors import ConfigError, SessionBusy, UsageError
 from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.setup import alone
 from fugu_cli.evaluation.spending import Limits, Spending, Spent
@@ -104,6 +104,27 @@ def test_the_command_trains_logs_and_says_where_the_model_is(
     assert command.train(given) == 0
     assert capsys.readouterr().out.split()[-1] == str(tmp_path / "out" / "model")
     assert [line.replies for line in rows.read(tmp_path / "out" / conductor.LOG, conductor.Line)] == [2]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_task_that_judges_nothing_is_refused_and_another_pool_cannot_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOOPBACK_KEY", KEY)
+    done = task("done", repo={"calc.txt": "fixed\n", "check.sh": "echo 1 passed\n"})
+    model = str(tiny_model(tmp_path / "model"))
+    flags = ConductorFlags(model=model, preset="small", steps=1, replies=2, tokens=4, out=tmp_path / "out", suites=[])
+    with running() as server:
+        configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
+        with pytest.raises(UsageError, match="no task is left that could judge anything"):
+            command.train(replace(flags, suites=[str(suite(tmp_path, done, name="none"))]))
+        assert "done: refused: its tests pass before any work" in capsys.readouterr().err
+        given = replace(flags, suites=[str(suite(tmp_path, task("one"), done))])
+        assert command.train(given) == 0
+        configured(Path(os.environ["HOME"]), server, ("idler", "cheap"), ("worker", "strong"))
+        with pytest.raises(ConfigError, match="was begun with another pool"):
+            command.train(given)
 
 
 @pytest.mark.parametrize(
