@@ -42,10 +42,15 @@ class Paired:
     error: float
 
 
-def paired(first: Numbers, second: Numbers) -> Paired:
-    """first - second."""
+def paired(first: Numbers, second: Numbers, of: Sequence[str] = ()) -> Paired:
+    """first - second, both (n,). `of`: the issue of each case, where one may stand for several, as under several pools:
+    they are not independent, and count together (a cluster-robust error, Liang & Zeger 1986)."""
     gap = first - second
-    return Paired(float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap))) if len(gap) > 1 else 0.0)
+    _, clusters = np.unique(np.array(of or [str(number) for number in range(len(gap))]), return_inverse=True)
+    together = np.bincount(clusters, weights=gap - gap.mean())
+    count = len(together)
+    error = np.sqrt((together**2).sum() * count / (count - 1)) / len(gap) if count > 1 else 0.0
+    return Paired(float(gap.mean()), float(error))
 
 
 def sequence(name: str, cases: Sequence[Case], rows: Sequence[int], check: Check, talk: float = 0.0) -> Arm:

@@ -63,6 +63,15 @@ class Blend:
 
 
 @dataclass(frozen=True)
+class _Compared:
+    """Two ways to decide the same cases, and the issue of each: the same one under several pools."""
+
+    ours: Arm
+    rule: Arm
+    of: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Proof:
     """One source, decided by heads that did not know its repositories or tasks, against the rule cascade."""
 
@@ -148,12 +157,13 @@ class Mixture:
     def prove(self, head_of: Callable[[frozenset[str]], Vector]) -> list[Proof]:
         """Cross-validated: `head_of` learns without some groups, which are then decided by it."""
         groups = self.groups()
-        parts: dict[str, list[tuple[Arm, Arm]]] = {}
+        parts: dict[str, list[_Compared]] = {}
         for held in fit.folds(groups, self.blend.folds, self.blend.seed):
             out = frozenset(group for group, kept in zip(groups, held, strict=True) if kept)
             head = head_of(out)
             for source, cases, rules in self._held(out):
-                parts.setdefault(source, []).append(self._compared(head, cases, rules))
+                ours, rule = self._compared(head, cases, rules)
+                parts.setdefault(source, []).append(_Compared(ours, rule, tuple(case.task.task for case in cases)))
         return [_proof(source, both, self.blend.course.price) for source, both in parts.items()]
 
     def _held(self, out: frozenset[str]) -> list[tuple[str, list[Case], Rules]]:
@@ -213,13 +223,12 @@ def _joined(first: fit.Examples, second: fit.Examples) -> fit.Examples:
     )
 
 
-def _proof(source: str, parts: Sequence[tuple[Arm, Arm]], price: float) -> Proof:
-    ours, rule = (
-        Arm(
-            parts[0][side].name,
-            np.concatenate([part[side].solved for part in parts]),
-            np.concatenate([part[side].cost for part in parts]),
-        )
-        for side in (0, 1)
-    )
-    return Proof(source, ours, rule, paired(ours.reward(price), rule.reward(price)))
+def _proof(source: str, parts: Sequence[_Compared], price: float) -> Proof:
+    ours, rule = (_joined_arms(arms) for arms in zip(*((part.ours, part.rule) for part in parts), strict=True))
+    of = [issue for part in parts for issue in part.of]
+    return Proof(source, ours, rule, paired(ours.reward(price), rule.reward(price), of))
+
+
+def _joined_arms(arms: Sequence[Arm]) -> Arm:
+    solved, cost = (np.concatenate(list(each)) for each in zip(*((arm.solved, arm.cost) for arm in arms), strict=True))
+    return Arm(arms[0].name, solved, cost)

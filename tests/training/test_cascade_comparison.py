@@ -11,7 +11,7 @@ from fugu_cli.coordinators import backbone, checkpoint
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.training.cascade_comparison import Proven, prove
 from fugu_cli.training.evolve import Settings
-from fugu_cli.training.frontier import Arm, Paired
+from fugu_cli.training.frontier import Arm, Paired, paired
 from fugu_cli.training.mixture import Blend, Mixture, Proof
 from fugu_cli.training.replay_training import Course
 from fugu_cli.training.search_vector import HiddenStates
@@ -101,3 +101,11 @@ def test_the_proof_is_kept_in_the_checkpoint(tmp_path: Path) -> None:
     found = checkpoint.load(tmp_path / "proven.safetensors")
     assert found.meta.training.report == (*made.meta.training.report, *lines.items())
     assert found.digest == made.digest
+
+
+def test_the_same_issue_under_several_pools_counts_once_for_the_error() -> None:
+    first, second = np.array([1.0, 1.0, 0.0, 0.0]), np.zeros(4)
+    assert paired(first, second, ["a", "a", "b", "b"]) == Paired(0.5, 0.5)
+    assert paired(first[::2], second[::2]) == Paired(0.5, 0.5)
+    assert paired(first, second).error == pytest.approx(first.std(ddof=1) / 2)
+    assert paired(first, second, ["a"] * 4) == Paired(0.5, 0.0)
