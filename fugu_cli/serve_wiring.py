@@ -7,7 +7,6 @@ tools at all, in an empty folder of its own.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from fugu_cli.masking import Mask
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
 from fugu_cli.policy import Judgement, Rules
+from fugu_cli.scratch import folder
 from fugu_cli.serve.house import House
 from fugu_cli.serve.places import Bounds, Place
 from fugu_cli.tools.toolbox import Toolbox
@@ -39,8 +39,8 @@ async def serve(loaded: Loaded, place: Place, bounds: Bounds, said: Callable[[st
     from fugu_cli.serve.service import Service
     from fugu_cli.serve.traces import Traces
 
-    with tempfile.TemporaryDirectory(prefix="fugu-serve-") as scratch:
-        house = build(loaded, os.environ, Path(scratch))
+    with folder("serve") as scratch:
+        house = build(loaded, os.environ, scratch)
         mask = Mask(secrets(os.environ, loaded.config.agents))
         service = Service(house, Traces(loaded.config.data, mask.fact), bounds)
         said(f"models: fugu, fugu-ultra, {', '.join(house.offered)}; decided by {house.opened.coordinator}")

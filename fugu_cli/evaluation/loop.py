@@ -6,14 +6,13 @@ Stands above tasks and the orchestrator. Who works is the caller's business: it 
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from fugu_cli import views
+from fugu_cli import scratch, views
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.spending import SURROUNDINGS
@@ -128,8 +127,8 @@ async def attempt(task: Task, arm: str, open_session: Open, folder: Path) -> Out
 
     Raises Dropped when the surroundings ended it, and whatever opening the session raises.
     """
-    with tempfile.TemporaryDirectory(prefix="fugu-loop-", ignore_cleanup_errors=True) as temporary:
-        repository = await materialise(task, Path(temporary) / task.id)
+    with scratch.folder("loop") as temporary:
+        repository = await materialise(task, temporary / task.id)
         session = await open_session(Place(arm, task, repository, folder / "sessions" / arm.replace(":", "-")))
         started = time.monotonic()
         try:

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from fugu_cli import prompts
+from fugu_cli import prompts, scratch
 from fugu_cli.agents import Agent
 from fugu_cli.agents.fences import blocks
 from fugu_cli.errors import AgentError, ModelFileError, StorageError
@@ -126,8 +125,8 @@ async def failing_output(task: Task, folder: Path) -> str:
     text = ""
     if task.test_files:
         visible = task.model_copy(update={"grade_command": task.test_command, "hidden": {}})
-        with tempfile.TemporaryDirectory(prefix="fugu-evidence-") as temporary:
-            text = _shortened((await grade(visible, await materialise(task, Path(temporary) / "repo"))).output)
+        with scratch.folder("evidence") as temporary:
+            text = _shortened((await grade(visible, await materialise(task, temporary / "repo"))).output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         kept.write_text(text, encoding="utf-8")
@@ -161,8 +160,8 @@ async def attempt(task: Task, agent: Agent, sent: Prompt, repeat: int) -> Attemp
     files = answered(reply.text, targets(task))
     ok = False
     if files:
-        with tempfile.TemporaryDirectory(prefix="fugu-one-pass-") as temporary:
-            folder = await materialise(task, Path(temporary) / "repo")
+        with scratch.folder("onepass") as temporary:
+            folder = await materialise(task, temporary / "repo")
             lay(files, folder)
             ok = (await grade(task, folder)).ok
     return Attempt(

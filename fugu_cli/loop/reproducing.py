@@ -6,12 +6,10 @@ the files as they were before the request, laid out from the snapshot and remove
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from fugu_cli import prompts, views
+from fugu_cli import prompts, scratch, views
 from fugu_cli.events import Event
 from fugu_cli.loop import worktrees
 from fugu_cli.messages import Call, ToolSpec
@@ -39,8 +37,8 @@ def before_the_work(tool: AnyTool, events: Sequence[Event]) -> AnyTool:
     async def run(arguments: Reproduce, workspace: Workspace, say: Say) -> Result:
         if tree is None or not workspace.in_git:
             return Result(text=NO_TREE, ok=False)
-        with tempfile.TemporaryDirectory(prefix="fugu-before-", ignore_cleanup_errors=True) as folder:
-            before = await worktrees.make(workspace, tree, Path(folder) / "copy")
+        with scratch.folder("before") as folder:
+            before = await worktrees.make(workspace, tree, folder / "copy")
             return await tool.run(arguments, before, say)
 
     return replace(tool, run=run)

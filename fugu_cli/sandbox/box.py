@@ -5,14 +5,15 @@ Between the tools that run commands and the means. Made by wiring; knows no tool
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-import tempfile
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fugu_cli import scratch
 from fugu_cli.errors import UsageError
 from fugu_cli.masking import NAMES, holds
 from fugu_cli.sandbox import bubblewrap, means
@@ -155,6 +156,7 @@ class Box:
     def _temporary(self) -> Path:
         """A folder for this process, removed when it ends."""
         if self._private is None or not self._private.is_dir():
-            self._private = Path(tempfile.mkdtemp(prefix="fugu-"))
-            weakref.finalize(self, shutil.rmtree, self._private, ignore_errors=True)
+            held = contextlib.ExitStack()
+            self._private = held.enter_context(scratch.folder("box"))
+            weakref.finalize(self, held.close)
         return self._private

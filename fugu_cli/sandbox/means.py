@@ -10,11 +10,12 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
+
+from fugu_cli import scratch
 
 Mode = Literal["auto", "bubblewrap", "landlock", "off"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -75,8 +76,9 @@ def _landlock() -> Means:
 
     if not kernel.landlock_abi():
         return Means("none", why="bubblewrap is not installed, and the kernel has no Landlock")
-    with tempfile.TemporaryDirectory(prefix="fugu-") as folder:
-        held = ("--landlock", "--no-network", "--private", folder, "--write", folder, "--cover", "/run")
+    with scratch.folder("means") as folder:
+        place = str(folder)
+        held = ("--landlock", "--no-network", "--private", place, "--write", place, "--cover", "/run")
         if not _launches("--namespaces", *held):
             return Means("landlock", namespaces=True)
         why = _launches(*held)

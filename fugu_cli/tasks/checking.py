@@ -9,10 +9,9 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import platform
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 
+from fugu_cli import scratch
 from fugu_cli.messages import Value
 from fugu_cli.tasks import Expected, Grade, Question, Task
 from fugu_cli.tasks.grading import grade
@@ -100,8 +99,8 @@ def _own(task: Task, before: Grade, after: Grade) -> dict[str, str]:
 
 
 async def _graded(task: Task, changes: Mapping[str, str]) -> Grade:
-    with tempfile.TemporaryDirectory(prefix="fugu-check-", ignore_cleanup_errors=True) as temporary:
-        folder = await materialise(task, Path(temporary) / "repo")
+    with scratch.folder("check") as temporary:
+        folder = await materialise(task, temporary / "repo")
         lay(changes, folder)
         return await grade(task, folder)
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import posixpath
 import subprocess
-import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fugu_cli import scratch
 from fugu_cli.errors import ConfigError, FuguError
 from fugu_cli.tasks import Loaded, Skipped, Task
 
@@ -166,8 +166,8 @@ def _committed(repository: Path, commit: str) -> _Contents:
     contents: dict[str, bytes] = {}
     executable = []
     links = {}
-    with tempfile.TemporaryDirectory(prefix="fugu-commit-") as temporary:
-        tree, index = Path(temporary) / "tree", Path(temporary) / "index"
+    with scratch.folder("commit") as temporary:
+        tree, index = temporary / "tree", temporary / "index"
         _git(repository, index, "read-tree", commit)
         _git(repository, index, "checkout-index", "--all", "--quiet", f"--prefix={tree}/")
         for path in sorted(tree.rglob("*")):

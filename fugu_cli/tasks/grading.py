@@ -17,12 +17,12 @@ import secrets
 import shlex
 import shutil
 import sys
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel, ValidationError
 
+from fugu_cli import scratch
 from fugu_cli.errors import StorageError
 from fugu_cli.sandbox.box import Box, Rules
 from fugu_cli.tasks import Expected, Grade, Task
@@ -104,16 +104,16 @@ async def grade(task: Task, folder: Path, expected: Expected | None = None) -> G
     as many passed (counted for cargo, node and Maven, too). Raises StorageError when the copy cannot be made.
     """
     expected = expected or Expected()
-    with tempfile.TemporaryDirectory(prefix="fugu-grade-", ignore_cleanup_errors=True) as temporary:
-        copy = Path(temporary) / "repo"
-        home = Path(temporary) / "home"
+    with scratch.folder("grade") as temporary:
+        copy = temporary / "repo"
+        home = temporary / "home"
         try:
             home.mkdir()
-            judge = _Judge(Path(temporary) / secrets.token_hex(8), copy.resolve(), _searched(task))
+            judge = _Judge(temporary / secrets.token_hex(8), copy.resolve(), _searched(task))
             await asyncio.to_thread(_copy, task, folder, copy)
         except OSError as error:
             raise StorageError(f"cannot copy {folder} to grade the task {task.id}: {error}") from error
-        box = Box(Path(temporary), Path(temporary) / "store", Rules())
+        box = Box(temporary, temporary / "store", Rules())
         around = Around(box=box)
         ended = await run_command(_command(task, home, judge), copy, task.timeout, lambda _text: None, around)
         told = judge.told()

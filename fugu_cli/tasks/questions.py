@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
-from fugu_cli import prompts, views
+from fugu_cli import prompts, scratch, views
 from fugu_cli.agents.fences import blocks
 from fugu_cli.tasks import Expected, Question, Task
 from fugu_cli.tasks.grading import grade
@@ -94,7 +92,6 @@ async def _passes(question: Question, reply: str) -> bool:
             "grade_command": "python -m pytest -q -p no:cacheprovider test_answer.py",
         }
     )
-    with tempfile.TemporaryDirectory(prefix="fugu-answer-", ignore_cleanup_errors=True) as temporary:
-        folder = Path(temporary)
+    with scratch.folder("answer") as folder:
         lay({"answer.py": code}, folder)
         return (await grade(judged, folder, Expected(least=1))).ok

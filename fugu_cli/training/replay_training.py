@@ -7,13 +7,12 @@ decisions were worth.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
+from fugu_cli import scratch
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.events import ROLES
 from fugu_cli.training import fit
@@ -106,8 +105,8 @@ def learn(told: fit.Examples, trial: Trial, course: Course, hidden_states: Hidde
     """Warm start, then evolution in a folder that nobody keeps."""
     warm = warm_start(told, course)
     layout = HeadLayout(hidden_states, len(warm), told.hidden)
-    with tempfile.TemporaryDirectory(prefix="fugu-lesson-") as temporary:
-        folder = Folder(Path(temporary), {}, lambda _mean, _path: None)
+    with scratch.folder("lesson") as temporary:
+        folder = Folder(temporary, {}, lambda _mean, _path: None)
         with folder.held():
             evolved = Evolution(course.evolving(), trial, layout.breed, folder).run(layout.start(warm), tell)
     both = layout.breed(np.stack([layout.start(warm), evolved.vector]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 import tomllib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli import log as logs
-from fugu_cli import orchestrator, permissions, policy, sessions, undoing, views
+from fugu_cli import orchestrator, permissions, policy, scratch, sessions, undoing, views
 from fugu_cli.agents.scripted import Script, Scripted
 from fugu_cli.coordinators.fixed import Cascade, Single
 from fugu_cli.coordinators.settings import Settings
@@ -228,10 +227,10 @@ def main(arguments: Sequence[str]) -> int:
     """Open the interface on a folder, by default a new one."""
     from fugu_cli.ui.tui import run_app
 
-    with tempfile.TemporaryDirectory(prefix="fugu-demo-") as place:
-        root = Path(arguments[0]).resolve() if arguments else Path(place) / "work"
+    with scratch.folder("demo") as place:
+        root = Path(arguments[0]).resolve() if arguments else place / "work"
         root.mkdir(exist_ok=True)
-        return run_app(DemoDesk(root, Path(place) / "data"), Options(state=Path(place) / "state"))
+        return run_app(DemoDesk(root, place / "data"), Options(state=place / "state"))
 
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ import os
 import shlex
 import shutil
 import subprocess
-import tempfile
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Protocol
+
+from fugu_cli import scratch
 
 COMMON = ("nano", "vim", "vi", "notepad")
 
@@ -39,8 +39,8 @@ async def edited(app: Suspends, text: str) -> str | None:
     words = command()
     if words is None:
         return None
-    with tempfile.TemporaryDirectory(prefix="fugu-") as folder:
-        path = Path(folder) / "request.md"
+    with scratch.folder("editing") as folder:
+        path = folder / "request.md"
         path.write_text(text, encoding="utf-8", errors="replace")
         try:
             with app.batch_update(), app.suspend():
