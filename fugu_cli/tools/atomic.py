@@ -1,6 +1,8 @@
 """Files written whole or not at all.
 
-Under every tool that writes and under restoring. A crash or a full disk leaves the old file; the mode is kept.
+Under every tool that writes and under restoring. A crash or a full disk leaves the old file; mode, owner and extended
+attributes are kept. Hard links are not: written in place, a file would also change under its other names, which may lie
+outside the repository (pnpm's and uv's stores), where nobody was asked, and a crash could leave half of it.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import contextlib
 import errno
 import os
 import stat
+import sys
 import tempfile
 from pathlib import Path
 
@@ -49,14 +52,26 @@ def _replace(path: Path, data: bytes, mode: int | None) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            os.fchmod(file.fileno(), mode if mode is not None else _mode(old))
             if old is not None and (old.st_uid, old.st_gid) != (os.getuid(), os.getgid()):
                 with contextlib.suppress(PermissionError):
                     os.fchown(file.fileno(), old.st_uid, old.st_gid)
+            if old is not None and stat.S_ISREG(old.st_mode):
+                _keep_attributes(path, file.fileno())
+            os.fchmod(file.fileno(), mode if mode is not None else _mode(old))
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _keep_attributes(path: Path, descriptor: int) -> None:
+    """The old file's extended attributes, access lists among them; those that the disk or the user may not set go."""
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError):
+        for name in os.listxattr(path):
+            with contextlib.suppress(OSError):
+                os.setxattr(descriptor, name, os.getxattr(path, name))
 
 
 def _lstat(path: Path) -> os.stat_result | None:
