@@ -10,7 +10,7 @@ import json
 import tomllib
 from pathlib import Path
 
-from fugu_cli import policy, sessions
+from fugu_cli import log, policy, sessions
 from fugu_cli.errors import ConfigError, StorageError
 from fugu_cli.messages import Call
 from fugu_cli.policy import patterns
@@ -24,10 +24,11 @@ def file(data: Path, root: Path) -> Path:
 
 
 def rule(call: Call, judgement: policy.Judgement) -> str:
-    """The narrowest rule that covers this call: its tool and its very target, as policy judged it."""
+    """The narrowest rule that covers this call: its tool and its very target, as policy judged it. One whose path is no
+    UTF-8 cannot be written down: the rule then names another, and allows nothing."""
     if not judgement.target.startswith(f"{call.tool}("):
         return call.tool
-    return f"{call.tool}({patterns.escaped(call.tool, judgement.target[len(call.tool) + 1 : -1])})"
+    return log.as_written(f"{call.tool}({patterns.escaped(call.tool, judgement.target[len(call.tool) + 1 : -1])})")
 
 
 def load(data: Path, root: Path) -> tuple[str, ...]:
@@ -58,12 +59,17 @@ def add(data: Path, root: Path, new: str) -> None:
     """Remember one more rule. Raises StorageError when the file cannot be written; the old one is kept then."""
     path = file(data, root)
     rules = list(dict.fromkeys([*load(data, root), new]))
-    lines = "".join(f"    {json.dumps(one, ensure_ascii=False)},\n" for one in rules)
+    lines = "".join(f"    {_quoted(one)},\n" for one in rules)
     part = path.with_suffix(".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(f"{HEAD.format(root=root)}allow = [\n{lines}]\n", encoding="utf-8")
+        part.write_text(f"{HEAD.format(root=_quoted(str(root))[1:-1])}allow = [\n{lines}]\n", encoding="utf-8")
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
         raise StorageError(f"cannot write {path}: {error.strerror}", hint="check free space and permissions") from error
+
+
+def _quoted(text: str) -> str:
+    """A TOML string, on one line: a folder or a command may hold anything."""
+    return json.dumps(log.as_written(text), ensure_ascii=False).replace("\x7f", "\\u007f")

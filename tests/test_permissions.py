@@ -56,6 +56,20 @@ def test_rules_are_kept_once_in_a_file_that_says_what_it_is(tmp_path: Path) -> N
     assert first == f"# Calls in {root} that need no question. Remove a line to be asked again."
 
 
+@pytest.mark.parametrize("name", ["caf\udce9", "two\nlines", "bell\x07", "gone\x7f"])
+def test_whatever_a_folder_and_a_command_are_called_the_file_can_be_read_again(name: str, tmp_path: Path) -> None:
+    data, root = tmp_path / "data", tmp_path / name
+    rules = ("bash(printf '\x7f\x1b')", "bash(make)")
+    for rule in rules:
+        permissions.add(data, root, rule)
+    assert permissions.load(data, root) == rules
+
+
+def test_a_path_that_is_no_utf8_is_not_allowed_for_good(tmp_path: Path) -> None:
+    root = tmp_path / "caf\udce9"
+    assert judged(EDIT, root, permissions.rule(EDIT, judged(EDIT, root))).verdict == "ask"
+
+
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
