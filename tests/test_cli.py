@@ -276,6 +276,17 @@ def test_trust_is_given_taken_back_and_explained(capsys: pytest.CaptureFixture[s
     assert fugu("untrust", capture=capsys)[1] == f"{root} was not trusted\n"
 
 
+def test_trust_of_a_folder_with_a_data_folder_of_its_own_can_be_taken_back(capsys: pytest.CaptureFixture[str]) -> None:
+    root = Path.cwd()
+    (root / ".git").mkdir()
+    (root / ".fugurc").write_text('data_dir = "own"\ntest_command = "make"\n')
+    assert fugu("trust", capture=capsys)[1].startswith(f"{root} is trusted now")
+    assert fugu("trust", capture=capsys)[1].startswith(f"{root} is trusted already")
+    assert fugu("untrust", capture=capsys)[1] == f"{root} is not trusted any more\n"
+    assert "ignored until you run `fugu trust` here: data_dir, test_command" in fugu("pool", capture=capsys)[2]
+    assert not (root / "own").exists()
+
+
 def test_what_trust_lets_run_is_said_before_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
     said = " ".join(fugu("trust", "--help", capture=capsys)[1].split())
     assert all(word in said for word in (".fugurc", "AGENTS.md", "MCP servers", "hooks", "skills", "commands"))

@@ -14,7 +14,7 @@ from fugu_cli.errors import UsageError
 
 def trust(folder: Path | None) -> int:
     """Trust the repository of `folder`, by default that of the current one."""
-    root, data = _root(folder), here().config.data
+    root, data = _root(folder), here().trust_data
     known = trust_store.trust(data, root)
     for place in _below(folder, root):
         if trust_store.trust(data, place):
@@ -39,7 +39,7 @@ def trust(folder: Path | None) -> int:
 
 def untrust(folder: Path | None) -> int:
     """Take it back."""
-    root, data = _root(folder), here().config.data
+    root, data = _root(folder), here().trust_data
     for place in _below(folder, root):
         trust_store.untrust(data, place)
     if trust_store.untrust(data, root):

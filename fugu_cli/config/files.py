@@ -65,6 +65,8 @@ class Loaded:
     """The skills and custom commands that count here, and what is wrong with others."""
     below: tuple[Path, ...] = ()
     """AGENTS.md of folders below the root that count, the nearest last."""
+    trust_data: Path = Path()
+    """Where it is written which folders are trusted: the user's data, whatever `data_dir` a repository names."""
 
 
 def load(
@@ -100,7 +102,7 @@ def load(
     library = skills.library(folder, root, trusts)
     below = skills.below(folder, root, trusts)
     notes += [*standing(root if known else None, below).notes, *stray(environ)]
-    return Loaded(config, files, tuple(notes), root, known, servers, hooked, library, below)
+    return Loaded(config, files, tuple(notes), root, known, servers, hooked, library, below, data)
 
 
 def _changed(data: Path, root: Path) -> list[str]:
