@@ -81,7 +81,8 @@ _FORMS = (
 )
 _BEGINNINGS = tuple((literal, form) for form in _FORMS for literal in form.literals)
 MARK = re.compile(r"\[secret [0-9a-f]{4}\]")
-_LINE = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_LINE = re.compile(r"^\ufeff?[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+"""A file may begin with a byte order mark."""
 PLAIN = frozenset({"type", "id", "tool", "before", "after", "snapshot", "checkpoint", "commit", "mode", "data"})
 """Fields that hold no text of anybody's: hashes, names, and what a provider signed."""
 WRITTEN = frozenset({"arguments"})

@@ -104,6 +104,14 @@ def test_values_of_variables_and_env_files_are_masked_wherever_they_stand(tmp_pa
     assert mask.text("put-yours-here") == "put-yours-here"
 
 
+def test_an_env_file_with_a_byte_order_mark_hides_its_first_value_too(tmp_path: Path) -> None:
+    text = "\ufeffDB_PASSWORD=hunter2-x\r\nAPP_TOKEN=abc123x\r\n"
+    (tmp_path / ".env").write_bytes(text.encode())
+    told = Mask({}, tmp_path).text("hunter2-x abc123x")
+    assert told == f"{mark('hunter2-x')} {mark('abc123x')}"
+    assert restored(told, text) == "hunter2-x abc123x"
+
+
 def test_no_fact_is_recorded_or_told_with_a_secret_in_it(tmp_path: Path) -> None:
     log = Log.create(tmp_path / "s.jsonl")
     log.mask = Mask({"OUR_API_KEY": KEY}).fact
