@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -483,3 +484,17 @@ def test_the_shell_completes_commands_and_flags() -> None:
         environ = {**os.environ, "_FUGU_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": position}
         done = binary(env=environ)
         assert done.returncode == 0 and found in done.stdout.split(), done.stderr
+
+
+@pytest.mark.parametrize("words", [("sessions",), ("run", "hello"), ("doctor",), ("trust",), ("models", "list")])
+def test_without_a_home_folder_it_is_said_what_to_set(words: tuple[str, ...]) -> None:
+    nobody = ["unshare", "--user", "--map-user=12345", "--map-group=12345", "env", "-u", "HOME"]
+    if not shutil.which("unshare") or subprocess.run([*nobody, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this system lets nobody be a user it does not know")
+    place = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    command = [*nobody, sys.executable, "-m", "fugu_cli", *words]
+    done = subprocess.run(command, env=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "there is no home folder" in done.stdout + done.stderr
+    assert "set HOME" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr

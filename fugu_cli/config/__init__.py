@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from fugu_cli.config.entry import AgentEntry, Text
-from fugu_cli.config.tables import Money, Patience, Positive, Settings, form
+from fugu_cli.config.tables import Money, Patience, Place, PlaceOrId, Positive, Settings, form
 from fugu_cli.coordinators import baselines
 from fugu_cli.coordinators.settings import Settings as Deciding
 from fugu_cli.policy import patterns
@@ -39,9 +39,9 @@ class SandboxEntry(Settings):
     """auto takes the best that works here; a name insists on it"""
     network: bool = False
     """commands may reach other machines"""
-    writable: tuple[Path, ...] = ()
+    writable: tuple[Place, ...] = ()
     """folders that may be written beside the repository"""
-    readable: tuple[Path, ...] = ()
+    readable: tuple[Place, ...] = ()
     """places that may be read although they are hidden"""
     environment: Names = ()
     """variables that commands get although their names look like secrets"""
@@ -69,9 +69,9 @@ class Config(Settings):
 
     coordinator: str = "trinity"
     """who decides: trinity, cascade, random or single:NAME"""
-    checkpoint: Path | None = None
+    checkpoint: Place | None = None
     """a coordinator checkpoint; the shipped one when left out"""
-    backbone: str | None = None
+    backbone: PlaceOrId | None = None
     """a folder or hub id of the coordinator's backbone; the embedded one when left out"""
     roles: bool = True
     """false: one agent takes the whole request, and nobody verifies (the learned coordinator)"""
@@ -115,9 +115,9 @@ class Config(Settings):
     """files whose content never reaches an agent, as in { "secrets/**" = ["strong"] }"""
     local_idle: float = Field(default=120.0, ge=0)
     """seconds an unused local model stays loaded"""
-    data_dir: Path | None = None
+    data_dir: Place | None = None
     """where sessions are kept; the system's place for data when left out"""
-    cache_dir: Path | None = None
+    cache_dir: Place | None = None
     """where models are kept; the system's place for caches when left out"""
     agents: tuple[AgentEntry, ...] = ()
     """the pool; found from the keys in the environment when left out"""

@@ -76,13 +76,13 @@ def load(
 
     Raises ConfigError for what cannot be read or is not valid.
     """
-    root = repository(folder)
-    user = _file_layer(Path.home() / NAME)
+    root, home = repository(folder), _home()
+    user = _file_layer(home / NAME)
     surroundings = from_environment(environ, folder)
     given = from_settings(flags or {}, "the command line", folder)
     data = merged([layer for layer in (user, surroundings, given) if layer]).data
     known = trust or trust_store.trusted(data, root)
-    own = _file_layer(root / NAME) if root != Path.home().resolve() else None
+    own = _file_layer(root / NAME) if root != home.resolve() else None
     notes = [] if known else _changed(data, root)
     if own is not None and not known:
         own, ignored = narrowed(own, user.config if user else Config())
@@ -90,7 +90,6 @@ def load(
             notes.append(f"{own.source}: ignored until you run `fugu trust` here: {', '.join(ignored)}")
     config = merged([layer for layer in (user, own, surroundings, given) if layer])
     files = tuple(Path(layer.source) for layer in (user, own) if layer)
-    home = Path.home()
     own_servers = None if root == home.resolve() else root / declared.NAME
     servers = declared.read(home / declared.NAME, own_servers, trusted=known, environ=environ)
     own_hooks = None if root == home.resolve() else root / hooks.NAME
@@ -103,6 +102,16 @@ def load(
     below = skills.below(folder, root, trusts)
     notes += [*standing(root if known else None, below).notes, *stray(environ)]
     return Loaded(config, files, tuple(notes), root, known, servers, hooked, library, below, data)
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise ConfigError(
+            "there is no home folder: HOME is not set, and the system knows none for this user",
+            hint="set HOME to a folder that can be written",
+        ) from error
 
 
 def _changed(data: Path, root: Path) -> list[str]:

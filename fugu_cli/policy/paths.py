@@ -85,6 +85,14 @@ def locate(text: str, root: Path, base: Path | None = None) -> Path | Fault:
         return Fault(text=f"no file can have this name: {error}")
 
 
+def expanded(path: str | Path) -> Path:
+    """`~` and `~NAME` as homes; a path as it is written where the system knows no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
 def real(path: str | Path) -> Path:
     """`path` with all links followed; as it is written where one may not be read (another process's, in /proc)."""
     try:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fugu_cli.policy.paths import expanded
+
 _HOOKS_PATH = re.compile(r"^\s*hookspath\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
 _INCLUDED = re.compile(r"^\s*path\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
 _WORKTREE = re.compile(r"^\s*worktree\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
@@ -76,8 +78,8 @@ def _named(folder: Path, root: Path) -> Iterator[Path]:
             text = config.read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue
-        named = [root / Path(name).expanduser() for name in _HOOKS_PATH.findall(text)]
-        named += [config.parent / Path(name).expanduser() for name in _INCLUDED.findall(text)]
+        named = [root / expanded(name) for name in _HOOKS_PATH.findall(text)]
+        named += [config.parent / expanded(name) for name in _INCLUDED.findall(text)]
         yield from (place for path in named if root in (place := Path(os.path.realpath(path))).parents)
 
 

@@ -157,6 +157,13 @@ def test_data_and_caches_lie_in_the_systems_places() -> None:
     [
         ("\nmax_turn = 3", "line 2: unknown key 'max_turn'", "did you mean 'max_turns'?"),
         ("zzz = 3", "line 1: unknown key 'zzz'", "`fugu help config` lists every key"),
+        (
+            'data_dir = "~nosuch/x"',
+            'line 1: data_dir = "~nosuch/x": there is no user nosuch here',
+            "`fugu help config`",
+        ),
+        ('backbone = "~nosuch"', 'line 1: backbone = "~nosuch": there is no user nosuch here', "`fugu help config`"),
+        ('[sandbox]\nwritable = ["~nosuch"]', "line 2: sandbox.writable = ", "`fugu help config`"),
         ("max_turns = 'five'", 'line 1: max_turns = "five": should be a valid integer', "help config"),
         ("max_turns = 0", "line 1: max_turns = 0: should be greater than or equal to 1", "help config"),
         ("max_budget_usd = nan", "line 1: max_budget_usd = NaN", "help config"),

@@ -166,3 +166,9 @@ def test_a_means_that_is_asked_for_must_hold() -> None:
     assert means.find("off", "").said == "none: the sandbox is turned off"
     assert means.find("bubblewrap", "/nowhere") == means.Means("none", why="bubblewrap is not installed")
     assert working("landlock").said == "Landlock with namespaces"
+
+
+def test_a_git_configuration_that_names_nobodys_home_keeps_no_command_from_running(world: World) -> None:
+    with (world.root / ".git" / "config").open("a") as file:
+        file.write("[core]\n\thooksPath = ~nosuch/hooks\n")
+    assert world.run("echo works").output == "works\n"

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fugu_cli.policy.paths import expanded
 from fugu_cli.processes import ended
 from fugu_cli.tools import reaping
 from fugu_cli.tools.clip import plain
@@ -184,7 +185,7 @@ async def _start(way: Program, root: Path, mark: str) -> Running:
 def _program(command: str, root: Path, path: str) -> str:
     """The file that is run. Raises OSError where there is none."""
     if "/" in command:
-        found: str | None = str(root / Path(command).expanduser())
+        found: str | None = str(root / expanded(command))
     else:
         found = shutil.which(command, path=path)
     if found is None or not os.access(found, os.X_OK) or Path(found).is_dir():
