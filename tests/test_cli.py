@@ -458,6 +458,16 @@ def test_closed_standard_streams_are_no_crash() -> None:
     assert subprocess.run(["/bin/sh", "-c", words], timeout=60, check=False).returncode == 0
 
 
+def test_in_a_terminal_a_closed_standard_output_is_no_crash() -> None:
+    ours, theirs = os.openpty()
+    place = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    words = ["/bin/sh", "-c", f"exec {sys.executable} -m fugu_cli >&-"]
+    done = subprocess.run(words, stdin=theirs, stderr=subprocess.PIPE, env=place, timeout=60, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_terminal_without_utf8_gets_escapes_and_no_crash() -> None:
     kept(text="Grüße 漢字")
     environ = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}

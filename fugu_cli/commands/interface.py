@@ -28,7 +28,7 @@ def start(flags: OpenFlags) -> int:
     """Open the interface, full screen or in the scrollback; the exit code once the user has left. Raises FuguError;
     UsageError for flags that contradict one another, and where a session is asked for and there is no terminal."""
     check_session(flags)
-    if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
         if wants_session(flags):
             raise UsageError("the interface needs a terminal", hint='use `fugu run "..."` in scripts and pipes')
         print(HOW_TO, end="")
