@@ -138,6 +138,37 @@ def test_the_final_object_and_the_output_folder(capsys: pytest.CaptureFixture[st
     assert json.loads((folder / "summary.json").read_text())["session_id"] == final["session_id"]
 
 
+def test_ctrl_c_is_an_answer_to_the_question_before_an_undo() -> None:
+    root = project(*SOLVES)
+    assert called(words("fix the failing tests")) == 0
+    ours, theirs = os.openpty()
+    place = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "TERM": "xterm"}
+    command = [sys.executable, "-m", "fugu_cli", "undo"]
+    with subprocess.Popen(command, env=place, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        said = b""
+        while b"put these files back? [y/N] " not in said:
+            said += os.read(ours, 4096)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 4
+    os.close(ours)
+    assert (root / "calc.py").read_text() == FIXED
+
+
+def test_an_undo_whose_question_nobody_could_see_is_refused() -> None:
+    root = project(*SOLVES)
+    assert called(words("fix the failing tests")) == 0
+    ours, theirs = os.openpty()
+    place = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    command = [sys.executable, "-m", "fugu_cli", "undo"]
+    done = subprocess.run(command, env=place, stdin=theirs, capture_output=True, text=True, timeout=60, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 1
+    assert "there is no terminal" in done.stderr
+    assert (root / "calc.py").read_text() == FIXED
+
+
 def test_an_output_folder_inside_the_repository_does_not_stand_in_the_way_of_undo() -> None:
     root = project(*SOLVES)
     assert called(words("fix the failing tests", "--output-dir", "out")) == 0

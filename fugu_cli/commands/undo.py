@@ -13,6 +13,7 @@ from fugu_cli.errors import UsageError
 from fugu_cli.events import Undone
 from fugu_cli.log import Log
 from fugu_cli.tools.workspace import Workspace
+from fugu_cli.ui.ask import typed
 from fugu_cli.ui.headless import coloured_diff
 from fugu_cli.ui.screen import Screen
 
@@ -53,7 +54,7 @@ async def _go(way: _Way, session: str, yes: bool) -> int:
             return 0
         if way is _BACK and undoing.is_final(log):
             Screen().show("outside git this cannot be redone")
-        if not _agreed(way.name, patch, yes):
+        if not await _agreed(way.name, patch, yes):
             return 4
         done = await way.go(log, workspace)
     finally:
@@ -65,16 +66,17 @@ async def _go(way: _Way, session: str, yes: bool) -> int:
     return 3 if left else 0
 
 
-def _agreed(name: str, patch: str, yes: bool) -> bool:
+async def _agreed(name: str, patch: str, yes: bool) -> bool:
+    """What is asked must be seen, and Ctrl-C is an answer: at once, which a blocking `readline` would not be."""
     screen = Screen()
     for line in coloured_diff(patch):
         screen.show(line)
     if yes:
         return True
-    if not (sys.stdin is not None and sys.stdin.isatty()):
+    if not (sys.stdin is not None and sys.stdin.isatty() and screen.err.terminal):
         raise UsageError(f"{name} asks before it changes files, and there is no terminal", hint="add --yes")
     screen.err.raw("put these files back? [y/N] ")
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    return (await typed()).strip().lower() in {"y", "yes"}
 
 
 def _files_in_words(count: int) -> str:
