@@ -508,3 +508,37 @@ def test_without_a_home_folder_it_is_said_what_to_set(words: tuple[str, ...]) ->
     assert "there is no home folder" in done.stdout + done.stderr
     assert "set HOME" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def without_roots_rights() -> list[str]:
+    """What starts a process that may look only where modes say so; the test is skipped where root has no such thing."""
+    if os.geteuid():
+        return []
+    rights = "-dac_override,-dac_read_search"
+    found = ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}"]
+    if not shutil.which("setpriv") or subprocess.run([*found, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("root cannot give up its rights here")
+    return found
+
+
+@pytest.mark.parametrize("words", ["sessions", "run hello", "trust", "blame", "pool"])
+def test_in_a_folder_that_may_not_be_looked_into_that_is_said(words: str, tmp_path: Path) -> None:
+    (tmp_path / "outer" / "repo" / ".git").mkdir(parents=True)
+    place = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    script = f"cd outer/repo && chmod 0 .. && exec {sys.executable} -m fugu_cli {words}"
+    command = [*without_roots_rights(), "sh", "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, env=place, capture_output=True, text=True, check=False)
+    (tmp_path / "outer").chmod(0o700)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert f"cannot read {tmp_path}/outer/repo/.fugurc: Permission denied" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("run", f"/{'a' * 300}"), "there is no command /aaa"), (("trust", "a" * 300), "is not a folder")],
+)
+def test_names_too_long_for_any_file_are_words_like_others(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = fugu(*words, capture=capsys)
+    assert code == 1 and said in err

@@ -28,6 +28,7 @@ from fugu_cli.config.pool import keys_found, left_out, pool
 from fugu_cli.errors import ConfigError, FuguError, installing
 from fugu_cli.masking import Mask
 from fugu_cli.models.store import Store
+from fugu_cli.policy.paths import is_folder
 from fugu_cli.tools.git import outside, program
 from fugu_cli.ui.clean import clean
 from fugu_cli.wiring import build_box
@@ -249,7 +250,7 @@ def _data(loaded: Loaded) -> Finding:
 
 
 def _room(config: Config) -> Finding:
-    place = next(path for path in (config.cache, *config.cache.parents) if path.is_dir())
+    place = next(path for path in (config.cache, *config.cache.parents) if is_folder(path))
     free = shutil.disk_usage(place).free
     said = f"{free / 1e9:.1f} GB free at {place}"
     if free < ROOM:

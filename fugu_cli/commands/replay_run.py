@@ -29,6 +29,7 @@ from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.events import RECORDED, Asked, Event
 from fugu_cli.ledger import Ledger
 from fugu_cli.loop import worktrees
+from fugu_cli.policy.paths import is_folder
 from fugu_cli.session import Session
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import ask, headless, output_dir, replay_sides
@@ -99,7 +100,7 @@ class Rerun:
         """The requests by number. Raises UsageError where the session worked elsewhere."""
         repo = Path(self._recording.opened.repo)
         if repo != self._loaded.root:
-            gone = "" if repo.is_dir() else ", which is not on this machine"
+            gone = "" if is_folder(repo) else ", which is not on this machine"
             raise UsageError(
                 f"the session {self._recording.name} worked in {repo}{gone}, not in {self._loaded.root}",
                 hint="call it in that folder; without --run only the decisions are compared, anywhere",

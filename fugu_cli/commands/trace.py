@@ -19,6 +19,7 @@ from fugu_cli.errors import UsageError
 from fugu_cli.events import Assigned, Change, Event, Recorded, ToolRan
 from fugu_cli.loop import context
 from fugu_cli.messages import Prompt
+from fugu_cli.policy.paths import is_folder
 from fugu_cli.ui import trace as plain
 from fugu_cli.ui import trace_turn
 from fugu_cli.ui.rows import Row
@@ -85,7 +86,7 @@ async def _turn(loaded: Loaded, path: Path, records: Sequence[Recorded], row: Ro
 def _root(loaded: Loaded, records: Sequence[Recorded]) -> Path:
     """Where the session worked, if that is still there."""
     first = views.opened([record.event for record in records])
-    return Path(first.repo) if first and Path(first.repo).is_dir() else loaded.root
+    return Path(first.repo) if first and is_folder(Path(first.repo)) else loaded.root
 
 
 def _known(changes: dict[Change, str], change: Change) -> str:

@@ -10,6 +10,7 @@ from fugu_cli.commands.here import current, here, newline
 from fugu_cli.config import skills, trust_store
 from fugu_cli.config.files import load, repository
 from fugu_cli.errors import UsageError
+from fugu_cli.policy.paths import is_folder
 
 
 def trust(folder: Path | None) -> int:
@@ -57,6 +58,6 @@ def _below(folder: Path | None, root: Path) -> Sequence[Path]:
 def _root(folder: Path | None) -> Path:
     if folder is None:
         return repository(current())
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise UsageError(f"{folder} is not a folder", hint="give the folder to trust")
     return repository(folder)

@@ -25,6 +25,7 @@ from fugu_cli.config.tables import FORMS, Money, Patience, Phases
 from fugu_cli.errors import ConfigError
 from fugu_cli.events import Price
 from fugu_cli.hooks import declared as hooks
+from fugu_cli.policy.paths import there
 from fugu_cli.skills.loading import Library
 from fugu_cli.tools.mcp import declared
 from fugu_cli.tools.mcp.declared import Declared
@@ -122,7 +123,7 @@ def _changed(data: Path, root: Path) -> list[str]:
 def repository(folder: Path) -> Path:
     """The root of the repository that holds `folder`; `folder` itself where there is none."""
     here = folder.resolve()
-    return next((place for place in (here, *here.parents) if (place / ".git").exists()), here)
+    return next((place for place in (here, *here.parents) if there(place / ".git")), here)
 
 
 def _file_layer(path: Path) -> Layer | None:

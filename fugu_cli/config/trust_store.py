@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fugu_cli.errors import StorageError
 from fugu_cli.hooks import declared as hooks
+from fugu_cli.policy.paths import is_file
 from fugu_cli.skills import loading as skills
 from fugu_cli.tools.mcp.declared import named_files
 
@@ -79,11 +80,11 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 
 def _telling(folder: Path) -> Iterator[Path]:
-    yield from (folder / name for name in TELLING if (folder / name).is_file())
+    yield from (folder / name for name in TELLING if is_file(folder / name))
     yield from named_files(folder)
     yield from hooks.named_files(folder)
     yield from skills.named_files(folder)
-    yield from (path for path in sorted((folder / AGENTS).rglob("*")) if path.is_file())
+    yield from (path for path in sorted((folder / AGENTS).rglob("*")) if is_file(path))
 
 
 def _differing(then: Hashes, now: Hashes) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from fugu_cli import scratch
 from fugu_cli.errors import UsageError
 from fugu_cli.masking import NAMES, holds
+from fugu_cli.policy.paths import there
 from fugu_cli.sandbox import bubblewrap, means
 from fugu_cli.sandbox.gitfolders import GitFolders
 from fugu_cli.sandbox.gitguard import GitGuard
@@ -146,7 +147,7 @@ class Box:
         for folder in caches:
             folder.mkdir(parents=True, exist_ok=True)
         return Wishes(
-            writable=tuple(path for path in self.rules.writable if path.exists()),
+            writable=tuple(path for path in self.rules.writable if there(path)),
             readable=(*self.rules.readable, self._store / "objects"),
             own=self._own,
             cache=caches,

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fugu_cli.policy.paths import is_folder, there
 from fugu_cli.sandbox.gitdirs import git_places
 from fugu_cli.sandbox.homes import hidden
 
@@ -64,11 +65,11 @@ def places(root: Path, wishes: Wishes, environ: Mapping[str, str]) -> Places:
     writable = [root, *git.writable, *wishes.cache, *wishes.writable]
     writable += [above for path in sealed for above in _between(path, writable)]
     spared = (*(Path(os.path.realpath(path)) for path in (*writable, *wishes.readable)), *_programs(environ, homes))
-    unseen = [*hidden(homes, spared), *(str(path) for path in wishes.own if path.exists())]
+    unseen = [*hidden(homes, spared), *(str(path) for path in wishes.own if there(path))]
     wanted = [*_programs(environ, homes), *wishes.readable, *(homes if _below_tmp(homes) else ())]
     if wishes.network:
         wanted += [Path(name) for name in RESOLVERS]
-    kept = [str(path) for path in wanted if path.exists()]
+    kept = [str(path) for path in wanted if there(path)]
     return Places(
         writable=_texts(writable),
         sealed=_texts(sealed),
@@ -94,7 +95,7 @@ def _homes(environ: Mapping[str, str]) -> tuple[Path, ...]:
     """The home that is set, and the one the system knows."""
     named = [environ.get("HOME", ""), _system_home()]
     found = [Path(os.path.realpath(name)) for name in named if name]
-    return tuple(dict.fromkeys(home for home in found if home.is_dir() and home != Path("/")))
+    return tuple(dict.fromkeys(home for home in found if is_folder(home) and home != Path("/")))
 
 
 def _system_home() -> str:
@@ -146,5 +147,5 @@ def _obeyed(root: Path, homes: tuple[Path, ...]) -> Iterator[Path]:
 
 def _sockets(environ: Mapping[str, str]) -> Iterator[str]:
     for name in ("/run", environ.get("XDG_RUNTIME_DIR", ""), str(Path(environ.get("SSH_AUTH_SOCK", "")).parent)):
-        if name.startswith("/") and name not in {"/", "/tmp"} and Path(name).is_dir():
+        if name.startswith("/") and name not in {"/", "/tmp"} and is_folder(Path(name)):
             yield os.path.realpath(name)

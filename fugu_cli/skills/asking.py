@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.errors import UsageError
+from fugu_cli.policy.paths import there
 from fugu_cli.skills.command import BUILT_IN
 from fugu_cli.skills.frontmatter import Fault
 from fugu_cli.skills.loading import Kind, Library
@@ -60,7 +61,7 @@ def headless(text: str, library: Library) -> Request:
         raise UsageError(f"/{name} is a command of the terminal interface", hint="`fugu` alone opens it")
     found = request(text, library)
     near = difflib.get_close_matches(name, [command.name for command in library.commands], 1)
-    if name and not found.typed and not Path("/", name).exists():
+    if name and not found.typed and not there(Path("/", name)):
         meant = f"did you mean /{near[0]}? " if near else ""
         raise UsageError(f"there is no command /{name}", hint=f"{meant}`fugu skills` lists those there are")
     return found

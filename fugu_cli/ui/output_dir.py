@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fugu_cli.errors import UsageError
 from fugu_cli.events import RECORDED, Recorded
+from fugu_cli.policy.paths import there
 from fugu_cli.sessions import LEFT
 from fugu_cli.ui.atif import trajectory
 
@@ -26,7 +27,7 @@ def prepare(folder: Path) -> Path:
     try:
         made = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        if made and any((place / ".git").exists() for place in folder.resolve().parents):
+        if made and any(there(place / ".git") for place in folder.resolve().parents):
             (folder / ".gitignore").write_text("*\n", encoding="utf-8")
         probe = folder / f".fugu-{os.getpid()}"
         probe.touch()
