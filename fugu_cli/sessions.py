@@ -29,6 +29,8 @@ OWNER = "session"
 TITLES = "titles.json"
 """Beside the sessions of a folder: the titles the user gave them."""
 
+_RIGHTS = "check free space and permissions with `df -h` and `ls -l`"
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -79,9 +81,12 @@ def new_path(data: Path, root: Path) -> Path:
 
 
 def paths(data: Path, root: Path | None = None) -> list[Path]:
-    """Session files, the newest first: of one repository, or of all."""
-    places = [folder(data, root)] if root is not None else sorted((data / "sessions").glob("*"))
-    files = (path for place in places for path in place.glob(f"*{SUFFIX}"))
+    """Session files, the newest first: of one repository, or of all. Raises StorageError."""
+    try:
+        places = [folder(data, root)] if root is not None else sorted((data / "sessions").glob("*"))
+        files = [path for place in places for path in place.glob(f"*{SUFFIX}")]
+    except OSError as error:
+        raise StorageError(f"cannot look for sessions in {data}: {error.strerror}", hint=_RIGHTS) from error
     found = [(at, path) for path in files if (at := _written(path)) is not None]
     return [path for _, path in sorted(found, key=lambda one: (one[0], one[1].name), reverse=True)]
 
@@ -223,7 +228,5 @@ def fork(data: Path, root: Path, path: Path) -> Path:
             own = shutil.copytree(apart, worktrees(data, target), symlinks=True)
             (own / OWNER).write_text(str(target), "utf-8")
     except OSError as error:
-        raise StorageError(
-            f"cannot copy the session {path.stem}: {error.strerror}", hint="make room on the disk"
-        ) from error
+        raise StorageError(f"cannot copy the session {path.stem}: {error.strerror}", hint=_RIGHTS) from error
     return target

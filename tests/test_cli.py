@@ -17,6 +17,7 @@ from fugu_cli.commands.flags import RunFlags
 from fugu_cli.config import Config
 from fugu_cli.errors import UsageError
 from fugu_cli.log import Log
+from tests.rights import without_roots_rights
 from tests.ui import example
 
 
@@ -508,17 +509,6 @@ def test_without_a_home_folder_it_is_said_what_to_set(words: tuple[str, ...]) ->
     assert "there is no home folder" in done.stdout + done.stderr
     assert "set HOME" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-
-
-def without_roots_rights() -> list[str]:
-    """What starts a process that may look only where modes say so; the test is skipped where root has no such thing."""
-    if os.geteuid():
-        return []
-    rights = "-dac_override,-dac_read_search"
-    found = ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}"]
-    if not shutil.which("setpriv") or subprocess.run([*found, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("root cannot give up its rights here")
-    return found
 
 
 @pytest.mark.parametrize("words", ["sessions", "run hello", "trust", "blame", "pool"])

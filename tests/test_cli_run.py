@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from fugu_cli import log, sessions, views
 from fugu_cli.__main__ import called
 from fugu_cli.config import Config
 from fugu_cli.events import Asked, Event, Finished, Interrupted, Permitted, Undone
+from tests.rights import without_roots_rights
 from tests.ui import atif_rules
 
 FIXED = "def add(a, b):\n    return a + b\n"
@@ -556,6 +558,42 @@ def test_a_reader_that_goes_away_does_not_change_the_outcome() -> None:
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     assert (root / "calc.py").read_text() == FIXED
+
+
+def rightless(*words: str) -> "subprocess.CompletedProcess[str]":
+    """`fugu`, for which modes of files count."""
+    place = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    command = [*without_roots_rights(), sys.executable, "-m", "fugu_cli", *words]
+    return subprocess.run(command, env=place, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_outside_of_git_what_cannot_be_put_back_is_said_and_can_be_undone_later() -> None:
+    root = project(*SOLVES)
+    shutil.rmtree(root / ".git")
+    assert called(words("fix the failing tests")) == 0
+    root.chmod(0o555)
+    done = rightless("undo", "--yes")
+    root.chmod(0o755)
+    assert (done.returncode, (root / "calc.py").read_text()) == (2, FIXED)
+    assert f"{root}/calc.py could not be put back: Permission denied" in done.stderr
+    (root / "calc.py").chmod(0)
+    done = rightless("undo", "--yes")
+    (root / "calc.py").chmod(0o644)
+    assert done.returncode == 2
+    assert f"{root}/calc.py cannot be read: Permission denied" in done.stderr
+    assert called(["undo", "--yes"]) == 0
+    assert (root / "calc.py").read_text() == BROKEN
+
+
+def test_sessions_that_may_not_be_looked_for_are_said() -> None:
+    project(*SOLVES)
+    assert called(words("fix the failing tests")) == 0
+    place = Config().data / "sessions"
+    place.chmod(0)
+    done = rightless("sessions")
+    place.chmod(0o755)
+    assert done.returncode == 2
+    assert f"cannot look for sessions in {Config().data}: Permission denied" in done.stderr
 
 
 def test_outside_of_git_it_works_and_undo_puts_back_what_fugu_wrote(capsys: pytest.CaptureFixture[str]) -> None:

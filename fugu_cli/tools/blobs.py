@@ -9,12 +9,23 @@ import hashlib
 import zlib
 from pathlib import Path
 
+from fugu_cli.errors import StorageError
 from fugu_cli.tools.atomic import write_whole
 
 
 def blob_id(data: bytes, hash_name: str = "sha1") -> str:
     """The id git gives these bytes."""
     return hashlib.new(hash_name, b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def of_file(path: Path, hash_name: str = "sha1") -> str | None:
+    """The id of what the file holds, None where there is none. Raises StorageError for one that may not be read."""
+    try:
+        return blob_id(path.read_bytes(), hash_name) if path.is_file() else None
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be read: {error.strerror}", hint="make it readable, then do this again"
+        ) from error
 
 
 def keep(objects: Path, data: bytes, hash_name: str = "sha1") -> str:

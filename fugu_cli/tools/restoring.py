@@ -20,6 +20,7 @@ from fugu_cli.tools.git import names
 from fugu_cli.tools.snapshots import Blobs, Difference, Snapshots, reading
 
 LINK, EXECUTABLE = "120000", "100755"
+AGAIN = "clear what is in the way, then undo again"
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ async def restore(snapshots: Snapshots, tree: str, part: Part = ALL) -> tuple[st
         if failed:
             raise StorageError(
                 f"{len(failed)} of {len(rules) + len(done)} files could not be put back: {'; '.join(failed[:3])}",
-                hint="clear what is in the way, then undo again",
+                hint=AGAIN,
             )
         return tuple(dict.fromkeys([*(d.path for d in rules + done), *more]))
 
@@ -135,6 +136,17 @@ async def _put(root: Path, path: Path, difference: Difference, blobs: Blobs) -> 
     if not same:
         write_whole(path, await blobs.read(difference.blob))
     _set_executable(path, difference.mode == EXECUTABLE)
+
+
+def put(path: Path, data: bytes | None, permissions: int) -> None:
+    """One file as it was, with its permissions where it is gone; no `data` for none. Raises StorageError."""
+    try:
+        if data is None:
+            path.unlink()
+        else:
+            write_whole(path, data, None if path.exists() else permissions or None)
+    except OSError as error:
+        raise StorageError(f"{path} could not be put back: {error.strerror}", hint=AGAIN) from error
 
 
 def _set_executable(path: Path, executable: bool) -> None:

@@ -173,21 +173,24 @@ class Workspace:
     async def restore_changes(self, changes: Iterable[Change]) -> Restored:
         """Put the files of `changes` (in the order they were made) back to `before`, where they still are `after`.
 
-        For what no snapshot covers: work outside git, and ignored files. What is back already is left alone.
+        For what no snapshot covers: work outside git, and ignored files. What is back already is left alone. Raises
+        StorageError for what could not be put back, once all else is; doing it again is safe.
         """
-        done, conflicts = [], []
+        done, conflicts, failed = [], [], []
         for change in self.standing(changes):
             path = self.root / paths.actual(change.path)
             if self._now(change) != change.after:
                 conflicts.append(change.path)
                 continue
-            if change.before is None:
-                path.unlink()
-            else:
-                mode = None if path.exists() else change.permissions or None
-                write_whole(path, await self.blob(change.before), mode)
+            try:
+                restoring.put(path, await self.blob(change.before) if change.before else None, change.permissions)
+            except StorageError as error:
+                failed.append(error)
+                continue
             self.seen.refresh(path)
             done.append(change)
+        if failed:
+            raise failed[0]
         return Restored(tuple(change.path for change in done), tuple(conflicts), tuple(done))
 
     def standing(self, changes: Iterable[Change]) -> list[Change]:
@@ -195,8 +198,7 @@ class Workspace:
         return [change for change in net(changes).values() if self._now(change) != change.before]
 
     def _now(self, change: Change) -> str | None:
-        path = self.root / paths.actual(change.path)
-        return blobs.blob_id(path.read_bytes(), self._hash_name) if path.is_file() else None
+        return blobs.of_file(self.root / paths.actual(change.path), self._hash_name)
 
     def write(self, path: Path, data: bytes, mode: int | None = None) -> None:
         """Write a file whole, as seen and as fugu's doing. `path` is resolved; `mode` as in `write_whole`. Raises
@@ -266,7 +268,7 @@ def recall(workspace: Workspace, records: Iterable[Recorded]) -> None:
         elif isinstance(record.event, ToolRan):
             newest |= dict.fromkeys(_touched(record.event), record.at)
     for name, at in newest.items():
-        path = _at(workspace, name)
+        path = paths.locate(name, workspace.root)
         if isinstance(path, Path):
             workspace.seen.recall(path, at)
 
@@ -278,10 +280,6 @@ def _touched(event: ToolRan) -> list[str]:
     if event.ok and not isinstance(given, Malformed) and isinstance(given.get("path"), str):
         named.append(str(given["path"]))
     return named
-
-
-def _at(workspace: Workspace, name: str) -> Path | paths.Fault:
-    return paths.locate(name, workspace.root)
 
 
 def _named(path: Path, root: Path) -> str:
