@@ -11,34 +11,45 @@ import os
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import cast
+from typing import NoReturn, cast
 
 
 def main() -> None:
     """Runs the command line and ends the process."""
+    try:
+        code = _code(sys.argv[1:])
+    except KeyboardInterrupt:
+        os._exit(4)
+    leave(code)
+
+
+def _code(arguments: Sequence[str]) -> int:
     _forget_here()
-    arguments = sys.argv[1:]
     if arguments == ["--version"]:
         from fugu_cli import __version__
 
-        sys.exit(2 if _flush(f"fugu {__version__}\n") else 0)
+        return 2 if _flush(f"fugu {__version__}\n") else 0
     _fill_streams()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    sys.excepthook = _crashed
     from fugu_cli import signals
 
     signals.at_once()
-    try:
-        code = called(arguments)
-        lost = _flush()
-    except KeyboardInterrupt:
-        os._exit(4)
+    sys.excepthook = _crashed
+    code = called(arguments)
+    lost = _flush()
     signals.ignored()
     if lost and not code:
         complain(f"cannot write to standard output: {lost}", ROOM)
-        code = 2
+        return 2
+    return code
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with `code`. Where a KeyboardInterrupt, though caught, came out of an `exec`, as dataclasses have
+    one, `python -m` would end itself by SIGINT instead; another text that it evaluates makes it forget that."""
+    eval("0")
     sys.exit(code)
 
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
+LATER = 0.02
+"""Seconds after which a signal that came at a bad moment comes again."""
+
 
 def at_once(*more: signal.Signals) -> None:
     """From now on they raise KeyboardInterrupt, as Ctrl-C does; `more`: these too, also where asyncio would wait."""
@@ -49,4 +52,16 @@ def _heard() -> list[signal.Signals]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    """Not in the middle of an import, where it would leave modules half made, or be swallowed: a moment later then."""
+    if not _importing(frame):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGALRM, lambda _number, _frame: signal.raise_signal(number))
+    signal.setitimer(signal.ITIMER_REAL, LATER)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,53 @@
+"""The signals that end a command, at bad moments: no module is left half made, and the exit code stays what it was."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import fugu_cli
+
+IMPORTS = """
+import threading
+from fugu_cli import signals
+signals.at_once()
+try:
+    import slow
+    threading.Event().wait(60)
+except KeyboardInterrupt:
+    print("interrupted", slow.WHOLE)
+"""
+SLOW = """
+import os, signal
+os.kill(os.getpid(), signal.SIGTERM)
+for _ in range(1000):
+    pass
+WHOLE = True
+"""
+LEAVES = """
+from fugu_cli.__main__ import leave
+try:
+    exec("raise KeyboardInterrupt")
+except KeyboardInterrupt:
+    leave(4)
+"""
+
+
+def module(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """`python -m` of a module in `folder` that holds `code`."""
+    (folder / "started.py").write_text(code)
+    place = {"PYTHONPATH": f"{Path(fugu_cli.__file__).parents[1]}:{folder}"}
+    command = [sys.executable, "-m", "started"]
+    return subprocess.run(command, env=place, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_signal_in_the_middle_of_an_import_waits_for_its_end(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    done = module(tmp_path, IMPORTS)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted True\n", "")
+
+
+def test_an_interrupt_that_was_caught_does_not_change_the_exit_code(tmp_path: Path) -> None:
+    done = module(tmp_path, LEAVES)
+    assert (done.returncode, done.stdout, done.stderr) == (4, "", "")
