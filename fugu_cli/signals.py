@@ -22,9 +22,16 @@ LATER = 0.02
 
 
 def at_once(*more: signal.Signals) -> None:
-    """From now on they raise KeyboardInterrupt, as Ctrl-C does; `more`: these too, also where asyncio would wait."""
+    """From now on they raise KeyboardInterrupt, as Ctrl-C does; `more`: these too, also where asyncio would wait. One
+    that was `held` does so here."""
     for number in (*_heard(), *more):
         signal.signal(number, _interrupt)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, *ENDING))
+
+
+def held() -> None:
+    """From now on they wait until somebody hears them again: while asyncio makes a loop, nobody could."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *ENDING))
 
 
 def told(loop: AbstractEventLoop, stop: Callable[[], None]) -> None:

@@ -32,6 +32,19 @@ try:
 except KeyboardInterrupt:
     leave(4)
 """
+HELD = """
+import os, signal
+from fugu_cli import signals
+signals.at_once(signal.SIGINT)
+for number in (signal.SIGINT, *signals.ENDING):
+    signals.held()
+    os.kill(os.getpid(), number)
+    print("still here", end=" ", flush=True)
+    try:
+        signals.at_once(signal.SIGINT)
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
 
 
 def module(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
@@ -51,3 +64,8 @@ def test_a_signal_in_the_middle_of_an_import_waits_for_its_end(tmp_path: Path) -
 def test_an_interrupt_that_was_caught_does_not_change_the_exit_code(tmp_path: Path) -> None:
     done = module(tmp_path, LEAVES)
     assert (done.returncode, done.stdout, done.stderr) == (4, "", "")
+
+
+def test_a_signal_that_was_held_is_heard_later(tmp_path: Path) -> None:
+    done = module(tmp_path, HELD)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "still here interrupted\n" * 3, "")

@@ -7,10 +7,11 @@ on the screen before anything heavy is imported.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
-from fugu_cli import __version__
+from fugu_cli import __version__, signals
 from fugu_cli.commands import prompt
 from fugu_cli.commands.flags import Format, RunFlags, check_empty, check_session
 from fugu_cli.errors import FuguError, UsageError
@@ -20,6 +21,7 @@ from fugu_cli.ui.pen import Pen
 def run(flags: RunFlags) -> int:
     """The exit code: 0 accepted, 1 usage, 2 infrastructure, 3 a limit or not accepted, 4 aborted."""
     try:
+        signals.at_once(signal.SIGINT)
         _check(flags)
         said = prompt.read(flags, sys.stdin)
         folder = _prepared(flags)
@@ -28,13 +30,16 @@ def run(flags: RunFlags) -> int:
         import asyncio
 
         from fugu_cli.commands.running import Run
+
+        work = Run(flags, said, os.environ, folder)
+        signals.held()
     except UsageError as error:
         _refused(flags, error)
         raise
     except KeyboardInterrupt:
         _refused(flags, FuguError("interrupted before the session was open"), "interrupted")
         raise
-    return asyncio.run(Run(flags, said, os.environ, folder).to_its_end())
+    return asyncio.run(work.to_its_end())
 
 
 def _prepared(flags: RunFlags) -> Path | None:

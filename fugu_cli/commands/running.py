@@ -58,10 +58,10 @@ class Run:
 
     async def to_its_end(self) -> int:
         """The exit code. What cannot even begin is said to programs here and raised for people."""
-        signals.at_once(signal.SIGINT)
         refusal: FuguError | None = FuguError("fugu itself failed", hint="this is a bug in fugu")
         reason = "failed"
         try:
+            signals.at_once(signal.SIGINT)
             self._session = await self._opened()
             signals.told(asyncio.get_running_loop(), self._stop)
             refusal = None
