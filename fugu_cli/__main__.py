@@ -39,7 +39,8 @@ def _code(arguments: Sequence[str]) -> int:
     sys.excepthook = _crashed
     code = called(arguments)
     lost = _flush()
-    signals.ignored()
+    if signals.ignored():
+        return 4
     if lost and not code:
         complain(f"cannot write to standard output: {lost}", ROOM)
         return 2

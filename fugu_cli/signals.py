@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
-LATER = 0.02
+LATER = 0.005
 """Seconds after which a signal that came at a bad moment comes again."""
 
 
@@ -43,15 +43,18 @@ def told(loop: AbstractEventLoop, stop: Callable[[], None]) -> None:
 def decided(loop: AbstractEventLoop, code: int) -> None:
     """From now on each of them ends the process at once with `code`, also where the loop, as it closes, would no
     longer hear them and the process would be ended by the signal."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
     for number in (signal.SIGINT, *_heard()):
         loop.remove_signal_handler(number)
         signal.signal(number, lambda _number, _frame: os._exit(code))
 
 
-def ignored() -> None:
-    """From now on they do nothing: what is left to do is to end."""
+def ignored() -> bool:
+    """From now on they do nothing: what is left to do is to end. Whether one was put off and has not come again."""
+    left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
     for number in (signal.SIGINT, *ENDING):
         signal.signal(number, signal.SIG_IGN)
+    return left > 0
 
 
 def _heard() -> list[signal.Signals]:
