@@ -12,8 +12,9 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
-from typing import IO, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
@@ -40,7 +41,9 @@ class Log:
         self._records = records
         self._events: list[Event] = [record.event for record in records]
         self._clock = clock
-        self._file: IO[bytes] | None = None
+        self._file: FileIO | None = None
+        self._end = 0
+        """Bytes of the whole lines on the disk."""
         self._lock: FileLock | None = None
         self._readers: list[asyncio.Queue[Recorded | Live | None]] = []
         self.mask: Masking | None = None
@@ -76,10 +79,8 @@ class Log:
             data = path.read_bytes()
             whole = data[: data.rfind(b"\n") + 1]
             log = cls(path, parse(whole or _begun(data), path))
-            log._lock = lock
-            log._file = path.open("r+b")
-            log._file.truncate(len(whole))
-            log._file.seek(0, os.SEEK_END)
+            log._lock, log._end = lock, len(whole)
+            log._file = log._at_end()
         except OSError as error:
             lock.release()
             raise StorageError(f"cannot open {path}: {error.strerror}") from error
@@ -104,7 +105,8 @@ class Log:
         return self._records
 
     def append(self, event: Event) -> Recorded:
-        """Write one fact, then tell every reader. Raises StorageError; then the file ends with the last whole line."""
+        """Write one fact, then tell every reader. Raises StorageError; then the file ends with the last whole line, and
+        the next fact is written if it can be."""
         event = event if self.mask is None else self.mask(event)
         record = Recorded(seq=len(self._records), at=self._clock(), event=event)
         try:
@@ -112,7 +114,7 @@ class Log:
         except PydanticSerializationError:
             record = RECORDED.validate_python(_valid(record.model_dump()))
             line = RECORDED.dump_json(record)
-        if self._file is not None:
+        if self._lock is not None:
             self._write(line + b"\n")
         self._records.append(record)
         self._events.append(record.event)
@@ -120,26 +122,32 @@ class Log:
         return record
 
     def _write(self, line: bytes) -> None:
-        assert self._file is not None
-        start = self._file.tell()
+        """Nothing of a line stays that could not be written; the next one is tried all the same."""
         try:
-            self._file.write(line)
-            self._file.flush()
+            self._file = self._file or self._at_end()
+            left = memoryview(line)
+            while left:
+                left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
         except OSError as error:
-            self._cut_back(start)
+            self._cut_back()
             raise StorageError(f"cannot write the session {self.path}: {error.strerror}", hint=_SPACE) from error
+        self._end += len(line)
 
-    def _cut_back(self, start: int) -> None:
-        """Leave no half line behind; where even that fails, the next opening cuts it."""
-        assert self._file is not None and self.path is not None
-        raw = self._file
-        self._file = None
-        try:
-            os.truncate(self.path, start)
-            raw.close()
-        except OSError:
-            return
+    def _at_end(self) -> FileIO:
+        """The file, behind its last whole line; without a buffer, which would keep what could not be written."""
+        assert self.path is not None
+        file = FileIO(self.path, "r+")
+        file.truncate(self._end)
+        file.seek(self._end)
+        return file
+
+    def _cut_back(self) -> None:
+        """Leave no half line behind; where even that fails, the next writing or opening cuts it."""
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError), file:
+                file.truncate(self._end)
 
     def tell(self, live: Live) -> None:
         """Tell every reader something that is not a fact and is written nowhere."""

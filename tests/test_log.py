@@ -167,6 +167,37 @@ def test_a_full_disk_is_a_storage_error_and_the_file_keeps_its_whole_lines(tmp_p
     assert [record.event for record in logs.read(tmp_path / "s.jsonl")] == [Asked(text="first")]
 
 
+def test_what_can_be_written_again_after_the_disk_was_full_is_written(tmp_path: Path) -> None:
+    script = textwrap.dedent(f"""
+        import contextlib
+        import resource
+        from pathlib import Path
+        from fugu_cli.errors import StorageError
+        from fugu_cli.events import Asked
+        from fugu_cli.log import Log
+        import signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        log = Log.create(Path({str(tmp_path / "s.jsonl")!r}))
+        log.append(Asked(text="first"))
+        no_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, no_limit[1]))
+        for text in ("x" * 1000, "y" * 2000, "second"):
+            with contextlib.suppress(StorageError):
+                log.append(Asked(text=text))
+        resource.setrlimit(resource.RLIMIT_FSIZE, no_limit)
+        log.append(Asked(text="z" * 1000))
+        print([event.text[:6] for event in log.events])
+    """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "['first', 'second', 'zzzzzz']\n"
+    kept = logs.read(tmp_path / "s.jsonl")
+    assert [(record.seq, record.event) for record in kept] == [
+        (0, Asked(text="first")),
+        (1, Asked(text="second")),
+        (2, Asked(text="z" * 1000)),
+    ]
+
+
 def test_what_a_killed_process_still_holds_for_a_moment_is_waited_for(tmp_path: Path) -> None:
     Log.create(tmp_path / "s.jsonl").close()
     before = Log.open(tmp_path / "s.jsonl")
