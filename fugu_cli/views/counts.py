@@ -26,14 +26,14 @@ _EXAMPLES = re.compile(
 """RSpec, minitest, ExUnit, Gradle."""
 _FAILING = (
     re.compile(r"\b(\d+) (?:failed|failures?|errors?)\b", re.IGNORECASE),  # pytest, cargo, jest, mocha
-    re.compile(r"\b(?:failures|errors)=(\d+)"),  # unittest
+    re.compile(r"(?<!expected )\b(?:failures|errors|unexpected successes)=(\d+)"),  # unittest
     re.compile(r"^[#ℹ] fail (\d+)$", re.MULTILINE),  # node --test
     re.compile(r"^(?:Failed|Passed)!.*?\bFailed:\s+(\d+)", re.MULTILINE),  # dotnet
     re.compile(r"\b(?:Failures|Errors): (\d+)"),  # PHPUnit
 )
 _CARGO = re.compile(r"^test result: \w+\. (\d+) passed", re.MULTILINE)
 _UNITTEST = re.compile(r"^Ran (\d+) tests?", re.MULTILINE)
-_NOT_PASSED = re.compile(r"\b(?:failures|errors|skipped)=(\d+)")
+_NOT_PASSED = re.compile(r"\b(?:failures|errors|skipped|unexpected successes)=(\d+)")
 _PASSING = (
     re.compile(r"\b(\d+) passed\b"),
     re.compile(r"^[#ℹ] pass (\d+)$", re.MULTILINE),
