@@ -48,6 +48,7 @@ def test_results_are_the_same_as_numbers_or_as_words() -> None:
     assert not views.same("4", "5")
     assert not views.same("yes", "no")
     assert not views.same("4", "four")
+    assert not views.same(f"{2**100}", f"{2**100 + 1}")
     assert views.number("between 3 and -4.50") == Decimal("-4.5")
     assert views.number("none") is None
 

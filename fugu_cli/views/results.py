@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from fugu_cli.events import Event
 from fugu_cli.views.outcome import Verdict, changes, judged_by_tests, regressed, tests, verdict_of
@@ -27,12 +27,7 @@ _MARKED = (
 def number(text: str) -> Decimal | None:
     """The last number in a text; None where there is none."""
     found = _NUMBER.findall(text)
-    if not found:
-        return None
-    try:
-        return Decimal(re.sub(r"[$,\s]", "", found[-1])).normalize()
-    except InvalidOperation:
-        return None
+    return Decimal(re.sub(r"[$,\s]", "", found[-1])) if found else None
 
 
 def result_of(answer: str) -> str | None:

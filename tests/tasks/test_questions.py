@@ -25,6 +25,8 @@ CODE = Question(
         ("That makes 1004 in the end.", True),
         ("Answer: 1004, not 7", False),
         ("Answer: 1005", False),
+        (f"Answer: 1004.{'0' * 30}", True),
+        (f"Answer: 1004.{'0' * 30}1", False),
         ("I cannot say.", False),
         ("", False),
     ],
