@@ -69,9 +69,8 @@ def worst(member: Member, prompt: Prompt) -> float:
     no price is known."""
     if member.price is None:
         return 0.0
-    size = sum(len(message.model_dump_json().encode("utf-8", "replace")) for message in prompt.messages)
-    size += len(prompt.system.encode("utf-8", "replace"))
-    size += sum(len(tool.model_dump_json()) for tool in prompt.tools) + len(prompt.reply_schema)
+    texts = [one.model_dump_json() for one in (*prompt.messages, *prompt.tools)]
+    size = sum(len(text.encode("utf-8", "replace")) for text in (*texts, prompt.system, prompt.reply_schema))
     dearest = member.price.input * WRITING
     longest = prompt.longest(member.max_tokens) + member.thinking
     calls = 2 if member.protocol == "schema" and prompt.tools else 1  # the tool is chosen first, then written for

@@ -68,6 +68,8 @@ def test_the_dearest_a_call_can_get_counts_prompt_tools_and_the_longest_reply() 
     assert bare >= (300 / 3 * 10.0 + 1000 * 20.0) / 1e6
     tools = PROMPT.model_copy(update={"tools": (ToolSpec(name="t", description="d" * 3000, parameters="{}"),)})
     assert budgets.worst(PAID, tools) - bare >= 1000 * 10.0 / 1e6
+    foreign = PROMPT.model_copy(update={"tools": (ToolSpec(name="t", description="読" * 3000, parameters="{}"),)})
+    assert budgets.worst(PAID, foreign) - bare >= 3000 * 10.0 / 1e6
 
 
 @pytest.mark.parametrize(
