@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fugu_cli import prompts, views
-from fugu_cli.events import CLIENT, Asked, Assigned, Event, Merged, Opened, Replied, ToolRan
+from fugu_cli.events import CLIENT, Asked, Assigned, Event, Merged, Opened, Replied, ToolRan, Undone
 
 OUTPUT, OUTPUT_BRIEF = 12_000, 1_500
 """Characters of one output that another step reads: of an agent with native tools, of a small one."""
@@ -84,13 +84,15 @@ def tests_since(events: Sequence[Event], turn: views.Turn) -> str:
 
 
 def _own(events: Sequence[Event], facts: Sequence[Event], now: Assigned) -> list[Event]:
-    """A request's facts that belong to the agent: the request, fugu's evidence before it, the agent's own turns."""
+    """A request's facts that belong to the agent: the request, fugu's evidence before it, the agent's own turns, and
+    what the user took back."""
     own = _own_turns(events, now)
     begun = next((i for i, fact in enumerate(facts) if isinstance(fact, Assigned)), len(facts))
     kept: list[Event] = []
     for index, fact in enumerate(facts):
         number = getattr(fact, "turn", 0)
-        if isinstance(fact, Asked) or (number == 0 and index < begun and getattr(fact, "call", None) is not None):
+        of_the_user = isinstance(fact, Asked) or (isinstance(fact, Undone) and not number)
+        if of_the_user or (number == 0 and index < begun and getattr(fact, "call", None) is not None):
             kept.append(fact)
         elif isinstance(fact, Assigned) and number in own and fact.plan:
             kept.append(fact.model_copy(update={"instruction": opening(events, fact)}))

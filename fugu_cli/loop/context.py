@@ -14,7 +14,7 @@ from functools import lru_cache
 from fugu_cli import intent, prompts, views
 from fugu_cli.conductor.seen import isolated, tests_since
 from fugu_cli.events import Asked, Event, Member, Replied
-from fugu_cli.loop import aims, brief_files, brief_kind, earlier, excerpts, gaps, reproducing
+from fugu_cli.loop import aims, brief_files, brief_kind, earlier, excerpts, gaps, put_back, reproducing
 from fugu_cli.loop.opening import argument, files_read, files_shown, is_long, opening_ids, path_of
 from fugu_cli.loop.ways import Aim
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
@@ -109,11 +109,12 @@ def _request_messages(facts: Sequence[Event], hint: str = "", state: str = "") -
     request = facts[0]
     assert isinstance(request, Asked)
     messages: list[Message] = [FromUser(text=request.whole), *_runs_as_text(views.baseline(facts))]
+    messages += put_back.after(facts, 0)
     turns = views.turns(facts)
     for turn in turns:
         parts = (state, _opening(facts, turn), hint) if turn is turns[-1] else (_opening(facts, turn),)
         messages.append(FromUser(text="\n\n".join(part for part in parts if part)))
-        messages += _turn_messages(turn)
+        messages += [*_turn_messages(turn), *put_back.after(facts, turn.number)]
     return tuple(messages)
 
 
@@ -173,9 +174,7 @@ def _evidence_text(run: views.Run) -> str:
 
 
 def _draw_text(index: int, draw: tuple[Event, ...]) -> str:
-    last = draw[-1]
-    reason = getattr(last, "reason", "")
-    return f"[Try {index} of this turn was rolled back: {reason}]"
+    return f"[Try {index} of this turn was rolled back: {getattr(draw[-1], 'reason', '')}]"
 
 
 def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim: Aim) -> tuple[Message, ...]:

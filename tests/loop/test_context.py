@@ -28,8 +28,9 @@ from fugu_cli.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.loop import brief_files, context
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Thinking
+from fugu_cli.loop import brief_files, context, put_back
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Thinking
+from fugu_cli.views import standing
 from tests.facts import CODER, POOL, SMALL, STRONG, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
 GREEK = st.text(alphabet="αβγδεζηθικλμνξοπρστυφχψω\n ", max_size=30)
@@ -285,6 +286,33 @@ def test_a_cut_between_turns_is_not_told_as_a_cut_turn() -> None:
     texts = shown(context.prompt([*events, assigned(2, "strong")], STRONG, ()))
     assert "[The user interrupted this turn.]" not in texts
     assert views.turns(events)[-1].text == "done"
+
+
+@pytest.mark.parametrize("plan", [0, 1])
+def test_an_agent_is_told_what_the_user_undid_and_brought_back(plan: int) -> None:
+    done: list[Event] = [opened(), asked("add it"), assigned(1, "strong"), replied(1, "strong", "", write("w"))]
+    done += [*ran(1, write("w"), path="a.py"), replied(1, "strong", "added"), Finished(reason="accepted")]
+    undone = Undone(snapshot="tree0", reason=standing.UNDONE.format(tree="abc"))
+    redone = Undone(snapshot="abc", reason=standing.REDONE.format(tree="def"))
+
+    def told(*facts: Event) -> tuple[Message, ...]:
+        now = assigned(1, "strong").model_copy(update={"plan": plan})
+        return context.prompt([*done, *facts, asked("and now?"), now], STRONG, ()).messages
+
+    *before, request, role = told()
+    gone, back = FromUser(text=put_back.UNDONE), FromUser(text=put_back.REDONE)
+    assert told(undone) == (*before, gone, request, role)
+    assert told(undone, redone) == (*before, gone, back, request, role)
+
+
+def test_what_was_undone_before_a_stopped_request_went_on_is_told_where_it_was() -> None:
+    done: list[Event] = [opened(), asked("add it"), Undone(snapshot="tree0", reason="undone by the user")]
+    done += [assigned(1, "strong"), replied(1, "strong", "one"), Finished(reason="turn_limit")]
+    done += [Undone(snapshot="tree0", reason="undone by the user"), opened(), assigned(2, "strong")]
+    messages = context.prompt(done, STRONG, ()).messages
+    role, gone = FromUser(text=prompts.load("worker")), FromUser(text=put_back.UNDONE)
+    one = FromAgent(agent="strong", text="one")
+    assert messages == (FromUser(text="add it"), gone, role, one, gone, role)
 
 
 def test_an_earlier_request_is_told_as_its_own_session_has_it() -> None:
