@@ -63,10 +63,10 @@ def _to_be_judged(events: Sequence[Event]) -> bool:
         return False
     if first is None or first.ok or run is None or not run.passes:
         return False
-    turns = views.turns(events)
+    turns, newest = views.turns(events), _newest(events)
     worked = next((turn for turn in reversed(turns) if turn.assigned.role == "worker" and turn.replies), None)
     member = views.pool(events).get(worked.assigned.agent) if worked is not None else None
-    judged = turns[-1].assigned.role == "verifier" and views.verdict(events, turns[-1]) is not None
+    judged = newest is not None and newest.assigned.role == "verifier"
     return member is not None and member.protocol != "native" and not judged
 
 
@@ -89,7 +89,7 @@ def only_words(events: Sequence[Event], agent: str) -> bool:
     request, member = views.asked(events), views.pool(events).get(agent)
     if request is None or member is None or member.protocol == "native" or views.changes(events):
         return False
-    if intent.is_to_mend_tests(request.text) and not request.assertions and not views.judged_by_tests(events):
+    if intent.is_to_mend_tests(request.text) and not views.judged_by_tests(events):
         return True
     shown = (run for turn in views.turns(events) for run in turn.runs if run.evidence)
     return intent.wants_change(request.text) and any(run.permitted.call.tool == "read" for run in shown)
@@ -97,13 +97,18 @@ def only_words(events: Sequence[Event], agent: str) -> bool:
 
 def _refused(events: Sequence[Event]) -> bool:
     """The newest turn of a Worker or Verifier that was not cut is a Verifier's, and did not accept."""
-    judged = (
+    newest = _newest(events)
+    return newest is not None and views.verdict(events, newest) == "REVISE"
+
+
+def _newest(events: Sequence[Event]) -> views.Turn | None:
+    """The newest turn of a Worker or Verifier that said something and was not cut."""
+    said = (
         turn
         for turn in reversed(views.turns(events))
         if turn.assigned.role != "thinker" and turn.replies and not turn.failed and not turn.interrupted
     )
-    newest = next(judged, None)
-    return newest is not None and views.verdict(events, newest) == "REVISE"
+    return next(said, None)
 
 
 def suggestion(events: Sequence[Event]) -> Role | None:

@@ -28,6 +28,10 @@ def test_once_the_tests_that_judge_it_pass_a_verifier_is_asked_before_anybody_wo
     assert masks.roles_out(passing) == out
     judging = [*passing, assigned(2, "small", "verifier")]
     assert masks.roles_out([*judging, Interrupted(turn=2)]) == out, "it has judged nothing"
+    looking = [*passing, assigned(2, "strong", "verifier"), replied(2, "strong", "", Call(id="r", tool="diff"))]
+    looking += ran(2, Call(id="r", tool="diff"))
+    assert masks.roles_out([*looking, Interrupted(turn=2)]) == out
+    assert masks.roles_out([*looking, Failed(turn=2, what="strong", kind="network", message="reset")]) == out
     refused = [*judging, replied(2, "small", "REVISE\nThe README says otherwise.")]
     assert "worker" not in masks.roles_out(refused)
     before: list[Event] = [opened(), asked(), *checked(0, ok=True), *worked, *checked(1, ok=True)]
@@ -79,6 +83,7 @@ def test_an_agent_that_needs_tests_is_out_where_none_judge_the_request_and_someb
     assert masks.agents_out([opened(), asked(), *checked(0, ok=False)], members=weak) == {}
     assert masks.agents_out([opened(), asked(), *checked(0, ok=True)], members=weak) == out, "they pass as things are"
     assert masks.agents_out([opened(), asked("write tests for f"), *checked(0, ok=True)], members=weak) == out
+    assert masks.agents_out([opened(), asked("write tests for f"), *checked(0, ok=False)], members=weak) == out
     assert masks.agents_out(free, ["coder", "strong"], weak) == dict.fromkeys(["coder", "strong"], "opted out")
     assert masks.agents_out(free, ["coder"], weak) == {"coder": "opted out", **out}
     failed = [*free, assigned(1, "coder"), Failed(turn=1, what="coder", kind="network", message="reset")]
