@@ -81,7 +81,7 @@ def refresh(log: Log, rests: Rests | None, dear: Mapping[str, str]) -> None:
             return False
         return rests.woken(name) or (name not in waits and rests.rested(name, why))
 
-    kept = {name: why for name, why in known.items() if name not in resting and not back(name, why)}
+    kept = {name: why for name, why in known.items() if not back(name, why)}
     now = {**{name: f"{views.BUDGET}: {why}" for name, why in dear.items()}, **kept, **resting}
     if now.keys() != known.keys():
         log.append(Masked(agents=tuple(sorted(now.items()))))
