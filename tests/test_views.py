@@ -3,7 +3,7 @@ import pytest
 from fugu_cli import views
 from fugu_cli.events import Failed, Price
 from fugu_cli.messages import Call, Usage
-from tests.facts import CODER, asked, assigned, checked, opened, ran, replied, rolled_back, write
+from tests.facts import CODER, FAILS, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,13 @@ def test_failing_tests_turn_an_accept_into_revise() -> None:
     events = [opened(), asked(), *checked(0, ok=False), assigned(1, "strong"), replied(1, "strong", "did it")]
     events += [assigned(2, "strong", "verifier"), *checked(2, ok=False), replied(2, "strong", "ACCEPT")]
     assert views.verdict(events, views.turns(events)[-1]) == "REVISE"
+
+
+def test_of_tests_that_the_request_is_not_about_agents_are_told_once_something_was_changed() -> None:
+    start = [opened(), asked("rename f", judged=False), *checked(0, ok=False), assigned(1, "strong")]
+    assert views.tests_to_tell(start) is None
+    worked = [*start, replied(1, "strong", "", write("w")), *ran(1, write("w"), path="a.py"), *checked(1, ok=False)]
+    assert views.tests_to_tell(worked) == views.TestRun(False, FAILS, stale=False, turn=1)
 
 
 def test_tests_that_the_request_is_not_about_decide_nothing() -> None:

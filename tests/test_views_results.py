@@ -79,6 +79,12 @@ def test_a_small_verifier_works_the_result_out_unseen_and_the_two_are_compared(o
     assert views.verdict(events, views.turns(events)[-1]) == ("ACCEPT" if own == "Answer: 41" else "REVISE")
 
 
+def test_what_a_later_verifier_comes_to_does_not_change_an_earlier_verdict() -> None:
+    events = [*START, replied(1, "coder", WORKED), assigned(2, "small", "verifier"), replied(2, "small", "Answer: 41")]
+    events += [assigned(3, "small", "verifier"), replied(3, "small", "Answer: 42")]
+    assert [views.verdict(events, turn) for turn in views.turns(events)] == [None, "REVISE", "ACCEPT"]
+
+
 def test_what_is_no_result_or_was_tested_is_judged_as_it_stands() -> None:
     words = [*START, replied(1, "coder", "It adds them."), assigned(2, "small", "verifier")]
     assert "It adds them." in brief(words)

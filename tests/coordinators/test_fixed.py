@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.fixed import Cascade, Random, Single
 from fugu_cli.coordinators.settings import Settings
@@ -55,6 +57,15 @@ def test_where_no_tests_decide_a_strong_agent_verifies() -> None:
     call = write("c1")
     done = [assigned(1, "small"), replied(1, "small", "", call), *ran(1, call, path="a.py")]
     assert cascade([opened(), asked("add a flag", judged=False, command=None), *done]) == ("strong", "verifier")
+
+
+@pytest.mark.parametrize(("role", "agent"), [("verifier", "coder"), ("worker", "coder")])
+def test_what_a_thinker_suggests_is_done_next(role: Role, agent: str) -> None:
+    thought = f"Look again.\n<suggested_role>{role}</suggested_role>"
+    asks = [assigned(2, "strong", "thinker"), replied(2, "strong", thought)]
+    strong = [event.model_copy(update={"protocol": "native"}) for event in POOL]
+    events: list[Event] = [opened().model_copy(update={"pool": tuple(strong)}), *BROKEN[1:], *worked(1, ok=True), *asks]
+    assert cascade(events) == (agent, role)
 
 
 def test_a_revision_goes_to_the_next_slot() -> None:

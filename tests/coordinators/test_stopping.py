@@ -136,6 +136,12 @@ def test_words_after_an_edit_that_failed_are_no_answer() -> None:
     assert end([opened(), asked("add a flag", judged=False), *tried, replied(1, "small", "Done!")]) is None
 
 
+def test_words_after_a_turn_that_was_killed_in_a_call_are_no_answer() -> None:
+    call = Call.make("c1", "bash", command="make")
+    killed = [assigned(1, "small"), replied(1, "small", "", call), ran(1, call)[0], Interrupted(turn=1)]
+    assert end([opened(), asked("add a flag", judged=False), *killed, *said(2, "Done!")]) is None
+
+
 def test_draws_that_were_all_rolled_back_are_no_answer() -> None:
     call = write("c1")
     draw = [replied(1, "coder", "", call), *ran(1, call, path="a.py"), *checked(1, ok=False), rolled_back(1)]

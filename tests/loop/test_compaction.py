@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fugu_cli import orchestrator, views
+from fugu_cli import orchestrator, prompts, views
 from fugu_cli.coordinators.fixed import Single
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.errors import AgentError
@@ -16,7 +16,7 @@ from fugu_cli.events import Asked, Assigned, Compacted, Event, Failed, Finished,
 from fugu_cli.log import Log
 from fugu_cli.loop import compaction, context
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Usage
-from tests.facts import STRONG, opened, ran, replied
+from tests.facts import STRONG, assigned, opened, ran, replied
 from tests.reacting import React, Reacting, Stage, calls, fails, repository
 
 TIGHT = Member(name="strong", provider="openai", model="s", slot="strong", context=9000)
@@ -79,6 +79,14 @@ def test_inside_a_request_its_words_and_the_newest_calls_stay_as_they_are() -> N
     assert prompt.messages[1] == FromUser(text="request number 1: keep every word")
     assert [m.text for m in prompt.messages if isinstance(m, FromAgent)] == ["I read 1.3"]
     assert whole(prompt)
+
+
+def test_inside_a_request_the_turns_that_are_summed_up_leave_nothing_behind() -> None:
+    start = [opened(), Asked(text="what is it?", snapshot="t"), assigned(1, "small"), replied(1, "small", "a parser")]
+    events = compacted([*start, assigned(2, "strong", "verifier")], 3)
+    role = FromUser(text=prompts.load("verifier"))
+    before = FromUser(text="[What happened before, summed up:]\nSUMMARY")
+    assert shown(events).messages == (before, FromUser(text="what is it?"), role)
 
 
 def test_a_second_compaction_stands_for_the_first_too() -> None:
@@ -186,6 +194,33 @@ def test_what_the_summary_is_written_from_fits_the_agent_that_writes_it() -> Non
     assert "characters left out" in agent.shown[0].messages[0].model_dump()["text"]
 
 
+def test_the_first_who_can_sum_up_does_and_nobody_else_is_paid() -> None:
+    log = Log.memory(session(1, 1))
+    first, second = (Reacting(name, lambda prompt: Reply(text="short")) for name in ("strong", "other"))
+    scribes = [compaction.Scribe(STRONG.model_copy(update={"name": one.name}), one) for one in (first, second)]
+    fact = asyncio.run(compaction.shorten(log, scribes, 6))
+    assert (fact.agent, len(first.shown), len(second.shown)) == ("strong", 1, 0)
+
+
+def test_a_summary_is_written_from_what_it_stands_for_and_from_nothing_else() -> None:
+    facts = compacted([opened(), Asked(text="one"), Finished(reason="answered")], 2, "FIRST")
+    facts += [Asked(text="two"), assigned(1, "strong"), replied(1, "strong", "yes"), replied(1, "strong", "no")]
+    assert compaction.transcript(facts, 6) == "\n\n".join(
+        ["The summary so far:\nFIRST", "THE USER ASKED: two", "-- strong as worker", "strong: yes"]
+    )
+    assert compaction.transcript(facts[:3], 1) == "THE USER ASKED: one"
+
+
+def test_turns_that_were_open_at_the_same_time_are_not_cut_between_a_call_and_its_result() -> None:
+    first, second = Call.make("a", "read", path="a.py"), Call.make("b", "read", path="b.py")
+    step = {"plan": 1, "sees": ()}
+    facts = [opened(), Asked(text="read both"), *(assigned(n, "strong").model_copy(update=step) for n in (1, 2))]
+    facts += [replied(1, "strong", "x" * 20_000, first), replied(2, "strong", "", second), *ran(1, first)]
+    facts += [*ran(2, second), replied(1, "strong", "read"), replied(2, "strong", "read"), assigned(3, "strong")]
+    assert compaction.boundary(facts, TIGHT) == 9
+    assert facts[10] == replied(1, "strong", "read")
+
+
 def test_before_a_call_would_not_fit_the_loop_compacts_and_goes_on(tmp_path: Path) -> None:
     root = repository(tmp_path / "repo", {f"f{number}.py": BIG for number in range(6)})
     shown_sizes: list[int] = []
@@ -251,6 +286,25 @@ def test_a_prompt_that_the_server_finds_too_long_is_summed_up_and_the_turn_goes_
     assert len(steps) == 9
     assert [fact.agent for fact in log.events if isinstance(fact, Compacted)] == ["strong"]
     assert not any(isinstance(fact, Failed) for fact in log.events)
+
+
+@pytest.mark.parametrize(("too_long", "used"), [(False, None), (True, Usage(input=9000))])
+def test_a_call_that_failed_for_another_reason_or_was_paid_for_is_not_summed_up(
+    tmp_path: Path, too_long: bool, used: Usage | None
+) -> None:
+    steps: list[int] = []
+
+    def react(prompt: Prompt) -> Reply:
+        steps.append(len(prompt.messages))
+        if len(steps) < 5:
+            return calls(Call.make("1", "read", path=f"f{len(steps)}.py"))
+        error = AgentError("it will not", kind="invalid")
+        error.too_long, error.usage = too_long, used
+        raise error
+
+    log, end = played(tmp_path, react, STRONG.model_copy(update={"context": 500_000}))
+    assert (end.reason, len(steps)) == ("failed", 5)
+    assert not any(isinstance(fact, Compacted) for fact in log.events)
 
 
 def test_where_nothing_can_be_left_out_a_prompt_that_is_too_long_fails(tmp_path: Path) -> None:
