@@ -615,6 +615,31 @@ def test_a_small_model_may_not_rewrite_the_tests_that_judge_it(root: Path) -> No
     assert not (root / "test_calc.py").exists()
 
 
+def test_a_small_model_may_write_tests_that_do_not_judge_its_request(root: Path) -> None:
+    renamed = Call.make("1", "write", path="test_calc.py", content="from calc import total\n")
+    found = play(root, (SMALL.model_copy(update={"attempts": 1}), lambda prompt: calls(renamed)))
+    found.stage = replace(found.stage, settings=Settings(turns=1))
+    found.run("rename add to total in test_calc.py", judged=False)
+    made = [fact for fact in found.of(Permitted) if isinstance(fact, Permitted) and fact.call.tool == "write"]
+    assert [(fact.allowed, fact.by) for fact in made] == [(True, "policy")]
+    assert (root / "test_calc.py").read_text() == "from calc import total\n"
+
+
+def test_every_call_of_a_turn_has_an_id_of_its_own_whatever_the_provider_calls_it(root: Path) -> None:
+    files = ["calc.txt", "check.sh"]
+
+    def react(prompt: Prompt) -> Reply:
+        pair = [Call.make("same", "read", path=path) for path in files]
+        return calls(*pair) if len(said(prompt)) < 3 else Reply(text="read")
+
+    found = play(root, (CHEAP, react))
+    assert found.run("what is in there?", judged=False).reason == "answered"
+    (turn,) = views.turns(found.log.events)
+    ran = [(run.permitted.call.id, run.result.call.arguments) for run in turn.runs if run.result]
+    wanted = [Call.make("", "read", path=path).arguments for path in files * 3]
+    assert ran == [(f"t1-0-{number}", arguments) for number, arguments in enumerate(wanted)]
+
+
 def test_a_verifier_that_writes_is_refused(root: Path) -> None:
     def react(prompt: Prompt) -> Reply:
         if role(prompt) == "worker":

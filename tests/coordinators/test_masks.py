@@ -34,6 +34,7 @@ def test_once_the_tests_that_judge_it_pass_a_verifier_is_asked_before_anybody_wo
     assert masks.roles_out([*looking, Failed(turn=2, what="strong", kind="network", message="reset")]) == out
     refused = [*judging, replied(2, "small", "REVISE\nThe README says otherwise.")]
     assert "worker" not in masks.roles_out(refused)
+    assert masks.roles_out([*judging, replied(2, "small", "ACCEPT")]) == {}, "it is judged"
     before: list[Event] = [opened(), asked(), *checked(0, ok=True), *worked, *checked(1, ok=True)]
     assert masks.roles_out(before) == {}, "they passed before: they do not say what was wanted"
     free: list[Event] = [opened(), asked("rename it", judged=False), *passing[2:]]

@@ -88,6 +88,15 @@ def root(tmp_path: Path) -> Path:
     return repository(tmp_path / "repo", FILES)
 
 
+def test_the_tool_is_offered_for_what_is_to_be_changed_and_not_for_a_question(tmp_path: Path) -> None:
+    offered = {}
+    for text in ("let it say new", "what does it say?"):
+        found = Play(repository(tmp_path / text), [("thinker", (), "It says old.")])
+        found.run(text)
+        offered[text] = "reproduce" in {tool.name for tool in found.agent.shown[0].tools}
+    assert offered == {"let it say new": True, "what does it say?": False}
+
+
 def test_a_thinkers_reproduction_fails_before_and_nothing_is_accepted_until_it_passes(root: Path) -> None:
     found = Play(
         root,

@@ -211,6 +211,14 @@ def test_a_draw_whose_call_was_killed_may_have_changed_something_and_is_judged_b
     assert turn.next_step([*events, *checked(1, ok=False)], CODER, Rules(5)) == RollBack("the tests failed")
 
 
+def test_a_small_models_edit_that_was_killed_is_not_judged_as_one_that_was_made() -> None:
+    events = [*START, assigned(1, "coder"), replied(1, "coder", "", write("w"))]
+    assert turn.next_step([*events, *ran(1, write("w"), path="a.py")], CODER, Rules(5)) == Evidence(
+        Call(id="e1-0-1", tool="run_tests")
+    )
+    assert turn.next_step([*events, ran(1, write("w"))[0]], CODER, Rules(5)) == Reply()
+
+
 def test_a_draw_that_passes_is_kept() -> None:
     events = [*START, assigned(1, "coder"), replied(1, "coder", "", write("w")), *ran(1, write("w"), path="a.py")]
     assert turn.next_step([*events, *checked(1, ok=True)], CODER, Rules(5)) == Closed()
