@@ -137,6 +137,12 @@ true
 sleep 1
 set -e; ls
 command -v python3
+git tag -l 'v*'
+grep -rn main src --exclude=.env
+echo case
+cat <<EOF2
+hello
+EOF2
 """
 
 RUNS = """
@@ -284,6 +290,14 @@ git clone host:/srv/x.git
 git clone https://example.org/x.git
 nohup python3 server.py &
 nice -n 5 make
+git branch feature
+git tag v1
+git worktree add tree
+git commit -m '/etc/passwd is not read any more'
+cat README.md | python3 script.sh
+sed -e p -ne 'w out' README.md
+echo x > 1
+find . -name '*.py' | sed s/app/main/ | xargs cat
 """
 
 EVERY = """
@@ -504,6 +518,12 @@ bash -c "bash -c 'sudo ls'"
 xargs sudo < README.md
 time sudo ls
 awk -f /etc/x README.md
+git worktree remove tree
+ech* x
+cat .aws/config
+echo $(echo "`git push`")
+echo $(( $(git push) + 1 ))
+cd a; cd b; cd c; cd d; cd e; cd f; cd g; cd h; cd i; cd j; cd k; cd l; cd m; cd n; cd o; cd p; cd q
 """
 
 
@@ -604,6 +624,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "README.md",
         "script.sh",
         "config/.env.local",
+        ".aws/config",
         ".env",
         "package.json",
     ):
@@ -910,6 +931,20 @@ def test_a_deny_rule_holds_for_what_the_session_itself_did(root: Path) -> None:
 def test_arguments_that_do_not_parse_are_left_to_the_tool_that_refuses_them(root: Path) -> None:
     found = judge(Call(id="1", tool="bash", arguments='{"command": "sudo'), Rules(), root)
     assert (found.verdict, found.reason.startswith("nothing will run")) == ("allow", True)
+
+
+@pytest.mark.parametrize("line", ["echo $\\\n(git push)", 'echo "$\\\n(git push)"'])
+def test_an_expansion_that_is_broken_over_two_lines_is_asked_about(line: str, root: Path) -> None:
+    assert bash(line, root, "auto").verdict == "ask"
+
+
+def test_a_rule_for_a_tool_alone_forbids_it_everywhere(root: Path) -> None:
+    call = Call.make("1", "read", path="/etc/hosts")
+    assert judge(call, Rules(mode="yolo", deny=("read",)), root).verdict == "deny"
+
+
+def test_what_a_terminal_would_obey_is_not_shown_as_it_is() -> None:
+    assert shown("a\x1b[31m\n.py") == '"a\\033[31m\\012.py"'
 
 
 def test_a_judgement_says_why_and_what(root: Path) -> None:
