@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fugu_cli.agents.defining import bare
@@ -88,7 +88,11 @@ def test_an_edit_of_no_file_is_none() -> None:
     assert parse(text) == Written(files=(), edits=(), words=text)
 
 
-@given(text=st.text(st.sampled_from("`<=>SEARCHREPLACE a.py/\n"), max_size=200))
+LINES = st.text("`<=>SEARCHREPLACE a.py/", max_size=12) | st.sampled_from(["a.py", "b/c.py:", "```", "```py", "x = 1"])
+
+
+@given(text=st.lists(LINES, max_size=30).map("\n".join))
+@example(text="a.py\n```\nx = 1\n```")
 def test_no_text_breaks_the_reader(text: str) -> None:
     for path, content in parse(text).files:
         assert path and content.endswith("\n")
