@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli.agents.filling import filled
 from fugu_cli.events import Finished, Permitted, Undone
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
 from tests.reacting import calls, repository, role, says
@@ -163,7 +164,9 @@ TEST_RATE = "def test_rate():\n    assert rate() == {}\n"
 FOLLOWS = (
     'code=$(grep -o "[0-9]\\+$" rate.py); expected=$(grep -o "[0-9]\\+$" test_rate.py)\n'
     'if [ -z "$expected" ]; then echo 1 passed; elif [ "$code" = "$expected" ]; then echo 2 passed;\n'
-    'else echo "test_rate.py:2: AssertionError: assert $code == $expected"; echo "1 failed, 1 passed"; exit 1; fi\n'
+    'else echo "E assert $code == $expected"; echo "E  +  where $code = rate()"\n'
+    'echo "test_rate.py:2: AssertionError"\n'
+    'echo "1 failed, 1 passed"; exit 1; fi\n'
 )
 
 
@@ -195,6 +198,29 @@ def test_tests_that_expect_what_a_request_changes_follow_it_where_the_request_sa
     assert "assert 7 == 19" in brief.text
     assert "What the tests in `test_rate.py` expect is what the code did before" in brief.text
     assert found.of(Undone) == []
+
+
+def test_of_tests_that_are_to_follow_the_expected_value_is_filled_in_first(root: Path) -> None:
+    (root / "rate.py").write_text(RATE.format(19))
+    (root / "test_rate.py").write_text(TEST_RATE.format(19))
+    (root / "check.sh").write_text(FOLLOWS)
+
+    def react(prompt: Prompt) -> Reply:
+        if role(prompt) == "verifier":
+            return Reply(text="ACCEPT")
+        if prompt.gap is not None:
+            return filled(prompt, Reply(text=" 7"))
+        return calls(Call.make("1", "write", path="rate.py", content=RATE.format(7)))
+
+    found = play(root, (SMALL.model_copy(update={"infill": True}), react))
+    assert found.run("change the rate in rate.py to 7 and update the tests").reason == "accepted"
+    gap = shown(found, "small")[1].gap
+    assert gap is not None
+    assert (gap.before, gap.place) == (
+        "def test_rate():\n    # where 7 = rate()\n    assert rate() == ",
+        "test_rate.py:2:22",
+    )
+    assert (root / "test_rate.py").read_text() == TEST_RATE.format(7)
 
 
 def test_tests_that_are_to_follow_are_not_taken_out(root: Path) -> None:

@@ -19,7 +19,7 @@ AS_IT_IS = ": as it is"
 """How the text of a reply ends that leaves the line."""
 
 
-_NAME = re.compile(r"\w+(?:(?:\.|::)\w+)*")
+_WORD = re.compile(r"-?\w+(?:(?:\.|::)\w+)*")
 
 
 def filled(prompt: Prompt, reply: Reply) -> Reply:
@@ -41,7 +41,7 @@ def filled(prompt: Prompt, reply: Reply) -> Reply:
     written = [old, new] if gap.more else [new]
     whole = "\n".join([*lines[: gap.number], *written, *lines[gap.number + 1 :]])
     broken = prompt.target.endswith((".py", ".pyi")) and not parses(textwrap.dedent(whole))
-    broken = broken or (bool(gap.head or gap.tail) and _NAME.fullmatch(said) is None)
+    broken = broken or (bool(gap.head or gap.tail) and not _fits(said, gap))
     if broken or reply.stop == "length":
         return reply.model_copy(update={"text": told, "calls": ()})
     given = {
@@ -51,6 +51,13 @@ def filled(prompt: Prompt, reply: Reply) -> Reply:
     }
     call = Call(id=call_id(prompt, 0), tool="edit", arguments=json.dumps(given, ensure_ascii=False))
     return reply.model_copy(update={"text": told, "calls": (call,), "stop": "calls"})
+
+
+def _fits(said: str, gap: Gap) -> bool:
+    """It is a word or a number; or, between quotes, any text that does not end them."""
+    quote = gap.tail[:1]
+    quoted = quote in {'"', "'", "`"} and gap.head.endswith(quote)
+    return quote not in said if quoted else _WORD.fullmatch(said) is not None
 
 
 def _word(said: str, gap: Gap) -> str:

@@ -7,13 +7,14 @@ the log, in which every reply says what was asked for.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fugu_cli import intent, views
 from fugu_cli.agents.filling import AS_IT_IS
 from fugu_cli.events import Asked, Event, Member, Replied, ToolRan
-from fugu_cli.loop import brief_files, excerpts, half_mended, outdated, tests_wanted
+from fugu_cli.loop import brief_files, excerpts, expectations, half_mended, outdated, tests_wanted
 from fugu_cli.loop.opening import files_read, is_long
 from fugu_cli.loop.ways import Aim, Known, ways
 from fugu_cli.messages import path_of
@@ -22,6 +23,8 @@ SLOW = 60.0
 """Seconds that the tests take where no lines are tried."""
 UNUSABLE = 100.0
 """Less than any mean log probability."""
+TWICE = 2
+"""Draws in which a value that a test expects is filled in."""
 AGAIN = 400
 """Characters of a request that may stand in a brief twice."""
 
@@ -49,7 +52,7 @@ def aim(events: Sequence[Event], turn: views.Turn, member: Member) -> Aim:
     """
     request, files, run = views.asked(events), files_read(turn), views.tests(events)
     if turn.assigned.role == "worker" and (place := outdated.target(events)):
-        return _outdated(files, place, draws_before(events, turn))
+        return _outdated(events, turn, member, place)
     failing = views.judged_by_tests(events) and turn.assigned.role == "worker" and not passing(events)
     if failing and request is not None and (test := tests_wanted.failing(request.text, views.changes(events), run)):
         return _of_both(events, turn, request.text, test)
@@ -139,11 +142,21 @@ def _of_both(events: Sequence[Event], turn: views.Turn, request: str, test: str)
     return Aim(code if draws % 2 != first else test, tried=draws // 2)
 
 
-def _outdated(files: Mapping[str, str], place: tuple[str, str], draws: int) -> Aim:
-    """The test function that breaks at this line of a file, or all of the file where none is found there."""
-    test, line = place
-    found = excerpts.blamed(test, files.get(test, ""), f"{test}:{line}")
-    return Aim(test, "".join(found[:1]), tried=draws)
+def _outdated(events: Sequence[Event], turn: views.Turn, member: Member, place: tuple[str, str]) -> Aim:
+    """A value that is expected at this line of a test, twice each; then the function that breaks there, or all of the
+    file where none is found."""
+    (test, line), run = place, views.tests(events)
+    content = files_read(turn).get(test, "")
+    fills = member.infill and member.protocol == "text" and run is not None
+    holes = expectations.holes(test, content, int(line), run.output) if fills and run is not None else ()
+    spent = Counter(each.key for one in _earlier(events, turn) for each in _tries(one))
+    spent.update(each.key for each in _tries(turn, done=False))
+    open_ = [one for one in holes if spent[one.gap.place] < TWICE]
+    if open_:
+        one = min(open_, key=lambda hole: spent[hole.gap.place])
+        return Aim(test, one.part, gap=one.gap, key=one.gap.place, tried=spent[one.gap.place])
+    found = excerpts.blamed(test, content, f"{test}:{line}")
+    return Aim(test, "".join(found[:1]), tried=draws_before(events, turn))
 
 
 def _free(events: Sequence[Event], turn: views.Turn, member: Member, files: Mapping[str, str], draws: int) -> Aim:

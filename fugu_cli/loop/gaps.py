@@ -100,7 +100,7 @@ def _gaps(path: str, content: str, part: str, more: bool) -> list[Gap]:
     found = []
     for number in _worth(path, lines):
         line, rest = lines[number], lines[number + 1 :]
-        start, end = _once(content, lines, number)
+        start, end = once(content, lines, number)
         above = [*lines[: number + 1], ""] if more else [*lines[:number], line[: len(line) - len(line.lstrip())]]
         found.append(
             Gap(
@@ -158,8 +158,8 @@ def _braces(lines: Sequence[str]) -> list[int]:
     return list(range(opened + 1, len(lines) - 1))
 
 
-def _once(content: str, lines: Sequence[str], number: int) -> tuple[int, int]:
-    """The fewest whole lines around a line of the part that stand in the file once."""
+def once(content: str, lines: Sequence[str], number: int) -> tuple[int, int]:
+    """The fewest whole lines around a line of a part that stand in the file once, as places in the part."""
     start, end = number, number + 1
     while content.count("\n".join(lines[start:end])) > 1 and (start > 0 or end < len(lines)):
         start, end = max(start - 1, 0), min(end + 1, len(lines))
