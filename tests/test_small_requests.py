@@ -252,3 +252,4 @@ def test_a_function_that_is_named_is_asked_for_alone_and_then_with_its_file(root
     assert parts[:2] == [("text.py", "def slug(text):\n    return text"), ("text.py", "")]
     brief = shown(found, "small")[0].messages[0]
     assert isinstance(brief, FromUser) and "import re\n\n\ndef slug" in brief.text and "words" not in brief.text
+    assert brief.text.rstrip().endswith("The code above does not do it. Rewrite `slug` so that it does.")

@@ -187,7 +187,7 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
     kind = "worker_unfinished" if aim.unwritten else brief_kind.of(events, turn, request)
     if kind == "tests_failing" and not tests_among([target]):
         kind = "worker"
-    elif kind == "change" and not (aim.part or aim.tried % 2) and target in brief_files.code(files):
+    elif kind == "change" and not aim.tried % 2 and target in brief_files.code(files):
         kind = "rewrite"  # every other draw is asked in other words: some changes only one of the two brings about
     role = prompts.load(f"brief/{kind}")
     instead = aim.shown or aim.part
@@ -197,7 +197,8 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
     shown = around | {target: f"{above}\n\n\n{instead}" if above else instead} if instead else files
     names = " and ".join(f"`{name}`" for name in called(request.assertions))
     named = brief_files.named([target] if target in shown else files)
-    role = prompts.fill(role, named=named, names=names, request=request.text.strip(), target=target)
+    what = excerpts.name_of(target, aim.part) if aim.part and kind == "rewrite" else target
+    role = prompts.fill(role, named=named, names=names, request=request.text.strip(), target=what)
     asked = earlier.request_text(seen, request)
     told_by_tests = request.judged and tests_among(files) and brief_files.unfinished(files)
     text = prompts.fill(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Sequence
 
 from fugu_cli import functions, intent
@@ -58,6 +59,11 @@ def blamed(path: str, content: str, output: str) -> tuple[str, ...]:
     for name in dict.fromkeys(_CALLED.findall(output)):
         found += [span for span in spans if span[0] == name]
     return _texts(content, found)
+
+
+def name_of(path: str, part: str) -> str:
+    """The name of the function that a part of the file is, or of the first in it; the file's where there is none."""
+    return next((name for name, _, _ in functions.spans(path, textwrap.dedent(part))), path)
 
 
 def above(path: str, content: str) -> str:
