@@ -170,11 +170,16 @@ FOLLOWS = (
 )
 
 
-def rated(root: Path, test: str, text: str) -> tuple[Play, Finished]:
-    """A small model that changes the rate, and then the test of it as `test`."""
+def of_rates(root: Path) -> None:
+    """A rate, and a test of it."""
     (root / "rate.py").write_text(RATE.format(19))
     (root / "test_rate.py").write_text(TEST_RATE.format(19))
     (root / "check.sh").write_text(FOLLOWS)
+
+
+def rated(root: Path, test: str, text: str) -> tuple[Play, Finished]:
+    """A small model that changes the rate, and then the test of it as `test`."""
+    of_rates(root)
 
     def react(prompt: Prompt) -> Reply:
         if role(prompt) == "verifier":
@@ -201,9 +206,7 @@ def test_tests_that_expect_what_a_request_changes_follow_it_where_the_request_sa
 
 
 def test_of_tests_that_are_to_follow_the_expected_value_is_filled_in_first(root: Path) -> None:
-    (root / "rate.py").write_text(RATE.format(19))
-    (root / "test_rate.py").write_text(TEST_RATE.format(19))
-    (root / "check.sh").write_text(FOLLOWS)
+    of_rates(root)
 
     def react(prompt: Prompt) -> Reply:
         if role(prompt) == "verifier":
