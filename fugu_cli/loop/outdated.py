@@ -28,17 +28,17 @@ def stands(events: Sequence[Event], turn: views.Turn) -> bool:
 
 
 def fewer(events: Sequence[Event], turn: views.Turn) -> bool:
-    """The turn changed tests that were to follow, and some are gone."""
+    """The turn changed tests that were to follow, and some are gone: fewer run than before the request."""
     request, first, run = views.asked(events), views.first_tests(events), views.tests(events)
     if request is None or first is None or run is None or not intent.adapts_tests(request.text):
         return False
-    then, now = views.passing(first.output), views.passing(run.output)
-    return run.ok and bool(tests_among(change.path for change in turn.changes)) and (now or 0) < (then or 0)
+    then, now = (sum(filter(None, (views.passing(one.output), views.failing(one.output)))) for one in (first, run))
+    return bool(tests_among(change.path for change in turn.changes)) and now < then
 
 
 def target(events: Sequence[Event]) -> tuple[str, str] | None:
-    """The test file that is to be corrected now, and the line of it: the first of those that fail since code was
-    changed. None where none is to, and where the request does not say that tests may change."""
+    """The test file that is to be corrected now, and the line of it: the last place that the output names, where tests
+    fail since code was changed. None where none is to, and where the request does not say that tests may change."""
     request, run = views.asked(events), views.tests(events)
     if request is None or run is None or run.stale or not views.regressed(events):
         return None
