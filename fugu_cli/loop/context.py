@@ -109,12 +109,12 @@ def _request_messages(facts: Sequence[Event], hint: str = "", state: str = "") -
     request = facts[0]
     assert isinstance(request, Asked)
     messages: list[Message] = [FromUser(text=request.whole), *_runs_as_text(views.baseline(facts))]
-    messages += put_back.after(facts, 0)
+    messages += put_back.after(facts, None)
     turns = views.turns(facts)
     for turn in turns:
         parts = (state, _opening(facts, turn), hint) if turn is turns[-1] else (_opening(facts, turn),)
         messages.append(FromUser(text="\n\n".join(part for part in parts if part)))
-        messages += [*_turn_messages(turn), *put_back.after(facts, turn.number)]
+        messages += [*_turn_messages(turn), *put_back.after(facts, turn.assigned)]
     return tuple(messages)
 
 

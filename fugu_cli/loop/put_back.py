@@ -17,12 +17,12 @@ UNDONE = (
 REDONE = "[The user brought back what was undone last: its changes to files are there again.]"
 
 
-def after(facts: Sequence[Event], turn: int) -> list[FromUser]:
-    """What is said of it behind this turn of a request, `facts`; 0: before the first one."""
-    said, newest = list[FromUser](), 0
+def after(facts: Sequence[Event], turn: Assigned | None) -> list[FromUser]:
+    """What is said of it behind this turn of a request, `facts`; None: before the first one."""
+    said, newest = list[FromUser](), None
     for fact in facts:
         if isinstance(fact, Assigned):
-            newest = fact.turn
-        elif isinstance(fact, Undone) and not fact.turn and newest == turn:
+            newest = fact
+        elif isinstance(fact, Undone) and not fact.turn and newest is turn:
             said.append(FromUser(text=REDONE if fact.redoes else UNDONE))
     return said

@@ -5,7 +5,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fugu_cli import prompts, views
@@ -97,6 +97,7 @@ def shown(prompt: Prompt) -> list[str]:
     return texts
 
 
+@example(facts=[Undone(snapshot="tree", turn=0, reason="")], member=POOL[-1], number=0)
 @given(facts=st.lists(FACTS, max_size=30), member=st.sampled_from(POOL), number=TURNS)
 def test_whatever_happened_a_prompt_is_built_and_says_nothing_that_is_not_in_the_log(
     facts: list[Event], member: Member, number: int
