@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fugu_cli import prompts, views
-from fugu_cli.events import CLIENT, Asked, Assigned, Event, Merged, Opened, Replied, ToolRan, Undone
+from fugu_cli.events import CLIENT, Asked, Assigned, Event, Merged, Opened, ToolRan, Undone
 
 OUTPUT, OUTPUT_BRIEF = 12_000, 1_500
 """Characters of one output that another step reads: of an agent with native tools, of a small one."""
 _FRAMES = re.compile(r"<(\s*/?\s*)(?=(?:output|subtask|request|change|reply|known|tests)\b)", re.IGNORECASE)
-OWN, BYTES = 0.3, 3.5
-"""Share of an agent's context that its turns in earlier requests may take, in characters of a token: those of a long
-session would fill it, and no summary may be shown, for it tells of others."""
+OWN = 0.3
+"""Share of an agent's context that its turns in earlier requests may take: those of a long session would fill
+it, and no summary may be shown, for it tells of others."""
 REMEMBERED = 2_000
 """Characters of one entry of the tool memory."""
 
@@ -47,28 +47,15 @@ def isolated(events: Sequence[Event]) -> Sequence[Event]:
         return events
     now = turns[-1].assigned
     member = views.pool(events).get(now.agent)
-    room = OWN * BYTES * member.context if member is not None else 0.0
+    room = OWN * views.BYTES * member.context if member is not None else 0.0
     kept: list[Event] = []
     end = len(events)
     for facts in reversed(views.requests(events)):
         own = _own(events[:end], facts, now)
         end -= len(facts)
-        room -= sum(map(_size, own)) if kept else 0
+        room -= sum(map(views.length, own)) if kept else 0
         kept = [*(own if room >= 0 else [fact for fact in own if isinstance(fact, Asked)]), *kept]
     return [*(event for event in events if isinstance(event, Opened)), *kept]
-
-
-def _size(event: Event) -> int:
-    """Characters that an agent reads of a fact, about."""
-    match event:
-        case Replied():
-            return len(event.text) + sum(len(call.arguments) for call in event.calls)
-        case Assigned():
-            return len(event.instruction)
-        case ToolRan():
-            return len(event.output)
-        case _:
-            return 0
 
 
 def tests_since(events: Sequence[Event], turn: views.Turn) -> str:
@@ -76,7 +63,7 @@ def tests_since(events: Sequence[Event], turn: views.Turn) -> str:
     hidden from it, and the one before the first step says how they stood then. "" where it has seen the newest."""
     if not turn.assigned.plan:
         return ""
-    before = events[: next(place for place, event in enumerate(events) if event is turn.assigned)]
+    before = views.before(events, turn)
     run, own = views.tests_to_tell(before), _own_turns(before, turn.assigned)
     if run is None or run.stale or run.turn in own or run == views.first_tests(before):
         return ""

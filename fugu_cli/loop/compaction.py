@@ -36,8 +36,6 @@ FULL = 0.9
 """Share of an agent's context that prompt and reply may take together."""
 KEPT = 0.3
 """Share of the context that the newest facts, which are kept as they are, may take."""
-BYTES = 3.5
-"""Of a token, for guessing: code has more, prose fewer tokens than that. Other scripts have more, and more bytes."""
 WORDS = 900
 """Tokens of a summary."""
 REQUEST, REQUESTS = 1500, 6000
@@ -83,13 +81,9 @@ def shown(events: Sequence[Event], prompt: Prompt, member: Member, error: AgentE
 
 def size(prompt: Prompt) -> int:
     """Tokens of a prompt, guessed."""
-    said = sum(_bytes(message.model_dump_json()) for message in prompt.messages)
-    offered = sum(_bytes(tool.description) + _bytes(tool.parameters) for tool in prompt.tools)
-    return int((_bytes(prompt.system) + said + offered) / BYTES)
-
-
-def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    said = sum(views.size_of(message.model_dump_json()) for message in prompt.messages)
+    offered = sum(views.size_of(tool.description) + views.size_of(tool.parameters) for tool in prompt.tools)
+    return int((views.size_of(prompt.system) + said + offered) / views.BYTES)
 
 
 def boundary(events: Sequence[Event], member: Member) -> int | None:
@@ -104,8 +98,10 @@ def boundary(events: Sequence[Event], member: Member) -> int | None:
     begin = starts[-1] if starts else first
     places = [i for i in range(max(begin, first + 1), len(events)) if isinstance(events[i], Asked | Replied)]
     whole = [place for place in places if _parts_nothing(events, begin, place)]
-    room = KEPT * member.context * BYTES
-    fits = next((place for place in whole if sum(map(_length, events[place:])) <= room), whole[-1] if whole else None)
+    room = KEPT * member.context * views.BYTES
+    fits = next(
+        (place for place in whole if sum(map(views.length, events[place:])) <= room), whole[-1] if whole else None
+    )
     if fits is None or not any(isinstance(event, Replied | ToolRan) for event in events[first:fits]):
         return None
     return fits - 1
@@ -117,17 +113,6 @@ def _parts_nothing(events: Sequence[Event], begin: int, place: int) -> bool:
     later = (event.call.id for event in events[place:] if isinstance(event, Permitted | ToolRan))
     again = {call.id for event in events[place:] if isinstance(event, Replied) for call in event.calls}
     return not any(id in made and id not in again for id in later)
-
-
-def _length(event: Event) -> int:
-    """Bytes a fact puts into a prompt, about."""
-    match event:
-        case Replied():
-            return _bytes(event.text) + sum(_bytes(call.arguments) for call in event.calls)
-        case ToolRan():
-            return _bytes(event.output)
-        case _:
-            return 100
 
 
 async def shorten(log: Log, scribes: Sequence[Scribe], upto: int) -> Compacted:
@@ -175,7 +160,7 @@ async def _written(events: Sequence[Event], scribe: Scribe, upto: int) -> Compac
 
 def _fitting(text: str, room: int) -> str:
     """The beginning, which says what it is about, and the end, which says where it stands. `room` in bytes."""
-    if (size := _bytes(text)) <= room:
+    if (size := views.size_of(text)) <= room:
         return text
     room = room * len(text) // size
     head, tail = text[: room // 5], text[-room * 4 // 5 :]

@@ -36,8 +36,7 @@ def left(events: Sequence[Event]) -> tuple[Left, ...]:
     for turn in views.turns(events):
         if not turn.changes or any(line_of(reply.filled) for reply in turn.replies):
             continue  # where a word was put right nothing breaks any more
-        start = next(place for place, event in enumerate(events) if event is turn.assigned)
-        before = views.tests(events[:start])
+        before = views.tests(views.before(events, turn))
         for path in code_among(dict.fromkeys(change.path for change in turn.changes)) if before else ():
             assert before is not None
             found += _left(path, files_read(turn).get(path, ""), before.output, now.output)

@@ -18,7 +18,7 @@ def stands(events: Sequence[Event], turn: views.Turn) -> bool:
     """What the turn's draw changed may be right although tests fail that passed: it is code alone, and they fail by
     what they expect; or it is tests alone, and fewer fail than before."""
     request, run = views.asked(events), views.tests(events)
-    paths, before = [change.path for change in turn.changes], _before(events, turn)
+    paths, before = [change.path for change in turn.changes], views.tests(views.before(events, turn))
     if request is None or run is None or run.ok or before is None or not paths or not intent.adapts_tests(request.text):
         return False
     if before.passes:
@@ -45,8 +45,3 @@ def target(events: Sequence[Event]) -> tuple[str, str] | None:
     follows = intent.adapts_tests(request.text) and views.by_expectation(run.output)
     named = views.broken_at(run.output)
     return named[-1] if follows and named and code_among(views.changes(events)) else None
-
-
-def _before(events: Sequence[Event], turn: views.Turn) -> views.TestRun | None:
-    start = next(index for index in range(len(events) - 1, -1, -1) if events[index] is turn.assigned)
-    return views.tests(events[:start])

@@ -20,8 +20,7 @@ def made(events: Sequence[Event], turn: views.Turn, run: views.TestRun) -> bool:
     Where a file could not even be imported, one error stood for all its tests, and now each of them fails by itself.
     From a start that most tests refuse a small model does not come away: it writes the same again and again.
     """
-    start = next(index for index in range(len(events) - 1, -1, -1) if events[index] is turn.assigned)
-    before = views.tests(events[:start])
+    before = views.tests(views.before(events, turn))
     if before is None or before.ok:
         return False
     then, now = views.failing(before.output), views.failing(run.output)

@@ -49,7 +49,7 @@ def wanted(events: Sequence[Event], tools: Sequence[ToolSpec]) -> bool:
     if all(tool.name != views.REPRODUCE for tool in tools):
         return False
     turn = views.turns(events)[-1]
-    before = events[: next(place for place, event in enumerate(events) if event is turn.assigned)]
+    before = views.before(events, turn)
     run = views.tests(before)
     return (run is None or run.ok) and views.reproduction(before) is None
 

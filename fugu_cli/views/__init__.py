@@ -29,7 +29,7 @@ from fugu_cli.views.outcome import (
 )
 from fugu_cli.views.reproductions import REPRODUCE, RUN_REPRODUCTION, Reproduction, reproduction, unmended
 from fugu_cli.views.results import number, result_of, same, unseen_result, verdict
-from fugu_cli.views.shortening import compacted, shortened, still_open
+from fugu_cli.views.shortening import BYTES, compacted, length, shortened, size_of, still_open
 from fugu_cli.views.spending import cost, orchestration, price, unpriced, usage
 from fugu_cli.views.todo import TODO, Item, items_of, listed, summed, todo
 from fugu_cli.views.turns import (
@@ -39,6 +39,7 @@ from fugu_cli.views.turns import (
     Turn,
     asked,
     baseline,
+    before,
     effective,
     failed_agents,
     failed_since_reply,
@@ -60,6 +61,7 @@ from fugu_cli.views.workflow import Workflow, answering, done, merges, output, p
 __all__ = [
     "BROKE",
     "BUDGET",
+    "BYTES",
     "CHECKS",
     "REPRODUCE",
     "RUN_REPRODUCTION",
@@ -79,6 +81,7 @@ __all__ = [
     "answering",
     "asked",
     "baseline",
+    "before",
     "beside",
     "broken_at",
     "by_expectation",
@@ -101,6 +104,7 @@ __all__ = [
     "jobs",
     "judged_by_tests",
     "lane",
+    "length",
     "listed",
     "merges",
     "number",
@@ -123,6 +127,7 @@ __all__ = [
     "same",
     "shortened",
     "shown",
+    "size_of",
     "still_open",
     "suggested_role",
     "summed",

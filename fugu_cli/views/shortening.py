@@ -13,6 +13,28 @@ from fugu_cli.views.turns import finished, request
 _OF_A_TURN = (Assigned, Replied, Permitted, ToolRan, Failed, Interrupted)
 
 
+BYTES = 3.5
+"""Of a token, for guessing: code has more, prose fewer tokens than that. Other scripts have more, and more bytes."""
+
+
+def size_of(text: str) -> int:
+    """Bytes of a text."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def length(event: Event) -> int:
+    """Bytes a fact puts into a prompt, about."""
+    match event:
+        case Replied():
+            return size_of(event.text) + sum(size_of(call.arguments) for call in event.calls)
+        case ToolRan():
+            return size_of(event.output)
+        case Assigned():
+            return 100 + size_of(event.instruction)
+        case _:
+            return 100
+
+
 def compacted(events: Sequence[Event]) -> Compacted | None:
     """The newest compaction."""
     return next((event for event in reversed(events) if isinstance(event, Compacted)), None)

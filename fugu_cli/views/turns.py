@@ -139,6 +139,11 @@ def turn_of(events: Sequence[Event], number: int) -> Turn | None:
     return next((turn for turn in turns(events) if turn.number == number), None)
 
 
+def before(events: Sequence[Event], turn: Turn) -> Sequence[Event]:
+    """The facts as they were when the turn, one of theirs, began."""
+    return events[: next(place for place, event in enumerate(events) if event is turn.assigned)]
+
+
 def lane(events: Sequence[Event], number: int) -> Sequence[Event]:
     """The facts as the turn `number` stands in them, as if it were the newest: without what others, open at the same
     time, did since it began. A worktree of its own is its repository here."""

@@ -317,7 +317,7 @@ def test_where_nothing_can_be_left_out_a_prompt_that_is_too_long_fails(tmp_path:
 @pytest.mark.parametrize("script", ["x = 1\n", "これは長い文章です。", "длинный текст "])
 def test_a_prompt_is_measured_in_bytes_for_other_scripts_have_more_tokens(script: str) -> None:
     prompt = Prompt(system="", messages=(FromUser(text=script * 100),))
-    assert compaction.size(prompt) >= len((script * 100).encode()) / compaction.BYTES
+    assert compaction.size(prompt) >= len((script * 100).encode()) / views.BYTES
     facts = [*session(3, 2)[:-1], Finished(reason="answered")]
     long = [fact.model_copy(update={"output": script * 1500}) if isinstance(fact, ToolRan) else fact for fact in facts]
     log = Log.memory(long)
