@@ -7,6 +7,7 @@ A plain rule over the request's words, so that nobody has to guess what a model 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 _ABOUT = re.compile(
     r"\b(tests?|pytest|unittest|failing|fails?|failed|failure|fix(?:es|ed|ing)?|bugs?|broken|breaks?|crash(?:es|ed)?"
@@ -117,6 +118,25 @@ _TEST_RUN = re.compile(
     r"|(?:do|are)\s+(?:(?:all|the|my|our|of)\s+)*tests?\s+(?:still\s+)?(?:pass|passing|green))\s*[.!?]*\s*",
     re.IGNORECASE,
 )
+_KIND = r"(?:function|method|class|module|script)"
+_NAME = rf"(?:the\s+)?(?:{_KIND}\s+)?`?(?P<name>[A-Za-z_][\w.]*)(?:\(\))?`?(?:\s+{_KIND})?"
+_BY_TESTS = r"(?:\s+(?:by\s+(?:\w+\s+)?tests?|anywhere|yet|at all))?"
+_TESTED = (
+    rf"(?:is|are)\s+there\s+(?:already\s+)?(?:\w+\s+){{0,2}}tests?\s+(?:for|of|covering|that\s+\w+)\s+{_NAME}",
+    rf"(?:do|does)\s+(?:we|it|they|the\s+\w+)\s+(?:already\s+)?have\s+(?:\w+\s+){{0,2}}tests?\s+for\s+{_NAME}",
+    rf"(?:do|does)\s+{_NAME}\s+(?:already\s+)?have\s+(?:\w+\s+){{0,2}}tests?",
+    rf"(?:is|are)\s+{_NAME}\s+(?:already\s+)?(?:unit[ -])?(?:tested|covered){_BY_TESTS}",
+    rf"(?:which|what)\s+tests?\s+(?:cover|test|check|call|use|exercise)s?\s+{_NAME}",
+)
+_USED = (
+    rf"where\s+(?:is|are)\s+{_NAME}\s+(?:used|called|imported|referenced)",
+    rf"where\s+do\s+we\s+(?:use|call|import)\s+{_NAME}",
+    rf"(?:who|what|which\s+\w+)\s+(?:calls?|uses?|imports?)\s+{_NAME}",
+    rf"(?:is|are)\s+{_NAME}\s+(?:still\s+)?(?:used|called|imported|referenced)(?:\s+(?:anywhere|somewhere|at all))?",
+)
+_NO_NAME = frozenset(
+    {"it", "this", "that", "them", "they", "these", "those", "everything", "all", "there", "any", "we"}
+)
 _TALK = {
     r"(?:help|ls|pwd|dir|clear|exit|quit|whoami|\?+)(?!\w)": 0,
     r"(?:hi|hiya|hello|hey|howdy|greetings|good (?:morning|afternoon|evening|day|night)|bye|goodbye|see you)\b": 2,
@@ -192,6 +212,23 @@ def git_command(text: str) -> str:
     if _COMMITS.search(text):
         return "git log --stat -n 8"
     return "git status --short && git diff HEAD" if _UNCOMMITTED.search(text) else ""
+
+
+class Searched(NamedTuple):
+    """What a question wants to be looked for: a name, in the tests or everywhere."""
+
+    name: str
+    tests: bool
+
+
+def searched(text: str) -> Searched | None:
+    """Of a question whether something is tested, or where it is used; None for any other."""
+    for tests, forms in ((True, _TESTED), (False, _USED)):
+        found = (re.fullmatch(rf"\s*{form}\s*\??\s*", text, re.IGNORECASE) for form in forms)
+        names = [one["name"].rpartition(".")[2] for one in found if one is not None]
+        if names and names[0] and names[0].lower() not in _NO_NAME:
+            return Searched(names[0], tests)
+    return None
 
 
 def asks_for_code(text: str) -> bool:

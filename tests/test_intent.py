@@ -13,6 +13,7 @@ from fugu_cli.intent import (
     is_self_contained,
     is_talk,
     only_asks,
+    searched,
     takes_away,
     wants_change,
     wants_tests_beside,
@@ -321,3 +322,28 @@ def test_what_git_knows_is_asked_of_git(text: str, expected: str) -> None:
 )
 def test_a_request_says_whether_tests_are_to_follow_the_change(text: str, expected: bool) -> None:
     assert adapts_tests(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("is there a test for slugify?", ("slugify", True)),
+        ("Are there any unit tests for the function `parse_price()`?", ("parse_price", True)),
+        ("do we have tests for Cart.add?", ("add", True)),
+        ("does slugify have a test?", ("slugify", True)),
+        ("is the class Cart already covered by any tests?", ("Cart", True)),
+        ("which tests cover add_tax?", ("add_tax", True)),
+        ("where is add_tax used?", ("add_tax", False)),
+        ("who calls add_tax", ("add_tax", False)),
+        ("what uses the Cart class?", ("Cart", False)),
+        ("is old_format still used anywhere?", ("old_format", False)),
+        ("is it tested?", None),
+        ("is there a test for the discount of members?", None),
+        ("where is the total with tax calculated?", None),
+        ("what does slugify do?", None),
+        ("add a test for slugify", None),
+        ("is there a test for slugify? If not, write one.", None),
+    ],
+)
+def test_a_question_says_what_name_is_to_be_looked_for(text: str, expected: tuple[str, bool] | None) -> None:
+    assert searched(text) == expected

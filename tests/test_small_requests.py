@@ -69,6 +69,30 @@ def test_a_small_model_that_is_asked_about_a_commit_is_shown_it(root: Path) -> N
     assert "`git show --stat --patch HEAD` prints:\n```\ncommit " in brief.text and "+broken" in brief.text
 
 
+LOOKED_FOR = [
+    (
+        "is there a test for shout?",
+        "These lines of the tests name `shout`:\n```\ntest_loud.py:1:from loud import shout\n",
+    ),
+    ("Is whisper tested?", "No test names `whisper`: there is no test for it."),
+    ("where is whisper used?", "These lines name `whisper`:\n```\nloud.py-1-def shout"),
+    ("who calls yell?", "Nothing names `yell`."),
+]
+
+
+@pytest.mark.parametrize(("request_", "expected"), LOOKED_FOR)
+def test_a_small_model_that_is_asked_what_is_tested_or_used_is_shown_the_lines(
+    request_: str, expected: str, root: Path
+) -> None:
+    (root / "loud.py").write_text("def shout(text):\n    return whisper(text).upper()\n")
+    (root / "test_loud.py").write_text("from loud import shout\n\n\ndef test_loud():\n    assert shout('a') == 'A'\n")
+    found = play(root, (SMALL, says("I see.")))
+    assert found.run(request_, judged=False).reason == "answered"
+    brief = shown(found, "small")[0].messages[0]
+    assert isinstance(brief, FromUser)
+    assert expected in brief.text
+
+
 def test_a_change_with_a_test_is_written_file_by_file_and_judged_when_both_are_there(root: Path) -> None:
     (root / "calc.txt").write_text("fixed\n")
     (root / "add.py").write_text("def add(a, b):\n    return a + b\n")

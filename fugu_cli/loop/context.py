@@ -14,8 +14,8 @@ from functools import lru_cache
 from fugu_cli import intent, prompts, views
 from fugu_cli.conductor.seen import isolated, tests_since
 from fugu_cli.events import Asked, Event, Member, Replied
-from fugu_cli.loop import aims, brief_files, brief_kind, earlier, excerpts, gaps, put_back, reproducing
-from fugu_cli.loop.opening import argument, files_read, files_shown, is_long, opening_ids, path_of
+from fugu_cli.loop import aims, brief_files, brief_kind, earlier, excerpts, gaps, looking, put_back, reproducing
+from fugu_cli.loop.opening import files_read, files_shown, is_long, opening_ids, path_of
 from fugu_cli.loop.ways import Aim
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
 from fugu_cli.test_paths import tests_among
@@ -32,7 +32,7 @@ UNFINISHED = 1600
 """Least tokens of a small model's reply: as a Thinker or Verifier, as a Worker, and where the code is not written."""
 UNSEEN = 1000
 """Where the seeds begin of Verifiers that answer for themselves: the likeliest answer would be the Worker's again."""
-TESTS_LIMIT, UNFINISHED_LIMIT, LOOKED_LIMIT = 1500, 500, 3000
+TESTS_LIMIT, UNFINISHED_LIMIT = 1500, 500
 """Characters of a test run's output in a brief; it says little where nothing is written and the tests are shown."""
 
 
@@ -206,7 +206,8 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
         request="" if kind == "rewrite" and asked == request.whole else asked,
         tests=_tests_section(events, request, UNFINISHED_LIMIT if told_by_tests else TESTS_LIMIT)
         + reproducing.section(events),
-        files=brief_files.section(shown, request.judged, target if aim.part else "") + _looked_section(turn),
+        files=brief_files.section(shown, request.judged, target if aim.part else "")
+        + looking.section(turn, request.text),
         earlier="" if turn.assigned.plan else _earlier_section(events, turn),
         role="\n\n".join(part for part in (views.turns(seen)[-1].assigned.instruction, role) if part),
     )
@@ -220,13 +221,8 @@ def _tests_section(events: Sequence[Event], request: Asked, limit: int) -> str:
     said = "All tests pass" if run.ok else "It prints"
     if request.assertions:
         return "The code was tried with these lines. They hold.\n\n"
-    return f"The tests were run with `{request.test_command}`. {said}:\n```\n{_shortened(run.output, limit)}\n```\n\n"
-
-
-def _shortened(output: str, limit: int) -> str:
-    """The failures of a test run without the lines that only decorate, at most `limit` characters."""
-    plain = output.strip()
-    return plain if len(plain) <= limit else f"{plain[:limit].rpartition(chr(10))[0]}\n..."
+    shown = looking.shortened(run.output, limit)
+    return f"The tests were run with `{request.test_command}`. {said}:\n```\n{shown}\n```\n\n"
 
 
 def _reply_limit(events: Sequence[Event], turn: views.Turn, aim: Aim) -> int:
@@ -239,16 +235,6 @@ def _reply_limit(events: Sequence[Event], turn: views.Turn, aim: Aim) -> int:
     least = UNFINISHED if brief_files.unfinished(files_read(turn)) else FILE
     of_a_long_one = 0 if aim.target in files else len(aim.part)
     return max(least, (sum(len(files[path]) for path in brief_files.targets(files)) + of_a_long_one) // 2)
-
-
-def _looked_section(turn: views.Turn) -> str:
-    """The diff that fugu read for a Verifier; what a command said that shows what a question is about."""
-    opening = opening_ids(turn)
-    calls = [run for run in turn.runs if run.permitted.call.id in opening and run.evidence]
-    taken = [(run.permitted.call, run.result.output.strip("\n")) for run in calls if run.result and run.result.ok]
-    diffs = [f"This was changed:\n```diff\n{text}\n```\n\n" for call, text in taken if call.tool == "diff"]
-    said = [(argument(call, "command"), _shortened(text, LOOKED_LIMIT)) for call, text in taken if call.tool == "bash"]
-    return "".join([*diffs, *(f"`{command}` prints:\n```\n{text}\n```\n\n" for command, text in said)])
 
 
 def _earlier_section(events: Sequence[Event], turn: views.Turn) -> str:

@@ -18,7 +18,7 @@ from fugu_cli.denials import withheld
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Assigned, Event, Failed, Interrupted, Member, Replied, Said, Waiting
 from fugu_cli.log import Log
-from fugu_cli.loop import budget_guard, compaction, context, half_mended, turn
+from fugu_cli.loop import budget_guard, compaction, context, half_mended, looking, turn
 from fugu_cli.loop.bench import Bench, Crew, may_read, roll_back, run_call, run_evidence
 from fugu_cli.loop.budget_guard import Reserved
 from fugu_cli.loop.opening import files_read
@@ -68,9 +68,9 @@ def _rules(events: Sequence[Event], member: Member, bench: Bench) -> turn.Rules:
     def reads(path: str) -> bool:
         return may_read(bench, path) and not (denials and denials.denied(member.name, path))
 
-    command = intent.git_command(text) if denials is None and "bash" in bench.toolbox else ""
-    files = () if command else bench.workspace.implicated(half_mended.told(run, half_mended.left(events)), text)
-    return turn.Rules(bench.limits.brief_replies, tuple(path for path in files if reads(path))[:MOST_FILES], command)
+    look = looking.look(text, bench.toolbox) if denials is None else None
+    files = () if look else bench.workspace.implicated(half_mended.told(run, half_mended.left(events)), text)
+    return turn.Rules(bench.limits.brief_replies, tuple(path for path in files if reads(path))[:MOST_FILES], look)
 
 
 def too_dear(place: Place) -> dict[str, str]:

@@ -16,6 +16,7 @@ from fugu_cli import intent, views
 from fugu_cli.agents.fences import python_in
 from fugu_cli.events import Asked, Event, Member, Replied, ToolRan
 from fugu_cli.loop import aims, hanging, outdated, tests_wanted
+from fugu_cli.loop.looking import Look
 from fugu_cli.loop.progress import made
 from fugu_cli.messages import Call
 from fugu_cli.test_paths import code_among
@@ -65,12 +66,12 @@ _TEST = re.compile(r"\bdef test|\bclass Test|\b(?:test|it|describe)\s*\(|@Test|\
 
 @dataclass(frozen=True)
 class Rules:
-    """What bounds a turn: replies in one draw, and what is worth looking at before it: the output of a command ("" for
-    none) and files (paths, newest knowledge)."""
+    """What bounds a turn: replies in one draw, and what is worth looking at before it: what shows what a question is
+    about, and files (paths, newest knowledge)."""
 
     replies: int
     files: tuple[str, ...] = ()
-    command: str = ""
+    look: Look | None = None
 
 
 def next_step(events: Sequence[Event], member: Member, rules: Rules) -> Step:
@@ -139,8 +140,8 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, rules: R
         return Call.make(f"e{turn.number}-{number}", "diff", **given)
     if member.protocol == "native":
         return None
-    if rules.command and all(call.tool != "bash" for call in done):
-        return Call.make(f"e{turn.number}-{number}", "bash", command=rules.command)
+    if rules.look is not None and all(call.tool != rules.look.tool for call in done):
+        return rules.look.call(f"e{turn.number}-{number}")
     read = {call.arguments for call in done if call.tool == "read"}
     calls = (Call.make(f"e{turn.number}-{number}", "read", path=path, plain=True) for path in rules.files)
     return next((call for call in calls if call.arguments not in read), None)

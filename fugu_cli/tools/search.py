@@ -39,6 +39,8 @@ _PASSED_OVER = re.compile(rb"rg: (?P<path>.+?)(?:: IO error for operation on .+)
 _NUMBER = re.compile(r"\d+([:-])")
 BYTES = 2_000_000
 """Output of ripgrep taken before it is stopped."""
+NOTHING = "Nothing in "
+"""How grep says that no line matches."""
 
 
 class List(Given):
@@ -153,7 +155,7 @@ async def grep(given: Grep, workspace: Workspace, say: Say) -> Result:
     out, aside = done
     lines = list(_matches(out, functools.cache(lambda name: _kept(name, path, workspace))))
     if not lines:
-        return Result(text=f"Nothing in {given.path} matches {given.pattern}.{aside}")
+        return Result(text=f"{NOTHING}{given.path} matches {given.pattern}.{aside}")
     more = (f"\n({len(lines) - MOST} more lines; narrow the search)" if len(lines) > MOST else "") + aside
     return Result(text=clip(workspace.whole_secrets("\n".join(lines[:MOST]) + more)))
 
