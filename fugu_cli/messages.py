@@ -182,6 +182,8 @@ class Prompt(Value):
     """What is new in the file `target` is asked for alone: the text protocol puts it there beside what it holds."""
     gap: Gap | None = None
     """A line to be filled in: the model continues `before` so that `after` follows, and reads nothing else."""
+    verdict: bool = Field(default=False, exclude=True)
+    """A reply that begins with ACCEPT says all there is to say: an agent may read no further."""
     aimed: str = Field(default="", exclude=True)
     """Which way to ask this is, for the log; no part of what the model reads."""
 

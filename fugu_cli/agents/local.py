@@ -89,7 +89,7 @@ class Local:
             base_url=self._lease.base_url,
             timeouts=self._timeouts,
             body={"timings_per_token": True},
-            ends_repeats=True,
+            ends_early=True,
         )
         self._agent = OpenAI(access)
         self._filling = _Filling(access)

@@ -7,6 +7,7 @@ not know roles, logs or which company serves: what a server refuses, it says its
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import httpx
@@ -15,6 +16,7 @@ from pydantic import JsonValue
 from fugu_cli.agents import Say, Wait, caching, leaking, signatures
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.dialects import Adapting, Dialect
+from fugu_cli.agents.enough import enough
 from fugu_cli.agents.history import bridged, call_id, closed, with_short_ids
 from fugu_cli.agents.http import Connection, Json
 from fugu_cli.agents.openai_stream import Decoding
@@ -137,9 +139,8 @@ class OpenAI:
             if text := stops.feed(decoding.feed(event)):
                 say(text)
                 said.append(text)
-                now = self._access.ends_repeats and ("\n" in text or not len(said) % 50)
-                if now and begins("".join(said), shown) is not None:
-                    return decoding.cut()
+                if self._access.ends_early and (reason := _over(prompt, said, shown)):
+                    return decoding.cut(reason)
             return decoding.heard
 
         try:
@@ -151,6 +152,14 @@ class OpenAI:
         except AgentError as error:
             error.usage = decoding.used
             raise
+
+
+def _over(prompt: Prompt, said: Sequence[str], shown: str) -> str:
+    """Why nothing more of the reply is wanted after the newest piece of it; "" where it goes on."""
+    if enough(prompt, said):
+        return "stop"
+    now = "\n" in said[-1] or not len(said) % 50
+    return "length" if now and begins("".join(said), shown) is not None else ""
 
 
 if TYPE_CHECKING:

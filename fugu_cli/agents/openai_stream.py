@@ -181,9 +181,9 @@ class Decoding:
             raise failures.in_stream(self._access, parsed)
         return self._take(chunk)
 
-    def cut(self) -> Heard:
-        """End the reply here: nothing more of it is wanted."""
-        self._reason, self.finished = "length", True
+    def cut(self, reason: str) -> Heard:
+        """End the reply here, as if the server had for this reason: nothing more of it is wanted."""
+        self._reason, self.finished = reason, True
         return Heard.ENOUGH
 
     def reply(self) -> Reply:

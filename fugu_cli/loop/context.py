@@ -68,8 +68,15 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
         judged=aim.judged,
         wanted=brief and aims.wanted(events, turn),
         adds=aim.adds,
+        verdict=brief and not turn.assigned.plan and _asks_for_a_verdict(events, turn),
         aimed=aim.key,
     )
+
+
+def _asks_for_a_verdict(events: Sequence[Event], turn: views.Turn) -> bool:
+    """The brief asks whether a change is accepted, and first of all for that word."""
+    request = views.asked(events)
+    return request is not None and brief_kind.of(events, turn, request) in ("verifier", "verifier_passing")
 
 
 def _full(events: Sequence[Event], hint: str, state: str) -> tuple[Message, ...]:

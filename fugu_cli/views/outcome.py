@@ -137,6 +137,12 @@ def verdict_of(text: str) -> Verdict:
     return "ACCEPT" if words == {"accept"} else "REVISE"
 
 
+def leads_with_accept(text: str) -> bool:
+    """The beginning of a text, which may be in the middle of a word, leads with ACCEPT, whatever follows."""
+    lead = _LEADING.match(text)
+    return lead is not None and lead.end() < len(text) and lead.group(1).lower() == "accept"
+
+
 _SUGGESTED = re.compile(r"<suggested_role>\s*(worker|verifier|solver)\s*</suggested_role>", re.IGNORECASE)
 
 

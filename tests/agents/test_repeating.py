@@ -68,7 +68,7 @@ def portions(taken: list[int]) -> Iterator[bytes]:
 def test_a_reply_without_an_end_is_cut_and_what_it_took_is_counted() -> None:
     taken: list[int] = []
     body = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Portions(portions(taken)))
-    agent = OpenAI(replace(ACCESS, ends_repeats=True), Server(body))
+    agent = OpenAI(replace(ACCESS, ends_early=True), Server(body))
     prompt = Prompt(system="", messages=(FromUser(text="write tests"),))
     reply = asyncio.run(agent.reply(prompt, quiet, unhurried))
     assert (reply.stop, reply.text) == ("length", HEAD + LINE * 8)
