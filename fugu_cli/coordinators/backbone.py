@@ -66,8 +66,9 @@ class Backbone:
         self.compute = OneThread()
         """Where all that is computed with its weights is computed."""
         self._waiting: dict[int, list[int]] = {}
-        self.count = functools.lru_cache(maxsize=COUNTED)(self._count)
-        """How many tokens a text has. Remembers: the lines of a transcript that grew are mostly the same."""
+        self.count = functools.lru_cache(maxsize=COUNTED)(functools.partial(_count, tokenizer))
+        """How many tokens a text has. Remembers: the lines of a transcript that grew are mostly the same. It does not
+        know the backbone, whose memory would else wait for the garbage collector."""
 
     @property
     def width(self) -> int:
@@ -85,16 +86,9 @@ class Backbone:
     def settled(self, text: str) -> list[int]:
         """Tokens of `text` that stay the same whatever is written after it: all but those of its last word or so."""
         ids, tail = self.tokens(text), text[-TAIL:]
-        found = self._encoded(tail)
-        kept = min(_common(found, self._encoded(tail + more)) for more in CONTINUATIONS)
+        found = _encoded(self.tokenizer, tail)
+        kept = min(_common(found, _encoded(self.tokenizer, tail + more)) for more in CONTINUATIONS)
         return ids[: max(len(ids) - (len(found) - kept), 0)]
-
-    def _count(self, text: str) -> int:
-        return len(self._encoded(text))
-
-    def _encoded(self, text: str) -> Sequence[int]:
-        ids: Sequence[int] = self.tokenizer.encode(whole(text)).ids
-        return ids
 
     def read(self, tokens: Sequence[int], *, anew: bool = False) -> Reading:
         """The hidden state at the penultimate of `tokens` (of a single one: its own), `anew`: with nothing kept from
@@ -248,6 +242,15 @@ def load(folder: Path, *, device: str = "auto", cache: Path | None = None) -> Ba
         if tokenizer.result().get_vocab_size() > shape.vocab:
             raise CoordinatorUnavailable(f"the tokenizer in {folder} is of a larger model", hint=loading.AGAIN)
         return Backbone(decoder, tokenizer.result(), identity, template)
+
+
+def _encoded(tokenizer: Tokenizer, text: str) -> Sequence[int]:
+    ids: Sequence[int] = tokenizer.encode(whole(text)).ids
+    return ids
+
+
+def _count(tokenizer: Tokenizer, text: str) -> int:
+    return len(_encoded(tokenizer, text))
 
 
 def _common(known: Sequence[int], wanted: Sequence[int]) -> int:

@@ -1,10 +1,12 @@
 """The backbone: the penultimate token, what is remembered, what is wrong with a folder."""
 
+import gc
 import json
 import os
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -325,3 +327,17 @@ def test_importing_the_coordinator_loads_no_library() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
+
+
+def test_a_backbone_that_nobody_needs_gives_its_memory_back_at_once(folder: Path) -> None:
+    backbone.load(folder, device="cpu")  # what a first one brings with it stays
+    held = backbone.load(folder, device="cpu")
+    held.read(held.tokens(TEXT))
+    held.count(TEXT)
+    gone = weakref.ref(held), weakref.ref(held.decoder)
+    gc.disable()  # hundreds of megabytes are a few objects: the collector would come late
+    try:
+        del held
+        assert [one() for one in gone] == [None, None]
+    finally:
+        gc.enable()
