@@ -148,7 +148,9 @@ def path_of(place: str) -> str:
     return re.sub(r"(?::\d+)+\+?$", "", place)
 
 
-OPTIONAL = ("stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged", "wanted", "adds", "gap")
+OPTIONAL = (
+    "stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged", "wanted", "adds", "gap", "begun",
+)  # fmt: skip
 
 
 class Prompt(Value):
@@ -182,6 +184,9 @@ class Prompt(Value):
     """What is new in the file `target` is asked for alone: the text protocol puts it there beside what it holds."""
     gap: Gap | None = None
     """A line to be filled in: the model continues `before` so that `after` follows, and reads nothing else."""
+    begun: str = ""
+    """How the reply begins, for agents that go on from there; the text protocol puts code into a block. What comes back
+    is what follows it."""
     verdict: bool = Field(default=False, exclude=True)
     """A reply that begins with ACCEPT says all there is to say: an agent may read no further."""
     aimed: str = Field(default="", exclude=True)

@@ -6,7 +6,7 @@ A plain rule over the lines, for every language alike; below agents, tools and t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 LONGEST = 4000
 """Characters: in a longer file a function that is still to be written is one of many."""
@@ -34,14 +34,26 @@ def is_stub(text: str) -> bool:
 
 def _empty_function(lines: Sequence[str]) -> bool:
     """A Python function whose body is a docstring at most, and a word that it is nothing yet."""
+    return next(_empty_bodies(lines), None) is not None
+
+
+def _empty_bodies(lines: Sequence[str]) -> Iterator[int]:
+    """The lines that say so, each the head itself where the word stands behind it."""
     for number, line in enumerate(lines):
         if _DEF.match(line) and line.rstrip().endswith((":", "...", "pass")):
             if not line.rstrip().endswith(":"):
-                return True
+                yield number
+                continue
             body = _after_docstring(lines, _next_code(lines, number + 1))
             if body < len(lines) and _NOTHING.fullmatch(lines[body]):
-                return True
-    return False
+                yield body
+
+
+def body_to_write(lines: Sequence[str]) -> int | None:
+    """The line that stands for the body of the only Python function that is nothing yet; None where there are several,
+    or none, or it stands on the head's line."""
+    found = list(_empty_bodies(lines))
+    return found[0] if len(found) == 1 and _NOTHING.fullmatch(lines[found[0]]) else None
 
 
 def _next_code(lines: Sequence[str], start: int) -> int:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fugu_cli.stubs import is_stub
+from fugu_cli.stubs import body_to_write, is_stub
 
 STUBS = (
     "",
@@ -40,3 +40,18 @@ def test_code_that_is_written_is_none(text: str) -> None:
 def test_a_long_file_is_not_called_a_stub_for_one_function() -> None:
     assert is_stub("def f():\n    pass\n")
     assert not is_stub("def f():\n    pass\n" + "x = 1\n" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('def f():\n    """One."""\n    pass', 2),
+        ("import re\n\ndef f():\n    # nothing yet\n    raise NotImplementedError('f')\n", 4),
+        ("def f(): ...", None),
+        ("def f():\n    pass\n\ndef g():\n    pass", None),
+        ("def f():\n    return 1", None),
+        ("", None),
+    ],
+)
+def test_the_body_that_is_to_be_written_is_that_of_the_only_function_without_one(text: str, line: int | None) -> None:
+    assert body_to_write(text.split("\n")) == line

@@ -15,12 +15,15 @@ from fugu_cli.views.outcome import leads_with_accept
 
 
 def enough(prompt: Prompt, said: Sequence[str]) -> bool:
-    """Whether nothing more is wanted after the newest of the pieces: an ACCEPT where that is all that counts, or the
-    function that was asked for, in a block that has ended. What was written without it may be any beginning."""
+    """Whether nothing more is wanted after the newest of the pieces: an ACCEPT where that is all that counts, the block
+    that the reply began in, or the function that was asked for, in a block that has ended. What was written without it
+    may be any beginning."""
     if prompt.verdict:
         return leads_with_accept("".join(said))
-    if not prompt.part or not {"`", "\n"} & set(said[-1]):
+    if not (prompt.part or prompt.begun) or not {"`", "\n"} & set(said[-1]):
         return False
+    ended = [block.body for block in blocks("".join([prompt.begun, *said])) if block.closed]
     wanted = defined(prompt.target, textwrap.dedent(prompt.part))
-    ended = (block.body for block in blocks("".join(said)) if block.closed)
-    return bool(wanted) and any(wanted <= defined(prompt.target, body) for body in ended)
+    return (
+        bool(ended) if prompt.begun else bool(wanted) and any(wanted <= defined(prompt.target, body) for body in ended)
+    )

@@ -68,7 +68,8 @@ def _history(prompt: Prompt, access: Access, dialect: Dialect) -> tuple[Message,
     history = closed(prompt.messages, access.name if dialect.sealed else "")
     mistral = access.host.endswith("mistral.ai")
     history = with_short_ids(history) if dialect.short_ids or mistral else history
-    return bridged(history) if dialect.bridged or mistral else history
+    history = bridged(history) if dialect.bridged or mistral else history
+    return (*history, FromAgent(agent=access.name, text=prompt.begun)) if prompt.begun else history
 
 
 def _message(message: Message, access: Access, dialect: Dialect) -> Json:

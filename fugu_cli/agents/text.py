@@ -37,6 +37,8 @@ LONG = 8000
 _HEADER = re.compile(r"\A[^\w\n]*(?:The|Of the) file `[^`\n]+`:?[^\w\n]*\n")
 """What stands above a file in the brief, handed back in it as a comment."""
 
+_LANGUAGES = {"py": "python", "pyi": "python", "js": "javascript", "ts": "typescript", "rs": "rust"}
+
 
 class Text:
     """`agent`, with tools by plain text. `text` is prompts/protocols/text.md: nine parts of what the model is told."""
@@ -56,7 +58,8 @@ class Text:
             plain = prompt.model_copy(update={"tools": ()})
             return filled(prompt, await self._agent.reply(plain, say, wait))
         shown = shown_files(prompt)
-        reply = await self._agent.reply(self._asked(prompt, shown), say, wait)
+        asked_with = self._asked(prompt, shown)
+        reply = _from_its_beginning(asked_with, await self._agent.reply(asked_with, say, wait))
         if prompt.unwritten and prompt.unwritten in reply.text:
             return reply.model_copy(update={"calls": ()})
         if prompt.part and "edit" in offered:
@@ -117,7 +120,15 @@ class Text:
             messages = (*messages[:-1], FromUser(text=f"{last.text}\n\n{ask}"))
             if prompt.judged and path in shown and not stop:
                 stop = begins(path, "\n".join(shown.values()), last.text)
-        update = {"system": system, "messages": messages, "tools": (), "max_tokens": tokens, "stop": stop}
+        begun = _opened(prompt.target, prompt.begun) if prompt.begun else ""
+        update = {
+            "system": system,
+            "messages": messages,
+            "tools": (),
+            "max_tokens": tokens,
+            "stop": stop,
+            "begun": begun,
+        }
         return prompt.model_copy(update=update)
 
     def _words(self, prompt: Prompt, shown: Mapping[str, str], path: str) -> tuple[str, str]:
@@ -145,6 +156,19 @@ class Text:
         else:
             text = f"[{call.tool} {call.arguments}]"
         return [FromAgent(agent=self.name, text=text)]
+
+
+def _opened(path: str, code: str) -> str:
+    """The block that the code begins, without its end."""
+    suffix = path.rpartition(".")[2]
+    return fenced(code, _LANGUAGES.get(suffix, suffix)).rpartition("\n")[0] + "\n"
+
+
+def _from_its_beginning(prompt: Prompt, reply: Reply) -> Reply:
+    """The reply with what it began with, unless it has begun anew."""
+    if not prompt.begun or reply.text.lstrip().startswith("```"):
+        return reply
+    return reply.model_copy(update={"text": prompt.begun + reply.text})
 
 
 def _whole(content: str, shown: str, prompt: Prompt) -> str:

@@ -14,7 +14,18 @@ from functools import lru_cache
 from fugu_cli import intent, prompts, views
 from fugu_cli.conductor.seen import isolated, tests_since
 from fugu_cli.events import Asked, Event, Member, Replied
-from fugu_cli.loop import aims, brief_files, brief_kind, earlier, excerpts, gaps, looking, put_back, reproducing
+from fugu_cli.loop import (
+    aims,
+    beginning,
+    brief_files,
+    brief_kind,
+    earlier,
+    excerpts,
+    gaps,
+    looking,
+    put_back,
+    reproducing,
+)
 from fugu_cli.loop.opening import files_read, files_shown, is_long, opening_ids, path_of
 from fugu_cli.loop.ways import Aim
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt, ToolSpec
@@ -68,9 +79,24 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
         judged=aim.judged,
         wanted=brief and aims.wanted(events, turn),
         adds=aim.adds,
+        begun=_begun(events, turn, member, aim) if brief else "",
         verdict=brief and not turn.assigned.plan and _asks_for_a_verdict(events, turn),
         aimed=aim.key,
     )
+
+
+def _begun(events: Sequence[Event], turn: views.Turn, member: Member, aim: Aim) -> str:
+    """The code that a model is shown and need not write, where it can go on from there: those that fill in can."""
+    request = views.asked(events)
+    if turn.assigned.role != "worker" or request is None or not member.infill or member.protocol != "text":
+        return ""
+    if aim.unwritten:
+        return beginning.of_anew(aim.shown, aim.unwritten)
+    files = files_shown(turn)
+    code = brief_files.targets(files)
+    sole = len(code) == 1 and not aim.part and aim.target in ("", code[0])
+    written = brief_kind.of(events, turn, request) == "worker_unfinished"
+    return beginning.of_stub(code[0], files[code[0]]) if sole and written else ""
 
 
 def _asks_for_a_verdict(events: Sequence[Event], turn: views.Turn) -> bool:

@@ -62,6 +62,22 @@ def test_a_function_is_read_up_to_the_end_of_its_block(text: str, read: str) -> 
     assert at(ASKED, text) is None
 
 
+def test_a_block_that_was_begun_is_read_up_to_its_end() -> None:
+    begun = ASKED.model_copy(update={"begun": "```python\nimport re\n\n\ndef f():\n"})
+    assert at(begun, "    return 2\n```\nThis returns two.") == len("    return 2\n```")
+    assert at(begun, "    return 2\n") is None
+
+
+def test_what_was_begun_is_the_last_that_the_server_is_given() -> None:
+    body = httpx.Response(200, json={"choices": [{"message": {"content": "    return 2"}, "finish_reason": "stop"}]})
+    server = Server(body)
+    agent = OpenAI(ACCESS, server)
+    reply = asyncio.run(agent.reply(ASKED.model_copy(update={"begun": "def f():\n"}), quiet, unhurried))
+    assert reply.text == "    return 2"
+    sent = json.loads(server.requests[0])["messages"]
+    assert sent == [{"role": "user", "content": "go on"}, {"role": "assistant", "content": "def f():\n"}]
+
+
 def test_lines_that_are_no_function_are_read_to_the_end() -> None:
     part = PART.model_copy(update={"part": "LIMIT = 3"})
     assert at(part, "```python\nLIMIT = 4\n```\nThis is more.") is None

@@ -343,6 +343,40 @@ def test_an_answer_that_leaves_open_what_is_to_be_written_is_none() -> None:
     assert by_text(f"```\n    def total(self):\n        {blank}\n```", part)[0].calls == ()
 
 
+HEAD = '    def total(self):\n        """All of it."""\n'
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "        return 2\n```",
+        "        return 2",
+        f"```python\n{HEAD}        return 2\n```",
+    ],
+)
+def test_a_reply_that_was_begun_goes_on_from_there_or_begins_anew(answer: str) -> None:
+    part = f"{HEAD}        return 1"
+    prompt = Prompt(
+        system="", messages=(FromUser(text=f"Of the file `a.py`:\n```\n{part}\n```\n"),), tools=(WRITE, EDIT),
+        target="a.py", part=part, begun=HEAD,
+    )  # fmt: skip
+    reply, inner = by_text(answer, prompt)
+    assert inner.prompts[0].begun == f"```python\n{HEAD}"
+    assert made(reply) == [("edit", {"path": "a.py", "old": part, "new": f"{HEAD}        return 2"})]
+
+
+def test_a_file_that_was_begun_is_written_with_its_beginning() -> None:
+    head = 'import re\n\n\ndef total(text):\n    """All ```numbers``` of it."""\n'
+    brief = FromUser(text=file("a.py", f"{head}    pass\n"))
+    prompt = Prompt(system="", messages=(brief,), tools=(WRITE, EDIT), begun=head)
+    reply, inner = by_text("    return re.findall(r'[0-9]+', text)\n````", prompt)
+    assert inner.prompts[0].begun == f"````\n{head}"
+    written = f"{head}    return re.findall(r'[0-9]+', text)\n"
+    assert made(reply) == [("write", {"path": "a.py", "content": written})]
+    cut = by_text("    return re.fi", prompt, stop="length")[0]
+    assert cut.calls == ()
+
+
 def test_a_text_has_room_for_the_files_it_may_write_anew() -> None:
     def tokens(*shown: str) -> int:
         prompt = Prompt(system="", messages=(FromUser(text="\n".join(shown)),), tools=(WRITE,))
