@@ -72,11 +72,14 @@ def test_a_small_model_that_is_asked_about_a_commit_is_shown_it(root: Path) -> N
 LOOKED_FOR = [
     (
         "is there a test for shout?",
-        "These lines of the tests name `shout`:\n```\ntest_loud.py:1:from loud import shout\n",
+        "All tests were searched for `shout`. Found:\n```\ntest_loud.py:1:from loud import shout\n",
     ),
-    ("Is whisper tested?", "No test names `whisper`: there is no test for it."),
-    ("where is whisper used?", "These lines name `whisper`:\n```\nloud.py-1-def shout"),
-    ("who calls yell?", "Nothing names `yell`."),
+    (
+        "Is whisper tested?",
+        "All tests were searched for `whisper`. Found:\n```\n(nothing)\n```\n\nIs whisper tested? Answer",
+    ),
+    ("where is whisper used?", "All files were searched for `whisper`. Found:\n```\nloud.py-1-def shout"),
+    ("who calls yell?", "All files were searched for `yell`. Found:\n```\n(nothing)\n```\n\nwho calls yell? Answer"),
 ]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from fugu_cli import views
 from fugu_cli.events import Asked, Event
-from fugu_cli.loop import aims, brief_files, outdated, tests_wanted
+from fugu_cli.loop import aims, brief_files, looking, outdated, tests_wanted
 from fugu_cli.loop.opening import files_read
 
 
@@ -33,7 +33,7 @@ def _work(events: Sequence[Event], turn: views.Turn, request: Asked) -> str:
     if aims.wanted(events, turn):
         return tests_wanted.brief(request.text, views.changes(events), views.tests(events))
     if aims.free(events, request):
-        return "answer"
+        return "answer_found" if looking.searched(turn) else "answer"
     return "worker_unfinished" if brief_files.unfinished(files_read(turn)) else "worker"
 
 

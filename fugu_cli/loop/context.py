@@ -47,6 +47,11 @@ TESTS_LIMIT, UNFINISHED_LIMIT = 1500, 500
 """Characters of a test run's output in a brief; it says little where nothing is written and the tests are shown."""
 
 
+ASKED_LAST = frozenset({"rewrite", "answer_found"})
+"""Texts of prompts/brief/ that say the request themselves: a question that stands above what was found is answered as
+if nothing had been."""
+
+
 def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str = "") -> Prompt:
     """The next call's prompt for the agent of the newest turn.
 
@@ -236,7 +241,7 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
     told_by_tests = request.judged and tests_among(files) and brief_files.unfinished(files)
     text = prompts.fill(
         prompts.load("brief"),
-        request="" if kind == "rewrite" and asked == request.whole else asked,
+        request="" if kind in ASKED_LAST and asked == request.whole else asked,
         tests=_tests_section(events, request, UNFINISHED_LIMIT if told_by_tests else TESTS_LIMIT)
         + reproducing.section(events),
         files=brief_files.section(shown, request.judged, target if aim.part else "")

@@ -69,19 +69,19 @@ def section(turn: views.Turn, request: str) -> str:
     return "".join([*diffs, *(f"`{command}` prints:\n```\n{text}\n```\n\n" for command, text in said), *searched])
 
 
+def searched(turn: views.Turn) -> bool:
+    """A search was made for the turn before its agent began."""
+    opening = opening_ids(turn)
+    return any(run.permitted.call.id in opening and run.permitted.call.tool == "grep" for run in turn.runs)
+
+
 def _lines(found: str, request: str) -> str:
     asked = intent.searched(request)
     if asked is None:
         return ""
-    if found.startswith(NOTHING):
-        none = (
-            f"No test names `{asked.name}`: there is no test for it."
-            if asked.tests
-            else f"Nothing names `{asked.name}`."
-        )
-        return f"{none}\n\n"
-    where = " of the tests" if asked.tests else ""
-    return f"These lines{where} name `{asked.name}`:\n```\n{shortened(found, LIMIT)}\n```\n\n"
+    where = "tests" if asked.tests else "files"
+    lines = "(nothing)" if found.startswith(NOTHING) else shortened(found, LIMIT)
+    return f"All {where} were searched for `{asked.name}`. Found:\n```\n{lines}\n```\n\n"
 
 
 def shortened(output: str, limit: int) -> str:
