@@ -7,6 +7,7 @@ import pytest
 from fugu_cli.agents.filling import filled
 from fugu_cli.events import Finished, Permitted, Undone
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
+from fugu_cli.tools import search
 from tests.reacting import calls, repository, role, says
 from tests.test_orchestrator import SMALL, Play, play, shown
 
@@ -94,6 +95,17 @@ def test_a_small_model_that_is_asked_what_is_tested_or_used_is_shown_the_lines(
     brief = shown(found, "small")[0].messages[0]
     assert isinstance(brief, FromUser)
     assert expected in brief.text
+
+
+def test_where_nothing_can_be_searched_the_question_is_asked_as_any_other(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "ripgrep", lambda root: None)
+    found = play(root, (SMALL, says("I see.")))
+    assert found.run("is there a test for shout?", judged=False).reason == "answered"
+    brief = shown(found, "small")[0].messages[0]
+    assert isinstance(brief, FromUser)
+    assert brief.text.startswith("is there a test for shout?") and "searched" not in brief.text
 
 
 def test_a_change_with_a_test_is_written_file_by_file_and_judged_when_both_are_there(root: Path) -> None:

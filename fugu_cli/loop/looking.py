@@ -60,9 +60,7 @@ def look(text: str, tools: Container[str]) -> Look | None:
 
 def section(turn: views.Turn, request: str) -> str:
     """The diff that fugu read for a Verifier; what a command or a search said that shows what a question is about."""
-    opening = opening_ids(turn)
-    calls = [run for run in turn.runs if run.permitted.call.id in opening and run.evidence]
-    taken = [(run.permitted.call, run.result.output.strip("\n")) for run in calls if run.result and run.result.ok]
+    taken = _taken(turn)
     diffs = [f"This was changed:\n```diff\n{text}\n```\n\n" for call, text in taken if call.tool == "diff"]
     said = [(argument(call, "command"), shortened(text, LIMIT)) for call, text in taken if call.tool == "bash"]
     searched = [_lines(text, request) for call, text in taken if call.tool == "grep"]
@@ -70,9 +68,15 @@ def section(turn: views.Turn, request: str) -> str:
 
 
 def searched(turn: views.Turn) -> bool:
-    """A search was made for the turn before its agent began."""
+    """Something was searched for before the turn's agent began, and the search could be made."""
+    return any(call.tool == "grep" for call, _ in _taken(turn))
+
+
+def _taken(turn: views.Turn) -> list[tuple[Call, str]]:
+    """What fugu called before the agent's first reply, with what it gave, where it did not fail."""
     opening = opening_ids(turn)
-    return any(run.permitted.call.id in opening and run.permitted.call.tool == "grep" for run in turn.runs)
+    calls = [run for run in turn.runs if run.permitted.call.id in opening and run.evidence]
+    return [(run.permitted.call, run.result.output.strip("\n")) for run in calls if run.result and run.result.ok]
 
 
 def _lines(found: str, request: str) -> str:
