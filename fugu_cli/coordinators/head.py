@@ -5,7 +5,6 @@ l = W h,  agent ~ softmax(l[:L] / T),  role ~ softmax(l[L:] / T), independent; a
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Collection, Sequence
@@ -30,30 +29,6 @@ def pick(chances: Sequence[float], draw: random.Random | None) -> int:
     if draw is None:
         return max(range(len(chances)), key=chances.__getitem__)
     return draw.choices(range(len(chances)), weights=chances)[0]
-
-
-def close(
-    parts: Sequence[tuple[Sequence[float], Collection[int]]],
-    temperature: float,
-    draw: random.Random | None,
-    noise: float,
-) -> bool:
-    """Whether `pick` could choose others where scores differ by `noise`; of each part the scores, and which are out."""
-    if draw is None:
-        return min(lead(scores, out) for scores, out in parts) < noise
-    heat = max(temperature, 1e-6)
-    chances = [probabilities(scores, out, heat) for scores, out in parts if scores]
-    return not all(_sure(found, draw.random(), noise / heat) for found in chances)
-
-
-def _sure(chances: Sequence[float], drawn: float, noise: float) -> bool:
-    """Whether `drawn` is well between two edges: the odds of the rows up to one move by less than `noise`."""
-    edges = [edge for edge in itertools.accumulate(chances) if 0 < edge < 1]
-    return drawn > 0 and all(abs(_log_odds(drawn) - _log_odds(edge)) >= noise for edge in edges)
-
-
-def _log_odds(chance: float) -> float:
-    return math.log(chance / (1 - chance))
 
 
 def lead(scores: Sequence[float], out: Collection[int] = ()) -> float:

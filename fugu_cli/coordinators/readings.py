@@ -41,14 +41,16 @@ def write(backbone: Backbone, meta: Meta, events: Sequence[Event], members: Sequ
     return backbone.write(transcript.fit(lines, meta.budget, backbone.count), meta.format)
 
 
-def read(backbone: Backbone, meta: Meta, events: Sequence[Event], members: Sequence[Member]) -> Read:
-    """Format, cut, tokenise and read the transcript of `events`. Blocking."""
+def read(
+    backbone: Backbone, meta: Meta, events: Sequence[Event], members: Sequence[Member], *, anew: bool = False
+) -> Read:
+    """Format, cut, tokenise and read the transcript of `events`; `anew`: with nothing kept from before. Blocking."""
     started = time.perf_counter()
     text = write(backbone, meta, events, members)
     written = time.perf_counter()
     tokens = backbone.tokens(text)
     tokenised = time.perf_counter()
-    reading = backbone.read(tokens)
+    reading = backbone.read(tokens, anew=anew)
     spent = Milliseconds(
         format=round(1e3 * (written - started), 3),
         tokenise=round(1e3 * (tokenised - written), 3),

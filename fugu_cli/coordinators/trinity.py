@@ -127,7 +127,7 @@ class Trinity:
                 self.backbone.feed(ended if near else settled, stop)
                 self.backbone.pack(stop, PACKED)
 
-        if not self._deciding:  # which reads the same, and more
+        if not self._deciding and not self._settings.sample:  # a decision reads the same, and more; a drawn one anew
             await asyncio.to_thread(feed)
 
     def _write(self, events: Sequence[Event]) -> str:
@@ -143,17 +143,18 @@ class Trinity:
             ) from error
 
     def _settled(self, events: Sequence[Event], out: Collection[int]) -> Read:
-        """Where the first is hardly ahead of the second, or a draw is at an edge, rounding decides, and it depends on
-        the pieces in which a text was read: such a text is read again at once, so that it alone decides. Blocking."""
-        found = readings.read(self.backbone, self._checkpoint.meta, events, self._members)
+        """Rounding depends on the pieces in which a text was read. Where the first is hardly ahead of the second it
+        would decide: such a text is read again at once. Where decisions are drawn every text is, so that a training
+        repeats exactly, however large the logits of its candidates are. Blocking."""
+        drawn = self._settings.sample
+        found = readings.read(self.backbone, self._checkpoint.meta, events, self._members, anew=drawn)
         if found.reading.at_once:
             return found
         scores = head.logits(self._head, found.reading.hidden.tolist())
         rows = len(self._checkpoint.meta.rows)
         roles = {ROLES.index(role) for role in masks.roles_out(events)}
-        parts = [(scores[:rows], out), (scores[rows:], roles)]
-        close = head.close(parts, self._settings.temperature, self._draw(events), NOISE)
-        return readings.again(self.backbone, found) if close else found
+        ahead = min(head.lead(scores[:rows], out), head.lead(scores[rows:], roles))
+        return readings.again(self.backbone, found) if ahead < NOISE else found
 
     def _assign(self, events: Sequence[Event], read: Read, seats: Sequence[slots.Seat]) -> Assigned:
         started = time.perf_counter()

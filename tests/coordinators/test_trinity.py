@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from fugu_cli.coordinators import Coordinator, backbone, checkpoint, readings, t
 from fugu_cli.coordinators.checkpoint import Checkpoint
 from fugu_cli.coordinators.fallback import with_fallback
 from fugu_cli.coordinators.fixed import Cascade
-from fugu_cli.coordinators.head import lead, rounded
+from fugu_cli.coordinators.head import lead
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.coordinators.svf import split
 from fugu_cli.coordinators.trinity import Places, Trinity, ready
@@ -184,18 +185,23 @@ def test_samples_repeat_with_their_seed_and_spread_over_the_rows(folder: Path) -
     assert len({drawn(seed) for seed in range(30)}) > 3
 
 
-def test_where_rounding_could_decide_what_is_drawn_the_text_alone_does(folder: Path) -> None:
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_what_is_drawn_depends_on_the_text_alone_however_large_the_logits_are(folder: Path, scale: float) -> None:
     made, loaded = tiny.checkpoint(tiny.meta(folder)), backbone.load(folder, device="cpu")
-    events = [*BROKEN, *worked(1, ok=False)]
+    louder = Checkpoint(made.meta, made.head * np.float32(scale), made.offsets)
+    coordinator = Trinity(louder, loaded, POOL, Settings(sample=True))
+    events, settled = [*BROKEN, *worked(1, ok=False)], threading.Event()
     found = []
-    for seed in range(60):
-        coordinator = Trinity(made, loaded, POOL, Settings(sample=True, temperature=5.0, seed=seed))
-        decide(coordinator, BROKEN)
-        found.append(decide(coordinator, events).scores)
-    again = [scores for scores in found if scores is not None and not scores.cached_tokens]
-    assert 0 < len(again) < len(found) / 2
-    anew = made.head @ loaded.read(loaded.tokens(again[0].read), anew=True).hidden
-    assert {scores.row_logits for scores in again} == {rounded(anew[:3].tolist())}
+    for before in ([], BROKEN, [*BROKEN, *worked(1, ok=True)]):
+        loaded.forget()
+        if before:
+            asyncio.run(coordinator.ahead(events, "Done", settled))
+            decide(coordinator, before)
+        scores = decide(coordinator, events).scores
+        assert scores is not None
+        found.append((scores.cached_tokens, scores.row_logits, scores.role_logits))
+    assert found == [found[0]] * 3
+    assert found[0][0] == 0
 
 
 def test_a_request_that_is_over_is_not_read(folder: Path) -> None:
