@@ -66,14 +66,14 @@ def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, no
     if turn is None:
         return Finished(reason="failed", message=f"{what}; no step said or did anything")
     if kept:
-        return Finished(reason="accepted", message=f"{what}; the planner kept the result")
+        return stopping.accepted(events, f"{what}; the planner kept the result")
     if refused := stopping.refusal(events):
         return refused
     left = [path for merge in views.merges(events) for path in merge.left]
     if not views.changes(events) and not left and turn.concluded and not settings.verify_answers:
         return Finished(reason="answered", message=what)
     if _accepts(events, turn):
-        return Finished(reason="accepted", message=f"{what}; accepted by {turn.assigned.agent}")
+        return stopping.accepted(events, f"{what}; accepted by {turn.assigned.agent}")
     return Finished(reason="unaccepted", message=f"{what} is at its end; nobody accepted the result. {GO_ON}")
 
 

@@ -16,6 +16,9 @@ from fugu_cli.policy.patterns import READING
 
 WRITING_TOOLS = frozenset({"edit", "write", "apply_patch"})
 """A turn that tried one of these in vain wanted a change: its words are no answer."""
+RUNNING = frozenset({"bash", views.RUN_TESTS})
+"""Tools that may run tests where no command for them is known."""
+UNKNOWN_TESTS = "`--test-command`, or `test_command` in .fugurc, names the command that runs them."
 MOST_PLACES = 3
 """Of tests that a change broke, those that the end of a request names."""
 
@@ -28,7 +31,7 @@ def stop(events: Sequence[Event], *, turns: int, verify_answers: bool) -> Finish
     """
     closed = views.turns(events)
     if closed and _accepted(events, closed[-1]):
-        return Finished(reason="accepted", message=_accepted_message(events, closed[-1]))
+        return accepted(events, _accepted_message(events, closed[-1]))
     if closed and _spoke(events, closed[-1]) and (refused := refusal(events)):
         return refused
     if closed and not verify_answers and _answered(events, closed[-1]):
@@ -37,6 +40,19 @@ def stop(events: Sequence[Event], *, turns: int, verify_answers: bool) -> Finish
     if len(taken) >= turns:
         return Finished(reason="turn_limit", message=_limit_message(events, len(taken)))
     return nobody_left(events)
+
+
+def accepted(events: Sequence[Event], message: str) -> Finished:
+    """The end of a request that was accepted, unless failing tests were to pass and nobody ran anything: where no tests
+    are known a Verifier's word decides, but not over what tests say."""
+    request = views.asked(events)
+    mends = request is not None and intent.is_to_mend_tests(request.text)
+    if not mends or views.judged_by_tests(events) or not views.changes(events):
+        return Finished(reason="accepted", message=message)
+    runs = [run for turn in views.turns(events) for run in turn.runs if run.result and not run.evidence]
+    if any(run.permitted.call.tool in RUNNING for run in runs):
+        return Finished(reason="accepted", message=message)
+    return Finished(reason="unaccepted", message=f"{message}, but no test was run. {UNKNOWN_TESTS}")
 
 
 def nobody_left(events: Sequence[Event]) -> Finished | None:

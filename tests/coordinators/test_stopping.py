@@ -55,6 +55,28 @@ def test_an_accept_of_a_verifier_that_was_cut_or_failed_is_none() -> None:
     assert end([*accepted, Failed(turn=2, what="coder", kind="network", message="reset")]) is None
 
 
+@pytest.mark.parametrize(
+    ("request_text", "runs", "reason"),
+    [
+        ("fix the failing tests", False, "unaccepted"),
+        ("fix the failing tests", True, "accepted"),
+        ("fix the typo in a.py", False, "accepted"),
+    ],
+)
+def test_where_no_tests_are_known_nobody_accepts_that_failing_ones_pass_without_running_anything(
+    request_text: str, runs: bool, reason: str
+) -> None:
+    change, bash = write("c1"), Call.make("b1", "bash", command="make check")
+    tried = [replied(1, "small", "", bash), *ran(1, bash)] if runs else []
+    worked_on = [assigned(1, "small"), replied(1, "small", "", change), *ran(1, change, path="a.py"), *tried]
+    events = [opened(), asked(request_text, command=None), *worked_on, *verified(2, "ACCEPT")]
+    found = stop(events, turns=5, verify_answers=False)
+    assert found is not None
+    assert (found.reason, "no test was run" in found.message) == (reason, reason == "unaccepted")
+    if reason == "unaccepted":
+        assert "`--test-command`" in found.message
+
+
 @pytest.mark.parametrize("text", ["REVISE: wrong", "REJECT", "I cannot tell", ""])
 def test_any_other_verdict_goes_on(text: str) -> None:
     assert end([*BROKEN, *worked(1, ok=True), *verified(2, text)]) is None

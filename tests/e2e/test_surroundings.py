@@ -41,14 +41,23 @@ def test_in_an_empty_repository_something_can_be_made(place: Place, server: Loop
     assert "+x = 1" in done.err
 
 
-def test_without_a_test_command_a_verifier_decides(place: Place, server: Loopback) -> None:
+@pytest.mark.parametrize(
+    ("request_text", "code", "end"),
+    [
+        ("correct calc.txt", 0, "accepted by judge-untested"),
+        ("fix the failing tests", 3, "accepted by judge-untested, but no test was run. `--test-command`"),
+    ],
+)
+def test_without_a_test_command_a_verifier_decides_but_not_over_what_tests_say(
+    place: Place, server: Loopback, request_text: str, code: int, end: str
+) -> None:
     (place.repo / "check.sh").unlink()
     place.configure(Agent("untested"), Agent("judge-untested", "strong"), more="")
     server.play("untested", *WORKS)
     server.play("judge-untested", ACCEPT)
-    done = place.fugu("run", "fix the failing tests")
-    assert done.code == 0, done.err
-    assert "no test command" in done.err
+    done = place.fugu("run", request_text)
+    assert (done.code, end in done.err) == (code, True), done.err
+    assert ("no test command" in done.err) == (code == 3)
     assert not any(isinstance(event, ToolRan) and event.call.tool == "run_tests" for event in place.events())
 
 
