@@ -19,6 +19,7 @@ from fugu_cli.log import Log
 from fugu_cli.loop import cooldown, lanes, workflow
 from fugu_cli.loop.bench import Bench, Crew, run_evidence
 from fugu_cli.loop.steps import Place, too_dear
+from fugu_cli.loop.turn import cut_before
 from fugu_cli.messages import Call
 
 __all__ = ["Crew", "run"]
@@ -78,6 +79,8 @@ async def _step(place: Place) -> None:
         await run_evidence(place.log, place.bench, 0, due)
     elif open_now := lanes.open_turns(place):
         await lanes.go_on(place, open_now)
+    elif (due := _again_due(place.log.events)) is not None:
+        await run_evidence(place.log, place.bench, 0, due)
     else:
         await _decided(place)
 
@@ -91,6 +94,16 @@ def _baseline_due(events: Sequence[Event]) -> Call | None:
     if request.assertions or (not request.judged and intent.only_asks(request.text)):
         return None  # nothing is there yet that could be tried, or nothing will be changed
     return Call(id=f"e0-{len(views.baseline(events))}", tool=views.RUN_TESTS)
+
+
+def _again_due(events: Sequence[Event]) -> Call | None:
+    """The tests, where they decide and the newest turn was cut after it had changed something: who is to act depends on
+    what it left behind. A workflow runs them at its end."""
+    turns = views.turns(events)
+    cut = bool(turns) and (turns[-1].interrupted or turns[-1].failed) and not turns[-1].assigned.plan
+    if not cut or not cut_before(events):
+        return None
+    return Call(id=f"c{len(events)}", tool=views.RUN_TESTS)
 
 
 async def _decided(place: Place) -> None:

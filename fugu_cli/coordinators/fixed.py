@@ -119,13 +119,9 @@ def _assigned(events: Sequence[Event], member: Member, role: Role, by: str, reas
     return Assigned(turn=masks.next_turn(events), agent=member.name, role=role, by=by, reason=reason)
 
 
-def _taken(events: Sequence[Event]) -> list[views.Turn]:
-    return [turn for turn in views.turns(events) if not turn.failed and not turn.interrupted]
-
-
 def _newest_worker(events: Sequence[Event]) -> str | None:
     """Who worked last in this request."""
-    return next((t.assigned.agent for t in reversed(_taken(events)) if t.assigned.role == "worker"), None)
+    return next((t.assigned.agent for t in reversed(views.taken(events)) if t.assigned.role == "worker"), None)
 
 
 def _to_verify(events: Sequence[Event]) -> bool:
@@ -133,7 +129,7 @@ def _to_verify(events: Sequence[Event]) -> bool:
     suggested = masks.suggestion(events)
     if suggested is not None:
         return suggested == "verifier"
-    taken = _taken(events)
+    taken = views.taken(events)
     if (
         not taken
         or "verifier" in masks.roles_out(events)
@@ -145,7 +141,7 @@ def _to_verify(events: Sequence[Event]) -> bool:
 
 
 def _why_work(events: Sequence[Event], member: Member) -> str:
-    taken = _taken(events)
+    taken = views.taken(events)
     if not taken:
         return f"{member.slot} first"
     if views.regressed(events):

@@ -127,7 +127,7 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, rules: R
     run = views.tests(events)
     asked = views.asked(events)
     verifies = turn.assigned.role == "verifier"
-    if _tests_due(events, asked, run) if verifies else _cut_before(events, asked, run):
+    if _tests_due(events, asked, run) if verifies else cut_before(events):
         return _call(turn, number, views.RUN_TESTS)
     if (trial := _trial(events, turn)) is not None:
         return trial
@@ -147,8 +147,9 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, rules: R
     return next((call for call in calls if call.arguments not in read), None)
 
 
-def _cut_before(events: Sequence[Event], asked: Asked | None, run: views.TestRun | None) -> bool:
+def cut_before(events: Sequence[Event]) -> bool:
     """The tests decide, and a turn before was cut after it had changed something."""
+    asked, run = views.asked(events), views.tests(events)
     if run is None or not run.stale or asked is None or asked.assertions:
         return False
     return views.judged_by_tests(events) or views.regressed(events)

@@ -169,11 +169,24 @@ def answer(events: Sequence[Event]) -> str:
 
 def has_worker_answer(events: Sequence[Event]) -> bool:
     """Some Worker turn of the request came to its last word or changed something, as a killed call may have: before
-    that there is nothing to verify."""
-    done = (
-        turn for turn in turns(events) if turn.assigned.role == "worker" and not turn.failed and not turn.interrupted
-    )
-    return any(turn.concluded or turn.changes or interrupted_calls(turn) for turn in done)
+    that there is nothing to verify. Of a turn that was cut what it left behind counts, where the tests that decide
+    failed before and pass now."""
+    worked = (turn for turn in taken(events) if turn.assigned.role == "worker")
+    return any(turn.concluded or turn.changes or interrupted_calls(turn) for turn in worked)
+
+
+def taken(events: Sequence[Event]) -> list[Turn]:
+    """The turns whose work counts: those that neither failed nor were interrupted, and of a Worker's cut turns those
+    that left something behind, where the tests that decide failed before and pass now."""
+    first, run = first_tests(events), tests(events)
+    mended = first is not None and not first.ok and run is not None and run.passes and judged_by_tests(events)
+
+    def stands(turn: Turn) -> bool:
+        if not (turn.failed or turn.interrupted):
+            return True
+        return mended and turn.assigned.role == "worker" and bool(turn.changes or interrupted_calls(turn))
+
+    return [turn for turn in turns(events) if stands(turn)]
 
 
 def changes(events: Sequence[Event]) -> dict[str, Change]:
