@@ -13,8 +13,8 @@ from pathlib import Path
 
 from fugu_cli.errors import StorageError
 from fugu_cli.evaluation import plots
-from fugu_cli.evaluation.statistics import Mean, Share
 from fugu_cli.evaluation.summary import Arm, Pair, Summary
+from fugu_cli.statistics import Mean, Share
 
 PICTURES = {
     "accuracy-cost.svg": plots.accuracy_against_cost,

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from fugu_cli.evaluation.loop import Outcome
 from fugu_cli.evaluation.one_pass import Attempt
-from fugu_cli.evaluation.statistics import mcnemar, wilson
+from fugu_cli.statistics import mcnemar, wilson
 
 Sources = Mapping[str, str]
 """The source of each task, by its id: rows of other tasks are left out, and every source gets a column."""

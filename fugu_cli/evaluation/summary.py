@@ -12,7 +12,7 @@ from itertools import combinations
 from statistics import fmean
 
 from fugu_cli.evaluation.loop import Outcome
-from fugu_cli.evaluation.statistics import Mean, Paired, Share, bootstrap, mcnemar, repeated
+from fugu_cli.statistics import Mean, Paired, Share, bootstrap, mcnemar, repeated
 
 Key = tuple[str, int]
 """A task and a seed: what arms are paired by."""

@@ -5,13 +5,12 @@ Held-out tasks only, beside every single row, the cascade, a random choice and t
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
 from fugu_cli.coordinators.svf import Vector
-from fugu_cli.training.headroom import Interval, bootstrap
+from fugu_cli.statistics import Mean, bootstrap
 from fugu_cli.training.matrix import TaskRates
 from fugu_cli.training.values import Choose, History, Outcome, Terms, always, best, cascade, chance, follow
 
@@ -24,7 +23,7 @@ class Line:
     """One policy over all tasks: share solved with its 95 % interval, relative cost and Worker turns per task."""
 
     name: str
-    solved: Interval
+    solved: Mean
     cost: float
     turns: float
 
@@ -38,7 +37,7 @@ def summary(name: str, outcomes: Sequence[Outcome]) -> Line:
     """Means over tasks, and how sure the first is."""
     return Line(
         name,
-        bootstrap([outcome.solved for outcome in outcomes], random.Random(0)),
+        bootstrap([[outcome.solved] for outcome in outcomes]),
         mean(outcome.cost for outcome in outcomes),
         mean(outcome.turns for outcome in outcomes),
     )

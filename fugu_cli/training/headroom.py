@@ -6,14 +6,13 @@ there are repeats, it picks with half of them and is judged by the other half. P
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from statistics import mean
 
-DRAWS = 2000
-LEVEL = 0.95
+from fugu_cli.statistics import Mean, bootstrap, repeated
+
 RANDOM = ""
 """No agent has this name."""
 Ranks = Mapping[str, tuple[float, float]]
@@ -32,26 +31,18 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A value and the ends of its 95 % interval (bootstrap over tasks)."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Headroom:
     """`agents`: mean rate and cost each; `solved` the rate of each and of a RANDOM choice among them. `oracle` with
-    hindsight, `fair` judged on other repeats than it chose by (None without repeats). `disagreement`: the share of
-    tasks on which two agents differ, mean over pairs."""
+    hindsight, `fair` judged on other repeats than it chose by (None without repeats). Shares have Wilson's interval,
+    for a bootstrap over tasks that were all solved would be sure of 100 %; `headroom`, a difference, has a bootstrap.
+    `disagreement`: the share of tasks on which two agents differ, mean over pairs."""
 
     agents: Mapping[str, tuple[float, float]]
-    solved: Mapping[str, Interval]
+    solved: Mapping[str, Mean]
     best: str
-    oracle: Interval
-    fair: Interval | None
-    headroom: Interval
+    oracle: Mean
+    fair: Mean | None
+    headroom: Mean
     disagreement: float
     tasks: int
     repeats: int
@@ -71,7 +62,7 @@ class Headroom:
         return min(found, key=lambda name: self.agents[name][1], default=None)
 
 
-def headroom(draws: Sequence[Draw], unit: str, seed: int = 0) -> Headroom:
+def headroom(draws: Sequence[Draw], unit: str) -> Headroom:
     """Of the tasks that every agent was run on. Raises ValueError where there is none."""
     agents = list(dict.fromkeys(draw.agent for draw in draws))
     table: dict[str, dict[str, list[bool]]] = {}
@@ -86,38 +77,48 @@ def headroom(draws: Sequence[Draw], unit: str, seed: int = 0) -> Headroom:
     ranks = {agent: (rates[agent], -costs[agent]) for agent in agents}
     best = max(agents, key=ranks.__getitem__)
     repeats = min(len(oks) for row in table.values() for oks in row.values())
-    gains = [_gain(table[task], best, ranks) for task in tasks]
     rows = list(table.values())
-    solved = {agent: [mean(row[agent]) for row in rows] for agent in agents}
-    solved[RANDOM] = [mean(mean(oks) for oks in row.values()) for row in rows]
+    gains = [_gain(row, best, ranks) for row in rows]
+    solved = {agent: _interval(rate, [row[agent] for row in rows]) for agent, rate in rates.items()}
+    solved[RANDOM] = _interval(mean(rates.values()), [list(chain.from_iterable(row.values())) for row in rows])
+    luckiest = [max(row.values(), key=mean) for row in rows]
+    fair = [_fair(row, ranks) for row in rows] if repeats > 1 else []
     return Headroom(
         agents={agent: (rates[agent], costs[agent]) for agent in agents},
-        solved={name: bootstrap(values, random.Random(seed)) for name, values in solved.items()},
+        solved=solved,
         best=best,
-        oracle=bootstrap([max(mean(oks) for oks in row.values()) for row in rows], random.Random(seed)),
-        fair=bootstrap([_fair(row, ranks) for row in rows], random.Random(seed)) if repeats > 1 else None,
-        headroom=bootstrap(gains, random.Random(seed)),
-        disagreement=_disagreement(list(table.values()), agents),
+        oracle=_interval(mean(mean(oks) for oks in luckiest), luckiest),
+        fair=_interval(mean(map(_halves, fair)), [[*one, *other] for one, other in fair]) if fair else None,
+        headroom=bootstrap([[gain] for gain in gains]),
+        disagreement=_disagreement(rows, agents),
         tasks=len(tasks),
         repeats=repeats,
         unit=unit,
     )
 
 
+def _interval(value: float, tries: Sequence[Sequence[bool]]) -> Mean:
+    """A mean over tasks, each of which counts alike, with Wilson's interval of all its `tries`."""
+    share = repeated(tries)
+    return Mean(value, min(value, share.low), max(value, share.high))
+
+
 def _gain(row: Mapping[str, Sequence[bool]], best: str, ranks: Ranks) -> float:
     """What choosing adds on one task; with repeats, chosen by some of them and judged by the others."""
     fair = min(len(oks) for oks in row.values()) > 1
-    return (_fair(row, ranks) if fair else max(mean(oks) for oks in row.values())) - mean(row[best])
+    return (_halves(_fair(row, ranks)) if fair else max(mean(oks) for oks in row.values())) - mean(row[best])
 
 
-def _fair(row: Mapping[str, Sequence[bool]], ranks: Ranks) -> float:
-    """Both halves choose, each is judged by the other. Ties go to the agent that is better on all tasks: by their place
-    in the pool, headroom would depend on the order in which somebody wrote it down."""
-    found = []
-    for even in (0, 1):
-        chosen = max(row, key=lambda agent: (mean(row[agent][even::2]), ranks[agent]))
-        found.append(mean(row[chosen][1 - even :: 2]))
-    return mean(found)
+def _fair(row: Mapping[str, Sequence[bool]], ranks: Ranks) -> tuple[Sequence[bool], Sequence[bool]]:
+    """Both halves of the repeats choose an agent, whose tries in the other half come back. Ties go to the agent that is
+    better on all tasks: by their place in the pool, headroom would depend on the order in which somebody wrote it
+    down."""
+    chosen = [max(row, key=lambda agent: (mean(row[agent][half::2]), ranks[agent])) for half in (0, 1)]
+    return row[chosen[0]][1::2], row[chosen[1]][0::2]
+
+
+def _halves(tries: tuple[Sequence[bool], Sequence[bool]]) -> float:
+    return mean(map(mean, tries))
 
 
 def _disagreement(rows: Sequence[Mapping[str, Sequence[bool]]], agents: Sequence[str]) -> float:
@@ -125,13 +126,6 @@ def _disagreement(rows: Sequence[Mapping[str, Sequence[bool]]], agents: Sequence
     if not pairs:
         return 0.0
     return mean(mean(row[a][0] != row[b][0] for row in rows) for a, b in pairs)
-
-
-def bootstrap(values: Sequence[float], draw: random.Random) -> Interval:
-    """The mean of a value a task, with what it is between when tasks are drawn anew."""
-    means = sorted(mean(draw.choices(values, k=len(values))) for _ in range(DRAWS))
-    edge = int((1 - LEVEL) / 2 * DRAWS)
-    return Interval(mean(values), means[edge], means[-1 - edge])
 
 
 def report(found: Headroom, missing: int = 0) -> str:
@@ -160,7 +154,7 @@ def report(found: Headroom, missing: int = 0) -> str:
     return "\n".join(lines)
 
 
-def _row(name: str, solved: Interval, cost: str) -> str:
+def _row(name: str, solved: Mean, cost: str) -> str:
     return f"| {name} | {solved.value:.1%} | {solved.low:.1%} to {solved.high:.1%} | {cost} |"
 
 

@@ -28,11 +28,11 @@ from fugu_cli.agents.local import Local
 from fugu_cli.agents.text import Text
 from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.evaluation import one_pass, rows
-from fugu_cli.evaluation.statistics import wilson
 from fugu_cli.loop import beginning, brief_files, excerpts, looking
 from fugu_cli.loop.ways import Aim, ways
 from fugu_cli.messages import Call, FromUser, Prompt, ToolSpec, Value
 from fugu_cli.models.local import lease
+from fugu_cli.statistics import wilson
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import materialise

@@ -25,8 +25,8 @@ from fugu_cli.conductor.validate import workflow
 from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.errors import FuguError
 from fugu_cli.evaluation import rows
-from fugu_cli.evaluation.statistics import wilson
 from fugu_cli.messages import Value
+from fugu_cli.statistics import wilson
 from fugu_cli.tasks.loading import load
 from fugu_cli.training import conductor, grpo_warm
 from fugu_cli.training.grpo_examples import OPENING, Course, examples

@@ -28,10 +28,10 @@ from fugu_cli import wiring
 from fugu_cli.config import Config
 from fugu_cli.config.files import Loaded
 from fugu_cli.evaluation import loop, one_pass, rows
-from fugu_cli.evaluation.statistics import wilson
 from fugu_cli.events import Replied, ToolRan
 from fugu_cli.log import read
 from fugu_cli.models.store import default_cache
+from fugu_cli.statistics import wilson
 from fugu_cli.tasks import Task
 
 ANSWERS = Path(__file__).parent / "results" / "embedded-pool" / "one_pass.jsonl"

@@ -30,10 +30,10 @@ from fugu_cli.agents.filling import filled
 from fugu_cli.agents.local import Local
 from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.evaluation import one_pass, rows
-from fugu_cli.evaluation.statistics import wilson
 from fugu_cli.loop import brief_files, gaps
 from fugu_cli.messages import Usage, Value
 from fugu_cli.models.local import lease
+from fugu_cli.statistics import wilson
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import materialise

@@ -29,8 +29,8 @@ from verifiers_works import Found, Work
 
 from fugu_cli import __version__, log, prompts, views
 from fugu_cli.evaluation import loop, one_pass, rows
-from fugu_cli.evaluation.statistics import wilson
 from fugu_cli.events import Event
+from fugu_cli.statistics import wilson
 from fugu_cli.tasks import Task
 
 HERE = Path(__file__).parent / "results"

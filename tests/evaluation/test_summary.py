@@ -8,9 +8,9 @@ import pytest
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.evaluation import arms, capacity, pages, plots
 from fugu_cli.evaluation.loop import Outcome, Spent, Use
-from fugu_cli.evaluation.statistics import Mean, Paired, Share, bootstrap, wilson
 from fugu_cli.evaluation.summary import Summary, summarise
 from fugu_cli.events import Member
+from fugu_cli.statistics import Mean, Paired, Share, bootstrap, wilson
 
 SOURCES = {"a": "one", "b": "one", "c": "two"}
 

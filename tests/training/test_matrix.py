@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import ConfigError
+from fugu_cli.statistics import Mean
 from fugu_cli.training.evaluate import Line, baselines, summary, table
-from fugu_cli.training.headroom import Interval
 from fugu_cli.training.matrix import Cell, Rates, Seat, TaskRates, headroom, rates, read
 from fugu_cli.training.values import Outcome, Terms, always, best, cascade, chance, follow, soft, values
 
@@ -116,7 +116,7 @@ def test_policies_are_followed_in_expectation() -> None:
 
 def test_the_baselines_are_every_row_the_cascade_random_and_the_oracle() -> None:
     lines = baselines([HALF], ["dear", "cheap"], Terms(turns=2, cost=0.0))
-    sure, seldom = Interval(0.5, 0.5, 0.5), Interval(0.2, 0.2, 0.2)
+    sure, seldom = Mean(0.5, 0.5, 0.5), Mean(0.2, 0.2, 0.2)
     assert [line for line in lines if line.name != "random"] == [
         Line("dear alone", sure, 1.0, 1.0),
         Line("cheap alone", seldom, 0.1, 1.0),

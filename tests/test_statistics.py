@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.evaluation.statistics import Paired, Share, mcnemar, repeated, wilson
+from fugu_cli.statistics import Paired, Share, mcnemar, repeated, wilson
 
 
 def test_wilsons_interval_has_the_published_values() -> None:
