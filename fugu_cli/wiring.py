@@ -37,7 +37,7 @@ from fugu_cli.sandbox.box import Box
 from fugu_cli.sandbox.box import Rules as BoxRules
 from fugu_cli.session import Session
 from fugu_cli.skills.skill import Skill
-from fugu_cli.tools.git import program
+from fugu_cli.tools.git import LOCAL, program
 from fugu_cli.tools.mcp.declared import Declared
 from fugu_cli.tools.mcp.servers import Servers
 from fugu_cli.tools.toolbox import AnyTool, Toolbox
@@ -175,12 +175,19 @@ def build_box(config: Config, root: Path, store: Path, more: Sequence[Path] = ()
 
 
 def _commit(root: Path) -> str | None:
-    """The commit that is checked out, None without git, without a repository or before its first commit."""
+    """The commit that is checked out in `root`, whatever GIT_DIR says; None without git, without a repository or before
+    its first commit."""
     git = program(root)
     if git is None:
         return None
     done = subprocess.run(
-        [git, "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        [git, "rev-parse", "HEAD"],
+        cwd=root,
+        env={name: value for name, value in os.environ.items() if name not in LOCAL},
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
     return done.stdout.strip() or None if done.returncode == 0 else None
 

@@ -123,7 +123,8 @@ def test_a_session_and_a_rollout_with_the_same_agents_leave_the_same_facts(root:
     assert timeless(asyncio.run(rollout())) == timeless(events)
 
 
-def test_a_session_opens_with_what_is_needed_to_read_it_alone(root: Path) -> None:
+def test_a_session_opens_with_what_is_needed_to_read_it_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_DIR", str(root.parent / "another.git"))  # as a git hook that starts fugu has it
     _, events, path = asyncio.run(driven(configured(root, "strong", "cheap"), "what is it?"))
     opened = events[0]
     assert isinstance(opened, Opened)
