@@ -7,6 +7,7 @@ processes left: folders of the same user that nobody holds any more. Knows nothi
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import os
@@ -26,6 +27,10 @@ REST = 600.0
 """Seconds for which a folder is left alone that nobody holds: its process may be about to, or what it started may
 just be ending."""
 
+SMALL = 1 << 20
+"""Bytes without which a disk is taken for full: test runners and compilers write as much."""
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
 
 @contextlib.contextmanager
 def folder(what: str) -> Iterator[Path]:
@@ -41,6 +46,15 @@ def folder(what: str) -> Iterator[Path]:
     finally:
         _remove(made)
         os.close(held)
+
+
+def full(place: Path) -> bool:
+    """Whether the disk, or the user's share of it, has no room for as much as a small file in `place`."""
+    try:
+        with tempfile.TemporaryFile(dir=place, buffering=0) as file:
+            return (file.write(bytes(SMALL)) or 0) < SMALL
+    except OSError as error:
+        return error.errno in NO_ROOM
 
 
 @functools.cache

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import errno
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 import fugu_cli
 from fugu_cli import scratch
@@ -179,3 +183,21 @@ def test_nothing_else_in_the_package_makes_folders_in_the_temporary_directory() 
         and "dir" not in {keyword.arg for keyword in node.keywords}
     ]
     assert found == ["tools/run_examples.py"]
+
+
+def test_a_disk_is_full_where_a_small_file_has_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not scratch.full(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert not scratch.full(tmp_path / "absent")
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        monkeypatch.setattr("tempfile.TemporaryFile", failing(number))
+        assert scratch.full(tmp_path)
+    monkeypatch.setattr("tempfile.TemporaryFile", failing(errno.EACCES))
+    assert not scratch.full(tmp_path)
+
+
+def failing(number: int) -> Callable[..., None]:
+    def temporary(**_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return temporary

@@ -177,7 +177,7 @@ def _ended(ended: running.Ended, folder: Path) -> int:
     if ended.stopped is not None:
         kept = f"{ended.missing} rollouts are left; everything measured is kept in {folder}"
         stopped = type(ended.stopped)
-        hint = ROOM if isinstance(ended.stopped, StorageError) else ended.stopped.hint.rstrip(".")
+        hint = ended.stopped.hint.rstrip(".") or (ROOM if isinstance(ended.stopped, StorageError) else "")
         error = FuguError(f"{ended.stopped}; {kept}", hint=f"{hint}; the same command goes on".lstrip("; "))
         error.exit_code = stopped.exit_code
         raise error

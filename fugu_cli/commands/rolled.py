@@ -232,7 +232,7 @@ async def _together(tasks: Sequence[asyncio.Task[Outcome | None]]) -> list[Outco
     try:
         return await asyncio.gather(*tasks)
     except (Spent, Unanswered, StorageError) as error:
-        hint = ROOM if isinstance(error, StorageError) else error.hint.rstrip(".")
+        hint = error.hint.rstrip(".") or (ROOM if isinstance(error, StorageError) else "")
         error.hint = f"{hint}; everything is kept, and the same command goes on".lstrip("; ")
         raise
     finally:

@@ -50,6 +50,7 @@ _FAILED = (
     re.compile(r"^test result: \w+\. \d+ passed; (\d+) failed", re.MULTILINE),
     re.compile(r"^(?:#|\u2139) fail (\d+)$", re.MULTILINE),
 )
+_ROOM = "make room there, or set TMPDIR to a folder on another disk"
 _KEPT = 4000
 """Characters of output kept from each end."""
 
@@ -101,7 +102,8 @@ class _Judge:
 async def grade(task: Task, folder: Path, expected: Expected | None = None) -> Grade:
     """Judge the working tree in `folder`. Solved means: the grading command ends with 0 within the task's time, where
     it is pytest or unittest every test that was found ran and none was wrong, the expected tests were among them, and
-    as many passed (counted for cargo, node and Maven, too). Raises StorageError when the copy cannot be made.
+    as many passed (counted for cargo, node and Maven, too). Raises StorageError when the copy cannot be made, or the
+    run failed on a disk that was full without it.
     """
     expected = expected or Expected()
     with scratch.folder("grade") as temporary:
@@ -117,6 +119,9 @@ async def grade(task: Task, folder: Path, expected: Expected | None = None) -> G
         around = Around(box=box)
         ended = await run_command(_command(task, home, judge), copy, task.timeout, lambda _text: None, around)
         told = judge.told()
+        full = ended.code != 0 and scratch.full(temporary)
+    if full and scratch.full(temporary.parent):  # what the run wrote itself is gone by now
+        raise StorageError(f"the disk of {temporary.parent} is full: {task.id} cannot be graded", hint=_ROOM)
     output = clip(ended.output, 2 * _KEPT)
     if ended.code is None:
         return Grade(False, f"{output}\n(stopped after {task.timeout:g} s)".lstrip(), ended.seconds, timed_out=True)

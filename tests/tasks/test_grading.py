@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli import scratch
 from fugu_cli.errors import StorageError
 from fugu_cli.sandbox.box import Box, Rules
 from fugu_cli.tasks import Grade, Task
@@ -215,3 +216,27 @@ def test_a_copy_that_cannot_be_made_is_our_worlds_failure(task: Task, tmp_path: 
     blocked = task.model_copy(update={"hidden": {"x" * 300: ""}})
     with pytest.raises(StorageError, match="cannot copy"):
         asyncio.run(grade(blocked, tmp_path))
+
+
+@pytest.mark.parametrize("without_it", [True, False])
+def test_a_run_that_failed_on_a_full_disk_is_not_taken_for_a_wrong_answer(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_it: bool
+) -> None:
+    """A disk that the run filled itself is another matter: its files go with it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr(scratch, "full", lambda place: place != tmp_path or without_it)
+    (tmp_path / "repo").mkdir()
+    if without_it:
+        with pytest.raises(StorageError, match="is full: double cannot be graded") as raised:
+            asyncio.run(grade(task, tmp_path / "repo"))
+        assert "set TMPDIR" in raised.value.hint
+    else:
+        assert not asyncio.run(grade(task, tmp_path / "repo")).ok
+
+
+def test_a_right_answer_is_right_on_a_full_disk_too(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch, "full", lambda _place: True)
+    assert graded(task, tmp_path / "repo", task.solution).ok
