@@ -10,7 +10,7 @@ import json
 import tomllib
 from pathlib import Path
 
-from fugu_cli import log, policy, sessions
+from fugu_cli import atomic, log, policy, sessions
 from fugu_cli.errors import ConfigError, StorageError
 from fugu_cli.messages import Call
 from fugu_cli.policy import patterns
@@ -60,13 +60,11 @@ def add(data: Path, root: Path, new: str) -> None:
     path = file(data, root)
     rules = list(dict.fromkeys([*load(data, root), new]))
     lines = "".join(f"    {_quoted(one)},\n" for one in rules)
-    part = path.with_suffix(".part")
+    text = f"{HEAD.format(root=_quoted(str(root))[1:-1])}allow = [\n{lines}]\n"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(f"{HEAD.format(root=_quoted(str(root))[1:-1])}allow = [\n{lines}]\n", encoding="utf-8")
-        part.replace(path)
+        with atomic.beside(path) as draft:
+            draft.write_text(text, encoding="utf-8")
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise StorageError(f"cannot write {path}: {error.strerror}", hint="check free space and permissions") from error
 
 

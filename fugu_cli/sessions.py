@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fugu_cli import log, views
+from fugu_cli import atomic, log, views
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.events import Asked, Event, Replied
 
@@ -185,10 +185,10 @@ def says(one: Summary, wanted: str) -> bool:
 def rename(path: Path, title: str) -> None:
     """Another title for a session in every list; its log stays as it is. Raises StorageError."""
     file = path.parent / TITLES
-    part = file.with_suffix(".part")
+    titles = {**_titles(path.parent), path.stem: title}
     try:
-        part.write_text(json.dumps({**_titles(path.parent), path.stem: title}, ensure_ascii=False, indent=1), "utf-8")
-        part.replace(file)
+        with atomic.beside(file) as draft:
+            draft.write_text(json.dumps(titles, ensure_ascii=False, indent=1), "utf-8")
     except OSError as error:
         raise StorageError(f"cannot write {file}: {error.strerror}") from error
 

@@ -7,17 +7,15 @@ mean: the caller names everything that changes an answer (model, its hash, serve
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue, ValidationError
 
+from fugu_cli import atomic
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.errors import StorageError
 from fugu_cli.messages import Prompt, Reply
@@ -76,18 +74,10 @@ def _read(path: Path) -> Reply | None:
 
 
 def _write(path: Path, reply: Reply) -> None:
-    """All or nothing, also with two processes at once: written beside, then renamed."""
+    """All or nothing, also with two processes at once. Raises StorageError."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        number, beside = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        try:
-            with os.fdopen(number, "wb") as file:
-                file.write(reply.model_dump_json().encode("utf-8", "replace"))
-            Path(beside).replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(beside).unlink()
-            raise
+        with atomic.beside(path) as draft:
+            draft.write_bytes(reply.model_dump_json().encode("utf-8", "replace"))
     except OSError as error:
         raise StorageError(
             f"a reply could not be kept in {path.parent}: {error.strerror or error}",

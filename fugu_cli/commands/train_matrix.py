@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fugu_cli import log, views
+from fugu_cli.atomic import write_whole
 from fugu_cli.commands import suites
 from fugu_cli.commands.eval import evaluate
 from fugu_cli.commands.evalflags import EvalFlags
@@ -19,7 +20,6 @@ from fugu_cli.evaluation import rows, running, setup
 from fugu_cli.evaluation.loop import Outcome
 from fugu_cli.tasks.checking import Checked
 from fugu_cli.tasks.folders import Defaults
-from fugu_cli.tools.atomic import write_whole
 from fugu_cli.training.headroom import Draw, headroom, report
 from fugu_cli.training.matrix import Cell
 

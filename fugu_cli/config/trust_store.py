@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from fugu_cli import atomic
 from fugu_cli.errors import StorageError
 from fugu_cli.hooks import declared as hooks
 from fugu_cli.policy.paths import is_file
@@ -114,12 +114,10 @@ def _read(data: Path) -> dict[Path, Hashes]:
 
 def _write(data: Path, known: Mapping[Path, Hashes]) -> None:
     target = _file(data)
-    draft = target.with_name(f"trusted.{os.getpid()}.tmp")
     text = json.dumps({str(place): dict(known[place]) for place in sorted(known)}, indent=1)
     try:
-        data.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text + "\n", encoding="utf-8", errors="surrogateescape")
-        draft.replace(target)
+        with atomic.beside(target) as draft:
+            draft.write_text(text + "\n", encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise StorageError(
             f"cannot write {target}: {error.strerror}", hint="check space and permissions; nothing was changed"

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from fugu_cli import atomic
 from fugu_cli.coordinators import svf
 from fugu_cli.coordinators.decoder import Shape
 from fugu_cli.coordinators.transcript import Format
@@ -136,12 +135,8 @@ def save(checkpoint: Checkpoint, path: Path) -> None:
     from safetensors.numpy import save as pack
 
     data = pack({"vector": checkpoint.vector}, metadata={"fugu": checkpoint.meta.model_dump_json()})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    number, name = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(number, "wb") as file:
-        file.write(data)
-    Path(name).chmod(0o644)
-    Path(name).replace(path)
+    with atomic.beside(path) as draft:
+        draft.write_bytes(data)
 
 
 def load(path: Path) -> Checkpoint:

@@ -5,11 +5,10 @@ A new process finds its keys, values and hidden states on the disk and reads on 
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fugu_cli import atomic
 from fugu_cli.coordinators.along import shared
 from fugu_cli.coordinators.transcript import Line
 
@@ -42,11 +41,8 @@ def recall(backbone: Backbone, checkpoint: Checkpoint, store: Path) -> int:
         pass
     try:
         known = backbone.snapshot(tokens)
-        store.mkdir(parents=True, exist_ok=True)
-        number, name = tempfile.mkstemp(dir=store)
-        os.close(number)
-        save_file(known, name)
-        Path(name).replace(file)
+        with atomic.beside(file) as draft:
+            save_file(known, draft)
     except OSError:  # a disk without room: the next start reads it again
         return len(tokens)
     return len(tokens)

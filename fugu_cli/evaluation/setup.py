@@ -13,10 +13,10 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from fugu_cli import processes
+from fugu_cli.atomic import write_whole
 from fugu_cli.errors import ConfigError, SessionBusy, StorageError
 from fugu_cli.events import Member
 from fugu_cli.messages import Value
-from fugu_cli.tools.atomic import write_whole
 
 FILE = "setup.json"
 

@@ -17,11 +17,11 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from fugu_cli.atomic import link_whole, write_whole
 from fugu_cli.errors import StorageError
 from fugu_cli.events import Change
 from fugu_cli.policy import paths
 from fugu_cli.tools import blobs
-from fugu_cli.tools.atomic import link_whole, write_whole
 from fugu_cli.tools.git import OPTIONS, environment, program, said
 from fugu_cli.tools.repository import Repository
 from fugu_cli.tools.snapshots import NESTED

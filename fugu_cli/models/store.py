@@ -18,6 +18,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
+from fugu_cli import atomic
 from fugu_cli.errors import InfrastructureError, ModelFileError, StorageError, UsageError
 from fugu_cli.models.manifest import Model, models
 from fugu_cli.models.progress import Progress, Report, Unavailable, quiet
@@ -229,9 +230,9 @@ def _noted(file: Path) -> str | None:
 
 def _note(file: Path, sha256: str) -> None:
     now = file.stat()
-    fresh = file.with_name(f"{file.name}.new")
-    fresh.write_text(json.dumps({"size": now.st_size, "mtime_ns": now.st_mtime_ns, "sha256": sha256}), encoding="utf-8")
-    fresh.replace(_sidecar(file))
+    noted = {"size": now.st_size, "mtime_ns": now.st_mtime_ns, "sha256": sha256}
+    with atomic.beside(_sidecar(file)) as draft:
+        draft.write_text(json.dumps(noted), encoding="utf-8")
 
 
 def _cleared(folder: Path, pattern: str) -> int:

@@ -9,8 +9,8 @@ import hashlib
 import zlib
 from pathlib import Path
 
+from fugu_cli.atomic import write_whole
 from fugu_cli.errors import StorageError
-from fugu_cli.tools.atomic import write_whole
 
 
 def blob_id(data: bytes, hash_name: str = "sha1") -> str:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fugu_cli.atomic import link_whole, write_whole
 from fugu_cli.errors import StorageError
 from fugu_cli.policy.paths import shown
-from fugu_cli.tools.atomic import link_whole, write_whole
 from fugu_cli.tools.extras import Extras, clear, put_back
 from fugu_cli.tools.git import names
 from fugu_cli.tools.snapshots import Blobs, Difference, Snapshots, reading

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from fugu_cli.atomic import storage, write_whole
 from fugu_cli.errors import StorageError
-from fugu_cli.tools.atomic import storage, write_whole
 from fugu_cli.tools.git import LOCAL, Git, program, said
 from fugu_cli.tools.repository import Repository
 

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 from pydantic import BaseModel
 
 from fugu_cli import masking
+from fugu_cli.atomic import write_whole
 from fugu_cli.errors import StorageError
 from fugu_cli.events import Change, Recorded, ToolRan, Undone, net
 from fugu_cli.messages import Call
@@ -26,7 +27,6 @@ from fugu_cli.policy.arguments import Malformed, arguments_of
 from fugu_cli.policy.patterns import WRITING
 from fugu_cli.sandbox.box import Box
 from fugu_cli.tools import Result, Say, Tool, blobs, clip, restoring
-from fugu_cli.tools.atomic import write_whole
 from fugu_cli.tools.extras import Extras
 from fugu_cli.tools.git import OPTIONS, program
 from fugu_cli.tools.jobs import Jobs

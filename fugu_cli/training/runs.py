@@ -12,8 +12,6 @@ full iteration. Must not know what is trained.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from pydantic import JsonValue, ValidationError
 
-from fugu_cli import processes
+from fugu_cli import atomic, processes
 from fugu_cli.errors import SessionBusy, StorageError, UsageError
 from fugu_cli.messages import Value
 from fugu_cli.training.optimise import Numbers
@@ -133,28 +131,22 @@ class Folder:
 
 def _write_state(file: Path, state: State) -> None:
     numbers = np.array([state.iteration, state.best_worth, state.best_at], np.float64)
-    with _beside(file) as beside:
-        np.savez(beside, numbers=numbers, search=np.frombuffer(state.search, np.uint8), best=state.best)
+    with _beside(file) as draft:
+        np.savez(draft, numbers=numbers, search=np.frombuffer(state.search, np.uint8), best=state.best)
 
 
 def write(file: Path, data: bytes) -> None:
     """Whole or not at all. Raises StorageError where the disk is full."""
-    with _beside(file) as beside, beside.open("wb") as stream:
-        stream.write(data)
+    with _beside(file) as draft:
+        draft.write_bytes(data)
 
 
 @contextmanager
 def _beside(file: Path) -> Iterator[Path]:
     """A new file that takes `file`'s place when it was written whole. Raises StorageError where the disk is full."""
     try:
-        number, name = tempfile.mkstemp(dir=file.parent, prefix=".new-", suffix=file.suffix)
-        os.close(number)
-        beside = Path(name)
-        try:
-            yield beside
-            beside.replace(file)
-        finally:
-            beside.unlink(missing_ok=True)
+        with atomic.beside(file) as draft:
+            yield draft
     except OSError as error:
         raise _full(file, error) from error
 

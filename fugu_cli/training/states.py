@@ -6,13 +6,12 @@ The slow part of a warm start; everything after it takes seconds. Knows nothing 
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from fugu_cli import atomic
 from fugu_cli.coordinators import svf
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.svf import Vector
@@ -69,8 +68,5 @@ def _load(file: Path) -> dict[str, Vector]:
 
 
 def _save(file: Path, known: dict[str, Vector]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    number, name = tempfile.mkstemp(dir=file.parent)
-    with os.fdopen(number, "wb") as stream:
-        np.savez(stream, allow_pickle=False, **known)
-    Path(name).replace(file)
+    with atomic.beside(file) as draft:
+        np.savez(draft, allow_pickle=False, **known)

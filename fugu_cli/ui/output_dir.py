@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from fugu_cli import atomic
 from fugu_cli.errors import UsageError
 from fugu_cli.events import RECORDED, Recorded
 from fugu_cli.policy.paths import there
@@ -53,10 +54,9 @@ def write(
 
 
 def _written(path: Path, data: bytes) -> str:
-    draft = path.with_name(f".{path.name}.tmp")
     try:
-        draft.write_bytes(data)
-        draft.replace(path)
+        with atomic.beside(path) as draft:
+            draft.write_bytes(data)
     except OSError as error:
         return f"cannot write {path}: {error.strerror}"
     return ""

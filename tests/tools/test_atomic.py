@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.tools.atomic import write_whole
+from fugu_cli.atomic import write_whole
 from tests.tools.conftest import Build, use
 
 READS = 0o4

@@ -219,7 +219,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_half_written(plain: Build, 
 def test_a_writer_that_is_killed_leaves_a_whole_file(plain: Build, tmp_path: Path) -> None:
     workspace = plain({"a.txt": "old" * 1000})
     script = (
-        "import sys, itertools\nfrom pathlib import Path\nfrom fugu_cli.tools.atomic import write_whole\n"
+        "import sys, itertools\nfrom pathlib import Path\nfrom fugu_cli.atomic import write_whole\n"
         "print('ready', flush=True)\n"
         "for n in itertools.count():\n    write_whole(Path(sys.argv[1]), b'%d' % (n % 10) * 300000)\n"
     )

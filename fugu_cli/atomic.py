@@ -1,8 +1,11 @@
 """Files written whole or not at all.
 
-Under every tool that writes and under restoring. A crash or a full disk leaves the old file; mode, owner and extended
-attributes are kept. Hard links are not: written in place, a file would also change under its other names, which may lie
-outside the repository (pnpm's and uv's stores), where nobody was asked, and a crash could leave half of it.
+`write_whole` is for the user's files: under every tool that writes and under restoring. A crash or a full disk leaves
+the old file; mode, owner and extended attributes are kept. Hard links are not: written in place, a file would also
+change under its other names, which may lie outside the repository (pnpm's and uv's stores), where nobody was asked, and
+a crash could leave half of it.
+
+`beside` is for what fugu keeps of its own: settings, caches, checkpoints.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
@@ -28,10 +32,27 @@ def write_whole(path: Path, data: bytes, mode: int | None = None) -> None:
     the disk is full or broken, OSError for what the caller named wrong.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         _replace(path, data, mode)
     except OSError as error:
         raise storage(error, path) from error
+
+
+@contextlib.contextmanager
+def beside(path: Path, mode: int | None = None) -> Iterator[Path]:
+    """An empty file in `path`'s folder, with its suffix: it takes `path`'s place when the block ends, and is gone when
+    the block fails. Folders and `mode` are as in `write_whole`. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=".fugu-", suffix=path.suffix, dir=path.parent)
+    os.close(descriptor)
+    draft = Path(name)
+    try:
+        yield draft
+        draft.chmod(mode if mode is not None else _mode(_lstat(path)))
+        draft.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
 
 
 def storage(error: OSError, path: Path) -> OSError | StorageError:
@@ -45,23 +66,15 @@ def storage(error: OSError, path: Path) -> OSError | StorageError:
 
 def _replace(path: Path, data: bytes, mode: int | None) -> None:
     old = _lstat(path)
-    descriptor, name = tempfile.mkstemp(prefix=".fugu-", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            if old is not None and (old.st_uid, old.st_gid) != (os.getuid(), os.getgid()):
-                with contextlib.suppress(PermissionError):
-                    os.fchown(file.fileno(), old.st_uid, old.st_gid)
-            if old is not None and stat.S_ISREG(old.st_mode):
-                _keep_attributes(path, file.fileno())
-            os.fchmod(file.fileno(), mode if mode is not None else _mode(old))
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with beside(path, mode) as draft, draft.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+        if old is not None and (old.st_uid, old.st_gid) != (os.getuid(), os.getgid()):
+            with contextlib.suppress(PermissionError):
+                os.fchown(file.fileno(), old.st_uid, old.st_gid)
+        if old is not None and stat.S_ISREG(old.st_mode):
+            _keep_attributes(path, file.fileno())
 
 
 def _keep_attributes(path: Path, descriptor: int) -> None:
