@@ -14,10 +14,12 @@ import selectors
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 from textual import events
 from textual._parser import ParseError
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
+from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
 _OBEYED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -83,6 +85,13 @@ class Keys(XTermParser):
 class PlainPastes(LinuxDriver):
     """Reads with `Decoder` and `Keys`; paints everything after a stop of any kind."""
 
+    def __init__(
+        self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(app, debug=debug, mouse=mouse, size=size)
+        # By the loop: any thread may be told that the process goes on, and no handler wakes the main one by itself.
+        self._loop.add_signal_handler(signal.SIGCONT, self._sigcont_application)
+
     def run_input_thread(self) -> None:
         """Tell the app what is typed, until the application mode ends."""
         parser, decoder = Keys(self._debug), Decoder()
@@ -110,8 +119,8 @@ class PlainPastes(LinuxDriver):
         """Go on. Of a stop by SIGSTOP nobody was told, and the terminal is as the shell left it."""
         if self._must_signal_resume:
             super()._sigcont_application()
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._enter_anew)  # not here: what was interrupted may hold a lock
+        else:
+            self._enter_anew()
 
     def _enter_anew(self) -> None:
         """Everything that the terminal was told, told again, and everything painted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -297,6 +298,20 @@ def test_and_so_does_one_that_nobody_told_of_the_stop(fugu: Callable[..., Termin
     terminal.keys("typed")
     terminal.sees("› typed")
     terminal.keys("\x03\x04")
+    assert terminal.ended() == 0
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "tgkill"), reason="threads cannot be told by themselves here")
+def test_and_one_of_which_another_thread_was_told_that_it_goes_on(fugu: Callable[..., Terminal]) -> None:
+    """The kernel chooses the thread; the main one sleeps until something happens."""
+    terminal = ready(fugu())
+    os.kill(terminal.pid, signal.SIGTSTP)
+    os.waitpid(terminal.pid, os.WUNTRACED)
+    terminal.resize((100, 34))
+    others = [int(task.name) for task in Path(f"/proc/{terminal.pid}/task").iterdir() if task.name != str(terminal.pid)]
+    assert ctypes.CDLL(None).tgkill(terminal.pid, others[0], signal.SIGCONT) == 0
+    terminal.sees("cascade decides over m", "ask for something")
+    terminal.keys("\x04")
     assert terminal.ended() == 0
 
 
