@@ -1,8 +1,9 @@
 """A planner's reply -> three lists, without ever evaluating anything. Pure.
 
-Tolerates fences, bullets, think blocks, labels with `:` or `=`, smart quotes, comments, JSON. A label counts
-outside the lists only, so nothing that is written inside a subtask can pass for one. What cannot be read is a Fault
-that says why. What the lists mean (numbers in range, access to earlier steps) is validate.py's.
+Tolerates fences, bullets, think blocks, labels with `:` or `=`, annotations (`model_id: list[int] = ...`), smart
+quotes, comments, JSON. A label counts outside the lists only, so nothing that is written inside a subtask can pass for
+one. What cannot be read is a Fault that says why. What the lists mean (numbers in range, access to earlier steps) is
+validate.py's.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ LABELS = ("model_id", "subtasks", "access_list")
 _LABEL = re.compile(
     r"(?<![A-Za-z0-9_])(?:(?P<model_id>model[_ ]ids?)|(?P<subtasks>sub[_ ]?tasks?)"
     r"|(?P<access_list>access(?:[_ ]lists?)?))"
-    r"[`*\"'“”‘’]*\s*(?:[:=])[`*\s]*(?:```[\w-]*\s*)?(?P<list>\[)",
+    r"[`*\"'“”‘’]*\s*(?::\s*(?:typing\.)?list\b(?:\[[\w.,|\[\]\"' \t]{0,80}\])?\s*=|[:=])"
+    r"[`*\s]*(?:```[\w-]*\s*)?(?P<list>\[)",
     re.IGNORECASE,
 )
 _MORE = re.compile(r"[ \t]*(?:\+|\*(?!\*)[ \t]*[\w(]|\[|(?<=\])\().{,30}")

@@ -24,6 +24,15 @@ PLAIN = 'model_id = [0, 2]\nsubtasks = ["Look.", "Do."]\naccess_list = [[], [0]]
 WELL_FORMED = {
     "equals signs": (PLAIN, TWO),
     "colons": (PLAIN.replace(" =", ":"), TWO),
+    "annotations": (
+        'model_id: list[int] = [0, 2]\nsubtasks: list = ["Look.", "Do."]\n'
+        'access_list: List[Union[List[int], list[Literal["all"]]]] = [[], [0]]',
+        TWO,
+    ),
+    "annotations of typing": (
+        "model_id: typing.List[int] = [1]\nsubtasks: typing.List[str] = ['Do it.']\naccess_list: List[List] = [[]]",
+        ONE,
+    ),
     "no spaces": (PLAIN.replace(" = ", "="), TWO),
     "spaces everywhere": (PLAIN.replace(" = ", "  =   ").replace("[", "[ ").replace("]", " ]"), TWO),
     "prose before and after": (f"First one looks, then one does.\n\n{PLAIN}\n\nThat should do.", TWO),
