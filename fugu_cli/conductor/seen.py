@@ -20,8 +20,8 @@ OUTPUT, OUTPUT_BRIEF = 12_000, 1_500
 """Characters of one output that another step reads: of an agent with native tools, of a small one."""
 _FRAMES = re.compile(r"<(\s*/?\s*)(?=(?:output|subtask|request|change|reply|known|tests)\b)", re.IGNORECASE)
 OWN = 0.3
-"""Share of an agent's context that its turns in earlier requests may take: those of a long session would fill
-it, and no summary may be shown, for it tells of others."""
+"""Share of an agent's context that earlier requests may take: those of a long session would fill it, and no summary may
+be shown, for it tells of others. A request whose turns have no room is shown as what was asked and answered."""
 REMEMBERED = 2_000
 """Characters of one entry of the tool memory."""
 
@@ -40,21 +40,25 @@ class Manifest:
 
 
 def isolated(events: Sequence[Event]) -> Sequence[Event]:
-    """The facts without all that the newest turn must not see; as they are, where it is no step of a workflow. Of the
-    agent's turns in earlier requests the newest, as far as there is room for them."""
+    """The facts without all that the newest turn must not see; as they are, where it is no step of a workflow. Of
+    earlier requests what was answered and the agent's own turns, the newest, as far as there is room for them."""
     turns = views.turns(events)
     if not turns or not turns[-1].assigned.plan:
         return events
     now = turns[-1].assigned
     member = views.pool(events).get(now.agent)
     room = OWN * views.BYTES * member.context if member is not None else 0.0
-    kept: list[Event] = []
-    end = len(events)
-    for facts in reversed(views.requests(events)):
-        own = _own(events[:end], facts, now)
+    brief = member is not None and member.protocol != "native"
+    *earlier, newest = views.requests(events)
+    kept = _told(events, newest, _own_turns(events, now), None)
+    end = len(events) - len(newest)
+    for facts in reversed(earlier):
+        own = set() if brief else _own_turns(events[:end], now)
+        forms = (_told(events[:end], facts, mine, views.answered_by(facts)) for mine in (own, set[int]()))
+        shown = next((form for form in forms if sum(map(views.length, form)) <= room), [facts[0]])
         end -= len(facts)
-        room -= sum(map(views.length, own)) if kept else 0
-        kept = [*(own if room >= 0 else [fact for fact in own if isinstance(fact, Asked)]), *kept]
+        room -= sum(map(views.length, shown))
+        kept = [*shown, *kept]
     return [*(event for event in events if isinstance(event, Opened)), *kept]
 
 
@@ -70,21 +74,24 @@ def tests_since(events: Sequence[Event], turn: views.Turn) -> str:
     return f"[The tests were run again since: they {'pass' if run.ok else 'FAIL'}.]\n{run.output}"
 
 
-def _own(events: Sequence[Event], facts: Sequence[Event], now: Assigned) -> list[Event]:
-    """A request's facts that belong to the agent: the request, fugu's evidence before it, the agent's own turns, and
-    what the user took back."""
-    own = _own_turns(events, now)
+def _told(events: Sequence[Event], facts: Sequence[Event], own: set[int], answer: views.Turn | None) -> list[Event]:
+    """A request's facts that are shown: the request, what the user took back, the agent's own turns with fugu's
+    evidence before them, and of the turn that answered, where that is another's, its last words."""
     begun = next((i for i, fact in enumerate(facts) if isinstance(fact, Assigned)), len(facts))
     kept: list[Event] = []
     for index, fact in enumerate(facts):
         number = getattr(fact, "turn", 0)
         of_the_user = isinstance(fact, Asked) or (isinstance(fact, Undone) and not number)
-        if of_the_user or (number == 0 and index < begun and getattr(fact, "call", None) is not None):
-            kept.append(fact)
-        elif isinstance(fact, Assigned) and number in own and fact.plan:
+        evidence = own and number == 0 and index < begun and getattr(fact, "call", None) is not None
+        if isinstance(fact, Assigned) and number in own and fact.plan:
             kept.append(fact.model_copy(update={"instruction": opening(events, fact)}))
-        elif number in own:
+        elif of_the_user or evidence or number in own:
             kept.append(fact)
+        elif answer is not None and fact is answer.assigned:
+            kept.append(fact.model_copy(update={"instruction": ""}))
+        elif answer is not None and fact is answer.replies[-1]:
+            said = clipped(views.said(answer), OUTPUT)
+            kept.append(fact.model_copy(update={"text": said, "thinking": (), "calls": ()}))
     return kept
 
 

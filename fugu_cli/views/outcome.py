@@ -158,13 +158,19 @@ def suggested_role(turn: Turn) -> Role | None:
 
 def answer(events: Sequence[Event]) -> str:
     """The newest Worker's last words; where it only wrote files, which ones. Without any Worker, the newest reply."""
+    turn = answered_by(events)
+    return said(turn) if turn else ""
+
+
+def answered_by(events: Sequence[Event]) -> Turn | None:
+    """The turn whose words are the answer. None before the first reply."""
     spoken = [turn for turn in turns(events) if turn.replies]
     workers = [turn for turn in spoken if turn.assigned.role == "worker"]
     if not spoken:
-        return ""
+        return None
     newest = (workers or spoken)[-1]
     planned = speaking(events) if newest.assigned.plan else None
-    return said(planned or newest)
+    return planned or newest
 
 
 def has_worker_answer(events: Sequence[Event]) -> bool:

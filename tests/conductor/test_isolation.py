@@ -1,7 +1,8 @@
 """Isolation: over random workflows, nothing reaches an agent but what the plan opens.
 
 Every text in a session carries a mark of its own. What an agent was shown is compared with what it may see: its own
-history, the requests, the outputs its access list opens, and what the tool memory still knows from earlier workflows.
+history, the requests, the answers to earlier ones, the outputs its access list opens, and what the tool memory still
+knows from earlier workflows.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from fugu_cli import views
 from fugu_cli.conductor.conductor import Bounds
 from fugu_cli.conductor.seen import manifest
 from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Assigned, Event, Recorded, Replied, ToolRan
+from fugu_cli.events import Assigned, Event, Member, Recorded, Replied, ToolRan
 from fugu_cli.log import Log
 from fugu_cli.messages import Call, FromTool, Prompt, Reply, Thinking
 from tests.conductor.staging import POOL, Play, everything, lists, plans
-from tests.reacting import Reacting, repository
+from tests.reacting import Reacting, calls, repository, results, says
 
 MARK = re.compile(r"mark-[a-z]+-\d+")
 FILES = {f"f{number}.txt": f"mark-file-{number}\n" for number in range(3)}
@@ -109,6 +110,7 @@ def may_see(records: Sequence[Recorded], name: str) -> set[str]:
                 allowed |= outputs(facts, opened_then)
                 allowed |= {m for line in event.remembers for m in MARK.findall(_ran(events[line]).output)}
     allowed |= outputs(views.request(events), opened)
+    allowed |= {mark for facts in views.requests(events)[:-1] for mark in MARK.findall(views.answer(facts))}
     before = [event for facts in views.requests(events)[:-1] for event in facts]
     known = [event for event in before if isinstance(event, ToolRan)]
     return allowed | {mark for event in known for mark in MARK.findall(event.output)}
@@ -130,6 +132,52 @@ def outputs(facts: Sequence[Event], turns: set[int]) -> set[str]:
         words = [e.text for e in facts if isinstance(e, Replied) and e.turn == number]
         found |= set(MARK.findall(words[-1])) if words else set()
     return found
+
+
+TWO = lists((0, "Look.", []), (1, "Say it.", [0]))
+AGAIN = lists((2, "Say it again.", []))
+
+
+def follow_up(tmp_path: Path, member: Member = POOL[2]) -> str:
+    """What `c` reads in a second request, where `a` took a step of the first and `b` answered it."""
+    scripts = [TWO, AGAIN]
+    agents = {m.name: Reacting(m.name, says(f"mark-output-{number} " * 40)) for number, m in enumerate(POOL)}
+    agents["c"] = Reacting("c", lambda prompt: Reply(text=scripts.pop(0) if plans(prompt) else "again"))
+    play = Play(repository(tmp_path / "repo", FILES), agents, bounds=Bounds(agent="c", rounds=1, depth=0))
+    play.members = (*POOL[:2], member)
+    play.run("what is mark-request-0?")
+    play.run("and mark-request-1?")
+    return everything(agents["c"].shown[-1])
+
+
+def test_a_step_is_shown_what_was_answered_before_whoever_said_it(tmp_path: Path) -> None:
+    text = follow_up(tmp_path)
+    assert set(MARK.findall(text)) == {"mark-request-0", "mark-output-1", "mark-request-1"}
+    assert text.index("mark-request-0") < text.index("mark-output-1") < text.index("mark-request-1")
+
+
+def test_so_is_a_small_models(tmp_path: Path) -> None:
+    text = follow_up(tmp_path, POOL[2].model_copy(update={"protocol": "text"}))
+    assert "the user asked: what is mark-request-0?\\nand got: mark-output-1" in text
+    assert "mark-output-0" not in text
+
+
+def test_where_an_agents_own_turns_have_no_room_it_is_shown_the_answer(tmp_path: Path) -> None:
+    def a(prompt: Prompt) -> Reply:
+        if "mark-request-1" in everything(prompt):
+            return Reply(text="It is as I said.")
+        return Reply(text="mark-output-0") if results(prompt) else calls(Call.make("1", "read", path="f0.txt"))
+
+    agents = {member.name: Reacting(member.name, says(lists((0, "Say it.", [])))) for member in POOL}
+    agents["a"] = Reacting("a", a)
+    root = repository(tmp_path / "repo", {"f0.txt": "mark-file-0\n" * 500})
+    play = Play(root, agents, bounds=Bounds(agent="c", rounds=1, depth=0))
+    play.members = tuple(member.model_copy(update={"context": 4000}) for member in POOL)
+    play.run("mark-request-0")
+    play.run("mark-request-1")
+    text = everything(agents["a"].shown[-1])
+    assert "mark-output-0" in text
+    assert text.count("mark-file-0") < 200, "what the memory knows of the file"
 
 
 def test_in_a_long_session_a_step_is_shown_the_newest_of_its_agents_turns(tmp_path: Path) -> None:
