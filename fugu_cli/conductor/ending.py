@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from fugu_cli import views
+from fugu_cli import policy, views
 from fugu_cli.conductor import scheduling
-from fugu_cli.coordinators import Check, stopping
+from fugu_cli.coordinators import Check, masks, stopping
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Event, Finished, Opened, Planned
 
@@ -25,9 +25,16 @@ def check_due(events: Sequence[Event]) -> Check | None:
 
 
 def tests_pass(events: Sequence[Event]) -> bool:
-    """The tests judge this request, and they pass."""
-    run = views.tests(events)
-    return views.judged_by_tests(events) and run is not None and run.passes
+    """The tests judge this request, and they pass. Where they did before and nothing was changed, they say nothing."""
+    first, run = views.first_tests(events), views.tests(events)
+    if not views.judged_by_tests(events) or run is None or not run.passes:
+        return False
+    return bool(views.changes(events)) or first is None or not first.passes
+
+
+def refused(events: Sequence[Event]) -> Finished | None:
+    """The end of a request for something that may not be done, unless tests are to decide it."""
+    return None if stopping.tests_fail(events) else stopping.refusal(events)
 
 
 def turn_limit(events: Sequence[Event], settings: Settings) -> Finished | None:
@@ -65,16 +72,23 @@ def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, no
     turn = views.answering(events)
     if turn is None:
         return Finished(reason="failed", message=f"{what}; no step said or did anything")
-    if kept:
+    if kept and not masks.only_words(events, turn.assigned.agent):
         return stopping.accepted(events, f"{what}; the planner kept the result")
-    if refused := stopping.refusal(events):
-        return refused
-    left = [path for merge in views.merges(events) for path in merge.left]
-    if not views.changes(events) and not left and turn.concluded and not settings.verify_answers:
+    if end := refused(events):
+        return end
+    if turn.concluded and not settings.verify_answers and _only_said(events, turn):
         return Finished(reason="answered", message=what)
     if _accepts(events, turn):
         return stopping.accepted(events, f"{what}; accepted by {turn.assigned.agent}")
     return Finished(reason="unaccepted", message=f"{what} is at its end; nobody accepted the result. {GO_ON}")
+
+
+def _only_said(events: Sequence[Event], turn: views.Turn) -> bool:
+    """Nothing was changed, nor was anything to be: in plan mode whatever was tried."""
+    left = [path for merge in views.merges(events) for path in merge.left]
+    runs = (run for one in views.turns(events) for run in one.runs)
+    plans = any(run.permitted.reason == policy.PLANS for run in runs)
+    return not views.changes(events) and not left and (plans or not stopping.wanted_change(events, turn))
 
 
 def _accepts(events: Sequence[Event], turn: views.Turn) -> bool:

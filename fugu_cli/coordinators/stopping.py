@@ -145,15 +145,20 @@ def _spoke(events: Sequence[Event], turn: views.Turn) -> bool:
 
 
 def _answered(events: Sequence[Event], turn: views.Turn) -> bool:
-    """A Worker that said something and changed nothing: a question was answered. Not where it tried to change
-    something, or one before it did and the request does not end as a question."""
-    if not _spoke(events, turn) or masks.only_words(events, turn.assigned.agent):
-        return False
+    """A Worker that said something and changed nothing: a question was answered."""
+    return _spoke(events, turn) and not wanted_change(events, turn)
+
+
+def wanted_change(events: Sequence[Event], turn: views.Turn) -> bool:
+    """The words of `turn` are no answer, where nothing was changed: a small model said them of a change that was asked
+    for, or it tried to change something, or one before it did and the request does not end as a question."""
+    if masks.only_words(events, turn.assigned.agent):
+        return True
     request, all_turns = views.asked(events), views.turns(events)
     asks = request is not None and request.text.rstrip().endswith("?")
     runs = [run for other in ([turn] if asks else all_turns) for run in other.runs if not run.evidence]
     tried = any(run.permitted.call.tool in WRITING_TOOLS for run in runs)
-    return not tried and not any(views.interrupted_calls(t) for t in all_turns)
+    return tried or any(views.interrupted_calls(t) for t in all_turns)
 
 
 def _accepted_message(events: Sequence[Event], turn: views.Turn) -> str:
