@@ -14,7 +14,7 @@ from fugu_cli import prompts
 from fugu_cli.agents import Agent
 from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.tables import Phases
-from fugu_cli.events import Event, Replied
+from fugu_cli.events import Compacted, Event, Planned, Replied
 
 if TYPE_CHECKING:
     from fugu_cli.agents.access import Access, Timeouts
@@ -142,5 +142,5 @@ def _local(entry: AgentEntry, places: Places) -> Agent:
 
 
 def _replies(events: Sequence[Event], name: str) -> int:
-    """How often the agent has replied: a script goes on from there, also after a kill."""
-    return sum(isinstance(event, Replied) and event.agent == name for event in events)
+    """How often the agent has replied, plans and summaries included: a script goes on there, also after a kill."""
+    return sum(isinstance(event, Replied | Planned | Compacted) and event.agent == name for event in events)

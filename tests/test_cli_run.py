@@ -326,6 +326,16 @@ def test_a_new_request_in_the_same_session_counts_for_itself(capsys: pytest.Capt
     assert "the session has no unfinished request" in capsys.readouterr().err
 
 
+def test_a_script_that_plans_goes_on_behind_its_plans(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = "model_id = [0]\\nsubtasks = ['Say it.']\\naccess_list = [[]]"
+    keep = "model_id = []\\nsubtasks = []\\naccess_list = []"
+    project(*(f'text = "{text}"' for text in (plan, "one", keep, plan, "two", keep)))
+    base = ["run", "--script", "../script.toml", "--tier", "ultra"]
+    assert called([*base, "what is it?"]) == 0
+    assert called([*base, "--continue", "and what else?"]) == 0
+    assert capsys.readouterr().out == "one\ntwo\n"
+
+
 def started(*more: str) -> "subprocess.Popen[str]":
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
     return subprocess.Popen(

@@ -90,7 +90,7 @@ def load(path: Path) -> Script:
 
 
 class Scripted:
-    """An entry of the pool that follows a script. `done`: how many Replied facts of this agent the log holds."""
+    """An entry of the pool that follows a script. `done`: how many replies, plans and summaries of it the log holds."""
 
     def __init__(self, name: str, script: Script, done: int = 0) -> None:
         self._name = name
