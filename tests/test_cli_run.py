@@ -442,16 +442,25 @@ def test_a_second_signal_leaves_at_once() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_what_is_still_being_opened(number: signal.Signals) -> None:
+def test_a_signal_ends_what_is_still_being_opened(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     project(*SOLVES)
-    os.mkfifo(".fugurc")
-    silent = os.open(".fugurc", os.O_RDWR)  # who reads it waits for ever
+    tools = Path.cwd().parent / "bin"
+    tools.mkdir()
+    (tools / "git").write_text(f"#!/bin/sh\necho $$ >> {tools}/asked\nexec sleep 1000\n")  # never answers
+    (tools / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
     process = started()
     until(process, "reading the repository")
+    while not (tools / "asked").exists():
+        time.sleep(0.01)
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
-    os.close(silent)
     assert (process.returncode, "Traceback" in err) == (4, False)
+    for pid in map(int, (tools / "asked").read_text().split()):
+        end = time.monotonic() + 5
+        while running(pid) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not running(pid)
 
 
 def test_a_signal_before_anything_is_opened_is_told_to_programs() -> None:
@@ -475,6 +484,14 @@ def test_a_signal_before_anything_is_opened_is_told_to_programs() -> None:
     final = json.loads(out)
     assert (final["subtype"], final["errors"]) == ("interrupted", ["interrupted before the session was open"])
     assert json.loads(Path("../out/summary.json").read_text())["errors"] == final["errors"]
+
+
+def running(pid: int) -> bool:
+    """It is there, and not only waiting to be told off by whoever started it."""
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
 
 
 def full(*more: str, err: bool = False) -> "subprocess.CompletedProcess[str]":
