@@ -100,7 +100,11 @@ def lost(events: Sequence[Event], flow: views.Workflow, crew: Crew) -> str:
 
 
 def _why(turn: views.Turn) -> str:
-    return turn.failed.message if turn.failed else "it said and did nothing"
+    if turn.failed:
+        return turn.failed.message
+    if not (turn.replies and views.said(turn)):
+        return "it said and did nothing"
+    return "it refused" if turn.replies[-1].stop == "refusal" else "it did not come to an end"
 
 
 def wave(events: Sequence[Event], flow: views.Workflow, places: Sequence[int], crew: Crew) -> Together | Finished:

@@ -56,8 +56,12 @@ def said(turn: Turn) -> str:
 
 
 def done(turn: Turn) -> bool:
-    """A closed turn that came to something: neither failed nor cut, with words or with changes."""
-    return not turn.failed and not turn.interrupted and bool(turn.replies) and bool(said(turn))
+    """A closed turn that came to something: neither failed nor cut, with changes or with last words. A refusal is none,
+    nor is what was said beside calls when the turn had had its replies."""
+    if turn.failed or turn.interrupted or not turn.replies:
+        return False
+    last = turn.replies[-1]
+    return bool(turn.changes) or (bool(said(turn)) and not last.calls and last.stop != "refusal")
 
 
 def output(found: Sequence[Workflow], number: int, step: int) -> Turn | None:

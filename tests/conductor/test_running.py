@@ -416,6 +416,17 @@ def test_the_planner_is_not_told_who_failed_nor_where(tmp_path: Path) -> None:
     assert "the key was refused" not in second
 
 
+LOOK = calls(Call.make("1", "list", path="."), text="Let me look.")
+
+
+@pytest.mark.parametrize("last", [Reply(text="I cannot help with that.", stop="refusal"), LOOK])
+def test_a_step_whose_agent_refuses_or_runs_out_of_replies_goes_to_another(tmp_path: Path, last: Reply) -> None:
+    found = play(tmp_path, planning(CHAIN), {"a": lambda prompt: last, "b": says("b read on")})
+    found.change = lambda stage: replace(stage, limits=Limits(replies=2))
+    assert found.run("what is it?").reason == "answered"
+    assert assigned(found) == [(1, "a", 0, ()), (2, "c", 0, ()), (3, "b", 1, (2,))]
+
+
 def test_where_the_workflow_is_lost_and_nobody_is_left_the_end_says_why(tmp_path: Path) -> None:
     found = play(tmp_path, planning(CHAIN, "prose"), {"a": says(""), "c": says("")}, settings=Settings(turns=2))
     end = found.run()
