@@ -12,7 +12,7 @@ from dataclasses import asdict
 from fugu_cli import views
 from fugu_cli.conductor import memory
 from fugu_cli.conductor.seen import manifest
-from fugu_cli.events import Event, Planned, ToolRan
+from fugu_cli.events import Assigned, Event, Planned, ToolRan
 from fugu_cli.ui import workflow
 from fugu_cli.ui.clean import count, cut, money, one_line, seconds
 from fugu_cli.ui.render import describe
@@ -68,9 +68,18 @@ def _shown(events: Sequence[Event], row: Row) -> str:
     saved = f"; {_saved(kept)}" if kept.offered else ""
     spent = f"{count(row.usage.input)} in, {count(row.usage.output)} out, {row.paid}"
     apart = ", in a worktree" if turn.assigned.worktree else ""
-    failed = "failed" if turn.failed else "cut" if turn.interrupted else "nothing came of it"
-    state = "" if views.done(turn) else f"; {failed}"
+    state = "" if views.done(turn) else f"; {_state(events, turn)}"
     return f"turn {turn.number} ({turn.assigned.agent}{apart}): saw {', '.join(parts)}{hidden}. {spent}{saved}{state}"
+
+
+def _state(events: Sequence[Event], turn: views.Turn) -> str:
+    """What became of a turn that left nothing for others. Those that began together last may still be at work."""
+    if turn.failed or turn.interrupted:
+        return "failed" if turn.failed else "cut"
+    begun = [place for place, event in enumerate(events) if isinstance(event, Assigned)]
+    together = [place for index, place in enumerate(begun) if place - begun[-1] == index + 1 - len(begun)]
+    newest = any(events[place] is turn.assigned for place in together)
+    return "not at its end" if newest and views.finished(events) is None else "nothing came of it"
 
 
 def _step(events: Sequence[Event], step: int, number: int, reader: views.Turn) -> str:
@@ -108,20 +117,23 @@ def _changed(diff: str) -> str:
 
 
 def _totals(events: Sequence[Event]) -> str:
-    """What planning took, and which turns nothing of the answer rests on."""
+    """What planning took, and, once the request is over, which turns nothing of the answer rests on."""
     request = views.request(events)
     spent = views.orchestration(request)
     every = sum((usage.input + usage.output for usage in views.usage(request).values()), 0)
     plans = [event for event in request if isinstance(event, Planned)]
     cost = sum(views.price(plan, views.pool(events).get(plan.agent)) for plan in plans)
     share = f", {100 * (spent.input + spent.output) / every:.0f} % of all tokens" if every else ""
+    said = (
+        f"planning: orchestration_input_tokens {spent.input} ({spent.cached} cached), orchestration_output_tokens "
+        f"{spent.output}, {money(cost)}{share}."
+    )
+    if views.finished(events) is None:
+        return said
     kept = _kept(events)
     thrown = [turn.number for turn in views.turns(events) if turn.assigned.plan and turn.number not in kept]
     left = f"; thrown away: {_turns(thrown)}" if thrown else ""
-    return (
-        f"planning: orchestration_input_tokens {spent.input} ({spent.cached} cached), orchestration_output_tokens "
-        f"{spent.output}, {money(cost)}{share}. kept: {_turns(sorted(kept)) if kept else 'nothing'}{left}"
-    )
+    return f"{said} kept: {_turns(sorted(kept)) if kept else 'nothing'}{left}"
 
 
 def _turns(numbers: Sequence[int]) -> str:

@@ -47,6 +47,19 @@ def test_the_graph_with_its_edges_manifests_costs_and_what_was_kept(tmp_path: Pa
     ]
 
 
+def test_while_a_workflow_runs_nothing_of_it_is_called_thrown_away(tmp_path: Path) -> None:
+    found = play(tmp_path, planning(PLAN), {})
+    found.run("what is it?")
+    events = [record.event for record in found.log.records]
+    begun = [place for place, event in enumerate(events) if event.type == "assigned"]
+    text = trace.text(found.log.records[: begun[1] + 1], "s", 200)
+    assert "turn 1 (a): saw the request. 0 in, 0 out, $0; not at its end" in text
+    assert "turn 2 (b): saw the request; not turn 1. 0 in, 0 out, $0; not at its end" in text
+    assert "nothing came of it" not in text and "thrown away" not in text
+    text = trace.text(found.log.records[: begun[2] + 1], "s", 200)
+    assert "turn 1 (a): saw the request. 100 in, 10 out, $0\n" in text
+
+
 def test_a_turn_in_full_shows_what_that_step_was_shown_and_nothing_of_the_ones_beside_it(tmp_path: Path) -> None:
     found = play(tmp_path, planning(PLAN), {"a": says("a speaks"), "b": says("b thinks")})
     found.run("what is it?")
