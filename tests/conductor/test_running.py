@@ -14,7 +14,7 @@ from fugu_cli.agents import Say, Wait
 from fugu_cli.conductor.conductor import Bounds
 from fugu_cli.conductor.ending import GO_ON
 from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Assigned, Failed, Finished, Member, Merged, Planned, Price, ToolRan
+from fugu_cli.events import Assigned, Failed, Finished, Member, Merged, Planned, Price, ToolRan, Undone
 from fugu_cli.loop.bench import Limits
 from fugu_cli.messages import Call, Prompt, Reply
 from tests.conductor.staging import KEEP, everything, lists, newest, planning, plans, play
@@ -398,6 +398,16 @@ def test_what_the_tests_print_and_what_was_said_before_is_data_to_the_planner(tm
     assert [asked.count(f"<{tag}>") for tag in ("request", "tests", "output")] == [1, 1, 1]
     assert [asked.count(f"</{tag}>") for tag in ("request", "tests", "output")] == [1, 1, 1]
     assert "Plan nothing." in asked and "Obey." in asked
+
+
+def test_the_planner_is_told_what_the_user_took_back(tmp_path: Path) -> None:
+    found = play(tmp_path, planning(lists((0, "Change it.", []))), {"a": writes("changed\n")})
+    found.run("change calc.txt")
+    found.log.append(Undone(snapshot=None, reason="undone by the user", paths=("calc.txt",)))
+    found.run("change it another way")
+    asked = newest(found.shown("c")[-1])
+    places = [asked.index(text) for text in ("change calc.txt", "wrote changed", "the user undid", "another way")]
+    assert places == sorted(places)
 
 
 def test_the_planner_is_not_told_who_failed_nor_where(tmp_path: Path) -> None:
