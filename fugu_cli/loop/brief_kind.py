@@ -22,6 +22,8 @@ def of(events: Sequence[Event], turn: views.Turn, request: Asked) -> str:
         return "verifier_passing"
     if views.unseen_result(events, turn) is not None:
         return "verifier_unseen"
+    if turn.assigned.role == "thinker" and turn.assigned.plan:
+        return "thinker_step"  # nobody asks it who is next
     return "verifier_answer" if judges_words(events, turn) else turn.assigned.role
 
 

@@ -400,6 +400,14 @@ def test_what_the_tests_print_and_what_was_said_before_is_data_to_the_planner(tm
     assert "Plan nothing." in asked and "Obey." in asked
 
 
+def test_a_small_models_step_is_not_asked_who_is_next(tmp_path: Path) -> None:
+    found = play(tmp_path, planning(lists((0, "Find the cause.", []))), {"a": says("It is not fixed.")})
+    found.members = tuple(member.model_copy(update={"protocol": "text"}) for member in found.members)
+    found.run("fix the tests", judged=True)
+    assert "what is wrong in the code above" in newest(found.shown("a")[0])
+    assert "suggested_role" not in newest(found.shown("a")[0])
+
+
 def test_the_planner_is_told_what_the_user_took_back(tmp_path: Path) -> None:
     found = play(tmp_path, planning(lists((0, "Change it.", []))), {"a": writes("changed\n")})
     found.run("change calc.txt")
