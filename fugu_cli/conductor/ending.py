@@ -49,7 +49,8 @@ def turn_limit(events: Sequence[Event], settings: Settings) -> Finished | None:
     if taken < settings.turns:
         return None
     state = " The tests pass." if tests_pass(events) else ""
-    message = f"stopped after {taken} turns of a workflow that is not at its end.{state} {GO_ON}"
+    turns = f"{taken} turn{'' if taken == 1 else 's'}"
+    message = f"stopped after {turns} of a workflow that is not at its end.{state} {GO_ON}"
     return Finished(reason="turn_limit", message=message)
 
 
@@ -68,7 +69,7 @@ def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, no
         return Finished(reason="accepted", message=f"{what}; the tests pass")
     if stopping.tests_fail(events):
         state = "Tests that passed before fail now." if views.regressed(events) else "The tests do not pass."
-        return Finished(reason="unaccepted", message=f"{what} is at its end. {state} {GO_ON}")
+        return Finished(reason="unaccepted", message=f"{what}. {state} {GO_ON}")
     turn = views.answering(events)
     if turn is None:
         return Finished(reason="failed", message=f"{what}; no step said or did anything")
@@ -80,7 +81,7 @@ def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, no
         return Finished(reason="answered", message=what)
     if _accepts(events, turn):
         return stopping.accepted(events, f"{what}; accepted by {turn.assigned.agent}")
-    return Finished(reason="unaccepted", message=f"{what} is at its end; nobody accepted the result. {GO_ON}")
+    return Finished(reason="unaccepted", message=f"{what}; nobody accepted the result. {GO_ON}")
 
 
 def _only_said(events: Sequence[Event], turn: views.Turn) -> bool:

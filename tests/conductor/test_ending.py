@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.conductor.conductor import Bounds
+from fugu_cli.conductor.ending import GO_ON
 from fugu_cli.messages import Call, Prompt, Reply
 from tests.conductor.staging import KEEP, POOL, Play, lists, planning, play
 from tests.reacting import React, calls, results, says
@@ -75,3 +76,13 @@ def test_a_small_models_words_carry_out_no_change_nor_does_its_keeping_them(tmp_
     found.members = tuple(member.model_copy(update={"protocol": "text"}) for member in POOL)
     (found.root / "stats.py").write_text("def mean(values):\n    return sum(values) / len(values)\n")
     assert found.run("add a function median to stats.py").reason == "unaccepted"
+
+
+def test_the_end_says_how_many_workflows_there_were_and_why_not_another(tmp_path: Path) -> None:
+    edit = Call.make("1", "edit", path="calc.txt", old="not there", new="x")
+    found = tried(tmp_path, edit, "It is not there.", lists((1, "Do it.", [])))
+    end = found.run("rename alpha to beta")
+    assert end.message == f"2 workflows, 2 steps in all; nobody accepted the result. {GO_ON}"
+    end = tried(tmp_path, edit, "It is not there.", "prose").run("rename alpha to beta")
+    why = "the next workflow cannot be had (there are no lists in it)"
+    assert end.message == f"a workflow of 1 step; {why}; nobody accepted the result. {GO_ON}"

@@ -291,6 +291,7 @@ def test_the_turns_of_a_round_are_bounded(tmp_path: Path) -> None:
     found = play(tmp_path, planning(CHAIN), {}, settings=Settings(turns=1))
     end = found.run()
     assert (end.reason, len(found.of(Assigned))) == ("turn_limit", 1)
+    assert end.message == f"stopped after 1 turn of a workflow that is not at its end. {GO_ON}"
 
 
 def test_a_budget_is_never_exceeded_by_calls_that_run_at_once_nor_by_a_child(tmp_path: Path) -> None:
@@ -591,7 +592,7 @@ def test_a_verdict_counts_of_who_was_to_judge_and_read_those_who_changed_somethi
         judged(tmp_path, change, (2, "Check the formats.", [0]), verdict="Accepted formats: csv, json."),
         judged(tmp_path, change, (2, "Check the change.", [0]), verdict="REVISE"),
     ):
-        message = f"a workflow of 2 steps is at its end; nobody accepted the result. {GO_ON}"
+        message = f"a workflow of 2 steps; nobody accepted the result. {GO_ON}"
         assert end == Finished(reason="unaccepted", message=message)
 
 
