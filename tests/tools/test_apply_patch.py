@@ -329,5 +329,5 @@ def test_a_file_that_cannot_be_written_is_named_and_the_others_are_put_back(plai
     use(workspace, "read", path="a.py")
     patch = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+2\n--- /dev/null\n+++ b/b.py/c.py\n@@ -0,0 +1 @@\n+3\n"
     result = use(workspace, "apply_patch", patch=patch)
-    assert (result.ok, result.text) == (False, "b.py/c.py cannot be written: File exists.\nNothing was changed.")
+    assert (result.ok, result.text) == (False, "b.py/c.py cannot be written: Not a directory.\nNothing was changed.")
     assert [(workspace.root / name).read_text() for name in ("a.py", "b.py")] == ["1\n", "1\n"]
