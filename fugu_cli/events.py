@@ -69,7 +69,7 @@ class Member(Value):
 
 
 class Opened(Value):
-    """First line of every session."""
+    """First line of every session. `served`: agents are shown what a client of `fugu serve` sent."""
 
     type: Literal["opened"] = "opened"
     version: str
@@ -78,6 +78,7 @@ class Opened(Value):
     pool: tuple[Member, ...] = ()
     coordinator: str = "trinity"
     checkpoint: str | None = None
+    served: bool = False
 
 
 class Asked(Value):

@@ -74,6 +74,7 @@ def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:
             pool=members,
             coordinator=config.coordinator,
             checkpoint=checkpoint,
+            served=True,
         ),
         crew=Crew({member.name: member for member in members}, agents, coordinator, health, patience),
         health=health,

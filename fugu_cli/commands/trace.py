@@ -93,7 +93,9 @@ def _known(changes: dict[Change, str], change: Change) -> str:
     return changes.get(change, "")
 
 
-def _shown(events: Sequence[Event]) -> Prompt:
-    """The prompt of the call at the end of `events`. Tools and AGENTS.md are no facts, so they are not shown again."""
+def _shown(events: Sequence[Event]) -> Prompt | None:
+    """The prompt of the call at the end of `events`; None where a client of `fugu serve` made it, or the agent is in no
+    pool. Tools and AGENTS.md are no facts, so they are not shown again."""
     assigned = next(event for event in reversed(events) if isinstance(event, Assigned))
-    return context.prompt(events, views.pool(events)[assigned.agent], ())
+    member = views.pool(events).get(assigned.agent)
+    return None if member is None or views.served(events) else context.prompt(events, member, ())

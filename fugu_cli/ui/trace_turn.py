@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from fugu_cli import views
 from fugu_cli.errors import UsageError
 from fugu_cli.events import (
+    CLIENT,
     Assigned,
     Change,
     Event,
@@ -31,10 +32,12 @@ from fugu_cli.ui.rows import Cell, Row, requests
 from fugu_cli.ui.trace import result
 from fugu_cli.views.weighing import weighing
 
-Shown = Callable[[Sequence[Event]], Prompt]
-"""The prompt of the next model call at the end of these facts."""
+Shown = Callable[[Sequence[Event]], Prompt | None]
+"""The prompt of the next model call at the end of these facts; None where they do not say it."""
 Diff = Callable[[Change], str]
 """A change as a unified diff; "" where the contents are gone."""
+
+FROM_CLIENT = "the conversation as the client of `fugu serve` sent it; its instructions are no facts of a session"
 
 
 def find(records: Sequence[Recorded], number: int, request: int | None = None) -> Row:
@@ -130,8 +133,11 @@ def _facts(records: Sequence[Recorded], row: Row, shown: Shown, diff: Diff) -> l
         if isinstance(event, Replied | Failed | Interrupted) and _was_asked(event):
             before_it = events[:index]
             prompt = shown(views.lane(before_it, row.turn.number) if row.turn.assigned.plan else before_it)
-            sections.append(_prompt(prompt, before))
-            before = prompt.messages
+            if prompt is not None:
+                sections.append(_prompt(prompt, before))
+                before = prompt.messages
+            elif views.served(before_it) and row.turn.assigned.by != CLIENT and not sections:
+                sections.append(_titled("what the agent was shown", FROM_CLIENT))
         section = _fact(event, diff)
         if section:
             sections.append(section)

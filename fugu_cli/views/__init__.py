@@ -55,6 +55,7 @@ from fugu_cli.views.turns import (
     pool,
     request,
     requests,
+    served,
     turn_of,
     turns,
 )
@@ -128,6 +129,7 @@ __all__ = [
     "result_of",
     "said",
     "same",
+    "served",
     "shortened",
     "shown",
     "size_of",

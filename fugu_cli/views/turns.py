@@ -115,6 +115,12 @@ def opened(events: Sequence[Event]) -> Opened | None:
     return next((event for event in reversed(events) if isinstance(event, Opened)), None)
 
 
+def served(events: Sequence[Event]) -> bool:
+    """What agents are shown now is what a client of `fugu serve` sent: no prompt is made of the facts."""
+    newest = opened(events)
+    return newest is not None and newest.served
+
+
 def pool(events: Sequence[Event]) -> dict[str, Member]:
     """Every agent the session ever had, by name, as it was known last."""
     return {member.name: member for event in events if isinstance(event, Opened) for member in event.pool}

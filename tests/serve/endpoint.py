@@ -161,7 +161,7 @@ class Endpoint:
         empty = self.data / "empty"
         empty.mkdir(parents=True, exist_ok=True)
         return House(
-            opened=Opened(version="1", repo="/repo", pool=tuple(self.members), coordinator="cascade"),
+            opened=Opened(version="1", repo="/repo", pool=tuple(self.members), coordinator="cascade", served=True),
             crew=Crew({member.name: member for member in self.members}, watched, coordinator, self.health),
             health=self.health,
             bench=Bench(Toolbox(()), Workspace(empty, empty), Rules(mode="plan"), _nobody),

@@ -78,6 +78,26 @@ def test_it_answers_leaves_a_trace_and_lets_answers_end_when_it_is_stopped(serve
     assert re.search(r"2 +verifier +two", shown.stdout)
 
 
+def test_a_turn_in_full_makes_up_no_prompt_for_what_a_client_sent(server: Loopback) -> None:
+    server.play("two", Says("it is 42"))
+    said = [{"role": "assistant", "content": "ask me"}, {"role": "user", "content": "and the answer?"}]
+    with process(server) as (made, url):
+        body = {"model": "two", "messages": [*BODY["messages"], *said]}
+        trace = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=30).json()["id"]
+        made.send_signal(signal.SIGTERM)
+        assert made.wait(20) == 0
+    command = [sys.executable, "-m", "fugu_cli", "trace", trace, "--turn", "1", "--request"]
+    place = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    turns = [
+        subprocess.run([*command, request], capture_output=True, text=True, check=True, env=place).stdout
+        for request in ("1", "2")
+    ]
+    assert "== earlier said" in turns[0] and "was shown" not in turns[0]
+    assert "== what the agent was shown\nthe conversation as the client of `fugu serve` sent it" in turns[1]
+    assert "== two said" in turns[1]
+    assert "You are the Worker now" not in "".join(turns)
+
+
 def test_a_second_signal_ends_it_at_once_and_the_trace_is_there(server: Loopback) -> None:
     server.play("one", Breaks("hang_middle"))
     ended: list[tuple[int, str]] = []

@@ -227,5 +227,15 @@ def test_a_turn_of_an_agent_that_is_in_no_pool_can_still_be_read(sample: list[Re
     ]  # fmt: skip
 
 
+def test_no_prompt_is_made_up_for_what_a_client_of_an_endpoint_sent(sample: list[Recorded]) -> None:
+    opened = sample[0].event.model_copy(update={"served": True})
+    of_serve = [sample[0].model_copy(update={"event": opened}), *sample[1:]]
+    made = {s.title: s for s in sections(of_serve, turn(of_serve, 0))}
+    shown = next(section for title, section in made.items() if title.endswith("was shown"))
+    lines = [line.strip() for piece in shown.pieces for line in text(piece.painted(120, DARK))]
+    assert lines[0].startswith("the conversation as the client of `fugu serve` sent it")
+    assert "What it was not shown" not in made
+
+
 def test_a_section_title_fills_the_line() -> None:
     assert text(title("1 Two").painted(20, DARK)) == ["── 1 Two ───────────"]

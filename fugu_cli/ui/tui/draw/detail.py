@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fugu_cli import views
-from fugu_cli.events import Asked, Assigned, Opened, Recorded, Replied, ToolRan
+from fugu_cli.events import CLIENT, Asked, Assigned, Opened, Recorded, Replied, ToolRan
 from fugu_cli.loop import context
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt
 from fugu_cli.ui import rows as plain_rows
 from fugu_cli.ui.clean import count as tokens
 from fugu_cli.ui.clean import probability, seconds, spent
 from fugu_cli.ui.render import describe
+from fugu_cli.ui.trace_turn import FROM_CLIENT
 from fugu_cli.ui.tui.draw import diff
 from fugu_cli.ui.tui.draw.lines import BLANK, Line, Part, indented, line, wrapped
 from fugu_cli.ui.tui.draw.palette import Palette
@@ -62,6 +63,8 @@ def sections(
     if prompt is not None:
         made.append(Section(f"What {flat(row.assigned.agent)} was shown", _prompt(prompt)))
         made.append(Section("What it was not shown", _text("\n".join(left_out(before, prompt, row.assigned.agent)))))
+    elif views.served([record.event for record in before]) and row.assigned.by != CLIENT:
+        made.append(Section(f"What {flat(row.assigned.agent)} was shown", _text(FROM_CLIENT)))
     made.append(Section("What it did", (*of_blocks(told(mine)[1:], unfolded=True), GAP)))
     patches = [patch_of(r.event) for r in mine if isinstance(r.event, ToolRan) and r.event.changes]
     if patches:
@@ -164,7 +167,7 @@ def _shown(records: Sequence[Recorded], row: TurnRow, instructions: str) -> tupl
     before = records[:first]
     events = [record.event for record in before]
     member = views.pool(events).get(row.assigned.agent)
-    if member is None:
+    if member is None or views.served(events):
         return None, before
     return context.prompt(views.lane(events, row.assigned.turn), member, (), instructions), before
 
