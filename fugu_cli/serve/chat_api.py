@@ -98,7 +98,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> Asking:
     system, messages = _conversation(sent.messages)
     if not messages:
         raise Refused(400, "messages: at least one is needed beside the instructions", code="invalid_body")
-    tools = tuple(_tool(tool) for tool in sent.tools or [])
+    tools = allowed(sent.tool_choice, [_tool(tool) for tool in sent.tools or []])
     return Asking(
         model=sent.model,
         system=system,
@@ -143,14 +143,43 @@ def choice_of(said: JsonValue, names: Sequence[str]) -> str:
         return ""
     if said in ("none", "required"):
         return str(said)
-    if isinstance(said, dict):
-        inner = said.get("function")
-        name = inner.get("name") if isinstance(inner, dict) else said.get("name")
-        if said.get("type") == "allowed_tools":
-            return "required" if said.get("mode") == "required" else ""
-        if isinstance(name, str) and name in names:
-            return name
-    raise Refused(400, f"tool_choice {json.dumps(said)} names no tool of this request", code="invalid_value")
+    if some := _some(said):
+        return "required" if some.get("mode") == "required" else ""
+    if (name := _named(said)) in names:
+        return name
+    raise _no_tool(said)
+
+
+def allowed(said: JsonValue, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+    """The tools that `tool_choice` leaves: all of them, but where it lists some."""
+    some = _some(said)
+    if some is None:
+        return tuple(tools)
+    listed = some.get("tools")
+    names = [_named(tool) for tool in listed] if isinstance(listed, list) else []
+    left = tuple(tool for tool in tools if tool.name in names)
+    if not left:
+        raise _no_tool(said)
+    return left
+
+
+def _some(said: JsonValue) -> Json | None:
+    """A choice of some tools: the mode, and which they are. Chat Completions nests both, Responses does not."""
+    if not isinstance(said, dict) or said.get("type") != "allowed_tools":
+        return None
+    inner = said.get("allowed_tools")
+    return inner if isinstance(inner, dict) else said
+
+
+def _named(tool: JsonValue) -> str:
+    """The name in what points at a tool, "" where there is none."""
+    inner = tool.get("function", tool) if isinstance(tool, dict) else None
+    name = inner.get("name") if isinstance(inner, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _no_tool(said: JsonValue) -> Refused:
+    return Refused(400, f"tool_choice {json.dumps(said)} names no tool of this request", code="invalid_value")
 
 
 def _conversation(sent: Sequence[_Message]) -> tuple[str, tuple[Message, ...]]:

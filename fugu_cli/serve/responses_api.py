@@ -16,7 +16,7 @@ from fugu_cli.agents.history import arguments_object
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, ToolSpec
 from fugu_cli.serve import options
 from fugu_cli.serve.asking import LONGEST, Asking, Refused, Sampling
-from fugu_cli.serve.chat_api import choice_of
+from fugu_cli.serve.chat_api import allowed, choice_of
 from fugu_cli.serve.messages_api import NOT_SHOWN
 from fugu_cli.serve.wire import Json, Sent, joined, limit_of, parsed
 
@@ -102,7 +102,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> Asking:
         model=sent.model,
         system=joined([sent.instructions or "", *system]),
         messages=messages,
-        tools=tuple(_tool(tool) for tool in offered),
+        tools=allowed(sent.tool_choice, [_tool(tool) for tool in offered]),
         sampling=Sampling(
             max_tokens=limit_of("max_output_tokens", sent.max_output_tokens, LONGEST),
             temperature=sent.temperature,

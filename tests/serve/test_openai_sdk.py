@@ -372,6 +372,30 @@ def test_a_client_that_wants_no_parallel_calls_gets_the_first(tmp_path: Path, pa
     assert made == ([2, 2, 2] if parallel else [1, 1, 1])
 
 
+@pytest.mark.parametrize(("mode", "choice"), [("auto", ""), ("required", "required")])
+def test_an_agent_is_offered_the_tools_that_the_choice_allows_and_no_other(
+    tmp_path: Path, mode: str, choice: str
+) -> None:
+    other = {"type": "function", "function": {"name": "delete", "parameters": {"type": "object", "properties": {}}}}
+    flat = [{"type": "function", **tool["function"], "strict": False} for tool in (TOOL, other)]  # type: ignore[dict-item]
+    some = {"mode": mode, "tools": [{"type": "function", "function": {"name": "bash"}}]}
+    named = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "bash"}]}
+    none = {**named, "tools": [{"type": "function", "name": "nothing"}]}
+    with endpoint(tmp_path, says("x")).serving() as place:
+        talk = client(place)
+        talk.chat.completions.create(  # type: ignore[call-overload]
+            model="small",
+            messages=ASK,
+            tools=[TOOL, other],
+            tool_choice={"type": "allowed_tools", "allowed_tools": some},
+        )
+        talk.responses.create(model="small", input="x", tools=flat, tool_choice=named)  # type: ignore[call-overload]
+        with pytest.raises(openai.BadRequestError, match="names no tool of this request"):
+            talk.responses.create(model="small", input="x", tools=flat, tool_choice=none)  # type: ignore[call-overload]
+    shown = place.agents["small"].shown
+    assert [([tool.name for tool in one.tools], one.tool_choice) for one in shown] == [(["bash"], choice)] * 2
+
+
 def test_the_events_of_a_responses_stream_are_numbered_as_they_come(tmp_path: Path) -> None:
     for react in (says("one two"), uses(), says("")):
         with endpoint(tmp_path, react).serving() as place:
