@@ -1,4 +1,4 @@
-"""Runs of the tests after a line was filled in: one that makes a loop endless does not take all the time there is."""
+"""Runs of the tests after a small model's draw: one that makes a loop endless does not take all the time there is."""
 
 from __future__ import annotations
 
@@ -14,24 +14,31 @@ from tests.facts import CODER, FAILS, asked, assigned, opened, ran, replied, wri
 FILLER = CODER.model_copy(update={"protocol": "text", "infill": True})
 
 
-def filled(first: str = FAILS, *, seconds: float = 1.0, place: str = "a.py:3") -> list[Event]:
-    """A line was filled in and is not tested yet."""
+def filled(first: str = FAILS, *, seconds: float = 1.0, place: str = "a.py:3", aimed: str = "") -> list[Event]:
+    """A line was filled in, or what was `aimed` at written, and is not tested yet."""
     before = ran(0, Call(id="e0", tool="run_tests"), first, ok=False, by="evidence")
     before = [one.model_copy(update={"seconds": seconds}) if isinstance(one, ToolRan) else one for one in before]
-    said = replied(1, "coder", "a.py:3: `x`", write("w")).model_copy(update={"filled": place})
+    said = replied(1, "coder", "a.py:3: `x`", write("w")).model_copy(update={"filled": place, "aimed": aimed})
     return [opened(), asked(), *before, assigned(1, "coder"), said, *ran(1, write("w"), path="a.py")]
 
 
 @pytest.mark.parametrize(
     ("events", "limit"),
     [
-        (filled(), 30.0),
+        (filled(seconds=0.3), 5.0),
         (filled(seconds=7.25), 72.5),
+        (filled(place="", aimed="a.py:1 f anew", seconds=0.3), 30.0),
+        (filled(place="", aimed="a.py", seconds=7.25), 72.5),
         (filled(place=""), None),
         (filled("2 errors in 0.1s"), None),
-        (filled("1 failed in 0.1s"), None),
+        (filled("1 failed, 1 error in 0.1s"), None),
+        (filled("1 failed, 2 warnings in 0.1s"), 30.0),
+        (filled("# pass 0\n# fail 1"), None),
     ],
-    ids=["short", "ten times as long", "no line", "nothing was collected", "nothing passed"],
+    ids=[
+        *("a line", "ten times as long", "a function", "a file, ten times as long", "no small model"),
+        *("nothing was collected", "not all was collected", "nothing passed", "may not have been loaded"),
+    ],
 )
 def test_how_long_they_may_take(events: list[Event], limit: float | None) -> None:
     step = turn.next_step(events, FILLER, Rules(5))
