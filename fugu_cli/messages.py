@@ -189,6 +189,8 @@ class Prompt(Value):
     is what follows it."""
     verdict: bool = Field(default=False, exclude=True)
     """A reply that begins with ACCEPT says all there is to say: an agent may read no further."""
+    stands: str = Field(default="", exclude=True)
+    """The Python that the reply is to take the place of, and no more: what goes on behind it is not waited for."""
     aimed: str = Field(default="", exclude=True)
     """Which way to ask this is, for the log; no part of what the model reads."""
 

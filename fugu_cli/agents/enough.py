@@ -9,17 +9,20 @@ import textwrap
 from collections.abc import Sequence
 
 from fugu_cli.agents.defining import defined
-from fugu_cli.agents.fences import blocks
+from fugu_cli.agents.fences import FENCE, Block, blocks, lines_of
+from fugu_cli.agents.trying_out import beyond
 from fugu_cli.messages import Prompt
 from fugu_cli.views.outcome import leads_with_accept
 
 
 def enough(prompt: Prompt, said: Sequence[str]) -> bool:
     """Whether nothing more is wanted after the newest of the pieces: an ACCEPT where that is all that counts, the block
-    that the reply began in, or the function that was asked for, in a block that has ended. What was written without it
-    may be any beginning."""
+    that the reply began in, or the function that was asked for, in a block that has ended; or a line that goes further
+    than the code that was asked for. What was written without it may be any beginning."""
     if prompt.verdict:
         return leads_with_accept("".join(said))
+    if prompt.stands and "\n" in said[-1] and further(prompt.stands, _whole_lines(prompt.begun, said)) is not None:
+        return True
     if not (prompt.part or prompt.begun) or not {"`", "\n"} & set(said[-1]):
         return False
     ended = [block.body for block in blocks("".join([prompt.begun, *said])) if block.closed]
@@ -27,3 +30,26 @@ def enough(prompt: Prompt, said: Sequence[str]) -> bool:
     return (
         bool(ended) if prompt.begun else bool(wanted) and any(wanted <= defined(prompt.target, body) for body in ended)
     )
+
+
+def kept(prompt: Prompt, text: str) -> str:
+    """The reply's text without what its code goes on with behind what was asked for, which the block ends before."""
+    found = further(prompt.stands, text) if prompt.stands else None
+    if found is None:
+        return text
+    block, line = found
+    lines = lines_of(text)
+    opening = FENCE.fullmatch(lines[block.start].lstrip())
+    return "\n".join([*lines[:line], opening.group(1) if opening else "```", *lines[block.end :]])
+
+
+def further(stands: str, text: str) -> tuple[Block, int] | None:
+    """The first block of the text that goes further than what `stands` there, and the text's line where it does."""
+    for block in blocks(text):
+        if (line := beyond(stands, block.body)) is not None:
+            return block, block.start + 1 + line
+    return None
+
+
+def _whole_lines(begun: str, said: Sequence[str]) -> str:
+    return "".join([begun, *said]).rpartition("\n")[0] + "\n"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from fugu_cli import intent, prompts
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.defining import bare
+from fugu_cli.agents.enough import kept
 from fugu_cli.agents.fences import body_of, fenced, parses
 from fugu_cli.agents.filling import filled
 from fugu_cli.agents.history import arguments_object, call_id, flat
@@ -59,7 +61,7 @@ class Text:
             return filled(prompt, await self._agent.reply(plain, say, wait))
         shown = shown_files(prompt)
         asked_with = self._asked(prompt, shown)
-        reply = _from_its_beginning(asked_with, await self._agent.reply(asked_with, say, wait))
+        reply = _to_its_end(asked_with, _from_its_beginning(asked_with, await self._agent.reply(asked_with, say, wait)))
         if prompt.unwritten and prompt.unwritten in reply.text:
             return reply.model_copy(update={"calls": ()})
         if prompt.part and "edit" in offered:
@@ -108,7 +110,7 @@ class Text:
         messages = flat(prompt.messages, self._shown)
         system = prompt.system
         offered = {tool.name for tool in prompt.tools}
-        tokens, stop = prompt.max_tokens, prompt.stop
+        tokens, stop, stands = prompt.max_tokens, prompt.stop, ""
         if offered & {"write", "edit"}:
             path = _asked_for(prompt, shown)
             before, ask = self._words(prompt, shown, path)
@@ -120,6 +122,8 @@ class Text:
             messages = (*messages[:-1], FromUser(text=f"{last.text}\n\n{ask}"))
             if prompt.judged and path in shown and not stop:
                 stop = begins(path, "\n".join(shown.values()), last.text)
+            if prompt.judged and path.endswith((".py", ".pyi")):
+                stands = textwrap.dedent(prompt.part) or shown.get(path, "")
         begun = _opened(prompt.target, prompt.begun) if prompt.begun else ""
         update = {
             "system": system,
@@ -128,6 +132,7 @@ class Text:
             "max_tokens": tokens,
             "stop": stop,
             "begun": begun,
+            "stands": stands,
         }
         return prompt.model_copy(update=update)
 
@@ -169,6 +174,12 @@ def _from_its_beginning(prompt: Prompt, reply: Reply) -> Reply:
     if not prompt.begun or reply.text.lstrip().startswith("```"):
         return reply
     return reply.model_copy(update={"text": prompt.begun + reply.text})
+
+
+def _to_its_end(prompt: Prompt, reply: Reply) -> Reply:
+    """The reply without what its code goes on with behind what was asked for; it is whole, even if it was cut there."""
+    text = kept(prompt, reply.text)
+    return reply if text == reply.text else reply.model_copy(update={"text": text, "stop": "end"})
 
 
 def _whole(content: str, shown: str, prompt: Prompt) -> str:

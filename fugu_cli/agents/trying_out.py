@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 
 from fugu_cli.agents.python_code import Definition, parsed, span
 
 MOST = 4
 """Stops that every server takes."""
+_DEFINES = re.compile(r"\s*(?:async )?(?:def|class) (\w+)")
+_STATEMENT = re.compile(r"(?!(?:async|class|def|import|from|else|elif|except|finally)\b)[A-Za-z_]")
+"""At the beginning of a line of a module; no definition, no import, and nothing that belongs to a line before."""
+_ASSIGNED = re.compile(r"(\w+)\s*(?::[^=]+)?=(?!=)")
+_QUOTES = re.compile(r"\"{3}|'{3}")
 _TESTED = re.compile(r"^[> ]*def (\w+)\(", re.MULTILINE)
 _NAMED = re.compile(r"(?:run_)?(?:tests?|checks?)(?:_\w+)?$|Test[A-Z]\w*$")
 _RUNS = frozenset({"unittest.main", "doctest.testmod", "pytest.main"})
@@ -29,6 +35,37 @@ def begins(path: str, shown: str, told: str) -> tuple[str, ...]:
     names = dict.fromkeys(_TESTED.findall(told)) if comment == "#" else {}
     marks += [f"\ndef {name}(" for name in names if _NAMED.match(name) and f"def {name}(" not in shown]
     return tuple(mark for mark in marks if mark not in f"\n{shown}")[:MOST]
+
+
+def beyond(shown: str, body: str) -> int | None:
+    """The line of `body`, whole lines of Python written in the place of `shown`, from which on it goes further than
+    that: all that `shown` defines stands before it. None where it does not, and where `shown` ends with statements
+    itself, or defines nothing. A name that is used above, or is there, may be given a value."""
+    before, wanted = shown.split("\n"), set[str]()
+    for line in before:
+        wanted |= set(_DEFINES.findall(line))
+    last = max((number for number, line in enumerate(before) if _DEFINES.match(line)), default=len(before))
+    if not wanted or _statements(before[last:]):
+        return None
+    lines, seen = body.split("\n"), set[str]()
+    fresh = [number for number in _statements(lines) if lines[number].rstrip() not in before]
+    for number, line in enumerate(lines):
+        if number in fresh and wanted <= seen:
+            assigned = _ASSIGNED.match(line)
+            if assigned is None or not re.search(rf"\b{assigned[1]}\b", "\n".join([shown, *lines[:number]])):
+                return number
+        seen |= set(_DEFINES.findall(line))
+    return None
+
+
+def _statements(lines: Sequence[str]) -> list[int]:
+    """The lines at which a statement of the module begins, outside of quoted texts."""
+    found, quoted = [], False
+    for number, line in enumerate(lines):
+        if not quoted and _STATEMENT.match(line):
+            found.append(number)
+        quoted ^= len(_QUOTES.findall(line)) % 2 == 1
+    return found
 
 
 def asked_only(shown: str, body: str, said: str = "") -> str:

@@ -104,6 +104,29 @@ def _tries(turn: views.Turn, *, done: bool = True) -> Iterator[_Try]:
             yield _Try(reply, files, _changes(draw))
 
 
+def repeats(events: Sequence[Event], turn: views.Turn) -> bool:
+    """The newest reply makes the very calls that an earlier draw of this request made in the same files, whoever it was
+    by, and the tests failed then: they would again. Two models often write the same line."""
+    newest, files = _calls(turn.replies[-1]), files_read(turn)
+    for one in [*_earlier(events, turn), turn]:
+        if newest and files_read(one) == files and any(_calls(reply) == newest for reply in _failed(one)):
+            return True
+    return False
+
+
+def _calls(reply: Replied) -> list[tuple[str, str]]:
+    return [(call.tool, call.arguments) for call in reply.calls]
+
+
+def _failed(turn: views.Turn) -> Iterator[Replied]:
+    """The reply of each draw that was one reply and left tests failing."""
+    for draw in turn.draws:
+        replies = [fact for fact in draw if isinstance(fact, Replied)]
+        runs = (fact for fact in draw if isinstance(fact, ToolRan) and fact.call.tool == views.RUN_TESTS)
+        if len(replies) == 1 and any(not run.ok for run in runs):
+            yield replies[0]
+
+
 def _known(turns: Sequence[views.Turn], files: Mapping[str, str], half: Sequence[half_mended.Left]) -> Known:
     """What other models' turns say of the lines of these files. A line that could not be tried is a doubt as well, the
     last one."""

@@ -30,7 +30,8 @@ ABOVE, BELOW = 3000, 1500
 """Characters of the file before and behind the function that are read, both before it: once for all of its lines."""
 
 _QUOTED = re.compile(r"""\"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""")
-_TRIVIAL = re.compile(r"[\W_]*(?:else|try|finally|do|pass|break|continue|return|begin|end)?[\W_]*")
+_TRIVIAL = re.compile(r"[\W_]*(?:else|try|finally|do|pass|begin|end)?[\W_]*|\s*return[\s;]*")
+"""It says nothing that could be wrong. `return []`, `break` and `continue` do."""
 _COMMENT = re.compile(r"\s*(?:#(?!\[|include)|//|/\*|\*(?:\s|/|$)|--\s)")
 
 

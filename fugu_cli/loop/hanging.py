@@ -1,36 +1,46 @@
 """How long the tests may take after a small model's draw: what goes round and round does not come to an end.
 
-Below turn.py. Most of what a small model writes is wrong, and some of it makes a loop endless: the limit of a test run is
-for whole suites, and would be waited for each time. What the tests took before the request says how long they take. Pure.
+Below turn.py. Most of what a small model writes is wrong, and some of it makes a loop endless: the limit of a test run
+is for whole suites, and would be waited for each time. What the tests took before says how long they take. Pure.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fugu_cli import views
-from fugu_cli.events import Event, ToolRan
+from fugu_cli.events import Event
 from fugu_cli.messages import Call
 
-TIMES = 10
-"""As long as before the request, so many times."""
-LINE, LEAST = 5.0, 30.0
-"""Seconds that they may always take after one line, of which many are tried, and after anything else."""
 
-_ALL_FAILED = re.compile(r"^(?:=+ )?\d+ failed(?:, \d+ (?:skipped|deselected|warnings?))* in [\d.]+s", re.MULTILINE)
+@dataclass(frozen=True)
+class Bound:
+    """As long as before the request, so many `times`, and `least` so many seconds."""
+
+    times: int
+    least: float
+
+
+LINE, ELSE = Bound(4, 5.0), Bound(10, 30.0)
+"""After one line, of which many are tried, and after anything else."""
+
+_ALL_FAILED = re.compile(
+    r"^(?:=+ )?\d+ failed(?:, \d+ (?:skipped|deselected|warnings?))*(?: in [\d.]+s.*)?$", re.MULTILINE
+)
 """pytest ran each of them to its end."""
 
 
 def bounded(call: Call, events: Sequence[Event], turn: views.Turn) -> Call:
-    """The `call` that runs the tests, with a limit where the newest reply is a small model's. Without one where none ran
-    to its end before: then the run may have broken off early, and says nothing of how long it takes."""
+    """The `call` that runs the tests, with a limit where the newest reply is a small model's. Without one where none
+    ran to its end before: then the run may have broken off early, and says nothing of how long it takes."""
     newest = turn.replies[-1] if turn.replies else None
     if newest is None or not (newest.filled or newest.aimed):
         return call
     runs = (run.result for run in views.baseline(events) if run.result is not None)
     first = next((run for run in runs if run.call.tool == views.RUN_TESTS), None)
-    if first is None or not (passed := views.passing(first.output)) and _ALL_FAILED.search(first.output) is None:
+    if first is None or not (views.passing(first.output) or _ALL_FAILED.search(first.output)):
         return call
-    least = LINE if newest.filled and passed else LEAST
-    return Call.make(call.id, call.tool, seconds=max(least, round(TIMES * first.seconds, 1)))
+    bound = LINE if newest.filled else ELSE
+    return Call.make(call.id, call.tool, seconds=max(bound.least, round(bound.times * first.seconds, 1)))

@@ -86,7 +86,7 @@ def next_step(events: Sequence[Event], member: Member, rules: Rules) -> Step:
         return Evidence(opening) if opening is not None else Reply()
     calls = views.open_calls(turn)
     if calls:
-        return Run(calls[0])
+        return _run(events, turn, member, calls[0])
     if turn.assigned.role != "worker" and (trial := _trial(events, turn)) is not None:
         return Evidence(trial)
     if not _said_all(turn, member, rules):
@@ -95,6 +95,12 @@ def next_step(events: Sequence[Event], member: Member, rules: Rules) -> Step:
     if isinstance(after, Closed) and (trial := _trial(events, turn)) is not None:
         return Evidence(trial)
     return after
+
+
+def _run(events: Sequence[Event], turn: views.Turn, member: Member, call: Call) -> Step:
+    """The call, unless a small model says again what the tests have refused."""
+    again = member.protocol != "native" and len(turn.replies) == 1 and aims.repeats(events, turn)
+    return RollBack("the same was tried before, and the tests failed") if again else Run(call)
 
 
 def _drawn_out(events: Sequence[Event], turn: views.Turn, member: Member) -> bool:

@@ -23,7 +23,8 @@ BROKEN = 2
 """Lines of a file where it broke, the last ones."""
 FEW = 12
 """Lines that are filled in before anything is written whole: of one function, or those that another model doubts."""
-
+ANEW = " anew"
+"""How the key of a function without its body ends."""
 
 _UNASSIGNED = re.compile(
     r"name '\w+' is not defined|cannot access (?:local|free) variable|before assignment|ReferenceError"
@@ -160,7 +161,7 @@ def _number(way: Aim) -> int:
 
 
 def _is_half(way: Aim, known: Known) -> bool:
-    return any(way.key.startswith(f"{path}:") and way.key.endswith(f" {name} anew") for path, name in known.half)
+    return any(way.key.startswith(f"{path}:") and way.key.endswith(f" {name}{ANEW}") for path, name in known.half)
 
 
 def _doubted(lines: Sequence[Aim], known: Known) -> list[Aim]:
@@ -205,15 +206,15 @@ def _ways(path: str, content: str, output: str, request: str) -> list[Aim]:
         name = _name(path, content, part)
         ways.append(Aim(path, part, key=name))
         if one := anew.without_body(path, content, part):
-            ways.append(Aim(path, part, one.shown, one.placeholder, key=f"{name} anew"))
+            ways.append(Aim(path, part, one.alone, one.placeholder, key=f"{name}{ANEW}"))
     return [*ways, Aim(path, key=path)] if parts and len(content) <= excerpts.LONG else ways
 
 
 def _anew(path: str, content: str, part: str, whole: anew.Anew) -> Aim:
     """The function `part` of a short file, alone where it is the smaller part of it, else in the `whole` file."""
     alone = anew.without_body(path, content, part) if 2 * len(part) < len(content) else None
-    shown, placeholder = (alone or whole).shown, (alone or whole).placeholder
-    return Aim(path, part if alone else "", shown, placeholder, key=f"{_name(path, content, part)} anew")
+    shown, placeholder = (alone.alone, alone.placeholder) if alone else (whole.shown, whole.placeholder)
+    return Aim(path, part if alone else "", shown, placeholder, key=f"{_name(path, content, part)}{ANEW}")
 
 
 def _name(path: str, content: str, part: str) -> str:

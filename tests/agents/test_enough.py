@@ -8,7 +8,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from fugu_cli.agents.enough import enough
+from fugu_cli.agents.enough import enough, kept
 from fugu_cli.agents.openai import OpenAI
 from fugu_cli.messages import FromUser, Prompt, Usage
 from tests.agents.servers import ACCESS, Portions, Server, quiet, unhurried
@@ -76,6 +76,51 @@ def test_what_was_begun_is_the_last_that_the_server_is_given() -> None:
     assert reply.text == "    return 2"
     sent = json.loads(server.requests[0])["messages"]
     assert sent == [{"role": "user", "content": "go on"}, {"role": "assistant", "content": "def f():\n"}]
+
+
+STANDS = ASKED.model_copy(update={"stands": 'LIMIT = 3\n\n\ndef f(n):\n    return 1\n\n\n"""\nIt counts.\n"""\n'})
+WHOLE = "```python\nLIMIT = 3\n\n\ndef f(n):\n    return 2\n\n"
+
+
+@pytest.mark.parametrize(
+    ("further", "read"),
+    [
+        ("CASES = [\n    (1, 2),\n", "CASES = [\n"),
+        ("for n in range(3):\n    print(f(n))\n", "for n in range(3):\n"),
+        (
+            '"""\nIt counts.\nInput is a number.\n"""\nprint(f(1))\n',
+            '"""\nIt counts.\nInput is a number.\n"""\nprint(f(1))\n',
+        ),
+        ("def g():\n    return 3\n\n\nimport os\n@cache\n", None),
+        ("LIMIT = 4\n", None),
+        ("# It counts.\n", None),
+    ],
+    ids=["a name", "a loop", "behind a text", "definitions", "what was there", "a comment"],
+)
+def test_a_file_is_read_up_to_where_it_goes_on_behind_what_it_defined(further: str, read: str | None) -> None:
+    text = WHOLE + further
+    assert at(STANDS, text) == (None if read is None else len(WHOLE + read))
+    if read is not None:
+        assert kept(STANDS, WHOLE + read) == WHOLE + read.removesuffix(read.splitlines(keepends=True)[-1]) + "```"
+
+
+def test_what_comes_before_all_is_defined_is_no_end() -> None:
+    early = "```python\nCASES = [1]\n\n\nclass A:\n    def g(self):\n        return 1\n"
+    assert at(STANDS, early) is None
+    assert kept(STANDS, early) == early
+
+
+def test_a_file_that_runs_something_itself_is_read_to_the_end() -> None:
+    runs = ASKED.model_copy(update={"stands": "def f():\n    return 1\n\n\napp = f()\n"})
+    assert at(runs, "```python\ndef f():\n    return 2\n\n\napp = f() + 1\nprint(app)\n") is None
+
+
+def test_a_name_that_the_code_uses_is_given_a_value_behind_it() -> None:
+    assert at(STANDS, f"{WHOLE.replace('return 2', 'return SEEN')}SEEN = 2\n") is None
+
+
+def test_what_a_closed_block_goes_on_with_is_left_out_and_what_follows_stays() -> None:
+    assert kept(STANDS, f"Here:\n{WHOLE}CASES = [1]\n```\nThat is all.") == f"Here:\n{WHOLE}```\nThat is all."
 
 
 def test_lines_that_are_no_function_are_read_to_the_end() -> None:

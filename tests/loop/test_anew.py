@@ -53,6 +53,10 @@ def test_what_it_is_to_do_is_said_in_it_above_it_or_in_the_file(above: str, insi
     function = f"def added(one, two):\n{inside}    return one - two"
     left = f"def added(one, two):\n{inside}    raise NotImplementedError  # TODO: implement"
     assert body("a.py", f"{above}{function}{below}", function) == left
+    new = anew.without_body("a.py", f"{above}{function}{below}", function)
+    told = above.strip() or below.strip()
+    assert new is not None
+    assert new.alone.split() == [*told.split(), *left.split()], "what is said of it is shown with it"
 
 
 def test_a_text_of_the_file_is_about_its_only_function_or_the_one_that_it_names() -> None:
@@ -129,3 +133,12 @@ def test_what_cannot_be_written_anew_stays_as_it_is() -> None:
 )
 def test_what_is_not_written_yet_is_not_shown_twice(path: str, function: str) -> None:
     assert body(path, f"{function}\n", function) == ""
+
+
+def test_of_a_long_text_about_it_the_beginning_is_shown() -> None:
+    function = "def added(one, two):\n    return one - two"
+    many = "more\n" * 1000
+    new = anew.without_body("a.py", f'{function}\n\n\n"""Adds.\n{many}"""\n', function)
+    assert new is not None
+    assert new.told.startswith('"""Adds.\nmore\n')
+    assert anew.TOLD - 10 < len(new.told) <= anew.TOLD + 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fugu_cli.events import Event, Member, Replied, ToolRan
 from fugu_cli.loop import context, turn, ways
-from fugu_cli.loop.turn import Closed, Reply, RollBack, Rules
+from fugu_cli.loop.turn import Closed, Reply, RollBack, Rules, Run
 from fugu_cli.messages import Call, Prompt
 from tests.facts import CODER, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
@@ -181,3 +181,35 @@ def test_a_line_that_could_not_be_tried_is_a_doubt_after_all_others() -> None:
         built.append(context.prompt(events, FILLER, ()))
         events += drawn(built[-1], number=2)
     assert [left_out(prompt) for prompt in built] == [LINES[2], LINES[0], ""]
+
+
+def test_what_another_model_wrote_and_the_tests_refused_is_not_tried_again() -> None:
+    events: list[Event] = [opened(), asked(), *FAILING, *begun("small")]
+    prompt = context.prompt(events, FILLER.model_copy(update={"name": "small"}), ())
+    events += drawn(prompt)
+    again = replied(2, "coder", "x", write("w2")).model_copy(update={"filled": prompt.gap.place if prompt.gap else ""})
+    other = again.model_copy(update={"calls": (Call.make("w2", "write", path="a.py", content="y"),)})
+
+    def next_of(reply: Replied, file: str = FILE, member: Member = FILLER) -> turn.Step:
+        return turn.next_step([*events, *begun("coder", file, number=2), reply], member, Rules(5))
+
+    refused = RollBack("the same was tried before, and the tests failed")
+    assert next_of(again) == refused
+    assert next_of(other) == Run(other.calls[0])
+    assert next_of(again, file=f"{FILE}\n") == Run(again.calls[0]), "the file is another one by now"
+    assert next_of(again, member=FILLER.model_copy(update={"protocol": "native"})) == Run(again.calls[0])
+    passing = [*events[:-2], *checked(1, ok=True), rolled_back(1), *begun("coder", number=2), again]
+    assert turn.next_step(passing, FILLER, Rules(5)) == Run(again.calls[0]), "it was rolled back for another reason"
+
+
+def test_what_was_not_tried_again_is_followed_by_what_comes_next() -> None:
+    events: list[Event] = [opened(), asked(), *FAILING, *begun()]
+    asks = []
+    for _ in range(3):
+        asks.append(context.prompt(events, FILLER, ()))
+        place = asks[-1].gap.place if asks[-1].gap else ""
+        events += [replied(1, "coder", "x", write("w1")).model_copy(update={"filled": place})]
+        assert isinstance(turn.next_step(events, FILLER, Rules(5)), RollBack if len(asks) > 1 else Run)
+        events += [] if len(asks) > 1 else [*ran(1, write("w1"), path="a.py"), *checked(1, ok=False)]
+        events.append(rolled_back(1))
+    assert [left_out(prompt) for prompt in asks] == LINES[:3]

@@ -36,6 +36,16 @@ def test_each_line_that_says_something_is_left_out_in_turn() -> None:
     ]
     assert lines("a.py", FILE, "it broke", "Mend `kth`.") == lines("a.py", FILE, FAILS)
     assert lines("a.py", FILE, "it broke", "Mend it.") == lines("a.py", FILE, FAILS), "there is but one"
+    assert lines(
+        "a.py",
+        "def f(n):\n    for x in n:\n        if x:\n            break\n    else:\n        return []\n    return\n",
+        "f(",
+    ) == [
+        "for x in n:",
+        "if x:",
+        "break",
+        "return []",
+    ]
     both = f"{FILE}\n\ndef other():\n    return 1\n"
     assert lines("a.py", both, "it broke", "Mend it.") == [], "nothing leads to a function"
 

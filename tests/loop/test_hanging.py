@@ -26,17 +26,17 @@ def filled(first: str = FAILS, *, seconds: float = 1.0, place: str = "a.py:3", a
     ("events", "limit"),
     [
         (filled(seconds=0.3), 5.0),
-        (filled(seconds=7.25), 72.5),
+        (filled(seconds=7.25), 29.0),
         (filled(place="", aimed="a.py:1 f anew", seconds=0.3), 30.0),
         (filled(place="", aimed="a.py", seconds=7.25), 72.5),
         (filled(place=""), None),
         (filled("2 errors in 0.1s"), None),
         (filled("1 failed, 1 error in 0.1s"), None),
-        (filled("1 failed, 2 warnings in 0.1s"), 30.0),
+        (filled("1 failed, 2 warnings\n[exit code 1]"), 5.0),
         (filled("# pass 0\n# fail 1"), None),
     ],
     ids=[
-        *("a line", "ten times as long", "a function", "a file, ten times as long", "no small model"),
+        *("a line", "four times as long", "a function", "a file, ten times as long", "no small model"),
         *("nothing was collected", "not all was collected", "nothing passed", "may not have been loaded"),
     ],
 )

@@ -13,11 +13,11 @@ from tests.facts import asked, assigned, opened, ran, replied, write
 ADD = "AttributeError: 'list' object has no attribute 'add'\na.py:3: AttributeError\n"
 
 
-def kept(before: str, after: str, filled: str = "") -> bool:
+def kept(before: str, after: str, filled: str = "", aimed: str = "") -> bool:
     """The draw is worth building on: what the tests said before and after it."""
     events: list[Event] = [opened(), asked()]
     events += ran(0, Call(id="t0", tool="run_tests"), before, ok=False, by="evidence")
-    said = replied(1, "coder", "", write("w")).model_copy(update={"filled": filled})
+    said = replied(1, "coder", "", write("w")).model_copy(update={"filled": filled, "aimed": aimed})
     events += [assigned(1, "coder"), said, *ran(1, write("w"), path="a.py")]
     events += ran(1, Call(id="t1", tool="run_tests"), after, ok=False, by="evidence")
     run = views.tests(events)
@@ -49,3 +49,19 @@ def test_a_word_that_is_found_now_is_progress_where_no_more_tests_fail(
     after: str, filled: str, *, progress: bool
 ) -> None:
     assert kept(f"{ADD}2 failed, 7 passed", after, filled) is progress
+
+
+@pytest.mark.parametrize(
+    ("aimed", "after", "progress"),
+    [
+        ("a.py:3 total anew", "    assert total([1]) == 1\n2 failed, 7 passed", False),
+        ("a.py:3 total anew", "    assert subtotal([1]) == 1\n2 failed, 7 passed", True),
+        ("a.py:3 total", "    assert total([1]) == 1\n2 failed, 7 passed", True),
+        ("a.py", "    assert total([1]) == 1\n2 failed, 7 passed", True),
+    ],
+    ids=["anew", "anew, and another one is wrong", "mended", "the whole file"],
+)
+def test_a_function_that_was_written_anew_is_built_on_where_no_failing_test_calls_it(
+    aimed: str, after: str, *, progress: bool
+) -> None:
+    assert kept("4 failed, 5 passed", after, aimed=aimed) is progress
