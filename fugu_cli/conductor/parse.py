@@ -1,9 +1,9 @@
 """A planner's reply -> three lists, without ever evaluating anything. Pure.
 
-Tolerates fences, bullets, think blocks, labels with `:` or `=`, annotations (`model_id: list[int] = ...`), smart
-quotes, comments, JSON. A label counts outside the lists only, so nothing that is written inside a subtask can pass for
-one. What cannot be read is a Fault that says why. What the lists mean (numbers in range, access to earlier steps) is
-validate.py's.
+Tolerates fences, bullets, think blocks, labels with `:` or `=` or on a line of their own, annotations (`model_id:
+list[int] = ...`), smart quotes, strings marked `f` without a place to fill, comments, JSON. A label counts outside the
+lists only, so nothing that is written inside a subtask can pass for one. What cannot be read is a Fault that says why.
+What the lists mean (numbers in range, access to earlier steps) is validate.py's.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ LIMIT = 32_768
 """Characters of a reply that are looked at; a planner that never stops is cut off before by its token limit."""
 LABELS = ("model_id", "subtasks", "access_list")
 _LABEL = re.compile(
-    r"(?<![A-Za-z0-9_])(?:(?P<model_id>model[_ ]ids?)|(?P<subtasks>sub[_ ]?tasks?)"
-    r"|(?P<access_list>access(?:[_ ]lists?)?))"
-    r"[`*\"'“”‘’]*\s*(?::\s*(?:typing\.)?list\b(?:\[[\w.,|\[\]\"' \t]{0,80}\])?\s*=|[:=])"
+    r"(?<![A-Za-z0-9_])(?:(?P<model_id>model(?:\\?_| )ids?)|(?P<subtasks>sub(?:\\?_| )?tasks?)"
+    r"|(?P<access_list>access(?:(?:\\?_| )lists?)?))"
+    r"[`*\"'“”‘’]*\s*"
+    r"(?::\s*(?:typing\.)?list\b(?:\[[\w.,|\[\]\"' \t]{0,80}\])?\s*=|[:=：]|(?<=\n))"
     r"[`*\s]*(?:```[\w-]*\s*)?(?P<list>\[)",
     re.IGNORECASE,
 )
@@ -34,6 +35,8 @@ _MARK = "<\x00"
 _BULLET = re.compile(r"^[ \t]*[-*•][ \t]+", re.MULTILINE)
 _NEXT = re.compile(r"\s*[,\]]")
 """What follows the end of a string: ’ is an apostrophe elsewhere."""
+_FORMATTED = re.compile(r"(?<!\w)[fF]\Z")
+"""What stands before a string with places to fill."""
 _CLOSERS = {'"': '"', "'": "'", "“": "”", "‘": "’", "”": "”"}
 
 
@@ -190,6 +193,8 @@ def _plain(text: str) -> str:
             continue
         raw = text[at:after]
         at = after
+        if "{" not in raw and _FORMATTED.search("".join(parts[-2:])):
+            parts.pop()
         inner = raw[1:-1]
         odd = char in "“‘”" or ("\n" in raw and not raw.startswith(('"""', "'''")))
         parts.append(json.dumps(inner, ensure_ascii=False) if odd else raw)

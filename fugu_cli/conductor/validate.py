@@ -85,9 +85,9 @@ def _whole(text: str) -> str:
 
 
 def _access(place: int, given: object, form: Form) -> Access | Fault:
-    if not isinstance(given, list):
+    if not isinstance(given, list | tuple):
         return Fault(f"access_list of step {place} is {_shown(given)}, not a list")
-    if given == ["all"]:
+    if len(given) == 1 and isinstance(given[0], str) and given[0].lower() == "all":
         return "all" if place or form.earlier else ()
     places: list[int] = []
     for item in given:
