@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fugu_cli import prompts, views
 from fugu_cli.conductor.seen import harmless
 from fugu_cli.conductor.validate import Form
-from fugu_cli.events import Asked, Event, Member, Planned, Undone
+from fugu_cli.events import Asked, Event, Member, Planned
 from fugu_cli.messages import FromUser, Prompt
 
 REPLY = 1024
@@ -24,10 +24,6 @@ TESTS = 1500
 EARLIER = 1200
 REFUSED = 1500
 """Characters of a test run, of an earlier answer, of a reply that could not be used."""
-
-
-UNDONE = "Then the user undid the newest request that stood: its changes to files are gone."
-REDONE = "Then the user brought back what was undone last: its changes to files are there again."
 
 
 @dataclass(frozen=True)
@@ -78,8 +74,7 @@ def _before(events: Sequence[Event]) -> str:
         assert isinstance(asked, Asked)
         answer = harmless(views.answer(facts)[:EARLIER])
         parts.append(prompts.fill(prompts.load("conductor/before"), request=asked.text, answer=answer) + "\n\n")
-        undone = (fact for fact in facts if isinstance(fact, Undone) and not fact.turn)
-        parts += [f"{REDONE if fact.redoes else UNDONE}\n\n" for fact in undone]
+        parts += [f"{said}\n\n" for said in views.taken_back(facts)]
     return "".join(parts)
 
 

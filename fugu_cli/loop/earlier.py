@@ -34,7 +34,8 @@ def _exchange(facts: Sequence[Event], limit: int = NEWEST, asked: int | None = N
     """A request and its answer, the latter with at most `limit` characters, the former with at most `asked`."""
     first, answer = facts[0], views.answer(facts)[:limit]
     assert isinstance(first, Asked)
-    return f"the user asked: {first.text[:asked]}" + (f"\nand got: {answer}" if answer else "")
+    got = [f"and got: {answer}"] if answer else []
+    return "\n".join([f"the user asked: {first.text[:asked]}", *got, *views.taken_back(facts)])
 
 
 def _older(requests: Sequence[Sequence[Event]]) -> list[str]:

@@ -109,7 +109,7 @@ def _rest(event: JobEnded | Masked | Failed | Compacted | Interrupted | Undone |
             why = f": turn {event.turn}, {event.reason}" if event.reason else ""
             return Text(f"{INDENT}interrupted{why}", "yellow")
         case Undone():
-            return _undone(event)
+            return undone(event)
         case Finished():
             said, style = ENDS[event.reason]
             return Text(said + (f": {one_line(event.message, 300)}" if event.message else ""), style)
@@ -273,7 +273,7 @@ def _background(arguments: dict[str, object]) -> bool:
     return "command" in arguments and arguments.get("background") is True
 
 
-def _undone(event: Undone) -> Text:
+def undone(event: Undone) -> Text:
     if event.turn:
         return Text(f"{INDENT}rolled back, to be drawn again: {one_line(event.reason, 200)}", "yellow")
     what = f"{len(event.paths)} files were put back" if event.paths else "the files were put back"

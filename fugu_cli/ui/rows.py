@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fugu_cli import views
-from fugu_cli.events import ROLES, Asked, Assigned, Event, Finished, Recorded, Replied, ToolRan
+from fugu_cli.events import ROLES, Asked, Assigned, Event, Finished, Opened, Recorded, Replied, ToolRan, Undone
 from fugu_cli.messages import Usage
 from fugu_cli.ui.clean import spent
 from fugu_cli.ui.render import reason_of
@@ -70,6 +70,8 @@ class Request:
     before: views.TestRun | None
     rows: tuple[Row, ...]
     end: Finished | None
+    undone: tuple[Undone, ...]
+    """What the user took back and brought again before the next one."""
     upto: int
 
 
@@ -91,7 +93,8 @@ def _request(records: Sequence[Recorded], number: int, start: int, end: int) -> 
     begins = [index for index in range(start, end) if isinstance(events[index], Assigned)]
     stops = [_stop(events, begin, stop) for begin, stop in zip(begins, [*begins[1:], end], strict=False)]
     rows = tuple(_row(records, number, begin, stop) for begin, stop in zip(begins, stops, strict=True))
-    return Request(number, asked, views.first_tests(events), rows, views.finished(events), end)
+    undone = tuple(event for event in events[start:] if isinstance(event, Undone) and not event.turn)
+    return Request(number, asked, views.first_tests(events), rows, views.finished(events), undone, end)
 
 
 def _stop(events: Sequence[Event], begin: int, stop: int) -> int:
@@ -111,7 +114,7 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Row
     turn = replace(views.turns(events)[-1], assigned=assigned)
     mine = events[begin:]
     ran = [event for event in mine if isinstance(event, ToolRan) and event.call.tool in views.CHECKS]
-    last = max((index for index in range(begin, stop) if not isinstance(records[index].event, Finished)), default=begin)
+    last = max((index for index in range(begin, stop) if not _after_it(records[index].event)), default=begin)
     return Row(
         request=number,
         turn=turn,
@@ -129,6 +132,11 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Row
         rows=_agent_cells(turn.assigned, events),
         roles=_role_cells(turn.assigned),
     )
+
+
+def _after_it(event: Event) -> bool:
+    """It is no part of a turn: the request's end, the user's undo, the session opened again."""
+    return isinstance(event, Finished | Opened) or (isinstance(event, Undone) and not event.turn)
 
 
 def _reproduced(event: Event) -> bool | None:

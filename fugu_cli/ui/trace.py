@@ -81,7 +81,7 @@ def _request(request: Request, width: int) -> list[str]:
         lines.append(cut(said + (f": {one_line(request.end.message, 300)}" if request.end.message else ""), width))
     else:
         lines.append("not finished")
-    return lines
+    return [*lines, *(cut(render.undone(event).plain, width) for event in request.undone)]
 
 
 def _table(rows: Sequence[Row], width: int) -> list[str]:
@@ -204,6 +204,7 @@ def as_json(records: Sequence[Recorded], session: str) -> str:
                     "request": request.number,
                     "text": request.asked.text,
                     "reason": request.end.reason if request.end else None,
+                    "undone": [{"redone": event.redoes, "paths": event.paths} for event in request.undone],
                     "decisions": [_decision(row) for row in request.rows],
                     "plans": graph.plans_json([record.event for record in records[: request.upto]]),
                 }

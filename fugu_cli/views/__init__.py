@@ -33,6 +33,7 @@ from fugu_cli.views.reproductions import REPRODUCE, RUN_REPRODUCTION, Reproducti
 from fugu_cli.views.results import number, result_of, same, unseen_result, verdict
 from fugu_cli.views.shortening import BYTES, compacted, length, shortened, size_of, still_open
 from fugu_cli.views.spending import cost, orchestration, price, unpriced, usage
+from fugu_cli.views.standing import taken_back
 from fugu_cli.views.todo import TODO, Item, items_of, listed, summed, todo
 from fugu_cli.views.turns import (
     BUDGET,
@@ -137,6 +138,7 @@ __all__ = [
     "suggested_role",
     "summed",
     "taken",
+    "taken_back",
     "tests",
     "tests_to_tell",
     "todo",

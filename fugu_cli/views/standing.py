@@ -15,6 +15,8 @@ from fugu_cli.events import Asked, Event, Finished, Interrupted, Merged, ToolRan
 
 UNDONE = "undone by the user, from tree {tree}"
 REDONE = "redone by the user, from tree {tree}"
+TAKEN = "Then the user undid the newest request that stood: its changes to files are gone."
+BROUGHT = "Then the user brought back what was undone last: its changes to files are there again."
 _LEFT = re.compile(r"^(?:undone|redone) by the user, from tree ([0-9a-f]+)")
 
 
@@ -56,6 +58,12 @@ def standing(events: Sequence[Event]) -> Standing:
                 taken.append(done.pop())
                 undone.append(event)
     return Standing(tuple(done), tuple(event for event in undone if tree_left(event)))
+
+
+def taken_back(events: Sequence[Event]) -> tuple[str, ...]:
+    """What an agent is told of each undo and redo by the user among these facts, in their order."""
+    undone = (event for event in events if isinstance(event, Undone) and not event.turn)
+    return tuple(BROUGHT if event.redoes else TAKEN for event in undone)
 
 
 def tree_left(undone: Undone) -> str:

@@ -294,7 +294,7 @@ def test_a_plan_with_one_thing_wrong_is_never_accepted(plan: tuple[tuple[Step, .
         case "access":
             access[place] = data.draw(
                 st.sampled_from(
-                    [[place], [place + 1], [-1], "all", None, 0, [None], ["ALL"], ["all", "all"], [[0]], [True]]
+                    [[place], [place + 1], [-1], "all", None, 0, [None], ["any"], ["all", "all"], [[0]], [True]]
                 )
             )
         case "missing":

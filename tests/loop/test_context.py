@@ -245,6 +245,16 @@ def test_a_conversation_in_words_is_told_in_its_order() -> None:
     assert f"(Before, {first}\nThen {second})\n\nWho am I?" in brief_of(events, asked("Who am I?", judged=False))
 
 
+def test_what_the_user_took_back_since_is_told_behind_the_answer() -> None:
+    undone = Undone(snapshot="tree0", reason=standing.UNDONE.format(tree="abc"))
+    redone = Undone(snapshot="abc", reason=standing.REDONE.format(tree="def"))
+    events = [*conversation(("add it", "It is added.")), undone]
+    asks = "(Before, the user asked: add it\nand got: It is added.\n{said})\n\nfix it"
+    assert asks.format(said=standing.TAKEN) in brief_of(events, asked("fix it"))
+    both = f"{standing.TAKEN}\n{standing.BROUGHT}"
+    assert asks.format(said=both) in brief_of([*events, redone], asked("fix it"))
+
+
 def test_beside_tests_that_judge_only_the_newest_exchange_is_told() -> None:
     events = conversation(("I am Ada.", "Hello, Ada!"), ("What is a heap?", "A tree."))
     text = brief_of(events, asked("fix the tests"))

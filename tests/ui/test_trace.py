@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Interrupted
+from fugu_cli.events import Asked, Interrupted, Undone
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Prompt
 from fugu_cli.ui import trace, trace_turn
 from tests.ui import example
@@ -54,6 +54,29 @@ def test_a_running_session_can_be_read_at_every_line() -> None:
 
 def test_a_session_without_a_request_says_so() -> None:
     assert "nothing was asked in this session" in trace.text(example.records()[:1], "s")
+
+
+def test_what_the_user_took_back_is_told_behind_the_end_of_the_request() -> None:
+    records = example.records()
+    last = records[-1]
+    undone = Undone(snapshot="t0", reason="undone by the user, from tree abc", paths=("a.py", "b.py"))
+    back = Undone(snapshot="abc", reason="redone by the user, from tree def", paths=("a.py",))
+    more = [
+        last.model_copy(update={"seq": last.seq + place, "event": event})
+        for place, event in enumerate((undone, back), start=1)
+    ]
+    said = trace.text([*records, *more], "s", 120)
+    put = [
+        "2 files were put back: undone by the user, from tree abc",
+        "1 files were put back: redone by the user, from tree def",
+    ]
+    before = trace.text(records, "s", 120).splitlines()
+    assert said.splitlines() == [*before[:-2], *put, *before[-2:]]
+    told = json.loads(trace.as_json([*records, *more], "s"))["requests"]
+    assert [one["undone"] for one in told][-1] == [
+        {"redone": False, "paths": ["a.py", "b.py"]},
+        {"redone": True, "paths": ["a.py"]},
+    ]
 
 
 def test_requests_are_numbered_and_each_has_its_own_turns() -> None:
