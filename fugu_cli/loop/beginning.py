@@ -7,7 +7,11 @@ tests/benchmarks/results/infilling.md). Pure.
 
 from __future__ import annotations
 
+import re
+
 from fugu_cli.stubs import body_to_write
+
+_HEAD = re.compile(r"\s*(?:async )?def \w")
 
 
 def of_anew(shown: str, placeholder: str) -> str:
@@ -25,6 +29,13 @@ def of_stub(path: str, content: str) -> str:
 
 
 def _told(lines: list[str]) -> str:
-    """The lines with what they say of the function: Python says it below the head, other languages above."""
-    said = len(lines) > 1 and not lines[-1].rstrip().endswith(":")
+    """The lines with what they say of the function: Python says it below the head, other languages above; so does a
+    Python file that has a comment or a text right above it."""
+    said = len(lines) > 1 and (not lines[-1].rstrip().endswith(":") or _said_above(lines))
     return "\n".join(lines) + "\n" if said else ""
+
+
+def _said_above(lines: list[str]) -> bool:
+    head = max((number for number, line in enumerate(lines) if _HEAD.match(line)), default=0)
+    above = [line.strip() for line in lines[:head] if line.strip() and not line.lstrip().startswith("@")]
+    return bool(above) and above[-1].startswith(("#", '"""', "'''")) | above[-1].endswith(('"""', "'''"))

@@ -44,7 +44,8 @@ UNFINISHED = 1600
 UNSEEN = 1000
 """Where the seeds begin of Verifiers that answer for themselves: the likeliest answer would be the Worker's again."""
 TESTS_LIMIT, UNFINISHED_LIMIT = 1500, 500
-"""Characters of a test run's output in a brief; it says little where nothing is written and the tests are shown."""
+"""Characters of a test run's output in a brief; it says little where nothing is written, or is to be written anew
+(tests/benchmarks/results/infilling.md)."""
 
 
 ASKED_LAST = frozenset({"rewrite", "answer_found"})
@@ -242,7 +243,7 @@ def _brief(events: Sequence[Event], seen: Sequence[Event], turn: views.Turn, aim
     text = prompts.fill(
         prompts.load("brief"),
         request="" if kind in ASKED_LAST and asked == request.whole else asked,
-        tests=_tests_section(events, request, UNFINISHED_LIMIT if told_by_tests else TESTS_LIMIT)
+        tests=_tests_section(events, request, UNFINISHED_LIMIT if told_by_tests or aim.unwritten else TESTS_LIMIT)
         + reproducing.section(events),
         files=brief_files.section(shown, request.judged, target if aim.part else "")
         + looking.section(turn, request.text),

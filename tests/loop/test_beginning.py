@@ -19,6 +19,8 @@ DOCUMENTED = "/** Says one. */\nfunction f() {\n"
         (f"{HEAD}    {BLANK}", HEAD),
         (f"import re\n\n\n{HEAD}    {BLANK}\n\n\ndef g():\n    return 2\n", f"import re\n\n\n{HEAD}"),
         (f"{DOCUMENTED}  {BLANK}\n}}", DOCUMENTED),
+        (f'"""\nSays one.\n"""\n\ndef f():\n    {BLANK}', '"""\nSays one.\n"""\n\ndef f():\n'),
+        (f"# Says one.\n@cache\ndef f(\n    a,\n):\n    {BLANK}", "# Says one.\n@cache\ndef f(\n    a,\n):\n"),
         (f"def f():\n    {BLANK}", ""),
         (f"import re\n\n\ndef f():\n    {BLANK}", ""),
         ("def f():\n    return 1", ""),
