@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from fugu_cli import intent, views
 from fugu_cli.agents.filling import AS_IT_IS
-from fugu_cli.events import Asked, Event, Member, Replied, ToolRan
+from fugu_cli.events import Asked, Event, Member, Replied, ToolRan, Undone
 from fugu_cli.loop import brief_files, excerpts, expectations, half_mended, outdated, tests_wanted
 from fugu_cli.loop.opening import files_read, is_long
 from fugu_cli.loop.ways import Aim, Known, ways
@@ -104,27 +104,30 @@ def _tries(turn: views.Turn, *, done: bool = True) -> Iterator[_Try]:
             yield _Try(reply, files, _changes(draw))
 
 
-def repeats(events: Sequence[Event], turn: views.Turn) -> bool:
-    """The newest reply makes the very calls that an earlier draw of this request made in the same files, whoever it was
-    by, and the tests failed then: they would again. Two models often write the same line."""
+def refused(events: Sequence[Event], turn: views.Turn) -> str:
+    """Why the newest reply needs no run of the tests: it makes the very calls that an earlier draw of this request made
+    in the same files, whoever it was by, which was rolled back for this reason. "" where it does not. Two models often
+    write the same line."""
     newest, files = _calls(turn.replies[-1]), files_read(turn)
     for one in [*_earlier(events, turn), turn]:
-        if newest and files_read(one) == files and any(_calls(reply) == newest for reply in _failed(one)):
-            return True
-    return False
+        if newest and files_read(one) == files:
+            for reply, reason in _failed(one):
+                if _calls(reply) == newest:
+                    return reason
+    return ""
 
 
 def _calls(reply: Replied) -> list[tuple[str, str]]:
     return [(call.tool, call.arguments) for call in reply.calls]
 
 
-def _failed(turn: views.Turn) -> Iterator[Replied]:
-    """The reply of each draw that was one reply and left tests failing."""
+def _failed(turn: views.Turn) -> Iterator[tuple[Replied, str]]:
+    """The reply of each draw that was one reply and left tests failing, and why it was rolled back."""
     for draw in turn.draws:
-        replies = [fact for fact in draw if isinstance(fact, Replied)]
+        replies, end = [fact for fact in draw if isinstance(fact, Replied)], draw[-1]
         runs = (fact for fact in draw if isinstance(fact, ToolRan) and fact.call.tool == views.RUN_TESTS)
-        if len(replies) == 1 and any(not run.ok for run in runs):
-            yield replies[0]
+        if len(replies) == 1 and any(not run.ok for run in runs) and isinstance(end, Undone):
+            yield replies[0], end.reason
 
 
 def _known(turns: Sequence[views.Turn], files: Mapping[str, str], half: Sequence[half_mended.Left]) -> Known:

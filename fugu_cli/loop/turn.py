@@ -99,8 +99,9 @@ def next_step(events: Sequence[Event], member: Member, rules: Rules) -> Step:
 
 def _run(events: Sequence[Event], turn: views.Turn, member: Member, call: Call) -> Step:
     """The call, unless a small model says again what the tests have refused."""
-    again = member.protocol != "native" and len(turn.replies) == 1 and aims.repeats(events, turn)
-    return RollBack("the same was tried before, and the tests failed") if again else Run(call)
+    plain = member.protocol != "native" and len(turn.replies) == 1
+    reason = aims.refused(events, turn) if plain else ""
+    return RollBack(reason) if reason else Run(call)
 
 
 def _drawn_out(events: Sequence[Event], turn: views.Turn, member: Member) -> bool:

@@ -91,19 +91,20 @@ def _head(aim: Aim, *, bare: bool) -> str:
 
 async def _answer(task: Task, agent: Local, aim: Aim, output: str, head: str) -> Answer:
     text = Text(agent, prompts.load("protocols/text"))
-    reply = await text.reply(_prompt(task, aim, output, head), lambda _: None, lambda *_: None)
+    reply = await text.reply(prompt_of(task, aim, output, head), lambda _: None, lambda *_: None)
     return Answer(
         task=task.id,
         agent=agent.name,
         begun=bool(head),
         told=bool(beginning.of_anew(aim.shown, aim.unwritten)),
-        ok=bool(reply.calls) and await _right(task, reply.calls),
+        ok=bool(reply.calls) and await right(task, reply.calls),
         read=reply.usage.input,
         written=reply.usage.output,
     )
 
 
-async def _right(task: Task, calls: Sequence[Call]) -> bool:
+async def right(task: Task, calls: Sequence[Call]) -> bool:
+    """Whether the calls solve the task, graded alone."""
     with tempfile.TemporaryDirectory(prefix="fugu-beginnings-") as folder:
         there = await materialise(task, Path(folder) / "repo")
         for call in calls:
@@ -114,12 +115,12 @@ async def _right(task: Task, calls: Sequence[Call]) -> bool:
         return (await grade(task, there)).ok
 
 
-def _prompt(task: Task, aim: Aim, output: str, head: str) -> Prompt:
-    """As loop/context.py puts it in a first draw."""
+def prompt_of(task: Task, aim: Aim, output: str, head: str, characters: int = OUTPUT) -> Prompt:
+    """As loop/context.py puts it in a first draw, with so many characters of the tests' output."""
     files = {path: content for path, content in task.files.items() if path in task.sources}
     above = excerpts.above(aim.target, files[aim.target]) if aim.part else ""
     shown = files | {aim.target: f"{above}\n\n\n{aim.shown}" if above else aim.shown}
-    printed = looking.shortened(output, OUTPUT)
+    printed = looking.shortened(output, characters)
     text = prompts.fill(
         prompts.load("brief"),
         request=task.prompt,

@@ -193,8 +193,7 @@ def test_what_another_model_wrote_and_the_tests_refused_is_not_tried_again() -> 
     def next_of(reply: Replied, file: str = FILE, member: Member = FILLER) -> turn.Step:
         return turn.next_step([*events, *begun("coder", file, number=2), reply], member, Rules(5))
 
-    refused = RollBack("the same was tried before, and the tests failed")
-    assert next_of(again) == refused
+    assert next_of(again) == RollBack("the tests failed"), "for the reason of the first time"
     assert next_of(other) == Run(other.calls[0])
     assert next_of(again, file=f"{FILE}\n") == Run(again.calls[0]), "the file is another one by now"
     assert next_of(again, member=FILLER.model_copy(update={"protocol": "native"})) == Run(again.calls[0])
