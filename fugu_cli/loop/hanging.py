@@ -30,6 +30,8 @@ _ALL_FAILED = re.compile(
     r"^(?:=+ )?\d+ failed(?:, \d+ (?:skipped|deselected|warnings?))*(?: in [\d.]+s.*)?$", re.MULTILINE
 )
 """pytest ran each of them to its end."""
+_BROKEN_OFF = re.compile(r"\b\d+ errors?(?:,| in |$)|\berrors=\d", re.MULTILINE)
+"""A file of tests may have ended before its first one: pytest, unittest."""
 
 
 def bounded(call: Call, events: Sequence[Event], turn: views.Turn) -> Call:
@@ -40,7 +42,9 @@ def bounded(call: Call, events: Sequence[Event], turn: views.Turn) -> Call:
         return call
     runs = (run.result for run in views.baseline(events) if run.result is not None)
     first = next((run for run in runs if run.call.tool == views.RUN_TESTS), None)
-    if first is None or not (views.passing(first.output) or _ALL_FAILED.search(first.output)):
+    if first is None or _BROKEN_OFF.search(first.output):
+        return call
+    if not (views.passing(first.output) or _ALL_FAILED.search(first.output)):
         return call
     bound = LINE if newest.filled else ELSE
     return Call.make(call.id, call.tool, seconds=max(bound.least, round(bound.times * first.seconds, 1)))

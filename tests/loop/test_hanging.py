@@ -32,12 +32,21 @@ def filled(first: str = FAILS, *, seconds: float = 1.0, place: str = "a.py:3", a
         (filled(place=""), None),
         (filled("2 errors in 0.1s"), None),
         (filled("1 failed, 1 error in 0.1s"), None),
+        (filled("1 failed, 2 passed, 1 error\n[exit code 1]"), None),
+        (filled("Ran 3 tests in 0.1s\n\nFAILED (failures=1, errors=1)"), None),
         (filled("1 failed, 2 warnings\n[exit code 1]"), 5.0),
         (filled("# pass 0\n# fail 1"), None),
     ],
     ids=[
         *("a line", "four times as long", "a function", "a file, ten times as long", "no small model"),
-        *("nothing was collected", "not all was collected", "nothing passed", "may not have been loaded"),
+        *(
+            "nothing was collected",
+            "not all was collected",
+            "but some of it",
+            "so in unittest",
+            "nothing passed",
+            "may not have been loaded",
+        ),
     ],
 )
 def test_how_long_they_may_take(events: list[Event], limit: float | None) -> None:
