@@ -18,7 +18,7 @@ import os
 import posixpath
 import subprocess
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -103,7 +103,8 @@ def _task(folder: Path, source: str, defaults: Defaults) -> Task:
         what = "prompt" if not prompt.strip() else "test command"
         raise _Unusable(f"it has no {what}: write one into {folder.name}/task.toml, or give --{what.replace(' ', '-')}")
     repository = folder / "repo" if (folder / "repo").is_dir() else folder
-    found = _committed(repository, said.commit) if (repository / ".git").exists() else _walked(repository)
+    out = OWN if repository == folder else frozenset[str]()
+    found = _committed(repository, said.commit, out) if (repository / ".git").exists() else _walked(repository, out)
     if not found.files and not found.binaries:
         raise _Unusable("its repository is empty")
     grading = said.grade_command or command
@@ -160,9 +161,9 @@ def _looks_like_test(path: PurePosixPath) -> bool:
     return bool(TEST_FOLDERS.intersection(path.parts[:-1])) or any(fnmatch(path.name, one) for one in TESTS)
 
 
-def _committed(repository: Path, commit: str) -> _Contents:
-    """As a checkout has it, in a folder and an index of our own: `git archive` obeys `export-ignore`, by which many
-    repositories leave out their tests."""
+def _committed(repository: Path, commit: str, out: Collection[str] = ()) -> _Contents:
+    """As a checkout has it, without what is `out` at its top, in a folder and an index of our own: `git archive` obeys
+    `export-ignore`, by which many repositories leave out their tests."""
     contents: dict[str, bytes] = {}
     executable = []
     links = {}
@@ -172,6 +173,8 @@ def _committed(repository: Path, commit: str) -> _Contents:
         _git(repository, index, "checkout-index", "--all", "--quiet", f"--prefix={tree}/")
         for path in sorted(tree.rglob("*")):
             name = path.relative_to(tree).as_posix()
+            if name.partition("/")[0] in out:
+                continue
             if path.is_symlink():
                 links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), path.readlink()))
             elif path.is_file():
@@ -190,11 +193,11 @@ def _git(repository: Path, index: Path, *words: str) -> None:
         raise _Unusable(f"its repository is broken: git {' '.join(words[:2])}: {said[-1] if said else 'failed'}")
 
 
-def _walked(folder: Path) -> _Contents:
+def _walked(folder: Path, out: Collection[str] = ()) -> _Contents:
+    """What stands there, without what is `out` at its top."""
     contents: dict[str, bytes] = {}
     executable = []
     links = {}
-    out = OWN if folder.name not in {"repo", "hidden", "solution"} else frozenset()
     try:
         for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
             below = path.relative_to(folder)

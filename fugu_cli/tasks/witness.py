@@ -99,6 +99,8 @@ class Pytest:
         self._account.begin()
 
     def pytest_configure(self, config: Any) -> None:
+        if hasattr(config.option, "numprocesses"):  # what pytest-xdist runs elsewhere nobody would watch
+            config.option.numprocesses, config.option.dist, config.option.tx = 0, "no", []
         self._account.begin()
         self._hooks = set(_hooks_of(config))
         for _, file in self._hooks:
@@ -256,9 +258,8 @@ def _called() -> Account | None:
     if not NOTE.is_file():
         return None
     secret, report, root, own = NOTE.read_text(encoding="utf-8").split("\n", 3)
-    if "-n" not in sys.argv:  # processes of pytest-xdist import it again
-        NOTE.unlink()
-        Path(__file__).unlink()
+    NOTE.unlink()
+    Path(__file__).unlink()
     for name in ("PYTEST_ADDOPTS", "PYTHONPATH"):
         os.environ.pop(name, None)
     return Account(secret, report, root, own)

@@ -176,6 +176,18 @@ def test_it_does_not_count_either_where_a_conftest_imports_it_first(task: Task, 
     assert graded(early, tmp_path / "right", task.solution).ok
 
 
+@pytest.mark.parametrize(("words", "ini"), [(" -n 2", ""), ("", "[pytest]\naddopts = -n 2\n")], ids=["asked", "ini"])
+def test_what_pytest_xdist_would_run_in_other_processes_is_watched_too(
+    task: Task, tmp_path: Path, words: str, ini: str
+) -> None:
+    files = task.files | ({"pytest.ini": ini} if ini else {})
+    many = task.model_copy(update={"files": files, "grade_command": f"{task.grade_command}{words}"})
+    cheat = FROM_THE_CODE["exchanges how a test is run"]
+    assert not graded(many, tmp_path / "wrong", {"double.py": cheat}).ok
+    right = graded(many, tmp_path / "right", task.solution)
+    assert (right.ok, right.passed) == (True, 2), right.output
+
+
 @pytest.mark.parametrize("package", ["anyio", "_hypothesis_pytestplugin"])
 def test_a_module_in_the_place_of_an_installed_plugin_is_left_out(task: Task, tmp_path: Path, package: str) -> None:
     planted = {f"{package}/__init__.py": QUIET, f"{package}/pytest_plugin.py": QUIET}

@@ -64,6 +64,20 @@ def test_a_git_repository_is_taken_as_committed_and_without_its_history(tmp_path
     assert (folder / "run.sh").stat().st_mode & 0o100
 
 
+@pytest.mark.parametrize("name", ["two", "repo", "hidden", "solution"])
+@pytest.mark.parametrize("committed", [False, True])
+def test_what_says_the_task_and_solves_it_is_no_part_of_it(tmp_path: Path, name: str, *, committed: bool) -> None:
+    said = 'prompt = "Fix it."\ntest_command = "sh run.sh"\n'
+    folder = put(tmp_path / name, task_dot_toml=said, answer_dot_txt="wrong\n", below__hidden__a_dot_txt="kept\n")
+    put(folder, hidden__hidden__check_dot_sh="true\n", solution__answer_dot_txt="right\n", prompt_dot_md="Fix it.")
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]) if committed else ():
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    (task,) = load(tmp_path).tasks
+    assert dict(task.files) == {"answer.txt": "wrong\n", "below/hidden/a.txt": "kept\n"}
+    assert dict(task.hidden) == {"hidden/check.sh": "true\n"}
+    assert dict(task.solution) == {"answer.txt": "right\n"}
+
+
 def test_what_a_repository_leaves_out_of_its_releases_is_there(tmp_path: Path) -> None:
     toml = 'prompt = "Make it right."\ntest_command = "sh tests/check.sh"\n'
     repository = own(tmp_path, toml) / "one" / "repo"
