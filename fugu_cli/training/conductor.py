@@ -30,7 +30,7 @@ LOG = "grpo_log.jsonl"
 @dataclass(frozen=True)
 class Settings:
     """Of a training. `questions` x `replies` are drawn each step; `lora` is the rank, 0 for all weights; `brief` asks
-    with the short prompt; `part` is how many replies are learned from at once (memory)."""
+    with the short prompt; `part` is how many replies are learned from at once at most (memory)."""
 
     steps: int
     questions: int
@@ -176,16 +176,17 @@ def _trainer(model: str, course: Sequence[Example], settings: Settings, rewards:
 
 
 def arguments(settings: Settings, folder: Path) -> Any:
-    """What TRL is told."""
+    """What TRL is told. The parts of a step are equal and make up the whole of it: TRL takes no part of a question."""
     import torch
     from trl import GRPOConfig
 
     every = settings.questions * settings.replies
+    part = next(count for count in range(min(settings.part, every), 0, -1) if every % count == 0)
     return GRPOConfig(
         output_dir=str(folder),
         max_steps=settings.steps,
-        per_device_train_batch_size=min(settings.part, every),
-        gradient_accumulation_steps=max(1, every // settings.part),
+        per_device_train_batch_size=part,
+        gradient_accumulation_steps=every // part,
         num_generations=settings.replies,
         max_completion_length=settings.tokens,
         temperature=settings.temperature,

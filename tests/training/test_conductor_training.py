@@ -2,6 +2,8 @@
 
 import json
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,20 @@ def tiny_model(path: Path) -> Path:
         json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "!", "pad_token": "!"})
     )
     return model
+
+
+class Watched(Rewards):
+    """One reply in two is worth something, whatever it says; `steps` is what each step asked about."""
+
+    def __init__(self) -> None:
+        super().__init__(OPENING, None)
+        self.steps: list[list[Example]] = []
+
+    def __call__(self, completions: Sequence[str], example: Sequence[str], **_more: object) -> list[float]:
+        self.steps.append([Example.model_validate_json(given) for given in example])
+        found = [0.5 * (index % 2) for index in range(len(completions))]
+        self.tally.rewards += found
+        return found
 
 
 class Plain:
@@ -206,26 +222,51 @@ def test_a_run_is_logged_saved_resumed_and_kept_apart_from_others(tmp_path: Path
     )  # fmt: skip
     course = list(examples(QUESTIONS, MEMBERS, Plain(), Course("brief", times=4)))
 
-    class Alternating(Rewards):
-        def __call__(self, completions: object, example: object, **more: object) -> list[float]:
-            found = [0.5 * (index % 2) for index in range(len(completions))]  # type: ignore[arg-type]
-            self.tally.rewards += found
-            return found
-
     out = tmp_path / "out"
     lines: list[conductor.Line] = []
     run = conductor.Run(out, lines.append)
-    trained = conductor.train(str(model), course, settings, Alternating(OPENING, None), run)
+    trained = conductor.train(str(model), course, settings, Watched(), run)
     assert (trained / "adapter_model.safetensors").is_file()
     assert [(line.step, line.replies, line.reward, line.readable) for line in lines] == [
         (1, 4, 0.25, 0.5),
         (2, 4, 0.25, 0.5),
     ]
     longer = Settings(**{**vars(settings), "steps": 3})
-    conductor.train(str(model), course, longer, Alternating(OPENING, None), run)
+    conductor.train(str(model), course, longer, Watched(), run)
     assert [line.step for line in conductor.newest_lines(lines)] == [1, 2, 3]
     with pytest.raises(UsageError, match="was started with another replies: 4, now it is 8"):
         conductor.train(str(model), course, Settings(**{**vars(settings), "replies": 8}), Rewards("", None), run)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("preset", [PAPER, SMALL])
+@pytest.mark.parametrize(
+    ("questions", "replies", "part"),
+    [(1, 8, 8), (1, 12, 6), (1, 10, 5), (1, 20, 5), (2, 6, 6), (3, 4, 6), (4, 10, 8), (1, 4, 4), (1, 11, 1)],
+)
+def test_a_step_learns_from_every_reply_to_every_question(
+    preset: Settings, questions: int, replies: int, part: int
+) -> None:
+    arguments = conductor.arguments(replace(preset, questions=questions, replies=replies), Path("/nowhere"))
+    assert arguments.per_device_train_batch_size == part
+    assert arguments.num_generations == replies
+    assert arguments.generation_batch_size == questions * replies
+    assert part * arguments.gradient_accumulation_steps == questions * replies
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_questions_and_replies_that_fill_no_whole_part_are_all_trained_on(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    settings = Settings(
+        steps=1, questions=3, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
+        part=8, save=9,
+    )  # fmt: skip
+    course = list(examples(QUESTIONS, MEMBERS, Plain(), Course("brief", times=1)))
+    lines: list[conductor.Line] = []
+    watched = Watched()
+    conductor.train(str(model), course, settings, watched, conductor.Run(tmp_path / "out", lines.append))
+    assert [line.replies for line in lines] == [12]
+    assert watched.steps == [[one for one in course for _ in range(4)]]
 
 
 def test_the_small_preset_fits_a_machine_without_a_gpu() -> None:
