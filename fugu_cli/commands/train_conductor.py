@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -152,7 +153,7 @@ def _trained(flags: ConductorFlags, settings: Settings, trying: Trying, members:
         write = grpo_rounds.writing(model, settings.tokens, settings.temperature, settings.seed)
         file = folder / FIRST_ROUNDS
         firsts = grpo_rounds.Firsts(write, trying, rows.read(file, grpo_rounds.First), partial(rows.append, file))
-        course = [*course, *grpo_rounds.second_rounds(course, firsts, begun)]
+        course = list(islice(grpo_rounds.both_rounds(course, firsts, begun), len(course)))
     run = conductor.Run(folder, partial(rows.append, folder / conductor.LOG))
     rewards = Rewards(begun, execute, trying.ahead if execute else None)
     return conductor.train(model, course, settings, rewards, run)

@@ -176,7 +176,7 @@ def _trainer(model: str, course: Sequence[Example], settings: Settings, rewards:
 
 
 def arguments(settings: Settings, folder: Path) -> Any:
-    """What TRL is told. The parts of a step are equal and make up the whole of it: TRL takes no part of a question."""
+    """What TRL is told. A step is learned from in equal parts that leave nothing over: TRL wants whole questions."""
     import torch
     from trl import GRPOConfig
 

@@ -1,11 +1,12 @@
 """The first rounds that second ones are about: each question planned once by the model as it is, and carried out.
 
-For the Conductor's recursion fine-tune, beside conductor.py. What was carried out is kept by the caller and not done
-again. A reply that is no workflow has no second round.
+For the Conductor's recursion fine-tune, beside conductor.py. What was written and carried out is kept by the caller and
+not done again, so that a run that goes on reads the same course. A reply that is no workflow has no second round.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from fugu_cli.conductor.parse import Fault
 from fugu_cli.conductor.validate import workflow
 from fugu_cli.messages import Value
 from fugu_cli.training.grpo_examples import again
-from fugu_cli.training.grpo_reward import Example, Execute
+from fugu_cli.training.grpo_reward import Example, Execute, Ran
 
 SHOWN = 1200
 """Characters of a first round's answer that the second one reads."""
@@ -24,7 +25,7 @@ Write = Callable[[str], str]
 
 
 class First(Value):
-    """A first round that was carried out."""
+    """A first round: what was written, and what came of it where that is a workflow."""
 
     example: Example
     reply: str
@@ -42,21 +43,31 @@ class Firsts:
     keep: Callable[[First], None]
 
 
-def second_rounds(course: Sequence[Example], firsts: Firsts, opening: str) -> Iterator[Example]:
-    """A second round for every example whose first one is a workflow."""
-    known = {(one.example.problem, one.example.models): one for one in firsts.known}
+def both_rounds(course: Sequence[Example], firsts: Firsts, opening: str) -> Iterator[Example]:
+    """Every example, and behind each whose first round is a workflow its second one. A first round is made when its
+    second one is asked for, not before: who stops reading pays for no more."""
+    known: dict[tuple[str, tuple[str, ...]], deque[First]] = {}
+    for one in firsts.known:
+        known.setdefault((one.example.problem, one.example.models), deque()).append(one)
     for example in course:
-        first = known.get((example.problem, example.models))
-        if first is None:
-            reply = opening + firsts.write(example.prompt)
-            steps = workflow(reply, example.form())
-            if isinstance(steps, Fault):
-                continue
-            ran = firsts.execute(example.problem, steps)
-            first = First(example=example, reply=reply, right=ran.right, answer=ran.answer[:SHOWN])
-            firsts.keep(first)
-            known[example.problem, example.models] = first
-        yield again(example, first.reply.removeprefix(opening), f"Its answer:\n{first.answer}", first.right)
+        yield example
+        made = known.setdefault((example.problem, example.models), deque())
+        if not made:
+            made.append(_first(example, firsts, opening))
+        first = made[0]
+        if isinstance(workflow(first.reply, example.form()), Fault):
+            made.popleft()
+        else:
+            yield again(example, first.reply.removeprefix(opening), f"Its answer:\n{first.answer}", first.right)
+
+
+def _first(example: Example, firsts: Firsts, opening: str) -> First:
+    reply = opening + firsts.write(example.prompt)
+    steps = workflow(reply, example.form())
+    ran = Ran(right=False) if isinstance(steps, Fault) else firsts.execute(example.problem, steps)
+    first = First(example=example, reply=reply, right=ran.right, answer=ran.answer[:SHOWN])
+    firsts.keep(first)
+    return first
 
 
 def writing(model: str, tokens: int, temperature: float, seed: int) -> Write:

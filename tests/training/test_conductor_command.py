@@ -4,6 +4,7 @@ import json
 import os
 import threading
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ from fugu_cli.evaluation.spending import Limits, Spending, Spent
 from fugu_cli.events import Step
 from fugu_cli.tasks.loading import load
 from fugu_cli.training import conductor
-from fugu_cli.training.grpo_reward import Ran
+from fugu_cli.training.grpo_reward import Example, Ran
+from fugu_cli.training.grpo_rounds import First
 from tests.e2e.loopback import KEY, Answer, Asked, Says, running
 from tests.evaluation.pool import configured, fixes, idles, suite, task
 from tests.training.test_conductor_training import tiny_model
@@ -125,6 +127,35 @@ def test_a_task_that_judges_nothing_is_refused_and_another_pool_cannot_go_on(
         configured(Path(os.environ["HOME"]), server, ("idler", "cheap"), ("worker", "strong"))
         with pytest.raises(ConfigError, match="was begun with another pool"):
             command.train(given)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_recursion_trains_each_second_round_behind_its_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One task and one agent: all first prompts are the same, so a step that reads more tokens read a second round."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOOPBACK_KEY", KEY)
+    out = tmp_path / "out"
+    reply = 'model_id = [0]\nsubtasks = ["Fix it."]\naccess_list = [[]]'
+    asked = Example(problem="one", prompt="", models=("worker",))
+    rows.append(out / command.FIRST_ROUNDS, First(example=asked, reply=reply, right=True, answer="It is fixed."))
+    flags = ConductorFlags(
+        suites=[str(suite(tmp_path, task("one")))],
+        model=str(tiny_model(tmp_path / "model")),
+        preset="small",
+        steps=3,
+        replies=2,
+        tokens=4,
+        recursion=True,
+        out=out,
+    )
+    with running() as server:
+        configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
+        assert command.train(flags) == 0
+    state = json.loads((out / "checkpoint-3" / "trainer_state.json").read_text())
+    read = [line["num_tokens"] for line in state["log_history"] if "num_tokens" in line]
+    first, second, third = (after - before for before, after in pairwise([0, *read]))
+    assert second > first + 100
+    assert third <= first + 8
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from fugu_cli.training import conductor
 from fugu_cli.training.conductor import PAPER, SMALL, Settings
 from fugu_cli.training.grpo_examples import OPENING, Course, again, examples
 from fugu_cli.training.grpo_reward import Example, Ran, Rewards, Tally, reward
-from fugu_cli.training.grpo_rounds import First, Firsts, second_rounds
+from fugu_cli.training.grpo_rounds import First, Firsts, both_rounds
 from fugu_cli.training.grpo_warm import warm, written
 from tests.coordinators import tiny
 
@@ -293,21 +294,43 @@ def test_a_cold_start_leaves_a_model_and_is_made_once(tmp_path: Path) -> None:
     assert (target / "model.safetensors").stat().st_mtime_ns == made
 
 
-def test_second_rounds_are_about_first_ones_that_ran_and_are_carried_out_once() -> None:
-    course = [EXAMPLE.model_copy(update={"problem": name, "prompt": f"{name}: {OPENING}"}) for name in ("a", "b")]
+def _asked_of(*names: str) -> list[Example]:
+    return [EXAMPLE.model_copy(update={"problem": name, "prompt": f"{name}: {OPENING}"}) for name in names]
+
+
+def test_second_rounds_stand_behind_first_ones_that_ran_and_nothing_is_made_twice() -> None:
+    course = _asked_of("a", "b", "b")
     ran: list[str] = []
+    asked: list[str] = []
 
     def execute(problem: str, steps: tuple[Step, ...]) -> Ran:
         ran.append(problem)
         return Ran(right=True, answer="It is 4.")
 
     def write(prompt: str) -> str:
-        return GOOD.removeprefix(OPENING) if prompt.startswith("a") else "nothing"
+        asked.append(prompt[0])
+        return "nothing" if asked == ["a", "b"] else GOOD.removeprefix(OPENING)
 
     kept: list[First] = []
-    (second,) = second_rounds(course, Firsts(write, execute, (), kept.append), OPENING)
-    assert (second.problem, second.round, second.kept) == ("a", 2, True)
-    assert second.prompt.startswith(f"a: {GOOD}\n")
-    assert "It is 4." in second.prompt
-    assert list(second_rounds(course, Firsts(write, execute, kept, kept.append), OPENING)) == [second]
-    assert ran == ["a"]
+    made = list(both_rounds(course, Firsts(write, execute, (), kept.append), OPENING))
+    assert [(one.problem, one.round, one.kept) for one in made] == [
+        *(("a", 1, False), ("a", 2, True)),
+        *(("b", 1, False), ("b", 1, False), ("b", 2, True)),
+    ]
+    assert made[1].prompt.startswith(f"a: {GOOD}\n")
+    assert "It is 4." in made[1].prompt
+    assert list(both_rounds(course, Firsts(write, execute, kept, kept.append), OPENING)) == made
+    assert (asked, ran) == (["a", "b", "b"], ["a", "b"])
+
+
+def test_no_first_round_is_made_for_a_second_one_that_nobody_reads() -> None:
+    asked: list[str] = []
+
+    def write(prompt: str) -> str:
+        asked.append(prompt[0])
+        return GOOD.removeprefix(OPENING)
+
+    firsts = Firsts(write, lambda _problem, _steps: Ran(True), (), lambda _first: None)
+    made = islice(both_rounds(_asked_of("a", "b", "c"), firsts, OPENING), 3)
+    assert [(one.problem, one.round) for one in made] == [("a", 1), ("a", 2), ("b", 1)]
+    assert asked == ["a"]
