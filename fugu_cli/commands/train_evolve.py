@@ -151,6 +151,8 @@ def _replayed(flags: EvolveFlags, config: Config) -> Subject:
     read = (backbone, hidden_states)
     blend = _blend(flags, start)
     mixture, told = mixture_of(flags.outcomes, flags.matrix, tuple(flags.rows or ()), blend, read)
+    if flags.prove:
+        mixture.provable()
     base = start or fresh(replay_training.warm_start(told, mixture.blend.course), backbone)
     layout = _layout(flags, config, read, (told.hidden, len(base.head)))
     data, count = made_of(mixture, start), 0 if start else len(told.hidden)

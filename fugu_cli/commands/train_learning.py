@@ -117,6 +117,11 @@ def replay(flags: ReplayFlags) -> int:
     random.Random(flags.seed).shuffle(issues)
     pool = outcomes.pool(issues, models, prices(flags.prices or ()))
     cases = outcomes.cases(issues[: flags.cases], pool)
+    if len({case.group for case in cases}) < 2:
+        raise UsageError(
+            f"{len(cases)} issues have outcomes of {', '.join(models)}, and not of two repositories",
+            hint="one repository is decided by what was learned on the others: give issues of two, or other models",
+        )
     question = study.Question(
         numbers(flags.prices_of_cost, "--lambda"), checks(flags.checks), flags.folds, flags.sample, seed=flags.seed
     )

@@ -14,8 +14,8 @@ from fugu_cli.errors import ConfigError, installing
 from fugu_cli.tasks import Loaded, Question, questions
 
 PREFIX = "gym:"
-ENDLESS = frozenset({"game_of_life_halting"})
-"""Generators whose questions can take for ever to make."""
+UNUSABLE = frozenset({"game_of_life_halting", "composite"})
+"""Generators whose questions can take for ever to make, and one that is made of others."""
 
 
 def load(words: str) -> Loaded:
@@ -34,6 +34,11 @@ def load(words: str) -> Loaded:
         )
         for index, entry in enumerate(dataset)
     )
+    if any(not right(name, json.loads(one.entry), questions.final(f"Answer: {one.answer}")) for one in found):
+        raise ConfigError(
+            f"gym:{name}: its answers are not one line, so that none could be graded as right",
+            hint="gym:basic_arithmetic is one whose are",
+        )
     return Loaded((), (), found)
 
 
@@ -44,7 +49,12 @@ def right(name: str, entry: dict[str, Any], reply: str) -> bool:
 
 def _parsed(words: str) -> tuple[str, int, int]:
     name, *numbers = words.removeprefix(PREFIX).split(":")
-    if not name or len(numbers) > 2 or not all(number.isdecimal() for number in numbers):
+    if (
+        not name
+        or len(numbers) > 2
+        or not all(number.isdecimal() for number in numbers)
+        or int((numbers or "1")[0]) == 0
+    ):
         raise ConfigError(f"{words!r} names no questions", hint="write gym:NAME, gym:NAME:COUNT or gym:NAME:COUNT:SEED")
     count, seed = (*(int(number) for number in numbers), 20, 0)[:2] if len(numbers) != 1 else (int(numbers[0]), 0)
     return name, count, seed
@@ -58,7 +68,7 @@ def _dataset(name: str, count: int, seed: int) -> Any:
         )
     import reasoning_gym
 
-    if name in ENDLESS or name not in reasoning_gym.factory.DATASETS:
+    if name in UNUSABLE or name not in reasoning_gym.factory.DATASETS:
         raise ConfigError(
             f"gym:{name}: there is no such generator that can be used", hint="gym:basic_arithmetic is one"
         )

@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from fugu_cli.coordinators.svf import Vector
+from fugu_cli.errors import ConfigError
 from fugu_cli.training import fit, frontier, outcomes
 from fugu_cli.training.candidates import Heads
 from fugu_cli.training.frontier import Arm, Paired, paired
@@ -153,6 +154,11 @@ class Mixture:
         """Repositories and tasks, as folds divide them."""
         repos = sorted({issue.repo or issue.id for issue in self.made_of.issues})
         return [*repos, *(case.group for case in self._looped)]
+
+    def provable(self) -> None:
+        """Raises ConfigError where there is but one group: nothing is left to learn from."""
+        if len(known := set(self.groups())) < 2:
+            raise ConfigError(f"a proof needs two repositories or tasks at least; there is {', '.join(known)}")
 
     def prove(self, head_of: Callable[[frozenset[str]], Vector]) -> list[Proof]:
         """Cross-validated: `head_of` learns without some groups, which are then decided by it."""

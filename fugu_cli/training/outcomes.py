@@ -112,11 +112,14 @@ def pool(issues: Sequence[Issue], models: Sequence[str], prices: Mapping[str, fl
 
 def drawn(issues: Sequence[Issue], count: int, draw: random.Random, prices: Mapping[str, float]) -> Pool:
     """A pool of `count` rows drawn at random, cheap ones first; sometimes one row has nobody. Where no cost was
-    recorded prices are drawn too: each row up to ten times dearer than the one before (pool randomisation)."""
+    recorded prices are drawn too: each row up to ten times dearer than the one before (pool randomisation). Raises
+    ConfigError for fewer models."""
     rates: dict[str, list[bool]] = {}
     for issue in issues:
         for model, result in issue.outcomes.items():
             rates.setdefault(model, []).append(result.ok)
+    if len(rates) < count:
+        raise ConfigError(f"outcomes of {count} models at least are needed; there are {', '.join(sorted(rates))}")
     chosen = draw.sample(sorted(rates), count)
     recorded = {**costs(issues), **prices}
     if set(chosen) <= set(recorded):

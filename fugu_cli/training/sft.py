@@ -70,7 +70,9 @@ class WarmStart:
         self._seen: dict[tuple[str, History], Vector] = {}
 
     def run(self, tasks: Sequence[TaskRates], data: str, tell: Callable[[str], None]) -> Result:
-        """Tell, read, cross-validate, fit on all, and pack."""
+        """Tell, read, cross-validate, fit on all, and pack. Raises ConfigError for one task."""
+        if len(tasks) < 2:
+            raise ConfigError(f"{len(tasks)} tasks are too few: one is held out to tell what was learned of the others")
         told = self.tell_all(tasks)
         tell(f"{len(tasks)} tasks, {len(told)} examples; reading them")
         examples = self.examples(told, tell)

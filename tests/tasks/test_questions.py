@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from fugu_cli.errors import ConfigError
 from fugu_cli.tasks import Question
 from fugu_cli.tasks.questions import final, number_prompt, right, task_of
 
@@ -84,3 +85,22 @@ def test_generated_questions_are_the_same_each_time_and_scored_by_their_maker() 
     question = first.questions[0]
     assert asyncio.run(right(question, f"It is easy.\nAnswer: {question.answer}"))
     assert not asyncio.run(right(question, "Answer: nothing"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("gym:mini_sudoku:1", "answers are not one line"), ("gym:composite", "no such generator")],
+)
+def test_generators_whose_right_answers_could_not_be_graded_right_are_refused(words: str, said: str) -> None:
+    pytest.importorskip("reasoning_gym")
+    from fugu_cli.tasks import gym
+
+    with pytest.raises(ConfigError, match=said):
+        gym.load(words)
+
+
+def test_no_questions_at_all_are_not_what_was_meant() -> None:
+    from fugu_cli.tasks import gym
+
+    with pytest.raises(ConfigError, match="names no questions"):
+        gym.load("gym:chain_sum:0")

@@ -21,7 +21,7 @@ from fugu_cli.training import frontier, outcomes, study, study_report
 from fugu_cli.training.candidates import Candidates, Heads
 from fugu_cli.training.evolve import Settings as Evolving
 from fugu_cli.training.matrix import Rates, Seat, TaskRates
-from fugu_cli.training.outcomes import Case
+from fugu_cli.training.outcomes import Case, Issue, drawn
 from fugu_cli.training.prior import Prior
 from fugu_cli.training.replay import Check, Played, Replay, Rules
 from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter, Step
@@ -339,3 +339,9 @@ def test_a_random_mix_costs_what_was_asked() -> None:
     coin = frontier.mixed(singles, 0.525)
     assert (coin.solved.mean(), coin.cost.mean()) == (pytest.approx(0.75), pytest.approx(0.525))
     assert frontier.oracle(cases).cost.mean() == pytest.approx(0.525)
+
+
+def test_a_pool_is_drawn_of_models_that_there_are() -> None:
+    issues = [Issue.model_validate({"id": "i", "text": "t", "outcomes": {"a": {"ok": True}, "b": {"ok": False}}})]
+    with pytest.raises(ConfigError, match="outcomes of 3 models at least are needed; there are a, b"):
+        drawn(issues, 3, random.Random(0), {})

@@ -33,6 +33,12 @@ def told(count: int = 4) -> list[MatrixSession]:
     return list(MatrixSessionWriter(SEATS, random.Random(3)).task(TASK, Terms(), count))
 
 
+def test_one_task_is_too_few_to_tell_what_was_learned(folder: Path, tmp_path: Path) -> None:
+    loaded = backbone.load(folder, cache=tmp_path / "cache", device="cpu")
+    with pytest.raises(ConfigError, match="1 tasks are too few"):
+        WarmStart(Recipe(SEATS), loaded, tmp_path).run([TASK], "a table", lambda _: None)
+
+
 def test_a_story_leads_to_what_the_loop_would_ask_for_next() -> None:
     for story in told():
         assert sum(story.rows) == pytest.approx(1)

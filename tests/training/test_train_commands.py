@@ -288,6 +288,19 @@ def test_what_cannot_be_trained_is_said(
     assert said in err
 
 
+def test_issues_of_one_repository_are_too_few_for_a_study_and_a_proof(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file_of(here / "o.jsonl.gz", [line | {"repo": "mine"} for line in lines(8)])
+    models = ("--model", "small", "--model", "mid", "--model", "big")
+    code, _out, err = fugu(capsys, "train", "replay", "--outcomes", "o.jsonl.gz", *models)
+    assert code == 1
+    assert "8 issues have outcomes of small, mid, big, and not of two repositories" in err
+    code, _out, err = fugu(capsys, "train", "evolve", "--outcomes", "o.jsonl.gz", "--prove", "--iterations", "1")
+    assert code == 1
+    assert "a proof needs two repositories or tasks at least" in err
+
+
 def test_a_study_is_printed_and_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file_of(here / "o.jsonl.gz", lines(8))
     models = ("--model", "small", "--model", "mid", "--model", "big")
