@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+from zipfile import BadZipFile
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -98,7 +99,7 @@ class Folder:
                 numbers = found["numbers"]
                 search = found["search"].tobytes()
                 return State(int(numbers[0]), search, found["best"], float(numbers[1]), int(numbers[2]))
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise StorageError(
                 f"{file} is no state of a training: {error}", hint="give another folder with --out"
             ) from error

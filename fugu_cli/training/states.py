@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def _load(file: Path) -> dict[str, Vector]:
     try:
         with np.load(file, allow_pickle=False) as found:
             return {key: found[key] for key in found.files}
-    except (OSError, ValueError, EOFError):
+    except (OSError, ValueError, EOFError, BadZipFile):
         return {}
 
 

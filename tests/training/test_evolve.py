@@ -162,6 +162,16 @@ def test_a_state_is_read_back_as_it_was(tmp_path: Path) -> None:
     np.testing.assert_array_equal(kept.best, [0.1, 0.2])
 
 
+def test_a_state_that_was_cut_is_told_of(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, {}, lambda _mean, _path: None)
+    with folder.held():
+        folder.keep(State(3, b"x" * 5000, np.zeros(1000), -0.5, 2), [])
+        file = tmp_path / "state.npz"
+        file.write_bytes(file.read_bytes()[:3000])
+        with pytest.raises(StorageError, match=r"state\.npz is no state of a training"):
+            folder.restore()
+
+
 def played(solved: list[list[float]], rows: list[list[float]]) -> Played:
     table = np.array(solved)
     ones = np.ones_like(table)

@@ -98,6 +98,10 @@ def test_states_are_computed_once(folder: Path, tmp_path: Path) -> None:
     assert calls == [(1, 2), (2, 2), (1, 1)]
     assert np.array_equal(first, second[:3])
     assert np.array_equal(first[0], first[2])
+    (file,) = tmp_path.glob("states-*.npz")
+    file.write_bytes(file.read_bytes()[:-30])
+    assert np.array_equal(states(loaded, texts, tmp_path, lambda *now: calls.append(now)), first), "one that was cut"
+    assert calls[3:] == [(1, 2), (2, 2)]
 
 
 def textual(count: int) -> list[TaskRates]:
