@@ -11,6 +11,7 @@ step; one writer per folder.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ def train(model: str, course: Sequence[Example], settings: Settings, rewards: Re
         raise StorageError(f"{run.folder}: nothing can be kept here: {error}") from error
     runs.Folder(run.folder, {"model": model, **fixed}, _nothing).begin()
     trainer = _trainer(model, course, settings, rewards, run)
-    saved = run.folder.glob("checkpoint-*")
+    saved = filter(_whole, run.folder.glob("checkpoint-*"))
     newest = max(saved, key=lambda path: int(path.name.split("-")[1]), default=None)
     trainer.train(resume_from_checkpoint=str(newest) if newest is not None else None)
     final = run.folder / "model"
@@ -127,6 +128,14 @@ def dataset_rows(course: Sequence[Example]) -> list[dict[str, Any]]:
         }
         for example in course
     ]
+
+
+def _whole(checkpoint: Path) -> bool:
+    """Whether it was saved to the end: its last file can be read."""
+    try:
+        return bool(json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return False
 
 
 def _needed() -> None:

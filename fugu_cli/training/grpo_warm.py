@@ -7,6 +7,7 @@ be read; everything after that is learned from rewards. Beside conductor.py. The
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -38,12 +39,12 @@ def written(example: Example, draw: random.Random) -> str:
 
 def warm(model: str, course: Sequence[Example], opening: str, steps: int, folder: Path) -> Path:
     """Train all weights for at most `steps` steps, until a quarter of the replies can be read. Returns the model's
-    folder; one that is there already is taken. Raises StorageError."""
+    folder; a whole one that is there already is taken. Raises StorageError."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    target = folder / "warm"
-    if (target / "config.json").is_file():
+    target, part = folder / "warm", folder / "warm.part"
+    if (target / "tokenizer_config.json").is_file():
         return target
     torch.manual_seed(0)
     draw = random.Random(0)
@@ -57,8 +58,11 @@ def warm(model: str, course: Sequence[Example], opening: str, steps: int, folder
         if step % LOOK == 0 and _readable(loaded, tokenizer, draw.sample(list(course), 2), opening) >= ENOUGH:
             break
     try:
-        loaded.save_pretrained(str(target))
-        tokenizer.save_pretrained(str(target))
+        for old in (part, target):
+            shutil.rmtree(old, ignore_errors=True)
+        loaded.save_pretrained(str(part))
+        tokenizer.save_pretrained(str(part))
+        part.rename(target)
     except OSError as error:
         raise StorageError(f"{target}: the warmed model cannot be kept: {error}") from error
     return target

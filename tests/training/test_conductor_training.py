@@ -232,11 +232,48 @@ def test_a_run_is_logged_saved_resumed_and_kept_apart_from_others(tmp_path: Path
         (1, 4, 0.25, 0.5),
         (2, 4, 0.25, 0.5),
     ]
-    longer = Settings(**{**vars(settings), "steps": 3})
+    longer = replace(settings, steps=3)
     conductor.train(str(model), course, longer, Watched(), run)
     assert [line.step for line in conductor.newest_lines(lines)] == [1, 2, 3]
     with pytest.raises(UsageError, match="was started with another replies: 4, now it is 8"):
-        conductor.train(str(model), course, Settings(**{**vars(settings), "replies": 8}), Rewards("", None), run)
+        conductor.train(str(model), course, replace(settings, replies=8), Rewards("", None), run)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("left", [None, "", '{"epoch": 0.1'])
+def test_a_run_that_was_killed_while_saving_goes_on_from_the_step_before(tmp_path: Path, left: str | None) -> None:
+    model = tiny_model(tmp_path / "model")
+    settings = Settings(
+        steps=2, questions=1, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
+        part=4, save=1,
+    )  # fmt: skip
+    course = list(examples(QUESTIONS, MEMBERS, Plain(), Course("brief", times=1)))
+    lines: list[conductor.Line] = []
+    run = conductor.Run(tmp_path / "out", lines.append)
+    conductor.train(str(model), course, settings, Watched(), run)
+    state = run.folder / "checkpoint-2" / "trainer_state.json"
+    state.unlink()
+    if left is not None:
+        state.write_text(left)
+    again = Watched()
+    conductor.train(str(model), course, replace(settings, steps=3), again, run)
+    assert [line.step for line in lines] == [1, 2, 2, 3]
+    assert again.steps == [[course[1]] * 4, [course[2]] * 4]
+    assert json.loads(state.read_text())["global_step"] == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_that_was_killed_before_anything_was_whole_begins_anew(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    settings = Settings(
+        steps=1, questions=1, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
+        part=4, save=1,
+    )  # fmt: skip
+    course = list(examples(QUESTIONS, MEMBERS, Plain(), Course("brief", times=1)))
+    lines: list[conductor.Line] = []
+    (tmp_path / "out" / "checkpoint-1").mkdir(parents=True)
+    conductor.train(str(model), course, settings, Watched(), conductor.Run(tmp_path / "out", lines.append))
+    assert [line.step for line in lines] == [1]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -292,6 +329,22 @@ def test_a_cold_start_leaves_a_model_and_is_made_once(tmp_path: Path) -> None:
     made = (target / "model.safetensors").stat().st_mtime_ns
     assert warm(str(model), course, OPENING, 2, tmp_path / "out") == target
     assert (target / "model.safetensors").stat().st_mtime_ns == made
+    assert [one.name for one in (tmp_path / "out").iterdir()] == ["warm"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["warm", "warm.part"])
+def test_a_cold_start_that_was_killed_while_saving_is_made_anew(tmp_path: Path, name: str) -> None:
+    model = tiny_model(tmp_path / "model")
+    course = list(examples(QUESTIONS, MEMBERS, Plain(), Course("brief", times=4)))
+    half = tmp_path / "out" / name
+    half.mkdir(parents=True)
+    (half / "config.json").write_text((model / "config.json").read_text())
+    (half / "model-00001-of-00002.safetensors").write_bytes(b"half")
+    target = warm(str(model), course, OPENING, 1, tmp_path / "out")
+    assert [one.name for one in (tmp_path / "out").iterdir()] == ["warm"]
+    assert {one.name for one in target.iterdir()} >= {"config.json", "model.safetensors", "tokenizer.json"}
+    assert not (target / "model-00001-of-00002.safetensors").exists()
 
 
 def _asked_of(*names: str) -> list[Example]:
