@@ -25,7 +25,7 @@ from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import SERVICES, pool
 from fugu_cli.errors import ConfigError
 from fugu_cli.evaluation.loop import Open, Place, Session
-from fugu_cli.evaluation.paid_replies import Account, Paying
+from fugu_cli.evaluation.paid_replies import Account, Paying, named
 from fugu_cli.evaluation.spending import Spending
 from fugu_cli.loop.bench import Permission
 from fugu_cli.messages import Call
@@ -64,7 +64,8 @@ class _Opened:
     async def open(self, place: Place) -> Session:
         """A session as `fugu run` opens it, with nobody to ask."""
         name = str(place.data.parent.relative_to(self._opening.folder))
-        account = Account(name, place.repository, place.seed, self._opening.folder, self._spending)
+        folder, own = self._opening.folder, named(place.task)
+        account = Account(name, place.repository, place.seed, folder, self._spending, own)
 
         def around(agent: Agent) -> Agent:
             entry = self._entries[agent.name]

@@ -1,14 +1,15 @@
 """An agent whose every reply is paid for once: kept under what it depends on, and counted in the spending.
 
 Stands around each agent of a rollout's crew. A reply depends on the agent's settings, the prompt and the seed of the
-rollout; where the rollout's repository lies, and how long its tests took, are not part of what a prompt means.
+rollout; where the rollout's repository lies, and how long its tests took, are not part of what a prompt means. What is
+asked is, and so is all that an agent wrote: only what tools and tests print is read without what chance put there.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,16 +22,17 @@ from fugu_cli.budgets import worst
 from fugu_cli.errors import AgentError
 from fugu_cli.evaluation.spending import Paid, Spending
 from fugu_cli.events import Member
-from fugu_cli.messages import Prompt, Reply, Usage
+from fugu_cli.messages import FromAgent, Message, Prompt, Reply, Usage
+from fugu_cli.tasks import Task
 from fugu_cli.views.spending import usd
 
 REPLIES = "replies"
-_CHANCE = (
+_TIMES = (
     (re.compile(r"\b\d+\.\d+ ?s\b"), "0 s"),
-    (re.compile(r"0x[0-9a-f]{6,}"), "0x0"),
-    (re.compile(r"/tmp/[\w.-]+"), "/tmp/x"),
     (re.compile(r"(duration_ms|finished in) \d+\.\d+\w*"), r"\1 0"),
 )
+_PLACES = ((re.compile(r"0x[0-9a-f]{6,}"), "0x0"), (re.compile(r"/tmp/[\w.-]+"), "/tmp/x"))
+_CHANCE = (*_TIMES, *_PLACES)
 """What changes from run to run in the words of test runners, and what stands in for it in the name of a reply."""
 _HERE = "/%repository%"
 """Stands in kept replies for the rollout's repository: who asks again has another, and must not work in the first."""
@@ -38,13 +40,25 @@ _HERE = "/%repository%"
 
 @dataclass(frozen=True)
 class Account:
-    """Who pays: the rollout's name and repository, its seed, the folder of all kept replies, and the spending."""
+    """Who pays: the rollout's name and repository, its seed, the folder of all kept replies, and the spending; and what
+    of the rollout's task looks like chance and is none (`named`)."""
 
     rollout: str
     repository: Path
     seed: int
     folder: Path
     spending: Spending
+    named: frozenset[str] = frozenset()
+
+
+def named(task: Task) -> frozenset[str]:
+    """What looks like chance and is what a task is about: times in its request, and in its files addresses and paths.
+
+    Not the times in its files: where there are many, a test run would print one of them now and then.
+    """
+    texts = [(pattern, task.prompt) for pattern, _ in _TIMES]
+    texts += [(pattern, text) for pattern, _ in _PLACES for text in (task.prompt, *task.files.values())]
+    return frozenset(found[0] for pattern, text in texts for found in pattern.finditer(text))
 
 
 class Paying:
@@ -72,9 +86,17 @@ class Paying:
 
     def _same(self, prompt: Prompt) -> Prompt:
         text = prompt.model_dump_json().replace(str(self._account.repository), "/repository")
+        moved = Prompt.model_validate_json(text)
+        return moved.model_copy(update={"messages": tuple(map(self._settled, moved.messages))})
+
+    def _settled(self, message: Message) -> Message:
+        """Without what chance put into it. What an agent wrote is kept and comes back as it was, whoever asks again."""
+        if isinstance(message, FromAgent):
+            return message
+        text = message.text
         for pattern, instead in _CHANCE:
-            text = pattern.sub(instead, text)
-        return Prompt.model_validate_json(text)
+            text = pattern.sub(_unless(self._account.named, instead), text)
+        return message.model_copy(update={"text": text})
 
 
 class _Counted:
@@ -120,6 +142,11 @@ class _Counted:
 
     async def close(self) -> None:
         await self._agent.close()
+
+
+def _unless(named: frozenset[str], instead: str) -> Callable[[re.Match[str]], str]:
+    """What is `named` as it is; `instead` of everything else."""
+    return lambda found: found[0] if found[0] in named else found.expand(instead)
 
 
 def _moved(reply: Reply, place: str, to: str) -> Reply:

@@ -268,6 +268,19 @@ def test_questions_are_answered_and_judged_like_tasks(here: Path, server: Loopba
     ]
 
 
+def test_questions_that_differ_in_a_number_alone_are_answered_one_by_one(here: Path, server: Loopback) -> None:
+    told = {"2.0 s": "20", "4.0 s": "80"}
+    lines = [
+        {"id": f"fall-{far}", "question": f"It falls for {time}: how far?", "answer": far} for time, far in told.items()
+    ]
+    (here / "own.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    server.react(
+        "worker", lambda asked: Says(next(f"Answer: {far}" for time, far in told.items() if time in asked.text))
+    )
+    assert evaluate(here, "one-pass:worker", rollouts=1) == 0
+    assert [row.ok for row in measured(here)] == [True, True]
+
+
 def test_a_request_that_an_agent_cannot_take_is_its_own_failure_and_counts(here: Path, server: Loopback) -> None:
     suite(here, task("one"))
     server.play("worker", Refuses(413, "too large"))
