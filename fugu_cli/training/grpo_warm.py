@@ -52,10 +52,13 @@ def warm(model: str, course: Sequence[Example], opening: str, steps: int, folder
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     optimiser = torch.optim.AdamW(loaded.parameters(), lr=1e-4)
+
+    def some(most: int) -> list[Example]:
+        return draw.sample(list(course), min(most, len(course)))
+
     for step in range(1, steps + 1):
-        pairs = [(one, written(one, draw).removeprefix(opening)) for one in draw.sample(list(course), BATCH)]
-        _step(loaded, tokenizer, optimiser, pairs)
-        if step % LOOK == 0 and _readable(loaded, tokenizer, draw.sample(list(course), 2), opening) >= ENOUGH:
+        _step(loaded, tokenizer, optimiser, [(one, written(one, draw).removeprefix(opening)) for one in some(BATCH)])
+        if step % LOOK == 0 and _readable(loaded, tokenizer, some(2), opening) >= ENOUGH:
             break
     try:
         for old in (part, target):

@@ -333,6 +333,13 @@ def test_a_cold_start_leaves_a_model_and_is_made_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_a_cold_start_needs_no_more_than_one_question(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    course = list(examples(QUESTIONS[:1], MEMBERS, Plain(), Course("brief", times=1)))
+    assert (warm(str(model), course, OPENING, 4, tmp_path / "out") / "model.safetensors").is_file()
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["warm", "warm.part"])
 def test_a_cold_start_that_was_killed_while_saving_is_made_anew(tmp_path: Path, name: str) -> None:
     model = tiny_model(tmp_path / "model")
