@@ -125,6 +125,9 @@ def test_an_evaluation_with_a_budget_does_not_begin_with_an_unknown_price(tmp_pa
     opening(Spending(tmp_path / "paid.jsonl", Limits(requests=1)))
     with pytest.raises(ConfigError, match="new: no price is known"):
         opening(Spending(tmp_path / "paid.jsonl", Limits(usd=1.0)))
+    known = AgentEntry(name="known", provider="scripted", model="m")
+    without = replace(opening, config=Config(agents=(entry, known), opt_out=("new",)))
+    without(Spending(tmp_path / "paid.jsonl", Limits(usd=1.0)))
 
 
 def test_what_runs_here_or_takes_no_key_is_free_and_other_prices_are_known_or_given() -> None:

@@ -47,7 +47,7 @@ def evaluate(flags: EvalFlags) -> int:
     config, environ = loaded.config, dict(os.environ)
     for note in check_embedded(config, environ):
         _say(note)
-    entries = pool(config, environ)
+    entries = [entry for entry in pool(config, environ) if entry.name not in config.opt_out]
     members = tuple(entry.member() for entry in entries)
     defaults = Defaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
     problems = chosen(suites.problems(flags.suites, flags.only or (), defaults, _say), flags.limit)
@@ -56,7 +56,7 @@ def evaluate(flags: EvalFlags) -> int:
         raise UsageError(f"there is no evaluation in {folder}", hint="--out names the folder of one")
     plan = running.Plan(
         problems=problems,
-        arms=_arms(flags, folder, members),
+        arms=_arms(flags, folder, members, config.opt_out),
         seeds=flags.seeds,
         pool=members,
         settings=fixed(config, (*LIMITS, "checkpoint", "sample")),
@@ -90,12 +90,12 @@ def _settings(flags: EvalFlags) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value is not None} | {"permission_mode": "auto"}
 
 
-def _arms(flags: EvalFlags, folder: Path, members: Sequence[Member]) -> tuple[str, ...]:
+def _arms(flags: EvalFlags, folder: Path, members: Sequence[Member], opted_out: Sequence[str]) -> tuple[str, ...]:
     """Those asked for; a report of what there is, without a word about arms, has all that were measured."""
     if flags.report and not flags.arms:
         measured = {row.arm for row in rows.read(folder / running.ROWS, Outcome)}
         return tuple(sorted(measured, key=arms.place))
-    return arms.expand(flags.arms or arms.DEFAULT, members)
+    return arms.expand(flags.arms or arms.DEFAULT, members, opted_out)
 
 
 def fixed(config: Config, names: Sequence[str] = LIMITS) -> dict[str, str]:

@@ -57,7 +57,8 @@ class _Opened:
         self._spending = spending
         self._environ = dict(opening.environ)
         self._entries = {entry.name: entry for entry in pool(opening.config, self._environ)}
-        unpriced = [name for name, entry in self._entries.items() if entry.rates is None]
+        out = opening.config.opt_out
+        unpriced = [name for name, entry in self._entries.items() if entry.rates is None and name not in out]
         if spending.limits.usd is not None and unpriced:
             raise ConfigError(f"{', '.join(unpriced)}: {UNPRICED}", hint=PRICE_HINT)
 

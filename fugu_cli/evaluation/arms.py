@@ -6,7 +6,7 @@ An arm is a coordinator over the whole pool. Words without an agent mean every a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fugu_cli.coordinators import slots
 from fugu_cli.errors import UsageError
@@ -19,14 +19,17 @@ ALL = (*RULES[:2], *EACH[:2], "random", "self-reflection", *RULES[4:], "prompted
 DEFAULT = ("trinity", "single", "random", "cascade")
 
 
-def expand(words: Sequence[str], members: Sequence[Member]) -> tuple[str, ...]:
-    """The arms that `words` name, each once, in their order; `all` names every one. Raises UsageError."""
+def expand(words: Sequence[str], members: Sequence[Member], opted_out: Collection[str] = ()) -> tuple[str, ...]:
+    """The arms that `words` name, each once, in their order; `all` names every one. `opted_out`: agents that the user
+    keeps out, which are none of the `members`. Raises UsageError."""
     found: list[str] = []
     names = [member.name for member in members]
     for word in (one for given in words for one in (ALL if given == "all" else (given,))):
         kind, _, name = word.partition(":")
         if kind not in ALL or (name and kind in RULES):
             raise UsageError(f"there is no arm {word!r}", hint=f"arms are {', '.join(ALL)}, or all")
+        if name in opted_out:
+            raise UsageError(f"{word!r} names an agent that is opted out", hint=f"take {name} out of opt_out")
         if name and name not in names:
             raise UsageError(f"{word!r} names no agent of the pool", hint=f"the pool has {', '.join(names)}")
         if name or kind in RULES:

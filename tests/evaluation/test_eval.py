@@ -231,6 +231,18 @@ def test_another_pool_other_limits_or_a_changed_task_cannot_go_on_in_the_same_fo
         evaluate(here, "single:worker")
 
 
+def test_an_agent_that_is_opted_out_is_no_arm_of_its_own_and_never_asked(here: Path, server: Loopback) -> None:
+    suite(here, task("one"))
+    rc = Path(os.environ["HOME"]) / ".fugurc"
+    rc.write_text(f'opt_out = ["idler"]\n{rc.read_text()}')
+    with pytest.raises(UsageError, match="'single:idler' names an agent that is opted out"):
+        evaluate(here, "single:idler")
+    assert evaluate(here, "single", "one-pass", "cascade") == 0
+    assert [arm for arm, *_ in cells(here)] == ["cascade", "one-pass:worker", "single:worker"]
+    assert server.asked("idler") == []
+    assert "- pool: worker (worker, strong)\n" in (here / "out" / "report.md").read_text()
+
+
 def test_two_evaluations_do_not_write_to_one_folder(here: Path) -> None:
     suite(here, task("one"))
     with alone(here / "out"), pytest.raises(SessionBusy, match="another evaluation writes to"):

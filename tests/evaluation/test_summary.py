@@ -207,6 +207,12 @@ def test_an_arm_that_is_none_is_refused(word: str) -> None:
         arms.expand([word], MEMBERS)
 
 
+def test_an_arm_of_an_agent_that_is_opted_out_is_refused_and_says_so() -> None:
+    with pytest.raises(UsageError, match="'single:other' names an agent that is opted out") as caught:
+        arms.expand(["single:other"], MEMBERS, ["other"])
+    assert caught.value.hint == "take other out of opt_out"
+
+
 def test_the_smallest_limit_counts_and_one_rollout_always_fits() -> None:
     assert capacity.at_once(8, 4, 2.5) == 2
     assert capacity.at_once(None, 3, None) == 3
