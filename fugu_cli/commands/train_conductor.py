@@ -17,6 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from pydantic import JsonValue
+
 from fugu_cli import __version__, log, views
 from fugu_cli.commands import suites
 from fugu_cli.commands.eval import chosen, fixed
@@ -145,6 +147,8 @@ def _trained(flags: ConductorFlags, settings: Settings, trying: Trying, members:
     folder = trying.folder
     execute = None if flags.form_only else trying
     course = _course(flags, settings, tuple(trying.problems.values()), members)
+    run = conductor.Run(folder, partial(rows.append, folder / conductor.LOG), _about(flags, trying.problems))
+    conductor.begin(flags.model, settings, run)
     begun = OPENING if settings.brief else ""
     model = flags.model
     if flags.warm:
@@ -154,9 +158,21 @@ def _trained(flags: ConductorFlags, settings: Settings, trying: Trying, members:
         file = folder / FIRST_ROUNDS
         firsts = grpo_rounds.Firsts(write, trying, rows.read(file, grpo_rounds.First), partial(rows.append, file))
         course = list(islice(grpo_rounds.both_rounds(course, firsts, begun), len(course)))
-    run = conductor.Run(folder, partial(rows.append, folder / conductor.LOG))
     rewards = Rewards(begun, execute, trying.ahead if execute else None)
     return conductor.train(model, course, settings, rewards, run)
+
+
+def _about(flags: ConductorFlags, problems: Mapping[str, Problem]) -> dict[str, JsonValue]:
+    """What decides, beside the settings, which prompts are read and what a reply to them is worth."""
+    return {
+        "model": flags.model,
+        "agents": flags.agents,
+        "max_steps": flags.max_steps,
+        "warm": flags.warm,
+        "form_only": flags.form_only,
+        "recursion": flags.recursion,
+        "tasks": {name: sha(problem) for name, problem in problems.items()},
+    }
 
 
 def _settings(flags: ConductorFlags) -> Settings:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from pydantic import JsonValue
 
 from fugu_cli.errors import StorageError, UsageError, installing
 from fugu_cli.messages import Value
@@ -83,23 +85,33 @@ class Line(Value):
 
 @dataclass(frozen=True)
 class Run:
-    """Where a training is kept, and who is told of each step."""
+    """Where a training is kept, who is told of each step, and what beside the settings must stay as it was for it to go
+    on. A `model` in `about` is compared in place of the one that is trained: what was warmed up is known by its folder
+    only."""
 
     folder: Path
     tell: Callable[[Line], None]
+    about: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
-def train(model: str, course: Sequence[Example], settings: Settings, rewards: Rewards, run: Run) -> Path:
-    """Train to the last step, or on from the newest saved one. Returns the folder of the trained model (an adapter
-    where LoRA was used). Raises UsageError without the libraries or for a folder that was begun with something else,
-    StorageError. The caller holds the folder."""
+def begin(model: str, settings: Settings, run: Run) -> None:
+    """Write down what a training is started with, or compare it with what it was. Raises UsageError without the
+    libraries or for a folder that was begun with something else, StorageError. The caller holds the folder."""
     _needed()
     fixed = {name: value for name, value in vars(settings).items() if name not in ("steps", "save", "part")}
+    about = {"model": model, **fixed, **run.about}
     try:
         run.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{run.folder}: nothing can be kept here: {error}") from error
-    runs.Folder(run.folder, {"model": model, **fixed}, _nothing).begin()
+    _comparable(run.folder / runs.ABOUT, about)
+    runs.Folder(run.folder, about, _nothing).begin()
+
+
+def train(model: str, course: Sequence[Example], settings: Settings, rewards: Rewards, run: Run) -> Path:
+    """Train to the last step, or on from the newest saved one. Returns the folder of the trained model (an adapter
+    where LoRA was used). Raises as `begin` does."""
+    begin(model, settings, run)
     trainer = _trainer(model, course, settings, rewards, run)
     saved = filter(_whole, run.folder.glob("checkpoint-*"))
     newest = max(saved, key=lambda path: int(path.name.split("-")[1]), default=None)
@@ -128,6 +140,20 @@ def dataset_rows(course: Sequence[Example]) -> list[dict[str, Any]]:
         }
         for example in course
     ]
+
+
+def _comparable(file: Path, about: Mapping[str, JsonValue]) -> None:
+    """Raises UsageError where an earlier version wrote down less. What cannot be read is refused by who compares."""
+    try:
+        before = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    if missing := sorted(about.keys() - before):
+        raise UsageError(
+            f"the run in {file.parent} was started by an earlier version of fugu, which did not write down its "
+            f"{', '.join(missing)}: whether they are the same cannot be known",
+            hint="give another folder with --out",
+        )
 
 
 def _whole(checkpoint: Path) -> bool:

@@ -109,6 +109,56 @@ def test_the_command_trains_logs_and_says_where_the_model_is(
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_a_folder_goes_on_with_more_steps_and_with_nothing_else_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    suites = [str(suite(tmp_path, task("one"), task("two")))]
+    model, out = str(tiny_model(tmp_path / "model")), tmp_path / "out"
+    given = ConductorFlags(
+        suites=suites, model=model, preset="small", steps=1, replies=2, tokens=4, warm=1, form_only=True, out=out
+    )
+    assert command.train(given) == 0
+    changed: list[tuple[dict[str, object], str]] = [
+        ({"suites": [str(suite(tmp_path, task("one"), name="fewer"))]}, 'tasks: two: "[0-9a-f]+", now it is null'),
+        ({"model": str(tiny_model(tmp_path / "other"))}, 'model: ".*model", now it is ".*other"'),
+        ({"agents": 2}, "agents: 7, now it is 2"),
+        ({"max_steps": 2}, "max_steps: 5, now it is 2"),
+        ({"warm": 2}, "warm: 1, now it is 2"),
+        ({"form_only": False}, "form_only: true, now it is false"),
+        ({"form_only": False, "recursion": True}, "form_only: true, now it is false"),
+        ({"rate": 0.001}, "rate: 0.0005, now it is 0.001"),
+    ]
+    for words, message in changed:
+        with pytest.raises(UsageError, match=f"was started with another {message}"):
+            command.train(replace(given, **words))  # type: ignore[arg-type]
+    assert command.train(replace(given, steps=2)) == 0
+    assert [line.step for line in rows.read(out / conductor.LOG, conductor.Line)] == [1, 2]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_folder_of_an_earlier_version_is_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "run.json").write_text(json.dumps({"model": "m", "rate": 0.0005}))
+    given = ConductorFlags(
+        suites=[str(suite(tmp_path, task("one")))],
+        model=str(tiny_model(tmp_path / "model")),
+        preset="small",
+        warm=1,
+        form_only=True,
+        out=tmp_path / "out",
+    )
+    with pytest.raises(
+        UsageError, match=r"by an earlier version of fugu, which did not write down its agents, .*tasks"
+    ):
+        command.train(given)
+    assert not (tmp_path / "out" / "warm").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_a_task_that_judges_nothing_is_refused_and_another_pool_cannot_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
