@@ -95,7 +95,7 @@ class Folder:
         if not file.is_file():
             return None
         try:
-            with np.load(file, allow_pickle=False) as found:
+            with file.open("rb") as opened, np.load(opened, allow_pickle=False) as found:
                 numbers = found["numbers"]
                 search = found["search"].tobytes()
                 return State(int(numbers[0]), search, found["best"], float(numbers[1]), int(numbers[2]))

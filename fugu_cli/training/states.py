@@ -62,7 +62,7 @@ def put_on(backbone: Backbone, offsets: Sequence[Vector], tied: svf.Tied, spectr
 
 def _load(file: Path) -> dict[str, Vector]:
     try:
-        with np.load(file, allow_pickle=False) as found:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as found:
             return {key: found[key] for key in found.files}
     except (OSError, ValueError, EOFError, BadZipFile):
         return {}
