@@ -23,9 +23,10 @@ from fugu_cli.commands.here import here
 from fugu_cli.commands.opening import Opening, keys, settings
 from fugu_cli.config import Config
 from fugu_cli.config.pool import pool
-from fugu_cli.errors import FuguError, StorageError, UsageError
+from fugu_cli.errors import CoordinatorUnavailable, FuguError, StorageError, UsageError
 from fugu_cli.evaluation import arms, capacity, pages, rows, running, setup
 from fugu_cli.evaluation.loop import Outcome
+from fugu_cli.evaluation.rollout import LEARNED
 from fugu_cli.evaluation.spending import Limits, Spending
 from fugu_cli.evaluation.summary import summarise
 from fugu_cli.events import Member
@@ -54,9 +55,12 @@ def evaluate(flags: EvalFlags) -> int:
     folder = (flags.out or Path("fugu-eval")).resolve()
     if flags.report and not (folder / running.ROWS).exists() and setup.read(folder) is None:
         raise UsageError(f"there is no evaluation in {folder}", hint="--out names the folder of one")
+    words = _arms(flags, folder, members, config.opt_out)
+    if LEARNED in words and not flags.report:
+        _check_learned(config, members)
     plan = running.Plan(
         problems=problems,
-        arms=_arms(flags, folder, members, config.opt_out),
+        arms=words,
         seeds=flags.seeds,
         pool=members,
         settings=fixed(config, (*LIMITS, "checkpoint", "sample")),
@@ -96,6 +100,24 @@ def _arms(flags: EvalFlags, folder: Path, members: Sequence[Member], opted_out: 
         measured = {row.arm for row in rows.read(folder / running.ROWS, Outcome)}
         return tuple(sorted(measured, key=arms.place))
     return arms.expand(flags.arms or arms.DEFAULT, members, opted_out)
+
+
+def _check_learned(config: Config, members: Sequence[Member]) -> None:
+    """Loads what the arm `trinity` is, as sessions do: they go on with the cascade where it cannot be loaded, and that
+    would be measured under its name. Raises UsageError."""
+    from fugu_cli.coordinators import trinity
+
+    places = trinity.Places(config.checkpoint, config.backbone, config.cache)
+    try:
+        folder = trinity.backbone_folder(places)
+        trinity.ready(config.checkpoint or trinity.SHIPPED, folder, (members, config.deciding), config.cache)
+    except (CoordinatorUnavailable, MemoryError) as error:
+        mended = error.hint if isinstance(error, CoordinatorUnavailable) else "close other programs"
+        without = " ".join(f"--arm {arm}" for arm in arms.DEFAULT if arm != LEARNED)
+        raise UsageError(
+            f"the arm {LEARNED} cannot be measured here: {str(error).rstrip('.')}",
+            hint=f"{mended.rstrip('.')}; or name the arms without it: {without}",
+        ) from error
 
 
 def fixed(config: Config, names: Sequence[str] = LIMITS) -> dict[str, str]:

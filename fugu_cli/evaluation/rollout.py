@@ -18,6 +18,7 @@ from fugu_cli import views
 from fugu_cli.errors import StorageError
 from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.loop import Open, Outcome, Place, Session, Use, spent
+from fugu_cli.evaluation.spending import Unanswered
 from fugu_cli.events import Event, Failed, Finished, Interrupted, Recorded
 from fugu_cli.messages import Value
 from fugu_cli.tasks import Expected, Problem, Question, Task
@@ -26,7 +27,8 @@ from fugu_cli.tasks.questions import right, task_of
 from fugu_cli.tasks.repository import materialise
 
 FOLDER = "rollouts"
-
+LEARNED = "trinity"
+"""The arm whose decisions a session leaves to the cascade where the learned coordinator cannot load."""
 
 PAUSES = "pauses.jsonl"
 
@@ -55,7 +57,8 @@ class Job(Value):
 async def rollout(job: Job, open_session: Open, folder: Path) -> Outcome:
     """Carry the job out, or on from where it was killed, and grade it. Data lies below `folder`.
 
-    Raises what opening and running raise: Spent and Unanswered among them, which leave everything to be continued.
+    Raises what opening and running raise: Spent and Unanswered among them, which leave everything to be continued. The
+    latter also where the arm `trinity` was decided by the cascade.
     """
     own = folder / FOLDER / job.name
     resumed = time.time()
@@ -75,6 +78,8 @@ async def rollout(job: Job, open_session: Open, folder: Path) -> Outcome:
     finally:
         await session.close()
     seconds = time.monotonic() - started + earlier
+    if job.arm == LEARNED:
+        _by_itself(job, events, own)
     solved = await _solved(job, events, repository)
     kept = _kept(own, path)
     row = _row(job, events, end, solved)
@@ -92,6 +97,20 @@ async def _solved(job: Job, events: Sequence[Event], repository: Path) -> bool:
     if isinstance(job.problem, Question):
         return await right(job.problem, views.answer(events))
     return (await grade(job.problem, repository, job.expected)).ok
+
+
+def _by_itself(job: Job, events: Sequence[Event], own: Path) -> None:
+    """Raises Unanswered where the cascade stood in: no row of this arm, and the rollout begins anew the next time."""
+    stood_in = next((turn.assigned for turn in views.turns(events) if turn.assigned.by == "cascade"), None)
+    if stood_in is None:
+        return
+    _emptied(own)
+    raise Unanswered(
+        f"{job.name}: the cascade decided in place of the learned coordinator: {stood_in.reason}",
+        agent="",
+        final=True,
+        hint="`fugu coordinator bench` says whether it can decide on this machine",
+    )
 
 
 def _row(job: Job, events: Sequence[Event], end: Finished, solved: bool) -> Outcome:
