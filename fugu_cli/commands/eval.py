@@ -20,7 +20,7 @@ from fugu_cli.commands import suites
 from fugu_cli.commands.embedded import check_embedded
 from fugu_cli.commands.evalflags import EngineName, EvalFlags
 from fugu_cli.commands.here import here
-from fugu_cli.commands.opening import Opening, keys, settings
+from fugu_cli.commands.opening import CONDUCTOR, Opening, keys, settings
 from fugu_cli.config import Config
 from fugu_cli.config.pool import pool
 from fugu_cli.errors import CoordinatorUnavailable, FuguError, StorageError, UsageError
@@ -56,14 +56,14 @@ def evaluate(flags: EvalFlags) -> int:
     if flags.report and not (folder / running.ROWS).exists() and setup.read(folder) is None:
         raise UsageError(f"there is no evaluation in {folder}", hint="--out names the folder of one")
     words = _arms(flags, folder, members, config.opt_out)
-    if LEARNED in words and not flags.report:
-        _check_learned(config, members)
+    checkpoint = "" if flags.report else _checkpoint(config, members, words)
     plan = running.Plan(
         problems=problems,
         arms=words,
         seeds=flags.seeds,
         pool=members,
-        settings=fixed(config, (*LIMITS, "checkpoint", "sample")),
+        settings=fixed(config, (*LIMITS, *(["checkpoint"] if checkpoint else []), "sample")),
+        checkpoint=checkpoint,
         entries={entry.name: json.dumps(settings(entry), sort_keys=True) for entry in entries},
         at_once=capacity.at_once(flags.rollouts or _local(members), flags.cores, flags.memory),
     )
@@ -102,22 +102,31 @@ def _arms(flags: EvalFlags, folder: Path, members: Sequence[Member], opted_out: 
     return arms.expand(flags.arms or arms.DEFAULT, members, opted_out)
 
 
-def _check_learned(config: Config, members: Sequence[Member]) -> None:
-    """Loads what the arm `trinity` is, as sessions do: they go on with the cascade where it cannot be loaded, and that
-    would be measured under its name. Raises UsageError."""
-    from fugu_cli.coordinators import trinity
+def _checkpoint(config: Config, members: Sequence[Member], words: Sequence[str]) -> str:
+    """The digest of the checkpoint that one of these arms decides with, "" where none does.
 
-    places = trinity.Places(config.checkpoint, config.backbone, config.cache)
+    Loads what the arm `trinity` is, as sessions do: they go on with the cascade where it cannot be loaded, and that
+    would be measured under its name. Raises UsageError.
+    """
+    from fugu_cli.coordinators import checkpoint, loading, trinity
+
+    if LEARNED not in words and not (CONDUCTOR in words and config.coordinator == LEARNED):
+        return ""
+    path = config.checkpoint or trinity.SHIPPED
     try:
-        folder = trinity.backbone_folder(places)
-        trinity.ready(config.checkpoint or trinity.SHIPPED, folder, (members, config.deciding), config.cache)
+        with loading.libraries():
+            digest = checkpoint.load(path).digest
+            if LEARNED in words:
+                folder = trinity.backbone_folder(trinity.Places(path, config.backbone, config.cache))
+                trinity.ready(path, folder, (members, config.deciding), config.cache)
     except (CoordinatorUnavailable, MemoryError) as error:
         mended = error.hint if isinstance(error, CoordinatorUnavailable) else "close other programs"
         without = " ".join(f"--arm {arm}" for arm in arms.DEFAULT if arm != LEARNED)
         raise UsageError(
-            f"the arm {LEARNED} cannot be measured here: {str(error).rstrip('.')}",
+            f"the arm {LEARNED if LEARNED in words else CONDUCTOR} cannot be measured here: {str(error).rstrip('.')}",
             hint=f"{mended.rstrip('.')}; or name the arms without it: {without}",
         ) from error
+    return digest
 
 
 def fixed(config: Config, names: Sequence[str] = LIMITS) -> dict[str, str]:

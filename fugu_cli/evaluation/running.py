@@ -60,7 +60,7 @@ class Here:
 @dataclass(frozen=True)
 class Plan:
     """What is to be measured. `settings` are the limits by name that rows of one table share, `entries` what the
-    configuration says of an agent's answers, by agent."""
+    configuration says of an agent's answers, by agent; `checkpoint` is as in setup.Setup."""
 
     problems: tuple[Problem, ...]
     arms: tuple[str, ...]
@@ -68,6 +68,7 @@ class Plan:
     pool: tuple[Member, ...]
     settings: Mapping[str, str]
     entries: Mapping[str, str] = field(default_factory=dict)
+    checkpoint: str = ""
     at_once: int = 1
 
 
@@ -97,7 +98,12 @@ async def run(plan: Plan, engine: Engine, folder: Path, tell: Tell) -> Ended:
     with setup.alone(folder):
         tasks = {problem.id: sha(problem) for problem in plan.problems}
         fixed = setup.Setup(
-            version=__version__, pool=plan.pool, entries=plan.entries, settings=plan.settings, tasks=tasks
+            version=__version__,
+            pool=plan.pool,
+            entries=plan.entries,
+            settings=plan.settings,
+            checkpoint=plan.checkpoint,
+            tasks=tasks,
         )
         setup.settle(folder, fixed)
         ended = Ended()

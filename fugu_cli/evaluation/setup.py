@@ -22,13 +22,14 @@ FILE = "setup.json"
 
 
 class Setup(Value):
-    """What must stay as it is: the pool, what its entries say of an answer by agent, the settings by name, and every
-    task's contents (checking.sha)."""
+    """What must stay as it is: the pool, what its entries say of an answer by agent, the settings by name, the digest
+    of the checkpoint ("" where no arm decided with one yet), and every task's contents (checking.sha)."""
 
     version: str
     pool: tuple[Member, ...]
     entries: Mapping[str, str] = {}
     settings: Mapping[str, str]
+    checkpoint: str = ""
     tasks: Mapping[str, str]
 
 
@@ -61,8 +62,14 @@ def settle(folder: Path, setup: Setup) -> None:
                 f"{folder} was begun with {what}: rows of both cannot be compared",
                 hint="give another folder with --out, or go on with what it was begun with",
             )
-        setup = setup.model_copy(update={"tasks": {**before.tasks, **setup.tasks}})
-        setup = setup.model_copy(update={"entries": {**before.entries, **setup.entries}})
+        setup = setup.model_copy(
+            update={
+                "entries": {**before.entries, **setup.entries},
+                "settings": {**before.settings, **setup.settings},
+                "checkpoint": setup.checkpoint or before.checkpoint,
+                "tasks": {**before.tasks, **setup.tasks},
+            }
+        )
     if setup == before:
         return
     try:
@@ -88,8 +95,11 @@ def _changed(before: Setup, now: Setup) -> Iterator[str]:
     for name, entry in now.entries.items():
         if before.entries.get(name, entry) != entry:
             yield f"another {name}: {before.entries[name]} (now {entry})"
+    digests = {before.checkpoint, now.checkpoint} - {""}
+    if len(digests) > 1:
+        yield f"another checkpoint ({before.checkpoint[:12]}; now {now.checkpoint[:12]})"
     for name, value in now.settings.items():
-        if before.settings.get(name, value) != value:
+        if before.settings.get(name, value) != value and not (name == "checkpoint" and before.checkpoint):
             yield f"{name} {before.settings[name]} (now {value})"
     for task, sha in now.tasks.items():
         if before.tasks.get(task, sha) != sha:

@@ -10,10 +10,12 @@ import pytest
 
 from fugu_cli.commands import eval as command
 from fugu_cli.commands.evalflags import EvalFlags
+from fugu_cli.coordinators import checkpoint
 from fugu_cli.errors import ConfigError, FuguError, SessionBusy
 from fugu_cli.evaluation import rows
 from fugu_cli.evaluation.loop import Outcome
 from fugu_cli.evaluation.setup import alone
+from tests.coordinators import tiny
 from tests.e2e.loopback import KEY, Loopback, Refuses, running
 from tests.evaluation.pool import configured, fixes, idles, suite, task
 
@@ -114,6 +116,34 @@ def test_an_agent_whose_settings_have_changed_is_another_and_nothing_is_rewritte
     config.write_text(kept)
     assert evaluate("single:worker") == 0
     assert setup.stat().st_ino == inode
+
+
+def test_a_checkpoint_that_is_trained_anew_is_another_coordinator_and_is_no_matter_to_arms_without_one(
+    here: Path,
+) -> None:
+    meta, made = tiny.meta(tiny.folder(here / "backbone")), here / "made.safetensors"
+    config = Path(os.environ["HOME"]) / ".fugurc"
+    config.write_text(f'backbone = "{here / "backbone"}"\ncheckpoint = "{made}"\n{config.read_text()}')
+    checkpoint.save(tiny.checkpoint(meta), made)
+    assert evaluate("single:worker") == 0
+    assert json.loads((here / "out" / "setup.json").read_text())["checkpoint"] == ""
+    assert evaluate("trinity") == 0
+    begun = json.loads((here / "out" / "setup.json").read_text())["checkpoint"]
+    assert begun == checkpoint.load(made).digest
+    checkpoint.save(tiny.checkpoint(meta, seed=1), made)
+    with pytest.raises(ConfigError, match=f"was begun with another checkpoint .{begun[:12]}; now "):
+        evaluate("trinity")
+    assert evaluate("single:worker") == 0
+    assert json.loads((here / "out" / "setup.json").read_text())["checkpoint"] == begun
+
+
+def test_a_checkpoint_that_moved_is_the_same(here: Path) -> None:
+    meta, config = tiny.meta(tiny.folder(here / "backbone")), Path(os.environ["HOME"]) / ".fugurc"
+    pool = config.read_text()
+    for made in (here / "made.safetensors", here / "moved.safetensors"):
+        config.write_text(f'backbone = "{here / "backbone"}"\ncheckpoint = "{made}"\n{pool}')
+        checkpoint.save(tiny.checkpoint(meta), made)
+        assert evaluate("trinity") == 0
 
 
 def test_a_report_of_what_there_is_has_all_arms_and_the_pool_they_were_measured_with(
