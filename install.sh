@@ -258,7 +258,7 @@ demonstrate() {
 run_tests() {
     VENV="$REPO_VENV"
     if ! is_ready test; then
-        announce "The tests download, once: fugu, its libraries and the tools of the tests (about 0.6 GB) into $VENV," \
+        announce "The tests download, once: fugu, its libraries and the tools of the tests (about 0.7 GB) into $VENV," \
             "and two models of 0.6 GB into your cache folder. On disk that is about 4 GB."
         need_space_first 2000 "fugu, its libraries and the tools of the tests"
         make_venv test
