@@ -39,6 +39,8 @@ Held = NDArray[np.bool_]
 FITTED = Course(settings=Settings(iterations=0))
 """The fit alone, without an evolution after it."""
 SMOOTHED = Smoothing()
+METHOD = 2
+"""How parts are learned: those of another number in a file of answers are left alone."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,8 @@ class Study:
     def sha(self, question: Question) -> str:
         """Names a study: its cases, its pool and what is asked of each of its parts."""
         asked = replace(question, prices=(), checks=())
-        return hashlib.sha256(repr((self._cases, self._names, self._issues, asked)).encode()).hexdigest()[:16]
+        about = (METHOD, self._cases, self._names, self._issues, asked)
+        return hashlib.sha256(repr(about).encode()).hexdigest()[:16]
 
     def run(self, question: Question, unit: float, file: Path, tell: Tell) -> Findings:
         """`unit` is the cost in USD that counts as 1. Parts that `file` holds are not learned again; those of another
@@ -208,10 +211,11 @@ class Study:
         return Arm(f"learned, lambda {price:g}", solved, cost)
 
     def _head(self, known: Sequence[Case], question: Question, rules: Rules, price: float) -> Vector:
-        """The targets are computed from all known cases but those that validate; the texts of some are read."""
+        """The targets are computed from all known cases but those that validate an evolution; the texts of some are
+        read."""
         course = question.course
         read = sample(known, question.sample, question.seed)
-        shown, held = split(read)
+        shown, held = split(read) if course.settings.iterations else (read, [])
         lesson = ReplayTraining([*shown, *(case for case in known if case not in read)], self._writer, rules)
         course = replace(course, rules=rules, price=price, shown=len(shown))
         told = examples([lesson], course, self._states)

@@ -241,6 +241,18 @@ def test_a_study_learns_across_repositories_and_keeps_its_parts(loaded: Backbone
     np.testing.assert_allclose(again.answers[0].ours.solved, answer.ours.solved, atol=1e-6)
 
 
+def test_without_an_evolution_every_known_case_is_learned_from(loaded: Backbone, tmp_path: Path) -> None:
+    """No third of them is kept to validate what does not take place: only those know that the dearest row is right."""
+    known = study.sample([case(f"{number}", (0, 0, 0), "known") for number in range(12)], 12, 0)
+    known = [*known[:8], *(case(one.task.task, (0, 0, 1), "known") for one in known[8:])]
+    cases = [*known, case("judged", (0, 0, 1), "judged")]
+    hidden_states = HiddenStates(loaded, tmp_path / "states", lambda _: None)
+    one = study.Study(study.Recorded(cases, ["small", "mid", "big"]), writer(loaded), hidden_states)
+    question = study.Question(prices=(0.1,), checks=(Check(1.0, 0.0),), folds=2)
+    (answer,) = one.run(question, 1.0, tmp_path / "answers.jsonl", lambda _: None).answers
+    assert answer.ours.solved[-1] == 1.0
+
+
 def test_heads_share_the_states_of_a_text(loaded: Backbone, tmp_path: Path) -> None:
     hidden_states = HiddenStates(loaded, tmp_path, lambda _: None)
     heads = np.random.default_rng(0).normal(size=(3, 6, loaded.width)).astype(np.float32)
