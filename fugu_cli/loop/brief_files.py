@@ -17,6 +17,10 @@ from fugu_cli.stubs import is_stub
 from fugu_cli.test_paths import code_among, tests_among
 
 DOCUMENT = re.compile(r".*\.(?:md|markdown|rst|adoc|txt)", re.IGNORECASE)
+MANIFEST = re.compile(
+    r"(?:.*/)?(?:Cargo\.toml|pyproject\.toml|setup\.(?:py|cfg)|package\.json|go\.mod|pom\.xml|[^/]*\.(?:gradle|csproj))"
+)
+"""What says how code is built, and is seldom what is wrong with it."""
 _NEW = re.compile(
     r"\b(?:create|add|write|make|generate|set up)\s+(?:me\s+)?"
     r"(?:(?:an?|the|my|our|new|simple|short|basic|good|small|proper|sensible|standard|mit|apache|python|node|rust)\s+){0,3}"
@@ -44,6 +48,13 @@ def targets(files: Iterable[str]) -> list[str]:
     """The paths of the code that a request judged by tests is about: no tests, and documents only where that is all."""
     code = code_among(files)
     return [path for path in code if not DOCUMENT.fullmatch(path)] or code
+
+
+def blamed(files: Iterable[str], told: str) -> list[str]:
+    """Of the targets those that failing tests may be about: what says how code is built only where the request or the
+    tests' output, `told`, names it, or where that is all."""
+    paths = targets(files)
+    return [path for path in paths if not MANIFEST.fullmatch(path) or path in told] or paths
 
 
 def code(files: Iterable[str]) -> list[str]:

@@ -86,7 +86,8 @@ def ways(files: Mapping[str, str], output: str, request: str, known: Known | Non
 
 def _lines(files: Mapping[str, str], output: str, request: str | None, *, more: bool) -> list[Aim]:
     """Every line of the functions to blame, file by file; `more`: every place behind one."""
-    found = [(path, gaps.in_turn(path, files[path], output, request, more=more)) for path in brief_files.targets(files)]
+    code = brief_files.blamed(files, f"{request or ''}\n{output}")
+    found = [(path, gaps.in_turn(path, files[path], output, request, more=more)) for path in code]
     return [Aim(path, one.part, gap=one.gap, key=one.gap.place) for path, filling in found for one in filling]
 
 
@@ -182,7 +183,7 @@ def _few(*groups: Sequence[Aim]) -> list[Aim]:
 def _ways_by_file(files: Mapping[str, str], output: str, request: str, *, parts: bool) -> list[list[Aim]]:
     """The ways to correct each file that may be to blame, at least one; long ones of which no function is to blame are
     left out, and all of them where no `parts` can be asked for."""
-    code = brief_files.targets(files)
+    code = brief_files.blamed(files, f"{request}\n{output}")
     found: dict[str, list[Aim]] = {}
     for path in code:
         ways = _ways(path, files[path], output, request) if parts else []

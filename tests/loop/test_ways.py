@@ -111,3 +111,14 @@ def test_of_the_line_where_it_broke_the_word_that_was_not_found_comes_first() ->
     assert ordered(unknown)[:4] == ["4+", "5:9", "5", "3"], "a line is missing, or the name is wrong"
     quoted = {"shop.py": SHOP.replace("found.append(priced(line))", 'found.add("append")')}
     assert ordered(output, quoted)[:2] == ["5", "4+"], "it stands in a text alone"
+
+
+def test_what_says_how_code_is_built_is_asked_for_only_where_something_names_it() -> None:
+    stub = 'pub fn map(input: &str) -> String {\n    todo!("{input}");\n}\n'
+    files = {"src/lib.rs": stub, "Cargo.toml": '[package]\nname = "map"\nversion = "0.1.0"\n'}
+    assert {way.target for way in ways(files, "1 failed", "implement it", None, parts=True)} == {""}
+    named = ways(files, "error: failed to parse manifest at `/tmp/map/Cargo.toml`", "fix it", None, parts=True)
+    assert "Cargo.toml" in {way.target for way in named}
+    assert "Cargo.toml" in {way.target for way in ways(files, "1 failed", "mend Cargo.toml", None, parts=True)}
+    alone = {"Cargo.toml": files["Cargo.toml"]}
+    assert places(ways(alone, "1 failed", "fix it", None, parts=True)) == ["Cargo.toml"]
