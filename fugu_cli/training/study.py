@@ -39,7 +39,7 @@ Held = NDArray[np.bool_]
 FITTED = Course(settings=Settings(iterations=0))
 """The fit alone, without an evolution after it."""
 SMOOTHED = Smoothing()
-METHOD = 2
+METHOD = 3
 """How parts are learned: those of another number in a file of answers are left alone."""
 
 
@@ -195,7 +195,7 @@ class Study:
 
     def _part(self, question: Question, check: Check, price: float, sha: str) -> Part:
         arm = self._learned(question, Rules(check, question.turns, question.talk), price)
-        solved, cost = (tuple(round(float(value), 6) for value in each) for each in (arm.solved, arm.cost))
+        solved, cost = (tuple(float(value) for value in each) for each in (arm.solved, arm.cost))
         return Part(study=sha, check=(check.right, check.wrong), price=price, solved=solved, cost=cost)
 
     def _learned(self, question: Question, rules: Rules, price: float) -> Arm:
