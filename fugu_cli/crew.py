@@ -53,11 +53,11 @@ def _with_protocol(entry: AgentEntry, agent: Agent) -> Agent:
 
     agent = Sampling(agent, temperature=entry.temperature, max_tokens=entry.max_tokens)
     if entry.protocol == "schema":
-        from fugu_cli.agents.schema import Schema
+        from fugu_cli.repair.schema import Schema
 
         return Schema(agent, prompts.load("protocols/schema"))
     if entry.protocol == "text":
-        from fugu_cli.agents.text import Text
+        from fugu_cli.repair.text import Text
 
         return Text(agent, prompts.load("protocols/text"))
     return agent
@@ -132,13 +132,15 @@ def timeouts(said: float | Phases | None) -> Timeouts:
 
 
 def _local(entry: AgentEntry, places: Places) -> Agent:
-    from fugu_cli.agents.local import Local
+    from fugu_cli.agents.local import Local, Small
     from fugu_cli.models.local import lease
+    from fugu_cli.repair.enough import over
+    from fugu_cli.repair.infill import fill
 
     async def start() -> Lease:
         return await lease(entry.model, context=entry.context or 16384, cache=places.cache, idle=places.idle)
 
-    return Local(entry.name, entry.model, start)
+    return Local(entry.name, entry.model, start, Small(over, fill))
 
 
 def _replies(events: Sequence[Event], name: str) -> int:

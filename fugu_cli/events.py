@@ -88,8 +88,8 @@ class Asked(Value):
     `skill`: what a skill says that the user named; `piped`: what came from standard input beside the request. Agents
     read both below the text; they are not the user's words, so nothing is concluded from them.
     `tier`: the one it was asked in, and is gone on with in; "" where that is not known.
-    `judged`: the request is about `test_command`, so the tests are run before it and decide whether it is done.
-    `assertions`: what a question says of the code it asks to be shown, as Python statements: they decide instead.
+    `until`: commands of the user's that must pass before the request is accepted.
+    `judged`, `assertions`: read from the logs of version 0.1.0 and no longer written.
     """
 
     type: Literal["asked"] = "asked"
@@ -101,8 +101,9 @@ class Asked(Value):
     snapshot: str | None = None
     tier: Literal["fugu", "ultra", ""] = ""
     test_command: str | None = None
-    judged: bool = False
-    assertions: tuple[str, ...] = ()
+    until: tuple[str, ...] = ()
+    judged: bool = Field(default=False, exclude=True)
+    assertions: tuple[str, ...] = Field(default=(), exclude=True)
 
     @property
     def said(self) -> str:
@@ -178,6 +179,24 @@ class Permitted(Value):
     reason: str = ""
 
 
+class TestReport(Value):
+    """What a run of the tests reported.
+
+    `failing` and `passing`: ids as the runner names them, at most 500; `passing` only where single tests were asked
+    for. `by_id`: the runner gave ids, and `failing` is complete. `removed`: tests that the request took away.
+    """
+
+    __test__ = False
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    failing: tuple[str, ...] = ()
+    passing: tuple[str, ...] = ()
+    by_id: bool = False
+    removed: tuple[str, ...] = ()
+
+
 class ToolRan(Value):
     """A tool's result. `output` is word for word what the agent gets: clipped before it was recorded."""
 
@@ -194,6 +213,10 @@ class ToolRan(Value):
     """The background job that the call started; "" where it started none."""
     extras: bool = False
     """Permission bits or empty folders are others now, of which no Change tells."""
+    tests: TestReport | None = None
+    """What a run of the tests reported; None for other tools, and where it reported nothing."""
+    skipped: bool = False
+    """The user ended it: it says nothing."""
 
 
 class Masked(Value):

@@ -149,7 +149,7 @@ def path_of(place: str) -> str:
 
 
 OPTIONAL = (
-    "stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged", "wanted", "adds", "gap", "begun",
+    "stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged", "wanted", "gap", "begun",
 )  # fmt: skip
 
 
@@ -180,8 +180,6 @@ class Prompt(Value):
     """Tests judge what is written: the text protocol leaves out what an answer adds to try it out."""
     wanted: bool = False
     """A change is asked for, which the end of the request says again: the text protocol asks for what it leads to."""
-    adds: bool = False
-    """What is new in the file `target` is asked for alone: the text protocol puts it there beside what it holds."""
     gap: Gap | None = None
     """A line to be filled in: the model continues `before` so that `after` follows, and reads nothing else."""
     begun: str = ""

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from typing import assert_never
 
-from fugu_cli import intent, views
-from fugu_cli.coordinators import Check, Decision, Merge, Planning, Together, stopping
-from fugu_cli.events import Assigned, Event, Finished, Interrupted, Planned
+from fugu_cli import views
+from fugu_cli.coordinators import Check, Decision, Merge, Planning, Together
+from fugu_cli.events import Assigned, Finished, Interrupted, Planned
 from fugu_cli.log import Log
-from fugu_cli.loop import cooldown, lanes, workflow
+from fugu_cli.loop import cooldown, evidence, lanes, workflow
 from fugu_cli.loop.bench import Bench, Crew, run_evidence
 from fugu_cli.loop.steps import Place, too_dear
-from fugu_cli.loop.turn import cut_before
 from fugu_cli.messages import Call
 
 __all__ = ["Crew", "run"]
@@ -45,8 +43,7 @@ async def run(log: Log, crew: Crew, bench: Bench) -> Finished:
         if not clock.expired():
             raise
         _cut(place)
-        again = f"`fugu run --continue` goes on from here.{stopping.only_broke(log.events)}"
-        end = Finished(reason="time_limit", message=again)
+        end = Finished(reason="time_limit", message="`fugu run --continue` goes on from here.")
         log.append(end)
         return end
     except asyncio.CancelledError:
@@ -73,37 +70,24 @@ def _cut(place: Place) -> None:
 
 
 async def _step(place: Place) -> None:
-    """One step: the baseline, the open turns to their ends, or a decision."""
-    due = _baseline_due(place.log.events)
-    if due is not None:
-        await run_evidence(place.log, place.bench, 0, due)
-    elif open_now := lanes.open_turns(place):
+    """One step: the open turns to their ends, what a cut turn left to be found out, or a decision."""
+    if open_now := lanes.open_turns(place):
         await lanes.go_on(place, open_now)
-    elif (due := _again_due(place.log.events)) is not None:
+    elif (due := _due_after_a_cut(place)) is not None:
         await run_evidence(place.log, place.bench, 0, due)
     else:
         await _decided(place)
 
 
-def _baseline_due(events: Sequence[Event]) -> Call | None:
-    """The tests, before the first turn: those that pass must still pass when it is done. A run that was killed is made
-    again."""
-    request = views.asked(events)
-    if views.turns(events) or request is None or request.test_command is None or views.first_tests(events):
-        return None
-    if request.assertions or (not request.judged and intent.only_asks(request.text)):
-        return None  # nothing is there yet that could be tried, or nothing will be changed
-    return Call(id=f"e0-{len(views.baseline(events))}", tool=views.RUN_TESTS)
-
-
-def _again_due(events: Sequence[Event]) -> Call | None:
-    """The tests, where they decide and the newest turn was cut after it had changed something: who is to act depends on
-    what it left behind. A workflow runs them at its end."""
+def _due_after_a_cut(place: Place) -> Call | None:
+    """The tests and checks, where acceptance checks decide and the newest turn was cut after it had changed something:
+    who is to act depends on what it left behind. A workflow runs them at its end."""
+    events = place.log.events
     turns = views.turns(events)
     cut = bool(turns) and (turns[-1].interrupted or turns[-1].failed) and not turns[-1].assigned.plan
-    if not cut or not cut_before(events):
+    if not cut or not (turns[-1].changes or views.interrupted_calls(turns[-1])) or not views.checks(events):
         return None
-    return Call(id=f"c{len(events)}", tool=views.RUN_TESTS)
+    return evidence.due(events, None, place.bench.tests)
 
 
 async def _decided(place: Place) -> None:
@@ -121,7 +105,8 @@ async def _decided(place: Place) -> None:
         case Together():
             await workflow.begin(log, bench, decision)
         case Check():
-            await run_evidence(log, bench, 0, Call(id=f"c{len(log.events)}", tool=views.RUN_TESTS))
+            while (due := evidence.due(log.events, None, bench.tests, verifying=True)) is not None:
+                await run_evidence(log, bench, 0, due)
         case Merge():
             await workflow.merge(log, bench, decision)
         case _:

@@ -8,26 +8,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fugu_cli import intent, orchestrator, permissions, policy, undoing, views
+from fugu_cli import orchestrator, permissions, policy, undoing, views
 from fugu_cli.config import Config, Mode
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.coordinators.along import reading_along
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.events import Asked, Finished, Replied, Undone
+from fugu_cli.events import Asked, Event, Finished, Member, Replied, Undone
 from fugu_cli.log import Log
 from fugu_cli.loop import apart, compaction
 from fugu_cli.loop.bench import Bench
-from fugu_cli.messages import Call
+from fugu_cli.messages import Call, Prompt
 from fugu_cli.orchestrator import Crew
 from fugu_cli.skills.loading import Library
 from fugu_cli.tools import pruning
 from fugu_cli.tools.mcp.servers import Servers
-from fugu_cli.tools.tests import for_request, of_examples
-from fugu_cli.tools.try_answer import to_hold
 
 GOING_ON = 3
 """How often Stop hooks may send the work on, after a request of the user's."""
@@ -52,11 +50,6 @@ class Session:
     """The user's MCP servers; None where there are none."""
     library: Library = field(default_factory=Library)
     """The skills and custom commands that count."""
-    _found: str | None = field(init=False)
-    """The test command as it was found or configured; a request may want but a part of it."""
-
-    def __post_init__(self) -> None:
-        self._found = self.bench.workspace.test_command
 
     @property
     def tier(self) -> str:
@@ -74,22 +67,31 @@ class Session:
         await self._record(asked)
 
     async def _record(self, asked: Asked) -> None:
-        command = self._test_command(asked.text)
-        words = intent.is_question(asked.text) or intent.is_for_a_test_run(asked.text)
-        settled = self.config.test_command is not None and not words
-        judged = command is not None and (settled or intent.is_about_tests(asked.text))
-        snapshot = await self.bench.workspace.snapshot()
-        holds = () if self.bench.rules.mode == "plan" else to_hold(asked.text, self.bench.workspace)
-        known = {"snapshot": snapshot, "test_command": command, "judged": judged, "assertions": holds}
-        self.log.append(asked.model_copy(update={**known, "tier": self.config.tier}))
+        command = self._test_command()
+        wanted = self.config.tests
+        if wanted.until_pass and command is None:
+            raise UsageError(
+                "the tests are to pass, and no test command can be run here",
+                hint="name one with --test-command, or allow run_tests",
+            )
+        suite = (command,) if wanted.until_pass and command is not None else ()
+        known = {
+            "snapshot": await self.bench.workspace.snapshot(),
+            "test_command": command,
+            "until": tuple(dict.fromkeys((*suite, *wanted.until))),
+            "tier": self.config.tier,
+        }
+        self.log.append(asked.model_copy(update=known))
 
-    def _test_command(self, text: str) -> str | None:
+    def _test_command(self) -> str | None:
         """None as well where it must not run: in plan mode, or where a rule forbids it."""
-        if self._found is not None and self.config.test_command is None:
-            self.bench.workspace.test_command = for_request(self._found, text)
         call = Call(id="", tool=views.RUN_TESTS)
         forbidden = policy.judge(call, self.bench.rules, self.bench.workspace.root).verdict == "deny"
         return None if forbidden else self.bench.workspace.test_command
+
+    def prompt(self, events: Sequence[Event], member: Member) -> Prompt:
+        """The next call's prompt of an agent, of the facts up to it; without its tools."""
+        return self.crew.harness(member.name).prompt(events, member, (), self.bench.instructions)
 
     def go_on(self) -> bool:
         """Whether there is a request to finish. One that a limit or a failure stopped is opened again for that."""
@@ -97,21 +99,16 @@ class Session:
         if end is not None and end.reason in views.STOPPED and opened is not None:
             self.wake()
             self.log.append(opened)
-        asked = views.asked(self.log.events)
-        if asked is not None and asked.test_command is not None and of_examples(asked.test_command):
-            self.bench.workspace.test_command = asked.test_command  # what it names may be written by now
-        return asked is not None and views.finished(self.log.events) is None
+        return views.asked(self.log.events) is not None and views.finished(self.log.events) is None
 
-    def notes(self, text: str) -> tuple[str, ...]:
-        """Sentences about what is missing here, and what that means for the request `text`."""
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what is missing here."""
         said = [] if self.bench.workspace.box is None else list(self.bench.workspace.box.notes())
         said += self.servers.notes if self.servers is not None else ()
         said += self.bench.hooks.notes if self.bench.hooks is not None else ()
         said += self.library.notes
         if not self.bench.workspace.in_git:
             said.append("this is not a git repository: undo is limited to files that fugu's own tools change")
-        if self.bench.workspace.test_command is None and intent.is_about_tests(text):
-            said.append("no test command was found: a Verifier's word decides (`--test-command` names one)")
         return tuple(said)
 
     async def run(self) -> Finished:

@@ -29,6 +29,8 @@ from fugu_cli.ledger import Ledger
 from fugu_cli.log import Log
 from fugu_cli.loop.bench import Ask, Bench, Limits
 from fugu_cli.loop.cooldown import Patience
+from fugu_cli.loop.evidence import TestRules
+from fugu_cli.loop.harness import TOOL_CALLING, Harness
 from fugu_cli.marks import Remembered
 from fugu_cli.masking import Mask
 from fugu_cli.orchestrator import Crew
@@ -87,7 +89,9 @@ def build_session(
         log=journal,
         root=loaded.root,
         config=config,
-        crew=Crew(by_name, agents, coordinator, health, Patience(config.patience.wait)),
+        crew=Crew(
+            by_name, agents, coordinator, health, Patience(config.patience.wait), {m.name: harness(m) for m in members}
+        ),
         bench=replace(
             bench,
             rules=bench.rules.model_copy(update={"readable": own_skills}),
@@ -100,6 +104,15 @@ def build_session(
         servers=servers,
         library=loaded.library,
     )
+
+
+def harness(member: Member) -> Harness:
+    """How an agent takes a turn."""
+    if member.protocol == "native":
+        return TOOL_CALLING
+    from fugu_cli.repair.harness import Repair
+
+    return Repair()
 
 
 def _journal(
@@ -194,22 +207,21 @@ def _commit(root: Path) -> str | None:
 
 def build_toolbox(servers: Servers | None = None, skills: Sequence[Skill] = (), rules: Sequence[str] = ()) -> Toolbox:
     """Every tool, the most used first, those of MCP `servers` last; `web_fetch` where one of the `rules` names it."""
+    from fugu_cli.tools.acceptance_check import ACCEPTANCE_CHECK, RUN_CHECK
     from fugu_cli.tools.apply_patch import APPLY_PATCH
     from fugu_cli.tools.bash import BASH
     from fugu_cli.tools.diff import DIFF
     from fugu_cli.tools.edit import EDIT
     from fugu_cli.tools.files import READ, WRITE
     from fugu_cli.tools.job_tools import JOB_OUTPUT, JOB_STOP
-    from fugu_cli.tools.reproduce import REPRODUCE, RUN_REPRODUCTION
     from fugu_cli.tools.run_tests import RUN_TESTS
     from fugu_cli.tools.search import GLOB, GREP, LIST
     from fugu_cli.tools.skill import describing, skill_tool
     from fugu_cli.tools.todo import TODO_LIST
-    from fugu_cli.tools.try_answer import TRY_ANSWER
     from fugu_cli.tools.web_fetch import web_fetch
 
     tools: list[AnyTool] = [READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, JOB_OUTPUT, JOB_STOP]
-    tools += [TODO_LIST, DIFF, TRY_ANSWER, REPRODUCE, RUN_REPRODUCTION, *([skill_tool(skills)] if skills else [])]
+    tools += [TODO_LIST, DIFF, ACCEPTANCE_CHECK, RUN_CHECK, *([skill_tool(skills)] if skills else [])]
     return Toolbox((*tools, *([web_fetch(rules)] if web.offered(rules) else [])), describing(skills), servers)
 
 
@@ -233,7 +245,10 @@ def build_bench(
     )
     workspace.unread = covering.unread(rules.deny)
     limits = Limits(budget=build_budgets(config, workspace.root, own), replies=config.steps_per_turn)
-    return Bench(build_toolbox(), workspace, rules, ask, limits, instructions, remembers=config.tier == "ultra")
+    tests = TestRules(when=config.tests.when, patience=config.tests.patience)
+    return Bench(
+        build_toolbox(), workspace, rules, ask, limits, instructions, remembers=config.tier == "ultra", tests=tests
+    )
 
 
 def build_coordinator(

@@ -1,6 +1,6 @@
 import pytest
 
-from fugu_cli.intent import (
+from fugu_cli.repair.intent import (
     adapts_tests,
     asks_for_code,
     git_command,

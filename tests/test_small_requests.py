@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.agents.filling import filled
 from fugu_cli.events import Finished, Permitted, Undone
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
+from fugu_cli.repair.filling import filled
 from fugu_cli.tools import search
 from tests.reacting import calls, repository, role, says
 from tests.test_orchestrator import SMALL, Play, play, shown

@@ -51,9 +51,6 @@ class Access:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, JsonValue] = field(default_factory=dict)
     """Put into every request as it is: what only this server knows."""
-    ends_early: bool = False
-    """A reply is left where it has said all that is wanted; one that says the same again and again is cut, as if it had
-    reached its limit."""
 
     @property
     def host(self) -> str:

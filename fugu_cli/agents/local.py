@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli.agents import Say, Wait
 from fugu_cli.agents.access import Access, Timeouts
 from fugu_cli.agents.http import Connection
-from fugu_cli.agents.infill import fill
-from fugu_cli.agents.openai import OpenAI
+from fugu_cli.agents.openai import OpenAI, Over
 from fugu_cli.errors import AgentError, InfrastructureError, ModelFileError
-from fugu_cli.messages import Prompt, Reply, Usage
+from fugu_cli.messages import Gap, Prompt, Reply, Usage
 
 PATIENCE = Timeouts(first_token=900.0, between=300.0)
 """A long prompt is read at 60 tokens a second here, slower while tests run."""
@@ -36,13 +35,26 @@ Start = Callable[[], Awaitable[Lease]]
 """Leases the model's server, starting it if need be. Raises InfrastructureError."""
 
 
+Fill = Callable[[Connection, Access, Prompt, Gap], Awaitable[Reply]]
+"""Asks the server for one line of code. Raises AgentError."""
+
+
+@dataclass(frozen=True)
+class Small:
+    """What only embedded models need: when their reply has said all, and how they fill in a line."""
+
+    over: Over
+    fill: Fill
+
+
 class Local:
     """An entry of the pool served by an embedded model. Holds its lease until `close`, or until the server is gone."""
 
-    def __init__(self, name: str, model: str, start: Start, timeouts: Timeouts = PATIENCE) -> None:
+    def __init__(self, name: str, model: str, start: Start, small: Small, timeouts: Timeouts = PATIENCE) -> None:
         self._name = name
         self._model = model
         self._start = start
+        self._small = small
         self._timeouts = timeouts
         self._lock = asyncio.Lock()
         self._lease: Lease | None = None
@@ -89,23 +101,23 @@ class Local:
             base_url=self._lease.base_url,
             timeouts=self._timeouts,
             body={"timings_per_token": True},
-            ends_early=True,
         )
-        self._agent = OpenAI(access)
-        self._filling = _Filling(access)
+        self._agent = OpenAI(access, over=self._small.over)
+        self._filling = _Filling(access, self._small.fill)
         return self._agent
 
 
 class _Filling:
     """The same server, asked for one line of code: llama.cpp answers that beside what it shares with others."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, fill: Fill) -> None:
+        self._fill = fill
         self._access = replace(access, base_url=access.base_url.removesuffix("/v1"))
         self._connection = Connection(self._access, {})
 
     async def reply(self, prompt: Prompt, _say: Say, _wait: Wait) -> Reply:
         assert prompt.gap is not None
-        return await fill(self._connection, self._access, prompt, prompt.gap)
+        return await self._fill(self._connection, self._access, prompt, prompt.gap)
 
     async def close(self) -> None:
         await self._connection.close()

@@ -7,7 +7,7 @@ not know roles, logs or which company serves: what a server refuses, it says its
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import httpx
@@ -16,11 +16,9 @@ from pydantic import JsonValue
 from fugu_cli.agents import Say, Wait, caching, leaking, signatures
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.dialects import Adapting, Dialect
-from fugu_cli.agents.enough import enough
 from fugu_cli.agents.history import bridged, call_id, closed, with_short_ids
 from fugu_cli.agents.http import Connection, Json
 from fugu_cli.agents.openai_stream import Decoding
-from fugu_cli.agents.repeating import begins
 from fugu_cli.agents.sse import Heard, ServerEvent
 from fugu_cli.agents.stops import Stops
 from fugu_cli.errors import AgentError
@@ -111,11 +109,18 @@ def _tool(tool: ToolSpec) -> Json:
     }
 
 
+Over = Callable[[Prompt, Sequence[str], str], str]
+"""Why nothing more of a reply is wanted, "" while it goes on: of the prompt, the pieces so far, and what was shown."""
+
+
 class OpenAI:
     """An entry of the pool behind a Chat Completions server. Remembers which parameters the server refused."""
 
-    def __init__(self, access: Access, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self, access: Access, transport: httpx.AsyncBaseTransport | None = None, over: Over | None = None
+    ) -> None:
         self._access = access
+        self._over = over
         self._connection = Connection(access, access.credentials, transport)
         self._adapting = Adapting()
 
@@ -140,7 +145,7 @@ class OpenAI:
             if text := stops.feed(decoding.feed(event)):
                 say(text)
                 said.append(text)
-                if self._access.ends_early and (reason := _over(prompt, said, shown)):
+                if self._over is not None and (reason := self._over(prompt, said, shown)):
                     return decoding.cut(reason)
             return decoding.heard
 
@@ -153,14 +158,6 @@ class OpenAI:
         except AgentError as error:
             error.usage = decoding.used
             raise
-
-
-def _over(prompt: Prompt, said: Sequence[str], shown: str) -> str:
-    """Why nothing more of the reply is wanted after the newest piece of it; "" where it goes on."""
-    if enough(prompt, said):
-        return "stop"
-    now = "\n" in said[-1] or not len(said) % 50
-    return "length" if now and begins("".join(said), shown) is not None else ""
 
 
 if TYPE_CHECKING:

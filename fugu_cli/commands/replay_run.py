@@ -150,7 +150,7 @@ class Rerun:
         trusted = self._loaded.trusted and _same(self._loaded.root / "AGENTS.md", tree / "AGENTS.md")
         loaded = replace(self._loaded, root=tree, config=config, trusted=trusted)
         session = await wiring.open_session(loaded, self._environ, ask.never, self._before(config, asked, tree))
-        for note in session.notes(asked.text):
+        for note in session.notes():
             self._screen.show(f"fugu: {note}")
         return session
 
@@ -161,7 +161,7 @@ class Rerun:
             update={"readable": (*config.sandbox.readable, workspace.store / "objects")}
         )
         update: dict[str, object] = {"sandbox": sandbox}
-        if asked.judged and asked.test_command is not None:
+        if asked.test_command is not None:
             update["test_command"] = asked.test_command
         money = config.money
         if money.project is not None:

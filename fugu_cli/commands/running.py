@@ -83,7 +83,7 @@ class Run:
         self._since = len(session.log.records) if self._flags.go_on or self._flags.resume else 0
         end: Ending | None = CRASHED
         patch = b""
-        noted = session.notes("")
+        noted = session.notes()
         try:
             end = await self._worked(session)
             patch = await self._patch(session) if self._heard(session) else b""
@@ -92,7 +92,7 @@ class Run:
             raise
         finally:
             self._working = None
-            for note in session.notes(""):
+            for note in session.notes():
                 if note not in noted:  # a hook that failed meanwhile
                     self._screen.show(f"fugu: {note}")
             await session.close()
@@ -131,7 +131,7 @@ class Run:
         session = await wiring.open_session(loaded, self._environ, self._ask(), before)
         if self._text is None:
             session.go_on()
-        for note in session.notes(self._wanted.text):
+        for note in session.notes():
             self._screen.show(f"fugu: {note}")
         return session
 

@@ -16,8 +16,7 @@ from fugu_cli.commands.interface import fullscreen, seen
 from fugu_cli.config.files import Loaded
 from fugu_cli.contents import diffs
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Assigned, Change, Event, Recorded, ToolRan
-from fugu_cli.loop import context
+from fugu_cli.events import Assigned, Change, Event, Member, Recorded, ToolRan
 from fugu_cli.messages import Prompt
 from fugu_cli.policy.paths import is_folder
 from fugu_cli.ui import trace as plain
@@ -34,6 +33,7 @@ def can_be_opened() -> bool:
 def opened(session: str) -> int:
     """Show the decisions as the interface does: one row each, each of which can be opened."""
     from fugu_cli.ui.tui import Options, run_trace
+    from fugu_cli.ui.tui.draw.detail import Sources
 
     loaded = here()
     path = sessions.find(loaded.config.data, loaded.root, session)
@@ -46,7 +46,11 @@ def opened(session: str) -> int:
             made = thread.submit(asyncio.run, diffs(workspace, ran.changes)).result()
         return "".join(made.values())
 
-    return run_trace(records, f"trace of {path.stem}", Options(state=loaded.config.data / "interface"), patch_of)
+    def prompt_of(events: Sequence[Event], member: Member) -> Prompt:
+        return wiring.harness(member).prompt(events, member, (), "")
+
+    options = Options(state=loaded.config.data / "interface")
+    return run_trace(records, f"trace of {path.stem}", options, Sources(prompt_of, patch_of))
 
 
 def trace(session: str, turn: int | None, request: int | None, as_json: bool) -> int:
@@ -98,4 +102,4 @@ def _shown(events: Sequence[Event]) -> Prompt | None:
     pool. Tools and AGENTS.md are no facts, so they are not shown again."""
     assigned = next(event for event in reversed(events) if isinstance(event, Assigned))
     member = views.pool(events).get(assigned.agent)
-    return None if member is None or views.served(events) else context.prompt(events, member, ())
+    return None if member is None or views.served(events) else wiring.harness(member).prompt(events, member, (), "")

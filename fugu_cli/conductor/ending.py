@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fugu_cli import policy, views
 from fugu_cli.conductor import scheduling
-from fugu_cli.coordinators import Check, masks, stopping
+from fugu_cli.coordinators import Check, stopping
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Event, Finished, Opened, Planned
 
@@ -16,25 +16,23 @@ GO_ON = "`fugu run --continue` goes on from here."
 
 
 def check_due(events: Sequence[Event]) -> Check | None:
-    """Something was changed and the tests do not know of it yet."""
-    asked, run = views.asked(events), views.tests(events)
-    if asked is None or asked.test_command is None:
-        return None
-    due = bool(views.changes(events)) if run is None else run.stale
-    return Check() if due else None
+    """Something was changed and the tests or acceptance checks do not know of it yet."""
+    run, checks = views.tests(events), views.unmet(events)
+    changed = bool(views.changes(events)) and (run is None or run.stale) and not views.skipped(events)
+    return Check() if changed or any(check.stale for check in checks) else None
 
 
 def tests_pass(events: Sequence[Event]) -> bool:
-    """The tests judge this request, and they pass. Where they did before and nothing was changed, they say nothing."""
-    first, run = views.first_tests(events), views.tests(events)
-    if not views.judged_by_tests(events) or run is None or not run.passes:
+    """The tests pass after a change, or as an acceptance check, and nothing else speaks against the work."""
+    run = views.tests(events)
+    if run is None or not run.passes or views.against(events):
         return False
-    return bool(views.changes(events)) or first is None or not first.passes
+    return bool(views.changes(events)) or views.suite_decides(events)
 
 
 def refused(events: Sequence[Event]) -> Finished | None:
-    """The end of a request for something that may not be done, unless tests are to decide it."""
-    return None if stopping.tests_fail(events) else stopping.refusal(events)
+    """The end of a request for something that may not be done, unless an acceptance check is to decide it."""
+    return None if views.against(events) else stopping.refusal(events)
 
 
 def turn_limit(events: Sequence[Event], settings: Settings) -> Finished | None:
@@ -67,20 +65,19 @@ def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, no
     what = _carried_out(events) + (f"; {note}" if note else "")
     if tests_pass(events):
         return Finished(reason="accepted", message=f"{what}; the tests pass")
-    if stopping.tests_fail(events):
-        state = "Tests that passed before fail now." if views.regressed(events) else "The tests do not pass."
-        return Finished(reason="unaccepted", message=f"{what}. {state} {GO_ON}")
+    if why := views.against(events):
+        return Finished(reason="unaccepted", message=f"{what}. {why[0].upper()}{why[1:]}. {GO_ON}")
     turn = views.answering(events)
     if turn is None:
         return Finished(reason="failed", message=f"{what}; no step said or did anything")
-    if kept and not masks.only_words(events, turn.assigned.agent):
-        return stopping.accepted(events, f"{what}; the planner kept the result")
+    if kept:
+        return Finished(reason="accepted", message=f"{what}; the planner kept the result")
     if end := refused(events):
         return end
     if turn.concluded and not settings.verify_answers and _only_said(events, turn):
         return Finished(reason="answered", message=what)
     if _accepts(events, turn):
-        return stopping.accepted(events, f"{what}; accepted by {turn.assigned.agent}")
+        return Finished(reason="accepted", message=f"{what}; accepted by {turn.assigned.agent}")
     return Finished(reason="unaccepted", message=f"{what}; nobody accepted the result. {GO_ON}")
 
 
@@ -89,7 +86,7 @@ def _only_said(events: Sequence[Event], turn: views.Turn) -> bool:
     left = [path for merge in views.merges(events) for path in merge.left]
     runs = (run for one in views.turns(events) for run in one.runs)
     plans = any(run.permitted.reason == policy.PLANS for run in runs)
-    return not views.changes(events) and not left and (plans or not stopping.wanted_change(events, turn))
+    return not views.changes(events) and not left and (plans or not stopping.tried_to_change(events, turn))
 
 
 def _accepts(events: Sequence[Event], turn: views.Turn) -> bool:

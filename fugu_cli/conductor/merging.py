@@ -59,15 +59,9 @@ def _best(events: Sequence[Event], group: Sequence[views.Turn]) -> tuple[list[in
     passing = [number for number, run in runs.items() if run is not None and run.passes]
     if passing:
         return passing, f"the tests pass for {len(passing)} of {len(group)}"
-    if not views.judged_by_tests(events):
-        why = "the tests fail for all of them" if views.regressed(events) else "no tests decide"
-        return [turn.number for turn in changed], why
-    first = views.first_tests(events)
-    before = views.failing(first.output) if first else None
-    counts = {number: views.failing(run.output) for number, run in runs.items() if run is not None}
-    known = {number: count for number, count in counts.items() if count is not None}
-    if not known or before is None or min(known.values()) >= before:
-        return [], "the tests fail for all of them"
+    known = {number: run.failed for number, run in runs.items() if run is not None and run.failed is not None}
+    if not known:
+        return [turn.number for turn in changed], "no tests decide"
     fewest = min(known.values())
     return [number for number, count in known.items() if count == fewest], f"the fewest tests fail ({fewest})"
 

@@ -80,7 +80,7 @@ def _before(events: Sequence[Event]) -> str:
 
 def _state(events: Sequence[Event]) -> str:
     """How the tests stand, where they were run."""
-    run, asked = views.tests_to_tell(events), views.asked(events)
+    run, asked = views.tests(events), views.asked(events)
     if run is None or run.stale or asked is None:
         return ""
     output, said = harmless(run.output.strip()[:TESTS]), "pass" if run.ok else "FAIL"

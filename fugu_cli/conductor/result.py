@@ -63,7 +63,7 @@ def _workflow(events: Sequence[Event], flow: views.Workflow) -> str:
 
 def _outcome(events: Sequence[Event]) -> str:
     changed = sorted(views.changes(events))
-    run = views.tests_to_tell(events)
+    run = views.tests(events)
     said = [f"Files that were changed: {', '.join(changed)}." if changed else "No file was changed."]
     if run is not None and not run.stale:
         said.append("The tests pass now." if run.ok else "The tests still FAIL; their output is above.")

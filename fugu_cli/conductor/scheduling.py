@@ -1,8 +1,7 @@
 """Which steps of a workflow may begin now, and who does them. Pure.
 
-Steps that do not read one another begin together; that only one of them writes at a time is the loop's business. Agents
-without native tools take one step at a time: they share one model on one machine. Steps with the same job begin each in
-a worktree of its own. A step that failed goes to another agent once; then it is lost.
+Steps that do not read one another begin together; that only one of them writes at a time is the loop's business. Steps
+with the same job begin each in a worktree of its own. A step that failed goes to another agent once; then it is lost.
 """
 
 from __future__ import annotations
@@ -11,22 +10,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fugu_cli import intent, views
+from fugu_cli import views
 from fugu_cli.conductor import merging
 from fugu_cli.conductor.validate import same_job
 from fugu_cli.coordinators import Merge, Together, masks
 from fugu_cli.coordinators.slots import by_strength
-from fugu_cli.events import Assigned, Event, Finished, Member, Role
+from fugu_cli.events import Assigned, Event, Finished, Member
 
 TRIES = 2
 """Agents that may fail at a step before it is lost."""
 WORKTREE = "worktree"
 """`Assigned.worktree` as decided; the loop puts the folder there."""
-_CHANGES = re.compile(
-    r"\b(fix|implement|write|change|edit|add|correct|refactor|update|rewrite|replace|modify|create|remove|delete|repair"
-    r"|solve|make|apply|rename)\b",
-    re.IGNORECASE,
-)
 _JUDGES = re.compile(r"^\W*(?:please\s+)?(verify|check|review|judge|confirm|validate|test|ensure|run)\b", re.IGNORECASE)
 
 
@@ -115,14 +109,11 @@ def wave(events: Sequence[Event], flow: views.Workflow, places: Sequence[int], c
         return masks.nobody(crew.out)
     apart = _same_jobs(events, flow, own)
     chosen = {place: _who(flow, place, crew) for place in own}
-    if chosen[own[0]][0].protocol != "native" and own[0] not in apart:
-        own = own[:1]
-    together = [place for place in own if chosen[place][0].protocol == "native" or place in apart] or own[:1]
     first = masks.next_turn(events)
     return Together(
         tuple(
             _assigned(events, flow, (place, first + index), chosen[place], apart=place in apart)
-            for index, place in enumerate(together)
+            for index, place in enumerate(own)
         )
     )
 
@@ -150,9 +141,9 @@ def _who(flow: views.Workflow, place: int, crew: Crew) -> tuple[Member, str]:
 
 
 def _same_jobs(events: Sequence[Event], flow: views.Workflow, places: Sequence[int]) -> set[int]:
-    """Those of the steps that share their job with another one. A question is answered without worktrees."""
+    """Those of the steps that share their job with another one."""
     request = views.asked(events)
-    if request is None or request.snapshot is None or intent.is_question(request.text):
+    if request is None or request.snapshot is None:
         return set()
     steps = flow.planned.steps
     every = [place for place in range(len(steps)) if not steps[place].plans]
@@ -192,7 +183,7 @@ def _assigned(
     return Assigned(
         turn=number,
         agent=member.name,
-        role=_role(events, member, flow.planned.steps[step].instruction),
+        role="worker",
         by="conductor",
         reason=reason,
         instruction=flow.planned.steps[step].instruction,
@@ -218,15 +209,3 @@ def _sees(events: Sequence[Event], flow: views.Workflow, place: int) -> tuple[in
 def judges(instruction: str) -> bool:
     """A step with this instruction is to judge what others did."""
     return _JUDGES.search(instruction) is not None
-
-
-def _role(events: Sequence[Event], member: Member, instruction: str) -> Role:
-    """An agent with native tools works with all of them. A small one has to be told which part it plays, and while the
-    tests judge the request, whoever is not told to look or to judge is to change something."""
-    if member.protocol == "native":
-        return "worker"
-    if judges(instruction) and views.has_worker_answer(events):
-        return "verifier"
-    asked = views.asked(events)
-    in_files = views.judged_by_tests(events) and asked is not None and not asked.assertions
-    return "worker" if _CHANGES.search(instruction) or not in_files else "thinker"

@@ -68,7 +68,7 @@ def tests_since(events: Sequence[Event], turn: views.Turn) -> str:
     if not turn.assigned.plan:
         return ""
     before = views.before(events, turn)
-    run, own = views.tests_to_tell(before), _own_turns(before, turn.assigned)
+    run, own = views.tests(before), _own_turns(before, turn.assigned)
     if run is None or run.stale or run.turn in own or run == views.first_tests(before):
         return ""
     return f"[The tests were run again since: they {'pass' if run.ok else 'FAIL'}.]\n{run.output}"

@@ -47,6 +47,21 @@ class SandboxEntry(Settings):
     """variables that commands get although their names look like secrets"""
 
 
+class TestsEntry(Settings):
+    """The table `tests`: when fugu runs the project's tests, and what must pass."""
+
+    __test__ = False
+
+    when: Literal["auto", "always", "never"] = "auto"
+    """auto: after changes, a slow suite once before the Verifier; always: after every turn's changes; never"""
+    patience: float = Field(default=60.0, ge=0)
+    """seconds from which a suite counts as slow"""
+    until: Names = ()
+    """commands that must pass before a request is accepted"""
+    until_pass: bool = False
+    """the tests themselves must pass before a request is accepted"""
+
+
 class ConductorEntry(Settings):
     """The table `conductor`: how the ultra tier plans."""
 
@@ -105,6 +120,8 @@ class Config(Settings):
     """how the project's tests are run; found when left out"""
     test_timeout: float = Field(default=300.0, gt=0)
     """seconds before a test run is ended"""
+    tests: TestsEntry = TestsEntry()
+    """when tests run and what must pass: when, patience, until, until_pass (`fugu help tests`)"""
     verify_answers: bool = False
     """let a Verifier look at answers that changed nothing, too"""
     sandbox: SandboxEntry = SandboxEntry()

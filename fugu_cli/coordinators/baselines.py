@@ -6,7 +6,7 @@ asks an agent whom to ask. They are functions of the log like every coordinator 
 nobody needs them for work.
 
 Departures from the papers: they answer questions, these work in a repository with tools and tests. So what they sample
-in parallel is asked one after the other, and where tests judge a request a run ends when they pass.
+in parallel is asked one after the other, and a run ends when the tests or acceptance checks pass.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fugu_cli import prompts, views
-from fugu_cli.coordinators import masks, slots, stopping
+from fugu_cli.coordinators import masks, slots
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Assigned, Event, Finished, Member
 
@@ -81,8 +81,8 @@ class Rounds:
         )
 
     def _answered(self, events: Sequence[Event]) -> bool:
-        """Nothing judges an answer: asking again would be another draw, not a retry. Reflection goes on."""
-        return self._kind == "retry-same" and not (views.judged_by_tests(events) or views.regressed(events))
+        """Nothing speaks against it: asking again would be another sample, not a retry. Reflection goes on."""
+        return self._kind == "retry-same" and not views.against(events)
 
 
 def taken_turns(events: Sequence[Event]) -> list[views.Turn]:
@@ -91,18 +91,19 @@ def taken_turns(events: Sequence[Event]) -> list[views.Turn]:
 
 
 def passing(events: Sequence[Event]) -> bool:
-    """Tests judge the request, and they pass now."""
+    """There are acceptance checks, and all of them pass now; or the tests pass after a change."""
     run = views.tests(events)
-    return views.judged_by_tests(events) and run is not None and run.passes
+    checked = bool(views.checks(events)) or (run is not None and run.passes and bool(views.changes(events)))
+    return checked and not views.against(events)
 
 
 def over(events: Sequence[Event], what: str) -> Finished:
     """The end of a baseline's own protocol: the tests' word, an answer, or neither."""
     if passing(events):
         return Finished(reason="accepted", message=f"{what}; the tests pass")
-    if not views.judged_by_tests(events) and not views.changes(events):
+    if not views.checks(events) and not views.changes(events):
         return Finished(reason="answered", message=what)
-    said = "; the tests fail" if stopping.tests_fail(events) else ""
+    said = f"; {why}" if (why := views.against(events)) else ""
     return Finished(reason="turn_limit", message=f"{what}{said}")
 
 

@@ -21,7 +21,7 @@ def digest(turn: views.Turn) -> str:
     """
     own = [run for run in turn.runs if not run.evidence]
     parts = _entries(own)
-    checks = [run for run in turn.runs if run.evidence and run.permitted.call.tool in views.CHECKS]
+    checks = [run for run in turn.runs if run.evidence and run.permitted.call.tool == views.RUN_TESTS]
     if checks:
         parts.append(tests_state(checks[-1]))
     if turn.draws:

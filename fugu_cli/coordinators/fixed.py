@@ -18,9 +18,9 @@ from fugu_cli.events import ROLES, Assigned, Event, Finished, Member, Role
 class Cascade:
     """Cheap first, the tests judge, escalate.
 
-    A cheap Worker begins. While the tests fail, or a Verifier wants a revision, the next Worker is of the next slot up;
-    at the top the strongest goes on. When the tests pass the cheapest other agent verifies; where no tests decide, one
-    of the strong slot does, for then the verdict is all there is. An agent verifies its own work only when alone.
+    A cheap Worker begins. While something speaks against the work, or a Verifier wants a revision, the next Worker is
+    of the next slot up; at the top the strongest goes on. Where the tests pass the cheapest other agent verifies, else
+    one of the strong slot does, for then the verdict is all there is. An agent verifies its own work only when alone.
     """
 
     def __init__(self, members: Sequence[Member], settings: Settings) -> None:
@@ -36,7 +36,7 @@ class Cascade:
         able = [member for member in self._members if member.name not in out]
         if not able:
             return masks.nobody(out)
-        worker, verifying = _newest_worker(events), _to_verify(events)
+        worker, verifying = masks.newest_worker(events), masks.verifier_due(events)
         if worker is not None and verifying:
             return self._verify(events, able, worker)
         return self._work(events, able, worker)
@@ -58,10 +58,10 @@ class Cascade:
     def _verify(self, events: Sequence[Event], able: list[Member], worker: str) -> Assigned:
         others = [member for member in able if member.name != worker] or able
         run = views.tests(events)
-        if run is not None and run.passes and (views.judged_by_tests(events) or views.changes(events)):
+        if run is not None and run.passes:
             why = "the tests pass: the cheapest other agent verifies"
             return _assigned(events, others[0], "verifier", "cascade", why)
-        why = "no tests decide: the strongest other agent verifies"
+        why = "no passing tests: the strongest other agent verifies"
         return _assigned(events, others[-1], "verifier", "cascade", why)
 
 
@@ -82,7 +82,7 @@ class Single:
         if self._name in out:
             return masks.nobody({self._name: out[self._name]})
         member = next(member for member in self._members if member.name == self._name)
-        role: Role = "verifier" if _to_verify(events) else "worker"
+        role: Role = "verifier" if masks.verifier_due(events) else "worker"
         return _assigned(events, member, role, "single", f"{self._name} takes every turn")
 
 
@@ -119,37 +119,12 @@ def _assigned(events: Sequence[Event], member: Member, role: Role, by: str, reas
     return Assigned(turn=masks.next_turn(events), agent=member.name, role=role, by=by, reason=reason)
 
 
-def _newest_worker(events: Sequence[Event]) -> str | None:
-    """Who worked last in this request."""
-    return next((t.assigned.agent for t in reversed(views.taken(events)) if t.assigned.role == "worker"), None)
-
-
-def _to_verify(events: Sequence[Event]) -> bool:
-    """The newest turn leaves work that nothing speaks against. A Thinker's suggestion decides where there is one."""
-    suggested = masks.suggestion(events)
-    if suggested is not None:
-        return suggested == "verifier"
-    taken = views.taken(events)
-    if (
-        not taken
-        or "verifier" in masks.roles_out(events)
-        or not views.has_worker_answer(events)
-        or stopping.tests_fail(events)
-    ):
-        return False
-    return taken[-1].assigned.role == "worker" and bool(taken[-1].replies)
-
-
 def _why_work(events: Sequence[Event], member: Member) -> str:
     taken = views.taken(events)
     if not taken:
         return f"{member.slot} first"
-    if views.regressed(events):
-        return f"tests that passed before fail now: {member.slot} works on it"
-    if views.unmended(events):
-        return f"the reproduction still fails: {member.slot} works on it"
-    if stopping.tests_fail(events):
-        return f"the tests still fail: {member.slot} works on it"
+    if why := views.against(events):
+        return f"{why}: {member.slot} works on it"
     return f"not accepted yet: {member.slot} works on it"
 
 

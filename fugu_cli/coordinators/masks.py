@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fugu_cli import intent, views
+from fugu_cli import views
 from fugu_cli.events import Event, Finished, Member, Role
-from fugu_cli.test_paths import tests_among
+
+DUE = "the newest work has not been verified yet"
 
 
 def agents_out(events: Sequence[Event], opt_out: Iterable[str] = (), members: Sequence[Member] = ()) -> dict[str, str]:
-    """Agents by name that are opted out, failed in this request or are too dear for it, with the reason; of `members`,
-    who may be chosen from, also those that need tests where none judge, unless nobody else is left."""
+    """Agents by name that are opted out, failed in this request or are too dear for it, with the reason.
+
+    Of `members`, who may be chosen from, also the agent whose work is to be verified and those that need an acceptance
+    check where there is none; both may act where nobody else is left.
+    """
     opted = dict.fromkeys(sorted(opt_out), "opted out")
     out = {**opted, **views.failed_agents(events), **opted}
-    left = [member for member in members if member.name not in out]
-    weak = [member.name for member in left if member.needs_tests]
-    request, first = views.asked(events), views.first_tests(events)
-    silent = (first is not None and first.ok) or (request is not None and intent.wants_tests(request.text))
-    judged = views.judged_by_tests(events) and not silent
-    if len(weak) == len(left) or judged or views.reproduction(events) is not None:
-        return out
-    return {**out, **dict.fromkeys(weak, "no tests judge this request")}
+    if not views.checks(events):
+        weak = [member.name for member in members if member.needs_tests]
+        out = _without(out, members, weak, "no acceptance check judges this request")
+    if "worker" in roles_out(events) and (worker := newest_worker(events)) is not None:
+        out = _without(out, members, [worker], "it did the work that is to be verified")
+    return out
+
+
+def _without(out: dict[str, str], members: Sequence[Member], names: Sequence[str], why: str) -> dict[str, str]:
+    """`out` with these names, if anybody is left without them."""
+    left = {member.name for member in members} - out.keys()
+    return {**out, **dict.fromkeys([name for name in names if name in left], why)} if left - set(names) else out
 
 
 def nobody(out: Mapping[str, str]) -> Finished:
@@ -33,81 +41,41 @@ def nobody(out: Mapping[str, str]) -> Finished:
 
 
 def roles_out(events: Sequence[Event]) -> dict[Role, str]:
-    """Roles that make no sense now, with the reason."""
+    """Roles that make no sense now, with the reason. Work that nothing speaks against is verified next; after a REVISE
+    somebody works first; a Thinker is followed by another role."""
     if not views.has_worker_answer(events):
-        return {"verifier": "there is no Worker answer yet"}
-    run = views.tests(events)
-    if run is not None and not run.stale and not run.ok:
-        if views.regressed(events):
-            return {"verifier": "tests that passed before fail now, and no verdict changes that"}
-        if views.judged_by_tests(events):
-            return {"verifier": "the tests fail, and no verdict changes that"}
-    tried = views.reproduction(events)
-    if tried is not None and not tried.stale and not tried.ok:
-        return {"verifier": "the reproduction fails, and no verdict changes that"}
-    request = views.asked(events)
-    if request is not None and request.assertions and (run is None or not run.passes):
-        return {"verifier": "no code was shown that could be tried"}
-    if _refused(events):
-        return {"verifier": "a Verifier refused it, and nobody has worked since"}
-    if why := _unfinished(events):
-        return {"verifier": why}
-    return {"worker": "the tests pass, and no Verifier has judged it yet"} if _to_be_judged(events) else {}
-
-
-def _to_be_judged(events: Sequence[Event]) -> bool:
-    """The tests that judge the request failed, and pass now by a small model's work. What they do not ask for, a
-    Verifier sees; a small Worker that is sent again only changes what is right. Of strong ones that is learned."""
-    request, first, run = views.asked(events), views.first_tests(events), views.tests(events)
-    if request is None or request.assertions or not views.judged_by_tests(events) or intent.wants_tests(request.text):
-        return False
-    if first is None or first.ok or run is None or not run.passes:
-        return False
-    turns, newest = views.turns(events), _newest(events)
-    worked = next((turn for turn in reversed(turns) if turn.assigned.role == "worker" and turn.replies), None)
-    member = views.pool(events).get(worked.assigned.agent) if worked is not None else None
-    judged = newest is not None and newest.assigned.role == "verifier"
-    return member is not None and member.protocol != "native" and not judged
-
-
-def _unfinished(events: Sequence[Event]) -> str:
-    """What the newest Worker, a small model that writes one file at a time, has surely left to do; "" for any other."""
-    worked = [turn for turn in views.turns(events) if turn.assigned.role == "worker" and turn.replies]
-    request, member = views.asked(events), views.pool(events).get(worked[-1].assigned.agent) if worked else None
-    if request is None or member is None or member.protocol == "native":
-        return ""
-    if only_words(events, member.name):
-        return "a change was asked for, and nothing was changed"
-    changed = views.changes(events)
-    missing = changed and intent.wants_tests_beside(request.text) and not tests_among(changed)
-    return "tests were asked for as well, and none was written" if missing else ""
-
-
-def only_words(events: Sequence[Event], agent: str) -> bool:
-    """`agent` is a small model and nothing was changed, where the request wants something changed for which files were
-    shown, or is about tests and none judge it. Small models accept their own words."""
-    request, member = views.asked(events), views.pool(events).get(agent)
-    if request is None or member is None or member.protocol == "native" or views.changes(events):
-        return False
-    if intent.is_to_mend_tests(request.text) and not views.judged_by_tests(events):
-        return True
-    shown = (run for turn in views.turns(events) for run in turn.runs if run.evidence)
-    return intent.wants_change(request.text) and any(run.permitted.call.tool == "read" for run in shown)
-
-
-def _refused(events: Sequence[Event]) -> bool:
-    """The newest turn of a Worker or Verifier that was not cut is a Verifier's, and did not accept."""
+        return {"verifier": "there is no Worker answer yet", **_thought(events)}
+    if why := views.against(events):
+        return {"verifier": f"{why}, and no verdict changes that", **_thought(events)}
     newest = _newest(events)
-    return newest is not None and views.verdict(events, newest) == "REVISE"
+    if newest is None or newest.assigned.role == "verifier":
+        return {"verifier": "nobody has worked since the newest verdict", **_thought(events)}
+    run = views.tests(events)
+    if newest.concluded or (run is not None and run.passes):
+        return {"worker": DUE, "thinker": DUE}
+    return _thought(events)
+
+
+def _thought(events: Sequence[Event]) -> dict[Role, str]:
+    """The newest turn that came to its end was a Thinker's."""
+    ended = [turn for turn in views.turns(events) if turn.replies and not turn.failed and not turn.interrupted]
+    return {"thinker": "a Thinker has just spoken"} if ended and ended[-1].assigned.role == "thinker" else {}
+
+
+def verifier_due(events: Sequence[Event]) -> bool:
+    """A Verifier may act, and nothing is left to do before that."""
+    out = roles_out(events)
+    return "verifier" not in out and (suggestion(events) == "verifier" or "thinker" not in out or "worker" in out)
+
+
+def newest_worker(events: Sequence[Event]) -> str | None:
+    """Who worked last in this request."""
+    return next((t.assigned.agent for t in reversed(views.taken(events)) if t.assigned.role == "worker"), None)
 
 
 def _newest(events: Sequence[Event]) -> views.Turn | None:
-    """The newest turn of a Worker or Verifier that said something and was not cut."""
-    said = (
-        turn
-        for turn in reversed(views.turns(events))
-        if turn.assigned.role != "thinker" and turn.replies and not turn.failed and not turn.interrupted
-    )
+    """The newest turn of a Worker or Verifier whose work counts."""
+    said = (turn for turn in reversed(views.taken(events)) if turn.assigned.role != "thinker" and turn.replies)
     return next(said, None)
 
 

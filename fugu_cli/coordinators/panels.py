@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fugu_cli import intent, prompts, views
+from fugu_cli import prompts, views
 from fugu_cli.coordinators import baselines, masks, slots
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Assigned, Event, Finished, Member, Planned, Role, Step
@@ -71,7 +71,7 @@ class Panel:
         return Assigned(
             turn=masks.next_turn(events),
             agent=agent,
-            role=_role(events, part),
+            role=_role(part),
             by=self._name,
             reason=f"step {step + 1} of {len(self._parts)}: {part.prompt}",
             instruction=prompts.load(f"evaluation/{part.prompt}"),
@@ -115,11 +115,9 @@ class Given:
         return baselines.over(events, f"{len(turns)} of {len(self._steps)} steps were taken")
 
 
-def _role(events: Sequence[Event], part: Part) -> Role:
-    """Only who settles it works on files; where a question is asked every part is an answer."""
-    asked = views.asked(events)
-    answers = asked is not None and intent.is_question(asked.text) and part.prompt != "judge"
-    return "worker" if part.works or answers else "thinker"
+def _role(part: Part) -> Role:
+    """Only who settles it works on files."""
+    return "worker" if part.works else "thinker"
 
 
 def mixture(members: Sequence[Member], settings: Settings, layers: int = 2) -> Panel:

@@ -4,8 +4,8 @@ The default coordinator (TRINITY, arXiv 2512.04695). Takes the log, gives one As
 Must not import torch itself: the backbone is handed in, and reads on a thread so that the event loop never waits.
 
 Departures: argmax unless `sample`; rows may be slots; a request that a Worker answered without a change ends there. In
-product mode (without roles) the one chosen agent goes on, with nothing read, until the tests that decide the request
-pass or its turns are used up; where it cannot act another one is chosen.
+product mode (without roles) the one chosen agent goes on, with nothing read, until nothing speaks against its work
+or its turns are used up; where it cannot act another one is chosen.
 """
 
 from __future__ import annotations
@@ -271,13 +271,13 @@ def backbone_folder(places: Places) -> Path:
 
 
 def _product_end(events: Sequence[Event]) -> Finished | None:
-    """Without roles nobody verifies: a Worker's answer ends the request unless tests that decide it fail."""
+    """Without roles nobody verifies: a Worker's answer ends the request unless something speaks against it."""
     turns = views.turns(events)
     if not turns or turns[-1].failed or turns[-1].interrupted or not turns[-1].replies:
         return None
     if not (turns[-1].concluded or turns[-1].changes):
         return None
-    return None if stopping.tests_fail(events) else Finished(reason="answered", message="answered by one agent")
+    return None if views.against(events) else Finished(reason="answered", message="answered by one agent")
 
 
 def _masked(events: Sequence[Event], seats: Sequence[slots.Seat], meta: Meta) -> tuple[tuple[str, str], ...]:

@@ -19,8 +19,10 @@ from fugu_cli.events import EVIDENCE, HOOK, ROLE, Event, Member, Permitted, Reco
 from fugu_cli.hooks.running import Hooks
 from fugu_cli.injection import marked
 from fugu_cli.log import Log
-from fugu_cli.loop import missing_tests, reproducing, rolling_back
+from fugu_cli.loop import acceptance_checks, rolling_back
 from fugu_cli.loop.cooldown import Patience, Rests
+from fugu_cli.loop.evidence import TestRules
+from fugu_cli.loop.harness import TOOL_CALLING, Harness
 from fugu_cli.loop.opening import path_of
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.tools import Result, content
@@ -57,6 +59,12 @@ class Crew:
     """Who rests after a failure; None where every failure stands until the request's end."""
     patience: Patience = field(default_factory=Patience)
     """How long a request waits when everybody rests."""
+    harnesses: Mapping[str, Harness] = field(default_factory=dict)
+    """How agents take a turn, by name; an agent that is not here calls tools."""
+
+    def harness(self, name: str) -> Harness:
+        """How this agent takes a turn."""
+        return self.harnesses.get(name, TOOL_CALLING)
 
 
 class Voice(Protocol):
@@ -91,6 +99,8 @@ class Bench:
     """The user's own commands around agents' calls."""
     voice: Voice | None = None
     """Whom turns speak to; None: the user of the repository."""
+    tests: TestRules = field(default_factory=TestRules)
+    """When fugu runs the test suite."""
 
 
 async def run_call(log: Log, bench: Bench, number: int, call: Call, barred: str = "") -> None:
@@ -169,14 +179,12 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
         assert isinstance(arguments, Result)
         log.append(ToolRan(turn=number, call=call, output=arguments.text, ok=False))
         return
-    tool = reproducing.before_the_work(tool, log.events)
+    tool = acceptance_checks.before_the_work(tool, log.events)
     ran = bench.hooks.around(tool, call) if bench.hooks is not None and not by_fugu else tool
     state = await content.state(bench.workspace, call) if bench.remembers and ran is tool else ""
     result, changes, extras = await bench.workspace.observe(
         ran, arguments, lambda text: log.tell(ToolSaid(turn=number, call=call.id, text=text))
     )
-    if result.ok and call.tool == views.RUN_TESTS:
-        result = missing_tests.compared(log.events, call, result)
     if state and (changes or not result.ok or state != await content.state(bench.workspace, call)):
         state = ""  # somebody wrote meanwhile: nobody can tell which content it saw
     log.append(

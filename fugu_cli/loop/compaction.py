@@ -56,7 +56,7 @@ class Scribe:
 def due(events: Sequence[Event], prompt: Prompt, member: Member) -> bool:
     """The prompt is too long for the agent and something can be left out of it.
 
-    A workflow's steps are not looked at: they read nobody's history. A small model's brief is bounded anyway.
+    A workflow's steps are not looked at: they read nobody's history.
     """
     room = min(prompt.max_tokens, member.context // 4)
     return size(prompt) + room > FULL * member.context and possible(events, member)
@@ -65,7 +65,7 @@ def due(events: Sequence[Event], prompt: Prompt, member: Member) -> bool:
 def possible(events: Sequence[Event], member: Member) -> bool:
     """What was said can be left out of the prompt of the newest turn, and there is something to leave out."""
     turn = views.turns(events)[-1].assigned
-    if member.protocol != "native" or turn.plan or turn.sees != "all":
+    if turn.plan or turn.sees != "all":
         return False
     return boundary(events, member) is not None
 

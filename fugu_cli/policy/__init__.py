@@ -28,16 +28,16 @@ __all__ = ["Judgement", "Mode", "Rules", "judge"]
 
 Mode = Literal["plan", "ask", "edit", "auto", "yolo"]
 Verdict = Literal["allow", "ask", "deny"]
-OWN = frozenset({"diff", "try_answer", "run_reproduction"})
-"""fugu's own: what the session itself did, and whether the code in an answer does what the question says."""
-UNTOLD = frozenset({"try_answer", "run_reproduction"})
+OWN = frozenset({"diff", "run_check", "tests_before"})
+"""fugu's own: what the session itself did, and its runs of checks and tests."""
+UNTOLD = frozenset({"run_check", "tests_before"})
 """Of them those that no agent is told of."""
 KEEPING = frozenset({"todo", "job_output", "job_stop"}) | OWN
 """Tools that keep to what the session itself began and did: its list, its background jobs, its changes."""
 REASONS = dict.fromkeys(KEEPING, "it is about what this session began") | {"run_tests": "it runs the tests"}
 PLANS = "plan mode only reads: nothing is written and nothing is run"
 """The reason of what plan mode refuses."""
-REPRODUCE = "reproduce"
+ACCEPTANCE_CHECK = "acceptance_check"
 """The tool that runs a script of an agent's; its command line calls it $SCRIPT."""
 SKILL = "skill"
 """The tool that reads one of the skills that count in a session."""
@@ -97,8 +97,8 @@ def judge(call: Call, rules: Rules, root: Path) -> Judgement:
         return Judgement(verdict="allow", reason=f"nothing will run: {arguments.text}")
     if call.tool == "bash":
         case = _command_case(str(arguments.get("command", "")), rules, root)
-    elif call.tool == REPRODUCE:
-        case = _reproduction_case(arguments, rules, root)
+    elif call.tool == ACCEPTANCE_CHECK:
+        case = _check_case(arguments, rules, root)
     elif call.tool in patterns.READING | patterns.WRITING:
         case = _paths_case(call.tool, arguments, rules, root)
     elif call.tool == SKILL:
@@ -217,15 +217,15 @@ def _command_case(command: str, rules: Rules, root: Path) -> Case:
     )
 
 
-def _reproduction_case(arguments: dict[str, object], rules: Rules, root: Path) -> Case:
+def _check_case(arguments: dict[str, object], rules: Rules, root: Path) -> Case:
     """A command line that runs a script which an agent wrote: as any other, and by rules that name the tool. A yes is
     one for this very script."""
     command = str(arguments.get("command", ""))
-    name = str(arguments.get("file", "")) or "reproduction.py"
+    name = str(arguments.get("file", "")) or "check.py"
     case = _command_case(re.sub(r"\$SCRIPT\b|\$\{SCRIPT\}", lambda _: name, command), rules, root)
 
     def first(given: tuple[str, ...]) -> str:
-        return next((rule for rule in given if patterns.covers(patterns.split(rule)[0], REPRODUCE)), "")
+        return next((rule for rule in given if patterns.covers(patterns.split(rule)[0], ACCEPTANCE_CHECK)), "")
 
     return replace(
         case,

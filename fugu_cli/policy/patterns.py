@@ -25,7 +25,7 @@ FETCH = "web_fetch"
 """The tool whose rules go by hosts (web.py)."""
 
 NAMED_ALONE = frozenset(
-    {"run_tests", "todo", "job_output", "job_stop", "diff", "try_answer", "reproduce", "run_reproduction"}
+    {"run_tests", "todo", "job_output", "job_stop", "diff", "acceptance_check", "run_check", "tests_before"}
 )
 """Tools whose arguments no rule looks at, as those of MCP servers."""
 TOOLS = READING | WRITING | NAMED_ALONE | {"bash", "skill", FETCH}

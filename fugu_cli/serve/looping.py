@@ -95,11 +95,10 @@ class Speaking:
         asking, sampling = self._request.asking, self._request.asking.sampling
         answers = _answers(events, now)
         system = prompts.load("serve/step" if now.assigned.plan else "serve/system")
-        unseen = views.unseen_result(events, now) is not None
         return prompt.model_copy(
             update={
                 "system": "\n\n".join(part for part in (system, asking.system) if part.strip()),
-                "messages": prompt.messages if unseen else _messages(prompt.messages, _part(now, answers)),
+                "messages": _messages(prompt.messages, _part(now, answers)),
                 "tools": (),
                 "max_tokens": sampling.max_tokens if answers else min(prompt.max_tokens, 2048),
                 "temperature": sampling.temperature if answers else prompt.temperature,

@@ -16,7 +16,6 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from fugu_cli import views
 from fugu_cli.errors import ConfigError
 from fugu_cli.tasks import Loaded, Question, Skipped, Task, folders, questions
 from fugu_cli.tasks.repository import unlayable
@@ -162,7 +161,7 @@ def _question(where: str, row: _Question, source: str) -> Question:
         prompt = questions.code_prompt(row.question, row.tests)
         tests = (*row.imports, *row.tests)
         return Question(id=row.id, source=source, kind="code", prompt=prompt, question=row.question, tests=tests)
-    if row.answer is None or views.number(str(row.answer)) is None:
+    if row.answer is None or questions.number(str(row.answer)) is None:
         raise ConfigError(f"{where}: a question needs `tests`, or an `answer` that is a number")
     prompt = questions.number_prompt(row.question)
     return Question(

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 
-from fugu_cli import prompts, scratch, views
-from fugu_cli.agents.fences import blocks
+from fugu_cli import prompts, scratch
+from fugu_cli.repair.fences import blocks
 from fugu_cli.tasks import Expected, Question, Task
 from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import lay
@@ -53,11 +54,20 @@ def task_of(question: Question) -> Task:
     )
 
 
+_NUMBER = re.compile(r"-?\$?\s?\d[\d,]*(?:\.\d+)?|-?\.\d+")
+
+
+def number(text: str) -> Decimal | None:
+    """The last number in a text; None where there is none."""
+    found = _NUMBER.findall(text)
+    return Decimal(re.sub(r"[$,\s]", "", found[-1])) if found else None
+
+
 async def right(question: Question, reply: str) -> bool:
     """Whether a reply answers the question. Raises ConfigError where a generator is needed and not installed."""
     match question.kind:
         case "number":
-            found, wanted = views.number(final(reply, r"\d")), views.number(question.answer)
+            found, wanted = number(final(reply, r"\d")), number(question.answer)
             return found is not None and found == wanted
         case "code":
             return await _passes(question, reply)

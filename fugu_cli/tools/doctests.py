@@ -2,8 +2,7 @@
 
 Below tests.py. Reads files and runs nothing. It is careful, because whoever wrote the examples may never have run them:
 a file counts only where every expression says what it answers, and where all it imports is in the standard library or
-beside it. What is written in other ways (`f(1) == 2`) counts only for a function that has no body yet: there it is what
-the function is to do, and not what it once did.
+beside it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import doctest
 import sys
 from pathlib import Path
 
-from fugu_cli.tools import run_examples, tree
+from fugu_cli.tools import tree
 
 MOST = 20
 """Files; where more hold examples, one that fails has likely failed for years."""
@@ -22,18 +21,10 @@ PARSED = 100
 """Python files up to which all are parsed; of more only those with `>>>`: it is done before the first screen."""
 
 
-def examples(root: Path) -> tuple[list[str], list[str]]:
-    """Below `root` the Python files whose examples can be run as tests, and FILE::FUNCTION of each function that is
-    still to be written and whose docstring has examples without `>>>`; of either none where more than `MOST` are."""
-    modules = _modules(root)
-    files = [path for path, module in modules if _all_answered(module)]
-    functions = [
-        f"{path}::{node.name}"
-        for path, module in modules
-        for node in module.body
-        if isinstance(node, ast.FunctionDef) and run_examples.unwritten(node) and run_examples.spelled(node)
-    ]
-    return (files if len(files) <= MOST else []), (functions if len(functions) <= MOST else [])
+def examples(root: Path) -> list[str]:
+    """The Python files below `root` whose examples can be run as tests; [] where there are more than `MOST`."""
+    files = [path for path, module in _modules(root) if _all_answered(module)]
+    return files if len(files) <= MOST else []
 
 
 def _modules(root: Path) -> list[tuple[str, ast.Module]]:

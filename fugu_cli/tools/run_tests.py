@@ -18,7 +18,7 @@ from fugu_cli.tools.bash import outcome
 from fugu_cli.tools.failures import LIMIT, digest, placed, shown_at, statement
 from fugu_cli.tools.files import Given
 from fugu_cli.tools.process import Around, run_command
-from fugu_cli.tools.relevant_files import is_test
+from fugu_cli.tools.test_names import is_test
 from fugu_cli.tools.tests import runner
 from fugu_cli.tools.workspace import Workspace
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fugu_cli.policy.paths import is_file, is_folder
-from fugu_cli.tools import build_tools, run_examples, tree
+from fugu_cli.tools import build_tools, tree
 from fugu_cli.tools.doctests import examples
 from fugu_cli.tools.git import outside
 from fugu_cli.tools.test_names import PYTHON_TEST
@@ -26,10 +26,6 @@ PYTEST_OPTIONS = "-q -p no:cacheprovider"
 """Short output, and no cache folder left in the repository."""
 _QUIET = re.compile(r"^\s*addopts\b[^\n]*(?<![\w-])(?:-q|--quiet)\b", re.MULTILINE)
 NEEDS_CACHE = re.compile(r"--(lf|ff|sw|nf|last-failed|failed-first|stepwise|new-first|cache-\w+)\b|cache_dir")
-_TO_WRITE = re.compile(
-    r"\b(implement|finish|complete|write|fill in|todos?|stubs?|unfinished|missing|examples?|docstrings?|doctests?)\b",
-    re.I,
-)
 _OF_PYTHON = frozenset(
     {"pyproject.toml", "requirements.txt", "Pipfile", "tox.ini", "pytest.ini", ".venv", "venv", "env"}
 )
@@ -80,38 +76,15 @@ def _tests(root: Path) -> list[Path]:
 
 def _doctest(root: Path, own: str) -> str | None:
     """Where there are no tests, the examples in docstrings."""
-    files, functions = examples(root)
-    if not files and not functions:
+    files = examples(root)
+    if not files:
         return None
     pythons = list(dict.fromkeys([*_pythons(root), own]))
-    paths = " ".join(map(_quoted, [*files, *functions]))
-    if functions:
-        return f"{_quoted(pythons[0])} {_quoted(run_examples.__file__)} {paths}"
+    paths = " ".join(map(_quoted, files))
     with_pytest = next((python for python in pythons if _has_pytest(root, python)), None)
     if with_pytest is None:
         return f"{_quoted(pythons[0])} -m doctest {paths}"
     return f"{_quoted(with_pytest)} -m pytest {PYTEST_OPTIONS} --doctest-modules {paths}"
-
-
-def of_examples(command: str) -> bool:
-    """The command runs examples in docstrings, those of functions that were still to be written among them."""
-    return f" {_quoted(run_examples.__file__)} " in command
-
-
-def for_request(command: str, request: str) -> str | None:
-    """The `command` that was found, for this request: of functions that are still to be written, whose examples fail
-    until they are, only those that it is about. None where no test is left."""
-    if not of_examples(command):
-        return command
-    before, runs, arguments = command.partition(f" {_quoted(run_examples.__file__)} ")
-    words = shlex.split(arguments)
-    functions = [word for word in words if "::" in word]
-    files = [word for word in words if word not in functions]
-    said = set(re.findall(r"\w+", request))
-    named = [word for word in functions if word.partition("::")[2] in said]
-    inside = [word for word in functions if Path(word.partition("::")[0]).name in request]
-    wanted = named or inside or (functions if _TO_WRITE.search(request) else [])
-    return f"{before}{runs}{' '.join(map(_quoted, [*files, *wanted]))}" if files or wanted else None
 
 
 def _pytest_config(root: Path) -> str | None:

@@ -21,16 +21,13 @@ from fugu_cli import masking
 from fugu_cli.atomic import write_whole
 from fugu_cli.errors import StorageError
 from fugu_cli.events import Change, Recorded, ToolRan, Undone, net
-from fugu_cli.messages import Call
 from fugu_cli.policy import paths
 from fugu_cli.policy.arguments import Malformed, arguments_of
-from fugu_cli.policy.patterns import WRITING
 from fugu_cli.sandbox.box import Box
 from fugu_cli.tools import Result, Say, Tool, blobs, clip, restoring
 from fugu_cli.tools.extras import Extras
 from fugu_cli.tools.git import OPTIONS, program
 from fugu_cli.tools.jobs import Jobs
-from fugu_cli.tools.relevant_files import fitting, implicated, is_test, shown_for
 from fugu_cli.tools.repository import Repository, find_repository
 from fugu_cli.tools.seen import Seen
 from fugu_cli.tools.snapshots import Snapshots, as_changes, reading
@@ -217,18 +214,6 @@ class Workspace:
         bits = path.stat().st_mode & 0o7777
         path.unlink()
         self._written.append(Change(path=_named(path, self.root), before=before, after=None, permissions=bits))
-
-    def writes_test(self, call: Call) -> bool:
-        """The call would write a test, or what tests share."""
-        given = arguments_of(call)
-        named = None if isinstance(given, Malformed) else given.get("path")
-        path = paths.locate(named, self.root) if isinstance(named, str) and call.tool in WRITING else None
-        return isinstance(path, Path) and paths.inside(path, self.root) and is_test(path, self.root)
-
-    def implicated(self, output: str, request: str) -> list[str]:
-        """Files in here that a failing test's output or a request names (relevant_files.py): what a small model is to
-        see."""
-        return fitting(shown_for(request, output, implicated(output, request, self.root), self.root), self.root)
 
 
 def _unmasked(data: bytes, old: bytes) -> bytes:

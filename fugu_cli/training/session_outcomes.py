@@ -65,7 +65,7 @@ def _label(turn: views.Turn, newest: bool, accepted: bool, reverted: bool) -> La
     if turn.assigned.role == "worker":
         if newest and reverted:
             return "reverted"
-        run = next((run for run in reversed(turn.runs) if run.permitted.call.tool in views.CHECKS), None)
+        run = next((run for run in reversed(turn.runs) if run.permitted.call.tool == views.RUN_TESTS), None)
         if run is not None and run.result is not None:
             return "tests passed" if run.result.ok else "tests failed"
         return "accepted" if newest and accepted else None

@@ -18,7 +18,7 @@ from fugu_cli.ui.tui.commands.command import choices
 from fugu_cli.ui.tui.commands.obeying import is_request, obey
 from fugu_cli.ui.tui.commands.own import every
 from fugu_cli.ui.tui.draw import ansi
-from fugu_cli.ui.tui.draw.detail import sections
+from fugu_cli.ui.tui.draw.detail import Sources, sections
 from fugu_cli.ui.tui.draw.lines import Part, line
 from fugu_cli.ui.tui.draw.palette import PALETTES
 from fugu_cli.ui.tui.draw.rows import TurnRow
@@ -161,9 +161,8 @@ class Inline:
             self.room.say(f"there is no turn {turn}", "warn")
             return
         session = self.room.session
-        self.front.read(
-            f"turn {turn}", sections(session.log.records, rows[-1], session.bench.instructions, self.room.patches.of)
-        )
+        sources = Sources(session.prompt, self.room.patches.of)
+        self.front.read(f"turn {turn}", sections(session.log.records, rows[-1], sources))
 
     # What the prompt shows and its keys do.
 

@@ -191,13 +191,13 @@ def _permitted(event: Permitted) -> Text | None:
 
 def tool_ran(event: ToolRan, *, by_fugu: bool = False) -> Text:
     """`write src/a.py  ok`, or for the tests how many passed; what fugu ran itself is called evidence."""
-    if event.call.tool in views.CHECKS:
+    if event.call.tool == views.RUN_TESTS:
         text = Text(f"{INDENT}tests: ")
         text.append(tests_in_words(event.ok, event.output), "green" if event.ok else "red")
         text.append(f"  {seconds(event.seconds)}", "dim")
         return text
-    if event.call.tool == views.RUN_REPRODUCTION:
-        text = Text(f"{INDENT}reproduction: ")
+    if event.call.tool == views.RUN_CHECK:
+        text = Text(f"{INDENT}acceptance check: ")
         text.append("pass" if event.ok else "FAIL", "green" if event.ok else "red")
         text.append(f"  {seconds(event.seconds)}", "dim")
         return text

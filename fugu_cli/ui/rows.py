@@ -45,8 +45,8 @@ class Row:
     unpriced: bool
     verdict: str | None
     tests: views.TestRun | None
-    reproduced: tuple[bool, ...]
-    """Each run of the request's reproduction: whether it passed."""
+    checked: tuple[bool, ...]
+    """Each run of an acceptance check: whether it passed."""
     rows: tuple[Cell, ...]
     roles: tuple[Cell, ...]
 
@@ -113,7 +113,7 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Row
     events = list(views.lane(events, assigned.turn)) if assigned.plan else events
     turn = replace(views.turns(events)[-1], assigned=assigned)
     mine = events[begin:]
-    ran = [event for event in mine if isinstance(event, ToolRan) and event.call.tool in views.CHECKS]
+    ran = [event for event in mine if isinstance(event, ToolRan) and event.call.tool == views.RUN_TESTS]
     last = max((index for index in range(begin, stop) if not _after_it(records[index].event)), default=begin)
     return Row(
         request=number,
@@ -127,8 +127,8 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Row
         cost=views.cost(mine, views.pool(events)),
         unpriced=bool(views.unpriced(mine, views.pool(events))),
         verdict=views.verdict(events, turn),
-        tests=views.TestRun(ran[-1].ok, ran[-1].output, False, turn.number) if ran else None,
-        reproduced=tuple(found for event in mine if (found := _reproduced(event)) is not None),
+        tests=views.TestRun(ran[-1].ok, ran[-1].output, False, turn.number, ran[-1].tests) if ran else None,
+        checked=tuple(found for event in mine if (found := _checked(event)) is not None),
         rows=_agent_cells(turn.assigned, events),
         roles=_role_cells(turn.assigned),
     )
@@ -139,11 +139,11 @@ def _after_it(event: Event) -> bool:
     return isinstance(event, Finished | Opened) or (isinstance(event, Undone) and not event.turn)
 
 
-def _reproduced(event: Event) -> bool | None:
-    """The script was run and passed; None for any other fact. Its writing counts as a run where it failed."""
-    if isinstance(event, ToolRan) and event.call.tool == views.RUN_REPRODUCTION:
+def _checked(event: Event) -> bool | None:
+    """An acceptance check was run and passed; None for any other fact. Setting one counts as a run where it failed."""
+    if isinstance(event, ToolRan) and event.call.tool in views.RUNS:
         return event.ok
-    return False if isinstance(event, ToolRan) and event.call.tool == views.REPRODUCE and event.ok else None
+    return False if isinstance(event, ToolRan) and event.call.tool in views.SETS and event.ok else None
 
 
 def _agent_cells(event: Assigned, events: Sequence[Event]) -> tuple[Cell, ...]:

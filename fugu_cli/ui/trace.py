@@ -158,8 +158,8 @@ def result(row: Row) -> str:
         parts.append(f"suggests a {role}")
     if row.tests is not None:
         parts.append(f"tests {render.tests_in_words(row.tests.ok, row.tests.output)}")
-    if row.reproduced:
-        parts.append(f"reproduction {' -> '.join('pass' if ok else 'FAIL' for ok in row.reproduced)}")
+    if row.checked:
+        parts.append(f"acceptance check {' -> '.join('pass' if ok else 'FAIL' for ok in row.checked)}")
     if row.changed:
         parts.append(f"changed {', '.join(clean(path) for path in row.changed)}")
     if turn.draws:

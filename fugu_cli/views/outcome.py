@@ -1,33 +1,32 @@
-"""What came of it: how the tests stand, what the Verifier said, what was changed and answered. Pure folds."""
+"""How the request stands: the tests now and before it, what was changed, what was answered. Pure folds.
+
+A test that passed before the request and fails after it is broken. How a failing test stood before is known from a run
+of the whole suite before the first change, or from a run of the failing tests on the files as they were
+(`TESTS_BEFORE`).
+"""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
-from fugu_cli.events import EVIDENCE, Assigned, Change, Event, Merged, Permitted, Replied, Role, ToolRan, Undone, net
+from fugu_cli.events import EVIDENCE, Change, Event, Merged, Permitted, TestReport, ToolRan, Undone, net
 from fugu_cli.messages import Call
-from fugu_cli.views.counts import none_there
-from fugu_cli.views.turns import Turn, asked, baseline, effective, interrupted_calls, turns
+from fugu_cli.test_paths import tests_among
+from fugu_cli.views.counts import failing, none_there
+from fugu_cli.views.turns import Turn, effective, turns
 from fugu_cli.views.workflow import said, speaking
 
-Verdict = Literal["ACCEPT", "REVISE"]
 RUN_TESTS = "run_tests"
-TRY_ANSWER = "try_answer"
-CHECKS = frozenset({RUN_TESTS, TRY_ANSWER})
-"""What decides about a request: the project's tests, or the assertions of a question."""
-_MARKS = r"[\s*_#>`\"'“”‘’(\[•–—✅✔☑\uFE0F-]*"
-_LEADING = re.compile(
-    rf"{_MARKS}(?:verdict\s*[:=]?{_MARKS})?(accept|revise|reject)(?:ed)?(?:\b|(?=_+(?:\W|$)))", re.IGNORECASE
-)
+TESTS_BEFORE = "tests_before"
+"""fugu's run of the failing tests on the files as they were before the request."""
 
 
 @dataclass(frozen=True)
 class TestRun:
-    """The newest result of the project's tests, and whether files changed since."""
+    """The newest result of the project's tests, and whether files changed since. `report` is None where the runner
+    reported nothing."""
 
     __test__ = False
 
@@ -35,6 +34,8 @@ class TestRun:
     output: str
     stale: bool
     turn: int
+    report: TestReport | None = None
+    seconds: float = 0.0
 
     @property
     def passes(self) -> bool:
@@ -46,30 +47,48 @@ class TestRun:
         """It found no tests."""
         return none_there(self.output)
 
+    @property
+    def failed(self) -> int | None:
+        """How many tests failed; None where nothing says so."""
+        if self.report is not None and (self.report.failed or self.report.passed):
+            return self.report.failed
+        return 0 if self.ok else failing(self.output)
+
+
+@dataclass(frozen=True)
+class TestsBefore:
+    """How the tests that fail now stood before the request. `unknown`: why that is not known, "" where it is.
+
+    `failed`, `passed`: ids. `count`: how many failed, where there are no ids. `ran`: ids that were looked up.
+    """
+
+    __test__ = False
+
+    failed: frozenset[str] = frozenset()
+    passed: frozenset[str] = frozenset()
+    looked_up: frozenset[str] = frozenset()
+    ok: bool | None = None
+    count: int | None = None
+    unknown: str = ""
+    removed: tuple[str, ...] = ()
+
 
 def tests(events: Sequence[Event]) -> TestRun | None:
-    """The newest finished run of all tests in the newest request, or trial of an answer. `stale`: something was changed
-    after it, or answered.
+    """The newest finished run of all tests in the newest request. `stale`: files were changed after it.
 
     A call that was started and killed may have changed anything. A run of some tests, or one that was asked for in a
-    way the tool does not understand, says nothing of the rest.
+    way the tool does not understand, says nothing of the rest; nor does one that the user ended.
     """
-    request = asked(events)
-    tries = request is not None and bool(request.assertions)
-    deciding = TRY_ANSWER if tries else RUN_TESTS
     newest: ToolRan | None = None
     stale = False
     killed: set[str] = set()
-    working: set[int] = set()
     for event in effective(events):
         if isinstance(event, Permitted) and event.allowed and event.by != EVIDENCE:
             killed.add(event.call.id)
-        elif isinstance(event, ToolRan) and event.call.tool == deciding and (tries or is_whole_run(event.call)):
-            newest, stale, killed = event, False, set()
-        elif isinstance(event, Assigned) and event.role == "worker":
-            working.add(event.turn)
-        elif isinstance(event, Replied) and tries:
-            stale = stale or event.turn in working
+        elif isinstance(event, ToolRan) and event.call.tool == RUN_TESTS and is_whole_run(event.call):
+            killed.discard(event.call.id)
+            if not event.skipped:
+                newest, stale, killed = event, False, set()
         elif isinstance(event, ToolRan):
             stale = stale or bool(event.changes)
             killed.discard(event.call.id)
@@ -77,7 +96,11 @@ def tests(events: Sequence[Event]) -> TestRun | None:
             stale = stale or bool(event.changes)
         elif isinstance(event, Undone):
             stale, killed = True, set()
-    return TestRun(newest.ok, newest.output, stale or bool(killed), newest.turn) if newest else None
+    return _run(newest, stale=stale or bool(killed)) if newest is not None else None
+
+
+def _run(event: ToolRan, *, stale: bool = False) -> TestRun:
+    return TestRun(event.ok, event.output, stale, event.turn, event.tests, event.seconds)
 
 
 def is_whole_run(call: Call) -> bool:
@@ -89,71 +112,121 @@ def is_whole_run(call: Call) -> bool:
     return isinstance(arguments, dict) and not any(arguments[name] for name in arguments.keys() - {"seconds"})
 
 
+def skipped(events: Sequence[Event]) -> bool:
+    """The user ended the newest run of the tests, and nothing was changed since."""
+    ended = False
+    for event in effective(events):
+        if isinstance(event, ToolRan) and event.call.tool == RUN_TESTS and is_whole_run(event.call):
+            ended = event.skipped
+        elif isinstance(event, ToolRan | Merged) and event.changes:
+            ended = False
+    return ended
+
+
 def first_tests(events: Sequence[Event]) -> TestRun | None:
-    """How the tests stood before the first turn, where they were run."""
-    for run in baseline(events):
-        if run.result is not None and run.result.call.tool == RUN_TESTS:
-            return TestRun(run.result.ok, run.result.output, False, 0)
+    """The first run of all tests in the newest request, if nothing was changed before it."""
+    for event in effective(events):
+        if isinstance(event, ToolRan | Merged) and event.changes:
+            return None
+        if isinstance(event, ToolRan) and event.call.tool == RUN_TESTS and is_whole_run(event.call):
+            if not event.skipped:
+                return _run(event)
+        elif isinstance(event, Undone):
+            return None
     return None
 
 
+def tests_before(events: Sequence[Event]) -> TestsBefore:
+    """What is known of how the tests stood before the request."""
+    first = first_tests(events)
+    found = TestsBefore()
+    if first is not None:
+        report = first.report
+        known = frozenset(report.failing) if report is not None and report.by_id else frozenset[str]()
+        found = TestsBefore(known, looked_up=known, ok=first.ok and not first.empty, count=first.failed)
+    for event in effective(events):
+        if isinstance(event, ToolRan) and event.call.tool == TESTS_BEFORE:
+            found = _looked_up(found, event)
+    return found
+
+
+def _looked_up(found: TestsBefore, event: ToolRan) -> TestsBefore:
+    report = event.tests
+    ids = frozenset(_ids(event.call))
+    removed = found.removed if report is None else report.removed
+    if not event.ok or report is None:
+        return replace(
+            found, looked_up=found.looked_up | ids, unknown="" if event.ok else event.output, removed=removed
+        )
+    return TestsBefore(
+        found.failed | frozenset(report.failing),
+        found.passed | frozenset(report.passing),
+        found.looked_up | ids,
+        ok=found.ok if found.ok is not None else (None if ids else not report.failed),
+        count=found.count if found.count is not None else (None if ids else report.failed),
+        removed=removed,
+    )
+
+
+def _ids(call: Call) -> tuple[str, ...]:
+    given = json.loads(call.arguments or "{}")
+    return tuple(given.get("ids", ()))
+
+
+def broken(events: Sequence[Event]) -> tuple[str, ...]:
+    """Ids of the tests that passed before the request and fail now."""
+    run = tests(events)
+    if run is None or run.ok or run.report is None:
+        return ()
+    before = tests_before(events)
+    return tuple(id for id in run.report.failing if id in before.passed)
+
+
 def regressed(events: Sequence[Event]) -> bool:
-    """The tests passed before the first turn and fail now, whatever the request is about."""
-    first, run = first_tests(events), tests(events)
-    return first is not None and first.passes and run is not None and not run.ok
-
-
-def judged_by_tests(events: Sequence[Event]) -> bool:
-    """The request is about the tests: they decide. Otherwise those that failed before are shown and decide nothing;
-    the ones that passed must go on to (`regressed`).
-
-    Nor do tests decide that were not there and are not: where pytest finds none it fails; unittest before Python 3.12,
-    cargo, go and node pass.
-    """
-    first = asked(events)
-    if first is not None and first.assertions:
-        return True
-    if first is None or not first.judged or first.test_command is None:
+    """Tests that passed before the request fail now: by id where the runner gives ids, else by their number, else by
+    the exit code."""
+    run = tests(events)
+    if run is None or run.ok or run.empty:
         return False
-    return not all(run is not None and run.empty for run in (first_tests(events), tests(events)))
+    if run.report is not None and run.report.by_id:
+        return bool(broken(events))
+    before = tests_before(events)
+    if run.failed is not None and before.count is not None:
+        return run.failed > before.count
+    return before.ok is True
 
 
-def tests_to_tell(events: Sequence[Event]) -> TestRun | None:
-    """The newest run, for whoever is told a part of the log only: without it where the request is not about the tests
-    and nothing was changed yet. Told of failures that were there before, they would mend those."""
-    return tests(events) if judged_by_tests(events) or changes(events) else None
-
-
-def verdict_of(text: str) -> Verdict:
-    """By the leading word, else the only one of the words anywhere, else REVISE. REJECT counts as REVISE.
-
-    Case-insensitive, `ACCEPTED` too; marks of emphasis, headings, lists, quotes, and a `Verdict:` label before the
-    leading word do not count.
-    """
-    lead = _LEADING.match(text)
-    if lead:
-        return "ACCEPT" if lead.group(1).lower() == "accept" else "REVISE"
-    words = {word.lower() for word in re.findall(r"\b(accept|revise|reject)\b", text, re.IGNORECASE)}
-    return "ACCEPT" if words == {"accept"} else "REVISE"
-
-
-def leads_with_accept(text: str) -> bool:
-    """The beginning of a text, which may be in the middle of a word, leads with ACCEPT, whatever follows."""
-    lead = _LEADING.match(text)
-    return lead is not None and lead.end() < len(text) and lead.group(1).lower() == "accept"
-
-
-_SUGGESTED = re.compile(r"<suggested_role>\s*(worker|verifier|solver)\s*</suggested_role>", re.IGNORECASE)
-
-
-def suggested_role(turn: Turn) -> Role | None:
-    """A Thinker's valid suggestion for the next turn's role, which overrides the head's (arXiv 2512.04695)."""
-    if turn.assigned.role != "thinker":
+def lookup_due(events: Sequence[Event]) -> tuple[str, ...] | None:
+    """The ids of failing tests of which nobody knows how they stood before the request; () where the runner gives no
+    ids, or where only removed tests are to be found; None where nothing is to be looked up."""
+    run, changed = tests(events), changes(events)
+    if run is None or run.stale or not changed:
         return None
-    found = _SUGGESTED.findall(turn.text)
-    if not found:
-        return None
-    return "verifier" if found[-1].lower() == "verifier" else "worker"
+    before, asked_before = tests_before(events), _lookups(events)
+    if not run.ok and not run.empty:
+        if run.report is not None and run.report.by_id:
+            unknown = tuple(id for id in run.report.failing if id not in before.looked_up)
+            if unknown:
+                return unknown
+        elif before.ok is None and before.count is None and not asked_before:
+            return ()
+    newest_edit = max((place for place, event in _edits_of_tests(events)), default=-1)
+    return () if newest_edit > max(asked_before, default=-1) else None
+
+
+def _lookups(events: Sequence[Event]) -> list[int]:
+    facts = effective(events)
+    return [i for i, fact in enumerate(facts) if isinstance(fact, ToolRan) and fact.call.tool == TESTS_BEFORE]
+
+
+def _edits_of_tests(events: Sequence[Event]) -> list[tuple[int, Event]]:
+    """Facts that changed a test file which was there before, with their places."""
+    return [
+        (place, fact)
+        for place, fact in enumerate(effective(events))
+        if isinstance(fact, ToolRan | Merged)
+        and tests_among(change.path for change in fact.changes if change.before is not None)
+    ]
 
 
 def answer(events: Sequence[Event]) -> str:
@@ -171,28 +244,6 @@ def answered_by(events: Sequence[Event]) -> Turn | None:
     newest = (workers or spoken)[-1]
     planned = speaking(events) if newest.assigned.plan else None
     return planned or newest
-
-
-def has_worker_answer(events: Sequence[Event]) -> bool:
-    """Some Worker turn of the request came to its last word or changed something, as a killed call may have: before
-    that there is nothing to verify. Of a turn that was cut what it left behind counts, where the tests that decide
-    failed before and pass now."""
-    worked = (turn for turn in taken(events) if turn.assigned.role == "worker")
-    return any(turn.concluded or turn.changes or interrupted_calls(turn) for turn in worked)
-
-
-def taken(events: Sequence[Event]) -> list[Turn]:
-    """The turns whose work counts: those that neither failed nor were interrupted, and of a Worker's cut turns those
-    that left something behind, where the tests that decide failed before and pass now."""
-    first, run = first_tests(events), tests(events)
-    mended = first is not None and not first.ok and run is not None and run.passes and judged_by_tests(events)
-
-    def stands(turn: Turn) -> bool:
-        if not (turn.failed or turn.interrupted):
-            return True
-        return mended and turn.assigned.role == "worker" and bool(turn.changes or interrupted_calls(turn))
-
-    return [turn for turn in turns(events) if stands(turn)]
 
 
 def changes(events: Sequence[Event]) -> dict[str, Change]:

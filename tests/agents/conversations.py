@@ -17,10 +17,10 @@ from fugu_cli.agents.access import Access
 from fugu_cli.agents.anthropic import Anthropic
 from fugu_cli.agents.openai import OpenAI
 from fugu_cli.agents.responses import Responses
-from fugu_cli.agents.schema import Schema
-from fugu_cli.agents.text import Text
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Thinking
 from fugu_cli.prompts import load
+from fugu_cli.repair.schema import Schema
+from fugu_cli.repair.text import Text
 
 PINNED = Path(__file__).parent / "requests"
 SYSTEM = "You are a coding agent."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fugu_cli.agents.elided import stands_in
-from fugu_cli.agents.merging import completed
+from fugu_cli.repair.elided import stands_in
+from fugu_cli.repair.merging import completed
 
 FILE = '''"""A cart."""
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from fugu_cli.agents.enough import enough, kept
 from fugu_cli.agents.openai import OpenAI
 from fugu_cli.messages import FromUser, Prompt, Usage
+from fugu_cli.repair.enough import enough, kept
 from tests.agents.servers import ACCESS, Portions, Server, quiet, unhurried
 
 ASKED = Prompt(system="", messages=(FromUser(text="go on"),))

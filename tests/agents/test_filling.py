@@ -10,12 +10,12 @@ import httpx
 import pytest
 
 from fugu_cli.agents.access import Access
-from fugu_cli.agents.filling import filled
 from fugu_cli.agents.http import Connection
-from fugu_cli.agents.infill import fill
 from fugu_cli.errors import AgentError
-from fugu_cli.loop import gaps
 from fugu_cli.messages import Gap, Prompt, Reply, path_of
+from fugu_cli.repair import gaps
+from fugu_cli.repair.filling import filled
+from fugu_cli.repair.infill import fill
 
 PART = "def f(x):\n    if x:\n        return x + 1\n    return 0"
 ACCESS = Access(name="coder", model="m", base_url="http://127.0.0.1:1/secret")

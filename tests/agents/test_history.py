@@ -15,10 +15,10 @@ from fugu_cli.agents.access import Access, Effort
 from fugu_cli.agents.dialects import Dialect
 from fugu_cli.agents.history import call_id, closed, flat
 from fugu_cli.agents.openai import OpenAI
-from fugu_cli.agents.schema import Schema
-from fugu_cli.agents.text import Text
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Thinking
 from fugu_cli.prompts import load
+from fugu_cli.repair.schema import Schema
+from fugu_cli.repair.text import Text
 
 DONE = json.dumps({"choices": [{"message": {"content": '{"tool": "write", "path": "a"}'}, "finish_reason": "stop"}]})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fugu_cli.agents.merging import completed, mended
+from fugu_cli.repair.merging import completed, mended
 
 FILE = '''"""A cart."""
 

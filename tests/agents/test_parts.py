@@ -2,8 +2,8 @@
 
 import pytest
 
-from fugu_cli.agents.parts import in_place, meant
 from fugu_cli.messages import FromUser, Prompt
+from fugu_cli.repair.parts import in_place, meant
 
 METHOD = '    def total(self):\n        """The sum."""\n        return 1'
 BETTER = '    def total(self):\n        """The sum."""\n        return 2'

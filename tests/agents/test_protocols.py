@@ -7,12 +7,12 @@ import pytest
 from histories import READ, TESTS, TOOLS, WRITE
 from servers import quiet, unhurried
 
-from fugu_cli.agents.schema import Schema, describe, variants
 from fugu_cli.agents.scripted import Script, Scripted, Step
-from fugu_cli.agents.text import Text
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromUser, Prompt, Reply, ToolSpec, Usage
 from fugu_cli.prompts import load
+from fugu_cli.repair.schema import Schema, describe, variants
+from fugu_cli.repair.text import Text
 
 BRIEF = FromUser(text="Fix it.\n# File `a.py`\n```\nx = 1\ny = 2\n```\n")
 PROMPT = Prompt(system="s", messages=(BRIEF,), tools=TOOLS)

@@ -12,14 +12,14 @@ from servers import quiet, unhurried
 
 from fugu_cli.agents import Agent
 from fugu_cli.agents.local import Local
-from fugu_cli.agents.schema import Schema
-from fugu_cli.agents.text import Text
-from fugu_cli.loop import gaps
 from fugu_cli.messages import FromUser, Prompt, Reply
 from fugu_cli.models.local import lease
 from fugu_cli.models.sources import Folder, default_sources
 from fugu_cli.models.store import Store
 from fugu_cli.prompts import load
+from fugu_cli.repair import gaps
+from fugu_cli.repair.schema import Schema
+from fugu_cli.repair.text import Text
 
 pytestmark = pytest.mark.real
 MODEL = "smollm2-135m"

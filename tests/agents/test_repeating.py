@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from fugu_cli.agents.openai import OpenAI
-from fugu_cli.agents.repeating import begins
 from fugu_cli.messages import FromUser, Prompt, Usage
+from fugu_cli.repair.repeating import begins
 from tests.agents.servers import ACCESS, Portions, Server, quiet, unhurried
 
 HEAD = "def test_f():\n"

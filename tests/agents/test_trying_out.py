@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.agents.trying_out import MOST, asked_only, begins
+from fugu_cli.repair.trying_out import MOST, asked_only, begins
 
 STUB = 'def total(prices):\n    """What all come to.\n\n    >>> total([])\n\n    """\n    pass\n'
 DONE = STUB.replace("pass", "return sum(prices) or None")

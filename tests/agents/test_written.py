@@ -2,9 +2,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fugu_cli.agents.defining import bare
-from fugu_cli.agents.written import Edit, Written, as_shown, parse, placed, room, shown_files
 from fugu_cli.messages import FromAgent, FromUser, Prompt
+from fugu_cli.repair.defining import bare
+from fugu_cli.repair.written import Edit, Written, as_shown, parse, placed, room, shown_files
 
 FILE = "def f():\n    return 1\n"
 

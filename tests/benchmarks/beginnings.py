@@ -25,13 +25,14 @@ from on_tasks import measured, tell
 
 from fugu_cli import prompts
 from fugu_cli.agents.local import Local
-from fugu_cli.agents.text import Text
 from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.evaluation import one_pass, rows
-from fugu_cli.loop import beginning, brief_files, excerpts, looking
-from fugu_cli.loop.ways import Aim, ways
+from fugu_cli.loop import looking
 from fugu_cli.messages import Call, FromUser, Prompt, ToolSpec, Value
 from fugu_cli.models.local import lease
+from fugu_cli.repair import beginning, brief_files, excerpts
+from fugu_cli.repair.text import Text
+from fugu_cli.repair.ways import Aim, ways
 from fugu_cli.statistics import wilson
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.grading import grade

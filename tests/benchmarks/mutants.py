@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fugu_cli import functions
+from fugu_cli.repair import functions
 
 HERE = Path(__file__).parent
 REPOSITORIES = (HERE / "repositories" / "formulas", HERE.parent / "demo" / "invoices")

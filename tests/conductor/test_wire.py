@@ -20,11 +20,11 @@ from fugu_cli.agents import Agent
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.anthropic import Anthropic
 from fugu_cli.agents.openai import OpenAI
-from fugu_cli.agents.schema import Schema
 from fugu_cli.conductor.conductor import Bounds
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Assigned, Planned
 from fugu_cli.log import Log
+from fugu_cli.repair.schema import Schema
 from tests.conductor.staging import POOL, Play, lists
 from tests.conductor.test_isolation import FILES, MARK, may_see
 from tests.reacting import repository

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fugu_cli.loop import anew
-from fugu_cli.stubs import is_stub
+from fugu_cli.repair import anew
+from fugu_cli.repair.stubs import is_stub
 
 TOTAL = '''def total(prices):
     """What all prices come to."""

@@ -4,7 +4,7 @@ import pytest
 
 from fugu_cli.events import Event, Member
 from fugu_cli.loop import context
-from fugu_cli.loop.beginning import of_anew, of_stub
+from fugu_cli.repair.beginning import of_anew, of_stub
 from tests.facts import asked, opened
 from tests.loop.test_filling_turns import BODY, FAILING, FILE, FILLER, asked_for, begun
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fugu_cli.events import Asked
-from fugu_cli.loop import brief_files
+from fugu_cli.repair import brief_files
 
 STUB = "def f():\n    pass\n"
 

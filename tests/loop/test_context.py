@@ -12,7 +12,6 @@ from fugu_cli import prompts, views
 from fugu_cli.agents import anthropic, openai
 from fugu_cli.agents.access import Access
 from fugu_cli.agents.dialects import Dialect
-from fugu_cli.agents.written import shown_files
 from fugu_cli.events import (
     Asked,
     Assigned,
@@ -28,8 +27,10 @@ from fugu_cli.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.loop import brief_files, context, put_back
+from fugu_cli.loop import context, put_back
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Thinking
+from fugu_cli.repair import brief_files
+from fugu_cli.repair.written import shown_files
 from fugu_cli.views import standing
 from tests.facts import CODER, POOL, SMALL, STRONG, asked, assigned, checked, opened, ran, replied, rolled_back, write
 

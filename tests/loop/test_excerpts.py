@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fugu_cli.agents.text import LONG
-from fugu_cli.loop.excerpts import ABOVE, above, in_turn, told
+from fugu_cli.repair.excerpts import ABOVE, above, in_turn, told
+from fugu_cli.repair.text import LONG
 
 LONG_PYTHON = '''"""Sums."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fugu_cli.events import Event, Member, Replied, ToolRan
-from fugu_cli.loop import context, turn, ways
+from fugu_cli.loop import context, turn
 from fugu_cli.loop.turn import Closed, Reply, RollBack, Rules, Run
 from fugu_cli.messages import Call, Prompt
+from fugu_cli.repair import ways
 from tests.facts import CODER, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
 FILLER = CODER.model_copy(update={"protocol": "text", "infill": True, "attempts": 1})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fugu_cli.loop import gaps
+from fugu_cli.repair import gaps
 
 KTH = '''def kth(numbers, k):
     """The k-th smallest.

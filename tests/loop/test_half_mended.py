@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from fugu_cli.loop.half_mended import Left
 
 from fugu_cli.events import Event, Replied
 from fugu_cli.loop import context, half_mended
-from fugu_cli.loop.half_mended import Left
 from fugu_cli.messages import Call
 from tests.facts import CODER, asked, assigned, opened, ran, replied, write
 

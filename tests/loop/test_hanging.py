@@ -6,9 +6,10 @@ import pytest
 
 from fugu_cli import views
 from fugu_cli.events import Event, ToolRan
-from fugu_cli.loop import hanging, turn
+from fugu_cli.loop import turn
 from fugu_cli.loop.turn import Evidence, Rules
 from fugu_cli.messages import Call
+from fugu_cli.repair import hanging
 from tests.facts import CODER, FAILS, asked, assigned, opened, ran, replied, write
 
 FILLER = CODER.model_copy(update={"protocol": "text", "infill": True})

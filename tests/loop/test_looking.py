@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-
 from fugu_cli.loop.looking import look
+
 from fugu_cli.messages import Call
 from fugu_cli.test_paths import TEST
 from fugu_cli.tools.search import Grep, grep

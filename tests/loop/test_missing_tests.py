@@ -4,11 +4,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from fugu_cli.loop.missing_tests import compared, ran
 
 from fugu_cli import orchestrator
 from fugu_cli.events import Asked, Event, Finished, Member, Opened, Permitted, ToolRan
 from fugu_cli.log import Log
-from fugu_cli.loop.missing_tests import compared, ran
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.tools import Result
 from tests.reacting import Reacting, Stage, calls, repository, results, role

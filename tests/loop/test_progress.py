@@ -6,8 +6,8 @@ import pytest
 
 from fugu_cli import views
 from fugu_cli.events import Event
-from fugu_cli.loop import progress
 from fugu_cli.messages import Call
+from fugu_cli.repair import progress
 from tests.facts import asked, assigned, opened, ran, replied, write
 
 ADD = "AttributeError: 'list' object has no attribute 'add'\na.py:3: AttributeError\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fugu_cli.loop.ways import FEW, Aim, Known, ways
+from fugu_cli.repair.ways import FEW, Aim, Known, ways
 
 SHOP = '''\
 def net(lines):

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from fugu_cli.tools.run_examples import spelled
 
 from fugu_cli.tools import run_examples
 from fugu_cli.tools.doctests import MOST, PARSED, examples
-from fugu_cli.tools.run_examples import spelled
 from fugu_cli.tools.tests import find_test_command, for_request
 from tests.tools.conftest import lay
 

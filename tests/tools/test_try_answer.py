@@ -6,13 +6,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from fugu_cli.tools.try_answer import NO_SANDBOX, TRY_ANSWER, assertions, called
 
-from fugu_cli.agents.fences import python_in
 from fugu_cli.messages import Call
+from fugu_cli.repair.fences import python_in
 from fugu_cli.sandbox.box import Rules
 from fugu_cli.tools import Result, try_answer
 from fugu_cli.tools.toolbox import Toolbox
-from fugu_cli.tools.try_answer import NO_SANDBOX, TRY_ANSWER, assertions, called
 from fugu_cli.tools.workspace import Workspace
 from tests.sandbox.conftest import Fixed, working
 

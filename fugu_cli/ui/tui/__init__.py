@@ -8,13 +8,14 @@ that the log does not; sessions come from a `Desk` (session.py), which wiring bu
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fugu_cli.ui.tui.session import Desk, Options, Session
 
 if TYPE_CHECKING:
-    from fugu_cli.events import Recorded, ToolRan
+    from fugu_cli.events import Recorded
+    from fugu_cli.ui.tui.draw.detail import Sources
 
 __all__ = ["Desk", "Options", "Session", "run_app", "run_trace"]
 
@@ -33,15 +34,13 @@ def run_app(desk: Desk, options: Options) -> int:
     return app.exit_code
 
 
-def run_trace(
-    records: Sequence[Recorded], title: str, options: Options, patch_of: Callable[[ToolRan], str] | None = None
-) -> int:
+def run_trace(records: Sequence[Recorded], title: str, options: Options, sources: Sources) -> int:
     """Show the trace of a session that is not running: its turns, each of which can be opened.
 
-    `patch_of` says what a call changed, as a diff, where the contents are at hand; else the call's arguments do.
+    `sources` say what a call changed, as a diff, and what an agent was shown.
     """
     from fugu_cli.ui.tui.viewing import TraceApp
 
-    app = TraceApp(records, title, options, patch_of)
+    app = TraceApp(records, title, options, sources)
     app.run(mouse=options.mouse)
     return app.exit_code

@@ -20,10 +20,10 @@ from fugu_cli.agents.scripted import Script, Scripted
 from fugu_cli.coordinators.fixed import Cascade, Single
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Finished, Member, Opened, Replied, Undone
+from fugu_cli.events import Asked, Event, Finished, Member, Opened, Replied, Undone
 from fugu_cli.loop import compaction
 from fugu_cli.loop.bench import Ask, Bench
-from fugu_cli.messages import Call
+from fugu_cli.messages import Call, Prompt
 from fugu_cli.orchestrator import Crew
 from fugu_cli.skills.loading import Library
 from fugu_cli.tools.apply_patch import APPLY_PATCH
@@ -96,8 +96,11 @@ class DemoSession:
         snapshot = await self.bench.workspace.snapshot()
         self.log.append(Asked(text=text, typed=typed, skill=skill, attachments=attachments, snapshot=snapshot))
 
-    def notes(self, text: str) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
         return ()
+
+    def prompt(self, events: Sequence[Event], member: Member) -> Prompt:
+        return self.crew.harness(member.name).prompt(events, member, (), "")
 
     def go_on(self) -> bool:
         return views.asked(self.log.events) is not None and views.finished(self.log.events) is None

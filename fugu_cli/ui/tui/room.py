@@ -111,7 +111,7 @@ class Room:
             except FuguError as error:
                 self.failed(error)
                 return
-            notes = await asyncio.to_thread(self.session.notes, wanted.text)
+            notes = await asyncio.to_thread(self.session.notes)
         self._warn((*lacking, *notes))
         await self.work.submit(wanted)
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from fugu_cli import policy
-    from fugu_cli.events import Finished, Undone
+    from fugu_cli.events import Event, Finished, Member, Undone
     from fugu_cli.log import Log
     from fugu_cli.loop.bench import Ask, Bench
-    from fugu_cli.messages import Call
+    from fugu_cli.messages import Call, Prompt
     from fugu_cli.orchestrator import Crew
     from fugu_cli.sessions import Summary
     from fugu_cli.skills.loading import Library
@@ -56,8 +56,11 @@ class Session(Protocol):
         """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that differs;
         `skill`: what a skill says that they named."""
 
-    def notes(self, text: str) -> tuple[str, ...]:
-        """Sentences about what is missing here, and what that means for the request `text`."""
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what is missing here."""
+
+    def prompt(self, events: Sequence[Event], member: Member) -> Prompt:
+        """The next call's prompt of an agent, of the facts up to it."""
 
     def go_on(self) -> bool:
         """Whether there is a request to finish; one that a limit stopped is opened again for that."""

@@ -14,7 +14,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from fugu_cli.events import Recorded
-from fugu_cli.ui.tui.draw.detail import PatchOf, by_arguments
+from fugu_cli.ui.tui.draw.detail import PLAIN, Sources
 from fugu_cli.ui.tui.draw.palette import PALETTES, Palette
 from fugu_cli.ui.tui.draw.rows import Rows
 from fugu_cli.ui.tui.draw.tally import Tally
@@ -36,9 +36,9 @@ class Viewing(Screen[None]):
         Binding("ctrl+c", "app.quit", show=False, priority=True),
     ]
 
-    def __init__(self, records: Sequence[Recorded], title: str, palette: Palette, patch_of: PatchOf) -> None:
+    def __init__(self, records: Sequence[Recorded], title: str, palette: Palette, sources: Sources) -> None:
         super().__init__()
-        self._patch_of = patch_of
+        self._sources = sources
         self._records = records
         self._title = title
         self._palette = palette
@@ -65,7 +65,7 @@ class Viewing(Screen[None]):
         from fugu_cli.ui.tui.screens.reader import Reader
 
         if event.wish == "open":
-            self.app.push_screen(Reader(self._palette, pages(self._rows, event.row, self._records, "", self._patch_of)))
+            self.app.push_screen(Reader(self._palette, pages(self._rows, event.row, self._records, self._sources)))
 
 
 class TraceApp(TerminalApp):
@@ -75,15 +75,13 @@ class TraceApp(TerminalApp):
     TITLE = "fugu trace"
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(
-        self, records: Sequence[Recorded], title: str, options: Options, patch_of: PatchOf | None = None
-    ) -> None:
+    def __init__(self, records: Sequence[Recorded], title: str, options: Options, sources: Sources = PLAIN) -> None:
         super().__init__()
         for theme in themes():
             self.register_theme(theme)
         palette = PALETTES.get(options.theme) or PALETTES.get(look(options.state).theme) or guessed()
         self.theme = palette.name
-        self._viewing = Viewing(records, title, palette, patch_of or by_arguments)
+        self._viewing = Viewing(records, title, palette, sources)
 
     def get_default_screen(self) -> Viewing:
         """The only screen there is at first."""

@@ -73,7 +73,7 @@ def _tool_head(block: ToolUse, palette: Palette) -> tuple[list[Part], list[Part]
     sign, tone = _sign(block, palette)
     name = flat(exact(block.call.tool), 40)
     left: list[Part] = [(f"  {sign} ", tone)]
-    if block.call.tool in views.CHECKS:
+    if block.call.tool == views.RUN_TESTS:
         said = tests_in_words(block.result.ok, block.result.output) if block.result else "running"
         left += [("tests ", f"bold {palette.text}"), (said, tone)]
     else:

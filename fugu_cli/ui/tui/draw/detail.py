@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fugu_cli import views
-from fugu_cli.events import CLIENT, Asked, Assigned, Opened, Recorded, Replied, ToolRan
-from fugu_cli.loop import context
+from fugu_cli.events import CLIENT, Asked, Assigned, Event, Member, Opened, Recorded, Replied, ToolRan
+from fugu_cli.loop.harness import TOOL_CALLING
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt
 from fugu_cli.ui import rows as plain_rows
 from fugu_cli.ui.clean import count as tokens
@@ -49,13 +49,31 @@ def by_arguments(ran: ToolRan) -> str:
     return diff.of_call(ran.call)
 
 
-def sections(
-    records: Sequence[Recorded], row: TurnRow, instructions: str = "", patch_of: PatchOf = by_arguments
-) -> list[Section]:
-    """Everything the log says of a turn. `records` are the session's lines, `instructions` the user's standing ones."""
+PromptOf = Callable[[Sequence[Event], Member], Prompt]
+"""The prompt of the next call of an agent, of the facts up to it."""
+
+
+def native(events: Sequence[Event], member: Member) -> Prompt:
+    """The prompt of an agent that calls tools, without standing instructions."""
+    return TOOL_CALLING.prompt(events, member, (), "")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the parts of a turn's page come from that are not in the log itself."""
+
+    prompt_of: PromptOf = native
+    patch_of: PatchOf = by_arguments
+
+
+PLAIN = Sources()
+
+
+def sections(records: Sequence[Recorded], row: TurnRow, sources: Sources = PLAIN) -> list[Section]:
+    """Everything the log says of a turn. `records` are the session's lines."""
     mine = _own(records, row)
     cells = _cells(records, row)
-    prompt, before = _shown(records, row, instructions)
+    prompt, before = _shown(records, row, sources.prompt_of)
     made = [
         Section("The decision", (Piece(lambda width, palette: _decision(row, cells, width, palette), "\n" * 14),)),
         Section("What the coordinator read", _text(_read(row.assigned))),
@@ -66,7 +84,7 @@ def sections(
     elif views.served([record.event for record in before]) and row.assigned.by != CLIENT:
         made.append(Section(f"What {flat(row.assigned.agent)} was shown", _text(FROM_CLIENT)))
     made.append(Section("What it did", (*of_blocks(told(mine)[1:], unfolded=True), GAP)))
-    patches = [patch_of(r.event) for r in mine if isinstance(r.event, ToolRan) and r.event.changes]
+    patches = [sources.patch_of(r.event) for r in mine if isinstance(r.event, ToolRan) and r.event.changes]
     if patches:
         patch = "\n".join(patches)
         made.append(Section("The diff it made", (Piece(lambda w, p: [*diff.painted(patch, w, p), BLANK], patch),)))
@@ -161,7 +179,7 @@ def _read(assigned: Assigned) -> str:
     return used + (assigned.scores.read or "(not recorded)")
 
 
-def _shown(records: Sequence[Recorded], row: TurnRow, instructions: str) -> tuple[Prompt | None, Sequence[Recorded]]:
+def _shown(records: Sequence[Recorded], row: TurnRow, prompt_of: PromptOf) -> tuple[Prompt | None, Sequence[Recorded]]:
     """The prompt of the turn's first model call, and the lines before it."""
     first = next((r.seq for r in _own(records, row) if isinstance(r.event, Replied)), row.last + 1)
     before = records[:first]
@@ -169,7 +187,7 @@ def _shown(records: Sequence[Recorded], row: TurnRow, instructions: str) -> tupl
     member = views.pool(events).get(row.assigned.agent)
     if member is None or views.served(events):
         return None, before
-    return context.prompt(views.lane(events, row.assigned.turn), member, (), instructions), before
+    return prompt_of(views.lane(events, row.assigned.turn), member), before
 
 
 def _prompt(prompt: Prompt) -> tuple[Piece, ...]:

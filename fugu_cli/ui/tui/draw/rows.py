@@ -194,7 +194,7 @@ class Rows:
                 turn.cost, turn.unpriced = turn.cost + cost, turn.unpriced or unpriced
                 turn.writing, turn.said_all = 0, not event.calls
             case ToolRan():
-                if event.call.tool in views.CHECKS:
+                if event.call.tool == views.RUN_TESTS:
                     turn.tests = event.ok
             case Undone():
                 turn.draws += 1

@@ -187,10 +187,11 @@ class Hearing(Stage):
 
     def open_row(self, row: TurnRow) -> None:
         """A turn in full; left and right go to the ones beside it."""
+        from fugu_cli.ui.tui.draw.detail import Sources
         from fugu_cli.ui.tui.screens.turns import pages
 
         room = self.room
         if room is not None:
-            instructions = room.session.bench.instructions
+            sources = Sources(room.session.prompt, room.patches.of)
             records = room.session.log.records
-            self.turn_pages(pages(room.feed.rows, row, records, instructions, room.patches.of))
+            self.turn_pages(pages(room.feed.rows, row, records, sources))

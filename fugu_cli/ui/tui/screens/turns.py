@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fugu_cli.events import Recorded
-from fugu_cli.ui.tui.draw.detail import PatchOf, Section, by_arguments, sections
+from fugu_cli.ui.tui.draw.detail import PLAIN, Section, Sources, sections
 from fugu_cli.ui.tui.draw.rows import Rows, TurnRow
 from fugu_cli.ui.tui.screens.reader import Page
 
 
 def pages(
-    rows: Rows, row: TurnRow, records: Sequence[Recorded], instructions: str = "", patch_of: PatchOf = by_arguments
+    rows: Rows,
+    row: TurnRow,
+    records: Sequence[Recorded],
+    sources: Sources = PLAIN,
 ) -> Page:
     """Beginning with `row`. A turn that still runs is shown as far as it has come when its page is turned to."""
     every = [known for known in rows.rows if isinstance(known, TurnRow)]
@@ -23,7 +26,7 @@ def pages(
             return None
         at += by
         shown = every[at]
-        return _title(shown), sections(records, shown, instructions, patch_of)
+        return _title(shown), sections(records, shown, sources)
 
     return page
 

@@ -1,0 +1,94 @@
+"""acceptance_check and run_check: a command that fails before the work and must pass before it is accepted.
+
+An agent sets the check (`acceptance_check`); fugu runs it again after every change (`run_check`, which no agent is
+offered). A script that goes with it is in the log alone: each run writes it to a temporary folder of the confined
+shell, so nothing is left in the repository and a resumed session still has it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from pydantic import Field
+
+from fugu_cli.tools import Result, Say, Tool
+from fugu_cli.tools.bash import outcome
+from fugu_cli.tools.clip import clip
+from fugu_cli.tools.files import Given
+from fugu_cli.tools.process import Around, Ended, run_command
+from fugu_cli.tools.workspace import Workspace
+
+SECONDS = 120.0
+NOT_RUN = frozenset({126, 127})
+"""Exit codes of a shell that found nothing to run."""
+FAILS = (
+    "It fails now, as it must before the work. It is run again after every change; nothing is accepted while it fails."
+)
+PASSES = "This is no check: it passes before the work. Set one that fails for the reason of the request."
+NEITHER = "This is no check: it could not be run, or did not come to an end."
+SUITE = "The project's tests are a check now: nothing is accepted while they fail."
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_BEFORE = """d=$(mktemp -d) || exit 126
+trap 'rm -rf "$d"' EXIT
+export SCRIPT="$d/{name}"
+cat > "$SCRIPT"
+exec < /dev/null
+"""
+
+
+class AcceptanceCheck(Given):
+    """Arguments of acceptance_check."""
+
+    command: str = Field(description="run in the repository's root; exit code 0 means that the request is done")
+    script: str = Field(default="", description='a script that the command runs as "$SCRIPT"; leave out if not needed')
+    file: str = Field(default="check.py", description="the script's name, for runners that go by the ending")
+
+
+async def acceptance_check(given: AcceptanceCheck, workspace: Workspace, say: Say) -> Result:
+    """Run it as things were before the work: there it must fail. The test suite is not run again for this."""
+    if given.command == workspace.test_command and not given.script:
+        return Result(text=SUITE)
+    ended = await _ended(given, workspace, say)
+    if isinstance(ended, Result):
+        return ended
+    fails = ended.code is not None and ended.code > 0 and ended.code not in NOT_RUN
+    said = FAILS if fails else PASSES if ended.code == 0 else NEITHER
+    return Result(text=f"{_told(ended, workspace)}\n{said}", ok=fails)
+
+
+async def run_check(given: AcceptanceCheck, workspace: Workspace, say: Say) -> Result:
+    """Run it as things are now."""
+    ended = await _ended(given, workspace, say)
+    return ended if isinstance(ended, Result) else Result(text=_told(ended, workspace), ok=ended.code == 0)
+
+
+async def _ended(given: AcceptanceCheck, workspace: Workspace, say: Say) -> Ended | Result:
+    if "\0" in given.command or not given.command.strip() or not _NAME.fullmatch(given.file):
+        return Result(text="The command is one line of the shell, and `file` is a plain name.", ok=False)
+    if given.script and "SCRIPT" not in given.command:
+        return Result(text='The command names the script as "$SCRIPT".', ok=False)
+    path = os.pathsep.join(filter(None, (str(workspace.root), os.environ.get("PYTHONPATH", ""))))
+    environment: dict[str, str | None] = {"PYTHONPATH": path} if given.script else {}
+    around = Around(environment, workspace.box, given.script.encode() if given.script else b"")
+    before = _BEFORE.replace("{name}", given.file) if given.script else ""
+    try:
+        return await run_command(before + given.command, workspace.root, SECONDS, say, around)
+    except OSError as error:
+        return Result(text=f"The check could not be started: {error.strerror}.", ok=False)
+
+
+def _told(ended: Ended, workspace: Workspace) -> str:
+    said = clip(workspace.whole_secrets(ended.output.strip())) or "(no output)"
+    return f"{said}\n{outcome(ended, SECONDS)}"
+
+
+ACCEPTANCE_CHECK = Tool(
+    name="acceptance_check",
+    effect="runs",
+    arguments=AcceptanceCheck,
+    run=acceptance_check,
+    body="script",
+    native=True,
+)
+RUN_CHECK = Tool(name="run_check", effect="runs", arguments=AcceptanceCheck, run=run_check)
