@@ -32,6 +32,8 @@ EVIDENCE = "evidence"
 """`Permitted.by` of the runs fugu makes itself before a turn: the tests, and the files they name."""
 CLIENT = "client"
 """`by` of what the client of an endpoint brought along: what was said before, and what its tools returned."""
+USERS = frozenset({"user", "session"})
+"""`Permitted.by` of a user's own answer."""
 HOOK = "hook"
 """`Permitted.by` of a call that a hook of the user's forbade."""
 

@@ -120,12 +120,16 @@ class RunFlags:
     ] = None
     deny: Annotated[list[str] | None, option("--deny", help="forbid calls; repeatable", metavar="RULE")] = None
     trust: Annotated[bool, option("--trust", help="trust this folder for this run")] = False
-    test_command: Annotated[
-        str | None, option("--test-command", help="how the tests are run; they judge this request", metavar="COMMAND")
-    ] = None
+    test_command: Annotated[str | None, option("--test-command", help="how the tests are run", metavar="COMMAND")] = (
+        None
+    )
     test_timeout: Annotated[float | None, option("--test-timeout", help="limit of one test run", metavar="SECONDS")] = (
         None
     )
+    until: Annotated[
+        list[str] | None, option("--until", help="a command that must pass in the end; repeatable", metavar="COMMAND")
+    ] = None
+    until_tests_pass: Annotated[bool, option("--until-tests-pass", help="the tests must pass in the end")] = False
     verify_answers: Annotated[bool, option("--verify-answers", help="verify answers that changed nothing")] = False
     tier: Annotated[Tier | None, option("--tier", help="fugu or ultra", metavar="TIER")] = None
     seed: Annotated[int | None, option("--seed", help="seed of everything that is drawn", metavar="N")] = None
@@ -148,11 +152,17 @@ class RunFlags:
             "deny": self.deny or None,
             "test_command": self.test_command,
             "test_timeout": self.test_timeout,
+            "tests": self._tests(),
             "verify_answers": self.verify_answers or None,
             "tier": self.tier.value if self.tier else None,
             "seed": self.seed,
         }
         return {key: value for key, value in said.items() if value is not None}
+
+    def _tests(self) -> dict[str, object] | None:
+        """What must pass in the end; None where nothing was said."""
+        said: dict[str, object] = {"until": tuple(self.until)} if self.until else {}
+        return said | ({"until_pass": True} if self.until_tests_pass else {}) or None
 
 
 @dataclass(frozen=True)

@@ -212,5 +212,5 @@ class Config(Settings):
 
 PATHS = ("checkpoint", "data_dir", "cache_dir")
 LISTS = ("allow", "ask", "deny", "opt_out")
-ADDING = (*LISTS, "deny_agents", "max_budget_usd", "time_limit")
+ADDING = (*LISTS, "deny_agents", "max_budget_usd", "time_limit", "tests")
 """Keys that add up over files, environment and flags; every other key is replaced by the later one."""

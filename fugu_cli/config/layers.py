@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fugu_cli.config import ADDING, MODES, Config
+from fugu_cli.config import ADDING, MODES, Config, TestsEntry
 from fugu_cli.config.tables import Money, Patience
 
 HARMLESS = frozenset({"ask", "deny", "opt_out", "deny_agents", "verify_answers", "seed", "test_timeout"})
@@ -42,6 +42,9 @@ def _over(before: object, value: object) -> object:
     if isinstance(value, dict):
         both = dict(before) if isinstance(before, dict) else {}
         return both | {key: tuple(dict.fromkeys([*both.get(key, ()), *names])) for key, names in value.items()}
+    if isinstance(before, TestsEntry) and isinstance(value, TestsEntry):
+        update = value.model_dump(exclude_unset=True)
+        return before.model_copy(update=update | {"until": (*before.until, *value.until)})
     if isinstance(before, Money | Patience):
         given = value.model_dump(exclude_unset=True) if isinstance(value, Money | Patience) else {"request": value}
         return before.model_copy(update=given)

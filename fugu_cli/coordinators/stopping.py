@@ -10,12 +10,9 @@ from pathlib import Path
 
 from fugu_cli import policy, views
 from fugu_cli.coordinators import masks
-from fugu_cli.events import ROLE, Assigned, Event, Finished, Opened, Permitted
+from fugu_cli.events import ROLE, USERS, Assigned, Event, Finished, Opened, Permitted
 from fugu_cli.messages import Call
 from fugu_cli.policy.patterns import READING, WRITING
-
-USER = frozenset({"user", "session"})
-"""`Permitted.by` of a user's own answer."""
 
 
 def stop(events: Sequence[Event], *, turns: int, verify_answers: bool) -> Finished | None:
@@ -58,7 +55,7 @@ def refusal(events: Sequence[Event]) -> Finished | None:
     refused: dict[str, Permitted] = {}
     for run in (run for turn in views.turns(events) for run in turn.runs if not run.evidence):
         judged = run.permitted
-        excused = judged.by == ROLE or judged.by in USER or judged.reason == policy.PLANS
+        excused = judged.by == ROLE or judged.by in USERS or judged.reason == policy.PLANS
         if judged.allowed:
             refused.pop(judged.call.tool, None)
         elif not excused and not _reads(judged.call, Path(opened.repo)):

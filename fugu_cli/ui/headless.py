@@ -123,8 +123,6 @@ def close_text(records: Sequence[Recorded], screen: Screen, report: Report, end:
     if report.patch.strip():
         for text in coloured_diff(report.patch):
             screen.show(text)
-    if (tests := _tests(events)) is not None:
-        screen.show(tests)
     answer = clean(views.answer(events)).strip()
     if answer:
         screen.data(answer)
@@ -154,15 +152,6 @@ def coloured_diff(patch: str, limit: int = DIFF_LINES) -> list[Text]:
     ]
     rest = len(lines) - limit
     return [*texts, Text(f"... {rest} more lines of diff", "dim")] if rest > 0 else texts
-
-
-def _tests(events: Sequence[Event]) -> Text | None:
-    before, after = views.first_tests(events), views.tests(events)
-    if after is None:
-        return None
-    now = render.tests_in_words(after.ok, after.output) + (" (before the last change)" if after.stale else "")
-    then = f"{render.tests_in_words(before.ok, before.output)} -> " if before else ""
-    return Text(f"tests: {then}{now}", "green" if after.ok and not after.stale else "yellow")
 
 
 def _totals(records: Sequence[Recorded], report: Report) -> list[Text]:

@@ -44,17 +44,7 @@ UNLEARNED = "[no learned coordinator:"
 SAID_LINES = 6
 """Lines of an agent's reply that are shown while it works; the answer is printed whole at the end."""
 
-ENDS = {
-    "accepted": ("accepted", "bold green"),
-    "answered": ("answered", "bold green"),
-    "unaccepted": ("NOT accepted", "bold yellow"),
-    "turn_limit": ("NOT accepted: the turn limit was reached", "bold yellow"),
-    "budget": ("stopped by the budget", "bold yellow"),
-    "time_limit": ("stopped: the time limit was reached", "bold yellow"),
-    "interrupted": ("interrupted", "bold yellow"),
-    "denied": ("stopped: permission was denied", "bold yellow"),
-    "failed": ("failed", "bold red"),
-}
+TONES = {"good": "bold green", "warn": "bold yellow", "bad": "bold red"}
 
 
 def line(events: Sequence[Event]) -> Text | None:
@@ -76,6 +66,8 @@ def line(events: Sequence[Event]) -> Text | None:
         case ToolRan():
             return tool_ran(event, by_fugu=_by_fugu(events, event))
         case _:
+            if isinstance(event, Finished):
+                return ended(events, event)
             before = events[-2] if len(events) > 1 else None
             silent = isinstance(event, Undone) and isinstance(before, Replied) and keeps(before)
             return None if silent else _rest(event)
@@ -93,7 +85,7 @@ def _by_fugu(events: Sequence[Event], event: ToolRan) -> bool:
     return next((fact.by == EVIDENCE for fact in permitted), False)
 
 
-def _rest(event: JobEnded | Masked | Failed | Compacted | Interrupted | Undone | Merged | Finished) -> Text:
+def _rest(event: JobEnded | Masked | Failed | Compacted | Interrupted | Undone | Merged) -> Text:
     match event:
         case JobEnded():
             return Text(f"{INDENT}{job_ended(event)}", "dim")
@@ -110,11 +102,15 @@ def _rest(event: JobEnded | Masked | Failed | Compacted | Interrupted | Undone |
             return Text(f"{INDENT}interrupted{why}", "yellow")
         case Undone():
             return undone(event)
-        case Finished():
-            said, style = ENDS[event.reason]
-            return Text(said + (f": {one_line(event.message, 300)}" if event.message else ""), style)
         case _:
             assert_never(event)
+
+
+def ended(events: Sequence[Event], end: Finished) -> Text:
+    """The end of the newest of `events`' requests in one line; why, where it was stopped."""
+    said = views.end_line(events, end)
+    why = f": {one_line(end.message, 300)}" if end.message and said.tone == "bad" else ""
+    return Text(said.text + why, TONES[said.tone])
 
 
 def _masked(event: Masked) -> Text:

@@ -159,12 +159,11 @@ def _orchestration(used: Usage) -> dict[str, int]:
 
 
 def _own(events: Sequence[Event], end: Ending) -> dict[str, object]:
-    before, after = views.first_tests(events), views.tests(events)
     return {
         "reason": end.reason,
         "message": end.message,
-        "tests_before": before.ok if before else None,
-        "tests_after": after.ok if after and not after.stale else None,
+        "end": views.end_line(events).text,
+        "tests": views.test_facts(events),
         "changed": sorted(views.changes(events)),
         "failed_agents": views.failed_agents(events),
         "orchestration": _orchestration(views.orchestration(views.request(events))),

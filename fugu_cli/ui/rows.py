@@ -70,6 +70,7 @@ class Request:
     before: views.TestRun | None
     rows: tuple[Row, ...]
     end: Finished | None
+    end_line: views.EndLine
     undone: tuple[Undone, ...]
     """What the user took back and brought again before the next one."""
     upto: int
@@ -94,7 +95,9 @@ def _request(records: Sequence[Recorded], number: int, start: int, end: int) -> 
     stops = [_stop(events, begin, stop) for begin, stop in zip(begins, [*begins[1:], end], strict=False)]
     rows = tuple(_row(records, number, begin, stop) for begin, stop in zip(begins, stops, strict=True))
     undone = tuple(event for event in events[start:] if isinstance(event, Undone) and not event.turn)
-    return Request(number, asked, views.first_tests(events), rows, views.finished(events), undone, end)
+    return Request(
+        number, asked, views.first_tests(events), rows, views.finished(events), views.end_line(events), undone, end
+    )
 
 
 def _stop(events: Sequence[Event], begin: int, stop: int) -> int:

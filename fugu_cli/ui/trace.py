@@ -77,8 +77,8 @@ def _request(request: Request, width: int) -> list[str]:
     else:
         lines += [line for row in request.rows for line in _stacked(row, width)]
     if request.end is not None:
-        said = render.ENDS[request.end.reason][0]
-        lines.append(cut(said + (f": {one_line(request.end.message, 300)}" if request.end.message else ""), width))
+        why = request.end.message if request.end_line.tone == "bad" else ""
+        lines.append(cut(request.end_line.text + (f": {one_line(why, 300)}" if why else ""), width))
     else:
         lines.append("not finished")
     return [*lines, *(cut(render.undone(event).plain, width) for event in request.undone)]

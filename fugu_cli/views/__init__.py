@@ -17,6 +17,7 @@ from fugu_cli.views.acceptance import (
     unmet,
 )
 from fugu_cli.views.counts import failing, passing
+from fugu_cli.views.ends import WORDS, EndLine, end_line, test_facts
 from fugu_cli.views.jobs import Job, ended_how, jobs
 from fugu_cli.views.outcome import (
     RUN_TESTS,
@@ -79,7 +80,9 @@ __all__ = [
     "STOPPED",
     "TESTS_BEFORE",
     "TODO",
+    "WORDS",
     "Check",
+    "EndLine",
     "Item",
     "Job",
     "Run",
@@ -104,6 +107,7 @@ __all__ = [
     "cost",
     "done",
     "effective",
+    "end_line",
     "ended_how",
     "failed_agents",
     "failed_since_reply",
@@ -146,6 +150,7 @@ __all__ = [
     "summed",
     "taken",
     "taken_back",
+    "test_facts",
     "tests",
     "tests_before",
     "todo",

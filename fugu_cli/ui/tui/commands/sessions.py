@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fugu_cli import log, sessions, views
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.events import Asked, Event, Replied, ToolRan
-from fugu_cli.ui.render import ENDS, describe
+from fugu_cli.ui.render import describe
 from fugu_cli.ui.tui import place
 from fugu_cli.ui.tui.draw import diff
 from fugu_cli.ui.tui.draw.piece import Piece
@@ -174,7 +174,7 @@ def markdown(events: list[Event]) -> str:
                     continue
         end = views.finished(facts)
         if end is not None:
-            parts.append(f"*{ENDS[end.reason][0]}. {end.message}*".replace(". *", "*"))
+            parts.append(f"*{views.end_line(facts).text}*")
     return "\n\n".join(parts) + "\n"
 
 

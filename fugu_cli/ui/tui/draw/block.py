@@ -11,6 +11,7 @@ from typing import Literal
 from fugu_cli.events import EVIDENCE, Assigned, Finished, Opened, Permitted, Planned, ToolRan
 from fugu_cli.messages import Call
 from fugu_cli.ui.tui.draw.chunks import Chunker
+from fugu_cli.views import EndLine
 
 Tone = Literal["plain", "dim", "good", "bad", "warn"]
 
@@ -95,6 +96,7 @@ class Ended:
     """A request's end, with what it took."""
 
     finished: Finished
+    said: EndLine
     turns: int
     seconds: float
     tokens: int

@@ -10,7 +10,7 @@ import re
 from fugu_cli import views
 from fugu_cli.events import Assigned
 from fugu_cli.ui.clean import count as tokens
-from fugu_cli.ui.render import ENDS, standing, target_of, tests_in_words
+from fugu_cli.ui.render import standing, target_of, tests_in_words
 from fugu_cli.ui.tui.draw import diff
 from fugu_cli.ui.tui.draw.block import Ended, Heading, Note, Plan, Request, Thought, ToolUse, Welcome
 from fugu_cli.ui.tui.draw.graph import gutter
@@ -185,15 +185,16 @@ def plan(block: Plan, width: int, palette: Palette) -> list[Line]:
 def ended(block: Ended, width: int, palette: Palette) -> list[Line]:
     """How the request ended, in words and numbers."""
     finished = block.finished
-    said, _ = ENDS[finished.reason]
+    said = block.said.text
     good = finished.reason in ("accepted", "answered")
-    tone = palette.good if good else palette.warn if finished.reason != "failed" else palette.bad
+    stopped = palette.warn if finished.reason != "failed" else palette.bad
+    tone = {"good": palette.good, "warn": palette.warn, "bad": stopped}[block.said.tone]
     numbers = f"{count(block.turns, 'turn')} · {brief_seconds(block.seconds)} · {tokens(block.tokens)} tokens"
     fits = len(said) + len(numbers) + 4 <= width
     sign = "✓" if good else "✗" if finished.reason == "failed" else "■"
     first = line([(f"{sign} ", tone), (said, f"bold {tone}"), (f"  {numbers}" if fits else "", palette.dim)], width)
     more = [] if fits else wrapped(numbers, width - 2, palette.dim)
-    more += wrapped(safe(finished.message), width - 2, palette.dim if good else tone) if finished.message else []
+    more += wrapped(safe(finished.message), width - 2, tone) if finished.message and not good else []
     return [first, *indented(more, ("  ", "")), BLANK]
 
 

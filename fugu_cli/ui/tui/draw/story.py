@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fugu_cli import views
 from fugu_cli.events import (
     Asked,
     Assigned,
@@ -62,6 +63,8 @@ class Story:
         self._agents: dict[int, str] = {}
         self._opened: Opened | None = None
         self._asked_at = 0.0
+        self._facts: list[Event] = []
+        """Of the newest request."""
         self._turns = 0
         self._tokens = 0
         self._kept = 0
@@ -72,6 +75,9 @@ class Story:
         before = len(self.blocks)
         if not isinstance(item, Recorded):
             return self._live(item)
+        if isinstance(item.event, Asked):
+            self._facts.clear()
+        self._facts.append(item.event)
         changed = self._fact(item.event, item.at)
         grown = before if len(self.blocks) > before else None
         return min((index for index in (changed, grown) if index is not None), default=None)
@@ -137,9 +143,7 @@ class Story:
             self._hush()
         match event:
             case Asked():
-                self._calls, self._agents = {}, {}
-                self._asked_at, self._turns, self._tokens = at, 0, 0
-                self.blocks.append(Request(event.said, event.attachments))
+                self._begin(event, at)
             case Assigned():
                 self._turns, self._turn = self._turns + 1, event.turn
                 self._agents[event.turn] = event.agent
@@ -153,8 +157,7 @@ class Story:
             case ToolRan():
                 return self._ran(event)
             case Finished():
-                spent = max(at - self._asked_at, 0.0)
-                self.blocks.append(Ended(event, self._turns, spent, self._tokens))
+                self._end(event, at)
             case Interrupted():
                 return self._interrupted(event)
             case Opened():
@@ -167,6 +170,15 @@ class Story:
                 if block is not None:
                     self.blocks.append(block)
         return None
+
+    def _begin(self, event: Asked, at: float) -> None:
+        self._calls, self._agents = {}, {}
+        self._asked_at, self._turns, self._tokens = at, 0, 0
+        self.blocks.append(Request(event.said, event.attachments))
+
+    def _end(self, event: Finished, at: float) -> None:
+        spent = max(at - self._asked_at, 0.0)
+        self.blocks.append(Ended(event, views.end_line(self._facts), self._turns, spent, self._tokens))
 
     def _replied(self, event: Replied) -> int | None:
         """The whole reply: where it is not what was said live (a retry, a schema), it takes its place."""

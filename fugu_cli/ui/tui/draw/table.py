@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from fugu_cli import views
 from fugu_cli.events import Step
 from fugu_cli.messages import Usage
 from fugu_cli.ui.clean import count, probability, spent
-from fugu_cli.ui.render import ENDS
 from fugu_cli.ui.tui.draw.graph import gutter
 from fugu_cli.ui.tui.draw.lines import BLANK, Line, Part, indented, line, spread, wrapped
 from fugu_cli.ui.tui.draw.palette import Palette
@@ -42,7 +42,7 @@ def _request(item: RequestRow, width: int, palette: Palette) -> list[Line]:
     right: list[Part] = []
     if item.finished is not None:
         good = item.finished.reason in ("accepted", "answered")
-        said = ENDS[item.finished.reason][0] if width >= 70 else item.finished.reason.replace("_", " ")
+        said = views.WORDS[item.finished.reason]
         right = [(said, palette.good if good else palette.warn)]
     title: list[Part] = [(f"{item.number} ", palette.dim), (flat(item.asked.said, 200), f"bold {palette.text}")]
     lines = [] if item.number == 1 else [BLANK]
