@@ -30,7 +30,7 @@ def opened() -> Opened:
 
 
 def asked(text: str = "fix the tests", *, judged: bool = True, command: str | None = "pytest") -> Asked:
-    return Asked(text=text, snapshot="tree0", test_command=command, judged=judged)
+    return Asked(text=text, snapshot="tree0", test_command=command, until=(command,) if judged and command else ())
 
 
 def assigned(turn: int, agent: str, role: Role = "worker") -> Assigned:

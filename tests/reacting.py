@@ -23,7 +23,7 @@ from fugu_cli.loop.bench import Bench, Limits, Permission
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Usage
 from fugu_cli.orchestrator import Crew
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.wiring import build_toolbox
+from fugu_cli.wiring import build_toolbox, harness
 
 TESTS = "sh check.sh"
 CHECK = 'grep -q fixed calc.txt && echo "1 passed" || { echo "calc.txt:1: 1 failed"; exit 1; }\n'
@@ -121,7 +121,8 @@ class Stage:
 
     def crew(self) -> Crew:
         coordinator = self.coordinator or Cascade(self.members, self.settings)
-        return Crew({member.name: member for member in self.members}, self.agents, coordinator)
+        harnesses = {member.name: harness(member) for member in self.members}
+        return Crew({member.name: member for member in self.members}, self.agents, coordinator, harnesses=harnesses)
 
     def bench(self) -> Bench:
         """A new workspace each time, as after a kill."""
@@ -129,14 +130,17 @@ class Stage:
         rules = policy.Rules(mode=self.mode, deny=self.deny, test_command=self.test_command)  # type: ignore[arg-type]
         return Bench(build_toolbox(), workspace, rules, self.ask, self.limits, denials=self.denials)
 
-    async def begin(self, log: Log, text: str = "fix the tests", *, judged: bool = True) -> None:
-        """The session's first lines."""
+    async def begin(
+        self, log: Log, text: str = "fix the tests", *, judged: bool = True, until: tuple[str, ...] = ()
+    ) -> None:
+        """The session's first lines. `judged`: the tests must pass; `until`: so must these commands."""
         log.append(Opened(version="1", repo=str(self.root), pool=self.members, coordinator="cascade"))
-        await self.asked(log, text, judged=judged)
+        await self.asked(log, text, judged=judged, until=until)
 
-    async def asked(self, log: Log, text: str, *, judged: bool = True) -> None:
+    async def asked(self, log: Log, text: str, *, judged: bool = True, until: tuple[str, ...] = ()) -> None:
         snapshot = await self.bench().workspace.snapshot()
-        log.append(Asked(text=text, snapshot=snapshot, test_command=self.test_command, judged=judged))
+        suite = (self.test_command,) if judged and self.test_command else ()
+        log.append(Asked(text=text, snapshot=snapshot, test_command=self.test_command, until=(*suite, *until)))
 
 
 def kinds(events: list[Event] | tuple[Event, ...]) -> list[str]:

@@ -48,7 +48,7 @@ def answer(question: Question) -> str:
 
 def stories(question: Question) -> dict[str, tuple[Event, ...]]:
     """The session before anybody has acted, and after an answer."""
-    start = (Opened(version="1", repo="/repo", pool=POOL), Asked(text=question.prompt, snapshot="tree", judged=False))
+    start = (Opened(version="1", repo="/repo", pool=POOL), Asked(text=question.prompt, snapshot="tree"))
     worked = Assigned(turn=1, agent=SLOTS[1], role="worker", by="story", snapshot="tree")
     return {
         "first": start,

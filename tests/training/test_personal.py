@@ -26,7 +26,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
 
 
 def asked(text: str = "fix it") -> Asked:
-    return Asked(text=text, snapshot="tree", test_command="pytest", judged=True)
+    return Asked(text=text, snapshot="tree", test_command="pytest", until=("pytest",))
 
 
 def worked(turn: int, agent: str, tests: bool | None) -> list[Event]:

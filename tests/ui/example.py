@@ -94,7 +94,7 @@ def tool(turn: int, call: Call, output: str, *changes: Change) -> list[Event]:
 def opening() -> list[Event]:
     return [
         Opened(version="0.1.0", repo="/home/me/shop", commit="c0ffee", pool=POOL, checkpoint="ab12cd34ef56ab12"),
-        Asked(text="fix the failing tests", snapshot="tree0", test_command="pytest -q", judged=True),
+        Asked(text="fix the failing tests", snapshot="tree0", test_command="pytest -q", until=("pytest -q",)),
     ]
 
 

@@ -73,7 +73,7 @@ def first_request() -> list[Event]:
     push = Call.make("t2-1-0", "bash", command="git push --force")
     tests = Call(id="e0-0", tool="run_tests")
     return [
-        Asked(text="fix the failing test in src/add.py", snapshot="a" * 40, test_command="pytest", judged=True),
+        Asked(text="fix the failing test in src/add.py", snapshot="a" * 40, test_command="pytest", until=("pytest",)),
         *tool(0, tests, FAILED_TESTS, ok=False, by=EVIDENCE, seconds=1.4),
         Assigned(turn=1, agent="small", role="thinker", by="trinity",
                  milliseconds=Milliseconds(format=0.4, forward=96.5),

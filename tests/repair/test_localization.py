@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.repair.relevant_files import ROOM, fitting, implicated, shown_for
+from fugu_cli.repair.localization import ROOM, fitting, implicated, shown_for
 from tests.tools.conftest import lay
 
 TREE: dict[str, str | bytes] = {

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from fugu_cli.tools.lookup import SMALL, meant
 
+from fugu_cli.repair.retrieval import SMALL, meant
 from tests.tools.conftest import lay
 
 PRICES = "def net_total(items):\n    return sum(items)\n\n\ndef gross(n):\n    return round(n * RATE, 2)\n"

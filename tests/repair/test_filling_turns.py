@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from fugu_cli.loop.turn import Closed, Reply, RollBack, Rules, Run
+
 from fugu_cli.events import Event, Member, Replied, ToolRan
 from fugu_cli.loop import context, turn
-from fugu_cli.loop.turn import Closed, Reply, RollBack, Rules, Run
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.repair import ways
 from tests.facts import CODER, asked, assigned, checked, opened, ran, replied, rolled_back, write

@@ -1,4 +1,4 @@
-"""Evidence made before the work: a script that fails before it and must pass after it."""
+"""Acceptance checks: a command that fails before the work and must pass before it is accepted."""
 
 import asyncio
 import json
@@ -13,16 +13,13 @@ from fugu_cli.__main__ import called
 from fugu_cli.coordinators import masks, stopping
 from fugu_cli.events import Assigned, Event, Finished, Interrupted, Member, Permitted, Role, ToolRan
 from fugu_cli.log import Log
-from fugu_cli.loop.steps import specs
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
-from fugu_cli.wiring import build_toolbox
 from tests.reacting import CHECK, Reacting, Stage, calls, repository
 
 ONE = Member(name="one", provider="openai", model="o", slot="strong")
-SMALL = Member(name="small", provider="local", model="t", slot="cheap", protocol="text")
 FILES = {"calc.txt": "fixed\n", "check.sh": CHECK}
 SCRIPT = "grep -q new calc.txt || { echo no new; exit 1; }\n"
-MADE = Call.make("1", "reproduce", script=SCRIPT, command='sh "$SCRIPT"', file="new.sh")
+MADE = Call.make("1", "acceptance_check", script=SCRIPT, command='sh "$SCRIPT"', file="new.sh")
 
 
 def write(content: str) -> tuple[Call, ...]:
@@ -49,6 +46,7 @@ class Play:
     parts: list[tuple[Role, tuple[Call, ...], str]]
     log: Log = field(default_factory=Log.memory)
     more: dict[str, object] = field(default_factory=dict)
+    until: tuple[str, ...] = ()
     agent: Reacting = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,7 +69,7 @@ class Play:
         )
 
         async def whole() -> Finished:
-            await stage.begin(self.log, text, judged=False)
+            await stage.begin(self.log, text, judged=False, until=self.until)
             return await orchestrator.run(self.log, stage.crew(), stage.bench())
 
         return asyncio.run(whole())
@@ -80,7 +78,7 @@ class Play:
     def tried(self) -> list[tuple[int, str, bool]]:
         """Each run: its turn, the tool, and whether it was ok."""
         ran = [event for event in self.log.events if isinstance(event, ToolRan)]
-        return [(e.turn, e.call.tool, e.ok) for e in ran if e.call.tool in {"reproduce", "run_reproduction"}]
+        return [(e.turn, e.call.tool, e.ok) for e in ran if e.call.tool in {"acceptance_check", "run_check"}]
 
 
 @pytest.fixture
@@ -88,16 +86,7 @@ def root(tmp_path: Path) -> Path:
     return repository(tmp_path / "repo", FILES)
 
 
-def test_the_tool_is_offered_for_what_is_to_be_changed_and_not_for_a_question(tmp_path: Path) -> None:
-    offered = {}
-    for text in ("let it say new", "what does it say?"):
-        found = Play(repository(tmp_path / text), [("thinker", (), "It says old.")])
-        found.run(text)
-        offered[text] = "reproduce" in {tool.name for tool in found.agent.shown[0].tools}
-    assert offered == {"let it say new": True, "what does it say?": False}
-
-
-def test_a_thinkers_reproduction_fails_before_and_nothing_is_accepted_until_it_passes(root: Path) -> None:
+def test_a_thinkers_check_fails_before_and_nothing_is_accepted_until_it_passes(root: Path) -> None:
     found = Play(
         root,
         [
@@ -107,19 +96,17 @@ def test_a_thinkers_reproduction_fails_before_and_nothing_is_accepted_until_it_p
             ("verifier", (), "ACCEPT"),
         ],
     )
-    assert found.run() == Finished(reason="accepted", message="accepted by one; the tests pass")
+    assert found.run() == Finished(reason="accepted", message="verified by one")
     assert found.tried == [
-        (1, "reproduce", True),
-        (2, "run_reproduction", False),
-        (3, "run_reproduction", True),
+        (1, "acceptance_check", True),
+        (2, "run_check", False),
+        (3, "run_check", True),
     ]
-    runs = [
-        event for event in found.log.events if isinstance(event, Permitted) and event.call.tool == "run_reproduction"
-    ]
+    runs = [event for event in found.log.events if isinstance(event, Permitted) and event.call.tool == "run_check"]
     assert {event.by for event in runs} == {"evidence"}
     told = [message.text for message in found.agent.shown[-1].messages if isinstance(message, FromUser)]
-    assert any("[The reproduction was run: it FAILS.]\nno new" in text for text in told)
-    assert any("[The reproduction was run: it passes.]" in text for text in told)
+    assert any("[An acceptance check was run: it FAILS.]\nno new" in text for text in told)
+    assert any("[An acceptance check was run: it passes.]" in text for text in told)
 
 
 def test_an_accept_while_it_fails_is_none_and_no_verifier_may_be_asked(root: Path) -> None:
@@ -128,22 +115,24 @@ def test_an_accept_while_it_fails_is_none_and_no_verifier_may_be_asked(root: Pat
         [("thinker", (MADE,), "Do it."), ("worker", write("fixed, wrong\n"), "done"), ("verifier", (), "ACCEPT")],
     )
     end = found.run()
-    assert (end.reason, "The reproduction does not pass." in end.message) == ("turn_limit", True)
+    assert (end.reason, "An acceptance check fails: sh" in end.message) == ("turn_limit", True)
     turns = views.turns(found.log.events)
     assert views.verdict(found.log.events, turns[-1]) == "REVISE"
     worked = found.log.events[: next(n for n, e in enumerate(found.log.events) if e is turns[-1].assigned)]
-    assert masks.roles_out(worked) == {"verifier": "the reproduction fails, and no verdict changes that"}
+    assert masks.roles_out(worked) == {
+        "verifier": 'an acceptance check fails: sh "$SCRIPT", and no verdict changes that'
+    }
 
 
 @pytest.mark.parametrize(("script", "ok"), [(SCRIPT, True), ("exit 1\n", True), ("exit 0\n", False)])
 def test_a_verifiers_is_run_on_the_files_from_before_and_then_on_those_of_now(
     root: Path, script: str, ok: bool
 ) -> None:
-    made = Call.make("1", "reproduce", script=script, command='sh "$SCRIPT"')
+    made = Call.make("1", "acceptance_check", script=script, command='sh "$SCRIPT"')
     found = Play(root, [("worker", write("fixed and new\n"), "done"), ("verifier", (made,), "ACCEPT")])
     end = found.run()
     passes = script == SCRIPT
-    assert found.tried == [(2, "reproduce", ok), *([(2, "run_reproduction", passes)] if ok else [])]
+    assert found.tried == [(2, "acceptance_check", ok), *([(2, "run_check", passes)] if ok else [])]
     assert end.reason == ("turn_limit" if ok and not passes else "accepted")
     assert (root / "calc.txt").read_text() == "fixed and new\n"
 
@@ -158,30 +147,33 @@ def test_outside_git_what_is_written_after_a_change_does_not_count(tmp_path: Pat
         more={"test_command": None},
     )
     assert found.run().reason == "accepted"
-    assert found.tried == [(2, "reproduce", False)]
+    assert found.tried == [(2, "acceptance_check", False)]
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (Call.make("1", "reproduce", script="exit 0", command='sh "$SCRIPT"'), "it passes before the work"),
-        (Call.make("1", "reproduce", script="", command='nowhere "$SCRIPT"'), "could not be run"),
-        (Call.make("1", "reproduce", script="", command="false"), 'names the script as "$SCRIPT"'),
-        (Call.make("1", "reproduce", script="", command='sh "$SCRIPT"', file="../x"), "a plain name"),
+        (Call.make("1", "acceptance_check", script="exit 0", command='sh "$SCRIPT"'), "it passes before the work"),
+        (Call.make("1", "acceptance_check", command="nowhere"), "could not be run"),
+        (Call.make("1", "acceptance_check", script="exit 1", command="false"), 'names the script as "$SCRIPT"'),
+        (Call.make("1", "acceptance_check", command=" "), "one line of the shell"),
+        (Call.make("1", "acceptance_check", script="exit 1", command='sh "$SCRIPT"', file="../x"), "a plain name"),
     ],
 )
-def test_what_does_not_fail_before_is_no_reproduction_and_the_agent_is_told(root: Path, call: Call, said: str) -> None:
+def test_what_does_not_fail_before_is_no_check_and_the_agent_is_told(root: Path, call: Call, said: str) -> None:
     found = Play(
         root, [("thinker", (call,), "Hm."), ("worker", write("fixed\nx\n"), "done"), ("verifier", (), "ACCEPT")]
     )
     assert found.run().reason == "accepted"
-    assert found.tried == [(1, "reproduce", False)]
-    (ran,) = [event for event in found.log.events if isinstance(event, ToolRan) and event.call.tool == "reproduce"]
+    assert found.tried == [(1, "acceptance_check", False)]
+    (ran,) = [
+        event for event in found.log.events if isinstance(event, ToolRan) and event.call.tool == "acceptance_check"
+    ]
     assert said in ran.output
 
 
-def test_a_newer_one_takes_the_place_of_the_older(root: Path) -> None:
-    other = Call.make("1", "reproduce", script="grep -q wrong calc.txt\n", command='sh "$SCRIPT"')
+def test_checks_are_only_added_and_all_of_them_must_pass(root: Path) -> None:
+    other = Call.make("1", "acceptance_check", command="grep -q wrong calc.txt")
     found = Play(
         root,
         [
@@ -190,17 +182,41 @@ def test_a_newer_one_takes_the_place_of_the_older(root: Path) -> None:
             ("verifier", (), "ACCEPT"),
         ],
     )
+    assert found.run().reason == "turn_limit"
+    assert found.tried[-2:] == [(2, "run_check", False), (2, "run_check", True)]
+
+
+def test_the_users_checks_hold_from_the_beginning(root: Path) -> None:
+    found = Play(root, [("worker", (), "It is done already."), ("worker", write("fixed and new\n"), "done")])
+    found.until = ("grep -q new calc.txt",)
+    assert found.run().reason == "turn_limit"
+    assert found.tried == [(1, "run_check", False), (2, "run_check", True)]
+    accepted = Play(root, [("worker", (), "It is done."), ("verifier", (), "ACCEPT")])
+    accepted.until = found.until
+    assert accepted.run() == Finished(reason="answered")
+
+
+def test_a_check_that_is_the_test_command_is_the_suite_and_is_not_run_twice(root: Path) -> None:
+    made = Call.make("1", "acceptance_check", command="sh check.sh")
+    parts: list[tuple[Role, tuple[Call, ...], str]] = [
+        ("worker", (made, *write("fixed and new\n")), "done"),
+        ("verifier", (), "ACCEPT"),
+    ]
+    found = Play(root, parts)
     assert found.run().reason == "accepted"
-    assert found.tried[-1] == (2, "run_reproduction", True)
+    assert found.tried == [(1, "acceptance_check", True)]
+    assert views.suite_decides(found.log.events) and views.unmet(found.log.events) == ()
 
 
 def test_the_script_sees_the_repository_and_leaves_nothing_in_it(root: Path) -> None:
     (root / "calc.py").write_text("def twice(n):\n    return n\n")
     script = "import calc\nassert calc.twice(2) == 4, calc.twice(2)\n"
-    made = Call.make("1", "reproduce", script=script, command='python3 "$SCRIPT"')
+    made = Call.make("1", "acceptance_check", script=script, command='python3 "$SCRIPT"')
     found = Play(root, [("thinker", (made,), "Do it.")])
     found.run()
-    (ran,) = [event for event in found.log.events if isinstance(event, ToolRan) and event.call.tool == "reproduce"]
+    (ran,) = [
+        event for event in found.log.events if isinstance(event, ToolRan) and event.call.tool == "acceptance_check"
+    ]
     assert "AssertionError: 2" in ran.output and ran.ok and ran.changes == ()
 
 
@@ -221,26 +237,8 @@ def test_after_a_cut_turn_it_is_run_again_before_the_next_one(root: Path) -> Non
         Permitted(turn=2, call=call, allowed=True, by="policy"),
     ]
     facts += [Interrupted(turn=2)]
-    now = views.reproduction(facts)
-    assert now is not None and (now.ok, now.stale) == (False, True)
-
-
-@pytest.mark.parametrize(
-    ("role", "text", "reproduces", "offered"),
-    [
-        ("thinker", "let it say new", True, True),
-        ("verifier", "let it say new", True, True),
-        ("worker", "let it say new", True, False),
-        ("thinker", "let it say new", False, False),
-    ],
-)
-def test_thinkers_and_verifiers_with_tools_are_offered_it(
-    role: Role, text: str, reproduces: bool, offered: bool
-) -> None:
-    turn = views.Turn(1, Assigned(turn=1, agent="one", role=role, by="test"), ())
-    names = [spec.name for spec in specs(build_toolbox(), turn, ONE, text, reproduces=reproduces)]
-    assert ("reproduce" in names, "run_reproduction" in names) == (offered, False)
-    assert "reproduce" not in [spec.name for spec in specs(build_toolbox(), turn, SMALL, text, reproduces=reproduces)]
+    (now,) = views.checks(facts)
+    assert (now.ok, now.stale) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -249,12 +247,12 @@ def test_thinkers_and_verifiers_with_tools_are_offered_it(
         (policy.Rules(mode="plan"), "deny"),
         (policy.Rules(mode="edit"), "ask"),
         (policy.Rules(mode="auto"), "allow"),
-        (policy.Rules(mode="edit", allow=("reproduce",)), "allow"),
+        (policy.Rules(mode="edit", allow=("acceptance_check",)), "allow"),
         (policy.Rules(mode="edit", allow=("bash(sh *)",)), "allow"),
         (policy.Rules(mode="edit", allow=("bash(cat *)",)), "ask"),
-        (policy.Rules(mode="auto", deny=("reproduce",)), "deny"),
+        (policy.Rules(mode="auto", deny=("acceptance_check",)), "deny"),
         (policy.Rules(mode="auto", deny=("bash(sh *)",)), "deny"),
-        (policy.Rules(mode="auto", ask=("reproduce",)), "ask"),
+        (policy.Rules(mode="auto", ask=("acceptance_check",)), "ask"),
     ],
 )
 def test_it_is_judged_as_the_command_that_it_is(rules: policy.Rules, verdict: str, tmp_path: Path) -> None:
@@ -286,10 +284,10 @@ def test_the_trace_of_a_whole_request_shows_that_it_failed_before_and_passes_aft
     (Path.home() / ".fugurc").write_text(AGENT.format(script=script))
     os.chdir(repository(tmp_path / "repo", {**FILES, "Makefile": "test:\n\t@sh check.sh\n"}))
     assert called(["run", "let it say new"]) == 0
-    assert "reproduction: FAIL" in capsys.readouterr().err
+    assert "acceptance check: FAIL" in capsys.readouterr().err
     assert called(["trace", "latest"]) == 0
-    told = [line for line in capsys.readouterr().out.splitlines() if "reproduction " in line]
-    assert [word for line in told for word in ("FAIL", "pass") if f"reproduction {word}" in line] == [
+    told = [line for line in capsys.readouterr().out.splitlines() if "acceptance check " in line]
+    assert [word for line in told for word in ("FAIL", "pass") if f"acceptance check {word}" in line] == [
         "FAIL",
         "FAIL",
         "pass",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from fugu_cli.loop.turn import Evidence, Rules
 
 from fugu_cli import views
 from fugu_cli.events import Event, ToolRan
 from fugu_cli.loop import turn
-from fugu_cli.loop.turn import Evidence, Rules
 from fugu_cli.messages import Call
 from fugu_cli.repair import hanging
 from tests.facts import CODER, FAILS, asked, assigned, opened, ran, replied, write
