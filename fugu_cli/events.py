@@ -178,6 +178,25 @@ class Permitted(Value):
     reason: str = ""
 
 
+class TestReport(Value):
+    """What a test run says of its tests.
+
+    `failing` names those that failed or broke as their runner does, at most `MOST_FAILING`. `by_id`: the runner named
+    its tests, and `failing` is complete. Otherwise only the counts are known.
+    """
+
+    __test__ = False
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    failing: tuple[str, ...] = ()
+    by_id: bool = False
+
+
+MOST_FAILING = 500
+
+
 class ToolRan(Value):
     """A tool's result. `output` is word for word what the agent gets: clipped before it was recorded."""
 
@@ -194,6 +213,8 @@ class ToolRan(Value):
     """The background job that the call started; "" where it started none."""
     extras: bool = False
     """Permission bits or empty folders are others now, of which no Change tells."""
+    tests: TestReport | None = None
+    """What a run of the project's tests says of them; None where it does not say, and for every other tool."""
 
 
 class Masked(Value):

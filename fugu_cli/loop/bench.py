@@ -190,6 +190,7 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
             state=state,
             job=result.job,
             extras=extras,
+            tests=result.tests,
         )
     )
 

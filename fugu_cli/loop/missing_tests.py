@@ -34,7 +34,7 @@ def compared(events: Sequence[Event], call: Call, result: Result) -> Result:
     if now and runner(request.test_command) in {"cargo", "maven"}:
         return result  # they count each crate or module for itself, and not all of the counts are told
     said = f"[{before} tests ran before this request, {now} now. Tests that went missing do not pass: put them back.]"
-    return Result(text=f"{result.text.rstrip()}\n{said}", ok=False)
+    return result.model_copy(update={"text": f"{result.text.rstrip()}\n{said}", "ok": False})
 
 
 def _may_go(request: Asked) -> bool:
