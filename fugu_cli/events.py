@@ -184,8 +184,9 @@ class Permitted(Value):
 class TestReport(Value):
     """What a run of the tests reported.
 
-    `failing` and `passing`: ids as the runner names them, at most 500; `passing` only where single tests were asked
-    for. `by_id`: the runner gave ids, and `failing` is complete. `removed`: tests that the request took away.
+    `failing` and `passing`: ids as the runner names them, at most `MOST_FAILING`; `passing` only where single tests
+    were asked for. `by_id`: the runner named its tests, and `failing` is complete; otherwise only the counts are known.
+    `removed`: tests that the request took away.
     """
 
     __test__ = False
@@ -197,6 +198,9 @@ class TestReport(Value):
     passing: tuple[str, ...] = ()
     by_id: bool = False
     removed: tuple[str, ...] = ()
+
+
+MOST_FAILING = 500
 
 
 class ToolRan(Value):

@@ -207,6 +207,7 @@ def _commit(root: Path) -> str | None:
 
 def build_toolbox(servers: Servers | None = None, skills: Sequence[Skill] = (), rules: Sequence[str] = ()) -> Toolbox:
     """Every tool, the most used first, those of MCP `servers` last; `web_fetch` where one of the `rules` names it."""
+    from fugu_cli.loop.lookup_tests import TESTS_BEFORE
     from fugu_cli.tools.acceptance_check import ACCEPTANCE_CHECK, RUN_CHECK
     from fugu_cli.tools.apply_patch import APPLY_PATCH
     from fugu_cli.tools.bash import BASH
@@ -221,7 +222,7 @@ def build_toolbox(servers: Servers | None = None, skills: Sequence[Skill] = (), 
     from fugu_cli.tools.web_fetch import web_fetch
 
     tools: list[AnyTool] = [READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, JOB_OUTPUT, JOB_STOP]
-    tools += [TODO_LIST, DIFF, ACCEPTANCE_CHECK, RUN_CHECK, *([skill_tool(skills)] if skills else [])]
+    tools += [TODO_LIST, DIFF, ACCEPTANCE_CHECK, RUN_CHECK, TESTS_BEFORE, *([skill_tool(skills)] if skills else [])]
     return Toolbox((*tools, *([web_fetch(rules)] if web.offered(rules) else [])), describing(skills), servers)
 
 

@@ -45,7 +45,7 @@ class AgentEntry(Settings):
     infill: bool | None = None
     """true: a local model with Qwen's marks for filling in the middle of code; known for the embedded ones"""
     needs_tests: bool = False
-    """true: a weak model, chosen only where tests judge the request, or nobody else can act"""
+    """true: chosen only where an acceptance check judges the request, or nobody else can act"""
     temperature: float | None = Field(default=None, ge=0, le=2)
     """sampling temperature; the server's own when left out"""
     max_tokens: int | None = Field(default=None, ge=16)

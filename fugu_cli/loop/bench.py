@@ -24,6 +24,7 @@ from fugu_cli.loop.cooldown import Patience, Rests
 from fugu_cli.loop.evidence import TestRules
 from fugu_cli.loop.harness import TOOL_CALLING, Harness
 from fugu_cli.loop.opening import path_of
+from fugu_cli.loop.skipping import Skip
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.tools import Result, content
 from fugu_cli.tools.toolbox import Toolbox
@@ -34,6 +35,8 @@ Ask = Callable[[Call, policy.Judgement], Awaitable[Permission]]
 """The one question that flows in: may this call run? Where nobody can be asked the answer is `headless`: no."""
 
 
+SKIPPED = frozenset({views.RUN_TESTS, views.TESTS_BEFORE})
+"""Runs of fugu's that the user may end."""
 MOVED = "it leads to another place now than when it was asked about"
 
 
@@ -101,6 +104,8 @@ class Bench:
     """Whom turns speak to; None: the user of the repository."""
     tests: TestRules = field(default_factory=TestRules)
     """When fugu runs the test suite."""
+    skip: Skip = field(default_factory=Skip)
+    """With which the user ends a test run of fugu's."""
 
 
 async def run_call(log: Log, bench: Bench, number: int, call: Call, barred: str = "") -> None:
@@ -181,6 +186,7 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
         return
     tool = acceptance_checks.before_the_work(tool, log.events)
     ran = bench.hooks.around(tool, call) if bench.hooks is not None and not by_fugu else tool
+    ran = bench.skip.around(ran) if by_fugu and call.tool in SKIPPED else ran
     state = await content.state(bench.workspace, call) if bench.remembers and ran is tool else ""
     result, changes, extras = await bench.workspace.observe(
         ran, arguments, lambda text: log.tell(ToolSaid(turn=number, call=call.id, text=text))
@@ -198,6 +204,8 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
             state=state,
             job=result.job,
             extras=extras,
+            tests=result.tests,
+            skipped=result.skipped,
         )
     )
 

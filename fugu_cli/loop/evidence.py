@@ -37,11 +37,13 @@ def due(events: Sequence[Event], turn: views.Turn | None, rules: TestRules, *, v
         return Call(id=_id(events, turn), tool=views.RUN_TESTS)
     ids = views.lookup_due(events) if request.test_command is not None and rules.when != "never" else None
     if ids is not None:
-        changed = views.changes(events)
-        edited = [(path, changed[path].before, changed[path].after) for path in tests_among(changed)]
-        return Call.make(
-            _id(events, turn), views.TESTS_BEFORE, tree=request.snapshot or "", ids=list(ids), changed=edited
-        )
+        run, changed = views.tests(events), views.changes(events)
+        edited = [
+            {"path": path, "before": changed[path].before, "after": changed[path].after}
+            for path in tests_among(changed)
+        ]
+        given = {"tree": request.snapshot or "", "ids": list(ids), "failing": run is not None and not run.ok}
+        return Call.make(_id(events, turn), views.TESTS_BEFORE, **given, edited=edited)
     for check in views.checks(events):
         if check.stale and not check.suite:
             return Call(id=_id(events, turn), tool=views.RUN_CHECK, arguments=check.arguments)

@@ -66,6 +66,11 @@ class Box:
         return Box(root, self._store, self.rules, self._own)
 
     @property
+    def cache(self) -> Path:
+        """A folder of fugu's own, outside the repository, that commands may write."""
+        return self._store / "cache"
+
+    @property
     def held(self) -> Means:
         """What holds here. Tried out at the first call. Raises UsageError where the user asked for a means by name
         and it does not hold."""
@@ -129,7 +134,7 @@ class Box:
         apart = self.held.kind == "bubblewrap" or self.held.namespaces
         temporary = "/tmp" if apart else str(self._temporary())
         found |= dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary)
-        cache = self._store / "cache"
+        cache = self.cache
         found |= {
             "GOCACHE": str(cache / "go"),
             "UV_CACHE_DIR": str(cache / "uv"),
@@ -143,7 +148,7 @@ class Box:
 
     def _wishes(self) -> Wishes:
         """The build caches are made here: a place that is to be written must be there."""
-        caches = (self._store / "cache", self._store / "cargo-target")
+        caches = (self.cache, self._store / "cargo-target")
         for folder in caches:
             folder.mkdir(parents=True, exist_ok=True)
         return Wishes(

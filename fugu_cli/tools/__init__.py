@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
+from fugu_cli.events import TestReport
 from fugu_cli.messages import Value
 
 if TYPE_CHECKING:
@@ -29,12 +30,14 @@ Arguments = TypeVar("Arguments", bound=BaseModel)
 class Result(Value):
     """A tool's answer to the agent. A failure is an answer too: `ok` is False and the text says what to do next.
 
-    `job` is the background job that the call has started, "" where it has started none.
+    `job` is the background job that the call has started, "" where it has started none. `tests`: as in ToolRan.
     """
 
     text: str
     ok: bool = True
     job: str = ""
+    skipped: bool = False
+    tests: TestReport | None = None
 
 
 class Unread(Value):

@@ -100,11 +100,15 @@ class Output:
 
 @dataclass(frozen=True)
 class Around:
-    """What a command runs in: more variables (None takes one out), the sandbox, if any, and what it reads."""
+    """What a command runs in: more variables (None takes one out), the sandbox, if any, and what it reads.
+
+    Its output is what `through` makes of each piece.
+    """
 
     variables: Mapping[str, str | None] = field(default_factory=dict)
     box: Box | None = None
     given: bytes = b""
+    through: Callable[[bytes], bytes] = bytes
 
 
 @dataclass
@@ -155,7 +159,7 @@ async def alive(command: str, folder: Path, take: Callable[[bytes], None], aroun
 async def run_command(command: str, folder: Path, seconds: float, say: Say, around: Around = Around()) -> Ended:
     """Run `command` in `folder` for at most `seconds`. Raises as `alive` does."""
     output, started, late = Output(say), time.monotonic(), False
-    async with alive(command, folder, output.take, around) as now:
+    async with alive(command, folder, lambda data: output.take(around.through(data)), around) as now:
         try:
             async with asyncio.timeout(seconds):
                 await now.over()

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import re
 import shlex
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
+from fugu_cli.events import TestReport
 from fugu_cli.policy import paths
 from fugu_cli.tools import Result, Say, Tool, tree
 from fugu_cli.tools.bash import outcome
 from fugu_cli.tools.failures import LIMIT, digest, placed, shown_at, statement
 from fugu_cli.tools.files import Given
-from fugu_cli.tools.process import Around, run_command
+from fugu_cli.tools.process import Around, Ended, run_command
+from fugu_cli.tools.test_commands import recognise
 from fugu_cli.tools.test_names import is_test
+from fugu_cli.tools.test_reports import Reporting, Results, report, reporting, results, without_mention
 from fugu_cli.tools.tests import runner
 from fugu_cli.tools.workspace import Workspace
 
@@ -53,20 +59,77 @@ async def run_tests(given: RunTests, workspace: Workspace, say: Say) -> Result:
             command = f"{command} {shlex.quote(given.target)}"
         else:
             note = f"\n(target is for pytest; all tests were run with `{command}`)"
-    if workspace.box is not None and workspace.box.offline:
+    ran = await run_suite(command, workspace, limit, say)
+    return ran if isinstance(ran, Result) else ran.told(workspace, limit, note)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A test command that was run: how it ended, and what is known of its tests."""
+
+    command: str
+    ended: Ended
+    results: Results | None
+
+    @property
+    def ok(self) -> bool:
+        return self.ended.code == 0
+
+    @property
+    def report(self) -> TestReport | None:
+        """None where it did not come to an end, and where neither a report nor the output tells."""
+        return None if self.ended.code is None else report(self.results, self.ended.output, ok=self.ok)
+
+    def told(self, workspace: Workspace, limit: float, note: str = "") -> Result:
+        """What an agent gets."""
+        ok, command = self.ok, self.command
+        said = workspace.whole_secrets(self.ended.output, LIMIT)
+        told = digest(said, command, str(workspace.root), ok=ok) or "(no output)"
+        if not ok and runner(command) in {"node", "maven"}:
+            told = shown_at(told, {number: _source(workspace, path, line) for number, path, line in placed(told)})
+        how = "" if ok else f"\n{outcome(self.ended, limit)}"
+        return Result(text=f"{told}{how}{note}", ok=ok, tests=self.report)
+
+
+async def run_suite(
+    command: str, workspace: Workspace, limit: float, say: Say, variables: Mapping[str, str] | None = None
+) -> Ran | Result:
+    """Run a test command for at most `limit` seconds, and have its runner report; a Result where it cannot start.
+
+    A runner that refuses the options for that is run again without them.
+    """
+    box, root = workspace.box, workspace.root
+    if box is not None and box.offline:
         command = without_network(command)
     try:
-        around = Around(_environment(workspace), workspace.box)
-        ended = await run_command(command, workspace.root, limit, say, around)
+        reports_folder(workspace).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="report-", dir=reports_folder(workspace)) as folder:
+            invocation = recognise(command, root)
+            asked = reporting(invocation, root, Path(folder)) if invocation is not None else None
+            around = Around({**_environment(workspace), **(variables or {})}, box)
+            if asked is None:
+                return Ran(command, await run_command(command, root, limit, say, around), None)
+            ended = await _reported(asked, workspace, limit, say, around)
+            if asked.refused(ended.output) and ended.code:
+                return Ran(command, await run_command(command, root, limit, say, around), None)
+            found = results(asked, ended.output, root)
+            return Ran(command, replace(ended, output=without_mention(asked, ended.output)), found)
     except OSError as error:
         return Result(text=f"The tests could not be started: {error.strerror}.", ok=False)
-    ok = ended.code == 0
-    said = workspace.whole_secrets(ended.output, LIMIT)
-    told = digest(said, command, str(workspace.root), ok=ok) or "(no output)"
-    if not ok and runner(command) in {"node", "maven"}:
-        told = shown_at(told, {number: _source(workspace, path, line) for number, path, line in placed(told)})
-    how = "" if ok else f"\n{outcome(ended, limit)}"
-    return Result(text=f"{told}{how}{note}", ok=ok)
+
+
+def reports_folder(workspace: Workspace) -> Path:
+    """A folder outside the repository that commands may write."""
+    return workspace.box.cache if workspace.box is not None else workspace.store / "cache"
+
+
+async def _reported(asked: Reporting, workspace: Workspace, limit: float, say: Say, around: Around) -> Ended:
+    events = asked.events
+    around = replace(around, variables={**around.variables, **asked.variables})
+    if events is None:
+        return await run_command(asked.command, workspace.root, limit, say, around)
+    ended = await run_command(asked.command, workspace.root, limit, say, replace(around, through=events.take))
+    return replace(ended, output=ended.output + events.rest())
 
 
 def without_network(command: str) -> str:

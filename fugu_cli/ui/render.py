@@ -62,15 +62,21 @@ def line(events: Sequence[Event]) -> Text | None:
         case Replied():
             return _replied(events, event)
         case Permitted():
-            return _permitted(event)
+            return _permitted(events, event)
         case ToolRan():
             return tool_ran(event, by_fugu=_by_fugu(events, event))
         case _:
-            if isinstance(event, Finished):
-                return ended(events, event)
-            before = events[-2] if len(events) > 1 else None
-            silent = isinstance(event, Undone) and isinstance(before, Replied) and keeps(before)
-            return None if silent else _rest(event)
+            return _other(events, event)
+
+
+def _other(
+    events: Sequence[Event], event: JobEnded | Masked | Failed | Compacted | Interrupted | Undone | Merged | Finished
+) -> Text | None:
+    if isinstance(event, Finished):
+        return ended(events, event)
+    before = events[-2] if len(events) > 1 else None
+    silent = isinstance(event, Undone) and isinstance(before, Replied) and keeps(before)
+    return None if silent else _rest(event)
 
 
 def keeps(event: Replied) -> bool:
@@ -179,7 +185,10 @@ def _replied(events: Sequence[Event], event: Replied) -> Text:
 STOPS = {"length": "cut at the reply limit", "refusal": "refused", "cut": "cut off"}
 
 
-def _permitted(event: Permitted) -> Text | None:
+def _permitted(events: Sequence[Event], event: Permitted) -> Text | None:
+    asked = views.asked(events)
+    if event.by == EVIDENCE and event.call.tool == views.RUN_TESTS and asked is not None:
+        return Text(f"{INDENT}running the tests: {clean(asked.test_command or '')}", "dim")
     if event.allowed:
         return None
     return Text(f"{INDENT}not allowed: {describe(event.call)} ({one_line(event.reason, 160)})", "yellow")

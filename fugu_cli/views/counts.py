@@ -32,8 +32,10 @@ _FAILING = (
     re.compile(r"\b(?:Failures|Errors): (\d+)"),  # PHPUnit
 )
 _CARGO = re.compile(r"^test result: \w+\. (\d+) passed", re.MULTILINE)
+_CARGO_IGNORED = re.compile(r"^test result: .*; (\d+) ignored", re.MULTILINE)
 _UNITTEST = re.compile(r"^Ran (\d+) tests?", re.MULTILINE)
 _NOT_PASSED = re.compile(r"\b(?:failures|errors|skipped|unexpected successes)=(\d+)")
+_SKIPPED = re.compile(r"\b(\d+) (?:skipped|ignored)\b|\bskipped=(\d+)|^[#ℹ] skipped (\d+)$", re.MULTILINE)
 _PASSING = (
     re.compile(r"\b(\d+) passed\b"),
     re.compile(r"^[#ℹ] pass (\d+)$", re.MULTILINE),
@@ -71,7 +73,7 @@ def passing(output: str) -> int | None:
     if crates := _CARGO.findall(output):  # a line for the tests of each file, the last for examples in documentation
         return sum(map(int, crates))
     if ran := _UNITTEST.findall(output):
-        return int(ran[-1]) - sum(int(count) for count in _NOT_PASSED.findall(output))
+        return max(0, int(ran[-1]) - sum(int(count) for count in _NOT_PASSED.findall(output)))
     for pattern in _PASSING:
         found = pattern.findall(output)
         if found:
@@ -79,3 +81,13 @@ def passing(output: str) -> int | None:
     if told := _EXAMPLES.findall(output):
         return int(told[-1][0]) - sum(int(count or 0) for count in told[-1][1:])
     return None
+
+
+def skipping(output: str) -> int:
+    """How many tests a run's output says were skipped; 0 where it does not say."""
+    if modules := SUREFIRE.findall(output):
+        return sum(int(skipped) for *_, skipped in modules)
+    if crates := _CARGO_IGNORED.findall(output):
+        return sum(map(int, crates))
+    found = _SKIPPED.findall(output)
+    return int(next(filter(None, found[-1]))) if found else 0

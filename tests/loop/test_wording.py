@@ -7,6 +7,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,6 @@ def test_work_that_is_revised_once_ends_accepted(rule: str, tmp_path: Path) -> N
         turns = views.turns(log.events)
         assert all(
             later.assigned.agent != earlier.assigned.agent
-            for earlier, later in zip(turns, turns[1:], strict=False)
+            for earlier, later in pairwise(turns)
             if (earlier.assigned.role, later.assigned.role) == ("worker", "verifier")
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli.events import TestReport
 from fugu_cli.tools import Result
 from fugu_cli.tools.failures import digest, placed
 from fugu_cli.tools.run_tests import without_network
@@ -31,7 +32,7 @@ def test_passing_tests_are_told_in_a_line_and_leave_nothing_behind(repo: Build) 
     workspace = repo({"test_a.py": "def test_a():\n    assert True\n"})
     workspace.test_command = PYTEST
     before = asyncio.run(workspace.snapshot())
-    assert use(workspace, "run_tests") == Result(text="1 passed")
+    assert use(workspace, "run_tests") == Result(text="1 passed", tests=TestReport(passed=1, by_id=True))
     assert asyncio.run(workspace.snapshot()) == before
     assert sorted(path.name for path in workspace.root.iterdir()) == [".git", "test_a.py"]
 
@@ -50,7 +51,9 @@ def test_failing_tests_are_told_with_assertion_place_and_counts_in_few_character
 def test_one_target_is_run_and_nothing_else_passes_for_one(plain: Build) -> None:
     workspace = plain(SUITE)
     workspace.test_command = PYTEST
-    assert use(workspace, "run_tests", target="test_calc.py::test_zero") == Result(text="1 passed")
+    assert use(workspace, "run_tests", target="test_calc.py::test_zero") == Result(
+        text="1 passed", tests=TestReport(passed=1, by_id=True)
+    )
     assert use(workspace, "run_tests", target="missing.py").text == "There is no test file missing.py."
     for target in ("--collect-only", "-k x", "../outside", "/etc"):
         assert use(workspace, "run_tests", target=target) == Result(
@@ -63,7 +66,7 @@ def test_a_change_of_one_character_within_a_second_is_noticed(plain: Build) -> N
     workspace.test_command = PYTEST
     assert not use(workspace, "run_tests").ok
     workspace.write(workspace.root / "calc.py", b"def add(a, b):\n    return a + b\n")
-    assert use(workspace, "run_tests") == Result(text="31 passed")
+    assert use(workspace, "run_tests") == Result(text="31 passed", tests=TestReport(passed=31, by_id=True))
 
 
 def test_tests_that_never_end_are_ended(plain: Build, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("ctrl+_", "take back what was typed"),
     ("ctrl+z", "back to the shell; `fg` goes on"),
     ("f1", "help"),
+    ("f2", "end the test run that is under way"),
 )
 
 OTHERS = """\

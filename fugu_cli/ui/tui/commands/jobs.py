@@ -1,4 +1,4 @@
-"""The command about background jobs: what runs, and its end."""
+"""The commands about what runs: background jobs, and the end of a test run."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ async def jobs(room: Room, argument: str) -> None:
     else:
         lines = [line for job in running for line in _lines(job)]
         room.say(f"{count(len(running), 'background job')}; /jobs stop JOB ends one", "plain", "\n".join(lines))
+
+
+async def skip(room: Room, argument: str) -> None:
+    """End fugu's test run."""
+    del argument
+    if room.work.session is None or not room.session.bench.skip.now():
+        room.say("no test run of fugu's is under way")
 
 
 def _meant(argument: str, running: Sequence[Job]) -> list[str]:

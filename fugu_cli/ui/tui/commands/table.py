@@ -27,6 +27,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("tier", "fugu decides turn by turn, ultra plans first", agents.tier, "[TIER]",
             lambda room: ("fugu", "ultra")),
     Command("jobs", "background jobs; stop JOB or stop all ends them", jobs.jobs, "[stop JOB]", jobs.names),
+    Command("skip", "end the test run that is under way, and go on without it", jobs.skip),
     Command("cost", "tokens and money by agent", agents.cost),
     Command("trace", "show or hide the trace; with a number, that turn in full", view.trace, "[TURN]"),
     Command("mode", "how much needs a yes", view.mode, "[MODE]", view.modes),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fugu_cli import views
 from fugu_cli.events import (
+    EVIDENCE,
     Asked,
     Assigned,
     Compacted,
@@ -43,6 +44,7 @@ class Tally:
         self.doing = ""
         self.since = 0.0
         self.asked_at = 0.0
+        self._test_command = ""
         self._turn = ""
 
     @property
@@ -79,6 +81,7 @@ class Tally:
                 self.members |= {member.name: member for member in event.pool}
             case Asked():
                 self.asked_at = at
+                self._test_command = event.test_command or ""
                 self._now("deciding", at)
             case Assigned():
                 self._turn = clean(event.agent)
@@ -91,7 +94,7 @@ class Tally:
                 self.context = None
                 self._now("deciding", at)
             case Permitted():
-                self._now(f"running {flat(describe(event.call), 60)}" if event.allowed else f"{self._turn} reads", at)
+                self._now(self._running(event) if event.allowed else f"{self._turn} reads", at)
             case ToolRan():
                 self._now(f"{self._turn} reads" if self._turn else "deciding", at)
             case Failed():
@@ -101,6 +104,12 @@ class Tally:
                 self.doing, self._turn = "", ""
             case _:
                 return
+
+    def _running(self, event: Permitted) -> str:
+        """What runs; of fugu's own test run the command, and the key that ends it."""
+        if event.by == EVIDENCE and event.call.tool == views.RUN_TESTS:
+            return f"running the tests: {flat(self._test_command, 60)} (F2 skips)"
+        return f"running {flat(describe(event.call), 60)}"
 
     def _replied(self, event: Replied) -> None:
         self._paid(event)

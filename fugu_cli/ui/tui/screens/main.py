@@ -56,6 +56,7 @@ class Main(Hearing):
         Binding("ctrl+g", "typed('editor')", show=False, priority=True),
         Binding("ctrl+y", "line('/copy')", show=False, priority=True),
         Binding("f1", "line('/help')", show=False, priority=True),
+        Binding("f2", "line('/skip')", show=False, priority=True),
         Binding("pageup", "page(-1)", show=False, priority=True),
         Binding("pagedown", "page(1)", show=False, priority=True),
         Binding("ctrl+home", "edge('top')", show=False, priority=True),

@@ -1,0 +1,204 @@
+"""Which test runner a command line starts, and where its options go.
+
+Between a project's test command and whoever adds options to it (test_reports.py) or narrows it (test_selection.py). A
+command that does more than one thing, or that a shell would expand, is not recognised. Reads package.json and runs
+nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+Kind = Literal["pytest", "unittest", "jest", "vitest", "node", "cargo", "nextest", "go", "maven", "gradle"]
+_ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_BEFORE = re.compile(r"\s*(?:cd\s+([\w.@+/-]+)|(?:source|\.)\s+[\w.@+/-]+/activate)\s*")
+_JOINING = re.compile(r"[();<>|&]+")
+_EXPANDED = re.compile(r"[$`\n\\]")
+_PACKAGE_MANAGERS = ("npm", "pnpm", "yarn", "bun")
+_PREFIXES = (
+    ("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("pdm", "run"), ("hatch", "run"), ("rye", "run"),
+    ("pnpm", "exec"), ("yarn", "exec"), ("npx",), ("bunx",), ("cross-env",), ("time",),
+)  # fmt: skip
+"""Words that start another program with the words behind them."""
+_JS: dict[str, Kind] = {"jest": "jest", "jest.js": "jest", "vitest": "vitest", "vitest.mjs": "vitest"}
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """One run of a known runner.
+
+    `command` is the line as given, `before` its part up to the last `&&`, and `words` what follows, assignments of
+    variables included. `folder` is where it runs, relative to the root. `own` are the runner's own arguments. `script`
+    holds the arguments that package.json gives where a package manager starts the runner, else None.
+    """
+
+    kind: Kind
+    command: str
+    before: str
+    folder: str
+    words: tuple[str, ...]
+    own: tuple[str, ...]
+    script: tuple[str, ...] | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The runner's arguments, wherever they come from."""
+        return (*(self.script or ()), *self.own)
+
+    def given(self, *options: str) -> bool:
+        """One of the arguments is one of `options`, with or without `=value`."""
+        return any(word.partition("=")[0] in options for word in self.arguments)
+
+    def adding(self, words: Sequence[str]) -> str:
+        """The command with more arguments at its end."""
+        through = ("--",) if self.words[0] == "npm" and self.script is not None and "--" not in self.words else ()
+        return " ".join([self.command.rstrip(), *map(shlex.quote, (*through, *words))])
+
+    def inserting(self, after: str, words: Sequence[str]) -> str:
+        """The command with more arguments behind the word (or words) `after`."""
+        last = self.command[len(self.before) :]
+        pattern = rf"(?<!\S)((?:[^\s=]*/)?{re.escape(after)})(?=\s|$)"
+        text = " ".join(map(shlex.quote, words))
+        return self.before + re.sub(pattern, lambda found: f"{found.group()} {text}", last, count=1)
+
+    def replacing(self, own: Sequence[str]) -> str:
+        """The command with other arguments of the runner."""
+        kept = self.words[: len(self.words) - len(self.own)]
+        return self.before + " ".join(_quoted(word) for word in (*kept, *own))
+
+
+def recognise(command: str, root: Path) -> Invocation | None:
+    """The runner that `command` starts in `root`; None where it is none of those known, or more than one thing."""
+    before, folder, words = _split(command)
+    if not words:
+        return None
+    kind, own = _runner(_program(words))
+    if kind is not None:
+        return Invocation(kind, command, before, folder, words, own)
+    script = _script(_program(words), root / folder)
+    if script is None:
+        return None
+    _, _, scripted = _split(script, loose=True)
+    kind, arguments = _runner(_program(scripted))
+    if kind is None:
+        return None
+    return Invocation(kind, command, before, folder, words, _behind_script(words), arguments)
+
+
+def _split(command: str, *, loose: bool = False) -> tuple[str, str, tuple[str, ...]]:
+    """The part before the last `&&`, the folder it leads to, and the words behind it; no words where it is not plain.
+    `loose`: whatever stands before the last `&&`."""
+    head, joint, last = command.rpartition("&&")
+    folder = PurePosixPath()
+    for part in head.split("&&") if joint and not loose else ():
+        found = _BEFORE.fullmatch(part)
+        if found is None:
+            return "", "", ()
+        folder /= found.group(1) or ""
+    lexer = shlex.shlex(last, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        words = tuple(lexer)
+    except ValueError:
+        return "", "", ()
+    if _EXPANDED.search(re.sub(r"'[^']*'", "", last)) or any(_JOINING.fullmatch(word) for word in words):
+        return "", "", ()
+    space = last[: len(last) - len(last.lstrip())]
+    return head + joint + space, folder.as_posix(), words
+
+
+def _program(words: Sequence[str]) -> tuple[str, ...]:
+    """The words from the program on: without variables and the programs that only start it."""
+    rest = list(words)
+    while rest:
+        if _ASSIGNED.fullmatch(rest[0]):
+            rest = rest[1:]
+            continue
+        prefix = next((prefix for prefix in _PREFIXES if tuple(rest[: len(prefix)]) == prefix), None)
+        if prefix is None:
+            break
+        rest = rest[len(prefix) :]
+    return tuple(rest)
+
+
+def _runner(words: Sequence[str]) -> tuple[Kind | None, tuple[str, ...]]:
+    """The runner and its arguments."""
+    if not words:
+        return None, ()
+    name, rest = PurePosixPath(words[0]).name, tuple(words[1:])
+    if re.fullmatch(r"(?:python|pypy)[\d.]*", name):
+        return _of_python(rest)
+    if name in {"pytest", "py.test"}:
+        return "pytest", rest
+    if name == "node":
+        return _of_node(rest)
+    if name in _JS:
+        return (None, ()) if "watch" in rest or "--watch" in rest else (_JS[name], rest)
+    if name == "react-scripts" and rest[:1] == ("test",):
+        return "jest", rest[1:]
+    return _of_builds(name, rest)
+
+
+def _of_python(rest: tuple[str, ...]) -> tuple[Kind | None, tuple[str, ...]]:
+    if "-m" not in rest:
+        return None, ()
+    place = rest.index("-m") + 1
+    module, own = "".join(rest[place : place + 1]), rest[place + 1 :]
+    if any(not word.startswith("-") for word in rest[: place - 1]):
+        return None, ()
+    return ("pytest", own) if module == "pytest" else ("unittest", own) if module == "unittest" else (None, ())
+
+
+def _of_node(rest: tuple[str, ...]) -> tuple[Kind | None, tuple[str, ...]]:
+    if "--test" in rest and "--watch" not in rest:
+        return "node", rest
+    for place, word in enumerate(rest):
+        if not word.startswith("-"):
+            name = PurePosixPath(word).name
+            return (_JS[name], rest[place + 1 :]) if name in _JS else (None, ())
+    return None, ()
+
+
+def _of_builds(name: str, rest: tuple[str, ...]) -> tuple[Kind | None, tuple[str, ...]]:
+    if name == "cargo":
+        while rest[:1] and rest[0].startswith("+"):
+            rest = rest[1:]
+        if rest[:1] in {("test",), ("t",)}:
+            return "cargo", rest[1:]
+        return ("nextest", rest[2:]) if rest[:2] in {("nextest", "run"), ("nextest", "r")} else (None, ())
+    if name == "go" and rest[:1] == ("test",):
+        return "go", rest[1:]
+    if name in {"mvn", "mvnw", "mvnd"}:
+        return "maven", rest
+    return ("gradle", rest) if name in {"gradle", "gradlew"} else (None, ())
+
+
+def _script(words: Sequence[str], folder: Path) -> str | None:
+    """What package.json runs for `npm test` and its like; None for any other command."""
+    if not words or words[0] not in _PACKAGE_MANAGERS:
+        return None
+    rest = [word for word in words[1:] if not word.startswith("-")]
+    named = rest[1:2] if rest[:1] == ["run"] else ["test"] if rest[:1] in (["test"], ["t"]) else rest[:1]
+    try:
+        found = json.loads((folder / "package.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    scripts = found.get("scripts") if isinstance(found, dict) else None
+    script = scripts.get(named[0]) if isinstance(scripts, dict) and named else None
+    return script if isinstance(script, str) else None
+
+
+def _behind_script(words: Sequence[str]) -> tuple[str, ...]:
+    """The arguments that go through to the script."""
+    return tuple(words[list(words).index("--") + 1 :]) if "--" in words else ()
+
+
+def _quoted(word: str) -> str:
+    name, sign, value = word.partition("=")
+    return f"{name}={shlex.quote(value)}" if sign and _ASSIGNED.fullmatch(word) else shlex.quote(word)
