@@ -26,11 +26,12 @@ from fugu_cli.policy import paths
 from fugu_cli.policy.arguments import Malformed, arguments_of
 from fugu_cli.policy.patterns import WRITING
 from fugu_cli.sandbox.box import Box
+from fugu_cli.test_paths import is_test
 from fugu_cli.tools import Result, Say, Tool, blobs, clip, restoring
 from fugu_cli.tools.extras import Extras
 from fugu_cli.tools.git import OPTIONS, program
 from fugu_cli.tools.jobs import Jobs
-from fugu_cli.tools.relevant_files import fitting, implicated, is_test, shown_for
+from fugu_cli.tools.relevant_files import fitting, implicated, shown_for
 from fugu_cli.tools.repository import Repository, find_repository
 from fugu_cli.tools.seen import Seen
 from fugu_cli.tools.snapshots import Snapshots, as_changes, reading
@@ -223,7 +224,9 @@ class Workspace:
         given = arguments_of(call)
         named = None if isinstance(given, Malformed) else given.get("path")
         path = paths.locate(named, self.root) if isinstance(named, str) and call.tool in WRITING else None
-        return isinstance(path, Path) and paths.inside(path, self.root) and is_test(path, self.root)
+        if not isinstance(path, Path) or not paths.inside(path, self.root):
+            return False
+        return is_test(path.relative_to(self.root).as_posix())
 
     def implicated(self, output: str, request: str) -> list[str]:
         """Files in here that a failing test's output or a request names (relevant_files.py): what a small model is to
