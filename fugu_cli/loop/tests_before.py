@@ -22,12 +22,12 @@ from fugu_cli import scratch
 from fugu_cli.errors import StorageError
 from fugu_cli.events import TestReport
 from fugu_cli.loop import worktrees
-from fugu_cli.tools import Result, Say, loaded_from, tree
+from fugu_cli.tools import Result, Say, loaded_code, tree
 from fugu_cli.tools.git import names
 from fugu_cli.tools.run_tests import Ran, reports_folder, run_suite
-from fugu_cli.tools.test_commands import Invocation, recognise
-from fugu_cli.tools.test_reports import WITHIN, Results
-from fugu_cli.tools.test_selection import select
+from fugu_cli.tools.runner_reports import WITHIN, Results
+from fugu_cli.tools.runner_selection import select
+from fugu_cli.tools.runners import Invocation, recognise
 from fugu_cli.tools.workspace import Workspace
 
 NEEDED = frozenset({".venv", "venv", "env", "node_modules", "vendor", ".tox", ".nox", "site-packages", ".eggs"})
@@ -162,7 +162,7 @@ def _led(path: Path, old: Path, new: Path) -> Path:
 def _watched(workspace: Workspace, copy: Workspace, place: Path, brought: _Brought) -> _Watch:
     """Variables for a run in the copy: Python's code comes from there, and builds leave the user's own alone."""
     told = place / "told"
-    shutil.copy(loaded_from.__file__, place / "sitecustomize.py")
+    shutil.copy(loaded_code.__file__, place / "sitecustomize.py")
     note = {"old": str(workspace.root), "new": str(copy.root), "linked": brought.linked, "told": str(told)}
     (place / "note.json").write_text(json.dumps(note), encoding="utf-8")
     path = os.pathsep.join(filter(None, (str(place), os.environ.get("PYTHONPATH", ""))))

@@ -19,8 +19,8 @@ from fugu_cli.repair.imports import imported
 from fugu_cli.repair.opening import ROOM
 from fugu_cli.repair.retrieval import meant
 from fugu_cli.repair.stubs import is_stub
+from fugu_cli.test_paths import is_test
 from fugu_cli.tools import tree
-from fugu_cli.tools.test_names import is_test, is_test_name
 from fugu_cli.tools.workspace import Workspace
 
 MOST = 8
@@ -69,7 +69,9 @@ def writes_test(workspace: Workspace, call: Call) -> bool:
     given = arguments_of(call)
     named = None if isinstance(given, Malformed) else given.get("path")
     path = locate(named, workspace.root) if isinstance(named, str) and call.tool in WRITING else None
-    return isinstance(path, Path) and inside(path, workspace.root) and is_test(path, workspace.root)
+    return (
+        isinstance(path, Path) and inside(path, workspace.root) and is_test(path.relative_to(workspace.root).as_posix())
+    )
 
 
 def implicated(output: str, request: str, root: Path) -> list[str]:
@@ -86,13 +88,13 @@ def implicated(output: str, request: str, root: Path) -> list[str]:
         *_known(request, root),
         *reversed(_resolved(_mentions(output), root, index)),
     ]
-    tests = [path for path in dict.fromkeys(named) if is_test(path, root)]
-    sources = [path for path in dict.fromkeys(named) if not is_test(path, root)]
+    tests = [path for path in dict.fromkeys(named) if _is_test(path, root)]
+    sources = [path for path in dict.fromkeys(named) if not _is_test(path, root)]
     behind: list[Path] = []
     for test in tests:
         used = [path for path in imported(test, root, index) if _own(path, root)]
-        behind += [path for path in used if not is_test(path, root)]
-        behind += [path for helper in used if is_test(helper, root) for path in imported(helper, root, index)]
+        behind += [path for path in used if not _is_test(path, root)]
+        behind += [path for helper in used if _is_test(helper, root) for path in imported(helper, root, index)]
     unwritten = (path for path in behind if path.name != "__init__.py" and is_stub(_text(path)))
     asked = set(_resolved(_mentions(request), root, index))
     broke = (path for path in sources if path in asked or _breaks_in(path, output, root))
@@ -101,7 +103,7 @@ def implicated(output: str, request: str, root: Path) -> list[str]:
         behind += [path for used in dict.fromkeys([*sources, *behind]) for path in imported(used, root, index)]
     called = set(_CALLED.findall(output))
     sources += sorted(behind, key=lambda path: called.isdisjoint(_DEFINED.findall(_text(path))))
-    code = [path for path in dict.fromkeys(sources) if _own(path, root) and not is_test(path, root)]
+    code = [path for path in dict.fromkeys(sources) if _own(path, root) and not _is_test(path, root)]
     found = [*(p for p in code if p.name != "__init__.py"), *(p for p in code if p.name == "__init__.py"), *tests]
     return [shown(path.relative_to(root).as_posix()) for path in found[:MOST]]
 
@@ -120,7 +122,7 @@ def shown_for(request: str, output: str, found: Sequence[str], root: Path) -> li
     """
     if intent.wants_tests(request):
         code = list(found) or [shown(path.relative_to(root).as_posix()) for path in meant(request, root)]
-        return [*code, *(() if any(is_test(root / actual(path), root) for path in code) else _tests_like(code, root))]
+        return [*code, *(() if any(is_test(actual(path)) for path in code) else _tests_like(code, root))]
     if not intent.is_about_tests(request):
         if found and not (intent.is_change(request) and all(path.lower().endswith(DOCUMENTS) for path in found)):
             return list(found)
@@ -128,10 +130,10 @@ def shown_for(request: str, output: str, found: Sequence[str], root: Path) -> li
             return list(found)
         about = (shown(path.relative_to(root).as_posix()) for path in meant(request, root))  # what a document is to say
         return list(dict.fromkeys([*found, *about]))
-    tests = [path for path in found if is_test(root / actual(path), root)]
+    tests = [path for path in found if is_test(actual(path))]
     others = [path for path in found if path not in tests]
     if not found:
-        others = [shown(path.relative_to(root).as_posix()) for path in meant(request, root) if not is_test(path, root)]
+        others = [shown(path.relative_to(root).as_posix()) for path in meant(request, root) if not _is_test(path, root)]
     code = [path for path in others if not path.lower().endswith(DOCUMENTS)]
     finished = bool(code) and not any(is_stub(_text(root / actual(path))) for path in code)
     if finished or (code and "assert" in output.lower()):
@@ -155,7 +157,7 @@ def fitting(paths: Iterable[str], root: Path) -> list[str]:
 def _tests_of(code: Sequence[str], root: Path) -> list[str]:
     """The test that holds most of the names these files define: code that does not compile hides what tests it."""
     names = {name for path in code for name in _DEFINED.findall(_text(root / actual(path)))}
-    tests = [path for path in tree.files(root, limit=5000) if is_test(path, root)]
+    tests = [path for path in tree.files(root, limit=5000) if _is_test(path, root)]
     held = {path: len(names & set(_WORDS.findall(_text(path)))) for path in tests}
     best = max(held, key=lambda path: held[path], default=None)
     return [shown(best.relative_to(root).as_posix())] if best is not None and held[best] else []
@@ -164,8 +166,9 @@ def _tests_of(code: Sequence[str], root: Path) -> list[str]:
 def _tests_like(code: Sequence[str], root: Path) -> list[str]:
     """The test of these files, else the shortest one in their language: how tests are written here."""
     kinds = {Path(actual(path)).suffix for path in code}
-    tests = [path for path in tree.files(root, limit=5000) if is_test(path, root) and path.suffix in kinds]
-    cases = sorted((path for path in tests if is_test_name(path.name)), key=lambda path: len(_text(path)))
+    tests = [path for path in tree.files(root, limit=5000) if _is_test(path, root) and path.suffix in kinds]
+    named = (path for path in tests if is_test(path.name) and path.stem != "conftest")
+    cases = sorted(named, key=lambda path: len(_text(path)))
     example = [shown(path.relative_to(root).as_posix()) for path in cases[:1]]
     return _tests_of(code, root) or example
 
@@ -177,6 +180,10 @@ def _text(path: Path) -> str:
             return file.read(LARGEST)
     except OSError:
         return ""
+
+
+def _is_test(path: Path, root: Path) -> bool:
+    return is_test(path.relative_to(root).as_posix())
 
 
 def _mentions(text: str) -> Iterator[str]:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fugu_cli.repair import intent
+from fugu_cli.test_paths import is_test
 from fugu_cli.tools import tree
-from fugu_cli.tools.test_names import is_test_name
 
 CODE = re.compile(
     r".*\.(?:pyi?|[mc]?js|tsx?|jsx|rs|go|java|kt|c|h|cc|cpp|hpp|cs|rb|php|swift|scala|sh|html?|s?css|vue|svelte|sql)"
@@ -49,7 +49,7 @@ def meant(request: str, root: Path) -> list[Path]:
     found = _by_names({name.rstrip("()") for name in names}, texts) or _by_words(request, texts, root)
     if not found and sum(map(len, texts.values())) <= SMALL and not _stands_alone(request):
         found = list(texts)
-    found.sort(key=lambda path: is_test_name(path.name))
+    found.sort(key=lambda path: is_test(path.relative_to(root).as_posix()))
     return found[:MOST]
 
 

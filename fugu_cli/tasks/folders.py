@@ -21,7 +21,7 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -29,13 +29,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fugu_cli import scratch
 from fugu_cli.errors import ConfigError, FuguError
 from fugu_cli.tasks import Loaded, Skipped, Task
+from fugu_cli.test_paths import tests_among
 
 LARGEST = 64 * 1024 * 1024
 """Bytes of a repository that are taken at most: each try writes them anew."""
 OWN = frozenset({"task.toml", "prompt.md", "hidden", "solution"})
 BY_PRODUCTS = frozenset({".git", "__pycache__", ".pytest_cache", "node_modules", "target", ".venv", "venv"})
-TESTS = ("test_*", "*_test.*", "*.test.*", "*.spec.*", "*_spec.*", "*Test.*", "*Tests.*", "tests.py", "conftest.py")
-TEST_FOLDERS = frozenset({"test", "tests", "__tests__", "spec"})
 
 
 class Defaults(BaseModel):
@@ -119,7 +118,7 @@ def _task(folder: Path, source: str, defaults: Defaults) -> Task:
         executable=found.executable,
         hidden=_walked(folder / "hidden").files,
         solution=_walked(folder / "solution").files,
-        test_files=_named(found.files, said.test_files) if said.test_files else looking_like_tests(found.files),
+        test_files=_named(found.files, said.test_files) if said.test_files else tuple(tests_among(found.files)),
         test_command=command,
         grade_command=grading,
         timeout=said.timeout_s or defaults.timeout_s,
@@ -145,20 +144,11 @@ def _text(path: Path) -> str:
         raise _Unusable(f"{path.name} cannot be read: {error}") from error
 
 
-def looking_like_tests(files: Iterable[str]) -> tuple[str, ...]:
-    """Those that look like tests: what is put back where a task does not say it."""
-    return tuple(name for name in files if _looks_like_test(PurePosixPath(name)))
-
-
 def _named(files: Iterable[str], patterns: Sequence[str]) -> tuple[str, ...]:
     for pattern in patterns:
         if not any(fnmatch(name, pattern) for name in files):
             raise _Unusable(f"test_files names {pattern!r}, and no file of the repository is called so")
     return tuple(name for name in files if any(fnmatch(name, pattern) for pattern in patterns))
-
-
-def _looks_like_test(path: PurePosixPath) -> bool:
-    return bool(TEST_FOLDERS.intersection(path.parts[:-1])) or any(fnmatch(path.name, one) for one in TESTS)
 
 
 def _committed(repository: Path, commit: str, out: Collection[str] = ()) -> _Contents:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import PurePosixPath
 
 from fugu_cli.tasks import Task
-from fugu_cli.tasks.folders import TEST_FOLDERS, looking_like_tests
+from fugu_cli.test_paths import is_test, tests_among
 
 _JUDGES = frozenset(
     {
@@ -63,7 +63,7 @@ def put_back(task: Task) -> set[str]:
     """The files that judge, hidden ones included: an agent's changes to them do not count."""
     every = {*task.files, *task.binaries}
     steering = {name for name in every if _steers(PurePosixPath(name)) or _built(PurePosixPath(name))}
-    fixtures = looking_like_tests(task.binaries)
+    fixtures = tests_among(task.binaries)
     return {*(steering - set(task.solution)), *commanded(task)[0], *task.test_files, *fixtures, *task.hidden}
 
 
@@ -113,7 +113,7 @@ class Kept:
         self._folders = {parent for path in self._own for parent in path.parents}
         self._counted = _COUNTING.search(task.grade_command) is not None
         tests = [*map(PurePosixPath, (*task.test_files, *task.hidden))]
-        self._tests = {path.parent for path in tests if TEST_FOLDERS.intersection(path.parts[:-1])}
+        self._tests = {path.parent for path in tests if is_test(f"{path.parent.as_posix()}/-")}
         modules = _RUNNER_MODULES | _plugins()
         self._beside = {PurePosixPath(): set(modules)}
         for test in tests:

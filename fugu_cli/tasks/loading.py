@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from fugu_cli.errors import ConfigError
 from fugu_cli.tasks import Loaded, Question, Skipped, Task, folders, questions
 from fugu_cli.tasks.repository import unlayable
+from fugu_cli.test_paths import tests_among
 
 
 def _inside(path: str) -> str:
@@ -148,7 +149,7 @@ def _parse(where: str, line: str, source: str) -> Task | Question:
         files=row.repo,
         hidden=row.hidden,
         solution=row.solution,
-        test_files=row.test_files or folders.looking_like_tests(row.repo),
+        test_files=row.test_files or tuple(tests_among(row.repo)),
         test_command=row.test_command,
         grade_command=row.grade_command or row.test_command,
         timeout=row.timeout_s,

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 
+from fugu_cli.test_paths import NODE_TEST
 from fugu_cli.tools import tree
-from fugu_cli.tools.test_names import NODE_TEST
 
 _BEFORE_NODE = {"Cargo.toml": "cargo test"}
 _AFTER_NODE = {

@@ -17,14 +17,14 @@ from pydantic.json_schema import SkipJsonSchema
 
 from fugu_cli.events import TestReport
 from fugu_cli.policy import paths
+from fugu_cli.test_paths import is_test
 from fugu_cli.tools import Result, Say, Tool, tree
 from fugu_cli.tools.bash import outcome
 from fugu_cli.tools.failures import LIMIT, digest, placed, shown_at, statement
 from fugu_cli.tools.files import Given
 from fugu_cli.tools.process import Around, Ended, run_command
-from fugu_cli.tools.test_commands import recognise
-from fugu_cli.tools.test_names import is_test
-from fugu_cli.tools.test_reports import Reporting, Results, report, reporting, results, without_mention
+from fugu_cli.tools.runner_reports import Reporting, Results, report, reporting, results, without_mention
+from fugu_cli.tools.runners import recognise
 from fugu_cli.tools.tests import runner
 from fugu_cli.tools.workspace import Workspace
 
@@ -145,7 +145,9 @@ def _source(workspace: Workspace, path: str, line: int) -> str:
     """The statement at this line of a test in the repository, "" of any other file: some may be kept from agents."""
     same = tree.Index(workspace.root).ending(path, most=1) if path.endswith(_BY_NAME) else []
     found = same[0] if same else paths.locate(path, workspace.root)
-    if not isinstance(found, Path) or not paths.inside(found, workspace.root) or not is_test(found, workspace.root):
+    if not isinstance(found, Path) or not paths.inside(found, workspace.root):
+        return ""
+    if not is_test(found.relative_to(workspace.root).as_posix()):
         return ""
     try:
         return statement(found.read_text(encoding="utf-8").split("\n"), line)

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fugu_cli.policy.paths import is_file, is_folder
+from fugu_cli.test_paths import PYTHON_TEST
 from fugu_cli.tools import build_tools, tree
 from fugu_cli.tools.doctests import examples
 from fugu_cli.tools.git import outside
-from fugu_cli.tools.test_names import PYTHON_TEST
 
 PYTEST_OPTIONS = "-q -p no:cacheprovider"
 """Short output, and no cache folder left in the repository."""

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli import test_paths
 from fugu_cli.errors import ConfigError
 from fugu_cli.tasks import Loaded, Skipped, Task
 from fugu_cli.tasks.checking import Checked, check, runner, sha
-from fugu_cli.tasks.folders import Defaults, looking_like_tests
+from fugu_cli.tasks.folders import Defaults
 from fugu_cli.tasks.grading import put_back
 from fugu_cli.tasks.loading import load
 from fugu_cli.tasks.repository import materialise
@@ -178,7 +179,7 @@ def test_tests_are_found_by_their_names() -> None:
         *("test_a.py", "a_test.go", "src/a.test.tsx", "a.spec.mjs", "shop/tests.py", "a_spec.rb", "ATest.java"),
         *("tests/data.json", "conftest.py"),
     ]
-    assert looking_like_tests([*named, "a.py", "latest.py", "contest.py", "attestation.ts"]) == tuple(named)
+    assert test_paths.tests_among([*named, "a.py", "latest.py", "contest.py", "attestation.ts"]) == named
 
 
 @pytest.mark.parametrize("committed", [False, True])

@@ -51,9 +51,8 @@ def test_failing_tests_are_told_with_assertion_place_and_counts_in_few_character
 def test_one_target_is_run_and_nothing_else_passes_for_one(plain: Build) -> None:
     workspace = plain(SUITE)
     workspace.test_command = PYTEST
-    assert use(workspace, "run_tests", target="test_calc.py::test_zero") == Result(
-        text="1 passed", tests=TestReport(passed=1, by_id=True)
-    )
+    passed = Result(text="1 passed", tests=TestReport(passed=1, by_id=True))
+    assert use(workspace, "run_tests", target="test_calc.py::test_zero") == passed
     assert use(workspace, "run_tests", target="missing.py").text == "There is no test file missing.py."
     for target in ("--collect-only", "-k x", "../outside", "/etc"):
         assert use(workspace, "run_tests", target=target) == Result(

@@ -1,6 +1,6 @@
 """The command that runs only some tests, by the names a report has for them.
 
-Beside test_reports.py. What it selects may be more than was asked for, never less. Pure, but for package.json.
+Beside runner_reports.py. What it selects may be more than was asked for, never less. Pure, but for package.json.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fugu_cli.events import TestReport
-from fugu_cli.tools.test_commands import Invocation, recognise
-from fugu_cli.tools.test_reports import WITHIN
+from fugu_cli.tools.runner_reports import WITHIN
+from fugu_cli.tools.runners import Invocation, recognise
 
 MOST = 100
 """Tests that are selected; for more the whole suite is run."""

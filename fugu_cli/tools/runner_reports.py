@@ -1,6 +1,6 @@
 """The result of each test of a run, by the name its runner gives it.
 
-Between test_commands.py, which knows the command, and run_tests. A runner that can write a report into a file is asked
+Between runners.py, which knows the command, and run_tests. A runner that can write a report into a file is asked
 to (`reporting`); of the others the output is read. Only complete results are returned: what cannot be told is None.
 """
 
@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 from fugu_cli.events import MOST_FAILING, TestReport
 from fugu_cli.tools import tree
 from fugu_cli.tools.go_events import GoEvents
-from fugu_cli.tools.test_commands import Invocation
+from fugu_cli.tools.runners import Invocation
 from fugu_cli.views import counts
 
 Outcome = Literal["passed", "failed", "skipped"]

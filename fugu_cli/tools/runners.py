@@ -1,8 +1,8 @@
 """Which test runner a command line starts, and where its options go.
 
-Between a project's test command and whoever adds options to it (test_reports.py) or narrows it (test_selection.py). A
-command that does more than one thing, or that a shell would expand, is not recognised. Reads package.json and runs
-nothing.
+Between a project's test command and whoever adds options to it (runner_reports.py) or narrows it
+(runner_selection.py). A command that does more than one thing, or that a shell would expand, is not recognised. Reads
+package.json and runs nothing.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _of_python(rest: tuple[str, ...]) -> tuple[Kind | None, tuple[str, ...]]:
         return None, ()
     place = rest.index("-m") + 1
     module, own = "".join(rest[place : place + 1]), rest[place + 1 :]
-    if any(not word.startswith("-") for word in rest[: place - 1]):
+    if re.fullmatch(r"(?:-[XW] \S+ |-\S+ )*", " ".join([*rest[: place - 1], ""])) is None:
         return None, ()
     return ("pytest", own) if module == "pytest" else ("unittest", own) if module == "unittest" else (None, ())
 
