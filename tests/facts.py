@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fugu_cli.events import (
     Asked,
     Assigned,
@@ -15,7 +17,8 @@ from fugu_cli.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.messages import Call, Usage
+from fugu_cli.messages import Call, Prompt, ToolSpec, Usage
+from fugu_cli.wiring import harness
 
 SMALL = Member(name="small", provider="local", model="m-small", protocol="schema", slot="cheap")
 CODER = Member(name="coder", provider="local", model="m-coder", protocol="schema", slot="middle", attempts=3)
@@ -63,3 +66,10 @@ def write(id: str, path: str = "a.py") -> Call:
 
 def rolled_back(turn: int) -> Undone:
     return Undone(snapshot=f"tree{turn - 1}", turn=turn, reason="the tests failed")
+
+
+def prompt_of(
+    events: Sequence[Event], member: Member, tools: Sequence[ToolSpec] = (), instructions: str = ""
+) -> Prompt:
+    """The next call's prompt of the agent of the newest turn."""
+    return harness(member).prompt(events, member, tools, instructions)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from fugu_cli import views
 from fugu_cli.events import Event
-from fugu_cli.loop import context
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.ui import render, stream, trace, trace_turn
 from tests.conductor.staging import lists, planning, play
+from tests.facts import prompt_of
 from tests.reacting import React, calls, results, says
 
 PLAN = lists((0, "Look at it.", []), (1, "Think.", []), (0, "Say it.", [0]))
@@ -67,7 +67,7 @@ def test_a_turn_in_full_shows_what_that_step_was_shown_and_nothing_of_the_ones_b
 
     def shown(events: list[Event]) -> Prompt:
         assigned = views.turns(events)[-1].assigned
-        return context.prompt(events, views.pool(events)[assigned.agent], ())
+        return prompt_of(events, views.pool(events)[assigned.agent], ())
 
     text = trace_turn.text(records, trace_turn.find(records, 2), shown, lambda change: "")  # type: ignore[arg-type]
     assert "Think." in text and "b thinks" in text

@@ -30,9 +30,9 @@ from fugu_cli.events import (
     ToolRan,
 )
 from fugu_cli.log import Log
-from fugu_cli.loop import context
 from fugu_cli.messages import Call, Prompt, Reply, Thinking
 from fugu_cli.orchestrator import run
+from tests.facts import prompt_of
 from tests.reacting import Reacting, Stage, calls, repository, results
 
 FREE = Member(name="free", provider="openai", model="m-free", slot="cheap")
@@ -58,7 +58,7 @@ def all_text(prompt: Prompt) -> str:
 def shown(events: list[Event], denials: Denials, reader: Member = KEPT) -> str:
     """What the agent is sent at the end of `events`."""
     known = withheld.visible(events, reader.name, denials)
-    prompt = context.prompt(known, reader, ())
+    prompt = prompt_of(known, reader, ())
     return all_text(guarded(prompt, withheld.hidden(events, reader.name, denials)))
 
 

@@ -14,9 +14,9 @@ from fugu_cli.coordinators.settings import Settings
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Asked, Assigned, Compacted, Event, Failed, Finished, JobEnded, Member, ToolRan
 from fugu_cli.log import Log
-from fugu_cli.loop import compaction, context
+from fugu_cli.loop import compaction
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Usage
-from tests.facts import STRONG, assigned, opened, ran, replied
+from tests.facts import STRONG, assigned, opened, prompt_of, ran, replied
 from tests.reacting import React, Reacting, Stage, calls, fails, repository
 
 TIGHT = Member(name="strong", provider="openai", model="s", slot="strong", context=9000)
@@ -42,7 +42,7 @@ def compacted(facts: list[Event], upto: int, text: str = "SUMMARY") -> list[Even
 
 
 def shown(facts: list[Event], member: Member = STRONG) -> Prompt:
-    return context.prompt(facts, member, ())
+    return prompt_of(facts, member, ())
 
 
 def whole(prompt: Prompt) -> bool:
@@ -137,7 +137,7 @@ def test_a_small_models_brief_carries_the_summary_instead_of_the_request_before(
     facts = session(2, 1)
     facts = [*compacted(facts, len(facts) - 1), Asked(text="and now?"), Assigned(turn=1, agent="small", role="worker",
              by="single")]  # fmt: skip
-    text = context.prompt(facts, views.pool(facts)["small"], ()).messages[0].model_dump()["text"]
+    text = prompt_of(facts, views.pool(facts)["small"], ()).messages[0].model_dump()["text"]
     assert "(Before: SUMMARY)\n\nand now?" in text
     assert "request number" not in text
 

@@ -4,9 +4,8 @@ import pytest
 from tests.loop.test_filling_turns import BODY, FAILING, FILE, FILLER, asked_for, begun
 
 from fugu_cli.events import Event, Member
-from fugu_cli.loop import context
 from fugu_cli.repair.beginning import of_anew, of_stub
-from tests.facts import asked, opened
+from tests.facts import asked, opened, prompt_of
 
 BLANK = "raise NotImplementedError  # TODO: implement"
 HEAD = 'def f():\n    """Say one."""\n'
@@ -61,4 +60,4 @@ def test_a_stub_is_begun_where_replies_are_plain_text(protocol: str, given: bool
     head = FILE.removesuffix(f"{BODY}\n")
     member = Member.model_validate(FILLER.model_dump() | {"protocol": protocol})
     events: list[Event] = [opened(), asked(), *FAILING, *begun(file=f"{head}    pass\n")]
-    assert context.prompt(events, member, ()).begun == (head if given else "")
+    assert prompt_of(events, member, ()).begun == (head if given else "")

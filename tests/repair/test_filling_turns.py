@@ -5,10 +5,10 @@ from __future__ import annotations
 from fugu_cli.loop.turn import Closed, Reply, RollBack, Rules, Run
 
 from fugu_cli.events import Event, Member, Replied, ToolRan
-from fugu_cli.loop import context, turn
+from fugu_cli.loop import turn
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.repair import ways
-from tests.facts import CODER, asked, assigned, checked, opened, ran, replied, rolled_back, write
+from tests.facts import CODER, asked, assigned, checked, opened, prompt_of, ran, replied, rolled_back, write
 
 FILLER = CODER.model_copy(update={"protocol": "text", "infill": True, "attempts": 1})
 BODY = "    found = 0\n    for price in prices:\n        found -= price\n    return found"
@@ -43,7 +43,7 @@ def asked_for(member: Member, count: int, file: str = FILE) -> list[Prompt]:
     events: list[Event] = [opened(), asked(), *FAILING, *begun(file=file)]
     prompts = []
     for _ in range(count):
-        prompts.append(context.prompt(events, member, ()))
+        prompts.append(prompt_of(events, member, ()))
         events += drawn(prompts[-1])
     return prompts
 
@@ -74,37 +74,37 @@ def test_where_nothing_can_be_put_back_or_the_tests_take_long_files_are_asked_fo
     slow = [fact.model_copy(update={"seconds": 61.0}) if isinstance(fact, ToolRan) else fact for fact in FAILING]
     nowhere = asked().model_copy(update={"snapshot": None})
     for start in ([opened(), nowhere, *FAILING], [opened(), asked(), *slow]):
-        assert context.prompt([*start, *begun()], FILLER, ()).gap is None
-    assert context.prompt([opened(), asked(), *FAILING, *begun()], FILLER, ()).gap is not None
+        assert prompt_of([*start, *begun()], FILLER, ()).gap is None
+    assert prompt_of([opened(), asked(), *FAILING, *begun()], FILLER, ()).gap is not None
 
 
 def test_another_model_begins_with_the_lines_that_the_first_one_doubts() -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun("small")]
     for line in LINES:
-        prompt = context.prompt(events, FILLER.model_copy(update={"name": "small"}), ())
+        prompt = prompt_of(events, FILLER.model_copy(update={"name": "small"}), ())
         events += drawn(prompt, changes=line in (LINES[2], LINES[3]))
     events += begun("coder", number=2)
     built = []
     for _ in range(6):
-        built.append(context.prompt(events, FILLER, ()))
+        built.append(prompt_of(events, FILLER, ()))
         events += drawn(built[-1], number=2)
     assert [left_out(prompt) for prompt in built] == [LINES[2], LINES[3], "", LINES[0], LINES[1], LINES[0]]
     assert built[2].unwritten
     assert [prompt.gap.more for prompt in built if prompt.gap] == [False] * 4 + [True]
     events += begun("small", number=3)  # it goes on where it was: what came after it moves nothing
-    again = context.prompt(events, FILLER.model_copy(update={"name": "small"}), ())
+    again = prompt_of(events, FILLER.model_copy(update={"name": "small"}), ())
     assert again.unwritten
 
 
 def test_it_begins_with_the_line_of_which_the_first_one_was_surest() -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun("small")]
     for sure in (-0.9, -0.2, -0.4, None):
-        prompt = context.prompt(events, FILLER.model_copy(update={"name": "small"}), ())
+        prompt = prompt_of(events, FILLER.model_copy(update={"name": "small"}), ())
         events += drawn(prompt, changes=sure is not None, sure=sure)
     events += begun("coder", number=2)
     built = []
     for _ in range(4):
-        built.append(context.prompt(events, FILLER, ()))
+        built.append(prompt_of(events, FILLER, ()))
         events += drawn(built[-1], number=2)
     assert [left_out(prompt) for prompt in built] == [LINES[1], LINES[2], LINES[0], ""]
 
@@ -112,25 +112,25 @@ def test_it_begins_with_the_line_of_which_the_first_one_was_surest() -> None:
 def test_another_model_first_writes_anew_what_the_first_one_left_as_it_is() -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun("small")]
     for _ in LINES:
-        prompt = context.prompt(events, FILLER.model_copy(update={"name": "small"}), ())
+        prompt = prompt_of(events, FILLER.model_copy(update={"name": "small"}), ())
         events += drawn(prompt, changes=False)
     events += begun("coder", number=2)
-    assert context.prompt(events, FILLER, ()).unwritten
+    assert prompt_of(events, FILLER, ()).unwritten
 
 
 def test_another_model_that_follows_whole_answers_first_writes_anew() -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun("small")]
     whole = FILLER.model_copy(update={"name": "small", "infill": False})
-    events += drawn(context.prompt(events, whole, ()))
+    events += drawn(prompt_of(events, whole, ()))
     events += begun("coder", number=2)
-    assert context.prompt(events, FILLER, ()).unwritten
+    assert prompt_of(events, FILLER, ()).unwritten
 
 
 def test_all_lines_are_one_draw() -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun()]
     for line in LINES:
         assert turn.next_step(events, FILLER, Rules(5)) == Reply()
-        prompt = context.prompt(events, FILLER, ())
+        prompt = prompt_of(events, FILLER, ())
         assert left_out(prompt) == line
         draw = drawn(prompt, changes=line != LINES[1])
         assert turn.next_step([*events, *draw[:-1]], FILLER, Rules(5)) == RollBack(
@@ -143,7 +143,7 @@ def test_all_lines_are_one_draw() -> None:
 
 def test_a_line_that_passes_ends_the_turn() -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun()]
-    prompt = context.prompt(events, FILLER, ())
+    prompt = prompt_of(events, FILLER, ())
     draw = drawn(prompt)
     events += [draw[0], *ran(1, write("w1"), path="a.py"), *checked(1, ok=True)]
     assert turn.next_step(events, FILLER, Rules(5)) == Closed()
@@ -158,20 +158,20 @@ def test_what_was_filled_in_is_kept_in_the_log() -> None:
 def test_what_was_asked_for_before_something_else_was_mended_is_not_asked_for_again() -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun()]
     for _ in LINES:
-        events += drawn(context.prompt(events, FILLER, ()))
+        events += drawn(prompt_of(events, FILLER, ()))
     elsewhere = write("w9", "b.py")
     other = replied(1, "coder", "", elsewhere).model_copy(update={"aimed": "b.py"})
     events += [other, *ran(1, elsewhere, path="b.py"), *FAILING, *begun(number=2)]
-    prompt = context.prompt(events, FILLER, ())
+    prompt = prompt_of(events, FILLER, ())
     assert prompt.unwritten, "its lines were all tried, and the file is as it was"
     events = [*events[: -len(begun())], *begun(number=2, file=FILE.replace("total", "sum_of"))]
-    assert left_out(context.prompt(events, FILLER, ())) == LINES[0], "now it is another file"
+    assert left_out(prompt_of(events, FILLER, ())) == LINES[0], "now it is another file"
 
 
 def test_a_line_that_could_not_be_tried_is_a_doubt_after_all_others() -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun("small")]
     for number in range(len(LINES)):
-        prompt = context.prompt(events, FILLER.model_copy(update={"name": "small"}), ())
+        prompt = prompt_of(events, FILLER.model_copy(update={"name": "small"}), ())
         draw = drawn(prompt, changes=number == 2, sure=-0.9)
         if number == 0:
             assert isinstance(draw[0], Replied)
@@ -180,14 +180,14 @@ def test_a_line_that_could_not_be_tried_is_a_doubt_after_all_others() -> None:
     events += begun("coder", number=2)
     built = []
     for _ in range(3):
-        built.append(context.prompt(events, FILLER, ()))
+        built.append(prompt_of(events, FILLER, ()))
         events += drawn(built[-1], number=2)
     assert [left_out(prompt) for prompt in built] == [LINES[2], LINES[0], ""]
 
 
 def test_what_another_model_wrote_and_the_tests_refused_is_not_tried_again() -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun("small")]
-    prompt = context.prompt(events, FILLER.model_copy(update={"name": "small"}), ())
+    prompt = prompt_of(events, FILLER.model_copy(update={"name": "small"}), ())
     events += drawn(prompt)
     again = replied(2, "coder", "x", write("w2")).model_copy(update={"filled": prompt.gap.place if prompt.gap else ""})
     other = again.model_copy(update={"calls": (Call.make("w2", "write", path="a.py", content="y"),)})
@@ -207,7 +207,7 @@ def test_what_was_not_tried_again_is_followed_by_what_comes_next() -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun()]
     asks = []
     for _ in range(3):
-        asks.append(context.prompt(events, FILLER, ()))
+        asks.append(prompt_of(events, FILLER, ()))
         place = asks[-1].gap.place if asks[-1].gap else ""
         events += [replied(1, "coder", "x", write("w1")).model_copy(update={"filled": place})]
         assert isinstance(turn.next_step(events, FILLER, Rules(5)), RollBack if len(asks) > 1 else Run)
