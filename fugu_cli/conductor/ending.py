@@ -74,19 +74,19 @@ def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, no
         return Finished(reason="accepted", message=f"{what}; the planner kept the result")
     if end := refused(events):
         return end
-    if turn.concluded and not settings.verify_answers and _only_said(events, turn):
+    if turn.concluded and not settings.verify_answers and _only_said(events):
         return Finished(reason="answered", message=what)
     if _accepts(events, turn):
         return Finished(reason="accepted", message=f"{what}; accepted by {turn.assigned.agent}")
     return Finished(reason="unaccepted", message=f"{what}; nobody accepted the result. {GO_ON}")
 
 
-def _only_said(events: Sequence[Event], turn: views.Turn) -> bool:
+def _only_said(events: Sequence[Event]) -> bool:
     """Nothing was changed, nor was anything to be: in plan mode whatever was tried."""
     left = [path for merge in views.merges(events) for path in merge.left]
     runs = (run for one in views.turns(events) for run in one.runs)
     plans = any(run.permitted.reason == policy.PLANS for run in runs)
-    return not views.changes(events) and not left and (plans or not stopping.tried_to_change(events, turn))
+    return not views.changes(events) and not left and (plans or not stopping.tried_to_change(events))
 
 
 def _accepts(events: Sequence[Event], turn: views.Turn) -> bool:

@@ -27,7 +27,7 @@ def stop(events: Sequence[Event], *, turns: int, verify_answers: bool) -> Finish
     if closed and _spoke(events, closed[-1]):
         if refused := refusal(events):
             return refused
-        if not (verify_answers or tried_to_change(events, closed[-1])):
+        if not (verify_answers or tried_to_change(events)):
             return Finished(reason="answered")
     taken = [turn for turn in _since_opened(events) if not turn.failed and not turn.interrupted]
     if len(taken) >= turns:
@@ -99,11 +99,13 @@ def _spoke(events: Sequence[Event], turn: views.Turn) -> bool:
     return turn.concluded and bool(turn.text.strip()) and not views.changes(events) and not wanted
 
 
-def tried_to_change(events: Sequence[Event], turn: views.Turn) -> bool:
-    """The words of `turn` are no answer, where nothing was changed: it tried to change something in vain, or a call
-    that may have changed something was killed."""
-    tried = any(run.permitted.call.tool in WRITING for run in turn.runs if not run.evidence)
-    return tried or any(views.interrupted_calls(one) for one in views.turns(events))
+def tried_to_change(events: Sequence[Event]) -> bool:
+    """Nothing was changed, but somebody tried to in vain, or a call that may have changed something was killed. Then
+    words are no answer yet: a Verifier reads them."""
+    every = views.turns(events)
+    runs = (run for turn in every for run in turn.runs if not run.evidence)
+    tried = any(run.permitted.call.tool in WRITING for run in runs)
+    return tried or any(views.interrupted_calls(turn) for turn in every)
 
 
 def _limit_message(events: Sequence[Event], taken: int) -> str:

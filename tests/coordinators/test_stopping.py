@@ -39,42 +39,13 @@ def test_a_request_nobody_worked_on_goes_on() -> None:
 def test_an_accept_ends_the_request() -> None:
     events = [*BROKEN, *worked(1, ok=True), *verified(2, "ACCEPT: right")]
     found = stop(events, turns=5, verify_answers=False)
-    assert found == Finished(reason="accepted", message="accepted by coder; the tests pass")
-
-
-def test_an_accept_says_that_the_tests_pass_only_where_they_do() -> None:
-    start: list[Event] = [opened(), asked("rename a to b", judged=False)]
-    for worked_on in (worked(1, ok=False), worked(1, ok=True)[:-2]):
-        found = stop([*start, *worked_on, *verified(2, "ACCEPT")], turns=5, verify_answers=False)
-        assert found == Finished(reason="accepted", message="accepted by coder")
+    assert found == Finished(reason="accepted", message="verified by coder")
 
 
 def test_an_accept_of_a_verifier_that_was_cut_or_failed_is_none() -> None:
     accepted = [*BROKEN, *worked(1, ok=True), *verified(2, "ACCEPT")]
     assert end([*accepted, Interrupted(turn=2)]) is None
     assert end([*accepted, Failed(turn=2, what="coder", kind="network", message="reset")]) is None
-
-
-@pytest.mark.parametrize(
-    ("request_text", "runs", "reason"),
-    [
-        ("fix the failing tests", False, "unaccepted"),
-        ("fix the failing tests", True, "accepted"),
-        ("fix the typo in a.py", False, "accepted"),
-    ],
-)
-def test_where_no_tests_are_known_nobody_accepts_that_failing_ones_pass_without_running_anything(
-    request_text: str, runs: bool, reason: str
-) -> None:
-    change, bash = write("c1"), Call.make("b1", "bash", command="make check")
-    tried = [replied(1, "small", "", bash), *ran(1, bash)] if runs else []
-    worked_on = [assigned(1, "small"), replied(1, "small", "", change), *ran(1, change, path="a.py"), *tried]
-    events = [opened(), asked(request_text, command=None), *worked_on, *verified(2, "ACCEPT")]
-    found = stop(events, turns=5, verify_answers=False)
-    assert found is not None
-    assert (found.reason, "no test was run" in found.message) == (reason, reason == "unaccepted")
-    if reason == "unaccepted":
-        assert "`--test-command`" in found.message
 
 
 @pytest.mark.parametrize("text", ["REVISE: wrong", "REJECT", "I cannot tell", ""])
@@ -120,36 +91,14 @@ def test_an_empty_answer_is_none() -> None:
     assert end([opened(), asked("what?", judged=False), *said(1, "  ")]) is None
 
 
-def test_an_answer_does_not_end_a_request_whose_tests_fail() -> None:
+def test_an_answer_does_not_end_a_request_while_a_check_of_the_users_fails() -> None:
     assert end([*BROKEN, *said(1, "All is well.")]) is None
+    start: list[Event] = [opened(), asked(judged=False), *checked(0, ok=False)]
+    assert end([*start, *said(1, "They fail because add() subtracts.")]) == "answered", "no test forbids an answer"
 
 
 def test_an_answer_ends_a_request_whose_tests_pass_already() -> None:
     assert end([opened(), asked(), *checked(0, ok=True), *said(1, "They pass already.")]) == "answered"
-
-
-@pytest.mark.parametrize(
-    ("text", "shown", "expected"),
-    [
-        ("Rename f to g", True, None),
-        ("please add a docstring to f", True, None),
-        ("Rename f to g", False, "answered"),
-        ("Write a function that adds", True, "answered"),
-        ("What does f do?", True, "answered"),
-    ],
-)
-def test_a_small_model_that_was_shown_what_to_change_and_only_talks_has_not_done_it(
-    text: str, shown: bool, expected: str | None
-) -> None:
-    start = [opened(), asked(text, judged=False)]
-    read = ran(1, Call.make("e1-0", "read", path="a.py"), "x = 1", by="evidence") if shown else []
-    events = [*start, assigned(1, "small"), *read, replied(1, "small", "I renamed it.")]
-    assert end(events) == expected
-    assert end([*events, *verified(2, "ACCEPT")]) == (expected and "accepted")
-    looked = ran(1, Call.make("c1", "read", path="a.py"), "x = 1")
-    assert end([*start, assigned(1, "small"), *looked, replied(1, "small", "There is no f.")]) == "answered"
-    strong = [*start, assigned(1, "strong"), *read, replied(1, "strong", "There is no f here.")]
-    assert end(strong) == "answered"
 
 
 def test_words_after_an_edit_that_failed_are_no_answer() -> None:
@@ -174,7 +123,7 @@ def test_the_turn_limit_is_said_as_such() -> None:
     events = [*BROKEN, *worked(1, ok=False), *worked(2, ok=False)]
     assert stop(events, turns=2, verify_answers=False) == Finished(
         reason="turn_limit",
-        message="stopped after 2 turns without an accepted result. The tests do not pass. "
+        message="stopped after 2 turns without an accepted result. The tests must pass and do not. "
         "`fugu run --continue` goes on from here.",
     )
 
@@ -209,9 +158,10 @@ def test_a_pool_that_failed_as_a_whole_ends_the_request() -> None:
     assert end([*BROKEN, *failed[:4]]) is None
 
 
-def test_nor_are_the_words_of_the_next_turn_unless_it_is_asked_a_question() -> None:
+def test_nor_are_the_words_of_the_next_turn_which_a_verifier_reads() -> None:
     call = write("c1")
     tried = [assigned(1, "small"), replied(1, "small", "", call), *ran(1, call, "nothing changed", ok=False)]
     spoken = [*tried, *said(2, "This would be it.")]
     assert end([opened(), asked("In a.py add a flag", judged=False), *spoken]) is None
-    assert end([opened(), asked("Is a.py right?", judged=False), *spoken]) == "answered"
+    assert end([opened(), asked("Is a.py right?", judged=False), *spoken]) is None
+    assert end([opened(), asked("Is a.py right?", judged=False), *spoken, *verified(3, "ACCEPT")]) == "accepted"
