@@ -34,6 +34,8 @@ NEEDED = frozenset({".venv", "venv", "env", "node_modules", "vendor", ".tox", ".
 """Names of dependencies and environments, which are linked into the copy."""
 LEFT_OUT = (tree.SKIPPED - NEEDED) | {"out", "bin", "obj", "coverage", "htmlcov", ".hypothesis", ".coverage", ".cache"}
 """Names of what is built from the code, or a cache: it is not as it was before."""
+CACHES = frozenset({".cache", ".vite", ".vite-temp", ".vitest"})
+"""Names in node_modules of what tools write there."""
 COPIED = 1_000_000
 """Bytes up to which an ignored file is copied; a larger one is linked."""
 _JOINTS = ("::", WITHIN, " ", ".", "#", "/")
@@ -143,6 +145,8 @@ def _packages(source: Path, target: Path, old: Path, new: Path) -> None:
     """A folder of packages: each is linked; one that is a link into the repository leads into the copy."""
     target.mkdir()
     for entry in source.iterdir():
+        if entry.name in CACHES:
+            continue
         if entry.name.startswith("@") and not entry.is_symlink():
             _packages(entry, target / entry.name, old, new)
         else:

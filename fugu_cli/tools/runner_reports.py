@@ -6,7 +6,6 @@ to (`reporting`); of the others the output is read. Only complete results are re
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
+
+from pydantic import BaseModel
 
 from fugu_cli.events import MOST_FAILING, TestReport
 from fugu_cli.tools import tree
@@ -285,16 +286,37 @@ def _relative(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path, folder)).as_posix()
 
 
+class _Assertion(BaseModel):
+    """A test in jest's report."""
+
+    title: str
+    status: str
+    ancestorTitles: tuple[str, ...] = ()
+
+
+class _Suite(BaseModel):
+    """A file in it."""
+
+    name: str
+    status: str
+    assertionResults: tuple[_Assertion, ...]
+
+
+class _Report(BaseModel):
+    testResults: tuple[_Suite, ...]
+
+
 def _of_javascript(text: str, folder: Path) -> Results:
     """jest's JSON, which vitest writes as well. A file that could not be loaded is its path."""
     found: list[tuple[str, Outcome]] = []
-    for suite in json.loads(text)["testResults"]:
-        file = _relative(Path(suite["name"]), folder)
-        tests = suite["assertionResults"]
+    outcomes: dict[str, Outcome] = {"passed": "passed", "failed": "failed"}
+    for suite in _Report.model_validate_json(text).testResults:
+        file = _relative(Path(suite.name), folder)
+        tests = suite.assertionResults
         for test in tests:
-            name = WITHIN.join([file, *test["ancestorTitles"], test["title"]])
-            found.append((name, test["status"] if test["status"] in {"passed", "failed"} else "skipped"))
-        if suite["status"] == "failed" and all(test["status"] != "failed" for test in tests):
+            name = WITHIN.join([file, *test.ancestorTitles, test.title])
+            found.append((name, outcomes.get(test.status, "skipped")))
+        if suite.status == "failed" and all(test.status != "failed" for test in tests):
             found.append((file, "failed"))
     return _worst(found)
 

@@ -16,7 +16,7 @@ from fugu_cli.ui.tui.commands.own import every
 from fugu_cli.ui.tui.demo import DemoDesk
 from fugu_cli.ui.tui.widgets.prompt import Prompt
 from tests.skills import making
-from tests.ui.tui.runners import ANSWER, Hand, Play, Shown
+from tests.ui.tui.test_commands import ANSWER, Hand, Play, Shown
 
 
 @pytest.fixture
