@@ -99,7 +99,7 @@ def repository(root: Path, files: Mapping[str, str] | None = None) -> Path:
 
 async def never(call: Call, judgement: policy.Judgement) -> Permission:
     """Without a terminal nobody is asked."""
-    return "no"
+    return "headless"
 
 
 @dataclass

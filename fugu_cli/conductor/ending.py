@@ -23,16 +23,9 @@ def check_due(events: Sequence[Event]) -> Check | None:
 
 
 def tests_pass(events: Sequence[Event]) -> bool:
-    """The tests pass after a change, or as an acceptance check, and nothing else speaks against the work."""
+    """The tests pass after a change, and nothing else speaks against the work."""
     run = views.tests(events)
-    if run is None or not run.passes or views.against(events):
-        return False
-    return bool(views.changes(events)) or views.suite_decides(events)
-
-
-def refused(events: Sequence[Event]) -> Finished | None:
-    """The end of a request for something that may not be done, unless an acceptance check is to decide it."""
-    return None if views.against(events) else stopping.refusal(events)
+    return run is not None and run.passes and bool(views.changes(events)) and not views.against(events)
 
 
 def turn_limit(events: Sequence[Event], settings: Settings) -> Finished | None:
@@ -63,17 +56,17 @@ def reopened(events: Sequence[Event]) -> bool:
 def ended(events: Sequence[Event], settings: Settings, *, kept: bool = False, note: str = "") -> Finished:
     """The end of a request whose last workflow is over. `kept`: the planner looked at the result and kept it."""
     what = _carried_out(events) + (f"; {note}" if note else "")
-    if tests_pass(events):
-        return Finished(reason="accepted", message=f"{what}; the tests pass")
+    if end := stopping.refusal(events):
+        return end
     if why := views.against(events):
         return Finished(reason="unaccepted", message=f"{what}. {why[0].upper()}{why[1:]}. {GO_ON}")
+    if tests_pass(events):
+        return Finished(reason="accepted", message=f"{what}; the tests pass")
     turn = views.answering(events)
     if turn is None:
         return Finished(reason="failed", message=f"{what}; no step said or did anything")
     if kept:
         return Finished(reason="accepted", message=f"{what}; the planner kept the result")
-    if end := refused(events):
-        return end
     if turn.concluded and not settings.verify_answers and _only_said(events):
         return Finished(reason="answered", message=what)
     if _accepts(events, turn):
