@@ -16,7 +16,7 @@ from fugu_cli import intent, views
 from fugu_cli.coordinators import Check, Decision, Merge, Planning, Together, stopping
 from fugu_cli.events import Assigned, Event, Finished, Interrupted, Planned
 from fugu_cli.log import Log
-from fugu_cli.loop import cooldown, lanes, workflow
+from fugu_cli.loop import availability, lanes, workflow
 from fugu_cli.loop.bench import Bench, Crew, run_evidence
 from fugu_cli.loop.steps import Place, too_dear
 from fugu_cli.loop.turn import cut_before
@@ -109,8 +109,7 @@ def _again_due(events: Sequence[Event]) -> Call | None:
 async def _decided(place: Place) -> None:
     """Ask the coordinator and do what it decides."""
     log, bench = place.log, place.bench
-    crew = place.crew
-    decision: Decision = await cooldown.decide(log, crew.coordinator, crew.rests, crew.patience, too_dear(place))
+    decision: Decision = await availability.decide(log, place.crew, too_dear(place))
     match decision:
         case Assigned():
             log.append(decision.model_copy(update={"snapshot": await bench.workspace.snapshot()}))

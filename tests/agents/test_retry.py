@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import ACCESS, Server, quiet, recorded, stream, unhurried
 
+from fugu_cli.agents import Pause
 from fugu_cli.agents.anthropic import Anthropic
 from fugu_cli.agents.failures import retry_after
 from fugu_cli.agents.openai import OpenAI
-from fugu_cli.agents.retry import Patience, Retrying, Time
+from fugu_cli.agents.retry import Backoff, Retrying, Time
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromUser, Prompt, Usage
 
@@ -34,14 +35,14 @@ class Watched:
 
 
 def run(
-    *answers: httpx.Response | Exception, patience: Patience | None = None, chance: float = 1.0
+    *answers: httpx.Response | Exception, backoff: Backoff | None = None, chance: float = 1.0
 ) -> tuple[str | AgentError, list[tuple[str, float]], list[str]]:
     """What came of it, the waits that were told, and the text that was said."""
     waits: list[tuple[str, float]] = []
     said: list[str] = []
-    agent = Retrying(OpenAI(ACCESS, Server(*answers)), patience, Watched(chance).time)
+    agent = Retrying(OpenAI(ACCESS, Server(*answers)), backoff, Watched(chance).time)
     try:
-        reply = asyncio.run(agent.reply(PROMPT, said.append, lambda why, seconds, used: waits.append((why, seconds))))
+        reply = asyncio.run(agent.reply(PROMPT, said.append, lambda pause: waits.append((pause.why, pause.seconds))))
     except AgentError as error:
         return error, waits, said
     return reply.text, waits, said
@@ -79,16 +80,16 @@ def test_google_says_in_the_body_when_it_wants_to_be_asked_again() -> None:
 
 
 def test_waits_double_up_to_the_longest_and_are_drawn_from_the_upper_half() -> None:
-    patience = Patience(attempts=6, first=1, longest=5, total=100)
+    backoff = Backoff(attempts=6, first=1, longest=5, total=100)
     broken = httpx.Response(500)
-    waits = [seconds for _, seconds in run(broken, patience=patience)[1]]
+    waits = [seconds for _, seconds in run(broken, backoff=backoff)[1]]
     assert waits == [1, 2, 4, 5, 5]
-    waits = [seconds for _, seconds in run(broken, patience=patience, chance=0.0)[1]]
+    waits = [seconds for _, seconds in run(broken, backoff=backoff, chance=0.0)[1]]
     assert waits == [0.5, 1, 2, 2.5, 2.5]
 
 
 def test_the_last_failure_is_raised_when_the_tries_are_used_up() -> None:
-    outcome, waits, _ = run(httpx.ConnectError("refused"), patience=Patience(attempts=3))
+    outcome, waits, _ = run(httpx.ConnectError("refused"), backoff=Backoff(attempts=3))
     assert str(outcome) == "strong: no connection to api.example.org: refused"
     assert len(waits) == 2
 
@@ -105,7 +106,7 @@ def test_a_certificate_that_nobody_vouches_for_is_not_tried_again() -> None:
 
 
 def test_no_wait_reaches_beyond_the_time_in_all() -> None:
-    _, waits, _ = run(httpx.Response(503), patience=Patience(attempts=50, first=10, longest=10, total=35))
+    _, waits, _ = run(httpx.Response(503), backoff=Backoff(attempts=50, first=10, longest=10, total=35))
     assert [seconds for _, seconds in waits] == [10, 10, 10]
 
 
@@ -135,21 +136,21 @@ def test_what_broken_tries_used_is_counted_with_the_reply_that_comes_at_last() -
     alone = asyncio.run(Anthropic(ACCESS, Server(recorded("anthropic/text.sse"))).reply(PROMPT, quiet, unhurried))
     told: list[Usage] = []
     agent = Retrying(Anthropic(ACCESS, server), None, Watched().time)
-    reply = asyncio.run(agent.reply(PROMPT, quiet, lambda why, seconds, used: told.append(used)))
+    reply = asyncio.run(agent.reply(PROMPT, quiet, lambda pause: told.append(pause.used)))
     assert reply.usage == READ + READ + alone.usage
     assert told == [READ, READ + READ]
 
 
 def test_what_broken_tries_used_is_counted_with_the_last_failure() -> None:
     server = Server(*(stream(BEGUN) for _ in range(3)))
-    agent = Retrying(Anthropic(ACCESS, server), Patience(attempts=3), Watched().time)
+    agent = Retrying(Anthropic(ACCESS, server), Backoff(attempts=3), Watched().time)
     with pytest.raises(AgentError) as raised:
         asyncio.run(agent.reply(PROMPT, quiet, unhurried))
     assert raised.value.usage == READ + READ + READ
 
 
 def test_a_call_is_not_tried_again_where_whoever_waits_forbids_it() -> None:
-    def forbids(why: str, seconds: float, used: Usage) -> None:
+    def forbids(pause: Pause) -> None:
         raise AgentError("no more", kind="budget")
 
     server = Server(httpx.Response(500), recorded("openai/text.sse"))
