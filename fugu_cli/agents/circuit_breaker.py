@@ -30,6 +30,8 @@ COOLDOWN = {
 """
 
 LONGEST = 900.0
+MOMENT = 3.0
+"""Seconds that a call waits in all while another agent could act: two pauses of `retry.Backoff`, never the third."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,15 @@ class CircuitBreaker:
         self._limits: dict[str, float] = {}
 
     def failed(self, name: str, kind: str, after: float | None = None) -> None:
-        """`name` failed after its retries. `after`: the server's own wish in seconds; one that is longer than the first
-        cooldown holds exactly, also for all that share a limited account.
+        """`name` failed after its retries. `after`: the server's own wish in seconds; one that is longer than a
+        moment holds exactly, also for all that share a limited account.
 
         Calls that were under way together fail together: while `name` is unavailable that is one failure, not many.
         """
         first = COOLDOWN.get(kind)
         if first is None:
             return
-        asked = after is not None and after >= first
+        asked = after is not None and after > MOMENT
         same = [one for one in self._accounts if self._account(one) == self._account(name)]
         for one in {name, *same} if asked and kind == "limited" else {name}:
             self._trip(one, kind, first, after if asked else None)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fugu_cli import views
 from fugu_cli.agents import Pause
-from fugu_cli.agents.circuit_breaker import CircuitBreaker
+from fugu_cli.agents.circuit_breaker import MOMENT, CircuitBreaker
 from fugu_cli.coordinators import Decision, masks
 from fugu_cli.events import Event, Finished, Live, Masked, Retried, Waiting
 from fugu_cli.log import Log
@@ -23,8 +23,6 @@ from fugu_cli.log import Log
 if TYPE_CHECKING:
     from fugu_cli.loop.bench import Crew
 
-MOMENT = 5.0
-"""Seconds that the pauses of one call may take in all while another agent could act."""
 LONGEST = 180.0
 """Seconds that a server is waited for at a stretch, where the user has set no limit."""
 

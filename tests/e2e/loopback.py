@@ -63,9 +63,12 @@ class Breaks:
     hang: accepts the request and says nothing; hang_middle: stops after the first piece; reset: resets the connection
     in the middle; cut: ends the stream in the middle without a word; html: a page with status 200; bad_sse: pieces that
     are not JSON; error: an error object in the middle; silent: a stream that ends well and holds nothing.
+    `text` is what an answer begins with that breaks off in the middle, after so many `pieces`.
     """
 
     how: str
+    text: str = "Let me look at"
+    pieces: int = 3
 
 
 Answer = Says | Refuses | Breaks
@@ -216,7 +219,7 @@ class _Exchange(BaseHTTPRequestHandler):
             case Says():
                 self._say(asked, answer)
             case Breaks():
-                self._break(asked, answer.how)
+                self._break(asked, answer)
 
     def _refuse(self, answer: Refuses, wire: str) -> None:
         error = {"message": answer.message, "type": answer.kind}
@@ -239,10 +242,10 @@ class _Exchange(BaseHTTPRequestHandler):
                 return
         self._end()
 
-    def _break(self, asked: Asked, how: str) -> None:
+    def _break(self, asked: Asked, answer: Breaks) -> None:
         over = self.server.loopback.over
-        pieces = list(_pieces(asked, Says("Let me look at")))
-        match how:
+        pieces = list(_pieces(asked, Says(answer.text)))
+        match answer.how:
             case "hang":
                 over.wait(120)
             case "html":
@@ -269,9 +272,9 @@ class _Exchange(BaseHTTPRequestHandler):
                 self._end()
             case _:
                 self._begin()
-                for piece in pieces[:3]:
+                for piece in pieces[: answer.pieces]:
                     self._send(piece)
-                self._leave(how)
+                self._leave(answer.how)
 
     def _leave(self, how: str) -> None:
         """Away in the middle of an answer: silent, with a reset, or with an end that is none."""

@@ -7,6 +7,7 @@ sessions, sends requests, says things, and turns what the log tells into what is
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
@@ -259,7 +260,7 @@ class Room:
         if crew is None or crew.breaker is None:
             return ()
         breaker, now = crew.breaker, time.time()
-        return tuple((name, float(round(now + breaker.seconds(name)))) for name in breaker.unavailable())
+        return tuple((name, float(math.floor(now + breaker.seconds(name)))) for name in breaker.unavailable())
 
     def parting(self) -> str:
         """What is said when the user leaves: which session this was, "" when nothing was asked in it."""

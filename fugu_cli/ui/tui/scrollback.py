@@ -45,6 +45,7 @@ class Scrollback:
         self._system = ansi.colours()
         self._next = 0
         self._chunks = 0
+        self._chunker: object = None
         self._call = 0
         """The first of the newest blocks that tell of a call under way: what it says, and that it is made again."""
         self._taken: int | None = 0
@@ -130,7 +131,7 @@ class Scrollback:
             self._next = self._call
             self._told = {index: lines for index, lines in self._told.items() if index < self._call}
             rows = min(self._taken, max(shutil.get_terminal_size().lines - PROMPT, 0))
-            self._write(f"\x1b[{rows}F\x1b[J" if rows else "")
+            self._write(f"\x1b[{rows}A\x1b[J" if rows else "")
             self._taken = None
         elif note < self._next:
             self._pieces(self.story.blocks[note])

@@ -82,9 +82,9 @@ AGAIN = "  small: connection lost, retrying {} of 4"
 def test_what_a_call_had_printed_goes_when_it_is_made_again() -> None:
     paper = Paper()
     paper.take(ASKED, ASSIGNED, said("Old.\n\nmore\n\n"))
-    assert paper.take(RETRIED) == ["\x1b[2F\x1b[J" + AGAIN.format(1), ""]
+    assert paper.take(RETRIED) == ["\x1b[2A\x1b[J" + AGAIN.format(1), ""]
     second = RETRIED.model_copy(update={"retry": 2})
-    assert paper.take(said("Ol"), second) == ["\x1b[2F\x1b[J" + AGAIN.format(2), ""]
+    assert paper.take(said("Ol"), second) == ["\x1b[2A\x1b[J" + AGAIN.format(2), ""]
     assert paper.take(said("New."), Replied(turn=1, agent="small", text="New.")) == ["New.", ""]
 
 
