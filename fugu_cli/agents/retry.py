@@ -82,7 +82,7 @@ class Retrying:
                 attempts = min(self._backoff.attempts, error.tries or self._backoff.attempts)
                 if seconds is None or attempt >= attempts or gone + seconds > self._backoff.total:
                     raise
-                _tell(wait, Pause(f"{error}, trying again", seconds, used, error, attempt, attempts - 1))
+                _tell(wait, Pause(str(error), seconds, used, error, attempt, attempts - 1))
                 await self._time.sleep(seconds)
                 attempt += 1
 

@@ -9,7 +9,7 @@ from servers import ACCESS, Server, quiet, recorded, stream, unhurried
 
 from fugu_cli.agents import Pause
 from fugu_cli.agents.anthropic import Anthropic
-from fugu_cli.agents.failures import retry_after
+from fugu_cli.agents.failures import delay, limit_reset, retry_after
 from fugu_cli.agents.openai import OpenAI
 from fugu_cli.agents.retry import Backoff, Retrying, Time
 from fugu_cli.errors import AgentError
@@ -52,7 +52,7 @@ def limited(after: str | None = None) -> httpx.Response:
     return httpx.Response(429, headers={} if after is None else {"retry-after": after})
 
 
-LIMITED = "strong: api.example.org limits how often it is asked (429), trying again"
+LIMITED = "strong: api.example.org limits how often it is asked (429)"
 
 
 def test_a_server_that_says_when_is_asked_again_then() -> None:
@@ -119,7 +119,7 @@ def test_a_server_that_asks_for_too_long_is_left_to_another_agent() -> None:
 def test_a_stream_that_was_cut_begins_anew_and_says_so() -> None:
     assert run(stream(*CUT), recorded("openai/text.sse")) == (
         WHOLE,
-        [("strong: api.example.org cut the stream: Connection reset by peer, trying again", 1.0)],
+        [("strong: api.example.org cut the stream: Connection reset by peer", 1.0)],
         ["Der Feh", "Der Fehler", " ist in Zeile ", "7 – behoben ✓"],
     )
 
@@ -190,6 +190,44 @@ NOW = datetime(2026, 11, 1, 12, 0, 0, tzinfo=UTC)
 )
 def test_what_a_server_wishes_is_read(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers, NOW) == seconds
+
+
+def resets(prefix: str, value: str, left: str = "0", *, before: bool = True) -> dict[str, str]:
+    """A limit's headers, `reset` before or after its name."""
+    names = [f"{prefix}{word}-tokens" if before else f"{prefix}tokens-{word}" for word in ("reset", "remaining")]
+    return {names[0]: value, names[1]: left}
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        (resets("x-ratelimit-", "6m0s"), 360.0),
+        (resets("x-ratelimit-", "1.5s"), 1.5),
+        (resets("x-ratelimit-", "120ms"), 0.12),
+        (resets("x-ratelimit-", "1d2h"), 93600.0),
+        (resets("anthropic-ratelimit-", "2026-11-01T12:00:30Z", before=False), 30.0),
+        (resets("anthropic-ratelimit-", "2026-11-01T11:00:00Z", before=False), 0.0),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1793534440000"}, 40.0),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1793534440"}, 40.0),
+        ({"ratelimit-remaining": "0", "ratelimit-reset": "50"}, 50.0),
+        (
+            {**resets("x-ratelimit-", "9s"), "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "3m"},
+            180.0,
+        ),
+        (resets("x-ratelimit-", "9s", left="3"), None),
+        (resets("x-ratelimit-", "soon"), None),
+        ({"x-ratelimit-reset-tokens": "9s"}, None),
+        ({}, None),
+    ],
+)
+def test_the_reset_of_a_limit_that_is_used_up_is_read(headers: dict[str, str], seconds: float | None) -> None:
+    assert limit_reset(headers, NOW) == seconds
+
+
+@given(value=st.one_of(st.text(), st.floats().map(str), st.integers().map(lambda number: f"{number}s")))
+def test_no_reset_breaks_the_reader(value: str) -> None:
+    for seconds in (limit_reset(resets("x-ratelimit-", value), NOW), delay(f"try again in {value}")):
+        assert seconds is None or 0 <= seconds < float("inf")
 
 
 @given(value=st.text())

@@ -73,6 +73,13 @@ def test_one_agent_alone_is_waited_for_and_the_wait_is_one_line(place: Place, se
     assert len(views.turns(place.events())) == 1, "it is waited for inside its turn"
 
 
+def test_a_named_agent_is_waited_for_though_another_is_idle(place: Place, server: Loopback) -> None:
+    place.configure(*agents("chat"))
+    server.play("first", limited(4), ANSWER)
+    assert place.fugu("run", "--agent", "first", ASKS[1]).code == 0
+    assert answered_by(place) == ["first"]
+
+
 def test_of_two_limited_agents_the_one_that_is_back_first_is_waited_for(place: Place, server: Loopback) -> None:
     place.configure(*agents("chat"))
     server.play("first", limited(7), ANSWER)
