@@ -18,8 +18,7 @@ from fugu_cli.events import Compacted, Event, Planned, Replied
 
 if TYPE_CHECKING:
     from fugu_cli.agents.access import Access, Timeouts
-    from fugu_cli.agents.health import Health
-    from fugu_cli.agents.retry import Shared
+    from fugu_cli.agents.circuit_breaker import CircuitBreaker
     from fugu_cli.models.local import Lease
 
 
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
 class Places:
     """Where models are kept, and how many seconds an unused local one stays loaded.
 
-    `health`: what all agents of a process share about failures and rate limits; None where each call stands alone.
+    `breaker`: what all agents of a process share about failures and rate limits; None where each call stands alone.
     """
 
     cache: Path
     idle: float
-    health: Health | None = None
+    breaker: CircuitBreaker | None = None
 
 
 def build(
@@ -40,11 +39,11 @@ def build(
 ) -> dict[str, Agent]:
     """An agent per entry, by name. Nothing is started or called. `events`: the session so far; scripts go on there."""
     made = {entry.name: _with_protocol(entry, _provider(entry, environ, places, events)) for entry in entries}
-    if places.health is None:
+    if places.breaker is None:
         return made
-    from fugu_cli.agents.health import Watched
+    from fugu_cli.agents.circuit_breaker import Watched
 
-    return {name: Watched(agent, places.health) for name, agent in made.items()}
+    return {name: Watched(agent, places.breaker) for name, agent in made.items()}
 
 
 def _with_protocol(entry: AgentEntry, agent: Agent) -> Agent:
@@ -70,15 +69,15 @@ def _provider(entry: AgentEntry, environ: Mapping[str, str], places: Places, eve
         case "openai" if entry.api == "responses":
             from fugu_cli.agents.responses import Responses
 
-            return Retrying(Responses(access(entry, environ)), shared=_shared(entry, places))
+            return Retrying(Responses(access(entry, environ)), breaker=places.breaker)
         case "openai":
             from fugu_cli.agents.openai import OpenAI
 
-            return Retrying(OpenAI(access(entry, environ)), shared=_shared(entry, places))
+            return Retrying(OpenAI(access(entry, environ)), breaker=places.breaker)
         case "anthropic":
             from fugu_cli.agents.anthropic import Anthropic
 
-            return Retrying(Anthropic(access(entry, environ)), shared=_shared(entry, places))
+            return Retrying(Anthropic(access(entry, environ)), breaker=places.breaker)
         case "local":
             return Retrying(_local(entry, places))
         case "scripted":
@@ -89,13 +88,11 @@ def _provider(entry: AgentEntry, environ: Mapping[str, str], places: Places, eve
             assert_never(entry.provider)
 
 
-def _shared(entry: AgentEntry, places: Places) -> Shared | None:
-    """Two entries of one model and one key are one account to the server."""
-    if places.health is None:
-        return None
-    from fugu_cli.agents.retry import Shared
+def circuit_breaker(entries: Sequence[AgentEntry]) -> CircuitBreaker:
+    """For these entries. Two of one model and one key are one account to the server."""
+    from fugu_cli.agents.circuit_breaker import CircuitBreaker
 
-    return Shared(places.health, f"{entry.base_url} {entry.api_key_env} {entry.model}")
+    return CircuitBreaker({entry.name: f"{entry.base_url} {entry.api_key_env} {entry.model}" for entry in entries})
 
 
 def access(entry: AgentEntry, environ: Mapping[str, str]) -> Access:

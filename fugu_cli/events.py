@@ -1,4 +1,4 @@
-"""Every fact that can happen in a session, and the three live ones that are never written.
+"""Every fact that can happen in a session, and the four live ones that are never written.
 
 Read this first. The log (log.py) is a list of `Recorded`; everything else (views/) is computed from it. A fact
 carries no number and no clock: those belong to its line. What can be derived (a verdict, a cost) is not here.
@@ -228,8 +228,8 @@ class ToolRan(Value):
 class Masked(Value):
     """From here on exactly these agents are out, each for its reason, until the next such fact or an agent's Failed.
 
-    Written before a decision where that has changed: an agent rests after a failure, or may be tried again; the client
-    of an endpoint opted one out for its request.
+    Written before a decision where that has changed: an agent is unavailable after a failure, or may be tried again;
+    the client of an endpoint opted one out for its request.
     """
 
     type: Literal["masked"] = "masked"
@@ -311,14 +311,30 @@ class ToolSaid(Value):
 
 
 class Waiting(Value):
-    """Live: nothing moves, and this is why."""
+    """Live: nothing moves, and this is why. `seconds`: until it goes on, 0 where nobody knows."""
 
     type: Literal["waiting"] = "waiting"
     why: str
     seconds: float = 0.0
 
 
-Live = Said | ToolSaid | Waiting
+class Retried(Value):
+    """Live: a call failed and is made again in `seconds`. What it had said no longer stands.
+
+    `kind` and `why`: the failure's kind and message (errors.AgentError). `retry` counts from 1, up to `retries`.
+    """
+
+    type: Literal["retried"] = "retried"
+    turn: int
+    agent: str
+    kind: str
+    why: str
+    seconds: float
+    retry: int
+    retries: int
+
+
+Live = Said | ToolSaid | Waiting | Retried
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 RECORDED: TypeAdapter[Recorded] = TypeAdapter(Recorded)

@@ -15,7 +15,7 @@ from fugu_cli import views
 from fugu_cli.coordinators import Check, Decision, Merge, Planning, Together
 from fugu_cli.events import Assigned, Finished, Interrupted, Planned
 from fugu_cli.log import Log
-from fugu_cli.loop import cooldown, evidence, lanes, workflow
+from fugu_cli.loop import availability, evidence, lanes, workflow
 from fugu_cli.loop.bench import Bench, Crew, run_evidence
 from fugu_cli.loop.steps import Place, too_dear
 from fugu_cli.messages import Call
@@ -93,8 +93,7 @@ def _due_after_a_cut(place: Place) -> Call | None:
 async def _decided(place: Place) -> None:
     """Ask the coordinator and do what it decides."""
     log, bench = place.log, place.bench
-    crew = place.crew
-    decision: Decision = await cooldown.decide(log, crew.coordinator, crew.rests, crew.patience, too_dear(place))
+    decision: Decision = await availability.decide(log, place.crew, too_dear(place))
     match decision:
         case Assigned():
             log.append(decision.model_copy(update={"snapshot": await bench.workspace.snapshot()}))

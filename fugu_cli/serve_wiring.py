@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fugu_cli import __version__, crew
-from fugu_cli.agents.health import Health
 from fugu_cli.config import Config
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import pool
@@ -19,8 +18,8 @@ from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials
 from fugu_cli.events import Opened
 from fugu_cli.ledger import Ledger
+from fugu_cli.loop.availability import WaitLimit
 from fugu_cli.loop.bench import Bench, Permission
-from fugu_cli.loop.cooldown import Patience
 from fugu_cli.masking import Mask
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
@@ -54,14 +53,15 @@ def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:
     entries = pool(config, environ)
     free = [entry.model_copy(update={"max_tokens": None}) for entry in entries]
     members = tuple(entry.member() for entry in free)
-    health = Health()
-    agents = crew.build(free, environ, crew.Places(config.cache, config.local_idle, health))
+    breaker = crew.circuit_breaker(free)
+    agents = crew.build(free, environ, crew.Places(config.cache, config.local_idle, breaker))
     if config.deny_agents:
         denials = Denials(config.deny_agents, loaded.root)
         agents = {name: build_guard(agent, denials, tuple) for name, agent in agents.items()}
     coordinator, checkpoint, warm = build_coordinator(config, members)
     warm()
-    patience = Patience(config.patience.wait)
+    by_name = {member.name: member for member in members}
+    limit = WaitLimit(config.time.wait)
     budgets = build_budgets(config, loaded.root, None)
 
     def ultra() -> Coordinator:
@@ -76,14 +76,12 @@ def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:
             checkpoint=checkpoint,
             served=True,
         ),
-        crew=Crew({member.name: member for member in members}, agents, coordinator, health, patience),
-        health=health,
+        crew=Crew(by_name, agents, coordinator, breaker, limit, config.never(by_name)),
         bench=_bench(scratch),
         opted_out=frozenset(config.opt_out),
         longest={entry.name: entry.max_tokens for entry in entries if entry.max_tokens is not None},
         single=_single(config),
         budgets=budgets,
-        patience=patience,
         ultra=ultra,
         tab=budgets.elsewhere.tab if isinstance(budgets.elsewhere, Ledger) else None,
     )

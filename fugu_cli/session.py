@@ -19,7 +19,7 @@ from fugu_cli.coordinators.along import reading_along
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.events import Asked, Event, Finished, Member, Replied, Undone
 from fugu_cli.log import Log
-from fugu_cli.loop import apart, compaction
+from fugu_cli.loop import apart, availability, compaction
 from fugu_cli.loop.bench import Bench
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.orchestrator import Crew
@@ -67,6 +67,8 @@ class Session:
         await self._record(asked)
 
     async def _record(self, asked: Asked) -> None:
+        if availability.all_unavailable(self.crew):
+            self.wake()  # the user asks anew: an agent is called at once, and may be back
         command = self._test_command()
         wanted = self.config.tests
         if wanted.until_pass and command is None:
@@ -114,7 +116,7 @@ class Session:
     async def run(self) -> Finished:
         """Drive the newest request to its end. Cancel the task to interrupt it."""
         limits = self.bench.limits
-        if (seconds := self.config.patience.request) is not None:
+        if (seconds := self.config.time.request) is not None:
             limits = replace(limits, deadline=time.monotonic() + seconds)
         async with reading_along(self.log, self.crew.coordinator):
             for tried in range(GOING_ON + 1):
@@ -137,7 +139,7 @@ class Session:
         self.bench = replace(self.bench, rules=self.bench.rules.model_copy(update={"mode": mode}))
 
     def pin(self, name: str | None) -> None:
-        """Let one agent take every turn from now on, at once if it rests; None gives the decision back to the
+        """Let one agent take every turn from now on, at once if it is unavailable; None gives the decision back to the
         coordinator."""
         self.pinned = name
         if name is not None:
@@ -145,9 +147,9 @@ class Session:
         self._choose()
 
     def wake(self, name: str | None = None) -> None:
-        """Let an agent, or all of them, be tried at once that rest after a failure: the user has said so."""
-        if self.crew.rests is not None:
-            self.crew.rests.wake(name)
+        """Let an agent, or all of them, be tried at once that are unavailable after a failure: the user has said so."""
+        if self.crew.breaker is not None:
+            self.crew.breaker.wake(name)
 
     def exclude(self, names: frozenset[str]) -> None:
         """Never choose these agents from now on; replaces the set given before."""
@@ -158,7 +160,7 @@ class Session:
         coordinator = self.config.coordinator if self.pinned is None else f"single:{self.pinned}"
         out = (*self.config.opt_out, *sorted(self.excluded))
         config = self.config.model_copy(update={"coordinator": coordinator, "opt_out": out})
-        self.crew = replace(self.crew, coordinator=self.decide(config))
+        self.crew = replace(self.crew, coordinator=self.decide(config), never=config.never(self.crew.members))
 
     def set_tier(self, tier: str) -> None:
         """`fugu` or `ultra` from the next request on. Raises UsageError for one that cannot be had."""

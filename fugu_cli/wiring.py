@@ -13,7 +13,6 @@ from pathlib import Path
 
 from fugu_cli import __version__, crew, log, permissions, sessions, views
 from fugu_cli.agents import Agent
-from fugu_cli.agents.health import Health
 from fugu_cli.budgets import Budgets
 from fugu_cli.config import Config
 from fugu_cli.config.entry import AgentEntry
@@ -27,8 +26,8 @@ from fugu_cli.hooks.declared import Declared as DeclaredHooks
 from fugu_cli.hooks.running import Hooks
 from fugu_cli.ledger import Ledger
 from fugu_cli.log import Log
+from fugu_cli.loop.availability import WaitLimit
 from fugu_cli.loop.bench import Ask, Bench, Limits
-from fugu_cli.loop.cooldown import Patience
 from fugu_cli.loop.evidence import TestRules
 from fugu_cli.loop.harness import TOOL_CALLING, Harness
 from fugu_cli.marks import Remembered
@@ -71,8 +70,8 @@ def build_session(
     coordinator, checkpoint, warm = build_coordinator(config, members)
     scripted = any(entry.provider == "scripted" for entry in entries)  # only scripts go on where they were
     before = [record.event for record in log.read(resume)] if resume and scripted else []
-    health = Health()
-    agents = crew.build(entries, environ, crew.Places(config.cache, config.local_idle, health), before)
+    breaker = crew.circuit_breaker(entries)
+    agents = crew.build(entries, environ, crew.Places(config.cache, config.local_idle, breaker), before)
     agents = {name: around(agent) for name, agent in agents.items()} if around else agents
     servers = Servers(loaded.servers, loaded.root) if loaded.servers != Declared() else None
     mask = Mask({**secrets(environ, entries), **loaded.servers.secrets}, loaded.root)
@@ -90,7 +89,13 @@ def build_session(
         root=loaded.root,
         config=config,
         crew=Crew(
-            by_name, agents, coordinator, health, Patience(config.patience.wait), {m.name: harness(m) for m in members}
+            by_name,
+            agents,
+            coordinator,
+            breaker,
+            WaitLimit(config.time.wait),
+            config.never(by_name),
+            {member.name: harness(member) for member in members},
         ),
         bench=replace(
             bench,

@@ -94,7 +94,7 @@ def test_the_longest_reply_is_the_one_that_the_server_is_asked_for(fields: dict[
         return Reply(text="x")
 
     agent = Sampling(Reacting("a", server), max_tokens=entry.max_tokens)
-    asyncio.run(agent.reply(PROMPT, lambda text: None, lambda why, seconds, used: None))
+    asyncio.run(agent.reply(PROMPT, lambda text: None, lambda pause: None))
     body = encode(sent[0], Access("a", "m", "https://api.example.org", effort=entry.effort or ""), Dialect())
     assert body["max_tokens"] == longest
     assert budgets.worst(entry.member(), PROMPT) == pytest.approx(longest * 20.0 / 1e6)

@@ -28,6 +28,7 @@ from fugu_cli.events import (
     Permitted,
     Planned,
     Recorded,
+    Retried,
     ToolRan,
     Undone,
     Waiting,
@@ -248,7 +249,8 @@ def test_every_line_of_the_stream_is_documented_with_its_fields() -> None:
         JobEnded(job="job1", command="ls"),
     ]
     lines = [stream.line(Recorded(seq=0, at=0.0, event=fact), [by_fugu], "s") for fact in facts]
-    lines += [stream.live(Waiting(why="", seconds=seconds), "s") for seconds in (0.0, 1.0)]
+    retried = Retried(turn=1, agent="a", kind="network", why="", seconds=1.0, retry=1, retries=4)
+    lines += [stream.live(Waiting(why=""), "s"), stream.live(retried, "s")]
     lines += [stream.init(stream.Setting(session="s", cwd="/", mode="edit", coordinator="cascade", pool=()))]
     common = {"type", "subtype", "session_id", "uuid", "timestamp"}
     told = topics()["run"].replace(", |\n| | | ", ", ")  # a row that goes on in the next line

@@ -11,7 +11,7 @@ from fugu_cli import orchestrator, policy, views
 from fugu_cli.agents import Say, Wait
 from fugu_cli.agents.access import Access, Timeouts
 from fugu_cli.agents.openai import OpenAI
-from fugu_cli.agents.retry import Patience, Retrying
+from fugu_cli.agents.retry import Backoff, Retrying
 from fugu_cli.coordinators import stopping
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings
@@ -598,7 +598,7 @@ def test_a_server_that_hangs_is_given_up_and_the_next_agent_goes_on(root: Path, 
         agent = OpenAI(Access(name="cheap", model="c", base_url=server.url, key=KEY, timeouts=limits))
         found = play(root, (STRONG, writes()))
         stage = replace(found.stage, members=(CHEAP, STRONG))
-        found.stage = replace(stage, agents={**stage.agents, "cheap": Retrying(agent, Patience(attempts=1))})
+        found.stage = replace(stage, agents={**stage.agents, "cheap": Retrying(agent, Backoff(attempts=1))})
         assert found.run().reason == "accepted"
     (failed,) = (event for event in found.log.events if isinstance(event, Failed))
     assert (failed.kind, "for 0.3 s" in failed.message) == ("timeout", True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fugu_cli import crew, orchestrator, prompts, views, wiring
-from fugu_cli.agents.health import Health
+from fugu_cli.agents.circuit_breaker import CircuitBreaker
 from fugu_cli.config import trust_store
 from fugu_cli.config.files import Loaded, Setting, load
 from fugu_cli.coordinators import fixed
@@ -311,23 +311,23 @@ def test_the_mode_and_the_pin_hold_from_the_next_call_on(root: Path) -> None:
     assert asyncio.run(changed()) == ["plan", fixed.Single, fixed.Cascade]
 
 
-def test_who_rests_is_tried_at_once_where_the_user_says_so(root: Path) -> None:
-    async def resting() -> list[list[str]]:
+def test_who_is_unavailable_is_tried_at_once_where_the_user_says_so(root: Path) -> None:
+    async def called() -> list[list[str]]:
         session = await wiring.open_session(configured(root), {}, never)
-        rests = session.crew.rests
-        assert isinstance(rests, Health)
+        breaker = session.crew.breaker
+        assert isinstance(breaker, CircuitBreaker)
         for name in SCRIPTS:
-            rests.failed(name, "refused")
-        found = [sorted(rests.out())]
+            breaker.failed(name, "refused")
+        found = [sorted(breaker.unavailable())]
         for step in (lambda: session.pin(None), lambda: session.pin("strong"), lambda: session.wake()):
             step()
-            found.append(sorted(rests.out()))
+            found.append(sorted(breaker.unavailable()))
         await session.close()
         return found
 
     everybody = sorted(SCRIPTS)
     others = [name for name in everybody if name != "strong"]
-    assert asyncio.run(resting()) == [everybody, everybody, others, []]
+    assert asyncio.run(called()) == [everybody, everybody, others, []]
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,35 @@ knows its wire and nothing of logs, roles, tools' insides or policy.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt, Reply, Usage
 
 Say = Callable[[str], None]
 """Takes each piece of text as it arrives."""
 
-Wait = Callable[[str, float, Usage], None]
-"""Told why nothing moves and for how many seconds (a retry, a model that loads), and what tries that broke have used.
-Raises AgentError where the call must not be tried again."""
+
+@dataclass(frozen=True)
+class Pause:
+    """Why nothing moves. `seconds`: for how long, 0 where nobody knows. `used`: what broken tries have used.
+
+    `error` is the failure behind it. `retry` of `retries` follows the pause and begins anew: what the broken try said
+    no longer stands. `retry` is 0 where no call was made yet.
+    """
+
+    why: str
+    seconds: float = 0.0
+    used: Usage = field(default_factory=Usage)
+    error: AgentError | None = None
+    retry: int = 0
+    retries: int = 0
+
+
+Wait = Callable[[Pause], None]
+"""Told of every pause before it is made. Raises AgentError where the call must not wait: `error` itself, where another
+agent can act meanwhile."""
 
 
 class Agent(Protocol):

@@ -59,10 +59,13 @@ NO_TOOLS = re.compile(
 )
 PAGE = "an HTML page"
 RETRY_INFO = re.compile(r'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
-PLEASE = re.compile(
-    r"(?:again in|retry in|retry after) (?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?) ?(s|ms)(?:ec(?:ond)?s?)?\b)?",
-    re.IGNORECASE,
-)
+_DURATION = r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?!s))?(?:(\d{1,9}(?:\.\d+)?) ?(s|ms)(?:ec(?:ond)?s?)?\b)?"
+DURATION = re.compile(_DURATION)
+"""As Go writes it: `6m0s`, `1.5s`, `120ms`."""
+PLEASE = re.compile(rf"(?:again in|retry in|retry after) {_DURATION}", re.IGNORECASE)
+RESET = re.compile(r".*rate-?limit.*-reset.*")
+EPOCH = 1e9
+"""Seconds since 1970 that no duration has; a thousand times as many are milliseconds."""
 NOT_WORTH_TRYING = (501, 505)
 PASSING = (409, 424, 425)
 """Refusals of the moment: another request or another server was in the way."""
@@ -103,7 +106,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
             if moment.tzinfo is None:
                 moment = moment.replace(tzinfo=UTC)
             seconds = (moment - now).total_seconds()
-        if not math.isnan(seconds):
+        if math.isfinite(seconds):
             return max(0.0, seconds)
     return None
 
@@ -113,10 +116,57 @@ def delay(body: str) -> float | None:
     None if there are none."""
     if found := RETRY_INFO.search(body):
         return float(found[1])
-    if not (found := PLEASE.search(body)) or not any(found.groups()):
+    found = PLEASE.search(body)
+    return _duration(found) if found else None
+
+
+def _duration(found: re.Match[str]) -> float | None:
+    """Seconds of a `DURATION`; None where it is empty."""
+    days, hours, minutes, seconds, unit = found.groups()
+    if not any(found.groups()):
         return None
-    hours, minutes, seconds, unit = found.groups()
-    return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds or 0) * (0.001 if unit == "ms" else 1.0)
+    whole = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60
+    return whole + float(seconds or 0) * (0.001 if unit == "ms" else 1.0)
+
+
+def limit_reset(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds until the limits are reset of which a server's headers say that nothing remains; None where none say so.
+
+    OpenAI, Azure, Groq (`x-ratelimit-reset-tokens: 6m0s`), Anthropic (`anthropic-ratelimit-tokens-reset`, a date),
+    OpenRouter (`x-ratelimit-reset`, milliseconds since 1970) and the IETF draft (`ratelimit-reset`, seconds) differ in
+    the form of the time; all have `remaining` where the other header has `reset`.
+    """
+    found = []
+    for name, value in headers.items():
+        if not RESET.fullmatch(name.lower()):
+            continue
+        left = headers.get(name.lower().replace("reset", "remaining"), "").strip()
+        if _number(left) == 0 and (seconds := _until(value.strip(), now)) is not None:
+            found.append(seconds)
+    return max(found, default=None)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _until(text: str, now: datetime) -> float | None:
+    """Seconds until a time, as a number, a duration or a date says it; None for what is none of these."""
+    if (number := _number(text)) is not None:
+        if number >= EPOCH:
+            number = number / (1000 if number >= 1000 * EPOCH else 1) - now.timestamp()
+        return max(0.0, number)
+    if (found := DURATION.fullmatch(text)) and (seconds := _duration(found)) is not None:
+        return seconds
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return max(0.0, ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds())
 
 
 def words(body: str) -> tuple[str, str]:

@@ -208,8 +208,10 @@ async def _refusal(access: Access, response: httpx.Response) -> AgentError:
             break
     text = body.decode("utf-8", "replace")
     message, kind = failures.words(text)
-    after = failures.retry_after(response.headers, datetime.now(UTC))
+    now = datetime.now(UTC)
+    after = failures.retry_after(response.headers, now)
     after = failures.delay(text) if after is None else after
+    after = failures.limit_reset(response.headers, now) if after is None and response.status_code == 429 else after
     return failures.of_status(access, response.status_code, f"{message} ({kind})" if kind else message, after)
 
 

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from fugu_cli.agents import Say, Wait
+from fugu_cli.agents import Pause, Say, Wait
 from fugu_cli.agents.access import Access, Timeouts
 from fugu_cli.agents.http import Connection
 from fugu_cli.agents.openai import OpenAI, Over
 from fugu_cli.errors import AgentError, InfrastructureError, ModelFileError
-from fugu_cli.messages import Gap, Prompt, Reply, Usage
+from fugu_cli.messages import Gap, Prompt, Reply
 
 PATIENCE = Timeouts(first_token=900.0, between=300.0)
 """A long prompt is read at 60 tokens a second here, slower while tests run."""
@@ -89,7 +89,7 @@ class Local:
             await lease.close()
 
     async def _leased(self, wait: Wait) -> OpenAI:
-        wait(f"loading {self._model}", 0.0, Usage())
+        wait(Pause(f"loading {self._model}"))
         try:
             self._lease = await self._start()
         except InfrastructureError as error:

@@ -1,8 +1,9 @@
-"""An agent that tries again where that can help, and says so while it waits.
+"""An agent that tries again where that can help, and says so before it waits.
 
 Stands around any agent. It must not know wires or statuses: an AgentError says itself whether to retry and how long the
-server wants to be left alone. The loop is our own, not stamina's: stamina draws its jittered delay after the hook that
-could report it, reports through hooks of the whole process, not to the call's `wait`, and takes no sleep from outside.
+server wants to be left alone. Nor does it know other agents: whoever listens to `wait` forbids a pause that another
+agent can spare. The loop is our own, not stamina's: stamina draws its jittered delay after the hook that could report
+it, reports through hooks of the whole process, not to the call's `wait`, and takes no sleep from outside.
 """
 
 from __future__ import annotations
@@ -14,54 +15,49 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fugu_cli.agents import Agent, Say, Wait
-from fugu_cli.agents.health import Health
+from fugu_cli.agents import Agent, Pause, Say, Wait
+from fugu_cli.agents.circuit_breaker import CircuitBreaker
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt, Reply, Usage
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How often and how long. Seconds.
+class Backoff:
+    """How often and how long a call is tried. Seconds.
 
-    The wait before try n + 1 is drawn from [half, whole] of min(longest, first * 2**(n - 1)). A server that asks for
-    more than `asked` is not waited for, and none once `total` seconds have gone by: another agent can take the turn.
+    The pause before try n + 1 is what the server asks for, else drawn from [half, whole] of
+    min(longest, first * 2**(n - 1)). No pause ends later than `total` after the call began.
     """
 
     attempts: int = 5
     first: float = 1.0
     longest: float = 20.0
-    asked: float = 60.0
     total: float = 180.0
 
 
 @dataclass(frozen=True)
 class Time:
-    """The clock and the chance a wait depends on; tests bring their own."""
+    """The clock and the chance a pause depends on; tests bring their own."""
 
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     now: Callable[[], float] = time.monotonic
     chance: Callable[[], float] = random.random
 
 
-@dataclass(frozen=True)
-class Shared:
-    """What calls of one account have in common: its rate limits (`account`: who is asked, with which key)."""
-
-    health: Health
-    account: str
-
-
 class Retrying:
-    """`agent`, tried again after failures that may pass."""
+    """`agent`, tried again after failures that may pass. `breaker` knows the rate limits that other calls met."""
 
     def __init__(
-        self, agent: Agent, patience: Patience | None = None, time: Time | None = None, shared: Shared | None = None
+        self,
+        agent: Agent,
+        backoff: Backoff | None = None,
+        time: Time | None = None,
+        breaker: CircuitBreaker | None = None,
     ) -> None:
         self._agent = agent
-        self._patience = patience or Patience()
+        self._backoff = backoff or Backoff()
         self._time = time or Time()
-        self._shared = shared
+        self._breaker = breaker
 
     @property
     def name(self) -> str:
@@ -80,48 +76,47 @@ class Retrying:
             except AgentError as error:
                 error.usage = used = used + (error.usage or Usage())
                 seconds = self._pause(error, attempt)
-                if self._shared is not None and error.kind == "limited" and (error.after or seconds):
-                    self._shared.health.limit(self._shared.account, error.after or seconds or 0.0)
+                if self._breaker is not None and error.kind == "limited" and (error.after or seconds):
+                    self._breaker.limit(self.name, error.after or seconds or 0.0)
                 gone = self._time.now() - began
-                attempts = min(self._patience.attempts, error.tries or self._patience.attempts)
-                if seconds is None or attempt >= attempts or gone + seconds > self._patience.total:
+                attempts = min(self._backoff.attempts, error.tries or self._backoff.attempts)
+                if seconds is None or attempt >= attempts or gone + seconds > self._backoff.total:
                     raise
-                self._tell(wait, error, seconds, used)
+                _tell(wait, Pause(str(error), seconds, used, error, attempt, attempts - 1))
                 await self._time.sleep(seconds)
                 attempt += 1
 
     async def close(self) -> None:
         await self._agent.close()
 
-    def _tell(self, wait: Wait, error: AgentError, seconds: float, used: Usage) -> None:
-        """That it is tried again. Where that is forbidden, what the tries have used is still to be paid for."""
-        try:
-            wait(f"{error}, trying again", seconds, used)
-        except AgentError as forbidden:
-            forbidden.usage = used
-            raise
-
     async def _keep_to_limits(self, wait: Wait) -> None:
-        """Another turn was told to leave the account alone: so does this one. Raises AgentError for too long a wait."""
-        seconds = self._shared.health.pause(self._shared.account) if self._shared else 0.0
-        if seconds > self._patience.asked:
-            raise AgentError(
-                f"{self.name}: its server wants to be left alone for {seconds:.0f} s", kind="limited", after=seconds
-            )
-        if seconds > 0:
-            wait(f"{self.name}: its server limits how often it is asked", seconds, Usage())
-            await self._time.sleep(seconds)
+        """Another call was told to leave the account alone: so does this one. Raises AgentError for too long a wait."""
+        seconds = self._breaker.pause(self.name) if self._breaker else 0.0
+        if seconds <= 0:
+            return
+        said = f"{self.name}: its server limits how often it is asked, for {seconds:.0f} s more"
+        error = AgentError(said, kind="limited", after=seconds)
+        if seconds > self._backoff.total:
+            raise error
+        wait(Pause(f"waiting for {self.name}", seconds, error=error))
+        await self._time.sleep(seconds)
 
     def _pause(self, error: AgentError, attempt: int) -> float | None:
         """Seconds to wait before the next try; None where there should be none."""
-        patience = self._patience
         if not error.retry:
             return None
-        if error.after is not None and error.after > patience.asked:
-            return None
-        whole = min(patience.longest, patience.first * 2.0 ** (attempt - 1))
+        whole = min(self._backoff.longest, self._backoff.first * 2.0 ** (attempt - 1))
         # Some servers always ask for 0 seconds, and a date may be over by this machine's clock: that is no wish.
         return error.after or whole * (1 + self._time.chance()) / 2
+
+
+def _tell(wait: Wait, pause: Pause) -> None:
+    """That it is tried again. Where that is forbidden, what the tries have used is still to be paid for."""
+    try:
+        wait(pause)
+    except AgentError as forbidden:
+        forbidden.usage = pause.used
+        raise
 
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import re
 import time
 from dataclasses import dataclass
 
-from fugu_cli.agents import Agent, Say
+from fugu_cli.agents import Agent, Pause, Say
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import FromUser, Gap, Prompt, Reply, ToolSpec, Usage
+from fugu_cli.messages import FromUser, Gap, Prompt, Reply, ToolSpec
 
 LIMIT = 200
 """Tokens of a probe's reply: a model that runs on to it has not understood."""
@@ -152,5 +152,5 @@ def _unheard(text: str) -> None:
     del text
 
 
-def _nobody(why: str, seconds: float, used: Usage) -> None:
-    del why, seconds, used
+def _nobody(pause: Pause) -> None:
+    del pause

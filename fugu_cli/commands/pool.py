@@ -40,6 +40,7 @@ def show() -> int:
         newline(f"left out: {out.name} ({out.reason})")
     for name in loaded.config.opt_out:
         newline(f"opted out: {name}")
+    newline("unavailable after a failure: each session knows that of its own calls, see /pool there")
     newline(f"decided by: {loaded.config.coordinator}; from {_origin(loaded)}")
     return 0
 

@@ -201,7 +201,7 @@ class Conductor:
             return ending.ended(events, self._settings)
         number = flow.planned.round
         last = max(self._bounds.rounds, 2) if lost else self._bounds.rounds
-        if (number < last and (lost or not ending.refused(events))) or ending.reopened(events):
+        if (number < last and (lost or not stopping.refusal(events))) or ending.reopened(events):
             asked = self._ask(events, None, number + 1, None)
             if isinstance(asked, Planning):
                 return asked

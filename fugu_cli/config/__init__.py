@@ -7,6 +7,7 @@ know how anything it names is built. Each key's description is its line in `.fug
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -19,7 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from fugu_cli.config.entry import AgentEntry, Text
-from fugu_cli.config.tables import Money, Patience, Place, PlaceOrId, Positive, Settings, form
+from fugu_cli.config.tables import Money, Place, PlaceOrId, Positive, Settings, TimeLimit, form
 from fugu_cli.coordinators import baselines
 from fugu_cli.coordinators.settings import Settings as Deciding
 from fugu_cli.policy import patterns
@@ -102,8 +103,8 @@ class Config(Settings):
     """turns of one request"""
     max_budget_usd: Annotated[Positive | Annotated[Money, Tag("table")], Discriminator(form)] | None = None
     """USD one request may cost, no limit when left out; or { request, session, day, project }"""
-    time_limit: Annotated[Positive | Annotated[Patience, Tag("table")], Discriminator(form)] | None = None
-    """seconds one request may take, no limit when left out; or { request, wait } to wait when all fail"""
+    time_limit: Annotated[Positive | Annotated[TimeLimit, Tag("table")], Discriminator(form)] | None = None
+    """seconds one request may take, no limit when left out; or { request, wait }: `fugu help providers`"""
     steps_per_turn: int = Field(default=30, ge=1, le=1000)
     """model calls of one turn"""
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -177,6 +178,12 @@ class Config(Settings):
         given = self.max_budget_usd
         return given if isinstance(given, Money) else Money(request=given)
 
+    def never(self, names: Iterable[str]) -> frozenset[str]:
+        """Of the pool's agents those that are never chosen: opted out, or beside the one that the rule names."""
+        rule, _, alone = self.coordinator.partition(":")
+        beside = [name for name in names if name != alone] if alone and rule != "prompted" else []
+        return frozenset((*self.opt_out, *beside))
+
     @property
     def deciding(self) -> Deciding:
         """What coordinators are told."""
@@ -190,10 +197,10 @@ class Config(Settings):
         )
 
     @property
-    def patience(self) -> Patience:
+    def time(self) -> TimeLimit:
         """The limits on time, whichever way they were written."""
         given = self.time_limit
-        return given if isinstance(given, Patience) else Patience(request=given)
+        return given if isinstance(given, TimeLimit) else TimeLimit(request=given)
 
     @property
     def data(self) -> Path:

@@ -21,7 +21,7 @@ from fugu_cli.config import LISTS, PATHS, ConductorEntry, Config, SandboxEntry, 
 from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.instructions import standing
 from fugu_cli.config.layers import Layer, merged, narrowed
-from fugu_cli.config.tables import FORMS, Money, Patience, Phases
+from fugu_cli.config.tables import FORMS, Money, Phases, TimeLimit
 from fugu_cli.errors import ConfigError
 from fugu_cli.events import Price
 from fugu_cli.hooks import declared as hooks
@@ -39,7 +39,7 @@ TABLE_KEYS: Mapping[str, type[BaseModel]] = {
     "sandbox": SandboxEntry,
     "conductor": ConductorEntry,
     "max_budget_usd": Money,
-    "time_limit": Patience,
+    "time_limit": TimeLimit,
 }
 WORDS = {"sandbox": "mode", "conductor": "agent"}
 """What a single word stands for in a table."""

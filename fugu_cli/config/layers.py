@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fugu_cli.config import ADDING, MODES, Config, TestsEntry
-from fugu_cli.config.tables import Money, Patience
+from fugu_cli.config.tables import Money, TimeLimit
 
 HARMLESS = frozenset({"ask", "deny", "opt_out", "deny_agents", "verify_answers", "seed", "test_timeout"})
 """Keys an untrusted repository may set: they take rights away or cost nothing."""
@@ -45,10 +45,10 @@ def _over(before: object, value: object) -> object:
     if isinstance(before, TestsEntry) and isinstance(value, TestsEntry):
         update = value.model_dump(exclude_unset=True)
         return before.model_copy(update=update | {"until": (*before.until, *value.until)})
-    if isinstance(before, Money | Patience):
-        given = value.model_dump(exclude_unset=True) if isinstance(value, Money | Patience) else {"request": value}
+    if isinstance(before, Money | TimeLimit):
+        given = value.model_dump(exclude_unset=True) if isinstance(value, Money | TimeLimit) else {"request": value}
         return before.model_copy(update=given)
-    if isinstance(before, float) and isinstance(value, Money | Patience):
+    if isinstance(before, float) and isinstance(value, Money | TimeLimit):
         return value if "request" in value.model_fields_set else value.model_copy(update={"request": before})
     return value
 
@@ -78,6 +78,6 @@ def _lowers(key: str, value: float | str, before: float | str | None) -> bool:
 
 def _limits(value: object) -> dict[str, float]:
     """Limits by name; a wait that is not lowered to nothing counts as raised."""
-    if isinstance(value, Money | Patience):
+    if isinstance(value, Money | TimeLimit):
         return {name: limit for name, limit in value.model_dump(exclude_unset=True).items() if limit is not None}
     return {} if value is None else {"request": float(str(value))}

@@ -49,13 +49,13 @@ class Money(Settings):
     """for everything ever done in this folder"""
 
 
-class Patience(Settings):
+class TimeLimit(Settings):
     """The table `time_limit`. Seconds."""
 
     request: float | None = Field(default=None, gt=0)
     """for one request"""
-    wait: float = Field(default=0.0, ge=0)
-    """that a request waits when every agent fails, before it ends"""
+    wait: float | None = Field(default=None, ge=0)
+    """that a request waits when no agent is available; 180, where a server says how long, when left out"""
 
 
 class Phases(Settings):

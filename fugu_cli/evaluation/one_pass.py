@@ -151,7 +151,7 @@ async def attempt(task: Task, agent: Agent, sent: Prompt, repeat: int) -> Attemp
     started = time.monotonic()
     error = ""
     try:
-        reply = await agent.reply(sent, lambda _text: None, lambda _why, _seconds, _used: None)
+        reply = await agent.reply(sent, lambda _text: None, lambda _pause: None)
     except AgentError as caught:
         if caught.kind != "invalid" or isinstance(caught.__cause__, ModelFileError):
             raise

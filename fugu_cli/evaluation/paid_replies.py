@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,7 +78,8 @@ class Paying:
         """The kept reply, or a new one. Raises Spent and Unanswered, which end the rollout for now."""
         asked = _seeded(prompt, self._account.seed)
         async with self._account.spending.alone(key(self._settings, self._same(asked))):
-            kept = await self._cached.reply(asked, say, wait)
+            # a pause without its error is always made: a limit of the moment must not decide who acts
+            kept = await self._cached.reply(asked, say, lambda pause: wait(replace(pause, error=None)))
         return _moved(kept, _HERE, str(self._account.repository))
 
     async def close(self) -> None:

@@ -12,6 +12,7 @@ from typing import Literal, Protocol, assert_never
 
 from fugu_cli import policy, views
 from fugu_cli.agents import Agent
+from fugu_cli.agents.circuit_breaker import CircuitBreaker
 from fugu_cli.budgets import Limit
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials
@@ -20,7 +21,7 @@ from fugu_cli.hooks.running import Hooks
 from fugu_cli.injection import marked
 from fugu_cli.log import Log
 from fugu_cli.loop import acceptance_checks, rolling_back
-from fugu_cli.loop.cooldown import Patience, Rests
+from fugu_cli.loop.availability import WaitLimit
 from fugu_cli.loop.evidence import TestRules
 from fugu_cli.loop.harness import TOOL_CALLING, Harness
 from fugu_cli.loop.opening import path_of
@@ -58,10 +59,12 @@ class Crew:
     members: Mapping[str, Member]
     agents: Mapping[str, Agent]
     coordinator: Coordinator
-    rests: Rests | None = None
-    """Who rests after a failure; None where every failure stands until the request's end."""
-    patience: Patience = field(default_factory=Patience)
-    """How long a request waits when everybody rests."""
+    breaker: CircuitBreaker | None = None
+    """Who is unavailable after a failure; None where every failure stands until the request's end."""
+    wait_limit: WaitLimit = field(default_factory=WaitLimit)
+    """How long a request waits when no agent is available."""
+    never: frozenset[str] = frozenset()
+    """Members that the coordinator never chooses: opted out, excluded, or beside a pinned one."""
     harnesses: Mapping[str, Harness] = field(default_factory=dict)
     """How agents take a turn, by name; an agent that is not here calls tools."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fugu_cli import prompts, views
-from fugu_cli.agents import Agent
+from fugu_cli.agents import Agent, Pause
 from fugu_cli.errors import AgentError
 from fugu_cli.events import (
     Asked,
@@ -29,6 +29,7 @@ from fugu_cli.events import (
     Waiting,
 )
 from fugu_cli.log import Log
+from fugu_cli.loop import availability
 from fugu_cli.messages import FromUser, Prompt, Usage
 from fugu_cli.views.spending import usd
 
@@ -125,7 +126,7 @@ async def shorten(log: Log, scribes: Sequence[Scribe], upto: int) -> Compacted:
     written: Compacted | None = None
     for scribe in scribes:
         log.tell(Waiting(why=f"{scribe.member.name} sums up what was said so far"))
-        written = await _written(events, scribe, upto)
+        written = await _written(log, scribe, upto)
         if written is not None:
             break
     fact = written or Compacted(summary=listed(events[: upto + 1]), upto=upto)
@@ -134,7 +135,8 @@ async def shorten(log: Log, scribes: Sequence[Scribe], upto: int) -> Compacted:
     return fact
 
 
-async def _written(events: Sequence[Event], scribe: Scribe, upto: int) -> Compacted | None:
+async def _written(log: Log, scribe: Scribe, upto: int) -> Compacted | None:
+    events, name = log.events, scribe.member.name
     room = int(max(scribe.member.context - 2 * WORDS, WORDS) * FULL * 3)
     prompt = Prompt(
         system=prompts.load("compact"),
@@ -142,20 +144,21 @@ async def _written(events: Sequence[Event], scribe: Scribe, upto: int) -> Compac
         max_tokens=WORDS,
     )
     started = time.monotonic()
+
+    def wait(pause: Pause) -> None:
+        scribe.check(prompt, usd(pause.used, scribe.member.price))
+        log.tell(availability.live(pause, 0, name))
+
     try:
         scribe.check(prompt, 0.0)
-        reply = await scribe.agent.reply(
-            prompt,
-            lambda text: None,
-            lambda why, seconds, used: scribe.check(prompt, usd(used, scribe.member.price)),
-        )
+        reply = await scribe.agent.reply(prompt, lambda text: None, wait)
         said, used = reply.text.strip(), reply.usage
     except AgentError as error:
         said, used = "", error.usage or Usage()
     if not said and used == Usage():
         return None
     summary, spent = said or listed(events[: upto + 1]), round(time.monotonic() - started, 3)
-    return Compacted(summary=summary, upto=upto, agent=scribe.member.name, usage=used, seconds=spent)
+    return Compacted(summary=summary, upto=upto, agent=name, usage=used, seconds=spent)
 
 
 def _fitting(text: str, room: int) -> str:

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fugu_cli import budgets, views
+from fugu_cli.agents import Pause
 from fugu_cli.conductor.seen import isolated
 from fugu_cli.coordinators import masks
 from fugu_cli.denials import withheld
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Assigned, Event, Failed, Interrupted, Member, Replied, Said, Waiting
 from fugu_cli.log import Log
-from fugu_cli.loop import budget_guard, compaction, harness
+from fugu_cli.loop import availability, budget_guard, compaction, harness
 from fugu_cli.loop.bench import Bench, Crew, roll_back, run_call, run_evidence
 from fugu_cli.loop.budget_guard import Reserved
 from fugu_cli.messages import Call, Prompt, Usage
@@ -170,6 +171,7 @@ class _UnderWay:
         self._member = member
         self._prompt = prompt
         self._most = budgets.worst(member, prompt)
+        self._pauses = availability.Pauses(place.crew, member.name, _others(place.log.events, now))
         self.said: list[str] = []
         place.reserved.hold(now.number, self._most)
 
@@ -179,16 +181,27 @@ class _UnderWay:
         if self._place.bench.voice is not None:
             self._place.bench.voice.say(self._now, text)
 
-    def wait(self, why: str, seconds: float, used: Usage) -> None:
-        """It is tried again, where neither a budget nor who listens forbids it."""
+    def wait(self, pause: Pause) -> None:
+        """It waits, or is tried again, where no budget, no listener and no agent that is sooner there forbids it."""
         place, number = self._place, self._now.number
-        lost, budget = usd(used, self._member.price), place.bench.limits.budget
+        self._pauses.check(pause, place.log.events)
+        lost, budget = usd(pause.used, self._member.price), place.bench.limits.budget
         held = place.reserved.beside(number) + lost
         budget_guard.check(place.log.events, self._member, self._prompt, budget, held)
         if place.bench.voice is not None:
             place.bench.voice.wait(self._now)
         place.reserved.hold(number, self._most + lost)
-        place.log.tell(Waiting(why=why, seconds=seconds))
+        self.said.clear()
+        place.log.tell(availability.live(pause, number, self._member.name))
+
+
+def _others(events: Sequence[Event], now: views.Turn) -> availability.Others:
+    """Who may take the turn from a call that waits. A step of a workflow is given to another agent only once."""
+    plan, step = now.assigned.plan, now.assigned.step
+    if not plan:
+        return "soon"
+    tried = [turn for turn in views.turns(events) if (turn.assigned.plan, turn.assigned.step) == (plan, step)]
+    return "none" if any(turn.failed for turn in tried) else "now"
 
 
 async def _compact(place: Place, member: Member) -> None:

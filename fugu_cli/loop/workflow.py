@@ -9,15 +9,16 @@ from __future__ import annotations
 import time
 
 from fugu_cli import views
+from fugu_cli.agents import Pause
 from fugu_cli.conductor import memory
 from fugu_cli.coordinators import Merge, Planning, Together
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Assigned, Change, Merged, Waiting
 from fugu_cli.log import Log
-from fugu_cli.loop import apart, budget_guard, worktrees
+from fugu_cli.loop import apart, availability, budget_guard, worktrees
 from fugu_cli.loop.bench import Bench
 from fugu_cli.loop.steps import Place, failure
-from fugu_cli.messages import Call, Usage
+from fugu_cli.messages import Call
 from fugu_cli.tools import content
 from fugu_cli.views.spending import usd
 
@@ -35,10 +36,13 @@ async def plan(place: Place, decision: Planning) -> None:
     log.tell(Waiting(why=f"{name} is planning"))
     started = time.monotonic()
 
-    def wait(why: str, seconds: float, used: Usage) -> None:
-        lost = usd(used, member.price)
+    pauses = availability.Pauses(place.crew, name, "now")
+
+    def wait(pause: Pause) -> None:
+        pauses.check(pause, log.events)
+        lost = usd(pause.used, member.price)
         budget_guard.check(log.events, member, decision.prompt, place.bench.limits.budget, lost)
-        log.tell(Waiting(why=why, seconds=seconds))
+        log.tell(availability.live(pause, 0, name))
 
     try:
         reply = await place.crew.agents[name].reply(decision.prompt, _Unheard(name), wait)

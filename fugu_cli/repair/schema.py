@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
@@ -74,7 +75,7 @@ class Schema:
     async def _written(self, asked: Prompt, before: Usage, say: Say, wait: Wait) -> Reply:
         """The second call. Where it fails, the first one was paid for all the same."""
         try:
-            return await self._agent.reply(asked, say, lambda why, seconds, used: wait(why, seconds, before + used))
+            return await self._agent.reply(asked, say, lambda pause: wait(replace(pause, used=before + pause.used)))
         except AgentError as error:
             error.usage = before + (error.usage or Usage())
             raise

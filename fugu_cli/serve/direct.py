@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fugu_cli import budgets, views
-from fugu_cli.agents import Agent, Say
+from fugu_cli.agents import Agent, Pause, Say
 from fugu_cli.budgets import Tab
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Assigned, Failed, Finished, Interrupted, Masked, Member, Replied
 from fugu_cli.log import Log
-from fugu_cli.loop import budget_guard, cooldown
+from fugu_cli.loop import availability, budget_guard
 from fugu_cli.loop.steps import failure
-from fugu_cli.messages import FromAgent, Message, Prompt, Reply, Usage
+from fugu_cli.messages import FromAgent, Message, Prompt, Reply
 from fugu_cli.serve import counting
 from fugu_cli.serve.asking import Answer, Asking, Refused
 from fugu_cli.serve.conversation import Author, Recall, attributed, author_of, facts
@@ -64,7 +64,7 @@ async def answer(house: House, request: Request, pinned: str | None) -> Answer:
         assigned = await _assigned(house, request, messages, pinned, began)
         log.append(assigned)
         request.chosen(assigned.agent)
-        reply = await _reply(house, request, messages, assigned)
+        reply = await _reply(house, request, messages, assigned, pinned=pinned is not None)
         if reply is not None:
             log.append(Finished(reason="answered"))
             return counting.answer(log.events, began, reply, views.turns(log.events)[-1].replies[-1])
@@ -73,7 +73,7 @@ async def answer(house: House, request: Request, pinned: str | None) -> Answer:
 
 
 def begin(house: House, request: Request) -> None:
-    """Who is out for this request: those the client opted out, and those that rest. Raises Refused for a wrong name."""
+    """Who is out for this request: opted out by the client, or unavailable. Raises Refused for a wrong name."""
     unknown = sorted(request.asking.options.opt_out - house.members.keys())
     if unknown:
         there = ", ".join(house.members)
@@ -83,7 +83,7 @@ def begin(house: House, request: Request) -> None:
         raise Refused(400, "every agent of the pool is opted out of this request", code="no_agent_left")
     if out:
         request.log.append(Masked(agents=tuple(out.items())))
-    cooldown.refresh(request.log, house.health, {})
+    availability.refresh(request.log, house.crew.breaker, {})
 
 
 def keep_or_switch(house: House, request: Request, messages: tuple[Message, ...], pinned: str | None) -> None:
@@ -140,7 +140,7 @@ async def _assigned(
         why = f"its calls brought results, and its prompt cache is warm (trace {sticky.trace})"
         return Assigned(turn=turn, agent=sticky.agent, role="worker", by="sticky", reason=why)
     dear = {name: why for name, member in house.members.items() if (why := _too_dear(house, request, messages, member))}
-    decision = await cooldown.decide(request.log, house.crew.coordinator, house.health, house.patience, dear)
+    decision = await availability.decide(request.log, house.crew, dear)
     if isinstance(decision, Assigned):
         return _as_worker(decision)
     if isinstance(decision, Finished):
@@ -170,7 +170,9 @@ def _as_worker(decision: Assigned) -> Assigned:
     return decision.model_copy(update={"role": "worker", "override": decision.role, "reason": reason})
 
 
-async def _reply(house: House, request: Request, messages: tuple[Message, ...], assigned: Assigned) -> Replied | None:
+async def _reply(
+    house: House, request: Request, messages: tuple[Message, ...], assigned: Assigned, *, pinned: bool
+) -> Replied | None:
     """The agent's reply, recorded; None where it failed and another one may try. Raises Refused where none may."""
     log, member = request.log, house.members[assigned.agent]
     if short := _too_dear(house, request, messages, member):  # a named agent's, or that of a loop's own
@@ -184,10 +186,14 @@ async def _reply(house: House, request: Request, messages: tuple[Message, ...], 
         said.append(text)
         request.say(text)
 
-    def wait(why: str, seconds: float, used: Usage) -> None:
+    pauses = availability.Pauses(house.crew, member.name, "none" if pinned else "soon")
+
+    def wait(pause: Pause) -> None:
         if said and request.asking.stream:
             raise broken_off(member.name)
-        budget_guard.check(log.events, member, prompt, spendable, usd(used, member.price))
+        pauses.check(pause, log.events)
+        said.clear()
+        budget_guard.check(log.events, member, prompt, spendable, usd(pause.used, member.price))
 
     try:
         reply = await agents(house, request)[member.name].reply(prompt, say, wait)
@@ -276,9 +282,10 @@ def _last_failure(log: Log) -> Refused:
 
 
 def _nobody(house: House, log: Log, end: Finished) -> Refused:
-    """Why nobody is left: what the last one failed with, or that all rest."""
+    """Why nobody is left: what the last one failed with, or that all are unavailable."""
     made = [event for event in log.events if isinstance(event, Failed) and event.kind != "switched"]
-    soonest = house.health.soonest()
+    breaker = house.crew.breaker
+    soonest = breaker.soonest(house.offered) if breaker is not None else None
     after = soonest[1] if soonest else None
     if end.reason == "budget":
         return failed("budget", end.message)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fugu_cli import budgets
-from fugu_cli.agents import Agent, Say, Wait
+from fugu_cli.agents import Agent, Pause, Say, Wait
 from fugu_cli.budgets import Tab
 from fugu_cli.events import Member
-from fugu_cli.messages import Prompt, Reply, Usage
+from fugu_cli.messages import Prompt, Reply
 from fugu_cli.views.spending import usd
 
 
@@ -30,10 +30,10 @@ class Holding:
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         held = most = budgets.worst(self._member, prompt)
 
-        def again(why: str, seconds: float, used: Usage) -> None:
+        def again(pause: Pause) -> None:
             nonlocal held
-            wait(why, seconds, used)
-            before, held = held, most + usd(used, self._member.price)
+            wait(pause)
+            before, held = held, most + usd(pause.used, self._member.price)
             self._tab.hold(held - before)
 
         self._tab.hold(held)

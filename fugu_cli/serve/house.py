@@ -9,14 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fugu_cli.agents.health import Health
 from fugu_cli.budgets import Budgets, Tab
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Member, Opened
 from fugu_cli.log import Log
 from fugu_cli.loop.bench import Bench
-from fugu_cli.loop.cooldown import Patience
 from fugu_cli.orchestrator import Crew
 from fugu_cli.serve.asking import Refused
 
@@ -36,10 +34,8 @@ class House:
 
     opened: Opened
     crew: Crew
-    health: Health
     bench: Bench
     budgets: Budgets = field(default_factory=Budgets)
-    patience: Patience = field(default_factory=Patience)
     opted_out: frozenset[str] = frozenset()
     longest: Mapping[str, int] = field(default_factory=dict)
     single: str | None = None

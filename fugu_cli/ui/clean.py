@@ -7,6 +7,7 @@ people say yes to goes through `bare`, which shows everything: what is taken out
 
 from __future__ import annotations
 
+import math
 import re
 
 _ESCAPES = re.compile(
@@ -71,6 +72,16 @@ def seconds(value: float) -> str:
     if value < 180:
         return f"{value:.0f} s"
     return f"{int(value) // 60} min {int(value) % 60:02d} s"
+
+
+def retrying_in(left: float) -> str:
+    """The end of a countdown: `, retrying in 27 s`, `, retrying now`."""
+    return f", retrying in {whole_seconds(left)}" if left > 0 else ", retrying now"
+
+
+def whole_seconds(value: float) -> str:
+    """Seconds to come, rounded up: `27 s`, `12 min 05 s`."""
+    return f"{math.ceil(value)} s" if value < 180 else seconds(math.ceil(value))
 
 
 def count(value: int) -> str:

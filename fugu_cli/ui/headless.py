@@ -22,6 +22,7 @@ from fugu_cli.events import (
     Opened,
     Permitted,
     Recorded,
+    Retried,
     Said,
     ToolSaid,
     Waiting,
@@ -60,8 +61,10 @@ async def follow_text(log: Log, screen: Screen, since: int = 0) -> None:
                     screen.show(text)
                 screen.wait(_next(item.event))
             else:
-                said += len(item.text) if isinstance(item, Said) else 0
-                screen.wait(_now(item, said))
+                said = said + len(item.text) if isinstance(item, Said) else 0 if isinstance(item, Retried) else said
+                screen.wait(_now(item, said), item.seconds if isinstance(item, Waiting | Retried) else 0.0)
+                if (text := render.paused(item)) is not None:
+                    screen.show(text)
 
 
 def _next(event: Event) -> str:
@@ -88,7 +91,9 @@ def _now(event: Live, said: int) -> str:
         case ToolSaid():
             return one_line(event.text) or "running"
         case Waiting():
-            return event.why + (f", for {seconds(event.seconds)}" if event.seconds else "")
+            return event.why
+        case Retried():
+            return f"waiting for {event.agent}"
         case _:
             assert_never(event)
 
@@ -96,15 +101,12 @@ def _now(event: Live, said: int) -> str:
 async def follow_stream_json(log: Log, screen: Screen, session: str, since: int = 0) -> None:
     """One JSON line for every fact from line `since` on, until the log is closed. `stream.init` was printed before."""
     facts: list[Event] = []
-    tries = 0
     async for item in log.follow():
         if isinstance(item, Recorded):
             line = stream.line(item, facts, session) if item.seq >= since else None
             facts.append(item.event)
-            tries = 0
         else:
-            tries += isinstance(item, Waiting) and item.seconds > 0
-            line = stream.live(item, session, tries)
+            line = stream.live(item, session)
         if line is not None:
             screen.data(stream.text(line))
 

@@ -23,20 +23,35 @@ from fugu_cli.events import (
     Finished,
     Interrupted,
     JobEnded,
+    Live,
     Masked,
     Merged,
     Opened,
     Permitted,
     Planned,
     Replied,
+    Retried,
     ToolRan,
     Undone,
+    Waiting,
 )
 from fugu_cli.messages import Call
 from fugu_cli.policy import SKILL
 from fugu_cli.policy.patterns import MCP
 from fugu_cli.ui import workflow
-from fugu_cli.ui.clean import bare, clean, count, cut, head, money, one_line, probability, seconds
+from fugu_cli.ui.clean import (
+    bare,
+    clean,
+    count,
+    cut,
+    head,
+    money,
+    one_line,
+    probability,
+    retrying_in,
+    seconds,
+    whole_seconds,
+)
 
 INDENT = "  "
 UNLEARNED = "[no learned coordinator:"
@@ -121,7 +136,39 @@ def ended(events: Sequence[Event], end: Finished) -> Text:
 
 def _masked(event: Masked) -> Text:
     said = "; ".join(f"{name} ({why})" for name, why in event.agents)
-    return Text(f"{INDENT}{one_line(f'out for now: {said}' if said else 'every agent may be asked again', 300)}", "dim")
+    return Text(f"{INDENT}{one_line(f'unavailable: {said}' if said else 'every agent is available again', 300)}", "dim")
+
+
+BROKE = {
+    "limited": "rate limit reached",
+    "overloaded": "server overloaded",
+    "network": "connection lost",
+    "timeout": "no answer in time",
+    "protocol": "answer unreadable",
+}
+"""Failures after which a call is made again, in a few words."""
+
+
+def retried(event: Retried) -> str:
+    """`strong: connection lost, retrying 2 of 4`, and when, where that takes longer than a moment."""
+    when = f" in {whole_seconds(event.seconds)}" if event.seconds >= NOTICED else ""
+    said = BROKE.get(event.kind, one_line(event.why, 100))
+    return f"{bare(event.agent)}: {said}, retrying {event.retry} of {event.retries}{when}"
+
+
+NOTICED = 1.5
+"""Seconds of a pause that are worth a word."""
+
+
+def paused(event: Live) -> Text | None:
+    """The line of a pause, None for what is none."""
+    match event:
+        case Retried():
+            return Text(f"{INDENT}{retried(event)}", "yellow")
+        case Waiting() if event.seconds:
+            return Text(f"{INDENT}{one_line(event.why, 100)}{retrying_in(event.seconds)}", "yellow")
+        case _:
+            return None
 
 
 def _opened(event: Opened) -> Text:

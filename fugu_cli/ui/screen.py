@@ -19,7 +19,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from fugu_cli.ui.clean import cut, one_line, seconds
+from fugu_cli.ui.clean import cut, one_line, retrying_in, seconds
 from fugu_cli.ui.pen import Pen
 
 TICK = 1.0
@@ -37,6 +37,7 @@ class Screen:
         self._environ = environ
         self._waiting = ""
         self._since = 0.0
+        self._until = 0.0
         self._drawn = ""
         self._held = False
 
@@ -65,10 +66,12 @@ class Screen:
         self._erase()
         self.out.line(text)
 
-    def wait(self, why: str) -> None:
-        """What is being waited for from now on; "" for nothing."""
+    def wait(self, why: str, seconds: float = 0.0) -> None:
+        """What is being waited for from now on; "" for nothing. `seconds`: until it is tried again, counted down."""
+        now = time.monotonic()
         if why != self._waiting:
-            self._waiting, self._since = why, time.monotonic()
+            self._waiting, self._since = why, now
+        self._until = now + seconds if seconds else 0.0
         self._draw()
 
     @asynccontextmanager
@@ -103,8 +106,10 @@ class Screen:
     def _draw(self) -> None:
         if not self._waiting or self._held or not self.err.terminal:
             return
-        passed = time.monotonic() - self._since
-        line = one_line(self._waiting, self.width) + (f" ({seconds(passed)})" if passed >= 1 else "")
+        now = time.monotonic()
+        clock = f" ({seconds(now - self._since)})" if now - self._since >= 1 else ""
+        clock = retrying_in(self._until - now) if self._until else clock
+        line = one_line(self._waiting, self.width) + clock
         # Letters may be two columns wide; a line that wraps could not be taken away again.
         plain = cut(line.encode("ascii", "replace").decode("ascii"), self.width - 1)
         if plain != self._drawn:

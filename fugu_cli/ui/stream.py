@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fugu_cli import __version__
-from fugu_cli.agents.retry import Patience
 from fugu_cli.events import (
     EVIDENCE,
     Assigned,
@@ -31,6 +30,7 @@ from fugu_cli.events import (
     Planned,
     Recorded,
     Replied,
+    Retried,
     ToolRan,
     Undone,
     Waiting,
@@ -179,26 +179,26 @@ def _evidence(event: ToolRan) -> Object:
     }
 
 
-def live(event: Live, session: str, attempt: int = 1) -> Object | None:
-    """A line for what is not a fact: why nothing moves. Pieces of text have none; the whole reply follows.
-
-    A wait of some seconds is one before another try, the `attempt`-th of this call.
-    """
-    if not isinstance(event, Waiting):
-        return None
-    said: Object = {"type": "system", "subtype": "status", "status": event.why}
-    if event.seconds:
-        status = _STATUS.search(event.why)
-        said = {
-            "type": "system",
-            "subtype": "api_retry",
-            "attempt": attempt,
-            "max_retries": Patience().attempts - 1,
-            "retry_delay_ms": int(event.seconds * 1000),
-            "error_status": int(status.group()) if status else None,
-            "error": event.why,
-        }
-    return {**said, "session_id": session, "uuid": str(uuid.uuid4())}
+def live(event: Live, session: str) -> Object | None:
+    """A line for what is not a fact: why nothing moves. Pieces of text have none; the whole reply follows."""
+    match event:
+        case Waiting():
+            said: Object = {"subtype": "status", "status": event.why, "seconds": event.seconds}
+        case Retried():
+            status = _STATUS.search(event.why)
+            said = {
+                "subtype": "api_retry",
+                "turn": event.turn,
+                "agent": event.agent,
+                "attempt": event.retry,
+                "max_retries": event.retries,
+                "retry_delay_ms": int(event.seconds * 1000),
+                "error_status": int(status.group()) if status else None,
+                "error": event.why,
+            }
+        case _:
+            return None
+    return {"type": "system", **said, "session_id": session, "uuid": str(uuid.uuid4())}
 
 
 def text(value: Object) -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import httpx
 
+from fugu_cli.agents import Pause
 from fugu_cli.agents.access import Access
-from fugu_cli.messages import Usage
 
 RECORDED = Path(__file__).parent.parent / "recorded"
 ACCESS = Access(
@@ -62,5 +62,5 @@ def quiet(text: str) -> None:
     pass
 
 
-def unhurried(why: str, seconds: float, used: Usage) -> None:
+def unhurried(pause: Pause) -> None:
     pass

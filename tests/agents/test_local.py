@@ -58,7 +58,7 @@ def test_the_server_is_started_once_and_let_go_at_the_end() -> None:
 
     async def talk() -> list[tuple[str, str]]:
         agent = Local("small", "qwen2.5-coder-0.5b", start)
-        replies = [await agent.reply(PROMPT, quiet, lambda why, seconds, used: waits.append(why)) for _ in range(2)]
+        replies = [await agent.reply(PROMPT, quiet, lambda pause: waits.append(pause.why)) for _ in range(2)]
         await agent.close()
         await agent.close()
         return [(reply.text, reply.model) for reply in replies]
@@ -72,7 +72,7 @@ def test_two_calls_at_once_share_one_start() -> None:
 
     async def talk() -> list[str]:
         agent = Local("small", "m", start)
-        replies = await asyncio.gather(*(agent.reply(PROMPT, quiet, lambda why, seconds, used: None) for _ in range(3)))
+        replies = await asyncio.gather(*(agent.reply(PROMPT, quiet, lambda pause: None) for _ in range(3)))
         await agent.close()
         return [reply.text for reply in replies]
 
@@ -86,8 +86,8 @@ def test_a_server_that_died_is_replaced_at_the_next_try() -> None:
     async def talk() -> tuple[AgentError, str]:
         agent = Local("small", "m", start)
         with pytest.raises(AgentError) as raised:
-            await agent.reply(PROMPT, quiet, lambda why, seconds, used: None)
-        reply = await agent.reply(PROMPT, quiet, lambda why, seconds, used: None)
+            await agent.reply(PROMPT, quiet, lambda pause: None)
+        reply = await agent.reply(PROMPT, quiet, lambda pause: None)
         await agent.close()
         return raised.value, reply.text
 
@@ -106,7 +106,7 @@ def test_a_server_that_died_is_replaced_at_the_next_try() -> None:
 def test_a_server_that_does_not_start_is_the_agents_failure(error: InfrastructureError, kind: str) -> None:
     _, start = leasing(error)
     with pytest.raises(AgentError) as raised:
-        asyncio.run(Local("small", "m", start).reply(PROMPT, quiet, lambda why, seconds, used: None))
+        asyncio.run(Local("small", "m", start).reply(PROMPT, quiet, lambda pause: None))
     assert (str(raised.value), raised.value.kind, raised.value.retry, raised.value.hint) == (
         f"small: {error}",
         kind,

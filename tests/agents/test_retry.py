@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import ACCESS, Server, quiet, recorded, stream, unhurried
 
+from fugu_cli.agents import Pause
 from fugu_cli.agents.anthropic import Anthropic
-from fugu_cli.agents.failures import retry_after
+from fugu_cli.agents.failures import delay, limit_reset, retry_after
 from fugu_cli.agents.openai import OpenAI
-from fugu_cli.agents.retry import Patience, Retrying, Time
+from fugu_cli.agents.retry import Backoff, Retrying, Time
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromUser, Prompt, Usage
 
@@ -34,14 +35,14 @@ class Watched:
 
 
 def run(
-    *answers: httpx.Response | Exception, patience: Patience | None = None, chance: float = 1.0
+    *answers: httpx.Response | Exception, backoff: Backoff | None = None, chance: float = 1.0
 ) -> tuple[str | AgentError, list[tuple[str, float]], list[str]]:
     """What came of it, the waits that were told, and the text that was said."""
     waits: list[tuple[str, float]] = []
     said: list[str] = []
-    agent = Retrying(OpenAI(ACCESS, Server(*answers)), patience, Watched(chance).time)
+    agent = Retrying(OpenAI(ACCESS, Server(*answers)), backoff, Watched(chance).time)
     try:
-        reply = asyncio.run(agent.reply(PROMPT, said.append, lambda why, seconds, used: waits.append((why, seconds))))
+        reply = asyncio.run(agent.reply(PROMPT, said.append, lambda pause: waits.append((pause.why, pause.seconds))))
     except AgentError as error:
         return error, waits, said
     return reply.text, waits, said
@@ -51,7 +52,7 @@ def limited(after: str | None = None) -> httpx.Response:
     return httpx.Response(429, headers={} if after is None else {"retry-after": after})
 
 
-LIMITED = "strong: api.example.org limits how often it is asked (429), trying again"
+LIMITED = "strong: api.example.org limits how often it is asked (429)"
 
 
 def test_a_server_that_says_when_is_asked_again_then() -> None:
@@ -79,16 +80,16 @@ def test_google_says_in_the_body_when_it_wants_to_be_asked_again() -> None:
 
 
 def test_waits_double_up_to_the_longest_and_are_drawn_from_the_upper_half() -> None:
-    patience = Patience(attempts=6, first=1, longest=5, total=100)
+    backoff = Backoff(attempts=6, first=1, longest=5, total=100)
     broken = httpx.Response(500)
-    waits = [seconds for _, seconds in run(broken, patience=patience)[1]]
+    waits = [seconds for _, seconds in run(broken, backoff=backoff)[1]]
     assert waits == [1, 2, 4, 5, 5]
-    waits = [seconds for _, seconds in run(broken, patience=patience, chance=0.0)[1]]
+    waits = [seconds for _, seconds in run(broken, backoff=backoff, chance=0.0)[1]]
     assert waits == [0.5, 1, 2, 2.5, 2.5]
 
 
 def test_the_last_failure_is_raised_when_the_tries_are_used_up() -> None:
-    outcome, waits, _ = run(httpx.ConnectError("refused"), patience=Patience(attempts=3))
+    outcome, waits, _ = run(httpx.ConnectError("refused"), backoff=Backoff(attempts=3))
     assert str(outcome) == "strong: no connection to api.example.org: refused"
     assert len(waits) == 2
 
@@ -105,7 +106,7 @@ def test_a_certificate_that_nobody_vouches_for_is_not_tried_again() -> None:
 
 
 def test_no_wait_reaches_beyond_the_time_in_all() -> None:
-    _, waits, _ = run(httpx.Response(503), patience=Patience(attempts=50, first=10, longest=10, total=35))
+    _, waits, _ = run(httpx.Response(503), backoff=Backoff(attempts=50, first=10, longest=10, total=35))
     assert [seconds for _, seconds in waits] == [10, 10, 10]
 
 
@@ -118,7 +119,7 @@ def test_a_server_that_asks_for_too_long_is_left_to_another_agent() -> None:
 def test_a_stream_that_was_cut_begins_anew_and_says_so() -> None:
     assert run(stream(*CUT), recorded("openai/text.sse")) == (
         WHOLE,
-        [("strong: api.example.org cut the stream: Connection reset by peer, trying again", 1.0)],
+        [("strong: api.example.org cut the stream: Connection reset by peer", 1.0)],
         ["Der Feh", "Der Fehler", " ist in Zeile ", "7 – behoben ✓"],
     )
 
@@ -135,21 +136,21 @@ def test_what_broken_tries_used_is_counted_with_the_reply_that_comes_at_last() -
     alone = asyncio.run(Anthropic(ACCESS, Server(recorded("anthropic/text.sse"))).reply(PROMPT, quiet, unhurried))
     told: list[Usage] = []
     agent = Retrying(Anthropic(ACCESS, server), None, Watched().time)
-    reply = asyncio.run(agent.reply(PROMPT, quiet, lambda why, seconds, used: told.append(used)))
+    reply = asyncio.run(agent.reply(PROMPT, quiet, lambda pause: told.append(pause.used)))
     assert reply.usage == READ + READ + alone.usage
     assert told == [READ, READ + READ]
 
 
 def test_what_broken_tries_used_is_counted_with_the_last_failure() -> None:
     server = Server(*(stream(BEGUN) for _ in range(3)))
-    agent = Retrying(Anthropic(ACCESS, server), Patience(attempts=3), Watched().time)
+    agent = Retrying(Anthropic(ACCESS, server), Backoff(attempts=3), Watched().time)
     with pytest.raises(AgentError) as raised:
         asyncio.run(agent.reply(PROMPT, quiet, unhurried))
     assert raised.value.usage == READ + READ + READ
 
 
 def test_a_call_is_not_tried_again_where_whoever_waits_forbids_it() -> None:
-    def forbids(why: str, seconds: float, used: Usage) -> None:
+    def forbids(pause: Pause) -> None:
         raise AgentError("no more", kind="budget")
 
     server = Server(httpx.Response(500), recorded("openai/text.sse"))
@@ -189,6 +190,44 @@ NOW = datetime(2026, 11, 1, 12, 0, 0, tzinfo=UTC)
 )
 def test_what_a_server_wishes_is_read(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers, NOW) == seconds
+
+
+def resets(prefix: str, value: str, left: str = "0", *, before: bool = True) -> dict[str, str]:
+    """A limit's headers, `reset` before or after its name."""
+    names = [f"{prefix}{word}-tokens" if before else f"{prefix}tokens-{word}" for word in ("reset", "remaining")]
+    return {names[0]: value, names[1]: left}
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        (resets("x-ratelimit-", "6m0s"), 360.0),
+        (resets("x-ratelimit-", "1.5s"), 1.5),
+        (resets("x-ratelimit-", "120ms"), 0.12),
+        (resets("x-ratelimit-", "1d2h"), 93600.0),
+        (resets("anthropic-ratelimit-", "2026-11-01T12:00:30Z", before=False), 30.0),
+        (resets("anthropic-ratelimit-", "2026-11-01T11:00:00Z", before=False), 0.0),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1793534440000"}, 40.0),
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1793534440"}, 40.0),
+        ({"ratelimit-remaining": "0", "ratelimit-reset": "50"}, 50.0),
+        (
+            {**resets("x-ratelimit-", "9s"), "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "3m"},
+            180.0,
+        ),
+        (resets("x-ratelimit-", "9s", left="3"), None),
+        (resets("x-ratelimit-", "soon"), None),
+        ({"x-ratelimit-reset-tokens": "9s"}, None),
+        ({}, None),
+    ],
+)
+def test_the_reset_of_a_limit_that_is_used_up_is_read(headers: dict[str, str], seconds: float | None) -> None:
+    assert limit_reset(headers, NOW) == seconds
+
+
+@given(value=st.one_of(st.text(), st.floats().map(str), st.integers().map(lambda number: f"{number}s")))
+def test_no_reset_breaks_the_reader(value: str) -> None:
+    for seconds in (limit_reset(resets("x-ratelimit-", value), NOW), delay(f"try again in {value}")):
+        assert seconds is None or 0 <= seconds < float("inf")
 
 
 @given(value=st.text())

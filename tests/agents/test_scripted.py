@@ -85,8 +85,8 @@ def test_it_can_be_tried_again_like_any_other(script: Script) -> None:
         pass
 
     agent = Retrying(Scripted("demo", script, done=1), time=Time(sleep=no_sleep))
-    reply = asyncio.run(agent.reply(PROMPT, said.append, lambda why, seconds, used: waits.append((why, seconds))))
-    assert (reply, waits, said) == (LAST, [("demo: slow down, trying again", 2.0)], ["Half a sen", "Done."])
+    reply = asyncio.run(agent.reply(PROMPT, said.append, lambda pause: waits.append((pause.why, pause.seconds))))
+    assert (reply, waits, said) == (LAST, [("demo: slow down", 2.0)], ["Half a sen", "Done."])
 
 
 @pytest.mark.parametrize(

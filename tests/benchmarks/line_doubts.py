@@ -26,10 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 from on_tasks import measured, tell
 
+from fugu_cli.agents import Pause
 from fugu_cli.agents.local import Local
 from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.evaluation import one_pass, rows
-from fugu_cli.messages import Usage, Value
+from fugu_cli.messages import Value
 from fugu_cli.models.local import lease
 from fugu_cli.repair import brief_files, gaps
 from fugu_cli.repair.filling import filled
@@ -137,7 +138,7 @@ def _nothing(_text: str) -> None:
     pass
 
 
-def _no_wait(_what: str, _seconds: float, _usage: Usage) -> None:
+def _no_wait(_pause: Pause) -> None:
     pass
 
 

@@ -1,4 +1,4 @@
-"""A model's server on this machine: Chat Completions and Messages as they are spoken on the wire, and every fault.
+"""A model's server on this machine: Chat Completions, Responses and Messages as they are spoken, and every fault.
 
 A test says what a model answers (`play`), a list of answers, one per request, the last one again and again; the server
 keeps what it was asked. Standard library only. It refuses what the real servers refuse: no key, a tool call without its
@@ -63,9 +63,12 @@ class Breaks:
     hang: accepts the request and says nothing; hang_middle: stops after the first piece; reset: resets the connection
     in the middle; cut: ends the stream in the middle without a word; html: a page with status 200; bad_sse: pieces that
     are not JSON; error: an error object in the middle; silent: a stream that ends well and holds nothing.
+    `text` is what an answer begins with that breaks off in the middle, after so many `pieces`.
     """
 
     how: str
+    text: str = "Let me look at"
+    pieces: int = 3
 
 
 Answer = Says | Refuses | Breaks
@@ -82,7 +85,8 @@ class Asked:
 
     @property
     def wire(self) -> str:
-        return "anthropic" if self.path.endswith("/messages") else "openai"
+        ends = {"/messages": "anthropic", "/responses": "responses"}
+        return next((wire for end, wire in ends.items() if self.path.endswith(end)), "openai")
 
     @property
     def model(self) -> str:
@@ -91,11 +95,12 @@ class Asked:
     @property
     def text(self) -> str:
         """Everything the model was shown, as one text."""
-        return json.dumps([self.body.get("system"), self.body.get("messages")], ensure_ascii=False)
+        shown = ("system", "messages", "instructions", "input")
+        return json.dumps([self.body[name] for name in shown if name in self.body], ensure_ascii=False)
 
     @property
     def results(self) -> tuple[str, ...]:
-        found = []
+        found = [item["output"] for item in self.body.get("input", []) if item.get("type") == "function_call_output"]
         for message in self.body.get("messages", []):
             if message.get("role") == "tool":
                 found.append(str(message.get("content")))
@@ -214,7 +219,7 @@ class _Exchange(BaseHTTPRequestHandler):
             case Says():
                 self._say(asked, answer)
             case Breaks():
-                self._break(asked, answer.how)
+                self._break(asked, answer)
 
     def _refuse(self, answer: Refuses, wire: str) -> None:
         error = {"message": answer.message, "type": answer.kind}
@@ -237,10 +242,10 @@ class _Exchange(BaseHTTPRequestHandler):
                 return
         self._end()
 
-    def _break(self, asked: Asked, how: str) -> None:
+    def _break(self, asked: Asked, answer: Breaks) -> None:
         over = self.server.loopback.over
-        pieces = list(_pieces(asked, Says("Let me look at")))
-        match how:
+        pieces = list(_pieces(asked, Says(answer.text)))
+        match answer.how:
             case "hang":
                 over.wait(120)
             case "html":
@@ -267,9 +272,9 @@ class _Exchange(BaseHTTPRequestHandler):
                 self._end()
             case _:
                 self._begin()
-                for piece in pieces[:3]:
+                for piece in pieces[: answer.pieces]:
                     self._send(piece)
-                self._leave(how)
+                self._leave(answer.how)
 
     def _leave(self, how: str) -> None:
         """Away in the middle of an answer: silent, with a reset, or with an end that is none."""
@@ -320,11 +325,13 @@ def _not_authorised(asked: Asked) -> Refuses | None:
 
 def _not_valid(asked: Asked) -> Refuses | None:
     """What a real server answers with 400: calls and results that do not pair."""
-    if not isinstance(asked.body.get("messages"), list) or not asked.body["messages"]:
+    said = asked.body.get("input" if asked.wire == "responses" else "messages")
+    if not isinstance(said, list) or not said:
         return Refuses(400, "messages: at least one is required")
     if not asked.body.get("stream"):
         return Refuses(400, "this server only streams")
-    fault = _unpaired_anthropic(asked.body) if asked.wire == "anthropic" else _unpaired_openai(asked.body)
+    check = {"anthropic": _unpaired_anthropic, "responses": _unpaired_responses}.get(asked.wire, _unpaired_openai)
+    fault = check(asked.body)
     return Refuses(400, fault) if fault else None
 
 
@@ -363,13 +370,20 @@ def _unpaired_anthropic(body: dict[str, Any]) -> str:
     return "`tool_use` without `tool_result`" if waiting else ""
 
 
+def _unpaired_responses(body: dict[str, Any]) -> str:
+    made = [item["call_id"] for item in body["input"] if item.get("type") == "function_call"]
+    answered = [item["call_id"] for item in body["input"] if item.get("type") == "function_call_output"]
+    return "" if sorted(made) == sorted(answered) else f"No tool output found for one of the function calls {made}"
+
+
 def _pieces(asked: Asked, answer: Says) -> Iterator[bytes]:
-    return _messages(asked, answer) if asked.wire == "anthropic" else _completions(asked, answer)
+    speak = {"anthropic": _messages, "responses": _responses}.get(asked.wire, _completions)
+    return speak(asked, answer)
 
 
 def _event(wire: str, name: str, data: object) -> bytes:
     line = f"data: {data if isinstance(data, str) else json.dumps(data)}\n\n"
-    return (f"event: {name}\n{line}" if wire == "anthropic" else line).encode()
+    return (line if wire == "openai" else f"event: {name}\n{line}").encode()
 
 
 def _shreds(text: str, size: int) -> Iterator[str]:
@@ -441,3 +455,30 @@ def _messages(asked: Asked, answer: Says) -> Iterator[bytes]:
     reason = "tool_use" if answer.calls else "end_turn"
     yield event("message_delta", delta={"stop_reason": reason}, usage={"output_tokens": answer.tokens[1]})
     yield event("message_stop")
+
+
+def _responses(asked: Asked, answer: Says) -> Iterator[bytes]:
+    """The Responses API: a start, items that open, fill and close, then the whole response with the usage."""
+
+    def event(name: str, **data: object) -> bytes:
+        return _event("responses", name, {"type": name, **data})
+
+    common = {"id": "resp_1", "object": "response", "model": f"{asked.model}-2026-01-01"}
+    items: list[dict[str, object]] = []
+    yield event("response.created", response={**common, "status": "in_progress", "output": []})
+    if answer.text:
+        item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+        yield event("response.output_item.added", output_index=0, item=item)
+        for shred in _shreds(answer.text, 7):
+            yield event("response.output_text.delta", output_index=0, item_id="msg_1", content_index=0, delta=shred)
+        part = {"type": "output_text", "text": answer.text, "annotations": []}
+        items.append({**item, "status": "completed", "content": [part]})
+        yield event("response.output_item.done", output_index=0, item=items[-1])
+    for use in answer.calls:
+        index = len(items)
+        call = {"id": f"fc_{index}", "type": "function_call", "call_id": f"call_{index}", "name": use.tool}
+        yield event("response.output_item.added", output_index=index, item={**call, "arguments": ""})
+        items.append({**call, "arguments": use.text, "status": "completed"})
+        yield event("response.output_item.done", output_index=index, item=items[-1])
+    usage = {"input_tokens": answer.tokens[0], "output_tokens": answer.tokens[1], "total_tokens": sum(answer.tokens)}
+    yield event("response.completed", response={**common, "status": "completed", "output": items, "usage": usage})

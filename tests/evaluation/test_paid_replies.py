@@ -23,7 +23,7 @@ def asked(agent: Agent, folder: Path, task: Task, *messages: Message, where: str
     account = Account("rollout", folder / where / "repository", 0, folder, spending, named(task))
     prompt = Prompt(system="You work here.", messages=messages)
     paying = Paying(agent, MEMBER, {"model": "m"}, account)
-    return asyncio.run(paying.reply(prompt, lambda _text: None, lambda _why, _seconds, _used: None)).text
+    return asyncio.run(paying.reply(prompt, lambda _text: None, lambda _pause: None)).text
 
 
 def printed(text: str) -> FromTool:

@@ -15,7 +15,7 @@ import uvicorn
 
 from fugu_cli import sessions
 from fugu_cli.agents import Agent, Say, Wait
-from fugu_cli.agents.health import Health, Watched
+from fugu_cli.agents.circuit_breaker import CircuitBreaker, Watched
 from fugu_cli.agents.retry import Retrying, Time
 from fugu_cli.budgets import Budgets
 from fugu_cli.coordinators import Coordinator
@@ -110,9 +110,9 @@ def uses(tool: str = "bash", **arguments: object) -> React:
     return react
 
 
-def fails(kind: str = "overloaded", *, after: float | None = None) -> React:
+def fails(kind: str = "overloaded", *, after: float | None = None, retry: bool = False) -> React:
     def react(prompt: Prompt) -> Reply:
-        raise AgentError(f"it is {kind}", kind=kind, after=after)
+        raise AgentError(f"it is {kind}", kind=kind, after=after, retry=retry)
 
     return react
 
@@ -147,14 +147,14 @@ class Endpoint:
     bounds: Bounds = field(default_factory=Bounds)
     token: str | None = None
     url: str = ""
-    health: Health = field(default_factory=Health)
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     clients: list[Closing] = field(default_factory=list)
     """Closed with the endpoint."""
 
     def house(self) -> House:
         settings = Settings(verify_answers=True, opt_out=self.opted_out)
         watched: dict[str, Agent] = {
-            name: Watched(Retrying(agent, time=Time(sleep=_at_once)), self.health)
+            name: Watched(Retrying(agent, time=Time(sleep=_at_once)), self.breaker)
             for name, agent in self.agents.items()
         }
         coordinator = self.coordinator or Cascade(self.members, settings)
@@ -162,8 +162,7 @@ class Endpoint:
         empty.mkdir(parents=True, exist_ok=True)
         return House(
             opened=Opened(version="1", repo="/repo", pool=tuple(self.members), coordinator="cascade", served=True),
-            crew=Crew({member.name: member for member in self.members}, watched, coordinator, self.health),
-            health=self.health,
+            crew=Crew({member.name: member for member in self.members}, watched, coordinator, self.breaker),
             bench=Bench(Toolbox(()), Workspace(empty, empty), Rules(mode="plan"), _nobody),
             budgets=self.budgets,
             opted_out=self.opted_out,

@@ -49,7 +49,7 @@ def test_a_failed_answer_shows_what_it_took(tmp_path: Path) -> None:
         made = client(place).chat.completions.create(model="fugu", messages=ASK, extra_headers={VERIFY: "false"})
     assert made.choices[0].message.content == "from strong"
     assert made.usage is not None and made.usage.prompt_tokens_details is not None
-    assert made.usage.prompt_tokens_details.to_dict()["orchestration_input_tokens"] == 500
+    assert made.usage.prompt_tokens_details.to_dict()["orchestration_input_tokens"] == 300
 
 
 def test_a_broken_response_is_an_error_of_its_wire(tmp_path: Path) -> None:

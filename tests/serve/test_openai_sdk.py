@@ -244,8 +244,21 @@ def test_the_next_best_agent_answers_where_one_fails(tmp_path: Path) -> None:
         first = talk.create(model="fugu", messages=ASK, tools=[TOOL])
         second = talk.create(model="fugu", messages=ASK, tools=[TOOL])
     assert first.choices[0].message.content == second.choices[0].message.content == "from strong"
-    assert len(place.agents["small"].shown) == 1, "it rests: the second request does not ask it"
+    assert len(place.agents["small"].shown) == 1, "it is unavailable: the second request does not ask it"
     assert place.events(second.id) == ["opened", "asked", "masked", "assigned", "replied", "finished"]
+
+
+@pytest.mark.parametrize("tools", [[TOOL], []])
+def test_an_agent_whose_server_asks_to_wait_gives_way_and_a_named_one_is_waited_for(
+    tmp_path: Path, tools: list[ChatCompletionToolParam]
+) -> None:
+    with endpoint(tmp_path, fails("limited", after=20.0, retry=True)).serving() as place:
+        talk, given = client(place).chat.completions, tools or openai.NOT_GIVEN
+        assert talk.create(model="fugu", messages=ASK, tools=given).choices[0].message.content == "from strong"
+        assert len(place.agents["small"].shown) == 1
+        with pytest.raises(openai.RateLimitError, match="it is limited"):
+            talk.create(model="small", messages=ASK, tools=given)
+        assert len(place.agents["small"].shown) == 6, "tried five times"
 
 
 @pytest.mark.parametrize(

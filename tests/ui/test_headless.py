@@ -7,7 +7,7 @@ import json
 import pytest
 from rich.text import Text
 
-from fugu_cli.events import Event, Said, ToolSaid, Waiting
+from fugu_cli.events import Event, Retried, Said, ToolSaid, Waiting
 from fugu_cli.log import Log
 from fugu_cli.ui import headless
 from fugu_cli.ui.headless import Report
@@ -58,6 +58,8 @@ def test_the_waiting_line_says_what_is_waited_for() -> None:
         await asyncio.sleep(0.01)
         for live in (
             Waiting(why="limited by the server", seconds=2.0),
+            Said(turn=1, agent="coder", text="x" * 600),
+            Retried(turn=1, agent="coder", kind="network", why="coder: cut", seconds=9.5, retry=2, retries=4),
             Said(turn=1, agent="coder", text="x" * 60),
             Said(turn=1, agent="coder", text="x" * 60),
             ToolSaid(turn=1, call="c", text="\x1b[31mcollecting ...\n"),
@@ -68,10 +70,15 @@ def test_the_waiting_line_says_what_is_waited_for() -> None:
         await task
 
     asyncio.run(go())
-    waited = [part for part in err.getvalue().split("\r\x1b[K") if part and not part.endswith("\n")]
+    text = err.getvalue()
+    assert text.count("  limited by the server, retrying in 2 s\n") == 1
+    assert text.count("  coder: connection lost, retrying 2 of 4 in 10 s\n") == 1
+    waited = [part for part in text.split("\r\x1b[K") if part and not part.endswith("\n")]
     assert waited == [
         "reading the repository",
-        "limited by the server, for 2.0 s",
+        *["limited by the server, retrying in 2 s"] * 2,
+        "coder is writing, 150 tokens or so",
+        *["waiting for coder, retrying in 10 s"] * 2,
         "coder is writing, 10 tokens or so",
         "coder is writing, 30 tokens or so",
         "collecting ...",

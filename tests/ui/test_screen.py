@@ -61,6 +61,13 @@ def test_the_waiting_line_is_taken_away_before_anything_is_printed_and_at_the_en
     assert err.getvalue() == f"{wipe}a model loads{wipe}turn 1\n{wipe}a model loads{wipe}"
 
 
+def test_the_waiting_line_counts_down_to_the_next_try() -> None:
+    err = Terminal()
+    screen = Screen(io.StringIO(), err, {"NO_COLOR": "1"})
+    screen.wait("waiting for claude", 30.0)
+    assert err.getvalue() == "\r\x1b[Kwaiting for claude, retrying in 30 s"
+
+
 def test_there_is_no_waiting_line_in_a_log() -> None:
     err = io.StringIO()
     Screen(io.StringIO(), err, {}).wait("a model loads")

@@ -2,7 +2,7 @@
 
 import json
 
-from fugu_cli.events import Compacted, Event, Interrupted, JobEnded, Planned, Said, Step, ToolSaid, Waiting
+from fugu_cli.events import Compacted, Event, Interrupted, JobEnded, Planned, Retried, Said, Step, ToolSaid, Waiting
 from fugu_cli.ui import stream
 from tests.ui import example
 
@@ -146,20 +146,25 @@ def test_the_first_line_says_who_and_where() -> None:
 
 
 def test_waiting_is_a_line_and_pieces_of_text_are_not() -> None:
-    retry = stream.live(Waiting(why="m: 529, overloaded, trying again", seconds=2.5), "s1", 2)
+    why = "m: 529, overloaded"
+    event = Retried(turn=3, agent="m", kind="overloaded", why=why, seconds=2.5, retry=2, retries=4)
+    retry = stream.live(event, "s1")
     assert retry is not None
     del retry["uuid"]
     assert retry == {
         "type": "system",
         "subtype": "api_retry",
+        "turn": 3,
+        "agent": "m",
         "attempt": 2,
         "max_retries": 4,
         "retry_delay_ms": 2500,
         "error_status": 529,
-        "error": "m: 529, overloaded, trying again",
+        "error": why,
         "session_id": "s1",
     }
-    assert (stream.live(Waiting(why="loading"), "s") or {})["subtype"] == "status"
+    waiting = stream.live(Waiting(why="waiting for m", seconds=30.0), "s") or {}
+    assert (waiting["subtype"], waiting["status"], waiting["seconds"]) == ("status", "waiting for m", 30.0)
     assert stream.live(Said(turn=1, agent="a", text="x"), "s") is None
     assert stream.live(ToolSaid(turn=1, call="c", text="x"), "s") is None
 

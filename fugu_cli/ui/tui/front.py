@@ -55,6 +55,8 @@ class Choice:
 class Standing:
     """What the status line says. `since` is when `doing` began (epoch), `key` what a key does about it.
 
+    `until` is when it is tried again, `unavailable` agents and when each may be tried again (epoch).
+
     `jobs` run in the background. `hint` is said when nothing is under way, `remark` for a moment instead of both.
     """
 
@@ -70,6 +72,8 @@ class Standing:
     doing: str = ""
     key: str = "esc stops"
     since: float = 0.0
+    until: float = 0.0
+    unavailable: tuple[tuple[str, float], ...] = ()
     queued: int = 0
     jobs: int = 0
     hint: str = ""

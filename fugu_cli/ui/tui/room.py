@@ -7,6 +7,7 @@ sessions, sends requests, says things, and turns what the log tells into what is
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
@@ -246,10 +247,20 @@ class Room:
                 unpriced=bool(tally.unpriced),
                 doing=doing if running else "",
                 since=(begun or time.time()) if running else 0.0,
+                until=tally.until if doing == tally.doing else 0.0,
+                unavailable=self._unavailable(),
                 queued=len(work.queue),
                 jobs=len(work.session.bench.workspace.jobs.running) if work.session is not None else 0,
             )
         )
+
+    def _unavailable(self) -> tuple[tuple[str, float], ...]:
+        """Agents that are unavailable after a failure, and when each may be tried again (epoch, in whole seconds)."""
+        crew = self.work.session.crew if self.work.session is not None else None
+        if crew is None or crew.breaker is None:
+            return ()
+        breaker, now = crew.breaker, time.time()
+        return tuple((name, float(math.floor(now + breaker.seconds(name)))) for name in breaker.unavailable())
 
     def parting(self) -> str:
         """What is said when the user leaves: which session this was, "" when nothing was asked in it."""

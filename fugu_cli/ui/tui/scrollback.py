@@ -7,10 +7,11 @@ prompt.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 
-from fugu_cli.events import Live, Recorded, ToolRan
+from fugu_cli.events import Live, Recorded, Retried, ToolRan
 from fugu_cli.ui.tui.draw import ansi, blocks
 from fugu_cli.ui.tui.draw.block import Block, Note, Speech, Thought, ToolUse
 from fugu_cli.ui.tui.draw.chunks import Chunk
@@ -25,6 +26,8 @@ from fugu_cli.ui.tui.front import Grow
 
 SHOWN = 40
 """Blocks of an earlier session that are printed when it is resumed."""
+PROMPT = 10
+"""Lines of the terminal that the prompt, and what stands around it, may take."""
 
 Width = Callable[[], int]
 Write = Callable[[str], object]
@@ -43,6 +46,11 @@ class Scrollback:
         self._next = 0
         self._chunks = 0
         self._chunker: object = None
+        self._call = 0
+        """The first of the newest blocks that tell of a call under way: what it says, and that it is made again."""
+        self._taken: int | None = 0
+        """Lines printed for them; None where others were printed since: nothing can be taken back then."""
+        self._lines = 0
         self._told: dict[int, int] = {}
         self._thought: int | None = None
         self._unknown: list[ToolRan] = []
@@ -59,6 +67,7 @@ class Scrollback:
         self._thought = None
         self._unknown.clear()
         self._next, self._chunks = max(len(self.story.blocks) - SHOWN, 0), 0
+        self._call, self._taken = self._next, None
         if self._next:
             self.print([*GAP.painted(self._width(), self.palette)])
         self._print()
@@ -68,6 +77,8 @@ class Scrollback:
         self.story.take(item)
         self.rows.take(item)
         self.tally.take(item, time.time())
+        if isinstance(item, Retried):
+            self._take_back(self.story.retries[item.turn])
         if isinstance(item, Recorded) and isinstance(item.event, ToolRan) and item.event.changes:
             self._unknown.append(item.event)
         self._print()
@@ -108,7 +119,22 @@ class Scrollback:
 
     def print(self, lines: Sequence[Line]) -> None:
         """Lines, now."""
+        self._taken, self._lines = None, self._lines + len(lines)
         self._write(ansi.text(lines, self._system))
+
+    def _take_back(self, note: int) -> None:
+        """A call is made again: what it printed goes, as far as it still stands right above the prompt; the block
+        `note` says so."""
+        self._chunks = 0
+        self._chunker = None
+        if self._taken is not None:
+            self._next = self._call
+            self._told = {index: lines for index, lines in self._told.items() if index < self._call}
+            rows = min(self._taken, max(shutil.get_terminal_size().lines - PROMPT, 0))
+            self._write(f"\x1b[{rows}A\x1b[J" if rows else "")
+            self._taken = None
+        elif note < self._next:
+            self._pieces(self.story.blocks[note])
 
     def tail(self, height: int) -> list[str]:
         """The last lines of what is under way, as plain text."""
@@ -127,18 +153,23 @@ class Scrollback:
     def _print(self) -> None:
         """Everything that has become final, in order."""
         every = self.story.blocks
-        while self._next < len(every):
-            block = every[self._next]
-            if isinstance(block, Speech):
-                if not self._speech(block):
-                    return
-            elif not self._final(block):
-                return
-            else:
-                self._gap()
-                self._block(block)
+        while self._next < len(every) and self._whole(every[self._next]):
             self._next += 1
             self._chunks, self._chunker = 0, None
+
+    def _whole(self, block: Block) -> bool:
+        """Print what there is of a block; True when it is over. What tells of a call under way is counted."""
+        empty = isinstance(block, Thought) and not block.text
+        live = empty or (isinstance(block, Speech) and block.live) or self._next in self.story.retries.values()
+        if live and self._taken is None:
+            self._call, self._taken = self._next, 0
+        taken, before = self._taken or 0, self._lines
+        over = self._speech(block) if isinstance(block, Speech) else self._final(block)
+        if over and not isinstance(block, Speech):
+            self._gap()
+            self._block(block)
+        self._taken = taken + self._lines - before if live else None
+        return over
 
     def _block(self, block: Block) -> None:
         if isinstance(block, Note):
@@ -149,7 +180,7 @@ class Scrollback:
             self._pieces(block)
 
     def _speech(self, speech: Speech) -> bool:
-        """What is new of a message; True when it is over. One that began anew (a retry) is printed anew."""
+        """What is new of a message; True when it is over. One that is whole and reads otherwise is printed anew."""
         if self._chunker is not speech.chunker:
             again, self._chunker = self._chunker is not None, speech.chunker
             if again:

@@ -72,7 +72,7 @@ class Session(Protocol):
         """Another permission mode from the next call on."""
 
     def wake(self, name: str | None = None) -> None:
-        """Let whoever rests after a failure be tried at once; only `name` where one is given."""
+        """Let whoever is unavailable after a failure be tried at once; only `name` where one is given."""
 
     def pin(self, name: str | None) -> None:
         """Let one agent take every turn from now on; None gives the decision back to the coordinator."""

@@ -3,7 +3,19 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.events import Asked, Assigned, Change, Failed, Finished, Permitted, Recorded, Replied, Said, ToolRan
+from fugu_cli.events import (
+    Asked,
+    Assigned,
+    Change,
+    Failed,
+    Finished,
+    Permitted,
+    Recorded,
+    Replied,
+    Retried,
+    Said,
+    ToolRan,
+)
 from fugu_cli.messages import Call, Thinking
 from fugu_cli.policy import Rules, judge
 from fugu_cli.ui.tui.draw import ansi
@@ -33,7 +45,7 @@ class Paper:
         """The lines these items add."""
         before = len(self.text)
         for item in items:
-            record = item if isinstance(item, Said) else Recorded(seq=0, at=0.0, event=item)  # type: ignore[arg-type]
+            record = item if isinstance(item, Said | Retried) else Recorded(seq=0, at=0.0, event=item)  # type: ignore[arg-type]
             self.back.take(record)
         return self.text[before:].splitlines()
 
@@ -61,6 +73,28 @@ def test_a_reply_that_began_anew_is_printed_anew() -> None:
     paper.take(ASKED, ASSIGNED, said("Old.\n\nmore\n\n"))
     lines = paper.take(Replied(turn=1, agent="small", text="New."))
     assert [text for text in lines if text.strip()] == ["  (the reply began anew)", "New."]
+
+
+RETRIED = Retried(turn=1, agent="small", kind="network", why="cut", seconds=1.0, retry=1, retries=4)
+AGAIN = "  small: connection lost, retrying {} of 4"
+
+
+def test_what_a_call_had_printed_goes_when_it_is_made_again() -> None:
+    paper = Paper()
+    paper.take(ASKED, ASSIGNED, said("Old.\n\nmore\n\n"))
+    assert paper.take(RETRIED) == ["\x1b[2A\x1b[J" + AGAIN.format(1), ""]
+    second = RETRIED.model_copy(update={"retry": 2})
+    assert paper.take(said("Ol"), second) == ["\x1b[2A\x1b[J" + AGAIN.format(2), ""]
+    assert paper.take(said("New."), Replied(turn=1, agent="small", text="New.")) == ["New.", ""]
+
+
+def test_what_stands_above_other_lines_is_not_taken_back() -> None:
+    paper = Paper()
+    paper.take(ASKED, ASSIGNED, said("Old.\n\nmore\n\n"))
+    paper.back.print([line([("a question", "")], 60)])
+    assert paper.take(RETRIED) == [AGAIN.format(1), ""]
+    paper.back.print([line([("another", "")], 60)])
+    assert paper.take(RETRIED.model_copy(update={"retry": 2})) == [AGAIN.format(2), ""]
 
 
 def test_a_tool_is_printed_when_its_result_is_there() -> None:
@@ -94,7 +128,7 @@ def test_what_was_said_before_an_agent_failed_is_not_lost() -> None:
     paper.take(ASKED, ASSIGNED, said("half a sen"))
     failed = Failed(turn=1, what="small", kind="network", message="gone")
     lines = [text.strip() for text in paper.take(failed, Finished(reason="failed")) if text.strip()]
-    assert lines[:3] == ["half a sen", "small failed: gone", "It is left out for the rest of this request."]
+    assert lines[:2] == ["half a sen", "small failed: gone"]
 
 
 def test_a_growing_note_prints_what_it_grew_by() -> None:

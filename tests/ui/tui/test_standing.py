@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fugu_cli.ui.tui.draw.lines import plain
@@ -13,7 +15,7 @@ WORKS = Standing(
     place="~/work/shop", branch="main", mode="edit", context=0.034, tokens=14_000, cost=0.0123, since=1.0, queued=0,
     doing="running bash for i in 1 2 3; do make check; done",
 )  # fmt: skip
-RESTS = Standing(place="~/work/shop", branch="main", mode="plan", tokens=5, pinned="large", hint="/help")
+IDLE = Standing(place="~/work/shop", branch="main", mode="plan", tokens=5, pinned="large", hint="/help")
 
 
 @pytest.mark.parametrize(
@@ -25,9 +27,9 @@ RESTS = Standing(place="~/work/shop", branch="main", mode="plan", tokens=5, pinn
                      "  ◐ running bash for i in 1 2 3;… 4.0s"),
         (WORKS, 80, "shop (main) · fugu · edit · ctx 3% · 14k tok · $0.0123  ◐ running bash for… 4.0s"),
         (WORKS, 40, "edit  ◐ running bash for i in 1 2… 4.0s"),
-        (RESTS, 70, "~/work/shop (main) · fugu · plan · pinned large · 5 tok · $0    /help"),
-        (RESTS, 40, "fugu · plan · pinned large · 5 tok · $0"),
-        (RESTS, 10, "plan"),
+        (IDLE, 70, "~/work/shop (main) · fugu · plan · pinned large · 5 tok · $0    /help"),
+        (IDLE, 40, "fugu · plan · pinned large · 5 tok · $0"),
+        (IDLE, 10, "plan"),
     ],
 )  # fmt: skip
 def test_a_narrow_line_loses_the_keys_then_words_then_the_place(standing: Standing, width: int, said: str) -> None:
@@ -45,3 +47,24 @@ def test_jobs_in_the_background_are_counted() -> None:
 def test_a_remark_is_said_in_the_place_of_the_rest() -> None:
     standing = Standing(place="~/shop", mode="ask", doing="reading", since=1.0, remark="ctrl+c again leaves")
     assert plain(status(standing, 5.0, 50, DARK)).split("  ")[-1].strip() == "ctrl+c again leaves"
+
+
+OUT = Standing(place="~/shop", mode="ask", unavailable=(("claude", 100.0),), hint="/help")
+WAITS = Standing(place="~/shop", mode="ask", doing="waiting for claude", since=1.0, until=35.5)
+
+
+@pytest.mark.parametrize(
+    ("standing", "width", "said"),
+    [
+        (OUT, 90, "~/shop · fugu · ask · claude unavailable, retrying in 95 s /help"),
+        (OUT, 44, "ask · claude unavailable, retrying in 95 s"),
+        (replace(OUT, unavailable=(("claude", 100.0), ("gpt", 12.0))), 90,
+         "~/shop · fugu · ask · 2 agents unavailable, retrying in 7 s /help"),
+        (replace(OUT, unavailable=(("claude", 4.0),)), 90, "~/shop · fugu · ask /help"),
+        (WAITS, 90, "~/shop · fugu · ask ◐ waiting for claude, retrying in 31 s esc stops"),
+        (WAITS, 46, "ask ◐ waiting for claude, retrying in 31 s"),
+        (replace(WAITS, until=5.0), 90, "~/shop · fugu · ask ◐ waiting for claude, retrying now esc stops"),
+    ],
+)  # fmt: skip
+def test_it_says_who_is_unavailable_and_counts_down(standing: Standing, width: int, said: str) -> None:
+    assert " ".join(plain(status(standing, 5.0, width, DARK)).split()) == said

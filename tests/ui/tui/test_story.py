@@ -3,12 +3,14 @@ import asyncio
 from fugu_cli.events import (
     Asked,
     Assigned,
+    Failed,
     Finished,
     Interrupted,
     Live,
     Permitted,
     Recorded,
     Replied,
+    Retried,
     Said,
     ToolRan,
     ToolSaid,
@@ -31,7 +33,7 @@ def speeches(story: Story) -> list[str]:
 def take(story: Story, *items: object) -> list[int | None]:
     changed = []
     for item in items:
-        record = item if isinstance(item, Said | ToolSaid) else Recorded(seq=0, at=0.0, event=item)  # type: ignore[arg-type]
+        record = item if isinstance(item, Said | ToolSaid | Retried) else Recorded(seq=0, at=0.0, event=item)  # type: ignore[arg-type]
         changed.append(story.take(record))
     return changed
 
@@ -75,12 +77,47 @@ def test_what_is_said_grows_one_block_and_says_which() -> None:
     assert (changed, speeches(story)) == ([2, 3], ["I do."])
 
 
-def test_a_reply_that_was_said_twice_because_of_a_retry_stands_once() -> None:
+def shown(story: Story) -> list[str]:
+    """What the newest request's blocks say, empty ones left out."""
+    said = (
+        "".join(block.said) if isinstance(block, Speech) else block.text
+        for block in story.blocks
+        if isinstance(block, Speech | Note | Thought)
+    )
+    return [text for text in said if text]
+
+
+def retried(number: int, turn: int = 1, kind: str = "network") -> Retried:
+    return Retried(turn=turn, agent="small", kind=kind, why="small: cut", seconds=1.0, retry=number, retries=4)
+
+
+def test_the_text_of_a_call_that_is_made_again_goes_and_one_line_says_so() -> None:
     story = Story()
     said = Said(turn=1, agent="small", text="half a sen")
-    take(story, ASKED, ASSIGNED, said, Said(turn=1, agent="small", text="half a sentence"))
-    take(story, Replied(turn=1, agent="small", text="half a sentence"))
-    assert speeches(story) == ["half a sentence"]
+    take(story, ASKED, ASSIGNED, said)
+    assert take(story, retried(1)) == [3]
+    assert shown(story) == ["small: connection lost, retrying 1 of 4"]
+    assert take(story, retried(2, kind="timeout")) == [3]
+    assert take(story, said) == [4]
+    assert shown(story) == ["small: no answer in time, retrying 2 of 4", "half a sen"]
+    assert take(story, retried(3)) == [3]
+    assert shown(story) == ["small: connection lost, retrying 3 of 4"]
+    take(story, said)
+    assert take(story, Replied(turn=1, agent="small", text="half a sentence")) == [3]
+    assert shown(story) == ["half a sentence"]
+
+
+def test_only_the_turn_whose_call_is_made_again_loses_its_text() -> None:
+    story = Story()
+    take(story, ASKED, ASSIGNED, ASSIGNED.model_copy(update={"turn": 2, "agent": "large"}))
+    take(story, Said(turn=1, agent="small", text="one"), Said(turn=2, agent="large", text="two"), retried(1))
+    assert speeches(story) == ["two"]
+
+
+def test_that_a_call_was_made_again_is_over_when_it_failed_for_good() -> None:
+    story = Story()
+    take(story, ASKED, ASSIGNED, retried(4), Failed(turn=1, what="small", kind="network", message="gone"))
+    assert shown(story) == ["small failed: gone"]
 
 
 def test_a_thought_stands_before_what_was_said() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from fugu_cli import log as logs
 from tests.e2e.driving import FILES, Agent, Place
-from tests.e2e.loopback import Loopback, Says, Use, running
+from tests.e2e.loopback import Breaks, Loopback, Refuses, Says, Use, running
 from tests.ui.tui.terminal import Terminal
 
 READ = Use("read", {"path": "calc.txt"})
@@ -474,3 +474,59 @@ def test_in_the_inline_mode_escape_stops_and_what_is_typed_next_is_typed(
     terminal.sees("interrupted; /continue goes on", "› but why")
     terminal.keys("\x03\x04")
     assert terminal.ended() == 0
+
+
+BEGUN = "Some first words.\n\nSome more of them.\n\nAnd the beg"
+LIMITED = Refuses(429, "slow down", "rate_limit_error", {"retry-after": "3"})
+
+
+@pytest.mark.parametrize("mode", [(), ("--inline",)])
+def test_the_text_of_a_stream_that_broke_off_goes_and_one_line_says_that_it_is_tried_again(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal], mode: tuple[str, ...]
+) -> None:
+    cut = Breaks("hang_middle", BEGUN, 9)
+    place.configure(Agent("m", more='protocol = "native"\ntimeout = { between = 1.5 }'))
+    server.play("m", cut, cut, Says("Whole."))
+    terminal = ready(fugu(*mode))
+    terminal.keys("explain it\r")
+    terminal.sees("Some first words.", "Some more of them.")
+    for number in (1, 2):
+        said = f"m: no answer in time, retrying {number} of 4"
+        screen = terminal.until(lambda screen, said=said: said in screen and "Some" not in screen)
+        assert screen.count(" of 4") == 1
+        terminal.sees("Some more of them." if number == 1 else "Whole.")
+    screen = terminal.sees("answered")
+    assert "Some" not in screen
+    assert terminal.screen.unknown == []
+
+
+@pytest.mark.parametrize("mode", [(), ("--inline",)])
+def test_the_last_agent_is_waited_for_and_the_time_is_counted_down(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal], mode: tuple[str, ...]
+) -> None:
+    server.play("m", LIMITED, Says("Whole."))
+    terminal = ready(fugu(*mode))
+    terminal.keys("explain it\r")
+    terminal.sees("m: rate limit reached, retrying 1 of 4 in 3 s")
+    terminal.sees("◐ waiting for m, retrying in 2 s")
+    terminal.sees("Whole.", "answered")
+
+
+def test_a_new_request_calls_at_once_though_every_agent_is_unavailable(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    place.configure(Agent("m"), Agent("n", "strong"))
+    refuses = Refuses(401, "Incorrect API key provided", "authentication_error")
+    server.play("m", refuses, Says("Back again."))
+    server.play("n", refuses)
+    terminal = fugu(size=(140, 40))
+    terminal.sees("cascade decides over m")
+    terminal.keys("explain it\r")
+    terminal.sees("✗ failed", "2 agents unavailable, retrying in 1")
+    terminal.keys("/pool\r")
+    terminal.until(lambda screen: screen.count("unavailable (refused: retrying in 1") == 2)
+    terminal.keys("\x1b")
+    terminal.until(lambda screen: "unavailable (refused" not in screen)
+    terminal.keys("explain it again\r")
+    assert "unavailable" not in terminal.sees("Back again.", "answered")
+    assert (len(server.asked("m")), len(server.asked("n"))) == (2, 1)

@@ -33,11 +33,14 @@ async def pool(room: Room, argument: str) -> None:
         await pin(room, argument)
         return
     choices = [Choice(AUTO, AUTO, "the coordinator decides")]
+    breaker = room.session.crew.breaker
+    out = breaker.unavailable() if breaker is not None else {}
     for name, member in room.session.crew.members.items():
         price = f"{money(member.price.input)}/{money(member.price.output)}" if member.price else "price unknown"
         marks = [member.slot, member.model, price]
         marks += ["pinned"] if room.work.pinned == name else []
         marks += ["excluded"] if name in room.work.excluded else []
+        marks += [f"unavailable ({out[name]})"] if name in out else []
         choices.append(Choice(name, name, " · ".join(marks)))
     picked = await room.front.pick("The pool: choose an agent to pin it", choices, None, {"ctrl+e": "excludes"})
     if picked is None:

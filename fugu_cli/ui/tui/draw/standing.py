@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from rich.cells import cell_len, set_cell_size
 
-from fugu_cli.ui.clean import count, spent
+from fugu_cli.ui.clean import clean, count, retrying_in, spent
 from fugu_cli.ui.tui.draw.lines import Line, Part, line
 from fugu_cli.ui.tui.draw.palette import Palette
 from fugu_cli.ui.tui.draw.text import brief_seconds
@@ -26,7 +26,7 @@ def status(now: Standing, clock: float, width: int, palette: Palette) -> Line:
 
     `clock` is the time, in seconds since the epoch.
     """
-    for left in _lasting(now, palette):
+    for left in _lasting(now, clock, palette):
         for right in _doing(now, clock, width - _cells(left) - 2, palette):
             gap = width - _cells(left) - _cells(right)
             if gap >= (2 if right else 0):
@@ -42,7 +42,7 @@ def _doing(now: Standing, clock: float, room: int, palette: Palette) -> Iterator
         yield [(now.remark, palette.warn)] if now.remark else [*queued, (hint, palette.dim)]
         yield _brief(now, palette)
         return
-    spent = f" {brief_seconds(max(clock - now.since, 0.0))}"
+    spent = retrying_in(now.until - clock) if now.until else f" {brief_seconds(max(clock - now.since, 0.0))}"
     going: list[Part] = [*queued, (f"◐ {now.doing}{spent}", palette.accent)]
     yield [*going, (f" {now.key}", palette.dim)]
     yield going
@@ -62,12 +62,15 @@ def _queued(now: Standing, palette: Palette) -> list[Part]:
     return [(f"{now.queued} queued ", palette.warn)] if now.queued else []
 
 
-def _lasting(now: Standing, palette: Palette) -> Iterator[list[Part]]:
-    """What lasts, in ever fewer words: without the branch, the folders around this one, the place, the numbers."""
+def _lasting(now: Standing, clock: float, palette: Palette) -> Iterator[list[Part]]:
+    """What lasts, in ever fewer words: without the branch, the folders around this one, the place, the numbers, and who
+    is unavailable."""
+    out = _unavailable(now, clock, palette)
     folder = now.place.rpartition("/")[2]
     branch = f" ({now.branch})" if now.branch else ""
     for place in (f"{now.place}{branch} · ", f"{folder}{branch} · ", f"{folder} · ", ""):
-        yield [(f"{place}{now.tier} · ", palette.dim), *_mode(now, palette), *_numbers(now, palette)]
+        yield [(f"{place}{now.tier} · ", palette.dim), *_mode(now, palette), *out, *_numbers(now, palette)]
+    yield [*_mode(now, palette), *out]
     yield _mode(now, palette)
     yield _mode(replace(now, pinned=""), palette)
 
@@ -75,6 +78,15 @@ def _lasting(now: Standing, palette: Palette) -> Iterator[list[Part]]:
 def _mode(now: Standing, palette: Palette) -> list[Part]:
     pinned: list[Part] = [(f" · pinned {now.pinned}", palette.dim)] if now.pinned else []
     return [(now.mode, _tone(now, palette)), *pinned]
+
+
+def _unavailable(now: Standing, clock: float, palette: Palette) -> list[Part]:
+    """Who is unavailable, and when the first may be tried again."""
+    out = [(until, name) for name, until in now.unavailable if until > clock]
+    if not out:
+        return []
+    who = clean(out[0][1]) if len(out) == 1 else f"{len(out)} agents"
+    return [(f" · {who} unavailable{retrying_in(min(out)[0] - clock)}", palette.warn)]
 
 
 def _tone(now: Standing, palette: Palette) -> str:

@@ -26,6 +26,7 @@ from fugu_cli.events import (
     Planned,
     Recorded,
     Replied,
+    Retried,
     Said,
     ToolRan,
     ToolSaid,
@@ -59,6 +60,8 @@ class Story:
         self.blocks: list[Block] = []
         self._calls: dict[str, int] = {}
         self._speeches: dict[int, Speech] = {}
+        self.retries: dict[int, int] = {}
+        """By turn the note that says its call is made again."""
         self._turn = 0
         self._agents: dict[int, str] = {}
         self._opened: Opened | None = None
@@ -78,9 +81,10 @@ class Story:
         if isinstance(item.event, Asked):
             self._facts.clear()
         self._facts.append(item.event)
+        gone = self._settled(item.event)
         changed = self._fact(item.event, item.at)
         grown = before if len(self.blocks) > before else None
-        return min((index for index in (changed, grown) if index is not None), default=None)
+        return min((index for index in (gone, changed, grown) if index is not None), default=None)
 
     def patched(self, ran: ToolRan, patch: str) -> int | None:
         """The diff of what a call changed has become known. Returns its block."""
@@ -117,8 +121,37 @@ class Story:
                 assert isinstance(use, ToolUse)
                 self.blocks[index] = replace(use, live=(use.live + item.text)[-LIVE_OUTPUT:])
                 return index
+            case Retried():
+                return self._retried(item)
             case Waiting():
                 return None
+
+    def _retried(self, event: Retried) -> int:
+        """A call is made again: one line stands where its text was."""
+        before, said = self.retries.get(event.turn), self._unsaid(event.turn)
+        if before is None and said is None:
+            self._speaks(event.turn, event.agent)
+            self.blocks.append(Thought(""))
+        place = before if before is not None else said if said is not None else len(self.blocks) - 1
+        self.retries[event.turn] = place
+        self.blocks[place] = Note(render.retried(event), "warn")
+        return min(place, said if said is not None else place)
+
+    def _unsaid(self, turn: int) -> int | None:
+        """What the turn was saying is taken back. Returns its place; None where it said nothing."""
+        speech = self._speeches.pop(turn, None)
+        if speech is None:
+            return None
+        place = self._index(speech)
+        self.blocks[place] = Thought("")
+        return place
+
+    def _settled(self, event: Event) -> int | None:
+        """A call came to its end: nothing says any more that it was made again. Returns the block that changed."""
+        note = self.retries.pop(event.turn, None) if isinstance(event, Replied | Failed | Interrupted) else None
+        if note is not None:
+            self.blocks[note] = Thought("")
+        return note
 
     def _hush(self) -> None:
         """Nobody goes on with what was being said."""
@@ -181,7 +214,7 @@ class Story:
         self.blocks.append(Ended(event, views.end_line(self._facts), self._turns, spent, self._tokens))
 
     def _replied(self, event: Replied) -> int | None:
-        """The whole reply: where it is not what was said live (a retry, a schema), it takes its place."""
+        """The whole reply: where it is not what was said live (a schema), it takes its place."""
         self._tokens += event.usage.input + event.usage.output
         self._kept = event.turn if render.keeps(event) else 0
         if self._kept:
@@ -240,7 +273,7 @@ def _told(event: Event) -> Block | None:
         case Planned():
             return Plan(event)
         case Failed():
-            return Note(f"{event.what} failed: {event.message}", "bad", "It is left out for the rest of this request.")
+            return Note(f"{event.what} failed: {event.message}", "bad")
         case Compacted():
             author = f"by {event.agent}" if event.agent else "without a model"
             return Note(f"summed up {author}; agents read this from now on, the log keeps all", "dim", event.summary)

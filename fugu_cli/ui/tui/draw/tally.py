@@ -21,6 +21,7 @@ from fugu_cli.events import (
     Planned,
     Recorded,
     Replied,
+    Retried,
     Said,
     ToolRan,
     ToolSaid,
@@ -34,7 +35,10 @@ from fugu_cli.views.spending import Paid
 
 
 class Tally:
-    """Totals of the session so far. `doing` is "" when nothing is under way; `since` is when that began (epoch)."""
+    """Totals of the session so far. `doing` is "" when nothing is under way; `since` is when that began (epoch).
+
+    `until` is when it is tried again (epoch); 0 where nobody knows.
+    """
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
@@ -43,6 +47,7 @@ class Tally:
         self.context: float | None = None
         self.doing = ""
         self.since = 0.0
+        self.until = 0.0
         self.asked_at = 0.0
         self._test_command = ""
         self._turn = ""
@@ -66,13 +71,16 @@ class Tally:
             case Said():
                 self._now(f"{clean(item.agent)} is writing", now)
             case Waiting():
-                self._now(flat(item.why, 60), now)
+                self._now(flat(item.why, 60), now, item.seconds)
+            case Retried():
+                self._now(f"waiting for {clean(item.agent)}", now, item.seconds)
             case ToolSaid():
                 return
 
-    def _now(self, doing: str, at: float) -> None:
+    def _now(self, doing: str, at: float, seconds: float = 0.0) -> None:
         if doing != self.doing:
             self.doing, self.since = doing, at
+        self.until = at + seconds if seconds else 0.0
 
     def _fact(self, record: Recorded) -> None:
         event, at = record.event, record.at
@@ -101,7 +109,7 @@ class Tally:
                 self._paid(event)
                 self._now("deciding", at)
             case Finished() | Interrupted():
-                self.doing, self._turn = "", ""
+                self.doing, self._turn, self.until = "", "", 0.0
             case _:
                 return
 

@@ -1,4 +1,4 @@
-"""The last line of the screen. It shows a `Standing`; its clock ticks only while something is under way."""
+"""The last line of the screen. It shows a `Standing`; its clock ticks only while it shows a time."""
 
 from __future__ import annotations
 
@@ -27,9 +27,16 @@ class Status(Widget):
         if standing == self.standing:
             return
         self.standing = standing
-        if standing.doing and self._clock is None:
-            self._clock = self.set_interval(1.0, self.refresh)
-        elif not standing.doing and self._clock is not None:
+        if self._clock is None and self._moves():
+            self._clock = self.set_interval(1.0, self._tick)
+        self._tick()
+
+    def _moves(self) -> bool:
+        now = time.time()
+        return bool(self.standing.doing) or any(until > now for _, until in self.standing.unavailable)
+
+    def _tick(self) -> None:
+        if self._clock is not None and not self._moves():
             self._clock.stop()
             self._clock = None
         self.refresh()

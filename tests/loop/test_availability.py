@@ -1,0 +1,248 @@
+"""Before a decision: who is unavailable is a fact, the next best by the coordinator's own scores takes the turn."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from fugu_cli import views
+from fugu_cli.agents import Pause
+from fugu_cli.agents.circuit_breaker import CircuitBreaker
+from fugu_cli.coordinators import Decision, masks
+from fugu_cli.coordinators.fixed import Cascade
+from fugu_cli.coordinators.settings import Settings
+from fugu_cli.errors import AgentError
+from fugu_cli.events import Asked, Assigned, Event, Failed, Finished, Masked, Member, Opened, Replied, Waiting
+from fugu_cli.log import Log
+from fugu_cli.loop import availability
+from fugu_cli.loop.availability import Others, Pauses, WaitLimit
+from fugu_cli.loop.bench import Crew
+
+A = Member(name="a", provider="openai", model="m", slot="cheap")
+B = Member(name="b", provider="openai", model="m", slot="strong")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def read(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Scoring:
+    """Takes the highest of fixed scores that is not masked, as the learned coordinator does."""
+
+    def __init__(self, **scores: float) -> None:
+        self._scores = scores
+
+    async def decide(self, events: Sequence[Event]) -> Decision:
+        out = masks.agents_out(events)
+        able = {name: score for name, score in self._scores.items() if name not in out}
+        if not able:
+            return Finished(reason="failed", message="nobody")
+        return Assigned(turn=masks.next_turn(events), agent=max(able, key=able.__getitem__), role="worker", by="test")
+
+
+def begun() -> Log:
+    return Log.memory([Opened(version="1", repo="/r", pool=(A, B)), Asked(text="x")])
+
+
+def crew(breaker: CircuitBreaker, seconds: float | None = None, clock: Clock | None = None) -> Crew:
+    limit = WaitLimit(seconds, (clock or Clock()).sleep)
+    return Crew({"a": A, "b": B}, {}, Scoring(a=0.9, b=0.4), breaker, limit)
+
+
+def decided(log: Log, breaker: CircuitBreaker, seconds: float | None = None, clock: Clock | None = None) -> Decision:
+    return asyncio.run(availability.decide(log, crew(breaker, seconds, clock), {}))
+
+
+def test_nothing_is_written_while_all_is_well() -> None:
+    log = begun()
+    decision = decided(log, CircuitBreaker())
+    assert isinstance(decision, Assigned) and decision.agent == "a"
+    assert len(log.events) == 2
+
+
+def test_an_agent_that_is_unavailable_is_masked_with_the_reason_and_the_next_best_takes_the_turn() -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(now=clock.read)
+    breaker.failed("a", "overloaded")
+    log = begun()
+    decision = decided(log, breaker)
+    assert isinstance(decision, Assigned) and decision.agent == "b"
+    assert log.events[-1] == Masked(agents=(("a", "overloaded: retrying in 5 s"),))
+
+
+def test_it_is_tried_again_when_its_time_is_over_and_another_has_answered() -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(now=clock.read)
+    breaker.failed("a", "overloaded")
+    log = begun()
+    log.append(Assigned(turn=1, agent="a", role="worker", by="test"))
+    log.append(Failed(turn=1, what="a", kind="overloaded", message="busy"))
+    assert list(views.failed_agents(log.events)) == ["a"]
+    decided(log, breaker)
+    assert len(log.events) == 4, "the failure itself masks it: there is nothing to add"
+    clock.now += 6
+    decision = decided(log, breaker)
+    assert isinstance(decision, Assigned) and decision.agent == "b", "whoever was not tried yet comes first"
+    log.append(decision)
+    log.append(Replied(turn=2, agent="b", text="done"))
+    decision = decided(log, breaker)
+    assert isinstance(decision, Assigned) and decision.agent == "a"
+    assert log.events[-1] == Masked()
+
+
+def test_when_all_have_failed_and_nobody_answered_it_ends_though_some_are_back() -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(now=clock.read)
+    log = begun()
+    for turn, name in enumerate(("a", "b"), 1):
+        breaker.failed(name, "network")
+        log.append(Assigned(turn=turn, agent=name, role="worker", by="test"))
+        log.append(Failed(turn=turn, what=name, kind="network", message="no such host"))
+        clock.now += 20
+    assert breaker.unavailable() == {}
+    assert decided(log, breaker) == Finished(reason="failed", message="nobody")
+    again = decided(log, breaker, 60.0, clock)
+    assert isinstance(again, Assigned) and again.agent == "a", "the user wants to wait: nobody has to"
+
+
+def test_who_is_woken_is_tried_at_once_and_is_left_out_longer_if_it_fails_again() -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(now=clock.read)
+    for name in ("a", "b"):
+        breaker.failed(name, "refused")
+    log = begun()
+    log.append(Assigned(turn=1, agent="a", role="worker", by="test"))
+    log.append(Failed(turn=1, what="a", kind="refused", message="401: the key is wrong"))
+    breaker.wake("a")
+    decision = decided(log, breaker)
+    assert isinstance(decision, Assigned) and decision.agent == "a"
+    assert log.events[-1] == Masked(agents=(("b", "refused: retrying in 120 s"),))
+    breaker.failed("a", "refused")
+    assert breaker.unavailable()["a"] == "refused: retrying in 240 s"
+    breaker.wake()
+    assert breaker.unavailable() == {}
+
+
+def test_what_was_not_a_failure_of_the_agent_stays_masked() -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(now=clock.read)
+    breaker.failed("a", "overloaded")
+    clock.now += 1000
+    log = begun()
+    log.append(Masked(agents=(("a", "opted out of this request"),)))
+    decision = decided(log, breaker)
+    assert isinstance(decision, Assigned) and decision.agent == "b"
+
+
+def test_when_nobody_is_available_the_request_waits_for_the_first_if_the_user_wants_that() -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(now=clock.read)
+    breaker.failed("a", "credit")
+    breaker.failed("b", "overloaded")
+
+    async def go() -> tuple[Decision, list[object]]:
+        log = begun()
+        told: list[object] = []
+
+        async def listen() -> None:
+            async for item in log.follow():
+                told.append(item)
+
+        listener = asyncio.create_task(listen())
+        await asyncio.sleep(0)
+        decision = await availability.decide(log, crew(breaker, 60.0, clock), {})
+        log.close()
+        await listener
+        return decision, told
+
+    decision, told = asyncio.run(go())
+    assert isinstance(decision, Assigned) and decision.agent == "b"
+    assert Waiting(why="waiting for b", seconds=5.0) in told
+    assert clock.now == 105.0, "it waited as long as it said"
+
+
+def test_otherwise_it_ends_and_nothing_is_lost() -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(now=clock.read)
+    breaker.failed("a", "credit")
+    breaker.failed("b", "refused")
+    log = begun()
+    assert decided(log, breaker, 60.0, clock) == Finished(reason="failed", message="nobody")
+    assert clock.now == 100.0, "two minutes are more than was allowed"
+    assert views.asked(log.events) is not None
+
+
+def test_the_cascade_keeps_to_it_too() -> None:
+    breaker = CircuitBreaker(now=Clock().read)
+    breaker.failed("a", "network")
+    cascade = replace(crew(breaker), coordinator=Cascade((A, B), Settings()))
+    decision = asyncio.run(availability.decide(begun(), cascade, {}))
+    assert isinstance(decision, Assigned) and decision.agent == "b"
+
+
+def test_a_time_that_a_server_named_is_waited_for_and_no_other() -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(now=clock.read)
+    breaker.failed("a", "overloaded")
+    breaker.failed("b", "limited", after=40.0)
+    log = begun()
+    log.append(Assigned(turn=1, agent="a", role="worker", by="test"))
+    log.append(Failed(turn=1, what="a", kind="overloaded", message="busy"))
+    decision = decided(log, breaker, clock=clock)
+    assert isinstance(decision, Assigned) and (decision.agent, clock.now) == ("b", 140.0)
+    breaker.failed("a", "limited", after=3600.0)
+    breaker.failed("b", "overloaded")
+    assert decided(begun(), breaker, clock=clock) == Finished(reason="failed", message="nobody")
+    assert clock.now == 140.0, "an hour is too long"
+
+
+LIMITED = AgentError("slow down", kind="limited", retry=True, after=30.0)
+
+
+def pausing(found: Crew, log: Log, *seconds: float, others: Others = "soon") -> list[float]:
+    """The pauses that `a` makes, up to the one it must not make."""
+    pauses, made = Pauses(found, "a", others), list[float]()
+    for length in seconds:
+        try:
+            pauses.check(Pause("busy", length, error=LIMITED, retry=1, retries=4), log.events)
+        except AgentError as error:
+            assert error is LIMITED
+            break
+        made.append(length)
+    return made
+
+
+def test_a_call_waits_a_moment_and_no_longer_where_another_agent_can_act() -> None:
+    found = crew(CircuitBreaker())
+    assert pausing(found, begun(), 30.0) == []
+    assert pausing(found, begun(), 1.0, 2.0, 4.0, 8.0) == [1.0, 2.0]
+
+
+def test_the_last_agent_is_waited_for_up_to_the_limit() -> None:
+    alone = replace(crew(CircuitBreaker()), never=frozenset({"b"}))
+    assert pausing(alone, begun(), 30.0, 90.0, 181.0) == [30.0, 90.0]
+    assert pausing(replace(alone, wait_limit=WaitLimit(0.0)), begun(), 2.0, 2.0) == [2.0]
+    log = begun()
+    log.append(Masked(agents=(("b", "opted out of this request"),)))
+    assert pausing(crew(CircuitBreaker()), log, 30.0) == [30.0]
+
+
+@pytest.mark.parametrize(
+    ("after", "others", "waits"), [(20.0, "soon", False), (40.0, "soon", True), (20.0, "now", True)]
+)
+def test_of_limited_agents_the_one_is_waited_for_that_is_back_first(after: float, others: Others, waits: bool) -> None:
+    breaker = CircuitBreaker(now=Clock().read)
+    breaker.failed("b", "limited", after=after)
+    assert pausing(crew(breaker), begun(), 30.0, others=others) == ([30.0] if waits else [])
+
+
+def test_a_pause_without_a_failure_is_always_made() -> None:
+    Pauses(crew(CircuitBreaker()), "a").check(Pause("loading the model", 60.0), begun().events)
