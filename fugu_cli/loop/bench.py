@@ -19,7 +19,7 @@ from fugu_cli.events import EVIDENCE, HOOK, ROLE, Event, Member, Permitted, Reco
 from fugu_cli.hooks.running import Hooks
 from fugu_cli.injection import marked
 from fugu_cli.log import Log
-from fugu_cli.loop import missing_tests, reproducing, rolling_back
+from fugu_cli.loop import missing_tests, reproducing, rolling_back, unmasking
 from fugu_cli.loop.cooldown import Patience, Rests
 from fugu_cli.loop.opening import path_of
 from fugu_cli.messages import Call, Prompt
@@ -94,7 +94,8 @@ class Bench:
 
 
 async def run_call(log: Log, bench: Bench, number: int, call: Call, barred: str = "") -> None:
-    """The agent's call: judged, perhaps asked about, recorded, then run. `barred`: why its turn must not make it."""
+    """The agent's call, as it made it: judged, perhaps asked about, recorded, then run. `barred`: why its turn must not
+    make it."""
     if barred:
         log.append(Permitted(turn=number, call=call, allowed=False, by=ROLE, reason=barred))
         return
@@ -102,7 +103,7 @@ async def run_call(log: Log, bench: Bench, number: int, call: Call, barred: str 
     if judgement.verdict != "deny" and (forbidden := await _forbidden(bench, call)):
         log.append(Permitted(turn=number, call=call, allowed=False, by=HOOK, reason=forbidden))
         return
-    allowed, by = await _permission(log.events, bench, call, judgement)
+    allowed, by = await _permission(log, bench, call, judgement)
     reason = judgement.reason
     if allowed and judgement.verdict == "ask" and _judged(bench, call).target != judgement.target:
         allowed, reason = False, MOVED
@@ -124,13 +125,13 @@ async def _forbidden(bench: Bench, call: Call) -> str:
     return await bench.hooks.before(call, bench.workspace)
 
 
-async def _permission(
-    events: Sequence[Event], bench: Bench, call: Call, judgement: policy.Judgement
-) -> tuple[bool, str]:
+async def _permission(log: Log, bench: Bench, call: Call, judgement: policy.Judgement) -> tuple[bool, str]:
     if judgement.verdict != "ask":
         return judgement.verdict == "allow", "policy"
-    if judgement.target and not judgement.every_time and _granted(events, bench, judgement.target):
+    if judgement.target and not judgement.every_time and _granted(log, bench, judgement.target):
         return True, "session"
+    if log.mask is not None:
+        call, judgement = log.mask.fact(call), log.mask.fact(judgement)
     answer = await bench.ask(call, judgement)
     match answer:
         case "once":
@@ -145,10 +146,19 @@ async def _permission(
             assert_never(answer)
 
 
-def _granted(events: Sequence[Event], bench: Bench, target: str) -> bool:
+def _granted(log: Log, bench: Bench, target: str) -> bool:
     """The user said yes to this very target for the whole session."""
-    yes = (fact.call for fact in events if isinstance(fact, Permitted) and fact.by == "session")
-    return any(policy.judge(call, bench.rules, bench.workspace.root).target == target for call in yes)
+    yes = [fact.call for fact in log.events if isinstance(fact, Permitted) and fact.by == "session"]
+    return any(_target(log, bench, call) == target for call in yes)
+
+
+def _target(log: Log, bench: Bench, recorded: Call) -> str:
+    """What a recorded call was aimed at; "" where that is not known any more."""
+    try:
+        call = unmasking.as_made(log, bench.toolbox, bench.workspace, recorded)
+    except unmasking.Unmaskable:
+        return ""
+    return policy.judge(call, bench.rules, bench.workspace.root).target
 
 
 def may_read(bench: Bench, path: str) -> bool:
@@ -157,8 +167,13 @@ def may_read(bench: Bench, path: str) -> bool:
 
 
 async def run_evidence(log: Log, bench: Bench, number: int, call: Call) -> None:
-    """A run of fugu's own: evidence."""
+    """A run of fugu's own: evidence. What it runs may be an agent's, taken from the log."""
     log.append(Permitted(turn=number, call=call, allowed=True, by=EVIDENCE))
+    try:
+        call = unmasking.as_made(log, bench.toolbox, bench.workspace, call)
+    except unmasking.Unmaskable as error:
+        log.append(ToolRan(turn=number, call=call, output=f"It was not run: {error}", ok=False))
+        return
     await _finish_tool(log, bench, number, call, by_fugu=True)
 
 

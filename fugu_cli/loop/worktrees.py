@@ -49,7 +49,7 @@ async def make(workspace: Workspace, tree: str, folder: Path) -> Workspace:
         test_timeout=workspace.test_timeout,
         box=workspace.box.at(root) if workspace.box else None,
     )
-    made.jobs, made.unread = workspace.jobs, workspace.unread
+    made.jobs, made.unread, made.mask = workspace.jobs, workspace.unread, workspace.mask
     return made
 
 

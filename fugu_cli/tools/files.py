@@ -15,6 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from fugu_cli.errors import StorageError
 from fugu_cli.tools import Result, Say, Tool, textfile, tree
+from fugu_cli.tools.clip import whole
 from fugu_cli.tools.workspace import Workspace, resolve
 
 LARGE = 2_000_000
@@ -73,7 +74,7 @@ async def read(given: Read, workspace: Workspace, say: Say) -> Result:
     if given.plain:
         return Result(text=file_text.shown)
     lines = file_text.shown.removesuffix("\n").split("\n") if file_text.text else []
-    return _numbered(lines, given, len(lines), file_text.foreign)
+    return _numbered(_masked(lines, workspace), given, len(lines), file_text.foreign)
 
 
 def not_a_file(path: Path, name: str, workspace: Workspace) -> Result | None:
@@ -101,7 +102,12 @@ def _read_part(path: Path, given: Read, workspace: Workspace, size: int) -> Resu
         wanted = islice(_lines_of(file), given.offset - 1, given.offset - 1 + min(given.limit, SHOWN))
         lines = [line.rstrip(b"\r\n").decode("utf-8", "replace") for line in wanted]
     workspace.seen.note_file(path)
-    return _numbered([""] * (given.offset - 1) + lines, given, None, 0)
+    return _numbered([""] * (given.offset - 1) + _masked(lines, workspace), given, None, 0)
+
+
+def _masked(lines: list[str], workspace: Workspace) -> list[str]:
+    """Without secrets in lines that will be cut."""
+    return [workspace.whole_secrets(line, LINE) for line in lines]
 
 
 def _lines_of(file: BinaryIO) -> Iterator[bytes]:
@@ -142,7 +148,10 @@ def _fitting(lines: Iterable[str]) -> Iterable[str]:
 
 
 def _short(line: str) -> str:
-    return line if len(line) <= LINE else f"{line[:LINE]} [... {len(line) - LINE:,} characters more]"
+    if len(line) <= LINE:
+        return line
+    kept = line[: whole(line, LINE)]
+    return f"{kept} [... {len(line) - len(kept):,} characters more]"
 
 
 async def write(given: Write, workspace: Workspace, say: Say) -> Result:
