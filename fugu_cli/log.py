@@ -40,8 +40,8 @@ class Masking(Protocol):
     def rest(self, fact: Event, /) -> Sequence[Live]:
         """What waited, of the live texts that end with this fact."""
 
-    def original(self, call: Call, /) -> Call:
-        """A recorded call as its agent made it."""
+    def original(self, call: Call, /, *, others: bool = True) -> Call:
+        """A recorded call as its agent made it, or as `others` made one with the same arguments."""
 
     def values(self, mark: str, near: Sequence[str], /, *, others: bool = True) -> Collection[str]:
         """What a mark may stand for: secrets of the texts `near`, and `others` that this session knows."""

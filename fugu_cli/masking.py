@@ -297,9 +297,11 @@ class Mask:
             if stream.held
         ]
 
-    def original(self, call: Call) -> Call:
-        """A recorded call as its agent made it; itself where this process has masked nothing in it."""
-        made = self._made.get((call.tool, call.arguments))
+    def original(self, call: Call, *, others: bool = True) -> Call:
+        """A recorded call as its agent made it; itself where this process has masked nothing in it. `others`: also as
+        another call was made that is recorded with the same arguments, which fugu makes again as evidence."""
+        made = self._made.get((call.id, call.arguments))
+        made = self._made.get(("", call.arguments)) if made is None and others else made
         return call if made is None else call.model_copy(update={"arguments": made})
 
     def values(self, mark: str, near: Sequence[str], *, others: bool = True) -> set[str]:
@@ -381,7 +383,7 @@ class Mask:
             masked = scanner.masked(masked, self._mark, forms=False)
         if masked == call.arguments:
             return call.arguments
-        self._made[call.tool, masked] = call.arguments
+        self._made[call.id, masked] = self._made["", masked] = call.arguments
         return masked
 
 

@@ -286,8 +286,11 @@ def _refused(error: ErrorDetails, where: str) -> ConfigError:
     return ConfigError(f"{where}: {name}{shown}: {message}", hint=f"did you mean {near[0]!r}?" if near else page)
 
 
+_PASSWORD = re.compile(r"""(?:(?<=://)[^\s/@"']*|[^\s/@"':]+:[^\s/@"']+)@""")
+
+
 def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = _PASSWORD.sub("***@", json.dumps(value, ensure_ascii=False, default=str))
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -22,6 +22,7 @@ from fugu_cli.log import Log
 from fugu_cli.loop import missing_tests, reproducing, rolling_back, unmasking
 from fugu_cli.loop.cooldown import Patience, Rests
 from fugu_cli.loop.opening import path_of
+from fugu_cli.loop.unmasking import Made
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.tools import Result, content
 from fugu_cli.tools.toolbox import Toolbox
@@ -93,23 +94,39 @@ class Bench:
     """Whom turns speak to; None: the user of the repository."""
 
 
-async def run_call(log: Log, bench: Bench, number: int, call: Call, barred: str = "") -> None:
-    """The agent's call, as it made it: judged, perhaps asked about, recorded, then run. `barred`: why its turn must not
-    make it."""
-    if barred:
-        log.append(Permitted(turn=number, call=call, allowed=False, by=ROLE, reason=barred))
+def _free(call: Call) -> str:
+    """Nothing but policy speaks against the call."""
+    return ""
+
+
+async def run_call(log: Log, bench: Bench, number: int, recorded: Call, barred: Callable[[Call], str] = _free) -> None:
+    """The agent's recorded call, as it made it: judged, perhaps asked about, permitted in the log, then run. `barred`:
+    why its turn must not make it."""
+    try:
+        call = unmasking.as_made(log, bench.toolbox, bench.workspace, recorded, alone=_alone(log, bench, number))
+        reason = barred(call)
+    except unmasking.Unmaskable as error:
+        call, reason = recorded, str(error)
+    if reason:
+        log.append(Permitted(turn=number, call=recorded, allowed=False, by=ROLE, reason=reason))
         return
     judgement = _judged(bench, call)
     if judgement.verdict != "deny" and (forbidden := await _forbidden(bench, call)):
-        log.append(Permitted(turn=number, call=call, allowed=False, by=HOOK, reason=forbidden))
+        log.append(Permitted(turn=number, call=recorded, allowed=False, by=HOOK, reason=forbidden))
         return
-    allowed, by = await _permission(log, bench, call, judgement)
+    allowed, by = await _permission(log, bench, Made(recorded, call), judgement)
     reason = judgement.reason
     if allowed and judgement.verdict == "ask" and _judged(bench, call).target != judgement.target:
         allowed, reason = False, MOVED
-    log.append(Permitted(turn=number, call=call, allowed=allowed, by=by, reason=reason))
+    log.append(Permitted(turn=number, call=recorded, allowed=allowed, by=by, reason=reason))
     if allowed:
-        await _finish_tool(log, bench, number, call)
+        await _finish_tool(log, bench, number, Made(recorded, call))
+
+
+def _alone(log: Log, bench: Bench, number: int) -> bool:
+    """Some files are kept from the turn's agent."""
+    now = views.turn_of(log.events, number) if bench.denials is not None else None
+    return now is not None and bench.denials is not None and bool(bench.denials.of(now.assigned.agent))
 
 
 def _judged(bench: Bench, call: Call) -> policy.Judgement:
@@ -125,14 +142,12 @@ async def _forbidden(bench: Bench, call: Call) -> str:
     return await bench.hooks.before(call, bench.workspace)
 
 
-async def _permission(log: Log, bench: Bench, call: Call, judgement: policy.Judgement) -> tuple[bool, str]:
+async def _permission(log: Log, bench: Bench, made: Made, judgement: policy.Judgement) -> tuple[bool, str]:
     if judgement.verdict != "ask":
         return judgement.verdict == "allow", "policy"
     if judgement.target and not judgement.every_time and _granted(log, bench, judgement.target):
         return True, "session"
-    if log.mask is not None:
-        call, judgement = log.mask.fact(call), log.mask.fact(judgement)
-    answer = await bench.ask(call, judgement)
+    answer = await bench.ask(made.recorded, log.mask.fact(judgement) if log.mask is not None else judgement)
     match answer:
         case "once":
             return True, "user"
@@ -166,23 +181,24 @@ def may_read(bench: Bench, path: str) -> bool:
     return policy.judge(Call.make("", "read", path=path), bench.rules, bench.workspace.root).verdict == "allow"
 
 
-async def run_evidence(log: Log, bench: Bench, number: int, call: Call) -> None:
+async def run_evidence(log: Log, bench: Bench, number: int, recorded: Call) -> None:
     """A run of fugu's own: evidence. What it runs may be an agent's, taken from the log."""
-    log.append(Permitted(turn=number, call=call, allowed=True, by=EVIDENCE))
+    log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE))
     try:
-        call = unmasking.as_made(log, bench.toolbox, bench.workspace, call)
+        call = unmasking.as_made(log, bench.toolbox, bench.workspace, recorded)
     except unmasking.Unmaskable as error:
-        log.append(ToolRan(turn=number, call=call, output=f"It was not run: {error}", ok=False))
+        log.append(ToolRan(turn=number, call=recorded, output=f"It was not run: {error}", ok=False))
         return
-    await _finish_tool(log, bench, number, call, by_fugu=True)
+    await _finish_tool(log, bench, number, Made(recorded, call), by_fugu=True)
 
 
-async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fugu: bool = False) -> None:
+async def _finish_tool(log: Log, bench: Bench, number: int, made: Made, *, by_fugu: bool = False) -> None:
+    recorded, call = made
     tool, arguments = bench.toolbox.parse(call)
     started = time.monotonic()
     if tool is None or isinstance(arguments, Result):
         assert isinstance(arguments, Result)
-        log.append(ToolRan(turn=number, call=call, output=arguments.text, ok=False))
+        log.append(ToolRan(turn=number, call=recorded, output=arguments.text, ok=False))
         return
     tool = reproducing.before_the_work(tool, log.events)
     ran = bench.hooks.around(tool, call) if bench.hooks is not None and not by_fugu else tool
@@ -197,7 +213,7 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
     log.append(
         ToolRan(
             turn=number,
-            call=call,
+            call=recorded,
             output=result.text if by_fugu or tool.instructs else marked(result.text),
             ok=result.ok,
             seconds=round(time.monotonic() - started, 3),

@@ -18,7 +18,7 @@ from fugu_cli.denials import withheld
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Assigned, Event, Failed, Interrupted, Member, Replied, Said, Waiting
 from fugu_cli.log import Log
-from fugu_cli.loop import budget_guard, compaction, context, half_mended, looking, turn, unmasking
+from fugu_cli.loop import budget_guard, compaction, context, half_mended, looking, turn
 from fugu_cli.loop.bench import Bench, Crew, may_read, roll_back, run_call, run_evidence
 from fugu_cli.loop.budget_guard import Reserved
 from fugu_cli.loop.opening import files_read
@@ -107,21 +107,9 @@ async def take(place: Place, number: int, step: turn.Step) -> None:
         case turn.Reply():
             await _reply(place, events, now)
         case turn.Run(call):
-            await _run(place, events, number, call)
+            await run_call(place.log, place.bench, number, call, lambda made: _barred(place, events, made))
         case turn.RollBack(reason):
             place.log.append(await roll_back(place.bench, now, reason))
-
-
-async def _run(place: Place, events: Sequence[Event], number: int, call: Call) -> None:
-    """The call as its agent made it; one that cannot be put together again is refused."""
-    bench, agent = place.bench, views.turns(events)[-1].assigned.agent
-    alone = unmasking.denied(bench.denials, agent)
-    try:
-        call = unmasking.as_made(place.log, bench.toolbox, bench.workspace, call, alone=alone)
-        barred = _barred(place, events, call)
-    except unmasking.Unmaskable as error:
-        barred = str(error)
-    await run_call(place.log, bench, number, call, barred)
 
 
 def _barred(place: Place, events: Sequence[Event], call: Call) -> str:

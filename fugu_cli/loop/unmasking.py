@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from fugu_cli.denials import Denials
 from fugu_cli.log import Log, Masking
 from fugu_cli.masking import MARK, put_back
 from fugu_cli.messages import Call
@@ -46,13 +46,20 @@ class Unmaskable(Exception):
     """A mark in a call that cannot be put back. The message says what to do, for the agent."""
 
 
+class Made(NamedTuple):
+    """A call as it is recorded, and as it is judged and run."""
+
+    recorded: Call
+    call: Call
+
+
 def as_made(log: Log, toolbox: Toolbox, workspace: Workspace, call: Call, *, alone: bool = False) -> Call:
     """The call that is to be judged and run. `alone`: files are kept from the agent, so that it gets no values but
     those of the very files that it writes. Raises Unmaskable."""
     mask = log.mask
     if mask is None:
         return call
-    call = mask.original(call)
+    call = mask.original(call, others=not alone)
     if MARK.search(call.arguments) is None or call.tool not in toolbox:
         return call
     tool = toolbox[call.tool]
@@ -60,11 +67,6 @@ def as_made(log: Log, toolbox: Toolbox, workspace: Workspace, call: Call, *, alo
         raise Unmaskable(OUTSIDE.format(mark=MARK.findall(call.arguments)[0], tool=tool.name))
     near = _files(workspace, call, mask, alone) if tool.effect == "writes" else ()
     return call.model_copy(update={"arguments": put_back(call.arguments, _values(mask, tool, near, alone))})
-
-
-def denied(denials: Denials | None, agent: str) -> bool:
-    """Some files are kept from the agent."""
-    return denials is not None and bool(denials.of(agent))
 
 
 def _values(mask: Masking, tool: AnyTool, near: tuple[str, ...], alone: bool) -> Callable[[str], str]:

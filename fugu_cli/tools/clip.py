@@ -27,6 +27,14 @@ def clip(text: str, limit: int = LIMIT) -> str:
     return _joined(text[:head], text[head:tail], text[tail:])
 
 
+def first(text: str, limit: int) -> str:
+    """The beginning of a line, saying how much more there is."""
+    if len(text) <= limit:
+        return text
+    kept = text[: whole(text, limit)]
+    return f"{kept} [... {len(text) - len(kept):,} characters more]"
+
+
 def clip_tail(text: str, limit: int = LIMIT) -> str:
     """The end of `text` in at most about `limit` characters, from the start of a line."""
     if len(text) <= limit:

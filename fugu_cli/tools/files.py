@@ -15,7 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from fugu_cli.errors import StorageError
 from fugu_cli.tools import Result, Say, Tool, textfile, tree
-from fugu_cli.tools.clip import whole
+from fugu_cli.tools.clip import first
 from fugu_cli.tools.workspace import Workspace, resolve
 
 LARGE = 2_000_000
@@ -126,7 +126,7 @@ def _numbered(lines: list[str], given: Read, total: int | None, foreign: int) ->
     if given.offset > len(lines):
         return Result(text=f"{given.path} has only {len(lines):,} lines.", ok=False)
     part = lines[given.offset - 1 : given.offset - 1 + given.limit]
-    taken = list(_fitting(f"{given.offset + i}\t{_short(line)}" for i, line in enumerate(part)))
+    taken = list(_fitting(f"{given.offset + i}\t{first(line, LINE)}" for i, line in enumerate(part)))
     last = given.offset + len(taken) - 1
     notes = []
     if total is None:
@@ -145,13 +145,6 @@ def _fitting(lines: Iterable[str]) -> Iterable[str]:
         if room < 0 and index:
             return
         yield line
-
-
-def _short(line: str) -> str:
-    if len(line) <= LINE:
-        return line
-    kept = line[: whole(line, LINE)]
-    return f"{kept} [... {len(line) - len(kept):,} characters more]"
 
 
 async def write(given: Write, workspace: Workspace, say: Say) -> Result:
