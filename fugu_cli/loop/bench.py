@@ -105,7 +105,7 @@ async def run_call(log: Log, bench: Bench, number: int, recorded: Call, barred: 
     try:
         call = unmasking.as_made(log, bench.toolbox, bench.workspace, recorded, alone=_alone(log, bench, number))
         reason = barred(call)
-    except unmasking.Unmaskable as error:
+    except unmasking.Unrestorable as error:
         call, reason = recorded, str(error)
     if reason:
         log.append(Permitted(turn=number, call=recorded, allowed=False, by=ROLE, reason=reason))
@@ -171,7 +171,7 @@ def _target(log: Log, bench: Bench, recorded: Call) -> str:
     """What a recorded call was aimed at; "" where that is not known any more."""
     try:
         call = unmasking.as_made(log, bench.toolbox, bench.workspace, recorded)
-    except unmasking.Unmaskable:
+    except unmasking.Unrestorable:
         return ""
     return policy.judge(call, bench.rules, bench.workspace.root).target
 
@@ -186,7 +186,7 @@ async def run_evidence(log: Log, bench: Bench, number: int, recorded: Call) -> N
     log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE))
     try:
         call = unmasking.as_made(log, bench.toolbox, bench.workspace, recorded)
-    except unmasking.Unmaskable as error:
+    except unmasking.Unrestorable as error:
         log.append(ToolRan(turn=number, call=recorded, output=f"It was not run: {error}", ok=False))
         return
     await _finish_tool(log, bench, number, Made(recorded, call), by_fugu=True)

@@ -116,7 +116,7 @@ class Lanes:
         bench = place.bench
         try:
             return content.reads(bench.workspace, unmasking.as_made(place.log, bench.toolbox, bench.workspace, call))
-        except unmasking.Unmaskable:
+        except unmasking.Unrestorable:
             return True  # it is refused
 
     def _acts(self, place: Place, step: turn.Step) -> bool:

@@ -42,7 +42,7 @@ UNKNOWN = (
 TWO = "{mark} stands for more than one secret. Change only other lines with edit, and leave this one as it is."
 
 
-class Unmaskable(Exception):
+class Unrestorable(Exception):
     """A mark in a call that cannot be put back. The message says what to do, for the agent."""
 
 
@@ -55,7 +55,7 @@ class Made(NamedTuple):
 
 def as_made(log: Log, toolbox: Toolbox, workspace: Workspace, call: Call, *, alone: bool = False) -> Call:
     """The call that is to be judged and run. `alone`: files are kept from the agent, so that it gets no values but
-    those of the very files that it writes. Raises Unmaskable."""
+    those of the very files that it writes. Raises Unrestorable."""
     mask = log.mask
     if mask is None:
         return call
@@ -64,7 +64,7 @@ def as_made(log: Log, toolbox: Toolbox, workspace: Workspace, call: Call, *, alo
         return call
     tool = toolbox[call.tool]
     if tool.foreign is not None or tool.name == FETCH:
-        raise Unmaskable(OUTSIDE.format(mark=MARK.findall(call.arguments)[0], tool=tool.name))
+        raise Unrestorable(OUTSIDE.format(mark=MARK.findall(call.arguments)[0], tool=tool.name))
     near = _files(workspace, call, mask, alone) if tool.effect == "writes" else ()
     return call.model_copy(update={"arguments": put_back(call.arguments, _values(mask, tool, near, alone))})
 
@@ -75,11 +75,11 @@ def _values(mask: Masking, tool: AnyTool, near: tuple[str, ...], alone: bool) ->
         if len(values) == 1:
             (only,) = values
             if tool.effect == "runs" and not _INERT.fullmatch(only):
-                raise Unmaskable(ODD.format(mark=found))
+                raise Unrestorable(ODD.format(mark=found))
             return only
         if tool.effect == "reads":
             return found  # nothing comes of it but that nothing is found
-        raise Unmaskable((TWO if values else UNKNOWN).format(mark=found))
+        raise Unrestorable((TWO if values else UNKNOWN).format(mark=found))
 
     return value
 
