@@ -23,14 +23,28 @@ from pydantic_core import PydanticSerializationError
 from fugu_cli import processes
 from fugu_cli.errors import SessionBusy, StorageError
 from fugu_cli.events import RECORDED, Event, Live, Recorded
+from fugu_cli.messages import Call
 
 Told = TypeVar("Told", bound=BaseModel)
 
 
 class Masking(Protocol):
-    """Takes a fact or a live event, returns the same without secrets."""
+    """Takes secrets out of what is written and told, and knows the way back for calls (masking.py)."""
 
-    def __call__(self, fact: Told, /) -> Told: ...
+    def fact(self, fact: Told, /) -> Told:
+        """The fact without secrets."""
+
+    def live(self, live: Live, /) -> Sequence[Live]:
+        """What can be told of it now: the end of a piece may be half of a secret, and waits."""
+
+    def rest(self, fact: Event, /) -> Sequence[Live]:
+        """What waited, of the live texts that end with this fact."""
+
+    def original(self, call: Call, /, *, others: bool = True) -> Call:
+        """A recorded call as its agent made it, or as `others` made one with the same arguments."""
+
+    def values(self, mark: str, near: Sequence[str], /, *, others: bool = True) -> Collection[str]:
+        """What a mark may stand for: secrets of the texts `near`, and `others` that this session knows."""
 
 
 class Log:
@@ -107,7 +121,8 @@ class Log:
     def append(self, event: Event) -> Recorded:
         """Write one fact, then tell every reader. Raises StorageError; then the file ends with the last whole line, and
         the next fact is written if it can be."""
-        event = event if self.mask is None else self.mask(event)
+        waited: Sequence[Live] = () if self.mask is None else self.mask.rest(event)
+        event = event if self.mask is None else self.mask.fact(event)
         record = Recorded(seq=len(self._records), at=self._clock(), event=event)
         try:
             line = RECORDED.dump_json(record)
@@ -118,7 +133,8 @@ class Log:
             self._write(line + b"\n")
         self._records.append(record)
         self._events.append(record.event)
-        self._tell(record)
+        for item in (*waited, record):
+            self._tell(item)
         return record
 
     def _write(self, line: bytes) -> None:
@@ -151,7 +167,8 @@ class Log:
 
     def tell(self, live: Live) -> None:
         """Tell every reader something that is not a fact and is written nowhere."""
-        self._tell(live if self.mask is None else self.mask(live))
+        for item in [live] if self.mask is None else self.mask.live(live):
+            self._tell(item)
 
     def _tell(self, item: Recorded | Live | None) -> None:
         for reader in self._readers:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from fugu_cli.masking import MARK, SHORTEST, mark
+from fugu_cli.masking import MARK, mark
+from fugu_cli.secret_values import SHORTEST, is_word
 
 _RUN = re.compile(rf"\S{{{SHORTEST},}}")
 _EDGE = re.compile(r"[\"'`=:,;()<>{}\[\]@/&?|\\]|^[+-]")
@@ -55,4 +56,4 @@ def _pieces(run: str) -> Iterator[str]:
     cuts = sorted({0, len(run), *(at for edge in _EDGE.finditer(run) for at in edge.span())})
     reach = FURTHEST if len(cuts) <= MOST else 2
     pairs = ((start, end) for at, start in enumerate(cuts) for end in cuts[at + 1 : at + reach])
-    yield from sorted((run[a:b] for a, b in pairs if b - a >= SHORTEST), key=len, reverse=True)
+    yield from sorted((run[a:b] for a, b in pairs if not is_word(run[a:b])), key=len, reverse=True)

@@ -1,44 +1,34 @@
-"""Secrets in text, found and replaced by a mark: in every fact before it is recorded, so in all that is made of it.
+"""Secrets in text, found and replaced by a mark: in every fact before it is recorded, in every live event before it is
+told.
 
-Stands between the log, which asks it about each fact, and the surroundings: the values of variables and `.env` files
-whose names look like secrets, and what has the form of a key. `restored` is the way back for a file an agent rewrites
-that was shown a mark. Knows no provider.
+Stands between the log, which asks it about each of them, and the surroundings: the values of variables and `.env` files
+whose names look like secrets, and what has the form of a key. Masking changes what is logged, shown and sent, never
+what runs: `original` and `values` are the way back for a call (loop/unmasking.py). Knows no provider and no tool.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import heapq
 import json
-import os
 import re
-import stat
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
-from fugu_cli.policy.paths import is_secret
+from fugu_cli.events import Event, Failed, Interrupted, Live, Replied, Said, ToolRan, ToolSaid
+from fugu_cli.messages import Call
+from fugu_cli.secret_values import EnvFiles, Stamp, assigned, in_file, is_word, secrets_of
 
-NAMES = re.compile(
-    r"(^|_)(API_?KEYS?|KEYS?|TOKENS?|SECRETS?|PASS|PASSPHRASE|CREDENTIALS?|PAT|AUTH|DSN)(_|$)"
-    r"|APIKEY|SECRET|PASSW(OR)?D|_PWD$|^(SSH|LDAP|MYSQL|FTP)PASS$",
-    re.IGNORECASE,
-)
-"""Names of variables whose values are secrets."""
-RACY = 100_000_000
-"""Nanoseconds: a folder that changed so shortly before it was listed may have changed after that as well."""
-SHORTEST = 6
-"""Characters of the shortest value that is masked: a shorter one would tear ordinary words apart."""
+HELD = 20_000
+"""Characters of a live text that are held back at most."""
 
 
-@dataclass(frozen=True)
-class _Form:
-    """What a kind of key looks like. It begins with one of `literals`, or behind one."""
+class _Form(NamedTuple):
+    """What a kind of secret looks like. It begins with one of `literals`, or behind one."""
 
     literals: tuple[str, ...]
     pattern: re.Pattern[str]
@@ -54,8 +44,10 @@ def _after(literals: tuple[str, ...], pattern: str) -> _Form:
 
 
 _BLOCK = r"[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
+_BEGIN = "-----BEGIN"
+_ADDRESS = "://"
 _FORMS = (
-    _form("-----BEGIN", rf"-----BEGIN {_BLOCK}.*?(?:-----END {_BLOCK}|\Z)"),
+    _form(_BEGIN, rf"-----BEGIN {_BLOCK}.*?(?:-----END {_BLOCK}|\Z)"),
     _form("sk-", r"(?<![\w-])sk-(?:proj-|ant-|or-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}"),
     _form("AKIA ASIA ABIA ACCA", r"(?<![\w-])(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}(?![0-9A-Z])"),
     _form("ghp_ gho_ ghu_ ghs_ ghr_", r"(?<![\w-])gh[pousr]_[A-Za-z0-9]{30,}"),
@@ -72,140 +64,157 @@ _FORMS = (
     ),
     _form("SG. dop_v1_", r"(?<![\w-])(?:SG\.[\w-]{16,}\.[\w-]{16,}|dop_v1_[a-f0-9]{64})"),
     _form("eyJ", r"(?<![\w-])eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
-    _after(("://",), r"(?<=://)[^\s/:@'\"]{0,64}:[^\s/@'\"]{3,256}(?=@[\w.-])"),
+    _after((_ADDRESS,), r"(?<=://)[^\s/:@'\"]{0,64}:[^\s/@'\"]{3,256}(?=@[\w.-])"),
     _after(("earer ",), r"(?<=[Bb]earer )[A-Za-z0-9._~+/-]{20,}=*"),
     _after(
         tuple(f"{key}{sign}" for key in ("_key", "_KEY", "_Key") for sign in ("=", " = ")),
         r"(?i:(?<=aws_secret_access_key=)|(?<=aws_secret_access_key = ))[A-Za-z0-9/+=]{40}",
     ),
 )
-_BEGINNINGS = tuple((literal, form) for form in _FORMS for literal in form.literals)
 MARK = re.compile(r"\[secret [0-9a-f]{4}\]")
-_LINE = re.compile(r"^\ufeff?[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
-"""A file may begin with a byte order mark."""
+LENGTH = len("[secret 0000]")
+_AWS = "aws_secret_access_key = "
+_OPENED = "[secret "
+_MARK_GROWS = re.compile(r"\[secret [0-9a-f]{0,4}")
+_FORM_GROWS = re.compile(r"[^\s'\"]*")
+_HEAD = re.compile(rf"-----BEGIN {_BLOCK}")
+_FOOT = re.compile(rf"-----END {_BLOCK}")
+_BLOCK_GROWS = re.compile(rf"-----BEGIN(?: [A-Z0-9 ]*-{{0,4}}| {_BLOCK}.*)?", re.DOTALL)
+_IN_BLOCK = re.compile(r"[A-Za-z0-9/][A-Za-z0-9+/=]{7,}|[A-Za-z0-9/][A-Za-z0-9+/]*={1,2}")
+"""What a private key's block holds in its lines: not the number before a line, nor the sign of a diff."""
+_WRITTEN = re.compile(r'"(?:[^"\\]|\\.)*"|\d{16,}', re.DOTALL)
+"""A text in JSON, or a number that may be a secret."""
 PLAIN = frozenset({"type", "id", "tool", "before", "after", "snapshot", "checkpoint", "commit", "mode", "data"})
 """Fields that hold no text of anybody's: hashes, names, and what a provider signed."""
-WRITTEN = frozenset({"arguments"})
-"""What an agent wrote to be carried out: values it cannot know are masked, a key it made up for a test is not."""
 
 Fact = TypeVar("Fact", bound=BaseModel)
-_Stamp = tuple[str, int, int]
-"""A file's path, time and size."""
 
 
-class Mask:
-    """Secrets of one repository: known `values`, and those of its `.env` files, read again when they change."""
+class Span(NamedTuple):
+    """A secret in a text, from `start` to before `end`; a mark that stands there already is one, too."""
 
-    def __init__(self, values: Mapping[str, str], root: Path | None = None) -> None:
-        self._values = frozenset(value for name, value in values.items() if _counts(name, value))
-        self._found = _EnvFiles(root) if root is not None else None
-        self._stamps: tuple[_Stamp, ...] | None = None
-        self._known: tuple[str, ...] = ()
-
-    def text(self, text: str) -> str:
-        """`text` without secrets."""
-        return _Masking(self._known_now()).text(text)
-
-    def fact(self, fact: Fact) -> Fact:
-        """The fact without secrets; itself where it holds none."""
-        return _Masking(self._known_now()).model(fact)
-
-    def _known_now(self) -> tuple[str, ...]:
-        """The values, also as JSON writes them, the longest first."""
-        stamps = tuple(self._found.look()) if self._found is not None else ()
-        if self._stamps != stamps:
-            self._values |= {value for path, *_ in stamps for value in _in_file(Path(path))}
-            found = self._values  # also of a file that is gone: it may have been moved to where it is read
-            escaped = {json.dumps(value, ensure_ascii=False)[1:-1] for value in found}
-            self._known = tuple(sorted(found | escaped, key=len, reverse=True))
-            self._stamps = stamps
-        return self._known
+    start: int
+    end: int
+    is_key_block: bool = False
 
 
-class _Masking:
-    """One text or fact, and the values that are known now."""
+class Scanner:
+    """Finds secrets: the `known` values, and what has the form of one. Pure.
 
-    def __init__(self, known: tuple[str, ...]) -> None:
-        self._known = known
+    Where several begin at one place the longest counts, and none begins inside of another. No secret holds a line
+    break: of a private key's block each line is one, so that numbered lines, diffs and single edits keep their shape.
+    """
 
-    def text(self, text: str) -> str:
-        told, at = "", 0
-        text = self.known(text)
-        for found in _found(text):
-            told += text[at : found.start()] + _marked(found)
-            at = found.end()
-        return told + text[at:] if at else text
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        values = sorted(set(known), key=len, reverse=True)
+        forms = [(literal, form) for form in _FORMS for literal in form.literals]
+        self._exact = 1 + len(values)
+        self._literals = (_OPENED, *values, *(literal for literal, _ in forms))
+        self._forms = [form for _, form in forms]
+        self._longest = max(map(len, self._literals))
+        self._by_first: dict[str, list[str]] = defaultdict(list)
+        for literal in self._literals:
+            self._by_first[literal[0]].append(literal)
 
-    def known(self, text: str) -> str:
-        there = [value for value in self._known if value in text]
-        return re.sub("|".join(map(re.escape, there)), _marked, text) if there else text
+    def spans(self, text: str, start: int = 0, *, forms: bool = True) -> Iterator[Span]:
+        """What is found from `start` on, from left to right; `forms`: not only known values.
 
-    def model(self, value: Fact) -> Fact:
-        changed = {}
-        for name in type(value).model_fields:
-            if name in PLAIN:
-                continue
-            old = getattr(value, name)
-            new = self._value(old, self.known if name in WRITTEN else self.text)
-            if new is not old:
-                changed[name] = new
-        return value.model_copy(update=changed) if changed else value
+        Beginnings are looked for first, which is cheap: every form tried at every character took a second for a million
+        of them, and nothing else ran meanwhile."""
+        numbers = range(len(self._literals) if forms else self._exact)
+        waiting = [(at, number) for number in numbers if (at := self._begins(text, number, start)) >= 0]
+        heapq.heapify(waiting)
+        over = start
+        while waiting:
+            first, best = waiting[0][0], Span(waiting[0][0], 0)
+            while waiting and waiting[0][0] == first:
+                number = waiting[0][1]
+                if first >= over and (end := self._ends(text, number, first)) > best.end:
+                    best = Span(first, end, self._literals[number] == _BEGIN)
+                at = self._begins(text, number, max(first + 1, over))
+                if at < 0:
+                    heapq.heappop(waiting)
+                else:
+                    heapq.heapreplace(waiting, (at, number))
+            if best.end:
+                yield best
+                over = best.end
 
-    def _value(self, value: object, mask: Callable[[str], str]) -> object:
-        if isinstance(value, str):
-            new = mask(value)
-            return value if new == value else new
-        if isinstance(value, BaseModel):
-            return self.model(value)
-        if isinstance(value, tuple):
-            items = tuple(self._value(item, mask) for item in value)
-            return value if all(a is b for a, b in zip(items, value, strict=True)) else items
-        return value
+    def masked(self, text: str, mark: Callable[[str], str], start: int = 0, *, forms: bool = True) -> str:
+        """`text` from `start` on, with `mark(secret)` for each secret in it."""
+        told, at = list[str](), start
+        for span in self.spans(text, start, forms=forms):
+            told += text[at : span.start], self._shown(text, span, mark)
+            at = span.end
+        return "".join([*told, text[at:]])
+
+    def settled(self, text: str, start: int, mark: Callable[[str], str]) -> tuple[str, str]:
+        """Of a text that goes on, from `start`: what can be told now, masked, and what may be a part of a secret."""
+        told, at = "", start
+        for span in self.spans(text, start):
+            if self._growing(text, at) <= span.start:
+                break
+            told += text[at : span.start] + self._shown(text, span, mark)
+            at = span.end
+        cut = self._growing(text, at)
+        return told + text[at:cut], text[cut:]
+
+    def _begins(self, text: str, number: int, least: int) -> int:
+        """Where a secret may begin by this literal, not before `least`; -1 for nowhere."""
+        literal = self._literals[number]
+        behind = len(literal) if number >= self._exact and self._forms[number - self._exact].behind else 0
+        at = text.find(literal, max(0, least - behind))
+        return at if at < 0 else at + behind
+
+    def _ends(self, text: str, number: int, start: int) -> int:
+        """Where the secret that begins at `start` ends; -1 where none begins there."""
+        if 0 < number < self._exact:
+            return start + len(self._literals[number])
+        pattern = self._forms[number - self._exact].pattern if number else MARK
+        found = pattern.match(text, start)
+        if found is None or (self._literals[number] == _ADDRESS and is_word(found.group().rpartition(":")[2])):
+            return -1
+        return found.end()
+
+    def _growing(self, text: str, start: int) -> int:
+        """The first place, not before `start`, where something begins that may be a secret if the text goes on."""
+        found = len(text)
+        for form in self._forms:
+            grows = _BLOCK_GROWS if form.literals == (_BEGIN,) else _FORM_GROWS
+            for literal in form.literals:
+                at = text.find(literal, start)
+                while 0 <= at < found:
+                    ended = literal == _BEGIN and _FOOT.search(text, at)
+                    if not ended and grows.fullmatch(text, at if literal == _BEGIN else at + len(literal)):
+                        found = at
+                    at = text.find(literal, at + 1)
+        for at in range(max(start, len(text) - self._longest + 1), found):
+            tail = text[at:]
+            if any(len(literal) > len(tail) and literal.startswith(tail) for literal in self._by_first[tail[0]]):
+                return at
+            if tail[0] == _OPENED[0] and _MARK_GROWS.fullmatch(tail):
+                return at
+        return found
+
+    def _shown(self, text: str, span: Span, mark: Callable[[str], str]) -> str:
+        found = text[span.start : span.end]
+        if MARK.fullmatch(found):
+            return found
+        head = _HEAD.match(found) if span.is_key_block else None
+        if head is None:
+            return mark(found)
+        foot = next((one.start() for one in _FOOT.finditer(found)), len(found))
+        body = self.masked(found[head.end() : foot], mark, forms=False)
+        return head.group() + _IN_BLOCK.sub(lambda part: mark(part.group()), body) + found[foot:]
 
 
 def holds(text: str) -> bool:
     """Something in it has the form of a key, or is a password in an address."""
-    return next(_found(text), None) is not None
+    keys = any(not MARK.fullmatch(text, span.start, span.end) for span in _KEYS.spans(text))
+    return keys or any(form.pattern.search(text) for form in _FORMS if form.literals == (_ADDRESS,))
 
 
-def _found(text: str) -> Iterator[re.Match[str]]:
-    """What has the form of a key, from left to right. Beginnings are looked for first, which is cheap: every form tried
-    at every character took a second for a million of them, and nothing else ran meanwhile."""
-    waiting = [(at, number) for number in range(len(_BEGINNINGS)) if (at := _begins(text, number, 0)) >= 0]
-    heapq.heapify(waiting)
-    end = 0
-    while waiting:
-        start, number = waiting[0]
-        found = _BEGINNINGS[number][1].pattern.match(text, start) if start >= end else None
-        if found is not None:
-            yield found
-            end = found.end()
-        at = _begins(text, number, max(start + 1, end))
-        if at < 0:
-            heapq.heappop(waiting)
-        else:
-            heapq.heapreplace(waiting, (at, number))
-
-
-def _begins(text: str, number: int, least: int) -> int:
-    """Where a key may begin by this literal, not before `least`; -1 for nowhere."""
-    literal, form = _BEGINNINGS[number]
-    behind = len(literal) if form.behind else 0
-    at = text.find(literal, max(0, least - behind))
-    return at if at < 0 else at + behind
-
-
-def restored(text: str, original: str) -> str:
-    """`text` with its marks replaced by the secrets of `original` they stand for: of the file it was made from."""
-    if MARK.search(text) is None:
-        return text
-    found = [*(key.group() for key in _found(original)), *(value for _, value in _assigned(original))]
-    known = {mark(value): value for value in found}
-    return MARK.sub(lambda found: known.get(found.group(), found.group()), text)
-
-
-def _marked(found: re.Match[str]) -> str:
-    return mark(found.group())
+_KEYS = Scanner()
 
 
 def mark(value: str) -> str:
@@ -213,64 +222,190 @@ def mark(value: str) -> str:
     return f"[secret {hashlib.sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()[:4]}]"
 
 
-def _counts(name: str, value: str) -> bool:
-    return len(value) >= SHORTEST and NAMES.search(name) is not None and not _is_path(value)
+class _Stream:
+    """A live text that comes in pieces. `told` is the end of what was told, which a secret may depend on."""
+
+    def __init__(self) -> None:
+        self.told = ""
+        self.held = ""
+
+    def push(self, piece: str, scanner: Scanner, mark: Callable[[str], str]) -> str:
+        """What can be told now."""
+        whole = self.held + piece
+        said, held = scanner.settled(self.told + whole, len(self.told), mark)
+        if len(held) > HELD:
+            rest = self.told + whole
+            said, held = said + scanner.masked(rest, mark, len(rest) - len(held)), ""
+        self.told = (self.told + whole[: len(whole) - len(held)])[-len(_AWS) :]
+        self.held = held
+        return said
+
+    def rest(self, scanner: Scanner, mark: Callable[[str], str]) -> str:
+        """What was held back, now that nothing follows."""
+        return scanner.masked(self.told + self.held, mark, len(self.told))
 
 
-def _is_path(value: str) -> bool:
-    """A key's file rather than a key; a key may begin with a slash as well."""
-    return value.startswith("/") and "\0" not in value and os.path.lexists(Path(value).parent) and value.count("/") > 1
+class Mask:
+    """Secrets of one repository: known `values`, and those of its `.env` files, read again when they change.
+
+    It remembers what it has masked: which values a mark stands for, and calls as they were made.
+    """
+
+    def __init__(self, values: Mapping[str, str], root: Path | None = None) -> None:
+        self._values = {part for name, value in values.items() for part in secrets_of(name, value)}
+        self._files = EnvFiles(root) if root is not None else None
+        self._stamps: tuple[Stamp, ...] | None = None
+        self._scanner = Scanner()
+        self._streams: dict[tuple[int, str], tuple[Said | ToolSaid, _Stream]] = {}
+        self._told: dict[str, set[str]] = defaultdict(set)
+        self._in_files: dict[str, set[str]] = defaultdict(set)
+        self._made: dict[tuple[str, str], str] = {}
+
+    def text(self, text: str) -> str:
+        """`text` without secrets."""
+        return self._now().masked(text, self._mark)
+
+    def fact(self, fact: Fact) -> Fact:
+        """The fact without secrets; itself where it holds none."""
+        return self._model(self._now(), fact)
+
+    def live(self, live: Live) -> list[Live]:
+        """What can be told of it now, without secrets. The end of a piece that may be the beginning of a secret waits
+        for the next piece, or for `rest`. Files are not looked at: that is done for facts."""
+        scanner = self._scanner if self._stamps is not None else self._now()
+        if not isinstance(live, Said | ToolSaid):
+            return [self._model(scanner, live)]
+        key = (live.turn, live.call if isinstance(live, ToolSaid) else "")
+        _, stream = self._streams.get(key) or (live, _Stream())
+        self._streams[key] = (live, stream)
+        said = stream.push(live.text, scanner, self._mark)
+        return [live.model_copy(update={"text": said})] if said else []
+
+    def rest(self, fact: Event) -> list[Live]:
+        """What was held back of the live texts that end with this fact."""
+        match fact:
+            case ToolRan():
+                over = [key for key in self._streams if key == (fact.turn, fact.call.id)]
+            case Replied() | Failed() | Interrupted():
+                over = [key for key in self._streams if key[0] == fact.turn]
+            case _:
+                return []
+        ended = [self._streams.pop(key) for key in over]
+        return [
+            live.model_copy(update={"text": stream.rest(self._scanner, self._mark)})
+            for live, stream in ended
+            if stream.held
+        ]
+
+    def original(self, call: Call, *, others: bool = True) -> Call:
+        """A recorded call as its agent made it; itself where this process has masked nothing in it. `others`: also as
+        another call was made that is recorded with the same arguments, which fugu makes again as evidence."""
+        made = self._made.get((call.id, call.arguments))
+        made = self._made.get(("", call.arguments)) if made is None and others else made
+        return call if made is None else call.model_copy(update={"arguments": made})
+
+    def values(self, mark: str, near: Sequence[str], *, others: bool = True) -> set[str]:
+        """What a mark stands for, among the secrets of the texts `near`; with `others` also among those that were
+        masked so far and those of `.env` files. A mark that stands in one of the texts stands for itself."""
+        found = {mark} if any(mark in text for text in near) else set()
+        for text in near:
+            found |= self._secrets_of(text).get(mark, set())
+        return found | self._told.get(mark, set()) | self._in_files.get(mark, set()) if others else found
+
+    def _secrets_of(self, text: str) -> Mapping[str, set[str]]:
+        found: dict[str, set[str]] = defaultdict(set)
+
+        def note(value: str) -> str:
+            found[mark(value)].add(value)
+            return mark(value)
+
+        self._now().masked(text, note)
+        for _, value in assigned(text):
+            note(value)
+        return found
+
+    def _mark(self, value: str) -> str:
+        made = mark(value)
+        self._told[made].add(value)
+        return made
+
+    def _now(self) -> Scanner:
+        """With the values that are known now, also as JSON writes them."""
+        stamps = tuple(self._files.look()) if self._files is not None else ()
+        if self._stamps != stamps:
+            for value in {value for path, *_ in stamps for value in in_file(Path(path))}:
+                self._in_files[mark(value)].add(value)
+                self._values.add(value)  # for good: the file may be moved to where it is read
+            written = (json.dumps(value, ensure_ascii=plain)[1:-1] for value in self._values for plain in (True, False))
+            self._scanner = Scanner(self._values.union(written))
+            self._stamps = stamps
+        return self._scanner
+
+    def _model(self, scanner: Scanner, value: Fact) -> Fact:
+        changed = {}
+        for name in type(value).model_fields:
+            if name in PLAIN:
+                continue
+            old = getattr(value, name)
+            if name == "arguments" and isinstance(value, Call):
+                new: object = self._arguments(scanner, value)
+            else:
+                new = self._value(scanner, old)
+            if new is not old:
+                changed[name] = new
+        return value.model_copy(update=changed) if changed else value
+
+    def _value(self, scanner: Scanner, value: object) -> object:
+        if isinstance(value, str):
+            new = scanner.masked(value, self._mark)
+            return value if new == value else new
+        if isinstance(value, BaseModel):
+            return self._model(scanner, value)
+        if isinstance(value, tuple):
+            items = tuple(self._value(scanner, item) for item in value)
+            return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+        return value
+
+    def _arguments(self, scanner: Scanner, call: Call) -> str:
+        """A call's arguments without known values. A key that an agent made up for a test is left alone."""
+
+        def part(found: re.Match[str]) -> str:
+            written = found.group()
+            try:
+                said = str(json.loads(written, strict=False))
+            except ValueError:
+                return written
+            new = scanner.masked(said, self._mark, forms=False)
+            return written if new == said else json.dumps(new, ensure_ascii=False)
+
+        masked = _WRITTEN.sub(part, call.arguments)
+        if not _is_json(masked):
+            masked = scanner.masked(masked, self._mark, forms=False)
+        if masked == call.arguments:
+            return call.arguments
+        self._made[call.id, masked] = self._made["", masked] = call.arguments
+        return masked
 
 
-class _EnvFiles:
-    """`.env` files at the top of a folder and one folder down. A folder is listed again only when it has changed."""
+def put_back(arguments: str, value: Callable[[str], str]) -> str:
+    """A call's arguments with `value(mark)` for every mark in their texts."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._listed: dict[str, tuple[int, tuple[str, ...]]] = {}
-
-    def look(self) -> Iterator[_Stamp]:
-        """Their paths, with what changes when they do."""
-        for folder in (str(self._root), *self._folders()):
-            for name in self._names(folder):
-                with contextlib.suppress(OSError):
-                    found = os.stat(f"{folder}/{name}")  # noqa: PTH116 - for every fact, in every folder
-                    if stat.S_ISREG(found.st_mode):  # a pipe would be waited for
-                        yield f"{folder}/{name}", found.st_mtime_ns, found.st_size
-
-    def _folders(self) -> list[str]:
+    def part(found: re.Match[str]) -> str:
+        written = found.group()
+        if MARK.search(written) is None:
+            return written
         try:
-            with os.scandir(self._root) as entries:
-                return sorted(entry.path for entry in entries if entry.is_dir())
-        except OSError:
-            return []
+            said = str(json.loads(written, strict=False))
+        except ValueError:
+            return written
+        return json.dumps(MARK.sub(lambda one: value(one.group()), said), ensure_ascii=False)
 
-    def _names(self, folder: str) -> tuple[str, ...]:
-        try:
-            changed = os.stat(folder).st_mtime_ns  # noqa: PTH116
-            known = self._listed.get(folder)
-            if known is not None and known[0] == changed:
-                return known[1]
-            names = tuple(sorted(n for n in os.listdir(folder) if n.startswith(".env") and is_secret(n)))  # noqa: PTH208
-        except OSError:
-            return ()
-        if time.time_ns() - changed > RACY:
-            self._listed[folder] = changed, names
-        return names
+    return _WRITTEN.sub(part, arguments)
 
 
-def _in_file(path: Path) -> set[str]:
+def _is_json(text: str) -> bool:
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")[:100_000]
-    except OSError:
-        return set()
-    return {value for name, value in _assigned(text) if _counts(name, value)}
-
-
-def _assigned(text: str) -> list[tuple[str, str]]:
-    """NAME=VALUE lines; quotes and what follows a `#` taken off."""
-    found = []
-    for name, value in _LINE.findall(text):
-        quoted = value[:1] in {'"', "'"}
-        found.append((name, value[1:].partition(value[0])[0] if quoted else value.partition(" #")[0].rstrip()))
-    return found
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

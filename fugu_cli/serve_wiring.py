@@ -41,7 +41,7 @@ async def serve(loaded: Loaded, place: Place, bounds: Bounds, said: Callable[[st
     with folder("serve") as scratch:
         house = build(loaded, os.environ, scratch)
         mask = Mask(secrets(os.environ, loaded.config.agents))
-        service = Service(house, Traces(loaded.config.data, mask.fact), bounds)
+        service = Service(house, Traces(loaded.config.data, mask), bounds)
         said(f"models: fugu, fugu-ultra, {', '.join(house.offered)}; decided by {house.opened.coordinator}")
         return await running.serve(service, place, said)
 

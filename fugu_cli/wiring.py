@@ -126,7 +126,7 @@ def _journal(
     """The session's log, its first line said anew where the configuration is another than the last time."""
     root, rule = loaded.root, loaded.config.decided_by
     journal = Log.open(resume) if resume else Log.create(sessions.new_path(loaded.config.data, root))
-    journal.mask = mask.fact
+    journal.mask = mask
     opened = Opened(
         version=__version__, repo=str(root), commit=_commit(root), pool=members, coordinator=rule, checkpoint=checkpoint
     )

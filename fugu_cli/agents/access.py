@@ -5,12 +5,15 @@ Stands below every provider. It must not know any wire, and reads nothing from t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
+
+from fugu_cli.secret_values import NAMES
 
 Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How much a model may reason before it answers; "" leaves it to the server."""
@@ -21,6 +24,10 @@ THINKING = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 24576, "xhigh"
 
 SECRET = 6
 """Characters of the shortest key that is hidden."""
+
+
+def _parameter(found: re.Match[str]) -> str:
+    return f"{found[1]}=***" if NAMES.search(found[1].replace("-", "_")) else found.group()
 
 
 @dataclass(frozen=True)
@@ -56,9 +63,16 @@ class Access:
     def host(self) -> str:
         """The server's host as it is shown to people; the whole address where there is none in it."""
         try:
-            return urlsplit(self.base_url).netloc.rpartition("@")[2] or self.base_url
+            return urlsplit(self.base_url).netloc.rpartition("@")[2] or self.address
         except ValueError:
-            return self.base_url
+            return self.address
+
+    @property
+    def address(self) -> str:
+        """`base_url` as it is shown to people: without a password, and without values of parameters that are named like
+        secrets."""
+        shown = re.sub(r"(?<=://)[^/@]*@", "***@", self.base_url)
+        return re.sub(r"(?<=[?&])([^=&]+)=[^&]*", _parameter, shown)
 
     @property
     def loopback(self) -> bool:

@@ -170,7 +170,7 @@ class Decoding:
         except (ValueError, RecursionError) as error:
             if not event.whole:
                 return ""  # the connection broke inside this event; reply() says so
-            hint = f"Check that {self._access.base_url} speaks the Messages API."
+            hint = f"Check that {self._access.address} speaks the Messages API."
             raise failures.no_part(self._access, event.data, error, "message", hint) from error
         if taken.type == "error":
             raise failures.in_stream(self._access, parsed)

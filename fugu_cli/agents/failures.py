@@ -277,7 +277,7 @@ def _by_words(access: Access, status: int, message: str, said: str) -> AgentErro
         hint = f"Leave the agent out with `--opt-out {access.name}`, or reach its model through another provider."
     elif status == 403 and message == PAGE:
         kind, what = "refused", f"something before {host} does not let the request through"
-        hint = f"Check HTTPS_PROXY, a firewall, and `base_url`: {access.base_url}"
+        hint = f"Check HTTPS_PROXY, a firewall, and `base_url`: {access.address}"
     elif status in (400, 404, 422, 500) and NO_TOOLS.search(message):
         what = f"{access.model} at {host} takes no tools as it is"
         hint = f'Give the entry {access.name} in .fugurc `protocol = "text"`, or start the server with tool calls.'
@@ -290,7 +290,7 @@ def _refused(access: Access, said: str) -> AgentError:
     where = f" in {access.key_env}" if access.key_env else ""
     if access.key:
         what = f"the key{where} was refused by {access.host}{said}"
-        hint = f"Check that {access.key_env or 'the key'} is valid for {access.base_url} and may use {access.model}."
+        hint = f"Check that {access.key_env or 'the key'} is valid for {access.address} and may use {access.model}."
     else:
         what = f"{access.host} wants a key and none was sent{said}"
         hint = f"Set {access.key_env}." if access.key_env else f"Give the entry {access.name} an `api_key_env`."
@@ -301,10 +301,10 @@ def _invalid(access: Access, status: int, said: str) -> AgentError:
     kind = "invalid"
     if status == 404:
         kind = "absent"
-        what, hint = f"nothing at {access.base_url} answers for {access.model}", "`model` and `base_url`"
+        what, hint = f"nothing at {access.address} answers for {access.model}", "`model` and `base_url`"
     elif 300 <= status < 400:
         kind = "absent"
-        what, hint = f"{access.base_url} points somewhere else", "`base_url`"
+        what, hint = f"{access.address} points somewhere else", "`base_url`"
     elif status in (413, 429):
         what, hint = f"the request is too large for {access.host}", "`context`"
     elif TOO_LONG.search(said):

@@ -193,7 +193,7 @@ async def _whole(access: Access, response: httpx.Response, take: Take, phase: _P
         raise AgentError(
             f"{access.name}: {access.host} answered with {what} instead of a model's reply",
             kind="protocol",
-            hint=f"Check `base_url` of the entry {access.name}: {access.base_url}",
+            hint=f"Check `base_url` of the entry {access.name}: {access.address}",
         )
     decoder = sse.Decoder()
     for event in [*decoder.feed(bytes(body)), *decoder.finish()]:
@@ -246,7 +246,7 @@ def _no_connection(access: Access, reason: str) -> AgentError:
     and every agent behind it would wait as long."""
     known = "CERTIFICATE" in reason
     proxy = "" if access.loopback else " a proxy in HTTPS_PROXY,"
-    hint = f"Check the network,{proxy} that the server runs and that `base_url` is right: {access.base_url}"
+    hint = f"Check the network,{proxy} that the server runs and that `base_url` is right: {access.address}"
     said = f"{access.name}: no connection to {access.host}: {reason}"
     error = AgentError(said, kind="network", retry=not known, hint=_CERTIFICATE if known else hint)
     error.tries = CONNECTING
@@ -264,7 +264,7 @@ def _odd_key(access: Access) -> AgentError:
 
 def _bad_address(access: Access, error: Exception) -> AgentError:
     return AgentError(
-        f"{access.name}: no request can be made to {access.base_url!r}: {access.hidden(str(error))}",
+        f"{access.name}: no request can be made to {access.address!r}: {access.hidden(str(error))}",
         kind="absent",
         hint=f"Check `base_url` of the entry {access.name}.",
     )

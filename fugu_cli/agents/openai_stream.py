@@ -175,7 +175,7 @@ class Decoding:
         except (ValueError, RecursionError) as error:
             if not event.whole:
                 return ""  # the connection broke inside this event; reply() says so
-            hint = f"Check that {self._access.base_url} speaks Chat Completions."
+            hint = f"Check that {self._access.address} speaks Chat Completions."
             raise failures.no_part(self._access, data, error, "completion", hint) from error
         if chunk.error or chunk.object == "error" or event.name == "error":
             raise failures.in_stream(self._access, parsed)

@@ -120,7 +120,7 @@ class Decoding:
                 data,
                 error,
                 "response",
-                f'Check that {self._access.base_url} speaks the Responses API, or say `api = "chat"`.',
+                f'Check that {self._access.address} speaks the Responses API, or say `api = "chat"`.',
             ) from error
         if taken.type == "error" or event.name == "error" or (taken.error and whole is None):
             raise failures.in_stream(self._access, _without_its_kind(parsed))

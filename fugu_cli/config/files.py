@@ -280,14 +280,18 @@ def _refused(error: ErrorDetails, where: str) -> ConfigError:
     if kind == "missing":
         return ConfigError(f"{where}: an agent needs {key!r}", hint="`fugu help pool` shows an entry")
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
-    shown = "" if key in {"api_key_env", "agents", "headers"} else f" = {_shown(error['input'])}"
+    hidden = key in {"api_key_env", "agents", "headers"} or isinstance(error["input"], dict)
+    shown = "" if hidden else f" = {_shown(error['input'])}"
     near = difflib.get_close_matches(str(error["input"]), re.findall(r"'(\w+)'", message), n=1)
     page = "`fugu help permissions` shows rules" if key in {"allow", "ask", "deny"} else HELP
     return ConfigError(f"{where}: {name}{shown}: {message}", hint=f"did you mean {near[0]!r}?" if near else page)
 
 
+_PASSWORD = re.compile(r"""(?:(?<=://)[^\s/@"']*|[^\s/@"':]+:[^\s/@"']+)@""")
+
+
 def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = _PASSWORD.sub("***@", json.dumps(value, ensure_ascii=False, default=str))
     return text if len(text) <= 60 else text[:57] + "..."
 
 

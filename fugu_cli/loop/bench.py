@@ -20,12 +20,13 @@ from fugu_cli.events import EVIDENCE, HOOK, ROLE, Event, Member, Permitted, Reco
 from fugu_cli.hooks.running import Hooks
 from fugu_cli.injection import marked
 from fugu_cli.log import Log
-from fugu_cli.loop import acceptance_checks, rolling_back
+from fugu_cli.loop import acceptance_checks, rolling_back, unmasking
 from fugu_cli.loop.availability import WaitLimit
 from fugu_cli.loop.evidence import TestRules
 from fugu_cli.loop.harness import TOOL_CALLING, Harness
 from fugu_cli.loop.opening import path_of
 from fugu_cli.loop.skipping import Skip
+from fugu_cli.loop.unmasking import Made
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.tools import Result, content
 from fugu_cli.tools.toolbox import Toolbox
@@ -111,22 +112,39 @@ class Bench:
     """With which the user ends a test run of fugu's."""
 
 
-async def run_call(log: Log, bench: Bench, number: int, call: Call, barred: str = "") -> None:
-    """The agent's call: judged, perhaps asked about, recorded, then run. `barred`: why its turn must not make it."""
-    if barred:
-        log.append(Permitted(turn=number, call=call, allowed=False, by=ROLE, reason=barred))
+def _free(call: Call) -> str:
+    """Nothing but policy speaks against the call."""
+    return ""
+
+
+async def run_call(log: Log, bench: Bench, number: int, recorded: Call, barred: Callable[[Call], str] = _free) -> None:
+    """The agent's recorded call, as it made it: judged, perhaps asked about, permitted in the log, then run. `barred`:
+    why its turn must not make it."""
+    try:
+        call = unmasking.as_made(log, bench.toolbox, bench.workspace, recorded, alone=_alone(log, bench, number))
+        reason = barred(call)
+    except unmasking.Unrestorable as error:
+        call, reason = recorded, str(error)
+    if reason:
+        log.append(Permitted(turn=number, call=recorded, allowed=False, by=ROLE, reason=reason))
         return
     judgement = _judged(bench, call)
     if judgement.verdict != "deny" and (forbidden := await _forbidden(bench, call)):
-        log.append(Permitted(turn=number, call=call, allowed=False, by=HOOK, reason=forbidden))
+        log.append(Permitted(turn=number, call=recorded, allowed=False, by=HOOK, reason=forbidden))
         return
-    allowed, by = await _permission(log.events, bench, call, judgement)
+    allowed, by = await _permission(log, bench, Made(recorded, call), judgement)
     reason = judgement.reason
     if allowed and judgement.verdict == "ask" and _judged(bench, call).target != judgement.target:
         allowed, reason = False, MOVED
-    log.append(Permitted(turn=number, call=call, allowed=allowed, by=by, reason=reason))
+    log.append(Permitted(turn=number, call=recorded, allowed=allowed, by=by, reason=reason))
     if allowed:
-        await _finish_tool(log, bench, number, call)
+        await _finish_tool(log, bench, number, Made(recorded, call))
+
+
+def _alone(log: Log, bench: Bench, number: int) -> bool:
+    """Some files are kept from the turn's agent."""
+    now = views.turn_of(log.events, number) if bench.denials is not None else None
+    return now is not None and bench.denials is not None and bool(bench.denials.of(now.assigned.agent))
 
 
 def _judged(bench: Bench, call: Call) -> policy.Judgement:
@@ -142,14 +160,12 @@ async def _forbidden(bench: Bench, call: Call) -> str:
     return await bench.hooks.before(call, bench.workspace)
 
 
-async def _permission(
-    events: Sequence[Event], bench: Bench, call: Call, judgement: policy.Judgement
-) -> tuple[bool, str]:
+async def _permission(log: Log, bench: Bench, made: Made, judgement: policy.Judgement) -> tuple[bool, str]:
     if judgement.verdict != "ask":
         return judgement.verdict == "allow", "policy"
-    if judgement.target and not judgement.every_time and _granted(events, bench, judgement.target):
+    if judgement.target and not judgement.every_time and _granted(log, bench, judgement.target):
         return True, "session"
-    answer = await bench.ask(call, judgement)
+    answer = await bench.ask(made.recorded, log.mask.fact(judgement) if log.mask is not None else judgement)
     match answer:
         case "once":
             return True, "user"
@@ -163,10 +179,19 @@ async def _permission(
             assert_never(answer)
 
 
-def _granted(events: Sequence[Event], bench: Bench, target: str) -> bool:
+def _granted(log: Log, bench: Bench, target: str) -> bool:
     """The user said yes to this very target for the whole session."""
-    yes = (fact.call for fact in events if isinstance(fact, Permitted) and fact.by == "session")
-    return any(policy.judge(call, bench.rules, bench.workspace.root).target == target for call in yes)
+    yes = [fact.call for fact in log.events if isinstance(fact, Permitted) and fact.by == "session"]
+    return any(_target(log, bench, call) == target for call in yes)
+
+
+def _target(log: Log, bench: Bench, recorded: Call) -> str:
+    """What a recorded call was aimed at; "" where that is not known any more."""
+    try:
+        call = unmasking.as_made(log, bench.toolbox, bench.workspace, recorded)
+    except unmasking.Unrestorable:
+        return ""
+    return policy.judge(call, bench.rules, bench.workspace.root).target
 
 
 def may_read(bench: Bench, path: str) -> bool:
@@ -174,18 +199,24 @@ def may_read(bench: Bench, path: str) -> bool:
     return policy.judge(Call.make("", "read", path=path), bench.rules, bench.workspace.root).verdict == "allow"
 
 
-async def run_evidence(log: Log, bench: Bench, number: int, call: Call) -> None:
-    """A run of fugu's own: evidence."""
-    log.append(Permitted(turn=number, call=call, allowed=True, by=EVIDENCE))
-    await _finish_tool(log, bench, number, call, by_fugu=True)
+async def run_evidence(log: Log, bench: Bench, number: int, recorded: Call) -> None:
+    """A run of fugu's own: evidence. What it runs may be an agent's, taken from the log."""
+    log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE))
+    try:
+        call = unmasking.as_made(log, bench.toolbox, bench.workspace, recorded)
+    except unmasking.Unrestorable as error:
+        log.append(ToolRan(turn=number, call=recorded, output=f"It was not run: {error}", ok=False))
+        return
+    await _finish_tool(log, bench, number, Made(recorded, call), by_fugu=True)
 
 
-async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fugu: bool = False) -> None:
+async def _finish_tool(log: Log, bench: Bench, number: int, made: Made, *, by_fugu: bool = False) -> None:
+    recorded, call = made
     tool, arguments = bench.toolbox.parse(call)
     started = time.monotonic()
     if tool is None or isinstance(arguments, Result):
         assert isinstance(arguments, Result)
-        log.append(ToolRan(turn=number, call=call, output=arguments.text, ok=False))
+        log.append(ToolRan(turn=number, call=recorded, output=arguments.text, ok=False))
         return
     tool = acceptance_checks.before_the_work(tool, log.events)
     ran = bench.hooks.around(tool, call) if bench.hooks is not None and not by_fugu else tool
@@ -199,7 +230,7 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
     log.append(
         ToolRan(
             turn=number,
-            call=call,
+            call=recorded,
             output=result.text if by_fugu or tool.instructs else marked(result.text),
             ok=result.ok,
             seconds=round(time.monotonic() - started, 3),

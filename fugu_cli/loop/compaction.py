@@ -31,6 +31,7 @@ from fugu_cli.events import (
 from fugu_cli.log import Log
 from fugu_cli.loop import availability
 from fugu_cli.messages import FromUser, Prompt, Usage
+from fugu_cli.tools.clip import whole
 from fugu_cli.views.spending import usd
 
 FULL = 0.9
@@ -166,7 +167,7 @@ def _fitting(text: str, room: int) -> str:
     if (size := views.size_of(text)) <= room:
         return text
     room = room * len(text) // size
-    head, tail = text[: room // 5], text[-room * 4 // 5 :]
+    head, tail = text[: whole(text, room // 5)], text[whole(text, len(text) - room * 4 // 5) :]
     return f"{head}\n\n[... {len(text) - len(head) - len(tail):,} characters left out ...]\n\n{tail}"
 
 
@@ -214,7 +215,7 @@ def _happened(event: Failed | Undone | Finished) -> str:
 def _clipped(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
-    return f"{text[: limit // 2]} [...] {text[-limit // 2 :]}"
+    return f"{text[: whole(text, limit // 2)]} [...] {text[whole(text, len(text) - limit // 2) :]}"
 
 
 def listed(events: Sequence[Event]) -> str:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from fugu_cli import views
 from fugu_cli.events import Waiting
-from fugu_cli.loop import apart, harness
+from fugu_cli.loop import apart, harness, unmasking
 from fugu_cli.loop.bench import Bench, Permission
 from fugu_cli.loop.steps import Place, next_step, take
 from fugu_cli.messages import Call
@@ -110,8 +110,14 @@ class Lanes:
 
     def _writes(self, place: Place, step: harness.Step) -> bool:
         """It may change something. What policy knows to read only does not."""
-        known = isinstance(step, harness.Run) and content.reads(place.bench.workspace, step.call)
-        return self._acts(place, step) and not known
+        return self._acts(place, step) and not (isinstance(step, harness.Run) and self._reads(place, step.call))
+
+    def _reads(self, place: Place, call: Call) -> bool:
+        bench = place.bench
+        try:
+            return content.reads(bench.workspace, unmasking.as_made(place.log, bench.toolbox, bench.workspace, call))
+        except unmasking.Unrestorable:
+            return True  # it is refused
 
     def _acts(self, place: Place, step: harness.Step) -> bool:
         """It uses a tool that may do more than read."""

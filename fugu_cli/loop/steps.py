@@ -88,7 +88,7 @@ async def take(place: Place, number: int, step: harness.Step) -> None:
         case harness.Reply():
             await _reply(place, events, now)
         case harness.Run(call):
-            await run_call(place.log, place.bench, number, call, _barred(place, events, call))
+            await run_call(place.log, place.bench, number, call, lambda made: _barred(place, events, made))
         case harness.RollBack(reason):
             place.log.append(await roll_back(place.bench, now, reason))
 

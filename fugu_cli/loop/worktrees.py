@@ -22,6 +22,7 @@ from fugu_cli.errors import StorageError
 from fugu_cli.events import Change
 from fugu_cli.policy import paths
 from fugu_cli.tools import blobs
+from fugu_cli.tools.clip import whole
 from fugu_cli.tools.git import OPTIONS, environment, program, said
 from fugu_cli.tools.repository import Repository
 from fugu_cli.tools.snapshots import NESTED
@@ -49,7 +50,7 @@ async def make(workspace: Workspace, tree: str, folder: Path) -> Workspace:
         test_timeout=workspace.test_timeout,
         box=workspace.box.at(root) if workspace.box else None,
     )
-    made.jobs, made.unread = workspace.jobs, workspace.unread
+    made.jobs, made.unread, made.mask = workspace.jobs, workspace.unread, workspace.mask
     return made
 
 
@@ -142,7 +143,8 @@ async def diff(worktree: Workspace, tree: str) -> str:
     """What was done in a worktree since `tree`, as a unified diff, clipped."""
     now = await worktree.snapshot()
     text = (await worktree.patch(tree, now)).decode("utf-8", "replace") if now else ""
-    return text if len(text) <= DIFF else f"{text[:DIFF]}\n[... {len(text) - DIFF} characters left out ...]\n"
+    at = whole(text, DIFF) if len(text) > DIFF else len(text)
+    return text if at == len(text) else f"{text[:at]}\n[... {len(text) - at} characters left out ...]\n"
 
 
 async def keep(worktree: Workspace, workspace: Workspace, tree: str) -> tuple[Change, ...]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fugu_cli import scratch
 from fugu_cli.errors import UsageError
-from fugu_cli.masking import NAMES, holds
+from fugu_cli.masking import holds
 from fugu_cli.policy.paths import there
 from fugu_cli.sandbox import bubblewrap, means
 from fugu_cli.sandbox.gitfolders import GitFolders
@@ -23,6 +23,7 @@ from fugu_cli.sandbox.gitguard import GitGuard
 from fugu_cli.sandbox.guarding import Guard, Guards
 from fugu_cli.sandbox.means import Means, Mode
 from fugu_cli.sandbox.places import Wishes, places
+from fugu_cli.secret_values import NAMES
 
 AGENTS = (
     *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY"),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from fugu_cli.masking import LENGTH, MARK
+
 LIMIT = 8000
 """Characters of a tool's output, if it sets no limit of its own."""
 
@@ -25,6 +27,14 @@ def clip(text: str, limit: int = LIMIT) -> str:
     return _joined(text[:head], text[head:tail], text[tail:])
 
 
+def first(text: str, limit: int) -> str:
+    """The beginning of a line, saying how much more there is."""
+    if len(text) <= limit:
+        return text
+    kept = text[: whole(text, limit)]
+    return f"{kept} [... {len(text) - len(kept):,} characters more]"
+
+
 def clip_tail(text: str, limit: int = LIMIT) -> str:
     """The end of `text` in at most about `limit` characters, from the start of a line."""
     if len(text) <= limit:
@@ -36,12 +46,18 @@ def clip_tail(text: str, limit: int = LIMIT) -> str:
 def _cut_after(text: str, at: int) -> int:
     """The end of the line before `at`, or `at` itself where the line is longer than half of what there is."""
     line = text.rfind("\n", 0, at) + 1
-    return line if line > at // 2 else at
+    return line if line > at // 2 else whole(text, at)
 
 
 def _cut_before(text: str, at: int) -> int:
     line = text.find("\n", max(at - 1, 0)) + 1
-    return line if line and line - at < (len(text) - at) // 2 else at
+    return line if line and line - at < (len(text) - at) // 2 else whole(text, at)
+
+
+def whole(text: str, at: int) -> int:
+    """Where to cut `text` instead of at `at`, so that no mark of a secret is torn: before it."""
+    found = MARK.search(text, max(at - LENGTH + 1, 0), at + LENGTH - 1)
+    return found.start() if found is not None and found.end() > at else at
 
 
 def _joined(head: str, left: str, tail: str) -> str:

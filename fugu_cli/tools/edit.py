@@ -11,7 +11,6 @@ from pathlib import Path
 
 from pydantic import Field
 
-from fugu_cli import masking
 from fugu_cli.errors import StorageError
 from fugu_cli.tools import Result, Say, Tool, matching, textfile
 from fugu_cli.tools.files import Given, not_a_file
@@ -51,8 +50,7 @@ async def edit(given: Edit, workspace: Workspace, say: Say) -> Result:
 
 def _replace(path: Path, data: bytes, given: Edit, workspace: Workspace) -> Result:
     file = textfile.decode(data)
-    old, new = (masking.restored(text, file.text) for text in (given.old, given.new))
-    changed = replaced(file.text, old, new, every=given.replace_all)
+    changed = replaced(file.text, given.old, given.new, every=given.replace_all)
     if isinstance(changed, Result):
         foreign = f" ({file.foreign} bytes of the file are not UTF-8: leave them out of old.)" if file.foreign else ""
         return Result(text=f"{given.path}: {changed.text}{foreign}", ok=False)

@@ -15,6 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from fugu_cli.errors import StorageError
 from fugu_cli.tools import Result, Say, Tool, textfile, tree
+from fugu_cli.tools.clip import first
 from fugu_cli.tools.workspace import Workspace, resolve
 
 LARGE = 2_000_000
@@ -73,7 +74,7 @@ async def read(given: Read, workspace: Workspace, say: Say) -> Result:
     if given.plain:
         return Result(text=file_text.shown)
     lines = file_text.shown.removesuffix("\n").split("\n") if file_text.text else []
-    return _numbered(lines, given, len(lines), file_text.foreign)
+    return _numbered(_masked(lines, workspace), given, len(lines), file_text.foreign)
 
 
 def not_a_file(path: Path, name: str, workspace: Workspace) -> Result | None:
@@ -101,7 +102,12 @@ def _read_part(path: Path, given: Read, workspace: Workspace, size: int) -> Resu
         wanted = islice(_lines_of(file), given.offset - 1, given.offset - 1 + min(given.limit, SHOWN))
         lines = [line.rstrip(b"\r\n").decode("utf-8", "replace") for line in wanted]
     workspace.seen.note_file(path)
-    return _numbered([""] * (given.offset - 1) + lines, given, None, 0)
+    return _numbered([""] * (given.offset - 1) + _masked(lines, workspace), given, None, 0)
+
+
+def _masked(lines: list[str], workspace: Workspace) -> list[str]:
+    """Without secrets in lines that will be cut."""
+    return [workspace.whole_secrets(line, LINE) for line in lines]
 
 
 def _lines_of(file: BinaryIO) -> Iterator[bytes]:
@@ -120,7 +126,7 @@ def _numbered(lines: list[str], given: Read, total: int | None, foreign: int) ->
     if given.offset > len(lines):
         return Result(text=f"{given.path} has only {len(lines):,} lines.", ok=False)
     part = lines[given.offset - 1 : given.offset - 1 + given.limit]
-    taken = list(_fitting(f"{given.offset + i}\t{_short(line)}" for i, line in enumerate(part)))
+    taken = list(_fitting(f"{given.offset + i}\t{first(line, LINE)}" for i, line in enumerate(part)))
     last = given.offset + len(taken) - 1
     notes = []
     if total is None:
@@ -139,10 +145,6 @@ def _fitting(lines: Iterable[str]) -> Iterable[str]:
         if room < 0 and index:
             return
         yield line
-
-
-def _short(line: str) -> str:
-    return line if len(line) <= LINE else f"{line[:LINE]} [... {len(line) - LINE:,} characters more]"
 
 
 async def write(given: Write, workspace: Workspace, say: Say) -> Result:

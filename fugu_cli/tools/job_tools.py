@@ -70,7 +70,7 @@ def _job(name: str, workspace: Workspace) -> Job | Result:
 
 
 def _told(job: Job, workspace: Workspace) -> str:
-    said = clip(workspace.whole_secrets(job.output.taken().strip())) or "(nothing new)"
+    said = clip(workspace.whole_secrets(job.output.taken(over=job.end is not None).strip())) or "(nothing new)"
     how = f"{job.name}: {views.ended_how(job.end)}" if job.end is not None else f"{job.name} is running"
     return f"{said}\n[{how}, {job.seconds:.0f} s]"
 

@@ -28,6 +28,8 @@ KEPT = 400_000
 """Characters kept of each end of the output."""
 SAID = 200_000
 """Characters streamed live; a command that never stops talking is not followed further."""
+WORD = 500
+"""Characters of the longest word that waits to be finished."""
 LINGER = 0.3
 """Seconds the output is still read after the command itself has ended while others hold it open."""
 QUIET = {
@@ -85,11 +87,13 @@ class Output:
         dropped = f"\n[... {self._dropped:,} characters left out ...]\n" if self._dropped else ""
         return plain(self._head + dropped + self._tail)
 
-    def taken(self) -> str:
-        """What was said since the last time, and begins anew."""
+    def taken(self, *, over: bool = True) -> str:
+        """What was said since the last time, and begins anew. Until it is `over` the last word of an unfinished line
+        waits for the next time: it may be half of a secret, which nobody would recognise."""
         text = self.text
-        self._head, self._tail, self._dropped = "", "", 0
-        return text
+        word = "" if over or text[-1:].isspace() else "".join(text[-WORD:].split()[-1:])
+        self._head, self._tail, self._dropped = word, "", 0
+        return text.removesuffix(word)
 
     def restored(self, paths: Iterable[Path]) -> None:
         """The command is over; `paths` were changed by it and put back."""

@@ -22,7 +22,7 @@ from fugu_cli.policy import patterns
 from fugu_cli.policy.paths import SECRET_FOLDERS, is_secret, shown
 from fugu_cli.processes import reap
 from fugu_cli.tools import Result, Say, Tool, tree
-from fugu_cli.tools.clip import clip
+from fugu_cli.tools.clip import clip, first
 from fugu_cli.tools.files import Given
 from fugu_cli.tools.git import outside
 from fugu_cli.tools.workspace import Workspace, resolve
@@ -30,7 +30,8 @@ from fugu_cli.tools.workspace import Workspace, resolve
 MOST = 200
 """Entries or matches shown."""
 SECONDS = 60
-COLUMNS = 300
+COLUMNS, TAKEN = 300, 2000
+"""Characters of a line that are shown; of ripgrep more are taken, so that no secret is cut before it is masked."""
 _FOUND = re.compile(rb"(?P<aside>--|[^\0\n]*: binary file matches[^\0\n]*)\n|(?P<path>[^\0]+)\0(?P<text>[^\n]*)\n?")
 """A line of ripgrep's: what stands between two groups or for a binary file, or a file's path, which may hold line
 breaks, and what stands in the file."""
@@ -145,7 +146,7 @@ async def grep(given: Grep, workspace: Workspace, say: Say) -> Result:
         return Result(text=f"{given.path} {what}.", ok=False)
     options = ["--line-number", "--no-heading", "--with-filename", "--null", "--sort=path"]
     options += [f"--context={given.context}"] if given.context else []
-    options += [f"--max-columns={COLUMNS}", "--max-columns-preview"]
+    options += [f"--max-columns={TAKEN}", "--max-columns-preview"]
     options += ["--ignore-case"] if given.ignore_case else []
     options += [f"--glob={given.glob}"] if given.glob else []
     where = os.path.relpath(path, workspace.root) if path.is_relative_to(workspace.root) else str(path)
@@ -153,7 +154,7 @@ async def grep(given: Grep, workspace: Workspace, say: Say) -> Result:
     if isinstance(done, Result):
         return done
     out, aside = done
-    lines = list(_matches(out, functools.cache(lambda name: _kept(name, path, workspace))))
+    lines = list(_matches(out, functools.cache(lambda name: _kept(name, path, workspace)), workspace))
     if not lines:
         return Result(text=f"{NOTHING}{given.path} matches {given.pattern}.{aside}")
     more = (f"\n({len(lines) - MOST} more lines; narrow the search)" if len(lines) > MOST else "") + aside
@@ -169,7 +170,7 @@ def _kept(name: str, searched: Path, workspace: Workspace) -> bool:
     return workspace.unread is not None and workspace.unread(path, workspace.root)
 
 
-def _matches(out: bytes, kept: Callable[[str], bool]) -> Iterator[str]:
+def _matches(out: bytes, kept: Callable[[str], bool], workspace: Workspace) -> Iterator[str]:
     """ripgrep's lines, path and number put together again."""
     for found in _FOUND.finditer(out):
         if (aside := found["aside"]) is not None:
@@ -180,6 +181,7 @@ def _matches(out: bytes, kept: Callable[[str], bool]) -> Iterator[str]:
             continue
         text = found["text"].decode("utf-8", "replace")
         context = _NUMBER.match(text)
+        text = first(workspace.whole_secrets(text, COLUMNS), COLUMNS)
         yield f"{shown(path)}{context.group(1) if context else ':'}{text}"
 
 

@@ -17,7 +17,6 @@ from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
-from fugu_cli import masking
 from fugu_cli.atomic import write_whole
 from fugu_cli.errors import StorageError
 from fugu_cli.events import Change, Recorded, ToolRan, Undone, net
@@ -131,7 +130,7 @@ class Workspace:
 
     def whole_secrets(self, text: str, limit: int = clip.LIMIT) -> str:
         """A text that is to be cut to `limit` characters, without secrets: one that the cut takes apart would not be
-        recognised in what is left of it."""
+        recognised in what is left of it. Use clip for the cut: it tears no mark."""
         return text if self.mask is None or len(text) <= limit else self.mask(text)
 
     async def blob(self, name: str) -> bytes:
@@ -201,7 +200,6 @@ class Workspace:
         """Write a file whole, as seen and as fugu's doing. `path` is resolved; `mode` as in `write_whole`. Raises
         StorageError, OSError."""
         old = path.read_bytes() if path.is_file() else None
-        data = _unmasked(data, old) if old is not None else data
         before = blobs.keep(self.store / "objects", old, self._hash_name) if old is not None else None
         write_whole(path, data, mode)
         self.seen.note(path, data)
@@ -214,14 +212,6 @@ class Workspace:
         bits = path.stat().st_mode & 0o7777
         path.unlink()
         self._written.append(Change(path=_named(path, self.root), before=before, after=None, permissions=bits))
-
-
-def _unmasked(data: bytes, old: bytes) -> bytes:
-    """A secret the agent was shown a mark for is written as it was."""
-    if b"[secret " not in data:
-        return data
-    text = masking.restored(data.decode("utf-8", "surrogateescape"), old.decode("utf-8", "surrogateescape"))
-    return text.encode("utf-8", "surrogateescape")
 
 
 def resolve(workspace: Workspace, text: str) -> Path | Result:

@@ -171,6 +171,21 @@ def test_an_address_that_is_none_is_named(base_url: str) -> None:
     assert base_url in str(raised.value) + raised.value.hint
 
 
+@pytest.mark.parametrize(
+    ("base_url", "address"),
+    [
+        ("https://user:hunter2@api.example.org/v1", "https://***@api.example.org/v1"),
+        ("https://api.example.org/v1?api-version=1&subscription-key=abc", None),
+        ("https://api.example.org/v1?api-version=1", "https://api.example.org/v1?api-version=1"),
+    ],
+)
+def test_an_address_is_shown_without_what_is_secret_in_it(base_url: str, address: str | None) -> None:
+    access = Access(name="strong", model="m", base_url=base_url, key="k", key_env="EXAMPLE_KEY")
+    error = failure(Server(httpx.Response(404)), access)
+    shown = address or "https://api.example.org/v1?api-version=1&subscription-key=***"
+    assert str(error).startswith(f"strong: nothing at {shown} answers for m")
+
+
 @pytest.mark.parametrize("key", ["ключ", "two\nlines"])
 def test_a_key_that_cannot_be_sent_is_said_so(key: str) -> None:
     access = Access(name="strong", model="m", base_url="http://127.0.0.1:9", key=key, key_env="EXAMPLE_KEY")

@@ -214,6 +214,15 @@ def test_a_fault_names_file_line_key_and_what_is_near(text: str, message: str, h
     assert hint in advice
 
 
+@pytest.mark.parametrize(
+    "base_url", ["https://me:hunter2@h.example/v1", "https://hunter2@h.example/v1", "me:hunter2@h.example/v1"]
+)
+def test_a_password_in_an_address_is_refused_and_never_repeated(base_url: str) -> None:
+    message, _ = refused(f'[[agents]]\nname = "a"\nprovider = "openai"\nmodel = "m"\nbase_url = "{base_url}"')
+    assert "hunter2" not in message
+    assert "***@h.example/v1" in message
+
+
 def test_a_key_in_the_file_is_refused_and_never_repeated() -> None:
     entry = "[[agents]]\nname='a'\nprovider='openai'\nmodel='m'\n"
     for line in ("api_key = 'sk-123456'", "api_key_env = 'sk-123456'", "api_key_env = 'Kx9aB77q'"):

@@ -1,31 +1,21 @@
-"""Files that hold secrets, changed by an agent that was shown marks in their place."""
+"""Secrets in diffs and in what tools cut short."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
 
 from fugu_cli.contents import diffs
-from fugu_cli.masking import Mask
+from fugu_cli.masking import LENGTH, Mask, mark
+from fugu_cli.tools.clip import clip, clip_tail, first
+from fugu_cli.tools.process import Output
 from fugu_cli.tools.search import ripgrep
 from tests.tools.conftest import Build, use
 
 FORM = "sk-abcdefghijklmnopqrstuvwx"
-
-
-def test_a_file_with_secrets_keeps_them_when_an_agent_rewrites_it(plain: Build) -> None:
-    content = f"# settings\nDB_PASSWORD='pa ss word'\nKEY={FORM}\nOTHER=1\n"
-    workspace = plain({"settings.ini": content})
-    shown = Mask({"DB_PASSWORD": "pa ss word"}).text(content)
-    assert "pa ss word" not in shown and FORM not in shown
-    assert use(workspace, "read", path="settings.ini").ok
-    assert use(workspace, "write", path="settings.ini", content=shown.replace("OTHER=1", "OTHER=2")).ok
-    assert (workspace.root / "settings.ini").read_text() == content.replace("OTHER=1", "OTHER=2")
-    old = next(line for line in shown.splitlines() if line.startswith("KEY="))
-    assert use(workspace, "edit", path="settings.ini", old=old, new=f"{old}\nNEW=1").ok
-    assert f"KEY={FORM}\nNEW=1\n" in (workspace.root / "settings.ini").read_text()
 
 
 def test_diffs_for_people_and_files_hold_no_secret(repo: Build) -> None:
@@ -56,3 +46,41 @@ def test_a_secret_that_a_cut_takes_apart_is_taken_out_before(plain: Build, befor
     workspace.mask = Mask({"SECRET_KEY": "hunter2verylongvalue99"}).text
     told = use(workspace, "bash", command="cat said").text
     assert "hunter2" not in told and "left out" in told
+
+
+@pytest.mark.parametrize("before", [1990, 1995, 2000])
+def test_a_secret_where_a_long_line_is_cut_is_taken_out_before(plain: Build, before: int) -> None:
+    secret = "hunter2verylongvalue99"
+    workspace = plain({"long": f"{'a' * before} {secret}{'b' * 900}"})
+    workspace.mask = Mask({"SECRET_KEY": secret}).text
+    shown = use(workspace, "read", path="long").text
+    assert "hunter2" not in shown
+    assert re.search(r"a( \[secret \w{4}\])? ?(b*) \[\.\.\. [\d,]+ characters more\]$", shown)
+
+
+@pytest.mark.parametrize("before", [270, 290, 299])
+def test_a_secret_where_a_found_line_is_cut_is_taken_out_before(plain: Build, before: int) -> None:
+    secret = "hunter2verylongvalue99"
+    workspace = plain({"long": f"found {'a' * before} {secret}{'b' * 900}\n"})
+    workspace.mask = Mask({"SECRET_KEY": secret}).text
+    assert "hunter2" not in use(workspace, "grep", pattern="found").text
+
+
+def test_no_cut_tears_a_mark() -> None:
+    own = mark("x")
+    for before in range(60):
+        text = "a" * before + own + "b" * 100
+        for made in (clip(text, 90), clip_tail(text, 90), first(text, 60)):
+            left = made.replace(own, "")
+            assert not re.search(r"secret|\[s|\w{4}\]b", left), made
+    assert len(own) == LENGTH
+
+
+def test_half_a_word_that_a_running_job_has_printed_waits_for_its_end() -> None:
+    output = Output(lambda text: None)
+    output.take(b"one\nthe token is hunter2very")
+    assert output.taken(over=False) == "one\nthe token is "
+    output.take(b"longvalue99\nGo on? ")
+    assert output.taken(over=False) == "hunter2verylongvalue99\nGo on? "
+    output.take(b"yes")
+    assert output.taken(over=True) == "yes"
