@@ -32,7 +32,7 @@ class Cascade:
         end = _stop(events, self._settings)
         if end is not None:
             return end
-        out = masks.agents_out(events, self._settings.opt_out, self._members)
+        out = masks.turn_out(events, self._settings.opt_out, self._members)
         able = [member for member in self._members if member.name not in out]
         if not able:
             return masks.nobody(out)
@@ -98,7 +98,7 @@ class Random:
         end = _stop(events, self._settings)
         if end is not None:
             return end
-        out = masks.agents_out(events, self._settings.opt_out, self._members)
+        out = masks.turn_out(events, self._settings.opt_out, self._members)
         able = [member for member in self._members if member.name not in out]
         if not able:
             return masks.nobody(out)

@@ -13,17 +13,22 @@ DUE = "the newest work has not been verified yet"
 def agents_out(events: Sequence[Event], opt_out: Iterable[str] = (), members: Sequence[Member] = ()) -> dict[str, str]:
     """Agents by name that are opted out, failed in this request or are too dear for it, with the reason.
 
-    Of `members`, who may be chosen from, also the agent whose work is to be verified and those that need an acceptance
-    check where there is none; both may act where nobody else is left.
+    Of `members`, who may be chosen from, also those that need an acceptance check where there is none, unless nobody
+    else is left.
     """
     opted = dict.fromkeys(sorted(opt_out), "opted out")
     out = {**opted, **views.failed_agents(events), **opted}
     if not views.checks(events):
         weak = [member.name for member in members if member.needs_tests]
         out = _without(out, members, weak, "no acceptance check judges this request")
-    if "worker" in roles_out(events) and (worker := newest_worker(events)) is not None:
-        out = _without(out, members, [worker], "it did the work that is to be verified")
     return out
+
+
+def turn_out(events: Sequence[Event], opt_out: Iterable[str], members: Sequence[Member]) -> dict[str, str]:
+    """The same for a turn of its own: where work is to be verified, also the agent that did it, if another is left."""
+    out = agents_out(events, opt_out, members)
+    worker = newest_worker(events) if "worker" in roles_out(events) else None
+    return out if worker is None else _without(out, members, [worker], "it did the work that is to be verified")
 
 
 def _without(out: dict[str, str], members: Sequence[Member], names: Sequence[str], why: str) -> dict[str, str]:

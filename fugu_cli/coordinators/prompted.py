@@ -63,7 +63,7 @@ class Prompted:
             return await self._fallback(events, "the chooser's reply names nobody")
         member = self._members[int(agent[-1])]
         wanted: Role = role[-1].lower()
-        out = masks.agents_out(events, self._settings.opt_out, self._members)
+        out = masks.turn_out(events, self._settings.opt_out, self._members)
         if member.name in out or wanted in masks.roles_out(events):
             return await self._fallback(events, f"{member.name} cannot act as {wanted} now")
         return Assigned(

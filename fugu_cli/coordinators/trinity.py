@@ -86,7 +86,7 @@ class Trinity:
         meta = self._checkpoint.meta
         if not meta.roles and (end := _product_end(events)) is not None:
             return end
-        out = masks.agents_out(events, self._settings.opt_out, self._members)
+        out = masks.turn_out(events, self._settings.opt_out, self._members)
         if meta.kind == "slots":
             seats = slots.slot_seats(meta.rows, self._members, out, events)
         else:

@@ -63,12 +63,12 @@ def test_work_that_came_to_no_last_word_may_go_on_or_be_verified_unless_the_test
 
 def test_an_agent_does_not_verify_its_own_newest_work_while_another_one_can() -> None:
     out = {"coder": "it did the work that is to be verified"}
-    assert masks.agents_out([*FREE, *WORKED], members=POOL) == out
-    assert masks.agents_out([*FREE, *WORKED]) == {}, "nobody says who may be chosen from"
+    assert masks.turn_out([*FREE, *WORKED], (), POOL) == out
+    assert masks.agents_out([*FREE, *WORKED], (), POOL) == {}, "a workflow's steps are the planner's choice"
     others = ["small", "strong"]
-    assert masks.agents_out([*FREE, *WORKED], others, POOL) == dict.fromkeys(others, "opted out")
+    assert masks.turn_out([*FREE, *WORKED], others, POOL) == dict.fromkeys(others, "opted out")
     refused = [*FREE, *WORKED, assigned(2, "strong", "verifier"), replied(2, "strong", "REVISE")]
-    assert masks.agents_out(refused, members=POOL) == {}, "now somebody works, maybe the same"
+    assert masks.turn_out(refused, (), POOL) == {}, "now somebody works, maybe the same"
 
 
 def test_an_agent_that_needs_tests_is_out_while_no_check_judges_and_somebody_else_can_act() -> None:
