@@ -157,7 +157,7 @@ class Place:
     def sessions(self) -> list[Path]:
         """Session logs, the one that was begun first first; names tell no seconds apart."""
         found = (self.home / "data" / "fugu" / "sessions").glob("*/*.jsonl")
-        return sorted(found, key=lambda path: ([record.at for record in logs.read(path)[:1]], path.name))
+        return sorted(found, key=lambda path: ([record.at for record in logs.examine(path).records[:1]], path.name))
 
     def events(self) -> Sequence[Event]:
         """The facts of the newest session. Every line must parse."""
