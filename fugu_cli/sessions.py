@@ -151,7 +151,7 @@ def summary(path: Path) -> Summary | None:
     first = views.opened(events)
     asked = [event for event in events if isinstance(event, Asked)]
     end = views.finished(events)
-    state = end.reason if end else "unfinished"
+    state: str = end.reason if end else "unfinished"
     if found.fault is not None:
         state = NEWER if found.fault.newer else DAMAGED
     return Summary(
