@@ -171,7 +171,7 @@ async def _stream(access: Access, response: httpx.Response, take: Take, phase: _
     held = Held(access.name, access.host)
     async for chunk in response.aiter_bytes():
         events = decoder.feed(chunk)
-        held.arrived(len(chunk), len(events))
+        held.arrived(len(chunk), max(len(events), chunk.count(b"\n\n")))  # comments count as well
         for event in events:
             heard = max(take(event), heard)
         phase.heard(heard)

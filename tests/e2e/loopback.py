@@ -61,8 +61,10 @@ class Breaks:
     """Something that is no answer. `how`:
 
     hang: accepts the request and says nothing; hang_middle: stops after the first piece; reset: resets the connection
-    in the middle; cut: ends the stream in the middle without a word; html: a page with status 200; bad_sse: pieces that
-    are not JSON; error: an error object in the middle; silent: a stream that ends well and holds nothing.
+    in the middle; cut: ends the stream in the middle without a word; bad_sse: pieces that are not JSON; error: an error
+    object in the middle; silent: a stream that ends well and holds nothing; html, words, object: a page, text or JSON
+    that is no reply, with status 200; packed: bytes that say they are gzip; endless: text without end; flood: one event
+    without end.
     """
 
     how: str
@@ -243,13 +245,18 @@ class _Exchange(BaseHTTPRequestHandler):
         match how:
             case "hang":
                 over.wait(120)
-            case "html":
-                page = b"<!doctype html><html><body><h1>502 Bad Gateway</h1></body></html>"
-                self.send_response(200)
-                self.send_header("content-type", "text/html")
-                self.send_header("content-length", str(len(page)))
-                self.end_headers()
-                self.wfile.write(page)
+            case _ if how in WHOLE:
+                self._whole(*WHOLE[how])
+            case "endless":
+                self._begin()
+                long = _event(asked.wire, "", {"choices": [{"index": 0, "delta": {"content": "word " * 20_000}}]})
+                while self._send(long):
+                    pass
+            case "flood":
+                self._begin()
+                self._send(b"data: ")
+                while self._send(b"x" * 2**20):
+                    pass
             case "silent":
                 self._begin()
                 for piece in _pieces(asked, Says("")):
@@ -270,6 +277,14 @@ class _Exchange(BaseHTTPRequestHandler):
                 for piece in pieces[:3]:
                     self._send(piece)
                 self._leave(how)
+
+    def _whole(self, headers: Mapping[str, str], body: bytes) -> None:
+        """An answer that is no stream."""
+        self.send_response(200)
+        for name, value in {**headers, "content-length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
 
     def _leave(self, how: str) -> None:
         """Away in the middle of an answer: silent, with a reset, or with an end that is none."""
@@ -307,6 +322,12 @@ class _Exchange(BaseHTTPRequestHandler):
             self.close_connection = True
 
 
+WHOLE: Mapping[str, tuple[Mapping[str, str], bytes]] = {
+    "html": ({"content-type": "text/html"}, b"<!doctype html><html><body><h1>502 Bad Gateway</h1></body></html>"),
+    "words": ({"content-type": "text/plain"}, b"Ollama is running"),
+    "object": ({"content-type": "application/json"}, b'{"choices": "none"}'),
+    "packed": ({"content-type": "application/json", "content-encoding": "gzip"}, b"this is not packed"),
+}
 _OVERLOADED = {"message": "the engine is overloaded", "type": "overloaded_error", "code": "overloaded_error"}
 
 

@@ -26,6 +26,16 @@ FAULTS = {
     "busy": (Refuses(429, "slow down", "rate_limit_error", {"retry-after": "3600"}), "limited", "limits how often"),
     "page": (Breaks("html"), "protocol", "answered with an HTML page"),
     "noise": (Breaks("bad_sse"), "protocol", "sent a piece that is no part of"),
+    "absent": (Refuses(404, "no such model", "not_found_error"), "absent", "answers for absent (404): no such model"),
+    "moved": (Refuses(308, "", headers={"location": "http://127.0.0.1:9/"}), "absent", "points somewhere else (308)"),
+    "elsewhere": (Refuses(403, "your country is not supported"), "refused", "does not serve the place"),
+    "unable": (Refuses(501, "streaming is not implemented"), "overloaded", "is overloaded or broken (501)"),
+    "long": (Refuses(413, "Payload Too Large"), "invalid", "the request is too large for"),
+    "words": (Breaks("words"), "protocol", "answered with 'Ollama is running'"),
+    "object": (Breaks("object"), "protocol", "sent a piece that is no part of a completion"),
+    "packed": (Breaks("packed"), "protocol", "sent bytes that do not unpack"),
+    "endless": (Breaks("endless"), "protocol", "sent more than 4,194,304 characters as one reply"),
+    "flood": (Breaks("flood"), "protocol", "the server sent more than 8 MiB without ending an event"),
 }
 
 
