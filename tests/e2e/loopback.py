@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -64,7 +64,7 @@ class Breaks:
     in the middle; cut: ends the stream in the middle without a word; bad_sse: pieces that are not JSON; error: an error
     object in the middle; silent: a stream that ends well and holds nothing; html, words, object: a page, text or JSON
     that is no reply, with status 200; packed: bytes that say they are gzip; endless: text without end; flood: one event
-    without end.
+    without end; pings, headers: comments, or headers, that come slowly and without end.
     """
 
     how: str
@@ -247,16 +247,8 @@ class _Exchange(BaseHTTPRequestHandler):
                 over.wait(120)
             case _ if how in WHOLE:
                 self._whole(*WHOLE[how])
-            case "endless":
-                self._begin()
-                long = _event(asked.wire, "", {"choices": [{"index": 0, "delta": {"content": "word " * 20_000}}]})
-                while self._send(long):
-                    pass
-            case "flood":
-                self._begin()
-                self._send(b"data: ")
-                while self._send(b"x" * 2**20):
-                    pass
+            case "endless" | "flood" | "pings" | "headers":
+                self._go_on(asked, how)
             case "silent":
                 self._begin()
                 for piece in _pieces(asked, Says("")):
@@ -285,6 +277,31 @@ class _Exchange(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+
+    def _go_on(self, asked: Asked, how: str) -> None:
+        """An answer without end."""
+        over = self.server.loopback.over
+        match how:
+            case "endless":
+                self._begin()
+                long = _event(asked.wire, "", {"choices": [{"index": 0, "delta": {"content": "word " * 20_000}}]})
+                while self._send(long):
+                    pass
+            case "pings":
+                self._begin()
+                while self._send(b": ping\n\n") and not over.wait(0.05):
+                    pass
+            case "headers":
+                self.close_connection = True
+                with suppress(OSError):
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\nx-slow: ")
+                    while not over.wait(0.05):
+                        self.wfile.write(b"x")
+            case "flood":
+                self._begin()
+                self._send(b"data: ")
+                while self._send(b"x" * 2**20):
+                    pass
 
     def _leave(self, how: str) -> None:
         """Away in the middle of an answer: silent, with a reset, or with an end that is none."""
