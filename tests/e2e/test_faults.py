@@ -123,7 +123,7 @@ def test_empty_replies_and_malformed_calls_are_answered_and_the_work_goes_on(pla
 def test_a_server_that_hangs_is_left_at_the_time_limit(place: Place, server: Loopback, how: str) -> None:
     place.configure(Agent(how))
     server.play(how, Breaks(how))
-    done = place.fugu("run", "--time-limit", "1", "fix the tests")
+    done = place.fugu("run", "--time-limit", "2", "fix the tests")
     assert done.code == 3
     assert "stopped: the time limit was reached" in done.err
     events = place.events()
