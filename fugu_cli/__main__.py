@@ -101,9 +101,12 @@ def called(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return 0
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno in SHORT:
+            complain(f"the system refuses: {error.strerror}", LIMITS)
+        elif error.errno in FULL:
+            complain(f"cannot write{f' {error.filename}' if error.filename else ''}: {error.strerror}", ROOM)
+        else:
             raise
-        complain(f"cannot write{f' {error.filename}' if error.filename else ''}: {error.strerror}", ROOM)
         return 2
     return 4 if code == INTERRUPTED else int(code or 0)
 
@@ -112,6 +115,9 @@ INTERRUPTED = 130
 """What typer makes of Ctrl-C where no command caught it."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What is never a bug, whoever wrote to whatever."""
+SHORT = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+"""What a process is given no more of: open files, processes, memory."""
+LIMITS = "see `ulimit -a` (open files, processes, memory); what was recorded is kept: `fugu run --continue`"
 ROOM = "make room on the disk, or send the output elsewhere"
 
 

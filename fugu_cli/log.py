@@ -1,7 +1,8 @@
 """The session: an append-only JSONL file of facts, one writer, any number of readers.
 
 Write, then tell. A line is on the disk before anybody hears of it. A torn last line (a crash in the middle of a write)
-is cut when a writer opens the file; nothing else is ever repaired in storage. Knows nothing of what the facts mean.
+is cut when a writer opens the file; nothing else is ever repaired in storage: a damaged session is read up to its first
+fault (`examine`) and not written. Knows nothing of what the facts mean.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -20,9 +23,9 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from fugu_cli import processes
+from fugu_cli import __version__, processes
 from fugu_cli.errors import SessionBusy, StorageError
-from fugu_cli.events import RECORDED, Event, Live, Recorded
+from fugu_cli.events import RECORDED, Event, Live, Opened, Recorded
 from fugu_cli.messages import Call
 
 Told = TypeVar("Told", bound=BaseModel)
@@ -77,7 +80,8 @@ class Log:
     def open(cls, path: Path) -> Log:
         """An existing session, to be continued. Cuts a torn last line.
 
-        Raises SessionBusy when another process writes it, StorageError when it cannot be read.
+        Raises SessionBusy when another process writes it, StorageError when it cannot be read or has a fault: nothing
+        is written behind a line that is not understood.
         """
         lock = FileLock(f"{path}.lock", timeout=processes.LET_GO, mode=0o600, thread_local=False)
         try:
@@ -90,10 +94,11 @@ class Log:
         except OSError as error:
             raise StorageError(f"cannot lock {path}: {error.strerror}", hint=_SPACE) from error
         try:
-            data = path.read_bytes()
-            whole = data[: data.rfind(b"\n") + 1]
-            log = cls(path, parse(whole or _begun(data), path))
-            log._lock, log._end = lock, len(whole)
+            found = examine(path)
+            if found.fault is not None:
+                raise found.fault.error(path)
+            log = cls(path, found.records)
+            log._lock, log._end = lock, found.size
             log._file = log._at_end()
         except OSError as error:
             lock.release()
@@ -215,12 +220,6 @@ def closed(path: Path) -> Iterator[bool]:
         lock.release()
 
 
-def _begun(data: bytes) -> bytes:
-    """What is to be read of a file without a whole line: nothing of a session's first line that was cut off; all of a
-    file that is no session's, which must not be cut."""
-    return b"" if data[: len(FIRST)] == FIRST[: len(data)] else data
-
-
 def _valid(value: object) -> object:
     """`value` with text that can be written: halves of a character joined where they belong together, else `\ufffd`.
 
@@ -240,55 +239,132 @@ def as_written(text: str) -> str:
     return str(_valid(text))
 
 
+@dataclass(frozen=True)
+class Fault:
+    """Why a session can be read no further. `line` counts from 1; `newer` is the version of fugu that wrote the session
+    where it is newer than this one, "" for damage."""
+
+    line: int
+    why: str
+    newer: str = ""
+
+    def error(self, path: Path) -> StorageError:
+        """What to raise where the rest of the session is needed."""
+        if self.newer:
+            return StorageError(
+                f"{path} was written by fugu {self.newer}; this is fugu {__version__}",
+                hint="update fugu to open it; the file was not changed",
+            )
+        if self.line == 1:
+            return StorageError(
+                f"{path}, line 1 is not a session's line: {self.why}", hint="`fugu sessions` lists the sessions"
+            )
+        return StorageError(
+            f"the session {path} is damaged at line {self.line}: {self.why}",
+            hint=f"`fugu sessions repair {shlex.quote(_key(path))}` makes a copy of what stands before it; "
+            "the file was not changed",
+        )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What can be read of a session: its lines before the first fault, and how many bytes of the file they take."""
+
+    records: list[Recorded]
+    size: int
+    fault: Fault | None = None
+
+
+def examine(path: Path) -> Reading:
+    """A session as far as it can be read. A torn last line is left alone, and is no fault. Raises StorageError where
+    the file itself cannot be read."""
+    try:
+        return _examined(path.read_bytes())
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+
+
 def read(path: Path) -> list[Recorded]:
-    """The whole lines of a session, for readers that do not write; a torn last line is left alone and not returned."""
-    return parse(_whole(path), path)
-
-
-def skim(path: Path, types: Collection[str]) -> list[Recorded]:
-    """The first and the last whole line, and those whose events are of these types: what a list of many sessions
-    needs, without reading what their tools printed. Raises StorageError."""
-    mark = re.compile(rb'"event":\s*\{\s*"type":\s*"(?:%s)"' % "|".join(types).encode())
-    lines = _whole(path).splitlines()
-    ends = {0, len(lines) - 1}
-    wanted = [line for at, line in enumerate(lines) if at in ends or mark.search(line, 0, HEAD)]
-    return parse(b"\n".join(wanted), path)
+    """All whole lines of a session, for readers that do not write. Raises StorageError for one with a fault."""
+    found = examine(path)
+    if found.fault is not None:
+        raise found.fault.error(path)
+    return found.records
 
 
 def legible(path: Path) -> list[Recorded]:
     """Those of a session's whole lines that can be read: for sums, from which one damaged line, or one of a newer fugu,
     must not take the others. Raises StorageError where the file cannot be read."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
     records = []
-    for line in _whole(path).splitlines():
+    for line in data.split(b"\n"):
         with suppress(ValidationError):
             records.append(RECORDED.validate_json(line))
     return records
 
 
-def _whole(path: Path) -> bytes:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror}") from error
-    return data[: data.rfind(b"\n") + 1]
-
-
-def parse(data: bytes, path: Path) -> list[Recorded]:
-    """JSONL text to records. Raises StorageError that names the first line that is not one."""
-    records = []
-    for number, line in enumerate(data.splitlines(), start=1):
+def _examined(data: bytes) -> Reading:
+    """The lines of a session's file, up to the first that is not one or does not follow the line before it."""
+    records: list[Recorded] = []
+    size = 0
+    *lines, last = data.split(b"\n")
+    for number, line in enumerate(lines, start=1):
         try:
-            records.append(RECORDED.validate_json(line))
+            record = RECORDED.validate_json(line)
         except ValidationError as error:
-            raise StorageError(
-                f"{path}, line {number} is not a session's line: {error.errors()[0]['msg']}",
-                hint="the file was changed by hand or written by a newer fugu; nothing was altered",
-            ) from error
-    return records
+            return Reading(records, size, Fault(number, _why(error), _newer(records, line)))
+        if record.seq != len(records):
+            return Reading(records, size, Fault(number, f"it is line {record.seq} of a session"))
+        records.append(record)
+        size += len(line) + 1
+    if newer := _newer(records):
+        return Reading(records, size, Fault(1, "", newer))
+    if not lines and last[: len(FIRST)] != FIRST[: len(last)]:
+        return Reading([], 0, Fault(1, "it has no end"))
+    return Reading(records, size)
+
+
+def _why(error: ValidationError) -> str:
+    """The first thing that is wrong with a line, in words."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    match first["type"]:
+        case "json_invalid":
+            return "it is no JSON"
+        case "union_tag_invalid":
+            return f"this fugu knows no fact {first['ctx']['tag']!r}"
+        case "extra_forbidden":
+            return f"this fugu knows no field {where!r}"
+    return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+def _newer(records: Sequence[Recorded], line: bytes = b"") -> str:
+    """The newest version of fugu that these lines say opened the session, and that may be behind the unreadable `line`;
+    "" where it is not newer than this one."""
+    versions = [record.event.version for record in records if isinstance(record.event, Opened)]
+    if found := _VERSION.search(line, 0, HEAD):
+        versions.append(found[1].decode("utf-8", "replace"))
+    newest = max(versions, key=_numbers, default="")
+    return newest if _numbers(newest) > _numbers(__version__) else ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """1.10.0 -> (1, 10, 0); nothing for what is no version of fugu's."""
+    return tuple(map(int, version.split("."))) if re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", version) else ()
+
+
+def _key(path: Path) -> str:
+    """What a command calls the session: its id where it has one, else its file."""
+    return path.stem if _ID.fullmatch(path.stem) else str(path)
 
 
 FIRST = b'{"seq":0,'
 """How a session begins."""
-HEAD = 120
-"""Characters of a line within which its number, its time and its event's type stand."""
+HEAD = 200
+"""Bytes of a line within which its event's type and, of a session's first line, the version stand."""
+_VERSION = re.compile(rb'"type":\s*"opened",\s*"version":\s*"([^"]{1,40})"')
+_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
 _SPACE = "check free space and permissions with `df -h` and `ls -l`; what was written before is kept"

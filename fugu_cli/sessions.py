@@ -1,6 +1,6 @@
 """Where sessions lie, and which there are: one JSONL file each, a folder per repository.
 
-Stands beside the log, which knows the file but not the place. Listing reads no more of a session than it shows.
+Stands beside the log, which knows the file but not the place.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ from pathlib import Path
 
 from fugu_cli import atomic, log, views
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.events import Asked, Event, Replied
+from fugu_cli.events import RECORDED, Asked, Event, Interrupted, Recorded, Replied
 
 SUFFIX = ".jsonl"
 LEFT = ("session.jsonl", "changes.patch", "trajectory.json", "summary.json")
 """What a run leaves in its `--output-dir`."""
 OWNER = "session"
 """In the folder of a session's worktrees: where its log is."""
+DAMAGED, NEWER = "damaged", "newer fugu"
+"""States of a session that cannot be gone on with: a line of it is none, or another version of fugu wrote it."""
 TITLES = "titles.json"
 """Beside the sessions of a folder: the titles the user gave them."""
 
+LOST = "the session's file was damaged here"
+"""Why a turn of a repaired session is interrupted."""
 _RIGHTS = "check free space and permissions with `df -h` and `ls -l`"
 
 
@@ -128,43 +132,48 @@ def find(data: Path, root: Path, key: str) -> Path:
 def _asked_in(path: Path) -> bool:
     """Something was asked there; also of a session that cannot be read, for its reader says why."""
     try:
-        return any(isinstance(record.event, Asked) for record in log.skim(path, ("asked",)))
+        return any(isinstance(record.event, Asked) for record in log.read(path))
     except StorageError:
         return True
 
 
 def summary(path: Path) -> Summary | None:
-    """What a list shows of a session; None for a file that is not a session or holds nothing yet."""
+    """What a list shows of a session, of a damaged one up to its fault; None for one that holds nothing yet, and for a
+    file that cannot be read."""
     try:
-        records = log.skim(path, ("opened", "asked", "finished"))
-    except StorageError:
+        found = log.examine(path)
+        written = path.stat().st_mtime
+    except (StorageError, OSError):
         return None
-    if not records:
+    if not found.records and found.fault is None:
         return None
-    events = [record.event for record in records]
+    events = [record.event for record in found.records]
     first = views.opened(events)
     asked = [event for event in events if isinstance(event, Asked)]
     end = views.finished(events)
+    state: str = end.reason if end else "unfinished"
+    if found.fault is not None:
+        state = NEWER if found.fault.newer else DAMAGED
     return Summary(
         id=path.stem,
         path=path,
         repo=first.repo if first else "",
-        started=records[0].at,
-        newest=records[-1].at,
+        started=found.records[0].at if found.records else written,
+        newest=found.records[-1].at if found.fault is None else written,
         title=asked[0].said.strip().splitlines()[0] if asked and asked[0].said.strip() else "",
         requests=len(asked),
-        state=end.reason if end else "unfinished",
+        state=state,
     )
 
 
 def summaries(files: Iterable[Path]) -> list[Summary]:
     """What lists show of these sessions, under the titles the user gave them. One in which nothing was asked is left
-    out: there is nothing to go on with."""
+    out, unless it is damaged: there is nothing to go on with."""
     given: dict[Path, dict[str, str]] = {}
     found = []
     for path in files:
         one = summary(path)
-        if one is not None and one.requests:
+        if one is not None and (one.requests or one.state in (DAMAGED, NEWER)):
             titles = given.setdefault(path.parent, _titles(path.parent))
             found.append(replace(one, title=titles.get(one.id, one.title)))
     return found
@@ -176,7 +185,7 @@ def says(one: Summary, wanted: str) -> bool:
     if folded in one.title.casefold():
         return True
     try:
-        events = [record.event for record in log.skim(one.path, ("asked", "replied"))]
+        events = [record.event for record in log.examine(one.path).records]
     except StorageError:
         return False
     return any(isinstance(event, Asked | Replied) and folded in event.text.casefold() for event in events)
@@ -216,14 +225,52 @@ def worktrees(data: Path, path: Path | None) -> Path:
 
 
 def fork(data: Path, root: Path, path: Path) -> Path:
-    """A copy of a session under a new id: the whole lines that are there now, its worktrees. Raises StorageError."""
+    """A copy of a session under a new id: the whole lines that are there now, its worktrees. Raises StorageError, also
+    for a damaged one."""
+    found = log.examine(path)
+    if found.fault is not None:
+        raise found.fault.error(path)
+    return _copied(data, new_path(data, root), path, found.size)
+
+
+def repair(data: Path, root: Path, path: Path) -> tuple[Path, log.Fault]:
+    """A copy of a damaged session under a new id that ends before the fault, and the fault. It stands beside the
+    session, which stays as it is.
+
+    What an agent had called there may have run, so it is not run again: the copy says that it was interrupted.
+    Raises UsageError where there is no damage, StorageError where nothing can be kept or a newer fugu wrote it.
+    """
+    found = log.examine(path)
+    if found.fault is None:
+        raise UsageError(f"the session {path.stem} is not damaged", hint=f"`fugu trace {path.stem}` shows it")
+    if found.fault.newer or not found.records:
+        raise found.fault.error(path)
+    home = path.absolute().parent
     target = new_path(data, root)
+    if home.parent == data.absolute() / "sessions":
+        target = home / target.name
+    return _copied(data, target, path, found.size, _cut_off(found.records)), found.fault
+
+
+def _cut_off(records: Sequence[Recorded]) -> bytes:
+    """Lines that close turns whose calls may have been started behind the end. They carry the time of the last line:
+    what was written to files later may be the user's."""
+    events = [record.event for record in records]
+    open_turns = [turn.number for turn in views.turns(events) if views.open_calls(turn) and not turn.interrupted]
+    lines = [
+        Recorded(seq=len(records) + place, at=records[-1].at, event=Interrupted(turn=number, reason=LOST))
+        for place, number in enumerate(open_turns if views.finished(events) is None else ())
+    ]
+    return b"".join(RECORDED.dump_json(line) + b"\n" for line in lines)
+
+
+def _copied(data: Path, target: Path, path: Path, size: int, more: bytes = b"") -> Path:
+    """`size` bytes of a session and `more` at `target`, with its worktrees. Raises StorageError."""
     try:
-        whole = path.read_bytes()
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("xb") as file:
-            target.chmod(0o600)
-            file.write(whole[: whole.rfind(b"\n") + 1])
+        with path.open("rb") as source:
+            kept = source.read(size)
+        with atomic.beside(target, 0o600) as draft:
+            draft.write_bytes(kept + more)
         if (apart := worktrees(data, path)).is_dir():
             own = shutil.copytree(apart, worktrees(data, target), symlinks=True)
             (own / OWNER).write_text(str(target), "utf-8")

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import log as logs
 from fugu_cli import orchestrator, views
 from fugu_cli.agents import Agent
-from fugu_cli.events import Event, Finished, Member, Permitted, Undone
+from fugu_cli.events import RECORDED, Event, Finished, Member, Permitted, Undone
 from fugu_cli.log import Log
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
 from fugu_cli.tools.workspace import recall
@@ -150,7 +149,7 @@ def appends(call: Call) -> bool:
 
 def test_the_filmed_session_holds_what_a_session_can(played: Played) -> None:
     film = played.film
-    events = [record.event for record in logs.parse(b"".join(film.lines), Path("whole"))]
+    events = [record.event for record in map(RECORDED.validate_json, film.lines)]
     assert film.end.reason == "accepted"
     assert (film.world / "repo" / "calc.txt").read_text() == "fixed\n"
     kinds = {event.type for event in events}
@@ -194,6 +193,6 @@ def faults_of(played: Played, one: Resumed) -> list[str]:
 
 
 def _newest(film: Film, frame: Frame) -> Permitted:
-    (record,) = logs.parse(film.lines[frame.lines - 1], Path("line"))
+    record = RECORDED.validate_json(film.lines[frame.lines - 1])
     assert isinstance(record.event, Permitted)
     return record.event

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fugu_cli import __version__
 from fugu_cli import log as logs
 from fugu_cli.errors import SessionBusy, StorageError
-from fugu_cli.events import Asked, Finished, Live, Opened, Recorded, Replied, Said
+from fugu_cli.events import Asked, Event, Finished, Live, Opened, Recorded, Replied, Said
 from fugu_cli.log import Log
 
 OPENED = Opened(version="1", repo="/repo")
@@ -218,15 +219,91 @@ def test_text_that_is_no_unicode_is_recorded_as_near_as_can_be(tmp_path: Path) -
     assert [record.event for record in logs.read(tmp_path / "s.jsonl")] == [expected]
 
 
-def test_a_list_reads_the_ends_and_what_it_asks_for_and_not_what_only_speaks_of_it(tmp_path: Path) -> None:
-    path = tmp_path / "s.jsonl"
-    quoting = '"event":{"type":"asked"}'
-    reply = Replied(turn=1, agent="a", text=quoting)
+FACTS = (OPENED, Asked(text="fix ✓"), Replied(turn=1, agent="a", text="done"), Finished(reason="accepted"))
+
+
+def written(path: Path, *facts: Event) -> list[bytes]:
+    """A session of these facts; its lines."""
     log = Log.create(path)
-    for event in (OPENED, Asked(text="one"), reply, Asked(text=quoting), reply):
-        log.append(event)
+    for fact in facts or FACTS:
+        log.append(fact)
     log.close()
-    found = logs.skim(path, ("asked",))
-    assert [record.seq for record in found] == [0, 1, 3, 4]
-    assert found == [record for record in logs.read(path) if record.seq != 2]
-    assert logs.skim(path, ("finished",)) == [logs.read(path)[0], logs.read(path)[-1]]
+    return path.read_bytes().splitlines(keepends=True)
+
+
+DAMAGES = {
+    "a line that is no JSON": lambda lines: [*lines[:2], b"garbage\n", *lines[3:]],
+    "a line cut in the middle": lambda lines: [*lines[:2], lines[2][:40] + b"\n", *lines[3:]],
+    "two lines run together": lambda lines: [*lines[:2], lines[2][:-1], *lines[3:]],
+    "a block of zeros": lambda lines: [*lines[:2], b"\0" * len(lines[2]), *lines[3:]],
+    "bytes that are no UTF-8": lambda lines: [*lines[:2], lines[2].replace(b"done", b"d\xff\xfee"), *lines[3:]],
+    "an empty line": lambda lines: [*lines[:2], b"\n", *lines[2:]],
+    "a line that is gone": lambda lines: [*lines[:2], *lines[3:]],
+    "a line that stands twice": lambda lines: [*lines[:2], lines[1], *lines[2:]],
+    "a fact that is not known": lambda lines: [*lines[:2], lines[2].replace(b'"replied"', b'"dreamt"'), *lines[3:]],
+    "a field that is not known": lambda lines: [*lines[:2], lines[2].replace(b'"turn"', b'"twist"'), *lines[3:]],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_session_is_read_up_to_its_fault_and_not_written(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "20260101-000000-aaaa.jsonl"
+    lines = written(path)
+    path.write_bytes(b"".join(DAMAGES[damage](lines)))
+    before = path.read_bytes()
+    found = logs.examine(path)
+    assert [record.event for record in found.records] == list(FACTS[:2])
+    assert found.size == len(lines[0] + lines[1])
+    assert found.fault is not None and (found.fault.line, found.fault.newer) == (3, "")
+    for opening in (Log.open, logs.read):
+        with pytest.raises(StorageError, match="is damaged at line 3: ") as raised:
+            opening(path)
+        assert "`fugu sessions repair 20260101-000000-aaaa`" in raised.value.hint
+    assert path.read_bytes() == before
+
+
+@given(at=st.integers(0, 10_000), put=st.binary(max_size=3), lost=st.integers(0, 3))
+def test_whatever_bytes_are_changed_what_stood_before_is_read(
+    at: int, put: bytes, lost: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("changed") / "s.jsonl"
+    lines = written(path)
+    data = b"".join(lines)
+    at %= len(data)
+    path.write_bytes(changed := data[:at] + put + data[at + lost :])
+    found = logs.examine(path)
+    whole = data[:at].count(b"\n")
+    assert [record.event for record in found.records[:whole]] == list(FACTS[:whole])
+    assert changed[: found.size].count(b"\n") == len(found.records)
+    if found.fault is not None:
+        with pytest.raises(StorageError):
+            Log.open(path)
+        assert path.read_bytes() == changed
+
+
+NEWER = "999.0.0"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_session_of_a_newer_fugu_is_refused(known: bool, tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    lines = written(path, Opened(version=NEWER, repo="/repo"), Asked(text="fix"))
+    if not known:
+        path.write_bytes(lines[0].replace(b'"repo"', b'"home"') + lines[1])
+    before = path.read_bytes()
+    for opening in (Log.open, logs.read):
+        with pytest.raises(StorageError, match=f"was written by fugu {NEWER}; this is fugu {__version__}"):
+            opening(path)
+    assert path.read_bytes() == before
+
+
+def test_a_session_that_a_newer_fugu_went_on_with_is_refused(tmp_path: Path) -> None:
+    written(tmp_path / "s.jsonl", *FACTS, Opened(version=NEWER, repo="/repo"), Asked(text="more"))
+    with pytest.raises(StorageError, match="written by fugu 999"):
+        Log.open(tmp_path / "s.jsonl")
+
+
+@pytest.mark.parametrize("version", ["0.0.9", __version__, "1", "demo", ""])
+def test_a_session_of_this_fugu_or_an_older_one_is_opened(version: str, tmp_path: Path) -> None:
+    written(tmp_path / "s.jsonl", Opened(version=version, repo="/repo"))
+    Log.open(tmp_path / "s.jsonl").close()

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli import log as logs
 from fugu_cli import sessions
-from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Finished, Opened
+from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.events import Asked, Assigned, Finished, Interrupted, Opened, Permitted, Replied
 from fugu_cli.log import Log
+from fugu_cli.messages import Call
 
 
 def make(data: Path, root: Path, id: str, *, text: str = "fix it") -> Path:
@@ -71,7 +73,7 @@ def test_a_summary_says_what_a_list_shows(tmp_path: Path) -> None:
     found = sessions.summary(path)
     assert found is not None
     assert (found.id, found.title, found.requests, found.state) == ("20260101-000000-aaaa", "fix it", 1, "accepted")
-    path.write_text("not a session\n")
+    path.write_bytes(b"")
     assert sessions.summary(path) is None
 
 
@@ -82,3 +84,79 @@ def test_a_fork_is_a_copy_of_the_whole_lines(tmp_path: Path) -> None:
     copy = sessions.fork(tmp_path, tmp_path / "r", path)
     assert copy.read_bytes() == whole
     assert copy.stat().st_mode & 0o777 == 0o600
+
+
+def damage(path: Path, line: int) -> bytes:
+    """Spoil a line, counted from 1; the bytes before it."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[: line - 1], b"garbage\n", *lines[line:]]))
+    return b"".join(lines[: line - 1])
+
+
+@pytest.mark.parametrize("line", [1, 2, 3])
+def test_a_damaged_session_is_listed_as_such(line: int, tmp_path: Path) -> None:
+    path = make(tmp_path, tmp_path / "r", "20260101-000000-aaaa")
+    damage(path, line)
+    (found,) = sessions.summaries([path])
+    assert (found.id, found.state) == ("20260101-000000-aaaa", "damaged")
+    assert (found.title, found.requests) == (("fix it", 1) if line == 3 else ("", 0))
+    assert sessions.find(tmp_path, tmp_path / "r", "latest") == path
+
+
+def test_a_repaired_session_is_a_copy_up_to_the_fault_beside_the_damaged_one(tmp_path: Path) -> None:
+    path = make(tmp_path, tmp_path / "r", "20260101-000000-aaaa")
+    kept = damage(path, 3)
+    before = path.read_bytes()
+    copy, fault = sessions.repair(tmp_path, tmp_path / "elsewhere", path)
+    assert (copy.parent, copy.read_bytes(), fault.line) == (path.parent, kept, 3)
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert path.read_bytes() == before
+    Log.open(copy).close()
+    assert sorted(one.state for one in sessions.summaries(sessions.paths(tmp_path))) == ["damaged", "unfinished"]
+
+
+def test_only_damage_is_repaired_and_only_where_something_is_left(tmp_path: Path) -> None:
+    path = make(tmp_path, tmp_path / "r", "20260101-000000-aaaa")
+    with pytest.raises(UsageError, match="is not damaged"):
+        sessions.repair(tmp_path, tmp_path, path)
+    damage(path, 1)
+    with pytest.raises(StorageError, match="line 1 is not a session's line"):
+        sessions.repair(tmp_path, tmp_path, path)
+    newer = Log.create(path.parent / "20260102-000000-bbbb.jsonl")
+    newer.append(Opened(version="999.0.0", repo="/r"))
+    newer.close()
+    assert newer.path is not None
+    with pytest.raises(StorageError, match=r"written by fugu 999\.0\.0"):
+        sessions.repair(tmp_path, tmp_path, newer.path)
+    (listed,) = sessions.summaries([newer.path])
+    assert listed.state == "newer fugu"
+    assert len(sessions.paths(tmp_path)) == 2
+
+
+def test_calls_that_may_have_run_behind_the_fault_are_not_open_in_the_copy(tmp_path: Path) -> None:
+    path = sessions.folder(tmp_path, tmp_path) / "20260101-000000-aaaa.jsonl"
+    log = Log.create(path)
+    call = Call.make("1", "bash", command="make release")
+    for event in (
+        Opened(version="1", repo=str(tmp_path)),
+        Asked(text="release it"),
+        Assigned(turn=1, agent="a", role="worker", by="cascade"),
+        Replied(turn=1, agent="a", calls=(call,), stop="calls"),
+        Permitted(turn=1, call=call, allowed=True, by="user"),
+    ):
+        log.append(event)
+    log.close()
+    kept = damage(path, 5)
+    copy, _ = sessions.repair(tmp_path, tmp_path, path)
+    assert copy.read_bytes().startswith(kept)
+    *_, last = logs.read(copy)
+    assert last.event == Interrupted(turn=1, reason="the session's file was damaged here")
+    assert last.at == logs.read(copy)[-2].at, "what was written to files since may be the user's"
+
+
+def test_a_damaged_session_is_not_forked(tmp_path: Path) -> None:
+    path = make(tmp_path, tmp_path / "r", "20260101-000000-aaaa")
+    damage(path, 3)
+    with pytest.raises(StorageError, match="damaged at line 3"):
+        sessions.fork(tmp_path, tmp_path / "r", path)
+    assert sessions.paths(tmp_path) == [path]

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 
 from fugu_cli.agents import failures
 from fugu_cli.agents.access import Access
+from fugu_cli.agents.bounds import Held
 from fugu_cli.agents.history import paired
 from fugu_cli.agents.reasons import Stop
 from fugu_cli.agents.sse import Heard, ServerEvent
@@ -97,16 +98,34 @@ class _Open:
 
     def __init__(self, block: _Block) -> None:
         self.block = block
-        self.text = block.text
-        self.thinking = block.thinking
-        self.signature = block.signature
-        self.json = ""
+        self._text, self._thinking, self._signature = [block.text], [block.thinking], [block.signature]
+        self._json: list[str] = []
 
     def fill(self, delta: _Delta) -> None:
-        self.text += delta.text
-        self.thinking += delta.thinking
-        self.signature += delta.signature
-        self.json += delta.partial_json
+        for pieces, piece in (
+            (self._text, delta.text),
+            (self._thinking, delta.thinking),
+            (self._signature, delta.signature),
+            (self._json, delta.partial_json),
+        ):
+            if piece:
+                pieces.append(piece)
+
+    @property
+    def text(self) -> str:
+        return "".join(self._text)
+
+    @property
+    def thinking(self) -> str:
+        return "".join(self._thinking)
+
+    @property
+    def signature(self) -> str:
+        return "".join(self._signature)
+
+    @property
+    def json(self) -> str:
+        return "".join(self._json)
 
     def call(self) -> Call:
         given = self.block.input if isinstance(self.block.input, dict) else {}
@@ -145,6 +164,7 @@ class Decoding:
 
     def __init__(self, access: Access) -> None:
         self._access = access
+        self._held = Held(access.name, access.host)
         self._blocks: dict[int, _Open] = {}
         self._usage = _Usage()
         self._model = ""
@@ -200,11 +220,16 @@ class Decoding:
                 self._model = event.message.model
                 self._count(event.message.usage)
             case "content_block_start" if event.content_block is not None:
-                self._blocks[event.index] = _Open(event.content_block)
-                return event.content_block.text if event.content_block.type == "text" else ""
+                block = event.content_block
+                self._held.add(block.text, block.thinking, block.signature, block.data)
+                self._blocks[event.index] = _Open(block)
+                self._held.parts(len(self._blocks))
+                return block.text if block.type == "text" else ""
             case "content_block_delta" if event.delta is not None and event.index in self._blocks:
-                self._blocks[event.index].fill(event.delta)
-                return event.delta.text
+                delta = event.delta
+                self._held.add(delta.text, delta.thinking, delta.signature, delta.partial_json)
+                self._blocks[event.index].fill(delta)
+                return delta.text
             case "message_delta":
                 self._count(event.usage)
                 self._reason = (event.delta.stop_reason if event.delta else None) or self._reason

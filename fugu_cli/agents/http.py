@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from fugu_cli.agents import failures, sse
 from fugu_cli.agents.access import Access
+from fugu_cli.agents.bounds import Held
 from fugu_cli.errors import AgentError
 
 Json = dict[str, JsonValue]
@@ -87,7 +88,7 @@ class Connection:
             if response.status_code != 200:
                 raise await _refusal(self._access, response)
             if "event-stream" in response.headers.get("content-type", ""):
-                await _stream(response, take, phase)
+                await _stream(self._access, response, take, phase)
             else:
                 await _whole(self._access, response, take, phase)
 
@@ -164,11 +165,14 @@ class _Phase:
         )
 
 
-async def _stream(response: httpx.Response, take: Take, phase: _Phase) -> None:
+async def _stream(access: Access, response: httpx.Response, take: Take, phase: _Phase) -> None:
     decoder = sse.Decoder()
     heard = sse.Heard.NOTHING
+    held = Held(access.name, access.host)
     async for chunk in response.aiter_bytes():
-        for event in decoder.feed(chunk):
+        events = decoder.feed(chunk)
+        held.arrived(len(chunk), max(len(events), chunk.count(b"\n\n")))  # comments count as well
+        for event in events:
             heard = max(take(event), heard)
         phase.heard(heard)
         if heard is sse.Heard.ENOUGH:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from fugu_cli.agents import caching, failures, reasons, signatures
 from fugu_cli.agents.access import Access
+from fugu_cli.agents.bounds import Held
 from fugu_cli.agents.history import arguments_object, paired
 from fugu_cli.agents.sse import Heard, ServerEvent
 from fugu_cli.agents.thoughts import Thoughts
@@ -113,8 +114,15 @@ class _Open:
         self.index = index
         self.id = ""
         self.name = ""
-        self.arguments = ""
+        self.shreds: list[str] = []
         self.extra: JsonValue = None
+
+    @property
+    def arguments(self) -> str:
+        """What was written of them so far."""
+        if len(self.shreds) > 1:
+            self.shreds = ["".join(self.shreds)]
+        return self.shreds[0] if self.shreds else ""
 
 
 def _begins_another(call: _Open, shred: _ToolCall) -> bool:
@@ -143,6 +151,7 @@ class Decoding:
     def __init__(self, access: Access, new_id: Callable[[int], str]) -> None:
         self._access = access
         self._new_id = new_id
+        self._held = Held(access.name, access.host)
         self._text = Thoughts()
         self._thinking: list[str] = []
         self._calls: list[_Open] = []
@@ -229,6 +238,9 @@ class Decoding:
     def _take_delta(self, delta: _Delta) -> str:
         self._thinking.append(delta.reasoning_content or delta.reasoning or "")
         self._details += delta.reasoning_details or []
+        self._held.add(
+            self._thinking[-1], *(str(value) for one in delta.reasoning_details or [] for value in one.values())
+        )
         for shred in delta.tool_calls or []:
             self._take_call(shred)
         if delta.function_call is not None:  # the form before tools; a few servers still send it
@@ -238,6 +250,7 @@ class Decoding:
             content = "".join(part.text or "" for part in content)
         self._refused = self._refused or bool(delta.refusal)
         text = (content or "") + (delta.refusal or "")
+        self._held.add(text)
         self._begun = self._begun or bool(text or self._thinking[-1] or self._calls)
         return self._text.feed(text)
 
@@ -249,10 +262,11 @@ class Decoding:
             return
         call.name = call.name or shred.function.name or ""
         arguments = shred.function.arguments
-        if isinstance(arguments, str):
-            call.arguments += arguments
-        elif arguments is not None:
-            call.arguments += json.dumps(arguments, ensure_ascii=False)
+        if arguments is None:
+            return
+        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        self._held.add(written)
+        call.shreds.append(written)
 
     def _call_of(self, shred: _ToolCall) -> _Open:
         """The open call a shred belongs to. By its index; some servers give every call index 0, or none at all: there
@@ -261,6 +275,7 @@ class Decoding:
         same = [call for call in same if shred.id and call.id == shred.id] or same
         if not same or _begins_another(same[-1], shred):
             self._calls.append(_Open(shred.index))
+            self._held.parts(len(self._calls))
             same = self._calls
         return same[-1]
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from fugu_cli.agents import caching, failures
 from fugu_cli.agents.access import Access
+from fugu_cli.agents.bounds import Held
 from fugu_cli.agents.history import paired
 from fugu_cli.agents.reasons import Stop
 from fugu_cli.agents.sse import Heard, ServerEvent
@@ -85,6 +86,7 @@ class Decoding:
     def __init__(self, access: Access, new_id: Callable[[int], str]) -> None:
         self._access = access
         self._new_id = new_id
+        self._held = Held(access.name, access.host)
         self._items: dict[int, dict[str, JsonValue]] = {}
         self._texts: dict[int, list[str]] = {}
         self._last = _Response()
@@ -161,9 +163,13 @@ class Decoding:
             case "response.output_item.added" | "response.output_item.done" if event.item is not None:
                 self._begun = self._begun or event.item.get("type") != "reasoning"
                 self._items[event.output_index] = event.item
+                self._held.add(*map(str, event.item.values()))
+                self._held.parts(len(self._items))
             case "response.output_text.delta" | "response.refusal.delta" if isinstance(event.delta, str):
                 self._begun = True
                 self._texts.setdefault(event.output_index, []).append(event.delta)
+                self._held.add(event.delta)
+                self._held.parts(len(self._texts))
                 return event.delta
             case _ if event.type in ENDS and event.response is not None:
                 return self._take_whole(event.response)

@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from fugu_cli.errors import AgentError
 
-LIMIT = 16 * 1024 * 1024
+LIMIT = 8 * 1024 * 1024
 """Bytes of one event: a server that sends more without a blank line is not speaking this protocol."""
 
 BOM = b"\xef\xbb\xbf"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 
 from fugu_cli import blame as blames
-from fugu_cli import log, sessions, views, wiring
+from fugu_cli import sessions, views, wiring
 from fugu_cli.commands.flags import Shape
-from fugu_cli.commands.here import here
+from fugu_cli.commands.here import facts, here, say
 from fugu_cli.commands.printing import show
 from fugu_cli.config.files import Loaded
 from fugu_cli.errors import StorageError, UsageError
@@ -44,16 +43,16 @@ def _sessions(loaded: Loaded) -> list[blames.Named]:
     found: list[blames.Named] = []
     for path in sessions.paths(loaded.config.data, loaded.root):
         try:
-            found.append((path.stem, log.read(path)))
+            found.append((path.stem, facts(path)))
         except StorageError as error:
-            print(f"fugu: left out: {error}", file=sys.stderr)
+            say(f"left out: {error}")
     # by their first lines: names of two that began in the same second say nothing of which was first
     return sorted(found, key=lambda named: (named[1][0].at if named[1] else 0.0, named[0]))
 
 
 def _session(loaded: Loaded, key: str) -> blames.Named:
     path = sessions.find(loaded.config.data, loaded.root, key)
-    records = log.read(path)
+    records = facts(path)
     first = views.opened([record.event for record in records])
     if first is None or views.asked([record.event for record in records]) is None:
         raise UsageError(f"nothing was asked in the session {path.stem} yet", hint="`fugu sessions` lists others")

@@ -197,6 +197,9 @@ class SessionsFlags:
     """`fugu sessions`: which are listed, or what is done with one."""
 
     search: Annotated[str, typer.Argument(metavar="TEXT", help="only those in which this was said")] = ""
+    repaired: Annotated[
+        str, typer.Argument(metavar="ID", help="after the word repair: copy a damaged session up to its fault")
+    ] = ""
     everywhere: Annotated[bool, option("--all", help="of every folder, not only this one")] = False
     latest: Annotated[bool, option("--latest", help="only the newest")] = False
     paths: Annotated[bool, option("--path", help="only the paths of their logs")] = False

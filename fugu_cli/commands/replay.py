@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fugu_cli import log, sessions, views, wiring
+from fugu_cli import sessions, views, wiring
 from fugu_cli.agents.scripted import load as load_script
 from fugu_cli.commands.coordinator import usable
 from fugu_cli.commands.coordinator_app import RouteFlags
 from fugu_cli.commands.flags import check_empty
-from fugu_cli.commands.here import here
+from fugu_cli.commands.here import facts, here
 from fugu_cli.commands.printing import show
 from fugu_cli.commands.replay_flags import WITH_RUN, SessionReplayFlags
 from fugu_cli.commands.route import coordinator_of
@@ -91,7 +91,7 @@ def _check(flags: SessionReplayFlags) -> None:
 
 def _recording(loaded: Loaded, flags: SessionReplayFlags) -> Recording:
     path = sessions.find(loaded.config.data, loaded.root, flags.session)
-    records = log.read(path)
+    records = facts(path)
     events = [record.event for record in records]
     opened = next((event for event in events if isinstance(event, Opened)), None)
     count = len(views.requests(events))

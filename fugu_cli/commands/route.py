@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fugu_cli import __version__, log, sessions, views, wiring
+from fugu_cli import __version__, sessions, views, wiring
 from fugu_cli.commands.coordinator import chosen, usable
-from fugu_cli.commands.here import here, newline
+from fugu_cli.commands.here import facts, here, newline
 from fugu_cli.commands.prompt import piped
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import pool
@@ -87,7 +87,7 @@ def _place(flags: RouteFlags, loaded: Loaded) -> Place:
             raise UsageError("--turn and --request need a session", hint="fugu route latest --turn 2")
         return _requested(_text(flags.what), loaded)
     path = sessions.find(loaded.config.data, loaded.root, key)
-    records = log.read(path)
+    records = facts(path)
     events: Sequence[Event] = [record.event for record in records]
     if flags.turn is not None:
         events = events[: trace_turn.find(records, flags.turn, flags.request).start]

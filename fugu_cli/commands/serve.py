@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from fugu_cli.commands.flags import ServeFlags
 from fugu_cli.errors import UsageError
 from fugu_cli.serve import places
-from fugu_cli.ui.pen import Pen
 
 
 def serve(flags: ServeFlags) -> int:
@@ -26,14 +24,14 @@ def serve(flags: ServeFlags) -> int:
 
     from fugu_cli import serve_wiring, signals
     from fugu_cli.commands.embedded import check_embedded
-    from fugu_cli.commands.here import here
+    from fugu_cli.commands.here import here, say
 
     loaded = here(_settings(flags))
     for note in check_embedded(loaded.config, os.environ):
-        _say(note)
+        say(note)
 
     async def served() -> int:
-        code = await serve_wiring.serve(loaded, place, bounds, _say)
+        code = await serve_wiring.serve(loaded, place, bounds, say)
         signals.decided(asyncio.get_running_loop(), code)
         return code
 
@@ -48,7 +46,3 @@ def _settings(flags: ServeFlags) -> Mapping[str, Any]:
         "max_turns": flags.max_turns,
     }
     return {key: value for key, value in said.items() if value is not None}
-
-
-def _say(text: str) -> None:
-    Pen(sys.stderr).line(f"fugu: {text}")

@@ -1,4 +1,4 @@
-"""`fugu sessions`: the list, a search through it, copies, other titles."""
+"""`fugu sessions`: the list, a search through it, copies, repairs, other titles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 from fugu_cli import sessions as kept
 from fugu_cli.commands.flags import SessionsFlags
-from fugu_cli.commands.here import here, newline
+from fugu_cli.commands.here import here, newline, say
 from fugu_cli.errors import UsageError
 from fugu_cli.sessions import Summary
 from fugu_cli.ui.clean import cut, one_line
@@ -14,6 +14,8 @@ from fugu_cli.ui.clean import cut, one_line
 
 def sessions(flags: SessionsFlags) -> int:
     """Print the list, or do what was asked with one of them."""
+    if flags.repaired:
+        return _repair(flags.search, flags.repaired)
     if flags.fork is not None:
         return _fork(flags.fork)
     return _rename(*flags.rename) if flags.rename is not None else _show(flags)
@@ -37,6 +39,8 @@ def _show(wanted: SessionsFlags) -> int:
         return 0
     for one in listed:
         newline(str(one.path) if wanted.paths else _line(one, wanted.everywhere))
+    if any(one.state == kept.DAMAGED for one in listed) and not wanted.paths:
+        say("`fugu sessions repair ID` copies a damaged session up to its fault")
     return 0
 
 
@@ -45,6 +49,19 @@ def _line(one: Summary, everywhere: bool) -> str:
     count = f"{one.requests} request{'' if one.requests == 1 else 's'}"
     place = f"  {cut(one.repo, 40)}" if everywhere else ""
     return f"{one.id}  {when}  {one.state:<11}  {count:<11}{place}  {one_line(one.title, 60)}".rstrip()
+
+
+def _repair(word: str, key: str) -> int:
+    """Copy a damaged session up to its fault; prints the new one's id."""
+    if word != "repair":
+        raise UsageError(f"one text is searched for, not {word!r} and {key!r}", hint='fugu sessions "two words"')
+    loaded = here()
+    data, root = loaded.config.data, loaded.root
+    path = kept.find(data, root, key)
+    copy, fault = kept.repair(data, root, path)
+    say(f"the copy ends before line {fault.line} of {path.stem}, which stays as it is")
+    newline(copy.stem)
+    return 0
 
 
 def _fork(key: str) -> int:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fugu_cli import log, sessions, views, wiring
-from fugu_cli.commands.here import here
+from fugu_cli import sessions, views, wiring
+from fugu_cli.commands.here import facts, here
 from fugu_cli.commands.interface import fullscreen, seen
 from fugu_cli.config.files import Loaded
 from fugu_cli.contents import diffs
@@ -37,7 +37,7 @@ def opened(session: str) -> int:
 
     loaded = here()
     path = sessions.find(loaded.config.data, loaded.root, session)
-    records = log.read(path)
+    records = facts(path)
     workspace = wiring.build_workspace(loaded.config, _root(loaded, records), logs=(path,))
 
     def patch_of(ran: ToolRan) -> str:
@@ -61,7 +61,7 @@ def trace(session: str, turn: int | None, request: int | None, as_json: bool) ->
         raise UsageError("--json and --turn exclude one another", hint="the JSON document holds every turn")
     loaded = here()
     path = sessions.find(loaded.config.data, loaded.root, session)
-    records = log.read(path)
+    records = facts(path)
     if turn is not None:
         print(asyncio.run(_turn(loaded, path, records, trace_turn.find(records, turn, request))))
     elif as_json:

@@ -101,6 +101,8 @@ def load(
 
     library = skills.library(folder, root, trusts)
     below = skills.below(folder, root, trusts)
+    if left := [str(path) for path in skills.unheeded(folder, root, trusts)]:
+        notes.append(f"{', '.join(left)}: no agent is shown what stands there until you run `fugu trust` here")
     notes += [*standing(root if known else None, below).notes, *stray(environ)]
     return Loaded(config, files, tuple(notes), root, known, servers, hooked, library, below, data)
 

@@ -35,6 +35,12 @@ def below(folder: Path, root: Path, trusted: Callable[[Path], bool]) -> tuple[Pa
     return tuple(place / INSTRUCTIONS for place in reversed(places) if is_file(place / INSTRUCTIONS))
 
 
+def unheeded(folder: Path, root: Path, trusted: Callable[[Path], bool]) -> tuple[Path, ...]:
+    """AGENTS.md of the folders from `root` to `folder` that are not trusted, the nearest last."""
+    places = [place for place in holding(folder, root) if not trusted(place)]
+    return tuple(place / INSTRUCTIONS for place in reversed(places) if is_file(place / INSTRUCTIONS))
+
+
 def _repository(folder: Path, root: Path, trusted: Callable[[Path], bool]) -> Iterator[Place]:
     for place in holding(folder, root):
         shown = (place.relative_to(root) / AGENTS).as_posix()

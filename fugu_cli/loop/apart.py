@@ -14,7 +14,7 @@ from pathlib import Path
 from fugu_cli import sessions, views
 from fugu_cli.errors import StorageError
 from fugu_cli.events import Interrupted
-from fugu_cli.log import Log, closed, skim
+from fugu_cli.log import Log, closed, read
 from fugu_cli.loop import worktrees
 from fugu_cli.tools.workspace import Workspace
 
@@ -87,7 +87,7 @@ def _set_apart(home: Path) -> None:
     with closed(owner) as free:
         if not free:
             return
-        events = [record.event for record in skim(owner, ("asked", "finished", "opened"))] if owner.exists() else []
+        events = [record.event for record in read(owner)] if owner.exists() else []
         if not sessions.unfinished(events):
             home.rename(f"{home}{GOING}")
             return

@@ -73,7 +73,7 @@ class Counting:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            counted = size(await read_body(receive, self._service.bounds.body))
+            counted = size(await read_body(self._service, receive))
         except Refused as refused:
             await refuse(Messages(), refused, send)
             return

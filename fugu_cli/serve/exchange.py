@@ -23,6 +23,8 @@ IDLE = 10.0
 
 SENDING = 120.0
 """Seconds a client may take to send its request."""
+PAUSE = 20.0
+"""Seconds between two portions of it."""
 
 
 class Exchange:
@@ -35,7 +37,7 @@ class Exchange:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application of one path."""
         try:
-            body = await self._body(receive)
+            body = await read_body(self._service, receive)
             asking = self._wire.parse(body, Http(scope).headers)
             head = self._service.head(asking)
         except Refused as refused:
@@ -46,16 +48,6 @@ class Exchange:
         self._service.working.add(work)
         work.add_done_callback(self._service.working.discard)
         await _while_connected(work, receive)
-
-    async def _body(self, receive: Receive) -> bytes:
-        """The whole body. Raises Refused: one that only trickles in holds a place as an answer does."""
-        bounds = self._service.bounds
-        with self._service.reading():
-            try:
-                async with asyncio.timeout(min(SENDING, bounds.seconds)):
-                    return await read_body(receive, bounds.body)
-            except TimeoutError as error:
-                raise Refused(408, "the request did not arrive in time", code="request_timeout") from error
 
 
 async def _while_connected(work: asyncio.Future[None], receive: Receive) -> None:
@@ -227,18 +219,34 @@ async def refuse(wire: Wire, refused: Refused, send: Send, headers: Mapping[str,
     await reply(refused.status, wire.failure(refused), send, told)
 
 
-async def read_body(receive: Receive, most: int) -> bytes:
-    """The whole body. Raises Refused (413) as soon as it is too long, (499) for a client that left."""
+async def read_body(service: Service, receive: Receive) -> bytes:
+    """The whole body. Raises Refused: one that only trickles in holds a place as an answer does (408), so does one too
+    many (429); 413 as soon as it is too long, 499 for a client that left."""
+    clock = asyncio.get_running_loop().time
+    end = clock() + min(SENDING, service.bounds.seconds)
     body = bytearray()
-    while True:
-        message: Message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refused(499, "the client went away")
-        body += message.get("body", b"")
-        if len(body) > most:
-            raise Refused(413, f"the request is longer than {most} bytes", code="request_too_large")
-        if not message.get("more_body"):
-            return bytes(body)
+    try:
+        async with asyncio.timeout_at(min(end, clock() + PAUSE)) as patience:
+            with service.reading(patience) as heard:
+                more = True
+                while more:
+                    more = _take(await receive(), body, service.bounds.body)
+                    if not patience.expired():
+                        patience.reschedule(min(end, clock() + PAUSE))
+                    heard()
+    except TimeoutError as error:
+        raise Refused(408, "the request did not arrive in time", code="request_timeout") from error
+    return bytes(body)
+
+
+def _take(message: Message, body: bytearray, most: int) -> bool:
+    """Add a portion to the body; whether more is to come. Raises Refused."""
+    if message["type"] == "http.disconnect":
+        raise Refused(499, "the client went away")
+    body += message.get("body", b"")
+    if len(body) > most:
+        raise Refused(413, f"the request is longer than {most} bytes", code="request_too_large")
+    return bool(message.get("more_body"))
 
 
 def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

@@ -17,10 +17,12 @@ from starlette.types import ASGIApp
 from fugu_cli import signals
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.serve.app import build
+from fugu_cli.serve.connections import Connection, accepted_at_once
 from fugu_cli.serve.places import Place
 from fugu_cli.serve.service import Service
 
 BACKLOG = 256
+"""Connections that may wait to be accepted."""
 _TAKEN = "another program may use it: choose another one with --port, or 0 for any"
 _NOT_HERE = "--host takes an address of this machine: 127.0.0.1, ::1, 0.0.0.0 for all of them"
 
@@ -55,7 +57,7 @@ async def serve(service: Service, place: Place, said: Callable[[str], None]) -> 
     """Answers until it is told to stop. `said` gets the lines for people. Returns the exit code."""
     opened = listen(place)
     port = opened.getsockname()[1]
-    server = _Server(_config(build(service, place.token), place.grace))
+    server = _Server(config(build(service, place.token), place.grace))
     host = f"[{place.host}]" if ":" in place.host else place.host
     said(f"listening on http://{host}:{port}/v1")
     stopping = _Stopping(server, service, said)
@@ -67,9 +69,12 @@ async def serve(service: Service, place: Place, said: Callable[[str], None]) -> 
     return 0
 
 
-def _config(app: ASGIApp, grace: float) -> uvicorn.Config:
+def config(app: ASGIApp, grace: float) -> uvicorn.Config:
+    """How uvicorn serves `app`; `grace` is the seconds that answers may take after a stop."""
     return uvicorn.Config(
         app,
+        http=Connection,
+        backlog=accepted_at_once(),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -82,6 +87,12 @@ def _config(app: ASGIApp, grace: float) -> uvicorn.Config:
 
 class _Server(uvicorn.Server):
     """uvicorn's, with signals left to us: it would raise them again at its end."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Few are accepted in one go, which asyncio takes for how many may wait as well."""
+        await super().startup(sockets)
+        for opened in sockets or ():
+            opened.listen(BACKLOG)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -25,6 +25,8 @@ from fugu_cli.serve.places import Bounds
 from fugu_cli.serve.traces import Traces, new_id
 from fugu_cli.ui import trace as shown
 
+SILENT = 2.0
+"""Seconds after which a request that is not sent on gives way to others."""
 LEFT, STOPPED = "the client went away", "the endpoint was stopped"
 """Why an answer was cut: what its task is cancelled with."""
 
@@ -36,7 +38,9 @@ class Service:
         self.bounds = bounds or Bounds()
         self.traces = traces
         self._house = house
-        self._busy = self._reading = 0
+        self._busy = 0
+        self._reading: dict[asyncio.Timeout, float] = {}
+        """When the newest portion of each request on its way in arrived, the oldest one first."""
         self.working: set[asyncio.Future[None]] = set()
         """Exchanges on their way, to be cut where a stop cannot wait for them."""
         self._began = int(time.time())
@@ -59,14 +63,26 @@ class Service:
         return Head(new_id(), asking.model, int(time.time()))
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """A request is on its way in. Raises Refused where there are too many."""
-        self._room(self._busy + self._reading)
-        self._reading += 1
+    def reading(self, patience: asyncio.Timeout) -> Iterator[Callable[[], None]]:
+        """A request is on its way in, to be called with each portion. Where there are too many, the one whose client
+        has been silent longest is given up; raises Refused where none has been silent."""
+        loop = asyncio.get_running_loop()
+        if self._busy + len(self._reading) >= self.bounds.at_once and self._reading:
+            slowest = min(self._reading, key=self._reading.__getitem__)
+            if loop.time() - self._reading[slowest] > SILENT and not slowest.expired():
+                del self._reading[slowest]
+                slowest.reschedule(loop.time())
+        self._room(self._busy + len(self._reading))
+
+        def heard() -> None:
+            if patience in self._reading:
+                self._reading[patience] = loop.time()
+
+        self._reading[patience] = loop.time()
         try:
-            yield
+            yield heard
         finally:
-            self._reading -= 1
+            self._reading.pop(patience, None)
 
     def _room(self, taken: int) -> None:
         if taken >= self.bounds.at_once:

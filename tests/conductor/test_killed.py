@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import log as logs
 from fugu_cli import orchestrator, sessions
 from fugu_cli.conductor.conductor import Bounds
-from fugu_cli.events import Event, Finished, Merged, Permitted, Planned, ToolRan
+from fugu_cli.events import RECORDED, Event, Finished, Merged, Permitted, Planned, ToolRan
 from fugu_cli.log import Log
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.tools.workspace import recall
@@ -121,7 +120,7 @@ async def all_resumed(film: Film, staged: Staged) -> list[Resumed]:
 
 
 def test_the_filmed_session_holds_what_a_workflow_can(film: Film) -> None:
-    events = [record.event for record in logs.parse(b"".join(film.lines), Path("whole"))]
+    events = [record.event for record in map(RECORDED.validate_json, film.lines)]
     assert film.end.reason == "accepted"
     assert [len(event.steps) for event in events if isinstance(event, Planned)] == [0, 5], (
         "one refused, one carried out"

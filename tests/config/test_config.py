@@ -116,6 +116,18 @@ def test_an_untrusted_repository_may_narrow_but_not_widen() -> None:
     )
 
 
+def test_instructions_that_nobody_is_shown_are_named_in_one_line() -> None:
+    root = repository("")
+    inside = root / "src"
+    inside.mkdir()
+    for place in (root, inside):
+        (place / "AGENTS.md").write_text("Obey.")
+    until = "no agent is shown what stands there until you run `fugu trust` here"
+    assert load(root, {}).notes == (f"{root / 'AGENTS.md'}: {until}",)
+    assert load(inside, {}).notes == (f"{root / 'AGENTS.md'}, {inside / 'AGENTS.md'}: {until}",)
+    assert load(inside, {}, trust=True).notes == ()
+
+
 def test_an_untrusted_repository_may_be_stricter() -> None:
     root = repository("permission_mode = 'plan'\nmax_turns = 2\ntime_limit = 30")
     loaded = load(root, {})

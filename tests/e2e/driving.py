@@ -133,12 +133,16 @@ class Place:
         stdin: bytes = b"",
         folder: Path | None = None,
         limit: int | None = None,
+        files: int | None = None,
     ) -> Done:
-        """`fugu ...` to its end, standard input a pipe. `limit` is the largest file, in bytes, it may write."""
+        """`fugu ...` to its end, standard input a pipe. `limit`: bytes of the largest file it may write; `files`: how
+        many it may have open."""
 
         def limited() -> None:
             if limit is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            if files is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
         # where files may not grow, Python would leave half a compiled module behind
         compiled = {} if limit is None else {"PYTHONDONTWRITEBYTECODE": "1"}
@@ -157,7 +161,7 @@ class Place:
     def sessions(self) -> list[Path]:
         """Session logs, the one that was begun first first; names tell no seconds apart."""
         found = (self.home / "data" / "fugu" / "sessions").glob("*/*.jsonl")
-        return sorted(found, key=lambda path: ([record.at for record in logs.read(path)[:1]], path.name))
+        return sorted(found, key=lambda path: ([record.at for record in logs.examine(path).records[:1]], path.name))
 
     def events(self) -> Sequence[Event]:
         """The facts of the newest session. Every line must parse."""

@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -61,8 +61,10 @@ class Breaks:
     """Something that is no answer. `how`:
 
     hang: accepts the request and says nothing; hang_middle: stops after the first piece; reset: resets the connection
-    in the middle; cut: ends the stream in the middle without a word; html: a page with status 200; bad_sse: pieces that
-    are not JSON; error: an error object in the middle; silent: a stream that ends well and holds nothing.
+    in the middle; cut: ends the stream in the middle without a word; bad_sse: pieces that are not JSON; error: an error
+    object in the middle; silent: a stream that ends well and holds nothing; html, words, object: a page, text or JSON
+    that is no reply, with status 200; packed: bytes that say they are gzip; endless: text without end; flood: one event
+    without end; pings, headers: comments, or headers, that come slowly and without end.
     `text` is what an answer begins with that breaks off in the middle, after so many `pieces`.
     """
 
@@ -248,13 +250,10 @@ class _Exchange(BaseHTTPRequestHandler):
         match answer.how:
             case "hang":
                 over.wait(120)
-            case "html":
-                page = b"<!doctype html><html><body><h1>502 Bad Gateway</h1></body></html>"
-                self.send_response(200)
-                self.send_header("content-type", "text/html")
-                self.send_header("content-length", str(len(page)))
-                self.end_headers()
-                self.wfile.write(page)
+            case _ if answer.how in WHOLE:
+                self._whole(*WHOLE[answer.how])
+            case "endless" | "flood" | "pings" | "headers":
+                self._go_on(asked, answer.how)
             case "silent":
                 self._begin()
                 for piece in _pieces(asked, Says("")):
@@ -275,6 +274,39 @@ class _Exchange(BaseHTTPRequestHandler):
                 for piece in pieces[: answer.pieces]:
                     self._send(piece)
                 self._leave(answer.how)
+
+    def _whole(self, headers: Mapping[str, str], body: bytes) -> None:
+        """An answer that is no stream."""
+        self.send_response(200)
+        for name, value in {**headers, "content-length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _go_on(self, asked: Asked, how: str) -> None:
+        """An answer without end."""
+        over = self.server.loopback.over
+        match how:
+            case "endless":
+                self._begin()
+                long = _event(asked.wire, "", {"choices": [{"index": 0, "delta": {"content": "word " * 20_000}}]})
+                while self._send(long):
+                    pass
+            case "pings":
+                self._begin()
+                while self._send(b": ping\n\n") and not over.wait(0.05):
+                    pass
+            case "headers":
+                self.close_connection = True
+                with suppress(OSError):
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\nx-slow: ")
+                    while not over.wait(0.05):
+                        self.wfile.write(b"x")
+            case "flood":
+                self._begin()
+                self._send(b"data: ")
+                while self._send(b"x" * 2**20):
+                    pass
 
     def _leave(self, how: str) -> None:
         """Away in the middle of an answer: silent, with a reset, or with an end that is none."""
@@ -312,6 +344,12 @@ class _Exchange(BaseHTTPRequestHandler):
             self.close_connection = True
 
 
+WHOLE: Mapping[str, tuple[Mapping[str, str], bytes]] = {
+    "html": ({"content-type": "text/html"}, b"<!doctype html><html><body><h1>502 Bad Gateway</h1></body></html>"),
+    "words": ({"content-type": "text/plain"}, b"Ollama is running"),
+    "object": ({"content-type": "application/json"}, b'{"choices": "none"}'),
+    "packed": ({"content-type": "application/json", "content-encoding": "gzip"}, b"this is not packed"),
+}
 _OVERLOADED = {"message": "the engine is overloaded", "type": "overloaded_error", "code": "overloaded_error"}
 
 

@@ -26,6 +26,16 @@ FAULTS = {
     "busy": (Refuses(429, "slow down", "rate_limit_error", {"retry-after": "3600"}), "limited", "limits how often"),
     "page": (Breaks("html"), "protocol", "answered with an HTML page"),
     "noise": (Breaks("bad_sse"), "protocol", "sent a piece that is no part of"),
+    "absent": (Refuses(404, "no such model", "not_found_error"), "absent", "answers for absent (404): no such model"),
+    "moved": (Refuses(308, "", headers={"location": "http://127.0.0.1:9/"}), "absent", "points somewhere else (308)"),
+    "elsewhere": (Refuses(403, "your country is not supported"), "refused", "does not serve the place"),
+    "unable": (Refuses(501, "streaming is not implemented"), "overloaded", "is overloaded or broken (501)"),
+    "long": (Refuses(413, "Payload Too Large"), "invalid", "the request is too large for"),
+    "words": (Breaks("words"), "protocol", "answered with 'Ollama is running'"),
+    "object": (Breaks("object"), "protocol", "sent a piece that is no part of a completion"),
+    "packed": (Breaks("packed"), "protocol", "sent bytes that do not unpack"),
+    "endless": (Breaks("endless"), "protocol", "sent more than 4,194,304 characters as one reply"),
+    "flood": (Breaks("flood"), "protocol", "the server sent more than 8 MiB without ending an event"),
 }
 
 
@@ -109,11 +119,11 @@ def test_empty_replies_and_malformed_calls_are_answered_and_the_work_goes_on(pla
     ]
 
 
-@pytest.mark.parametrize("how", ["hang", "hang_middle"])
+@pytest.mark.parametrize("how", ["hang", "hang_middle", "pings", "headers"])
 def test_a_server_that_hangs_is_left_at_the_time_limit(place: Place, server: Loopback, how: str) -> None:
     place.configure(Agent(how))
     server.play(how, Breaks(how))
-    done = place.fugu("run", "--time-limit", "1", "fix the tests")
+    done = place.fugu("run", "--time-limit", "2", "fix the tests")
     assert done.code == 3
     assert "stopped: the time limit was reached" in done.err
     events = place.events()
@@ -325,6 +335,19 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_written(place: Place, serve
     assert kinds[-1] == "assigned", "the log ends with the last whole line"
     again = place.fugu("run", "--continue", "--max-turns", "1")
     assert again.code == 3, again.err
+
+
+def test_a_process_that_may_open_few_files_says_so_or_does_its_work(place: Place, server: Loopback) -> None:
+    place.configure(Agent("few"))
+    codes = []
+    for files in (10, 14, 32):
+        server.play("few", *WORKS, ACCEPT)
+        done = place.fugu("run", "fix the tests", files=files)
+        assert "Traceback" not in done.err, done.err
+        assert done.code == 0 or ("Too many open files" in done.err and "ulimit" in done.err), done.err
+        codes.append(done.code)
+    assert (codes[0], codes[-1]) == (2, 0)
+    assert (place.repo / "calc.txt").read_text() == "fixed\n"
 
 
 def test_what_nobody_can_be_asked_about_is_denied_and_the_agent_hears_of_it(place: Place, server: Loopback) -> None:

@@ -32,6 +32,7 @@ from fugu_cli.policy import Judgement, Rules
 from fugu_cli.serve.app import build
 from fugu_cli.serve.house import House
 from fugu_cli.serve.places import Bounds
+from fugu_cli.serve.running import config
 from fugu_cli.serve.service import Service
 from fugu_cli.serve.traces import Traces
 from fugu_cli.tools.toolbox import Toolbox
@@ -177,8 +178,7 @@ class Endpoint:
         service = Service(self.house(), Traces(self.data), self.bounds)
         opened = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{opened.getsockname()[1]}"
-        config = uvicorn.Config(build(service, self.token), log_config=None, lifespan="off", ws="none")
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(config(build(service, self.token), grace=30.0))
         thread = threading.Thread(target=lambda: asyncio.run(_run(server, service, opened)))
         thread.start()
         try:

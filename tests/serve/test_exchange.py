@@ -76,6 +76,17 @@ def test_a_body_on_its_way_in_holds_a_place(tmp_path: Path) -> None:
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
 
 
+def test_a_body_that_is_not_sent_on_gives_way_to_others(tmp_path: Path) -> None:
+    place = endpoint(tmp_path, says("x"))
+    place.bounds = Bounds(at_once=1)
+    with place.serving(), trickling(place.url) as slow:
+        statuses = []
+        while 429 not in statuses or statuses[-1] != 200:
+            statuses.append(httpx.post(f"{place.url}/v1/chat/completions", json=BODY).status_code)
+            time.sleep(0.05)
+        assert slow.recv(65536).startswith(b"HTTP/1.1 408 ")
+
+
 def test_an_answer_that_every_agent_is_kept_from_is_refused_as_the_clients_fault(tmp_path: Path) -> None:
     with endpoint(tmp_path, says("x")).serving() as place:
         for more in ({}, {"tools": [{"type": "function", "function": {"name": "t"}}]}):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -39,13 +40,18 @@ def server() -> Iterator[Loopback]:
 
 
 @contextmanager
-def process(server: Loopback, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The program and its address, ended with the block if it has not ended yet."""
+def process(server: Loopback, *arguments: str, files: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The program and its address, ended with the block if it has not ended yet. `files`: how many it may open."""
+
+    def limited() -> None:
+        if files:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
     settings = 'coordinator = "cascade"\n' + entry(server, "one", "cheap") + entry(server, "two", "strong")
     (Path.home() / ".fugurc").write_text(settings)
     command = [sys.executable, "-m", "fugu_cli", "serve", "--port", "0", *arguments]
     environ = {**os.environ, "LOOPBACK_KEY": loopback.KEY, "PYTHONPATH": str(Path(__file__).parents[2])}
-    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as made:
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True, preexec_fn=limited) as made:
         try:
             assert made.stderr is not None
             line = next((line for line in made.stderr if "listening on" in line), "")

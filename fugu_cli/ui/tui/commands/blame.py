@@ -54,7 +54,7 @@ def _others(found: Sequence[Summary]) -> list[blame.Named]:
     read: list[blame.Named] = []
     for one in found:
         try:
-            read.append((one.id, log.read(one.path)))
+            read.append((one.id, log.examine(one.path).records))
         except StorageError:
             continue  # it was read for the list a moment ago
     return read

@@ -69,8 +69,8 @@ def _saying(found: list[sessions.Summary], wanted: str) -> list[sessions.Summary
 
 
 async def _listed(room: Room) -> list[sessions.Summary]:
-    """The folder's sessions in which something was asked."""
-    return [summary for summary in await asyncio.to_thread(room.desk.listed) if summary.requests]
+    """The folder's sessions."""
+    return list(await asyncio.to_thread(room.desk.listed))
 
 
 async def resume(room: Room, argument: str) -> None:
@@ -198,11 +198,15 @@ def _choice(summary: sessions.Summary) -> Choice:
 def _preview(path: Path) -> list[Piece]:
     """The end of a session, drawn as the conversation is."""
     try:
-        records = log.read(path)[-PREVIEWED:]
+        found = log.examine(path)
     except FuguError as error:
-        text = str(error)
-        return [Piece(lambda width, palette: diff.painted(text, width, palette), text)]
-    return of_blocks(told(records), unfolded=False)
+        return [_sentence(str(error))]
+    pieces = of_blocks(told(found.records[-PREVIEWED:]), unfolded=False)
+    return [*pieces, _sentence(str(found.fault.error(path)))] if found.fault is not None else pieces
+
+
+def _sentence(text: str) -> Piece:
+    return Piece(lambda width, palette: diff.painted(text, width, palette), text)
 
 
 def _id(room: Room) -> str:
