@@ -33,7 +33,7 @@ EVIDENCE = "evidence"
 CLIENT = "client"
 """`by` of what the client of an endpoint brought along: what was said before, and what its tools returned."""
 HOOK = "hook"
-"""`Permitted.by` of a call that a hook of the user's forbade."""
+"""`Permitted.by` of a call that a hook of the user's forbade or allowed."""
 
 
 class Price(Value):
@@ -85,8 +85,9 @@ class Asked(Value):
     """A request. `snapshot` is the working tree before it (a git tree id), None where undo is limited.
 
     `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); "" where it is `text`.
-    `skill`: what a skill says that the user named; `piped`: what came from standard input beside the request. Agents
-    read both below the text; they are not the user's words, so nothing is concluded from them.
+    `skill`: what a skill says that the user named; `hooks`: what hooks add; `piped`: what came from standard input
+    beside the request. Agents read them below the text; they are not the user's words, so nothing is concluded from
+    them.
     `tier`: the one it was asked in, and is gone on with in; "" where that is not known.
     `judged`: the request is about `test_command`, so the tests are run before it and decide whether it is done.
     `assertions`: what a question says of the code it asks to be shown, as Python statements: they decide instead.
@@ -96,6 +97,7 @@ class Asked(Value):
     text: str
     typed: str = ""
     skill: str = ""
+    hooks: str = ""
     piped: str = ""
     attachments: tuple[str, ...] = ()
     snapshot: str | None = None
@@ -113,7 +115,8 @@ class Asked(Value):
     def whole(self) -> str:
         """What agents are asked."""
         piped = f"<stdin>\n{self.piped}\n</stdin>" if self.piped else ""
-        return "\n\n".join(part for part in (self.text, self.skill, piped) if part)
+        hooks = f"[Hooks say:]\n{self.hooks}" if self.hooks else ""
+        return "\n\n".join(part for part in (self.text, self.skill, hooks, piped) if part)
 
 
 class Assigned(Value):

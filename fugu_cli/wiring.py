@@ -133,8 +133,11 @@ def build_hooks(loaded: Loaded, journal: Log) -> Hooks | None:
     if loaded.hooks == DeclaredHooks():
         return None
     name = journal.path.stem if journal.path else "memory"
+    common = {"session_id": name, "transcript_path": str(journal.path or "")}
     mute = bool(loaded.config.deny_agents)
-    return Hooks(loaded.hooks, name, lambda why: journal.tell(Waiting(why=why)), mute=mute)
+    hooks = Hooks(loaded.hooks, common, lambda why: journal.tell(Waiting(why=why)), mute=mute)
+    hooks.mode = loaded.config.permission_mode
+    return hooks
 
 
 def build_guard(agent: Agent, denials: Denials, events: Callable[[], Sequence[Event]]) -> Agent:

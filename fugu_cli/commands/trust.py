@@ -27,7 +27,7 @@ def trust(folder: Path | None) -> int:
         if server.source.startswith(str(root)):
             newline(f"its MCP server {server.name} is started by sessions here: {server.said}")
     for hook in loaded.hooks.hooks:
-        if not hook.own:
+        if not hook.own and not hook.fault:
             newline(f"its {hook.moment} hook is run by sessions here: {hook.said}")
     for skill in loaded.library.skills:
         if not skill.own:

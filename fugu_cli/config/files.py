@@ -93,8 +93,7 @@ def load(
     files = tuple(Path(layer.source) for layer in (user, own) if layer)
     own_servers = None if root == home.resolve() else root / declared.NAME
     servers = declared.read(home / declared.NAME, own_servers, trusted=known, environ=environ)
-    own_hooks = None if root == home.resolve() else root / hooks.NAME
-    hooked = hooks.read(home / hooks.NAME, own_hooks, trusted=known)
+    hooked = hooks.read(home, None if root == home.resolve() else root, trusted=known)
 
     def trusts(place: Path) -> bool:
         return known if place == root else trust or (known and trust_store.trusted(data, place))

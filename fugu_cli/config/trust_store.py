@@ -73,7 +73,7 @@ def _hashes(folder: Path) -> dict[str, str]:
     found = {}
     for path in _telling(folder):
         try:
-            found[path.relative_to(folder).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
+            found[path.relative_to(folder).as_posix()] = hashlib.sha256(hooks.content_of(path)).hexdigest()
         except OSError as error:
             found[path.relative_to(folder).as_posix()] = f"unreadable: {error.strerror}"
     return found

@@ -5,18 +5,32 @@ Used by the orchestrator alone; `Permitted` is on the disk before anything happe
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, assert_never
+from typing import Literal, Protocol
 
 from fugu_cli import policy, views
 from fugu_cli.agents import Agent
 from fugu_cli.budgets import Limit
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials
-from fugu_cli.events import EVIDENCE, HOOK, ROLE, Event, Member, Permitted, Recorded, ToolRan, ToolSaid, Undone
-from fugu_cli.hooks.running import Hooks
+from fugu_cli.events import (
+    EVIDENCE,
+    HOOK,
+    ROLE,
+    Event,
+    Finished,
+    Member,
+    Permitted,
+    Recorded,
+    ToolRan,
+    ToolSaid,
+    Undone,
+)
+from fugu_cli.hooks import calls
+from fugu_cli.hooks.running import Hooks, Verdict
 from fugu_cli.injection import marked
 from fugu_cli.log import Log
 from fugu_cli.loop import missing_tests, reproducing, rolling_back
@@ -98,17 +112,24 @@ async def run_call(log: Log, bench: Bench, number: int, call: Call, barred: str 
     if barred:
         log.append(Permitted(turn=number, call=call, allowed=False, by=ROLE, reason=barred))
         return
-    judgement = _judged(bench, call)
-    if judgement.verdict != "deny" and (forbidden := await _forbidden(bench, call)):
-        log.append(Permitted(turn=number, call=call, allowed=False, by=HOOK, reason=forbidden))
-        return
-    allowed, by = await _permission(log.events, bench, call, judgement)
-    reason = judgement.reason
-    if allowed and judgement.verdict == "ask" and _judged(bench, call).target != judgement.target:
-        allowed, reason = False, MOVED
-    log.append(Permitted(turn=number, call=call, allowed=allowed, by=by, reason=reason))
-    if allowed:
-        await _finish_tool(log, bench, number, call)
+    judgement, hooked = _judged(bench, call), Verdict(call)
+    if judgement.verdict != "deny":
+        hooked = await _hooked(bench, call)
+        judgement = _judged(bench, hooked.call)
+    permit = await _permission(log.events, bench, hooked, judgement)
+    if permit.allowed and permit.by != "policy" and _judged(bench, permit.call).target != judgement.target:
+        permit = permit.model_copy(update={"allowed": False, "reason": MOVED})
+    log.append(permit.model_copy(update={"turn": number}))
+    if permit.allowed:
+        await _finish_tool(log, bench, number, permit.call, _told(call, permit.call, hooked.context))
+    if bench.hooks is not None and (stop := bench.hooks.stopped()) is not None:
+        log.append(Finished(reason="denied", message=f"a hook ended the work: {stop}"))
+
+
+def _told(made: Call, run: Call, context: str) -> str:
+    """What the agent is told above the result: that a hook has changed its call, and what hooks add."""
+    change = f"[A hook changed the arguments: {run.arguments}]\n" if run != made else ""
+    return change + (f"[A hook says: {context}]\n" if context else "")
 
 
 def _judged(bench: Bench, call: Call) -> policy.Judgement:
@@ -117,32 +138,62 @@ def _judged(bench: Bench, call: Call) -> policy.Judgement:
     return policy.judge(call, bench.rules, bench.workspace.root)
 
 
-async def _forbidden(bench: Bench, call: Call) -> str:
-    """Why a hook forbids the call; "" when none does. None is asked about a call that nothing will come of."""
+async def _hooked(bench: Bench, call: Call) -> Verdict:
+    """What hooks decide about the call. None is asked about one that nothing will come of."""
     if bench.hooks is None or isinstance(bench.toolbox.parse(call)[1], Result):
-        return ""
+        return Verdict(call)
     return await bench.hooks.before(call, bench.workspace)
 
 
-async def _permission(
-    events: Sequence[Event], bench: Bench, call: Call, judgement: policy.Judgement
-) -> tuple[bool, str]:
-    if judgement.verdict != "ask":
-        return judgement.verdict == "allow", "policy"
+async def _permission(events: Sequence[Event], bench: Bench, hooked: Verdict, judgement: policy.Judgement) -> Permitted:
+    """Whether the call may run. A hook may forbid it, ask about it, or answer in the user's place; what a rule denies
+    or asks about, and what needs a yes every time, no hook allows."""
+    call = hooked.call
+
+    def say(allowed: bool, by: str, reason: str = judgement.reason) -> Permitted:
+        return Permitted(turn=0, call=call, allowed=allowed, by=by, reason=reason)
+
+    if judgement.verdict == "deny":
+        return say(False, "policy")
+    if hooked.decision == "deny":
+        return say(False, HOOK, f"a hook forbids it: {hooked.reason}")
+    if hooked.decision == "ask":
+        reason = f"a hook asks: {hooked.reason}" if hooked.reason else "a hook asks"
+        judgement = judgement.model_copy(update={"verdict": "ask", "reason": reason, "every_time": True})
+    if judgement.verdict == "allow":
+        return say(True, "policy")
+    yielding = not judgement.every_time and not calls.matched(call, bench.rules.ask, bench.workspace.root)
+    if hooked.decision == "allow" and yielding:
+        return say(True, HOOK, "a hook allows it")
     if judgement.target and not judgement.every_time and _granted(events, bench, judgement.target):
-        return True, "session"
-    answer = await bench.ask(call, judgement)
-    match answer:
-        case "once":
-            return True, "user"
-        case "session":
-            return True, "session"
-        case "no":
-            return False, "user"
-        case "headless":
-            return False, "headless"
-        case _:
-            assert_never(answer)
+        return say(True, "session")
+    if bench.hooks is not None:
+        answer = await bench.hooks.permitted(call, bench.workspace)
+        if answer.decision == "deny":
+            return say(False, HOOK, f"a hook forbids it: {answer.reason}")
+        if answer.decision == "allow" and yielding and answer.call == call:
+            return say(True, HOOK, "a hook allows it")
+    return say(*_ANSWERS[await _asked(bench, call, judgement)], judgement.reason)
+
+
+_ANSWERS: dict[Permission, tuple[bool, str]] = {
+    "once": (True, "user"),
+    "session": (True, "session"),
+    "no": (False, "user"),
+    "headless": (False, "headless"),
+}
+
+
+async def _asked(bench: Bench, call: Call, judgement: policy.Judgement) -> Permission:
+    """The user's answer; hooks are told while somebody has to wait for it."""
+    asking = asyncio.ensure_future(bench.ask(call, judgement))
+    try:
+        await asyncio.sleep(0)
+        if bench.hooks is not None and not asking.done():
+            bench.hooks.notify(call, bench.workspace)
+        return await asking
+    finally:
+        asking.cancel()
 
 
 def _granted(events: Sequence[Event], bench: Bench, target: str) -> bool:
@@ -159,15 +210,17 @@ def may_read(bench: Bench, path: str) -> bool:
 async def run_evidence(log: Log, bench: Bench, number: int, call: Call) -> None:
     """A run of fugu's own: evidence."""
     log.append(Permitted(turn=number, call=call, allowed=True, by=EVIDENCE))
-    await _finish_tool(log, bench, number, call, by_fugu=True)
+    await _finish_tool(log, bench, number, call, None)
 
 
-async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fugu: bool = False) -> None:
+async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, told: str | None) -> None:
+    """Run it and record what came back, below what its agent is `told`. None: it is a run of fugu's own."""
+    by_fugu, told = told is None, told or ""
     tool, arguments = bench.toolbox.parse(call)
     started = time.monotonic()
     if tool is None or isinstance(arguments, Result):
         assert isinstance(arguments, Result)
-        log.append(ToolRan(turn=number, call=call, output=arguments.text, ok=False))
+        log.append(ToolRan(turn=number, call=call, output=told + arguments.text, ok=False))
         return
     tool = reproducing.before_the_work(tool, log.events)
     ran = bench.hooks.around(tool, call) if bench.hooks is not None and not by_fugu else tool
@@ -177,13 +230,14 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
     )
     if result.ok and call.tool == views.RUN_TESTS:
         result = missing_tests.compared(log.events, call, result)
+    told += bench.hooks.said(call) if bench.hooks is not None else ""
     if state and (changes or not result.ok or state != await content.state(bench.workspace, call)):
         state = ""  # somebody wrote meanwhile: nobody can tell which content it saw
     log.append(
         ToolRan(
             turn=number,
             call=call,
-            output=result.text if by_fugu or tool.instructs else marked(result.text),
+            output=told + (result.text if by_fugu or tool.instructs else marked(result.text)),
             ok=result.ok,
             seconds=round(time.monotonic() - started, 3),
             changes=changes,
