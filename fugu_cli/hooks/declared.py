@@ -115,7 +115,8 @@ class _Command(BaseModel):
         """The command line. Arguments given apart are words of their own; the root's place is filled in there too."""
         if self.args is None:
             return self.command
-        return " ".join(_PLACE.sub(rf"'\"${{{ROOT}}}\"'", shlex.quote(word)) for word in (self.command, *self.args))
+        unquoted = f"""'"${{{ROOT}}}"'"""
+        return " ".join(_PLACE.sub(lambda _: unquoted, shlex.quote(word)) for word in (self.command, *self.args))
 
 
 class _Fault(Exception):
@@ -223,7 +224,7 @@ def _events(path: Path) -> dict[str, JsonValue]:
         return {}
     if "hooks" not in found and path.name == Path(NAME).name:
         raise _Fault(", hooks: it is missing")
-    hooks = found.get("hooks") or {}
+    hooks = found.get("hooks", {})
     if not isinstance(hooks, dict):
         raise _Fault(", hooks: it should be one object, event by event")
     return hooks

@@ -110,6 +110,8 @@ class Hooks:
                 answer = await self._one(hook, workspace, _of_call(moment, now, verdict.call))
                 if answer.input is not None and answer.decision != "deny":
                     answer = self._changing(answer, hook, alone=parts == 1)
+                if answer.stop is not None:
+                    answer = replace(answer, decision="deny", reason=answer.stop or "it ended the work")
                 verdict = _stricter(verdict, answer, now)
                 if verdict.decision == "deny":
                     return verdict
