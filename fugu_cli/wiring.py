@@ -18,7 +18,7 @@ from fugu_cli.budgets import Budgets
 from fugu_cli.config import Config
 from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.files import Loaded
-from fugu_cli.config.instructions import standing
+from fugu_cli.config.instructions import nearer, standing
 from fugu_cli.config.pool import PLANNER, pool
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials, withheld
@@ -80,7 +80,7 @@ def build_session(
     if denials is not None:
         agents = {name: build_guard(agent, denials, lambda: journal.events) for name, agent in agents.items()}
     recall(workspace, journal.records)
-    told = standing(loaded.root if loaded.trusted else None, loaded.below).text
+    told = standing(loaded.root if loaded.trusted else None, loaded.below, loaded.vouched).text
     bench = build_bench(config, workspace, ask, mask.text(told), journal.path)
     workspace.jobs.attach(journal.events, journal.append)
     return Session(
@@ -94,6 +94,7 @@ def build_session(
             denials=denials,
             toolbox=build_toolbox(servers, loaded.library.skills, (*bench.rules.allow, *bench.rules.ask)),
             hooks=build_hooks(loaded, journal),
+            nearer=nearer(loaded.root, loaded.below, loaded.vouched) if denials is None else None,
         ),
         warm=warm if servers is None else servers.behind(warm),
         decide=lambda changed: build_coordinator(changed, members)[0],

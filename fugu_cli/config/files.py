@@ -10,7 +10,7 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,7 +65,9 @@ class Loaded:
     library: Library = field(default_factory=Library)
     """The skills and custom commands that count here, and what is wrong with others."""
     below: tuple[Path, ...] = ()
-    """AGENTS.md of folders below the root that count, the nearest last."""
+    """Instructions of folders below the root that count, the nearest last."""
+    vouched: Callable[[Path], bool] = field(default=lambda _: False)
+    """Whether a file that tells agents what to do counts: it is as it was when the user trusted it."""
     trust_data: Path = Path()
     """Where it is written which folders are trusted: the user's data, whatever `data_dir` a repository names."""
 
@@ -99,9 +101,14 @@ def load(
         return known if place == root else trust or (known and trust_store.trusted(data, place))
 
     library = skills.library(folder, root, trusts)
-    below = skills.below(folder, root, trusts)
-    notes += [*standing(root if known else None, below).notes, *stray(environ)]
-    return Loaded(config, files, tuple(notes), root, known, servers, hooked, library, below, data)
+    vouched = trust_store.vouching(data, root)
+
+    def counts(file: Path) -> bool:
+        return trust or (known and (vouched(file) or trust_store.trusted(data, file.parent)))
+
+    below = skills.below(folder, root, counts)
+    notes += [*standing(root if known else None, below, counts).notes, *stray(environ)]
+    return Loaded(config, files, tuple(notes), root, known, servers, hooked, library, below, counts, data)
 
 
 def _home() -> Path:

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol
 
 from fugu_cli import policy, views
@@ -103,6 +104,8 @@ class Bench:
     """Files that are kept from some agents."""
     hooks: Hooks | None = None
     """The user's own commands around agents' calls."""
+    nearer: Callable[[Path], Mapping[str, str]] | None = None
+    """Standing instructions for a path in the repository, each under its heading; None where nobody is shown any."""
     voice: Voice | None = None
     """Whom turns speak to; None: the user of the repository."""
 
@@ -230,7 +233,9 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, told: st
     )
     if result.ok and call.tool == views.RUN_TESTS:
         result = missing_tests.compared(log.events, call, result)
-    told += bench.hooks.said(call) if bench.hooks is not None else ""
+    if not by_fugu:
+        told = _instructions(log.events, bench, number, call) + told
+        told += bench.hooks.said(call) if bench.hooks is not None else ""
     if state and (changes or not result.ok or state != await content.state(bench.workspace, call)):
         state = ""  # somebody wrote meanwhile: nobody can tell which content it saw
     log.append(
@@ -246,6 +251,24 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, told: st
             extras=extras,
         )
     )
+
+
+def _instructions(events: Sequence[Event], bench: Bench, number: int, call: Call) -> str:
+    """Standing instructions for where the call works, as far as its agent has not been shown them."""
+    root = bench.workspace.root
+    named = [part.input.get("file_path") or part.input.get("path") for part in calls.told(call, root)]
+    paths = [Path(name) for name in named if isinstance(name, str) and Path(name).is_relative_to(root)]
+    found = {head: said for path in paths for head, said in _nearer(bench, path.relative_to(root)).items()}
+    if not found:
+        return ""
+    now = views.turn_of(events, number)
+    seen = now.facts if now is not None and now.assigned.plan else views.shortened(events)[1]
+    shown = [event.output for event in seen if isinstance(event, ToolRan)]
+    return "".join(f"{head}\n{said}\n\n" for head, said in found.items() if not any(head in one for one in shown))
+
+
+def _nearer(bench: Bench, path: Path) -> Mapping[str, str]:
+    return bench.nearer(path) if bench.nearer is not None else {}
 
 
 async def roll_back(bench: Bench, turn: views.Turn, reason: str) -> Undone:

@@ -37,6 +37,8 @@ COLLEAGUE, ANSWER_LIMIT = 1200, 4000
 models lose the thread in long ones."""
 REPLY = 8192
 """Tokens a reply of an agent with native tools may have, unless its entry says otherwise."""
+INSTRUCTIONS = 6000
+"""Characters of the standing instructions that a small model is shown."""
 SENTENCES = 200
 FILE = 800
 UNFINISHED = 1600
@@ -72,7 +74,7 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
     again = again if brief or member.attempts > 1 else 0
     system = prompts.load("system") if member.protocol == "native" else "{instructions}"
     return Prompt(
-        system=prompts.fill(system, instructions=instructions).strip(),
+        system=prompts.fill(system, instructions=instructions[:INSTRUCTIONS] if brief else instructions).strip(),
         messages=messages,
         tools=tuple(tools),
         max_tokens=REPLY if member.protocol == "native" else _reply_limit(events, turn, aim),
