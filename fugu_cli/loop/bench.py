@@ -26,6 +26,7 @@ from fugu_cli.events import (
     Member,
     Permitted,
     Recorded,
+    Replied,
     ToolRan,
     ToolSaid,
     Undone,
@@ -47,6 +48,10 @@ Ask = Callable[[Call, policy.Judgement], Awaitable[Permission]]
 """The one question that flows in: may this call run? Where nobody can be asked the answer is `headless`: no."""
 
 
+CUT = (
+    "{tool} was not run: your reply reached its limit of tokens in the middle of this call, so its arguments are not "
+    "whole. Nothing was changed. Say less at once: a long file in parts, the first with write, the others with edit."
+)
 MOVED = "it leads to another place now than when it was asked about"
 
 
@@ -223,7 +228,8 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, told: st
     started = time.monotonic()
     if tool is None or isinstance(arguments, Result):
         assert isinstance(arguments, Result)
-        log.append(ToolRan(turn=number, call=call, output=told + arguments.text, ok=False))
+        text = CUT.format(tool=call.tool) if _cut(log.events, call) else arguments.text
+        log.append(ToolRan(turn=number, call=call, output=told + text, ok=False))
         return
     tool = reproducing.before_the_work(tool, log.events)
     ran = bench.hooks.around(tool, call) if bench.hooks is not None and not by_fugu else tool
@@ -251,6 +257,13 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, told: st
             extras=extras,
         )
     )
+
+
+def _cut(events: Sequence[Event], call: Call) -> bool:
+    """The reply that made the call reached its limit, and its last call may be only begun."""
+    replies = (event for event in reversed(events) if isinstance(event, Replied))
+    made = next((reply for reply in replies if any(one.id == call.id for one in reply.calls)), None)
+    return made is not None and made.stop == "length" and made.calls[-1].id == call.id
 
 
 def _instructions(events: Sequence[Event], bench: Bench, number: int, call: Call) -> str:
