@@ -52,8 +52,6 @@ class Session:
     """The user's MCP servers; None where there are none."""
     library: Library = field(default_factory=Library)
     """The skills and custom commands that count."""
-    _begun: bool = field(default=False, init=False)
-    """Hooks have heard that the session begins."""
     _found: str | None = field(init=False)
     """The test command as it was found or configured; a request may want but a part of it."""
 
@@ -72,21 +70,13 @@ class Session:
         else; `skill`, `piped`: what agents read below it (events.Asked). Raises UsageError where a hook refuses it."""
         asked = Asked(text=text, attachments=attachments, typed=typed, skill=skill, piped=piped)
         if (hooks := self.bench.hooks) is not None:
-            said = [await self._begin()]
+            await hooks.began(_source(self.log), self.bench.workspace)
             answer = await hooks.prompted(asked.whole, self.bench.workspace)
             if answer.decision == "deny":
                 hint = "nothing was recorded and nothing was run"
                 raise UsageError(f"a hook refused the request: {answer.reason}", hint=hint)
-            asked = asked.model_copy(update={"hooks": "\n\n".join(filter(None, (*said, answer.context)))})
+            asked = asked.model_copy(update={"hooks": answer.context})
         await self._record(asked)
-
-    async def _begin(self) -> str:
-        """Hooks hear, once, that the session begins or goes on; what they tell agents."""
-        if self.bench.hooks is None or self._begun:
-            return ""
-        self._begun = True
-        source = "startup" if views.asked(self.log.events) is None else "resume"
-        return await self.bench.hooks.began(source, self.bench.workspace)
 
     async def _record(self, asked: Asked) -> None:
         command = self._test_command(asked.text)
@@ -134,7 +124,8 @@ class Session:
         limits = self.bench.limits
         if (seconds := self.config.patience.request) is not None:
             limits = replace(limits, deadline=time.monotonic() + seconds)
-        await self._begin()
+        if self.bench.hooks is not None:
+            await self.bench.hooks.began(_source(self.log), self.bench.workspace)
         async with reading_along(self.log, self.crew.coordinator):
             for tried in range(GOING_ON + 1):
                 end = await orchestrator.run(self.log, self.crew, replace(self.bench, limits=limits))
@@ -251,7 +242,7 @@ class Session:
 
     async def close(self) -> None:
         """Give back connections, leases and the log's lock; end background jobs and MCP servers."""
-        if self._begun and self.bench.hooks is not None:
+        if self.bench.hooks is not None:
             await self.bench.hooks.closed(self.bench.workspace)
         await self.end_jobs()
         if self.servers is not None:
@@ -262,3 +253,8 @@ class Session:
         await asyncio.to_thread(apart.sweep, self.config.data)
         with contextlib.suppress(StorageError):
             await pruning.sweep(self.config.data, self.bench.workspace.snapshots, self.log.path)
+
+
+def _source(log: Log) -> str:
+    """What hooks are told of a session's beginning."""
+    return "startup" if views.asked(log.events) is None else "resume"

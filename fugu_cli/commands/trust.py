@@ -20,7 +20,7 @@ def trust(folder: Path | None) -> int:
     for place in _below(folder, root):
         if trust_store.trust(data, place):
             newline(f"{place} is trusted now as well: it tells agents what to do")
-    counts = "its .fugurc, AGENTS.md, .mcp.json and .agents count as they are"
+    counts = "its .fugurc, instructions (AGENTS.md), .mcp.json, .agents and .claude count as they are"
     newline(f"{root} is trusted {'now' if known else 'already'}: {counts}")
     loaded = load(folder or current(), os.environ)
     for server in loaded.servers.servers:

@@ -79,6 +79,8 @@ class Hooks:
         self._tell = tell
         self._mute = mute
         self._warnings: list[str] = []
+        self._begun = False
+        self._opening = ""
         self._stop: str | None = None
         self._said: dict[str, str] = {}
         self._apart: set[asyncio.Task[None]] = set()
@@ -154,8 +156,9 @@ class Hooks:
         return self._said.pop(call.id, "")
 
     async def prompted(self, text: str, workspace: Workspace) -> Answer:
-        """UserPromptSubmit: "deny" where the request is refused, with words for the user; else context for agents."""
-        said: list[str] = []
+        """UserPromptSubmit: "deny" where the request is refused, with words for the user; else context for agents, that
+        of the session's beginning first."""
+        said = [self._opening]
         for hook in self._for("UserPromptSubmit"):
             answer = await self._one(hook, workspace, _Asked("UserPromptSubmit", {"prompt": text}))
             stop = self.stopped()
@@ -163,15 +166,19 @@ class Hooks:
                 reason = stop or answer.reason or "it gave no reason"
                 return Answer("deny", f"{reason} (`{hook.said}` in {hook.source})")
             said.append(answer.context)
+        self._opening = ""
         return Answer(context="\n\n".join(filter(None, said)))
 
-    async def began(self, source: str, workspace: Workspace) -> str:
-        """SessionStart: what agents are told from the first request on. `source`: startup or resume."""
-        return await self._heard("SessionStart", {"source": source}, source, workspace)
+    async def began(self, source: str, workspace: Workspace) -> None:
+        """SessionStart, once. `source`: startup or resume."""
+        if not self._begun:
+            self._begun = True
+            self._opening = await self._heard("SessionStart", {"source": source}, source, workspace)
 
     async def closed(self, workspace: Workspace) -> None:
-        """SessionEnd; and the end of hooks that nobody waits for."""
-        await self._heard("SessionEnd", {"reason": "other"}, "other", workspace)
+        """SessionEnd, of one that began; and the end of hooks that nobody waits for."""
+        if self._begun:
+            await self._heard("SessionEnd", {"reason": "other"}, "other", workspace)
         for task in self._apart:
             task.cancel()
         await asyncio.gather(*self._apart, return_exceptions=True)

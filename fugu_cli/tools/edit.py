@@ -68,8 +68,8 @@ def _replace(path: Path, data: bytes, given: Edit, workspace: Workspace) -> Resu
 
 
 def replaced(text: str, old: str, new: str, *, every: bool = False) -> tuple[str, int, bool] | Result:
-    """`text`, whose lines end with `\\n`, with `old` replaced, how often, and whether white space had to be overlooked; or
-    why not. Pure."""
+    """`text`, whose lines end with `\\n`, with `old` replaced, how often, and whether white space had to be overlooked;
+    or why not. Pure."""
     old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     if old == new:
         return Result(text="old and new are the same: nothing changed.", ok=False)

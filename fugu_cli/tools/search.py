@@ -196,11 +196,12 @@ def _matches(out: bytes, kept: Callable[[str], bool], root: Path) -> Iterator[st
 
 
 def _lines(path: Path) -> list[bytes]:
-    """The file's lines; none where it cannot be read, or is too large to be looked through."""
+    """The file's lines; none where it cannot be read, is too large, or in UTF-16, which ripgrep reads as UTF-8."""
     try:
-        return path.read_bytes().split(b"\n") if path.stat().st_size <= SEARCHED else []
+        data = path.read_bytes() if path.stat().st_size <= SEARCHED else b""
     except OSError:
         return []
+    return [] if data.startswith((b"\xff\xfe", b"\xfe\xff")) else data.split(b"\n")
 
 
 def _excerpt(line: bytes, column: int) -> str:

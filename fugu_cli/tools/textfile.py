@@ -31,8 +31,8 @@ class TextFile:
         return self.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if self.foreign else self.text
 
     def encode(self, text: str) -> bytes:
-        """`text` as this file would hold it: lines keep their ends, as do those in their place; more get what most have.
-        In a file with both kinds, a text that has `\\r\\n` itself is written as it is."""
+        """`text` as this file would hold it: lines keep their ends, as do those in their place; more get what most
+        have. In a file with both kinds, a text that has `\\r\\n` itself is written as it is."""
         mixed = any(self.returns) and not all(self.returns)
         if not (mixed and "\r\n" in text):
             text = self._ended(text.replace("\r\n", "\n"), mixed=mixed) if any(self.returns) else text
