@@ -26,7 +26,7 @@ CHEAP = Member(name="cheap", provider="openai", model="c", slot="cheap")
 WRITE = Call.make("1", "write", path="made.txt", content="by the agent\n")
 
 
-def hook(moment: Moment, command: str, matcher: str = "", timeout: float = 20.0) -> Hook:
+def hook(moment: Moment, command: str, matcher: str = "", timeout: float = 120.0) -> Hook:
     return Hook(moment=moment, matcher=matcher, command=command, timeout=timeout, source="FILE", own=True)
 
 
@@ -174,7 +174,7 @@ def test_a_hook_that_fails_is_said_once_and_passed_over(tmp_path: Path) -> None:
     ],
 )
 def test_a_guard_that_nobody_can_tell_from_says_no(tmp_path: Path, command: str, said: str) -> None:
-    seconds = 0.2 if "sleep" in command else 20.0
+    seconds = 0.2 if "sleep" in command else 120.0
     play = Play(tmp_path, (hook("PreToolUse", command, timeout=seconds),))
     play.run()
     ((allowed, by, reason),) = play.permitted()
@@ -519,3 +519,37 @@ def test_a_repositorys_hook_is_confined_like_its_tests_and_the_users_own_is_not(
         asyncio.run(hooks.before(WRITE, workspace))
         found[own] = (tmp_path / "outside").exists()
     assert found == {False: False, True: True}
+
+
+def test_hooks_hear_of_a_sessions_beginning_once_of_summaries_and_of_steps(tmp_path: Path) -> None:
+    heard = "cat >> ../heard; echo >> ../heard"
+    play = Play(
+        tmp_path,
+        (
+            hook("SessionStart", f"{heard}; echo hello", "resume"),
+            hook("SessionStart", "echo never", "startup"),
+            hook("PreCompact", f"{heard}; echo not now >&2; exit 2", "manual"),
+            hook("SubagentStop", heard, "worker"),
+            hook("SessionEnd", heard),
+        ),
+    )
+    hooks, workspace = play.made(), play.stage().bench().workspace
+
+    async def session() -> list[str]:
+        for _ in range(2):
+            await hooks.began("resume", workspace)
+        said = [(await hooks.prompted("a", workspace)).context, (await hooks.prompted("b", workspace)).context]
+        said += [await hooks.compacting(trigger, workspace) for trigger in ("auto", "manual")]
+        await hooks.step_ended("worker", {"agent_id": "turn-1"}, workspace)
+        await hooks.step_ended("verifier", {"agent_id": "turn-2"}, workspace)
+        await hooks.closed(workspace)
+        return said
+
+    assert asyncio.run(session()) == ["hello", "", "", "not now"]
+    told = [json.loads(line) for line in (tmp_path / "heard").read_text().splitlines()]
+    assert [(one["hook_event_name"], one.get("source"), one.get("trigger"), one.get("agent_id")) for one in told] == [
+        ("SessionStart", "resume", None, None),
+        ("PreCompact", None, "manual", None),
+        ("SubagentStop", None, None, "turn-1"),
+        ("SessionEnd", None, None, None),
+    ]
