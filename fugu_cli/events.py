@@ -35,7 +35,7 @@ CLIENT = "client"
 USERS = frozenset({"user", "session"})
 """`Permitted.by` of a user's own answer."""
 HOOK = "hook"
-"""`Permitted.by` of a call that a hook of the user's forbade."""
+"""`Permitted.by` of a call that a hook of the user's forbade or allowed."""
 
 
 class Price(Value):
@@ -87,8 +87,9 @@ class Asked(Value):
     """A request. `snapshot` is the working tree before it (a git tree id), None where undo is limited.
 
     `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); "" where it is `text`.
-    `skill`: what a skill says that the user named; `piped`: what came from standard input beside the request. Agents
-    read both below the text; they are not the user's words, so nothing is concluded from them.
+    `skill`: what a skill says that the user named; `hooks`: what hooks add; `piped`: what came from standard input
+    beside the request. Agents read them below the text; they are not the user's words, so nothing is concluded from
+    them.
     `tier`: the one it was asked in, and is gone on with in; "" where that is not known.
     `until`: commands of the user's that must pass before the request is accepted.
     `judged`, `assertions`: read from the logs of version 0.1.0 and no longer written.
@@ -98,6 +99,7 @@ class Asked(Value):
     text: str
     typed: str = ""
     skill: str = ""
+    hooks: str = ""
     piped: str = ""
     attachments: tuple[str, ...] = ()
     snapshot: str | None = None
@@ -116,7 +118,8 @@ class Asked(Value):
     def whole(self) -> str:
         """What agents are asked."""
         piped = f"<stdin>\n{self.piped}\n</stdin>" if self.piped else ""
-        return "\n\n".join(part for part in (self.text, self.skill, piped) if part)
+        hooks = f"[Hooks say:]\n{self.hooks}" if self.hooks else ""
+        return "\n\n".join(part for part in (self.text, self.skill, hooks, piped) if part)
 
 
 class Assigned(Value):

@@ -62,8 +62,13 @@ class Session:
         """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that is something
         else; `skill`, `piped`: what agents read below it (events.Asked). Raises UsageError where a hook refuses it."""
         asked = Asked(text=text, attachments=attachments, typed=typed, skill=skill, piped=piped)
-        if (hooks := self.bench.hooks) is not None and (why := await hooks.prompted(asked.whole, self.bench.workspace)):
-            raise UsageError(f"a hook refused the request: {why}", hint="nothing was recorded and nothing was run")
+        if (hooks := self.bench.hooks) is not None:
+            await hooks.began(_source(self.log), self.bench.workspace)
+            answer = await hooks.prompted(asked.whole, self.bench.workspace)
+            if answer.decision == "deny":
+                hint = "nothing was recorded and nothing was run"
+                raise UsageError(f"a hook refused the request: {answer.reason}", hint=hint)
+            asked = asked.model_copy(update={"hooks": answer.context})
         await self._record(asked)
 
     async def _record(self, asked: Asked) -> None:
@@ -118,6 +123,8 @@ class Session:
         limits = self.bench.limits
         if (seconds := self.config.time.request) is not None:
             limits = replace(limits, deadline=time.monotonic() + seconds)
+        if self.bench.hooks is not None:
+            await self.bench.hooks.began(_source(self.log), self.bench.workspace)
         async with reading_along(self.log, self.crew.coordinator):
             for tried in range(GOING_ON + 1):
                 end = await orchestrator.run(self.log, self.crew, replace(self.bench, limits=limits))
@@ -130,12 +137,15 @@ class Session:
         """What a Stop hook asks for before the work may rest: the next request. "" when nothing, or too often."""
         if self.bench.hooks is None:
             return ""
-        left = await self.bench.hooks.ended(end, self.bench.workspace, again=tried > 0)
+        said = {"reason": end.reason, "message": end.message, "last_assistant_message": views.answer(self.log.events)}
+        left = await self.bench.hooks.ended(said, self.bench.workspace, again=tried > 0)
         done = end.reason in {"accepted", "answered"} and tried < GOING_ON
         return f"A Stop hook asks to go on: {left}" if left and done else ""
 
     def set_mode(self, mode: Mode) -> None:
         """Another permission mode from the next call on."""
+        if self.bench.hooks is not None:
+            self.bench.hooks.mode = mode
         self.bench = replace(self.bench, rules=self.bench.rules.model_copy(update={"mode": mode}))
 
     def pin(self, name: str | None) -> None:
@@ -216,6 +226,9 @@ class Session:
         _, kept = views.shortened(events)
         if not any(isinstance(event, Replied) for event in kept):
             raise UsageError("there is nothing to shorten yet", hint="ask something first")
+        hooks = self.bench.hooks
+        if hooks is not None and (why := await hooks.compacting("manual", self.bench.workspace)):
+            raise UsageError(f"a hook refused to sum up: {why}", hint="nothing was changed")
         out = self.excluded.union(self.config.opt_out)
         names = [self.pinned, *(turn.assigned.agent for turn in reversed(views.turns(events))), *self.crew.members]
         chosen = [name for name in dict.fromkeys(names) if name in self.crew.agents and name not in out]
@@ -228,6 +241,8 @@ class Session:
 
     async def close(self) -> None:
         """Give back connections, leases and the log's lock; end background jobs and MCP servers."""
+        if self.bench.hooks is not None:
+            await self.bench.hooks.closed(self.bench.workspace)
         await self.end_jobs()
         if self.servers is not None:
             await self.servers.close()
@@ -237,3 +252,8 @@ class Session:
         await asyncio.to_thread(apart.sweep, self.config.data)
         with contextlib.suppress(StorageError):
             await pruning.sweep(self.config.data, self.bench.workspace.snapshots, self.log.path)
+
+
+def _source(log: Log) -> str:
+    """What hooks are told of a session's beginning."""
+    return "startup" if views.asked(log.events) is None else "resume"

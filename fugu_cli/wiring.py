@@ -17,7 +17,7 @@ from fugu_cli.budgets import Budgets
 from fugu_cli.config import Config
 from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.files import Loaded
-from fugu_cli.config.instructions import standing
+from fugu_cli.config.instructions import nearer, standing
 from fugu_cli.config.pool import PLANNER, pool
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials, withheld
@@ -81,7 +81,7 @@ def build_session(
     if denials is not None:
         agents = {name: build_guard(agent, denials, lambda: journal.events) for name, agent in agents.items()}
     recall(workspace, journal.records)
-    told = standing(loaded.root if loaded.trusted else None, loaded.below).text
+    told = standing(loaded.root if loaded.trusted else None, loaded.below, loaded.vouched).text
     bench = build_bench(config, workspace, ask, mask.text(told), journal.path)
     workspace.jobs.attach(journal.events, journal.append)
     return Session(
@@ -103,6 +103,7 @@ def build_session(
             denials=denials,
             toolbox=build_toolbox(servers, loaded.library.skills, (*bench.rules.allow, *bench.rules.ask)),
             hooks=build_hooks(loaded, journal),
+            nearer=nearer(loaded.root, loaded.below, loaded.vouched) if denials is None else None,
         ),
         warm=warm if servers is None else servers.behind(warm),
         decide=lambda changed: build_coordinator(changed, members)[0],
@@ -151,8 +152,11 @@ def build_hooks(loaded: Loaded, journal: Log) -> Hooks | None:
     if loaded.hooks == DeclaredHooks():
         return None
     name = journal.path.stem if journal.path else "memory"
+    common = {"session_id": name, "transcript_path": str(journal.path or "")}
     mute = bool(loaded.config.deny_agents)
-    return Hooks(loaded.hooks, name, lambda why: journal.tell(Waiting(why=why)), mute=mute)
+    hooks = Hooks(loaded.hooks, common, lambda why: journal.tell(Waiting(why=why)), mute=mute)
+    hooks.mode = loaded.config.permission_mode
+    return hooks
 
 
 def build_guard(agent: Agent, denials: Denials, events: Callable[[], Sequence[Event]]) -> Agent:

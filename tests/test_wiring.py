@@ -369,7 +369,7 @@ def test_standing_instructions_count_only_in_a_trusted_folder(root: Path) -> Non
 def test_instructions_of_folders_down_to_where_the_user_works_come_after_the_roots(root: Path) -> None:
     work = root / "pkg/inner/src"
     work.mkdir(parents=True)
-    for folder, text in ((root, "Root."), (root / "pkg", "Pkg."), (root / "pkg/inner", "Inner." + "x" * 9000)):
+    for folder, text in ((root, "Root."), (root / "pkg", "Pkg."), (root / "pkg/inner", "Inner." + "x" * 39000)):
         (folder / "AGENTS.md").write_text(text)
     configured(root, "cheap")
 
@@ -380,18 +380,18 @@ def test_instructions_of_folders_down_to_where_the_user_works_come_after_the_roo
 
     said = "\nThe user's standing instructions (AGENTS.md"
     data = load(root, {}).config.data
+    assert asyncio.run(instructions(work)) == ""
     trust_store.trust(data, root)
-    assert asyncio.run(instructions(work)) == f"{said}):\nRoot."
-    trust_store.trust(data, root / "pkg")
-    assert asyncio.run(instructions(work)) == f"{said}):\nRoot.\n{said} of pkg/, for work there):\nPkg."
     assert asyncio.run(instructions(root)) == f"{said}):\nRoot."
-    assert load(work, {}).notes == ()
-    (cut,) = load(work, {}, trust=True).notes
-    assert cut == f"{root}/pkg/inner/AGENTS.md: agents are shown its first 2,000 of 9,006 characters"
-    whole = asyncio.run(instructions(work, trust=True))
-    assert whole.endswith(f"{said} of inner/, for work there):\nInner.{'x' * 1994}") and "Pkg." in whole
+    (cut,) = load(work, {}).notes
+    assert cut == f"{root}/pkg/inner/AGENTS.md: agents are shown its first 31,991 of 39,006 characters"
+    whole = asyncio.run(instructions(work))
+    assert whole.startswith(f"{said}):\nRoot.\n{said} of pkg/, for work there):\nPkg.")
+    assert whole.endswith(f"{said} of inner/, for work there):\nInner.{'x' * 31985}")
     (root / "pkg/AGENTS.md").write_text("Changed.")
+    (root / "pkg/inner/AGENTS.md").write_text("Changed.")
     assert asyncio.run(instructions(work)) == f"{said}):\nRoot."
+    assert "Changed." in asyncio.run(instructions(work, trust=True))
 
 
 def test_every_provider_and_protocol_makes_an_agent_that_calls_nobody_yet(root: Path) -> None:

@@ -219,7 +219,9 @@ def _hooks(loaded: Loaded) -> Iterator[Finding]:
         yield Finding("note", "hooks", note)
     mask = Mask(os.environ)
     for hook in loaded.hooks.hooks:
-        tools = f" {hook.matcher or '*'}" if hook.moment.endswith("ToolUse") else ""
+        if hook.fault:
+            continue  # said among the notes
+        tools = f" {hook.matcher or '*'}" if hook.matcher or hook.moment.endswith("ToolUse") else ""
         where = "with your rights" if hook.own else "in the sandbox"
         said = f"{hook.moment}{tools}: {hook.said} ({hook.timeout:g} s, {where}, from {hook.source})"
         yield Finding("ok", "hooks", mask.text(said))

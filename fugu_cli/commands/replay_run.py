@@ -21,7 +21,7 @@ from fugu_cli.commands.embedded import check_embedded
 from fugu_cli.commands.printing import show
 from fugu_cli.commands.replay import Recording
 from fugu_cli.commands.replay_flags import SessionReplayFlags
-from fugu_cli.config import Config
+from fugu_cli.config import Config, instructions
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.tables import Money
 from fugu_cli.contents import diffs, request_patch
@@ -147,7 +147,7 @@ class Rerun:
 
     async def _opened(self, workspace: Workspace, asked: Asked, tree: Path) -> Session:
         config = self._config(workspace, asked)
-        trusted = self._loaded.trusted and _same(self._loaded.root / "AGENTS.md", tree / "AGENTS.md")
+        trusted = self._loaded.trusted and _same(self._loaded.root, tree)
         loaded = replace(self._loaded, root=tree, config=config, trusted=trusted)
         session = await wiring.open_session(loaded, self._environ, ask.never, self._before(config, asked, tree))
         for note in session.notes():
@@ -237,7 +237,13 @@ async def _made(workspace: Workspace, records: Sequence[Any], number: int) -> st
 
 def _same(one: Path, other: Path) -> bool:
     """The standing instructions are those that were trusted."""
-    return (one.read_bytes() if one.is_file() else b"") == (other.read_bytes() if other.is_file() else b"")
+    here, there = ([path.read_bytes() for path in _told(folder)] for folder in (one, other))
+    return here == there
+
+
+def _told(folder: Path) -> list[Path]:
+    file = instructions.of_folder(folder)
+    return [file, *instructions.imported(file, folder)] if file is not None else []
 
 
 def _prepare(folder: Path) -> None:

@@ -20,14 +20,14 @@ def trust(folder: Path | None) -> int:
     for place in _below(folder, root):
         if trust_store.trust(data, place):
             newline(f"{place} is trusted now as well: it tells agents what to do")
-    counts = "its .fugurc, AGENTS.md, .mcp.json and .agents count as they are"
+    counts = "its .fugurc, instructions (AGENTS.md), .mcp.json, .agents and .claude count as they are"
     newline(f"{root} is trusted {'now' if known else 'already'}: {counts}")
     loaded = load(folder or current(), os.environ)
     for server in loaded.servers.servers:
         if server.source.startswith(str(root)):
             newline(f"its MCP server {server.name} is started by sessions here: {server.said}")
     for hook in loaded.hooks.hooks:
-        if not hook.own:
+        if not hook.own and not hook.fault:
             newline(f"its {hook.moment} hook is run by sessions here: {hook.said}")
     for skill in loaded.library.skills:
         if not skill.own:

@@ -10,7 +10,7 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,7 +65,9 @@ class Loaded:
     library: Library = field(default_factory=Library)
     """The skills and custom commands that count here, and what is wrong with others."""
     below: tuple[Path, ...] = ()
-    """AGENTS.md of folders below the root that count, the nearest last."""
+    """Instructions of folders below the root that count, the nearest last."""
+    vouched: Callable[[Path], bool] = field(default=lambda _: False)
+    """Whether a file that tells agents what to do counts: it is as it was when the user trusted it."""
     trust_data: Path = Path()
     """Where it is written which folders are trusted: the user's data, whatever `data_dir` a repository names."""
 
@@ -93,18 +95,22 @@ def load(
     files = tuple(Path(layer.source) for layer in (user, own) if layer)
     own_servers = None if root == home.resolve() else root / declared.NAME
     servers = declared.read(home / declared.NAME, own_servers, trusted=known, environ=environ)
-    own_hooks = None if root == home.resolve() else root / hooks.NAME
-    hooked = hooks.read(home / hooks.NAME, own_hooks, trusted=known)
+    hooked = hooks.read(home, None if root == home.resolve() else root, trusted=known)
 
     def trusts(place: Path) -> bool:
         return known if place == root else trust or (known and trust_store.trusted(data, place))
 
     library = skills.library(folder, root, trusts)
-    below = skills.below(folder, root, trusts)
-    if left := [str(path) for path in skills.unheeded(folder, root, trusts)]:
+    vouched = trust_store.vouching(data, root)
+
+    def counts(file: Path) -> bool:
+        return trust or (known and (vouched(file) or trust_store.trusted(data, file.parent)))
+
+    below = skills.below(folder, root, counts)
+    if left := [str(path) for path in skills.unheeded(folder, root, counts)]:
         notes.append(f"{', '.join(left)}: no agent is shown what stands there until you run `fugu trust` here")
-    notes += [*standing(root if known else None, below).notes, *stray(environ)]
-    return Loaded(config, files, tuple(notes), root, known, servers, hooked, library, below, data)
+    notes += [*standing(root if known else None, below, counts).notes, *stray(environ)]
+    return Loaded(config, files, tuple(notes), root, known, servers, hooked, library, below, counts, data)
 
 
 def _home() -> Path:

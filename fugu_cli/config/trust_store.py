@@ -2,6 +2,7 @@
 
 `DATA/trusted` maps each trusted folder to the hashes of the files in it that tell fugu or its agents what to do, as
 they were when the user said yes. A folder where one of them has changed, or a new one lies, has to be trusted again.
+Instructions of folders below it are looked at one by one, when agents work there: no start walks through all folders.
 Knows nothing of what trust is used for.
 """
 
@@ -9,20 +10,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fugu_cli import atomic
+from fugu_cli.config import instructions
 from fugu_cli.errors import StorageError
 from fugu_cli.hooks import declared as hooks
 from fugu_cli.policy.paths import is_file
 from fugu_cli.skills import loading as skills
 from fugu_cli.tools.mcp.declared import named_files
 
-TELLING = (".fugurc", "AGENTS.md", ".mcp.json")
-"""Files of a repository's root that tell what to do. Everything in `.agents` (skills, commands, hooks) does as well,
-and the files in the repository that `.mcp.json` and the hooks would have run, or that skills and commands link to."""
-AGENTS = ".agents"
+TELLING = (".fugurc", ".mcp.json")
+"""Files of a repository's root that tell what to do. So do its instructions and what they import, everything in
+`.agents`, skills and commands in `.claude`, and the files in the repository that `.mcp.json` and the hooks would have
+run, or that skills and commands link to."""
+FOLDERS = (".agents", ".claude/skills", ".claude/commands")
+UNREADABLE = "unreadable"
+BELOW = "below:"
+"""Before the names of instruction files of folders below the root."""
 
 Hashes = Mapping[str, str]
 
@@ -35,6 +41,19 @@ def trusted(data: Path, folder: Path) -> bool:
         return not _differing(known[here], _hashes(here))
     above = next((place for place in here.parents if place in known), None)
     return above is not None and not _hashes(here) and not _differing(known[above], _hashes(above))
+
+
+def vouching(data: Path, root: Path) -> Callable[[Path], bool]:
+    """Whether a file of the trusted `root` is as it was when that was trusted; for files that tell what to do."""
+    here = root.resolve()
+    known = _read(data).get(here, {})
+
+    def vouched(path: Path) -> bool:
+        name = path.resolve()
+        name = name.relative_to(here) if name.is_relative_to(here) else path
+        return _hash(path) in {known.get(f"{BELOW}{name.as_posix()}"), known.get(name.as_posix())}
+
+    return vouched
 
 
 def changed(data: Path, folder: Path) -> tuple[str, ...]:
@@ -53,9 +72,11 @@ def trust(data: Path, folder: Path) -> bool:
     """Trust `folder` as it is now; False when it was trusted so already."""
     here = folder.resolve()
     known = _read(data)
-    if here in known and not _differing(known[here], _hashes(here)):
+    below = {f"{BELOW}{path.relative_to(here).as_posix()}": _hash(path) for path in instructions.below_root(here)}
+    now = {**_hashes(here), **below}
+    if known.get(here) == now and not _differing(known[here], now):
         return False
-    _write(data, {**known, here: _hashes(here)})
+    _write(data, {**known, here: now})
     return True
 
 
@@ -70,26 +91,30 @@ def untrust(data: Path, folder: Path) -> bool:
 
 def _hashes(folder: Path) -> dict[str, str]:
     """Name -> SHA-256 of each file that tells what to do. One that cannot be read counts as changed every time."""
-    found = {}
-    for path in _telling(folder):
-        try:
-            found[path.relative_to(folder).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError as error:
-            found[path.relative_to(folder).as_posix()] = f"unreadable: {error.strerror}"
-    return found
+    return {path.relative_to(folder).as_posix(): _hash(path) for path in _telling(folder)}
+
+
+def _hash(path: Path) -> str:
+    try:
+        return hashlib.sha256(hooks.content_of(path)).hexdigest()
+    except OSError as error:
+        return f"{UNREADABLE}: {error.strerror}"
 
 
 def _telling(folder: Path) -> Iterator[Path]:
     yield from (folder / name for name in TELLING if is_file(folder / name))
+    if (told := instructions.of_folder(folder)) is not None:
+        yield from (told, *instructions.imported(told, folder))
     yield from named_files(folder)
     yield from hooks.named_files(folder)
     yield from skills.named_files(folder)
-    yield from (path for path in sorted((folder / AGENTS).rglob("*")) if is_file(path))
+    for name in FOLDERS:
+        yield from (path for path in sorted((folder / name).rglob("*")) if is_file(path))
 
 
 def _differing(then: Hashes, now: Hashes) -> tuple[str, ...]:
-    unequal = {name for name in {**then, **now} if then.get(name) != now.get(name)}
-    return tuple(sorted(unequal | {name for name, value in now.items() if value.startswith("unreadable")}))
+    unequal = {name for name in {**then, **now} if then.get(name) != now.get(name) and not name.startswith(BELOW)}
+    return tuple(sorted(unequal | {name for name, value in now.items() if value.startswith(UNREADABLE)}))
 
 
 def _file(data: Path) -> Path:

@@ -1,57 +1,85 @@
-"""What `.agents/hooks.json` says: the hooks a user or a repository names, as values, and what is wrong with a file.
+"""What the hooks files say: the hooks a user or a repository names, as values, and what is wrong with them.
 
-Read with the configuration (config/files.py), which says whether the repository is trusted. The shape is that of Claude
-Code. Nothing here runs anything; a file with a fault is left out whole, never a session.
+`.agents/hooks.json` and, in the same shape, the hooks of `.claude/settings.json` and `.claude/settings.local.json`.
+Read with the configuration (config/files.py), which says whether the repository is trusted. Nothing here runs anything.
+A fault leaves out one hook; a guard with a fault is kept and says no, for nobody knows what it would have said.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
+from fugu_cli.hooks.calls import ABSENT, NAMES, own_rule
 from fugu_cli.messages import Value
 from fugu_cli.policy import patterns
 from fugu_cli.tools.mcp.declared import meant
 
 NAME = ".agents/hooks.json"
+SETTINGS = (".claude/settings.json", ".claude/settings.local.json")
+FILES = (NAME, *SETTINGS)
 """Below the repository's root and below the user's home."""
-Moment = Literal["PreToolUse", "PostToolUse", "UserPromptSubmit", "Stop"]
+Moment = Literal[
+    "PreToolUse", "PermissionRequest", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "Stop", "SubagentStop",
+    "SessionStart", "SessionEnd", "PreCompact", "Notification",
+]  # fmt: skip
 MOMENTS: tuple[Moment, ...] = get_args(Moment)
-AROUND_CALLS: tuple[Moment, ...] = ("PreToolUse", "PostToolUse")
-"""Those whose matchers are looked at."""
-USUAL, LONGEST = 60.0, 3600.0
+AROUND_CALLS: tuple[Moment, ...] = ("PreToolUse", "PermissionRequest", "PostToolUse", "PostToolUseFailure")
+"""Those whose matchers go by tools."""
+GUARD: Moment = "PreToolUse"
+"""A hook of this event says no where it cannot be run or understood."""
+USUAL, LONGEST = 600.0, 3600.0
 """Seconds a hook may take, unless it says otherwise; and the most it may say."""
+ROOT = "CLAUDE_PROJECT_DIR"
+"""The variable that holds the repository's root."""
 
-
-_PLAIN = re.compile(r"[\w*-]*")
-_SERVERS = re.compile(r"mcp__[\w-]+?__[\w-]+", re.IGNORECASE)
+_PLACE = re.compile(rf"\$\{{{ROOT}\}}|\${ROOT}\b")
+_EXACT = re.compile(r"[\w|, -]+")
+"""A matcher that is a list of names, not a regular expression."""
 
 
 class Hook(Value):
-    """One command and when it is run. `own`: it is the user's, not the repository's. `timeout` in seconds."""
+    """One command and when it is run. `own`: it is the user's, not the repository's. `timeout` in seconds.
+
+    `rule` narrows it to calls such a permission rule is for. `apart`: nobody waits for it. `fault` says why it cannot
+    be run, of a guard alone. `content` is the hash of the files that the command names, of a repository's hook alone.
+    """
 
     moment: Moment
     matcher: str = ""
-    command: str
+    command: str = ""
     timeout: float = USUAL
     source: str
     own: bool
+    rule: str = ""
+    apart: bool = False
+    fault: str = ""
+    content: str = ""
 
-    def matches(self, tool: str) -> bool:
-        """Whether it is for this tool: the matcher is a regular expression for the whole name; "" and * are all."""
-        return self.matcher in {"", "*"} or re.fullmatch(self.matcher, tool, re.IGNORECASE) is not None
+    def matches(self, names: Iterable[str]) -> bool:
+        """Whether it is for what has these names. Letter case does not matter; "" and * are all. A matcher of plain
+        words is a list of whole names, `mcp__SERVER` among them; any other a regular expression for a part of one."""
+        if self.matcher in {"", "*"}:
+            return True
+        if _EXACT.fullmatch(self.matcher):
+            wanted = [part.strip().casefold() for part in re.split(r"[|,]", self.matcher)]
+            own = [name.casefold() for name in names]
+            servers = tuple(f"{part}__" for part in wanted if part.startswith(patterns.MCP))
+            return any(name in wanted or name.startswith(servers) for name in own)
+        return any(re.search(self.matcher, name, re.IGNORECASE) for name in names)
 
     @property
     def said(self) -> str:
         """The command, for people: its first line, and no more of it than fits in one."""
-        first, *others = self.command.strip().splitlines()
+        first, *others = self.command.strip().splitlines() or ["(no command)"]
         return first if len(first) <= 80 and not others else f"{first[:77]}..."
 
 
@@ -63,14 +91,17 @@ class Declared:
     notes: tuple[str, ...] = ()
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+class _Command(BaseModel):
+    """A hook as it stands in a file. Keys of other tools are no fault."""
 
+    model_config = ConfigDict(extra="ignore", strict=True)
 
-class _Command(_Strict):
     type: Literal["command"]
     command: str
-    timeout: Annotated[float, Field(gt=0, le=LONGEST)] = USUAL
+    args: list[str] | None = None
+    timeout: Annotated[float, Field(gt=0)] = USUAL
+    rule: Annotated[str, Field(alias="if")] = ""
+    runs_apart: Annotated[bool, Field(alias="async")] = False
 
     @field_validator("command")
     @classmethod
@@ -79,80 +110,75 @@ class _Command(_Strict):
             raise ValueError("it is empty or holds a NUL character")
         return command
 
-
-class _Group(_Strict):
-    matcher: str = ""
-    hooks: list[_Command]
-
-    @field_validator("matcher")
-    @classmethod
-    def _readable(cls, matcher: str) -> str:
-        try:
-            re.compile(matcher if matcher != "*" else "")
-        except re.error as error:
-            raise ValueError(f"it is not a regular expression: {error}") from error
-        return matcher
-
-
-class _File(_Strict):
-    hooks: dict[Moment, list[_Group]]
-
-    @field_validator("hooks")
-    @classmethod
-    def _fit(cls, hooks: dict[Moment, list[_Group]]) -> dict[Moment, list[_Group]]:
-        for moment in AROUND_CALLS:
-            for group in hooks.get(moment, ()):
-                if why := _unfit(group.matcher):
-                    raise ValueError(f"the matcher `{group.matcher}` of {moment} fits no tool: {why}")
-        return hooks
-
-
-def _unfit(matcher: str) -> str:
-    """Why a matcher can fit no tool; "" where it does, or where only a server's tools could tell."""
-    if matcher in {"", "*"} or any(re.fullmatch(matcher, tool, re.IGNORECASE) for tool in patterns.TOOLS):
-        return ""
-    if rule := re.fullmatch(r"(\w+)\(.*\)", matcher):
-        return f"it goes by a tool's name alone, `{rule[1].lower()}`; a hook reads from `tool_input` what is called"
-    parts = matcher.split("|")
-    if not all(map(_PLAIN.fullmatch, parts)) or any(map(_SERVERS.fullmatch, parts)):
-        return ""
-    server = re.match(r"mcp__\w+?(?=_*\*|$)", matcher)
-    return f"it is a regular expression; write `{server[0]}__.*`" if server else patterns.unknown(parts[0])
+    @property
+    def line(self) -> str:
+        """The command line. Arguments given apart are words of their own; the root's place is filled in there too."""
+        if self.args is None:
+            return self.command
+        unquoted = f"""'"${{{ROOT}}}"'"""
+        return " ".join(_PLACE.sub(lambda _: unquoted, shlex.quote(word)) for word in (self.command, *self.args))
 
 
 class _Fault(Exception):
-    """Why a file cannot be used."""
+    """Why a file, an event, a group or a hook cannot be used."""
 
 
 def read(user: Path, own: Path | None, *, trusted: bool) -> Declared:
-    """The hooks of the user's file and those of the repository's `own`, the latter only where it is `trusted`."""
+    """The hooks of the home `user` and those of the repository `own`, the latter only where it is `trusted`."""
     hooks: list[Hook] = []
     notes: list[str] = []
-    for path, mine in ((user, True), (own, False)):
-        if path is None:
+    for folder, mine in ((user, True), (own, False)):
+        if folder is None:
             continue
-        try:
-            found = _hooks(path, mine=mine)
-        except _Fault as fault:
-            notes.append(f"{path}{fault}; its hooks are left out")
-            continue
-        if found and not mine and not trusted:
-            moments = ", ".join(dict.fromkeys(hook.moment for hook in found))
-            notes.append(f"{path} names hooks ({moments}): none is run until you run `fugu trust` here")
-        else:
-            hooks += found
+        for path in (folder / name for name in FILES):
+            found, said = _read(path, folder, mine=mine)
+            if found and not mine and not trusted:
+                moments = ", ".join(dict.fromkeys(hook.moment for hook in found))
+                notes.append(f"{path} names hooks ({moments}): none is run until you run `fugu trust` here")
+            else:
+                hooks += found
+                notes += said
     return Declared(tuple(hooks), tuple(notes))
 
 
 def named_files(folder: Path) -> Iterator[Path]:
-    """Files in `folder` that its hooks file would have run: whoever may change them may change what is run."""
+    """Files in `folder` that tell which hooks are run, and those that its hooks would have run: whoever may change them
+    may change what is run."""
+    for name in FILES:
+        hooks, _ = _read(folder / name, folder, mine=False)
+        if hooks and name in SETTINGS:
+            yield folder / name
+        for hook in hooks:
+            yield from _scripts(hook.command, folder)
+
+
+def content_of(path: Path) -> bytes:
+    """What of a file tells fugu what to do: of another tool's settings the hooks alone. Raises OSError."""
+    data = path.read_bytes()
+    if path.parent.name != ".claude" or not path.name.startswith("settings."):
+        return data
     try:
-        hooks = _hooks(folder / NAME, mine=False)
-    except _Fault:
-        return
-    for hook in hooks:
-        for word in _words(hook.command):
-            yield from meant(folder, word)
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return data
+    told = {key: found.get(key) for key in ("hooks", "disableAllHooks")} if isinstance(found, dict) else found
+    return json.dumps(told, sort_keys=True).encode()
+
+
+def content(command: str, folder: Path) -> str:
+    """A hash of the files in `folder` that the command names, as they are now."""
+    found = hashlib.sha256()
+    for path in _scripts(command, folder):
+        try:
+            found.update(path.read_bytes())
+        except OSError as error:
+            found.update(str(error.errno).encode())
+    return found.hexdigest()
+
+
+def _scripts(command: str, folder: Path) -> Iterator[Path]:
+    for word in _words(_PLACE.sub(lambda _: str(folder), command)):
+        yield from meant(folder, word)
 
 
 def _words(command: str) -> Sequence[str]:
@@ -164,28 +190,98 @@ def _words(command: str) -> Sequence[str]:
         return command.split()
 
 
-def _hooks(path: Path, *, mine: bool) -> list[Hook]:
-    """What the file names, in its order. Raises _Fault."""
-    found = _parsed(path)
-    if found is None:
-        return []
+def _read(path: Path, folder: Path, *, mine: bool) -> tuple[list[Hook], list[str]]:
+    """The hooks the file names, in its order, and sentences about what is left out."""
+    notes: list[str] = []
     try:
-        file = _File.model_validate(found)
+        events = _events(path)
+    except _Fault as fault:
+        return [], [f"{path}{fault}; its hooks are left out"]
+    hooks: list[Hook] = []
+    for event, groups in events.items():
+        moment = next((moment for moment in MOMENTS if moment == event), None)
+        if moment is None:
+            notes.append(f"{path}, hooks.{event}: fugu has no such event; its hooks are left out")
+            continue
+        for hook in _of_event(moment, groups, path, mine=mine):
+            if hook.fault and moment != GUARD:
+                notes.append(f"{path}, hooks.{moment}{hook.fault}; the hook is left out")
+                continue
+            if hook.fault:
+                notes.append(f"{path}, hooks.{moment}{hook.fault}; it cannot be run, so it says no")
+            elif moment in AROUND_CALLS and (why := _unfit(hook.matcher)):
+                notes.append(f"{path}, hooks: the matcher `{hook.matcher}` of {moment} fits no tool: {why}")
+            if hook.rule and (why := patterns.fault(own_rule(hook.rule))):
+                notes.append(f"{path}, hooks.{moment}: its `if` cannot be read, so it is run for every call: {why}")
+            hooks.append(hook if mine else hook.model_copy(update={"content": content(hook.command, folder)}))
+    return hooks, notes
+
+
+def _events(path: Path) -> dict[str, JsonValue]:
+    """Event -> groups, as they stand in the file; nothing where there is none. Raises _Fault."""
+    found = _parsed(path)
+    if not isinstance(found, dict) or found.get("disableAllHooks") is True:
+        return {}
+    if "hooks" not in found and path.name == Path(NAME).name:
+        raise _Fault(", hooks: it is missing")
+    hooks = found.get("hooks", {})
+    if not isinstance(hooks, dict):
+        raise _Fault(", hooks: it should be one object, event by event")
+    return hooks
+
+
+def _of_event(moment: Moment, groups: JsonValue, path: Path, *, mine: bool) -> Iterator[Hook]:
+    """The hooks of an event; one that only holds its `fault` for each that cannot be read."""
+    if not isinstance(groups, list):
+        yield Hook(moment=moment, source=str(path), own=mine, fault=": it should be a list")
+        return
+    for number, group in enumerate(groups):
+        matcher = (group.get("matcher") or "") if isinstance(group, dict) else ""
+        held = group.get("hooks") if isinstance(group, dict) else None
+        if not isinstance(held, list):
+            yield Hook(moment=moment, source=str(path), own=mine, fault=f".{number}.hooks: it should be a list")
+            continue
+        why = _unreadable(matcher)
+        for index, one in enumerate(held):
+            spot = f".{number}.hooks.{index}"
+            entry: dict[str, object] = {"moment": moment, "source": str(path), "own": mine}
+            try:
+                if why:
+                    spot = f".{number}.matcher"
+                    raise _Fault(f": {why}")
+                yield Hook.model_validate(entry | {"matcher": matcher} | _entry(one))
+            except _Fault as fault:
+                yield Hook.model_validate(entry | {"matcher": "" if why else matcher, "fault": f"{spot}{fault}"})
+
+
+def _entry(one: JsonValue) -> dict[str, object]:
+    """The fields of one hook. Raises _Fault."""
+    try:
+        found = _Command.model_validate(one)
     except ValidationError as error:
         raise _Fault(_said(error)) from error
-    return [
-        Hook(
-            moment=moment,
-            matcher=group.matcher,
-            command=one.command,
-            timeout=one.timeout,
-            source=str(path),
-            own=mine,
-        )
-        for moment, groups in file.hooks.items()
-        for group in groups
-        for one in group.hooks
-    ]
+    seconds = min(found.timeout, LONGEST)
+    return {"command": found.line, "timeout": seconds, "rule": found.rule, "apart": found.runs_apart}
+
+
+def _unreadable(matcher: object) -> str:
+    if not isinstance(matcher, str):
+        return "it should be a string"
+    try:
+        re.compile(matcher if matcher != "*" else "")
+    except re.error as error:
+        return f"it is not a regular expression: {error}"
+    return ""
+
+
+def _unfit(matcher: str) -> str:
+    """Why a matcher can fit no tool; "" where it does, or where only a server's tools could tell."""
+    known = {*patterns.TOOLS, *(name for names in NAMES.values() for name in names), *ABSENT}
+    if Hook(moment=GUARD, matcher=matcher, source="", own=True).matches(known) or "mcp" in matcher.casefold():
+        return ""
+    if rule := re.fullmatch(r"(\w+)\(.*\)", matcher):
+        return f"it goes by a tool's name alone, `{rule[1]}`; the key `if` of a hook takes such a rule"
+    return patterns.unknown(re.split(r"[|,]", matcher)[0].strip()) if _EXACT.fullmatch(matcher) else ""
 
 
 def _parsed(path: Path) -> JsonValue:
@@ -213,17 +309,9 @@ def _parsed(path: Path) -> JsonValue:
 def _said(error: ValidationError) -> str:
     """The first fault in words, with its key."""
     first = error.errors()[0]
-    place = [part for part in first["loc"] if part != "[key]"]
-    spot = ".".join(str(part) for part in place)
-    match first["type"]:
-        case "extra_forbidden":
-            said = "there is no such key"
-        case "missing":
-            said = "it is missing"
-        case "literal_error" if len(place) == 2:
-            said = f"there is no such event; there are {', '.join(MOMENTS)}"
-        case "value_error":
-            said = str(first["ctx"]["error"])
-        case _:
-            said = f"{first['msg'][:1].lower()}{first['msg'][1:]}"
-    return f", {spot}: {said}"
+    spot = "".join(f".{part}" for part in first["loc"])
+    if first["type"] == "missing":
+        return f"{spot}: it is missing"
+    if first["type"] == "value_error":
+        return f"{spot}: {first['ctx']['error']}"
+    return f"{spot}: {first['msg'][:1].lower()}{first['msg'][1:]}"

@@ -1,4 +1,4 @@
-"""Hooks run: before and after an agent's call, before a request, after its end; what they say, in words.
+"""Hooks run: around an agent's call, a request, a session; what they decide, and what agents are told of it.
 
 Below the bench, which makes a "no" a fact, and the session. A repository's hooks run in the sandbox like its tests: an
 agent may change the scripts that they name. The user's own run with the user's rights. Each has a time limit, and with
@@ -7,149 +7,329 @@ it ends everything it started, also when the turn is cut. Knows no log.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, JsonValue
 
-from fugu_cli.events import Finished
-from fugu_cli.hooks.declared import Declared, Hook, Moment
+from fugu_cli.hooks import calls, output
+from fugu_cli.hooks.declared import GUARD, ROOT, Declared, Hook, Moment, content
+from fugu_cli.hooks.output import Answer, Decision
 from fugu_cli.messages import Call
-from fugu_cli.policy.arguments import Malformed, arguments_of
 from fugu_cli.tools import Result, Say, Tool
 from fugu_cli.tools.clip import clip
-from fugu_cli.tools.process import Around, run_command
+from fugu_cli.tools.process import Around, Output, run_command
 from fugu_cli.tools.workspace import Workspace
 
 Arguments = TypeVar("Arguments", bound=BaseModel)
 
-BLOCKS = 2
-"""The exit code that says no."""
 WORDS = 2000
 """Characters of a hook's reason."""
+CONTEXT = 10_000
+"""Characters of what a hook adds for agents."""
 BRIEF = 300
 """Characters of a warning."""
 WITHHELD = "its words are withheld: some agents must not see every file (deny_agents)"
+MODES = {"plan": "plan", "ask": "default", "edit": "acceptEdits", "auto": "auto", "yolo": "bypassPermissions"}
+"""What hooks are told of the permission mode."""
 
 
 @dataclass(frozen=True)
-class _Said:
-    """What a hook that said no wrote."""
+class Verdict:
+    """What hooks decided about a call: `call` is as they want it run, `context` what its agent is told besides."""
 
-    hook: Hook
-    words: str
+    call: Call
+    decision: Decision = ""
+    reason: str = ""
+    context: str = ""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """An event that hooks are run for: what they are told, and the names that matchers go by; none: all are run."""
+
+    moment: Moment
+    told: Mapping[str, JsonValue]
+    names: frozenset[str] = frozenset()
+    call: Call | None = None
 
 
 class Hooks:
     """The hooks of a session. `tell` shows people what is waited for and what went wrong, at once.
 
-    `mute`: files are kept from some agents, so that what hooks write, which may quote any file, reaches none.
+    `common` is what every hook is told, and the permission `mode` that holds now. `mute`: files are kept from some
+    agents, so that what hooks write, which may quote any file, reaches none.
     """
 
-    def __init__(self, declared: Declared, session: str, tell: Callable[[str], None], *, mute: bool = False) -> None:
+    def __init__(
+        self,
+        declared: Declared,
+        common: Mapping[str, JsonValue],
+        tell: Callable[[str], None],
+        *,
+        mute: bool = False,
+    ) -> None:
         self.declared = declared
-        self._session = session
+        self.mode = "edit"
+        self._common = common
         self._tell = tell
         self._mute = mute
         self._warnings: list[str] = []
+        self._begun = False
+        self._opening = ""
+        self._stop: str | None = None
+        self._said: dict[str, str] = {}
+        self._apart: set[asyncio.Task[None]] = set()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for people: what is left out and why, and which hooks failed so far."""
         return (*self.declared.notes, *self._warnings)
 
-    async def before(self, call: Call, workspace: Workspace) -> str:
-        """PreToolUse. Why the call must not run, "" when it may go on."""
-        said = await self._run("PreToolUse", workspace, {**_call(call)}, call.tool, first=True)
-        return f"a hook forbids it: {said[0].words}" if said else ""
+    def stopped(self) -> str | None:
+        """Why a hook wants all work ended, None when none does. Asked once: then it is forgotten."""
+        stop, self._stop = self._stop, None
+        return stop
+
+    async def before(self, call: Call, workspace: Workspace) -> Verdict:
+        """PreToolUse: whether the call may run, as far as hooks go, and how."""
+        return await self._judged("PreToolUse", call, workspace)
+
+    async def permitted(self, call: Call, workspace: Workspace) -> Verdict:
+        """PermissionRequest, where the user is to be asked: whether a hook answers instead."""
+        return await self._judged("PermissionRequest", call, workspace)
+
+    async def _judged(self, moment: Moment, call: Call, workspace: Workspace) -> Verdict:
+        """The strictest answer of all: no, ask, yes. Each hook is told the call as those before it have changed it."""
+        verdict, parts = Verdict(call), len(calls.told(call, workspace.root, workspace.test_command))
+        for part in range(parts):
+            for hook in self._for(moment, calls.told(verdict.call, workspace.root, workspace.test_command)[part].names):
+                now = calls.told(verdict.call, workspace.root, workspace.test_command)[part]
+                answer = await self._one(hook, workspace, _of_call(moment, now, verdict.call))
+                if answer.input is not None and answer.decision != "deny":
+                    answer = self._changing(answer, hook, alone=parts == 1)
+                if answer.stop is not None:
+                    answer = replace(answer, decision="deny", reason=answer.stop or "it ended the work")
+                verdict = _stricter(verdict, answer, now)
+                if verdict.decision == "deny":
+                    return verdict
+        return verdict
+
+    def _changing(self, answer: Answer, hook: Hook, *, alone: bool) -> Answer:
+        """The answer of a hook that changes the arguments: a no where nobody can do that."""
+        if self._mute:
+            return Answer("deny", WITHHELD)
+        if not alone:
+            return Answer(
+                "deny", f"the hook `{hook.said}` changes the arguments of one part of the call; make it alone"
+            )
+        return answer
 
     def around(self, tool: Tool[Arguments], call: Call) -> Tool[Arguments]:
-        """The tool, its PostToolUse hooks after it: what they change is the call's, what they object to stands above
-        its answer. The tool itself where no hook is for it."""
-        if not self._for("PostToolUse", call.tool):
+        """The tool, its PostToolUse hooks after it: what they change is the call's, and `said` what they say of it. The
+        tool itself where no hook is for it."""
+        after: tuple[Moment, ...] = ("PostToolUse", "PostToolUseFailure")
+        names = frozenset().union(*(part.names for part in calls.told(call, Path())))
+        if not any(self._for(moment, names) for moment in after):
             return tool
 
         async def run(arguments: Arguments, workspace: Workspace, say: Say) -> Result:
             result = await tool.run(arguments, workspace, say)
-            told: dict[str, JsonValue] = {**_call(call), "tool_response": {"output": result.text, "ok": result.ok}}
-            objections = await self._run("PostToolUse", workspace, told, call.tool)
-            words = "".join(f"[A hook objects: {one.words}]\n" for one in objections)
-            return result.model_copy(update={"text": words + result.text})
+            moment: Moment = "PostToolUse" if result.ok else "PostToolUseFailure"
+            for part in calls.told(call, workspace.root, workspace.test_command):
+                for hook in self._for(moment, part.names):
+                    asked = _of_call(moment, part, call)
+                    more = {"tool_response": _response(part, result)} if result.ok else {"error": result.text}
+                    answer = await self._one(hook, workspace, replace(asked, told={**asked.told, **more}))
+                    self._said[call.id] = self._said.get(call.id, "") + _words(answer)
+                    result = result if answer.output is None else result.model_copy(update={"text": answer.output})
+            return result
 
         return replace(tool, run=run, effect="runs" if tool.effect == "reads" else tool.effect)
 
-    async def prompted(self, text: str, workspace: Workspace) -> str:
-        """UserPromptSubmit. Why the request is refused, "" when it is not. The words are for the user."""
-        said = await self._run("UserPromptSubmit", workspace, {"prompt": text}, first=True)
-        return f"{said[0].words} (`{said[0].hook.said}` in {said[0].hook.source})" if said else ""
+    def said(self, call: Call) -> str:
+        """What hooks said after the call, for its agent. Asked once: then it is forgotten."""
+        return self._said.pop(call.id, "")
 
-    async def ended(self, end: Finished, workspace: Workspace, *, again: bool) -> str:
+    async def prompted(self, text: str, workspace: Workspace) -> Answer:
+        """UserPromptSubmit: "deny" where the request is refused, with words for the user; else context for agents, that
+        of the session's beginning first."""
+        said = [self._opening]
+        for hook in self._for("UserPromptSubmit"):
+            answer = await self._one(hook, workspace, _Asked("UserPromptSubmit", {"prompt": text}))
+            stop = self.stopped()
+            if answer.decision == "deny" or stop is not None:
+                reason = stop or answer.reason or "it gave no reason"
+                return Answer("deny", f"{reason} (`{hook.said}` in {hook.source})")
+            said.append(answer.context)
+        self._opening = ""
+        return Answer(context="\n\n".join(filter(None, said)))
+
+    async def began(self, source: str, workspace: Workspace) -> None:
+        """SessionStart, once. `source`: startup or resume."""
+        if not self._begun:
+            self._begun = True
+            self._opening = await self._heard("SessionStart", {"source": source}, source, workspace)
+
+    async def closed(self, workspace: Workspace) -> None:
+        """SessionEnd, of one that began; and the end of hooks that nobody waits for."""
+        if self._begun:
+            await self._heard("SessionEnd", {"reason": "other"}, "other", workspace)
+        for task in self._apart:
+            task.cancel()
+        await asyncio.gather(*self._apart, return_exceptions=True)
+
+    async def compacting(self, trigger: str, workspace: Workspace) -> str:
+        """PreCompact. Why there should be no summary, "" when there may be. `trigger`: manual or auto."""
+        asked = _Asked("PreCompact", {"trigger": trigger, "custom_instructions": ""}, frozenset({trigger}))
+        answers = [await self._one(hook, workspace, asked) for hook in self._for("PreCompact", asked.names)]
+        self.stopped()
+        return "\n".join(one.reason for one in answers if one.decision == "deny")
+
+    def notify(self, call: Call, workspace: Workspace) -> None:
+        """Notification: the user is asked about a call. Nobody waits for these hooks."""
+        name = calls.told(call, workspace.root)[0].name
+        told: dict[str, JsonValue] = {"message": f"fugu needs your permission to use {name}", "title": "fugu"}
+        kind = "permission_prompt"
+        asked = _Asked("Notification", {**told, "notification_type": kind}, frozenset({kind}))
+        for hook in self._for("Notification", asked.names):
+            self._begin(hook, workspace, asked)
+
+    async def ended(self, told: Mapping[str, JsonValue], workspace: Workspace, *, again: bool) -> str:
         """Stop. What is still to be done, "" when the request may end. `again`: a hook has asked to go on already."""
-        told: dict[str, JsonValue] = {"stop_hook_active": again, "reason": end.reason, "message": end.message}
-        said = await self._run("Stop", workspace, told)
-        if said and self._mute:
-            self._warn(said[0].hook, f"cannot ask to go on; {WITHHELD}")
-            return ""
-        return "\n".join(one.words for one in said)
+        asked = _Asked("Stop", {"stop_hook_active": again, **told})
+        left: list[str] = []
+        for hook in self._for("Stop"):
+            answer = await self._one(hook, workspace, asked)
+            words = answer.reason if answer.decision == "deny" else answer.context
+            if words and self._mute:
+                self._warn(hook, f"cannot ask to go on; {WITHHELD}")
+            elif words:
+                left.append(words)
+        return "" if self.stopped() is not None else "\n".join(left)
 
-    def _for(self, moment: Moment, tool: str) -> list[Hook]:
-        return [hook for hook in self.declared.hooks if hook.moment == moment and (not tool or hook.matches(tool))]
+    async def step_ended(self, role: str, told: Mapping[str, JsonValue], workspace: Workspace) -> None:
+        """SubagentStop: a step of a workflow is over. It is not gone on with, whatever a hook says."""
+        names = frozenset({role})
+        asked = _Asked("SubagentStop", {"stop_hook_active": False, "agent_type": role, **told}, names)
+        for hook in self._for("SubagentStop", names):
+            await self._one(hook, workspace, asked)
 
-    async def _run(
-        self,
-        moment: Moment,
-        workspace: Workspace,
-        told: Mapping[str, JsonValue],
-        tool: str = "",
-        *,
-        first: bool = False,
-    ) -> list[_Said]:
-        """Run the hooks for this, one after the other. Returns who said no; `first`: the first one is enough."""
-        refusals: list[_Said] = []
-        for hook in self._for(moment, tool):
-            common = {"session_id": self._session, "cwd": str(workspace.root), "hook_event_name": moment}
-            self._tell(f"the hook `{hook.said}` runs")
-            words = await self._one(hook, workspace, json.dumps({**common, **told}, ensure_ascii=False))
-            if words is not None:
-                refusals.append(_Said(hook, words))
-                if first:
-                    break
-        return refusals
+    async def _heard(self, moment: Moment, told: Mapping[str, JsonValue], kind: str, workspace: Workspace) -> str:
+        """Run the hooks of an event that nothing depends on; what they say to agents."""
+        asked = _Asked(moment, told, frozenset({kind}))
+        said = [(await self._one(hook, workspace, asked)).context for hook in self._for(moment, asked.names)]
+        self.stopped()
+        return "\n\n".join(filter(None, said))
 
-    async def _one(self, hook: Hook, workspace: Workspace, given: str) -> str | None:
-        """Why the hook says no, None when it does not. What it writes to standard output is dropped."""
-        around = Around(box=None if hook.own else workspace.box, given=given.encode("utf-8", "replace"))
-        try:
-            ended = await run_command(
-                f"exec 1>/dev/null\n{hook.command}", workspace.root, hook.timeout, lambda _: None, around
-            )
-        except OSError as error:
-            self._warn(hook, f"could not be started: {error.strerror}")
-            return None
+    def _for(self, moment: Moment, names: Iterable[str] = ()) -> list[Hook]:
+        """The hooks for this, each command once."""
+        names = frozenset(names)
+        found = [hook for hook in self.declared.hooks if hook.moment == moment and (not names or hook.matches(names))]
+        return list({(hook.command, hook.rule, hook.fault): hook for hook in reversed(found)}.values())[::-1]
+
+    async def _one(self, hook: Hook, workspace: Workspace, asked: _Asked) -> Answer:
+        """What one hook says, made fit to be told: clipped, masked, withheld where it must be."""
+        if hook.rule and asked.call is not None and not calls.fits(hook.rule, asked.call, workspace.root):
+            return Answer()
+        if hook.apart:
+            self._begin(hook, workspace, asked)
+            return Answer()
+        answer = await self._ran(hook, workspace, asked)
         mask = workspace.mask or (lambda text: text)
-        words = mask(ended.output.strip())
-        if ended.code == BLOCKS:
-            spoken = clip(words, WORDS) or "it gave no reason"
-            if not self._mute or hook.moment == "UserPromptSubmit":
-                return spoken
-            self._tell(f"the hook `{hook.said}` says: {spoken}")
-            return WITHHELD
-        if ended.code is None:
-            self._warn(hook, f"did not end within {hook.timeout:g} s and was ended")
-        elif ended.code:
-            self._warn(hook, f"failed with exit code {ended.code}" + (f": {clip(words, BRIEF)}" if words else ""))
-        return None
+        reason, context = clip(mask(answer.reason), WORDS), clip(mask(answer.context), CONTEXT)
+        if answer.message:
+            self._note(f"the hook `{hook.said}` says: {clip(mask(answer.message), WORDS)}")
+        if answer.stop is not None:
+            self._stop = clip(mask(answer.stop), WORDS) or f"the hook `{hook.said}` ended it"
+        if answer.decision == "allow" and not self._may_allow(hook, workspace):
+            answer = replace(answer, decision="")
+        if self._mute and hook.moment != "UserPromptSubmit" and (reason or context or answer.output is not None):
+            self._tell(f"the hook `{hook.said}` says: {reason or context}")
+            return replace(answer, reason=WITHHELD if answer.decision else "", context="", output=None)
+        shown = mask(answer.output) if answer.output is not None else None
+        return replace(answer, reason=reason, context="" if self._mute else context, output=shown)
+
+    def _may_allow(self, hook: Hook, workspace: Workspace) -> bool:
+        """A repository's hook says yes only as it was when the repository was trusted: an agent may change a script."""
+        return hook.own or hook.content == content(hook.command, workspace.root)
+
+    async def _ran(self, hook: Hook, workspace: Workspace, asked: _Asked) -> Answer:
+        """Run it and read what it said. A guard that nobody can tell from says no."""
+        if hook.fault:
+            return Answer("deny", f"the guard in {hook.source} cannot be run (hooks.{hook.moment}{hook.fault})")
+        self._tell(f"the hook `{hook.said}` runs")
+        mode = {"permission_mode": MODES.get(self.mode, "default")}
+        told = {**self._common, "cwd": str(workspace.root), **mode, "hook_event_name": hook.moment, **asked.told}
+        errors = Output(lambda _: None)
+        box = None if hook.own else workspace.box
+        given = json.dumps(told, ensure_ascii=False).encode("utf-8", "replace")
+        around = Around({ROOT: str(workspace.root)}, box, given, errors=errors.take)
+        try:
+            ended = await run_command(hook.command, workspace.root, hook.timeout, lambda _: None, around)
+        except OSError as error:
+            answer = Answer(fault=f"could not be started: {error.strerror}", unsure=True)
+        else:
+            written = output.Written(ended.output, errors.text, ended.code, ended.whole)
+            answer = output.read(written, hook.moment)
+        if not answer.fault:
+            return answer
+        if hook.moment == GUARD and answer.unsure:
+            return Answer("deny", f"the guard `{hook.said}` in {hook.source} {clip(answer.fault, BRIEF)}")
+        self._warn(hook, clip(answer.fault, BRIEF))
+        return answer
+
+    def _begin(self, hook: Hook, workspace: Workspace, asked: _Asked) -> None:
+        """Run it beside everything else; what it says is not looked at."""
+
+        async def run() -> None:
+            await self._ran(hook, workspace, asked)
+
+        task = asyncio.create_task(run())
+        self._apart.add(task)
+        task.add_done_callback(self._apart.discard)
 
     def _warn(self, hook: Hook, what: str) -> None:
-        said = f"the {hook.moment} hook `{hook.said}` in {hook.source} {what}; it was passed over"
+        self._note(f"the {hook.moment} hook `{hook.said}` in {hook.source} {what}; it was passed over")
+
+    def _note(self, said: str) -> None:
         self._tell(said)
         if said not in self._warnings:
             self._warnings.append(said)
 
 
-def _call(call: Call) -> dict[str, JsonValue]:
-    given = arguments_of(call)
-    arguments = {} if isinstance(given, Malformed) else given
-    return {"tool_name": call.tool, "tool_input": cast(JsonValue, arguments)}
+def _of_call(moment: Moment, part: calls.Told, call: Call) -> _Asked:
+    told: dict[str, JsonValue] = {"tool_name": part.name, "tool_input": part.input, "tool_use_id": call.id}
+    return _Asked(moment, told, part.names, call)
+
+
+_STRICT: tuple[Decision, ...] = ("", "allow", "ask", "deny")
+
+
+def _stricter(verdict: Verdict, answer: Answer, part: calls.Told) -> Verdict:
+    """Both decisions as one: the stricter of them, what both say to the agent, and the call as it is now."""
+    call, context = verdict.call, "\n\n".join(filter(None, (verdict.context, answer.context)))
+    if answer.input is not None and answer.decision != "deny":
+        call = calls.changed(call, part, answer.input)
+    if _STRICT.index(answer.decision) > _STRICT.index(verdict.decision):
+        return Verdict(call, answer.decision, answer.reason, context)
+    return replace(verdict, call=call, context=context)
+
+
+def _response(part: calls.Told, result: Result) -> dict[str, JsonValue]:
+    """What a tool answered: as fugu has it, and under the names that hooks for commands and files look for."""
+    told: dict[str, JsonValue] = {"output": result.text, "ok": result.ok}
+    if part.name == "Bash":
+        return {**told, "stdout": result.text, "stderr": "", "interrupted": False}
+    path = part.input.get("file_path")
+    return {**told, "filePath": path, "success": result.ok} if path is not None else told
+
+
+def _words(answer: Answer) -> str:
+    """What an agent reads above a result."""
+    objection = f"[A hook objects: {answer.reason}]\n" if answer.decision == "deny" else ""
+    return objection + (f"[A hook says: {answer.context}]\n" if answer.context else "")

@@ -5,10 +5,12 @@ Used by the orchestrator alone; `Permitted` is on the disk before anything happe
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, assert_never
+from pathlib import Path
+from typing import Literal, Protocol
 
 from fugu_cli import policy, views
 from fugu_cli.agents import Agent
@@ -16,8 +18,22 @@ from fugu_cli.agents.circuit_breaker import CircuitBreaker
 from fugu_cli.budgets import Limit
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials
-from fugu_cli.events import EVIDENCE, HOOK, ROLE, Event, Member, Permitted, Recorded, ToolRan, ToolSaid, Undone
-from fugu_cli.hooks.running import Hooks
+from fugu_cli.events import (
+    EVIDENCE,
+    HOOK,
+    ROLE,
+    Event,
+    Finished,
+    Member,
+    Permitted,
+    Recorded,
+    Replied,
+    ToolRan,
+    ToolSaid,
+    Undone,
+)
+from fugu_cli.hooks import calls
+from fugu_cli.hooks.running import Hooks, Verdict
 from fugu_cli.injection import marked
 from fugu_cli.log import Log
 from fugu_cli.loop import acceptance_checks, rolling_back, unmasking
@@ -39,6 +55,10 @@ Ask = Callable[[Call, policy.Judgement], Awaitable[Permission]]
 
 SKIPPED = frozenset({views.RUN_TESTS, views.TESTS_BEFORE})
 """Runs of fugu's that the user may end."""
+CUT = (
+    "{tool} was not run: your reply reached its limit of tokens in the middle of this call, so its arguments are not "
+    "whole. Nothing was changed. Say less at once: a long file in parts, the first with write, the others with edit."
+)
 MOVED = "it leads to another place now than when it was asked about"
 
 
@@ -104,6 +124,8 @@ class Bench:
     """Files that are kept from some agents."""
     hooks: Hooks | None = None
     """The user's own commands around agents' calls."""
+    nearer: Callable[[Path], Mapping[str, str]] | None = None
+    """Standing instructions for a path in the repository, each under its heading; None where nobody is shown any."""
     voice: Voice | None = None
     """Whom turns speak to; None: the user of the repository."""
     tests: TestRules = field(default_factory=TestRules)
@@ -128,17 +150,25 @@ async def run_call(log: Log, bench: Bench, number: int, recorded: Call, barred: 
     if reason:
         log.append(Permitted(turn=number, call=recorded, allowed=False, by=ROLE, reason=reason))
         return
-    judgement = _judged(bench, call)
-    if judgement.verdict != "deny" and (forbidden := await _forbidden(bench, call)):
-        log.append(Permitted(turn=number, call=recorded, allowed=False, by=HOOK, reason=forbidden))
-        return
-    allowed, by = await _permission(log, bench, Made(recorded, call), judgement)
-    reason = judgement.reason
-    if allowed and judgement.verdict == "ask" and _judged(bench, call).target != judgement.target:
-        allowed, reason = False, MOVED
-    log.append(Permitted(turn=number, call=recorded, allowed=allowed, by=by, reason=reason))
-    if allowed:
-        await _finish_tool(log, bench, number, Made(recorded, call))
+    judgement, hooked = _judged(bench, call), Verdict(call)
+    if judgement.verdict != "deny":
+        hooked = await _hooked(bench, call)
+        judgement = _judged(bench, hooked.call)
+    made = Made(recorded if hooked.call == call else hooked.call, hooked.call)
+    permit = await _permission(log, bench, made, (hooked, judgement))
+    if permit.allowed and permit.by != "policy" and _judged(bench, made.call).target != judgement.target:
+        permit = permit.model_copy(update={"allowed": False, "reason": MOVED})
+    log.append(permit.model_copy(update={"turn": number}))
+    if permit.allowed:
+        await _finish_tool(log, bench, number, made, _told(call, made.call, hooked.context))
+    if bench.hooks is not None and (stop := bench.hooks.stopped()) is not None:
+        log.append(Finished(reason="denied", message=f"a hook ended the work: {stop}"))
+
+
+def _told(made: Call, run: Call, context: str) -> str:
+    """What the agent is told above the result: that a hook has changed its call, and what hooks add."""
+    change = f"[A hook changed the arguments: {run.arguments}]\n" if run != made else ""
+    return change + (f"[A hook says: {context}]\n" if context else "")
 
 
 def _alone(log: Log, bench: Bench, number: int) -> bool:
@@ -153,30 +183,64 @@ def _judged(bench: Bench, call: Call) -> policy.Judgement:
     return policy.judge(call, bench.rules, bench.workspace.root)
 
 
-async def _forbidden(bench: Bench, call: Call) -> str:
-    """Why a hook forbids the call; "" when none does. None is asked about a call that nothing will come of."""
+async def _hooked(bench: Bench, call: Call) -> Verdict:
+    """What hooks decide about the call. None is asked about one that nothing will come of."""
     if bench.hooks is None or isinstance(bench.toolbox.parse(call)[1], Result):
-        return ""
+        return Verdict(call)
     return await bench.hooks.before(call, bench.workspace)
 
 
-async def _permission(log: Log, bench: Bench, made: Made, judgement: policy.Judgement) -> tuple[bool, str]:
-    if judgement.verdict != "ask":
-        return judgement.verdict == "allow", "policy"
+async def _permission(log: Log, bench: Bench, made: Made, judged: tuple[Verdict, policy.Judgement]) -> Permitted:
+    """Whether the call may run. A hook may forbid it, ask about it, or answer in the user's place; what a rule denies
+    or asks about, and what needs a yes every time, no hook allows."""
+    (hooked, judgement), call = judged, made.call
+
+    def say(allowed: bool, by: str, reason: str = judgement.reason) -> Permitted:
+        return Permitted(turn=0, call=made.recorded, allowed=allowed, by=by, reason=reason)
+
+    if judgement.verdict == "deny":
+        return say(False, "policy")
+    if hooked.decision == "deny":
+        return say(False, HOOK, f"a hook forbids it: {hooked.reason}")
+    if hooked.decision == "ask":
+        reason = f"a hook asks: {hooked.reason}" if hooked.reason else "a hook asks"
+        judgement = judgement.model_copy(update={"verdict": "ask", "reason": reason, "every_time": True})
+    if judgement.verdict == "allow":
+        return say(True, "policy")
+    yielding = not judgement.every_time and not calls.matched(call, bench.rules.ask, bench.workspace.root)
+    if hooked.decision == "allow" and yielding:
+        return say(True, HOOK, "a hook allows it")
     if judgement.target and not judgement.every_time and _granted(log, bench, judgement.target):
-        return True, "session"
-    answer = await bench.ask(made.recorded, log.mask.fact(judgement) if log.mask is not None else judgement)
-    match answer:
-        case "once":
-            return True, "user"
-        case "session":
-            return True, "session"
-        case "no":
-            return False, "user"
-        case "headless":
-            return False, "headless"
-        case _:
-            assert_never(answer)
+        return say(True, "session")
+    if bench.hooks is not None:
+        answer = await bench.hooks.permitted(call, bench.workspace)
+        if answer.decision == "deny":
+            return say(False, HOOK, f"a hook forbids it: {answer.reason}")
+        if answer.decision == "allow" and yielding and answer.call == call:
+            return say(True, HOOK, "a hook allows it")
+    return say(*_ANSWERS[await _asked(log, bench, made, judgement)], judgement.reason)
+
+
+_ANSWERS: dict[Permission, tuple[bool, str]] = {
+    "once": (True, "user"),
+    "session": (True, "session"),
+    "no": (False, "user"),
+    "headless": (False, "headless"),
+}
+
+
+async def _asked(log: Log, bench: Bench, made: Made, judgement: policy.Judgement) -> Permission:
+    """The user's answer; hooks are told while somebody has to wait for it."""
+    asking = asyncio.ensure_future(
+        bench.ask(made.recorded, log.mask.fact(judgement) if log.mask is not None else judgement)
+    )
+    try:
+        await asyncio.sleep(0)
+        if bench.hooks is not None and not asking.done():
+            bench.hooks.notify(made.call, bench.workspace)
+        return await asking
+    finally:
+        asking.cancel()
 
 
 def _granted(log: Log, bench: Bench, target: str) -> bool:
@@ -207,16 +271,19 @@ async def run_evidence(log: Log, bench: Bench, number: int, recorded: Call) -> N
     except unmasking.Unrestorable as error:
         log.append(ToolRan(turn=number, call=recorded, output=f"It was not run: {error}", ok=False))
         return
-    await _finish_tool(log, bench, number, Made(recorded, call), by_fugu=True)
+    await _finish_tool(log, bench, number, Made(recorded, call), None)
 
 
-async def _finish_tool(log: Log, bench: Bench, number: int, made: Made, *, by_fugu: bool = False) -> None:
+async def _finish_tool(log: Log, bench: Bench, number: int, made: Made, told: str | None) -> None:
+    """Run it and record what came back, below what its agent is `told`. None: it is a run of fugu's own."""
+    by_fugu, told = told is None, told or ""
     recorded, call = made
     tool, arguments = bench.toolbox.parse(call)
     started = time.monotonic()
     if tool is None or isinstance(arguments, Result):
         assert isinstance(arguments, Result)
-        log.append(ToolRan(turn=number, call=recorded, output=arguments.text, ok=False))
+        text = CUT.format(tool=call.tool) if _cut(log.events, recorded) else arguments.text
+        log.append(ToolRan(turn=number, call=recorded, output=told + text, ok=False))
         return
     tool = acceptance_checks.before_the_work(tool, log.events)
     ran = bench.hooks.around(tool, call) if bench.hooks is not None and not by_fugu else tool
@@ -225,13 +292,16 @@ async def _finish_tool(log: Log, bench: Bench, number: int, made: Made, *, by_fu
     result, changes, extras = await bench.workspace.observe(
         ran, arguments, lambda text: log.tell(ToolSaid(turn=number, call=call.id, text=text))
     )
+    if not by_fugu:
+        told = _instructions(log.events, bench, number, call) + told
+        told += bench.hooks.said(call) if bench.hooks is not None else ""
     if state and (changes or not result.ok or state != await content.state(bench.workspace, call)):
         state = ""  # somebody wrote meanwhile: nobody can tell which content it saw
     log.append(
         ToolRan(
             turn=number,
             call=recorded,
-            output=result.text if by_fugu or tool.instructs else marked(result.text),
+            output=told + (result.text if by_fugu or tool.instructs else marked(result.text)),
             ok=result.ok,
             seconds=round(time.monotonic() - started, 3),
             changes=changes,
@@ -242,6 +312,31 @@ async def _finish_tool(log: Log, bench: Bench, number: int, made: Made, *, by_fu
             skipped=result.skipped,
         )
     )
+
+
+def _cut(events: Sequence[Event], call: Call) -> bool:
+    """The reply that made the call reached its limit, and its last call may be only begun."""
+    replies = (event for event in reversed(events) if isinstance(event, Replied))
+    made = next((reply for reply in replies if any(one.id == call.id for one in reply.calls)), None)
+    return made is not None and made.stop == "length" and made.calls[-1].id == call.id
+
+
+def _instructions(events: Sequence[Event], bench: Bench, number: int, call: Call) -> str:
+    """Standing instructions for where the call works, as far as its agent has not been shown them."""
+    root = bench.workspace.root
+    named = [part.input.get("file_path") or part.input.get("path") for part in calls.told(call, root)]
+    paths = [Path(name) for name in named if isinstance(name, str) and Path(name).is_relative_to(root)]
+    found = {head: said for path in paths for head, said in _nearer(bench, path.relative_to(root)).items()}
+    if not found:
+        return ""
+    now = views.turn_of(events, number)
+    seen = now.facts if now is not None and now.assigned.plan else views.shortened(events)[1]
+    shown = [event.output for event in seen if isinstance(event, ToolRan)]
+    return "".join(f"{head}\n{said}\n\n" for head, said in found.items() if not any(head in one for one in shown))
+
+
+def _nearer(bench: Bench, path: Path) -> Mapping[str, str]:
+    return bench.nearer(path) if bench.nearer is not None else {}
 
 
 async def roll_back(bench: Bench, turn: views.Turn, reason: str) -> Undone:

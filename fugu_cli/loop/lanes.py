@@ -44,6 +44,14 @@ async def go_on(place: Place, numbers: Sequence[int]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def _told(place: Place, number: int) -> None:
+    """Hooks hear that a step of a workflow is over."""
+    now = views.turn_of(place.log.events, number)
+    if place.bench.hooks is not None and now is not None and now.assigned.plan:
+        told = {"agent_id": f"turn-{number}", "last_assistant_message": now.text}
+        await place.bench.hooks.step_ended(now.assigned.role, told, place.bench.workspace)
+
+
 class Lanes:
     """Open turns by number, and what they wait for."""
 
@@ -61,6 +69,9 @@ class Lanes:
                 await self._wait(place, number, step)
                 async with self._alone(place, step):
                     await take(place, number, step)
+                if views.finished(place.log.events) is not None:  # a hook ended the work
+                    return
+            await _told(place, number)
         finally:
             self._over[number].set()
 

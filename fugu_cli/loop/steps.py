@@ -209,6 +209,8 @@ async def _compact(place: Place, member: Member) -> None:
     log, limits = place.log, place.bench.limits.budget
     upto = compaction.boundary(log.events, member)
     assert upto is not None
+    if (hooks := place.bench.hooks) is not None and (why := await hooks.compacting("auto", place.bench.workspace)):
+        log.tell(Waiting(why=f"a PreCompact hook objects ({why}); what was said does not fit, so it is summed up"))
     scribe = compaction.Scribe(
         member,
         place.crew.agents[member.name],

@@ -1,12 +1,15 @@
 """What a call says it wants: its arguments as policy and the tools both read them, and the files a patch names.
 
-One reader for both, so that nothing can be judged as one thing and done as another.
+One reader for both, so that nothing can be judged as one thing and done as another. What models say in other tools'
+words is taken for what it means, where it can mean but one thing.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
+from collections.abc import Mapping
 
 from fugu_cli.messages import Call, Value
 
@@ -17,12 +20,33 @@ class Malformed(Value):
     text: str
 
 
+_PATH = dict.fromkeys(("file_path", "filePath", "filepath", "filename", "file"), "path")
+_OTHERS: Mapping[str, Mapping[str, str]] = {
+    "read": _PATH,
+    "write": {**_PATH, "contents": "content", "file_text": "content", "text": "content"},
+    "edit": {
+        **_PATH,
+        **dict.fromkeys(("old_string", "oldString", "old_str"), "old"),
+        **dict.fromkeys(("new_string", "newString", "new_str"), "new"),
+        "replaceAll": "replace_all",
+    },
+    "list": dict.fromkeys(("dir_path", "directory", "dir"), "path"),
+    "glob": {"dir_path": "path"},
+    "grep": {"dir_path": "path", "regex": "pattern", "-i": "ignore_case", "-C": "context", "include": "glob"},
+    "bash": {"cmd": "command", "run_in_background": "background"},
+    "apply_patch": {"input": "patch", "diff": "patch"},
+    "todo": {"todos": "items"},
+}
+"""What other tools call the arguments of each of fugu's."""
+
+
 def arguments_of(call: Call) -> dict[str, object] | Malformed:
-    """The arguments of a call. An empty text counts as no arguments, a null as an argument left out."""
+    """The arguments of a call, by fugu's names. An empty text counts as no arguments, a null as an argument left out.
+    The same object several times in a row, as some servers send it, counts once."""
     if not call.arguments.strip():
         return {}
     try:
-        found = json.loads(call.arguments)
+        found = _once(call.arguments)
     except ValueError as error:
         return Malformed(text=f"the arguments are not valid JSON: {error}")
     except RecursionError:
@@ -33,7 +57,32 @@ def arguments_of(call: Call) -> dict[str, object] | Malformed:
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return Malformed(text="the arguments hold half a character (a lone surrogate)")
-    return {name: value for name, value in found.items() if value is not None}
+    return _named(call.tool, {name: value for name, value in found.items() if value is not None})
+
+
+def _once(text: str) -> object:
+    """The JSON value. Raises ValueError, also where others that are not the same follow."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":
+            raise
+        first, at = json.JSONDecoder().raw_decode(text.lstrip())
+        if not isinstance(first, dict) or _once(text.lstrip()[at:]) != first:
+            raise
+        return first
+
+
+def _named(tool: str, given: dict[str, object]) -> dict[str, object]:
+    """By fugu's names; one that is there already stands. A command given in words is a line."""
+    for other, own in _OTHERS.get(tool, {}).items():
+        if other in given and own not in given:
+            given[own] = given.pop(other)
+    command = given.get("command")
+    if tool == "bash" and isinstance(command, list) and all(isinstance(word, str) for word in command):
+        shell = len(command) == 3 and command[0].rpartition("/")[2] in {"bash", "sh"} and command[1] in {"-c", "-lc"}
+        given["command"] = command[2] if shell else shlex.join(command)
+    return given
 
 
 _HEADER = re.compile(

@@ -26,8 +26,9 @@ GIT_FILES = frozenset({
     "commondir", "worktrees", "modules",
 })  # fmt: skip
 """What git keeps and obeys in one, in small letters."""
-OWN_RIGHTS = frozenset({".fugurc", "agents.md", ".mcp.json"})
-"""Files that tell fugu what it may do, or agents what to do: a repository must not widen its own rights."""
+OWN_RIGHTS = frozenset({".fugurc", "agents.md", "claude.md", "gemini.md", ".cursorrules", ".mcp.json"})
+OWN_FOLDERS = frozenset({".agents", ".claude"})
+"""Files and folders that tell fugu what it may do, or agents what to do: a repository must not widen its own rights."""
 
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 _LETTERS = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
@@ -130,7 +131,7 @@ def special(path: Path, root: Path, *, writes: bool) -> str:
         return "it belongs to git itself"
     if is_secret(path.name) or SECRET_FOLDERS & set(parts):
         return "it may hold secrets"
-    if writes and parts and (parts[-1] in OWN_RIGHTS or ".agents" in parts):
+    if writes and parts and (parts[-1] in OWN_RIGHTS or OWN_FOLDERS & set(parts)):
         return "it says what fugu may do"
     return ""
 

@@ -21,6 +21,8 @@ from fugu_cli.test_paths import tests_among
 
 COLLEAGUE, ANSWER_LIMIT = 1200, 4000
 """Characters of a colleague's text, and of the answer that is judged, which ends with its result."""
+INSTRUCTIONS = 6000
+"""Characters of the standing instructions."""
 SENTENCES = 200
 FILE = 800
 UNFINISHED = 1600
@@ -45,7 +47,7 @@ def prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], i
         return gaps.prompt(aim.target, gaps.Filling(aim.part, aim.gap), tools, aim.tried)
     request = views.asked(events)
     return Prompt(
-        system=instructions.strip(),
+        system=instructions[:INSTRUCTIONS].strip(),
         messages=_messages(events, isolated(events), turn, aim),
         tools=tuple(tools),
         max_tokens=_reply_limit(turn, aim),

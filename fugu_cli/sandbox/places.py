@@ -23,6 +23,7 @@ RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "
 
 OBEYED = (
     *(".fugurc", ".mcp.json", ".agents/hooks.json", ".agents/skills", ".agents/commands"),
+    *(".claude/settings.json", ".claude/settings.local.json"),
     *(".config/fugu/skills", ".config/fugu/commands"),
 )
 """What tells fugu and its agents, in the home, what to do, and what to run with the user's rights."""

@@ -17,7 +17,8 @@ from fugu_cli.skills.command import Custom, command_at
 from fugu_cli.skills.frontmatter import Fault
 from fugu_cli.skills.skill import FILE, Skill, skill_at
 
-AGENTS = ".agents"
+FOLDERS = (".agents", ".claude")
+"""Folders of a repository, or of the home, that hold `skills/` and `commands/`; what the first says goes before."""
 DEEPEST = 4
 """Folders of commands within one another."""
 Kind = Literal["skill", "command"]
@@ -94,15 +95,16 @@ def load(places: Sequence[Place]) -> Library:
 
 
 def named_files(folder: Path) -> Iterator[Path]:
-    """Files in `folder`, resolved, that its skills and commands lead to by links out of `.agents`: they tell agents
-    what to do like the others there. Those in `.agents` itself are not among them."""
-    place, agents = Place(folder / AGENTS, AGENTS, base=folder), folder / AGENTS
-    for skill in _entries(agents / "skills", "skill", []):
-        if _holds(skill) and (found := _resolved(skill, place)) is not None and not inside(found, agents):
-            yield from (Path(at) / name for at, _, names in os.walk(found) for name in names)
-    for path in _files(agents / "commands", DEEPEST, []):
-        if inside(real(path), folder) and not inside(real(path), agents):
-            yield real(path)
+    """Files in `folder`, resolved, that its skills and commands lead to by links out of their own folder: they tell
+    agents what to do like the others there, which are not among them."""
+    for name in FOLDERS:
+        place, agents = Place(folder / name, name, base=folder), folder / name
+        for skill in _entries(agents / "skills", "skill", []):
+            if _holds(skill) and (found := _resolved(skill, place)) is not None and not inside(found, agents):
+                yield from (Path(at) / name for at, _, names in os.walk(found) for name in names)
+        for path in _files(agents / "commands", DEEPEST, []):
+            if inside(real(path), folder) and not inside(real(path), agents):
+                yield real(path)
 
 
 def _resolved(skill: Path, place: Place) -> Path | None:

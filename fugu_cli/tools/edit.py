@@ -66,9 +66,9 @@ def _replace(path: Path, data: bytes, given: Edit, workspace: Workspace) -> Resu
 
 
 def replaced(text: str, old: str, new: str, *, every: bool = False) -> tuple[str, int, bool] | Result:
-    """`text` with `old` replaced, how often, and whether white space had to be overlooked; or why not. Pure."""
-    if "\r\n" not in text:
-        old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
+    """`text`, whose lines end with `\\n`, with `old` replaced, how often, and whether white space had to be overlooked;
+    or why not. Pure."""
+    old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     if old == new:
         return Result(text="old and new are the same: nothing changed.", ok=False)
     if not old:
@@ -86,7 +86,7 @@ def replaced(text: str, old: str, new: str, *, every: bool = False) -> tuple[str
 
 def _by_lines(text: str, old: str, new: str, *, every: bool) -> tuple[str, int, bool] | Result:
     ends = _LINE.findall(text)
-    file = [line.rstrip("\r\n") for line in ends]
+    file = [line.rstrip("\n") for line in ends]
     found = matching.places(file, old.split("\n"), new.split("\n"))
     if not found:
         return Result(text=_missed(file, old), ok=False)
@@ -98,11 +98,10 @@ def _by_lines(text: str, old: str, new: str, *, every: bool) -> tuple[str, int, 
 
 
 def _ended(lines: Sequence[str], there: Sequence[str]) -> list[str]:
-    """`lines` with the line ends of those they replace; the last one's is kept, be it none."""
-    usual = "\r\n" if any(line.endswith("\r\n") for line in there) else "\n"
-    ended = [line + usual for line in lines]
+    """`lines` with their ends; the last one's is that of the last one they replace, be it none."""
+    ended = [f"{line}\n" for line in lines]
     if ended and not there[-1].endswith("\n"):
-        ended[-1] = ended[-1].removesuffix(usual)
+        ended[-1] = ended[-1].removesuffix("\n")
     return ended
 
 

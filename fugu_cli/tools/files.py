@@ -175,7 +175,7 @@ def _overwrite(path: Path, given: Write, workspace: Workspace) -> Result:
     content = given.content
     if file.text.endswith("\n") and content and not content.endswith("\n"):
         content += "\n"
-    data = file.encode(file.ended(content))
+    data = file.encode(content)
     if data == old:
         return Result(text=f"This is the same as what is in {given.path}: nothing changed.", ok=False)
     if file.foreign:

@@ -51,12 +51,14 @@ DROPPED = frozenset({*LOCAL, "FORCE_COLOR", "PYTEST_CURRENT_TEST", "PYTEST_ADDOP
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended. `code` is None when its time was up; `left` counts processes it left running."""
+    """How a command ended. `code` is None when its time was up; `left` counts processes it left running; `whole`:
+    nothing of its output was dropped."""
 
     output: str
     code: int | None
     seconds: float
     left: int = 0
+    whole: bool = True
 
 
 class Output:
@@ -83,6 +85,11 @@ class Output:
             self._tail = self._tail[-KEPT:]
 
     @property
+    def whole(self) -> bool:
+        """Nothing was dropped."""
+        return not self._dropped
+
+    @property
     def text(self) -> str:
         dropped = f"\n[... {self._dropped:,} characters left out ...]\n" if self._dropped else ""
         return plain(self._head + dropped + self._tail)
@@ -106,13 +113,15 @@ class Output:
 class Around:
     """What a command runs in: more variables (None takes one out), the sandbox, if any, and what it reads.
 
-    Its output is what `through` makes of each piece.
+    Its output is what `through` makes of each piece. `errors` takes what it writes to standard error; None: that goes
+    where its output goes.
     """
 
     variables: Mapping[str, str | None] = field(default_factory=dict)
     box: Box | None = None
     given: bytes = b""
     through: Callable[[bytes], bytes] = bytes
+    errors: Callable[[bytes], None] | None = None
 
 
 @dataclass
@@ -145,10 +154,15 @@ async def alive(command: str, folder: Path, take: Callable[[bytes], None], aroun
     """
     mark = uuid.uuid4().hex
     guard = await asyncio.to_thread(around.box.guard) if around.box is not None else None
-    with contextlib.closing(_Pipe(take)) as pipe, _input(around.given) as given:
-        ends = Ends(given, pipe.write_end)
+    with contextlib.ExitStack() as stack:
+        given = stack.enter_context(_input(around.given))
+        pipe = stack.enter_context(contextlib.closing(_Pipe(take)))
+        errors = stack.enter_context(contextlib.closing(_Pipe(around.errors))) if around.errors is not None else None
+        ends = Ends(given, pipe.write_end, errors.write_end if errors is not None else None)
         running = await start(_shell(command), folder, _environment(mark, around), ends, around.box)
-        pipe.started()
+        for one in (pipe, errors):
+            if one is not None:
+                one.started()
         now = Alive(running.process, pipe.closed)
         try:
             yield now
@@ -171,7 +185,7 @@ async def run_command(command: str, folder: Path, seconds: float, say: Say, arou
             late = True
     output.restored(now.restored)
     code = None if late else now.process.returncode
-    return Ended(output.text, code, time.monotonic() - started, 0 if late else now.left)
+    return Ended(output.text, code, time.monotonic() - started, 0 if late else now.left, output.whole)
 
 
 @contextlib.contextmanager

@@ -37,7 +37,12 @@ _FOUND = re.compile(rb"(?P<aside>--|[^\0\n]*: binary file matches[^\0\n]*)\n|(?P
 breaks, and what stands in the file."""
 _PASSED_OVER = re.compile(rb"rg: (?P<path>.+?)(?:: IO error for operation on .+)?: [^:]+ \(os error \d+\)")
 """What ripgrep says of a file or folder that it could not look into; it goes on with the others."""
-_NUMBER = re.compile(r"\d+([:-])")
+_NUMBER = re.compile(r"(?P<line>\d+)(?:(?P<match>:)(?P<column>\d+):|-)")
+"""A matching line's number and the byte at which the match begins, from 1; or the number of a line beside one."""
+AROUND = 100
+"""Bytes shown before a match that begins beyond what is shown of a long line."""
+SEARCHED = 50_000_000
+"""Bytes of a file in which such a line is looked up."""
 BYTES = 2_000_000
 """Output of ripgrep taken before it is stopped."""
 NOTHING = "Nothing in "
@@ -144,7 +149,7 @@ async def grep(given: Grep, workspace: Workspace, say: Say) -> Result:
     if not (path.is_file() or path.is_dir()):
         what = "is neither a file nor a folder" if path.exists() else "is not there"
         return Result(text=f"{given.path} {what}.", ok=False)
-    options = ["--line-number", "--no-heading", "--with-filename", "--null", "--sort=path"]
+    options = ["--line-number", "--column", "--no-heading", "--with-filename", "--null", "--sort=path"]
     options += [f"--context={given.context}"] if given.context else []
     options += [f"--max-columns={TAKEN}", "--max-columns-preview"]
     options += ["--ignore-case"] if given.ignore_case else []
@@ -172,6 +177,7 @@ def _kept(name: str, searched: Path, workspace: Workspace) -> bool:
 
 def _matches(out: bytes, kept: Callable[[str], bool], workspace: Workspace) -> Iterator[str]:
     """ripgrep's lines, path and number put together again."""
+    lines = functools.lru_cache(maxsize=1)(lambda path: _lines(workspace.root / path))
     for found in _FOUND.finditer(out):
         if (aside := found["aside"]) is not None:
             yield aside.decode("utf-8", "replace")
@@ -180,9 +186,35 @@ def _matches(out: bytes, kept: Callable[[str], bool], workspace: Workspace) -> I
         if kept(path):
             continue
         text = found["text"].decode("utf-8", "replace")
-        context = _NUMBER.match(text)
-        text = first(workspace.whole_secrets(text, COLUMNS), COLUMNS)
-        yield f"{shown(path)}{context.group(1) if context else ':'}{text}"
+        place = _NUMBER.match(text)
+        if place is None or not place["match"]:
+            text = first(workspace.whole_secrets(text, COLUMNS), COLUMNS)
+            yield f"{shown(path)}{'-' if place else ':'}{text}"
+            continue
+        said, column = text[place.end() :], int(place["column"])
+        if column > COLUMNS - AROUND and (line := lines(path)[int(place["line"]) - 1 :][:1]):
+            said = _excerpt(line[0], column) or said
+        said = first(workspace.whole_secrets(said, COLUMNS), COLUMNS)
+        yield f"{shown(path)}:{place['line']}:{said}"
+
+
+def _lines(path: Path) -> list[bytes]:
+    """The file's lines; none where it cannot be read, is too large, or in UTF-16, which ripgrep reads as UTF-8."""
+    try:
+        data = path.read_bytes() if path.stat().st_size <= SEARCHED else b""
+    except OSError:
+        return []
+    return [] if data.startswith((b"\xff\xfe", b"\xfe\xff")) else data.split(b"\n")
+
+
+def _excerpt(line: bytes, column: int) -> str:
+    """What stands around the match in a long line; "" where the line is short."""
+    if len(line) <= COLUMNS:
+        return ""
+    start = max(column - 1 - AROUND, 0)
+    part = line[start : start + COLUMNS].decode("utf-8", "ignore")
+    more = len(line) - start - COLUMNS
+    return f"[... {start:,} bytes ...]{part}" + (f"[... {more:,} bytes more]" if more > 0 else "")
 
 
 @functools.cache

@@ -5,19 +5,23 @@ Between the disk and the tools that read and edit. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 BOM = b"\xef\xbb\xbf"
 _SNIFFED = 8192
+COMPARED = 4_000_000
+"""Pairs of lines up to which two texts are compared exactly."""
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """Decoded: `text` has `\\n` only where `newline` is uniform, foreign bytes as surrogates (PEP 383)."""
+    """Decoded: `text` has `\\n` between lines, foreign bytes as surrogates (PEP 383). `returns` says of each line that
+    ends whether it ends with `\\r\\n`."""
 
     text: str
-    newline: str = "\n"
+    returns: tuple[bool, ...] = ()
     bom: bool = False
     foreign: int = 0
 
@@ -27,23 +31,21 @@ class TextFile:
         return self.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if self.foreign else self.text
 
     def encode(self, text: str) -> bytes:
-        """`text` as this file would hold it."""
-        if self.newline == "\r\n":
-            text = text.replace("\r\n", "\n").replace("\n", "\r\n")
+        """`text` as this file would hold it: lines keep their ends, as do those in their place; more get what most
+        have. In a file with both kinds, a text that has `\\r\\n` itself is written as it is."""
+        mixed = any(self.returns) and not all(self.returns)
+        if not (mixed and "\r\n" in text):
+            text = self._ended(text.replace("\r\n", "\n"), mixed=mixed) if any(self.returns) else text
         return BOM * self.bom + text.encode("utf-8", "surrogateescape")
 
-    def ended(self, text: str) -> str:
-        """`text` with line ends as this file has them, where it has both kinds and the text only newlines: lines that
-        stay keep theirs, others get what most have."""
-        if "\r\n" not in self.text or "\r" in text:
-            return text
-        before, after = self.text.split("\n")[:-1], text.split("\n")
-        usual = "\r" if 2 * self.text.count("\r\n") > len(before) else ""
-        ended = [line + usual for line in after[:-1]]
-        same = SequenceMatcher(None, [line.removesuffix("\r") for line in before], after[:-1]).get_matching_blocks()
-        for old, new, size in same:
-            ended[new : new + size] = before[old : old + size]
-        return "\n".join([*ended, after[-1]])
+    def _ended(self, text: str, *, mixed: bool) -> str:
+        if not mixed:
+            return text.replace("\n", "\r\n")
+        before, (*after, last) = self.text.split("\n")[:-1], text.split("\n")
+        ends = [2 * sum(self.returns) > len(self.returns)] * len(after)
+        for old, new, size in _paired(before, after):
+            ends[new : new + size] = self.returns[old : old + size]
+        return "".join(f"{line}\r\n" if end else f"{line}\n" for line, end in zip(after, ends, strict=True)) + last
 
     def misfit(self, text: str) -> str:
         """A character that `text` has more than this file, in whose encoding it would not be written; "" where all fit.
@@ -70,15 +72,27 @@ def is_binary(data: bytes) -> bool:
 
 
 def decode(data: bytes) -> TextFile:
-    """Any bytes. A file with both kinds of line ends keeps its carriage returns in the text."""
+    """Any bytes."""
     bom = data.startswith(BOM)
     text = data.removeprefix(BOM).decode("utf-8", "surrogateescape")
     foreign = sum("\udc80" <= char <= "\udcff" for char in text) if not text.isascii() else 0
-    file = TextFile(text, "\n", bom, foreign)
-    returns = text.count("\r\n")
-    if returns and returns == text.count("\n"):
-        file = replace(file, text=text.replace("\r\n", "\n"), newline="\r\n")
-    return file
+    if "\r\n" not in text:
+        return TextFile(text, (), bom, foreign)
+    returns = tuple(line.endswith("\r") for line in text.split("\n")[:-1])
+    return TextFile(text.replace("\r\n", "\n"), returns, bom, foreign)
+
+
+def _paired(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+    """Runs of lines that stand in both, or one in the other's place: where in the one, where in the other, how many."""
+    most = min(len(before), len(after))
+    head = next((at for at in range(most) if before[at] != after[at]), most)
+    tail = next((at for at in range(most - head) if before[-1 - at] != after[-1 - at]), most - head)
+    yield 0, 0, head
+    old, new = before[head : len(before) - tail], after[head : len(after) - tail]
+    found = SequenceMatcher(None, old, new, autojunk=len(old) * len(new) > COMPARED)
+    for _, start, end, first, last in found.get_opcodes():
+        yield head + start, head + first, min(end - start, last - first)
+    yield len(before) - tail, len(after) - tail, tail
 
 
 def describe(data: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from fugu_cli import views
 from fugu_cli.tools import Result, Say, Tool
@@ -22,7 +22,7 @@ class Item(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    text: Annotated[str, Field(min_length=1, max_length=LONGEST)]
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST, validation_alias=AliasChoices("text", "content"))]
     status: Status
 
 

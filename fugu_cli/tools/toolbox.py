@@ -88,7 +88,8 @@ class Toolbox:
         if isinstance(given, Malformed):
             return tool, _refused(tool, given.text)
         if tool.foreign is not None:
-            return tool, Unread.model_validate({"values": given})
+            return tool, Unread.model_validate({"values": _unquoted(given, json.loads(tool.foreign.schema))})
+        given = _unquoted(given, tool.arguments.model_json_schema())
         try:
             return tool, tool.arguments.model_validate({k: v for k, v in given.items() if k in _fields(tool)})
         except ValidationError as error:
@@ -149,6 +150,24 @@ def _slim(field: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, obje
         elif name not in UNTOLD:
             slim[name] = value
     return slim
+
+
+def _unquoted(given: Mapping[str, object], schema: Mapping[str, Any]) -> dict[str, object]:
+    """The arguments; a list or an object that came as JSON in a string, where the schema wants one, as what it is."""
+    shapes = schema.get("properties")
+    fields = shapes if isinstance(shapes, dict) else {}
+    return {name: _meant(value, fields.get(name)) for name, value in given.items()}
+
+
+def _meant(value: object, field: object) -> object:
+    wanted = {"array": list, "object": dict}.get(str(field.get("type"))) if isinstance(field, dict) else None
+    if wanted is None or not isinstance(value, str):
+        return value
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return found if isinstance(found, wanted) else value
 
 
 def _fields(tool: AnyTool) -> tuple[str, ...]:

@@ -99,6 +99,43 @@ def test_a_hook_at_the_end_sends_the_work_on_once_and_a_broken_one_is_said(place
     assert "failed with exit code 7: odd; it was passed over" in done.err
 
 
+def test_hooks_of_claude_codes_settings_speak_to_agents_and_hear_of_the_session(place: Place, server: Loopback) -> None:
+    def group(command: str, matcher: str = "") -> list[object]:
+        return [{"matcher": matcher, "hooks": [{"type": "command", "command": command}]}]
+
+    deny = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "guard says no"}
+    heard = place.home / "heard"
+    events = {
+        "SessionStart": group("echo The team uses tabs.", "startup"),
+        "UserPromptSubmit": group("""echo '{"hookSpecificOutput": {"additionalContext": "The branch is main."}}'"""),
+        "PreToolUse": group(f"echo '{json.dumps({'hookSpecificOutput': deny})}'", "Bash"),
+        "Stop": group('grep -q \'"stop_hook_active": true\' || echo \'{"decision": "block", "reason": "say it"}\''),
+        "SessionEnd": group(f"cat > {heard}"),
+        "WorktreeCreate": group("true"),
+    }
+    (place.home / ".claude").mkdir()
+    (place.home / ".claude/settings.json").write_text(json.dumps({"hooks": events, "permissions": {}}))
+    place.configure(Agent("worker"), Agent("judge", "strong"))
+    makes = Says("", (Use("bash", {"command": "touch made"}),))
+    server.play("worker", makes, READ, WRITE, DONE, Says("I said it."))
+    server.play("judge", ACCEPT, ACCEPT)
+    done = place.fugu("run", "fix the tests")
+    assert (done.code, done.out) == (0, "I said it.\n"), done.err
+    assert "hooks.WorktreeCreate: fugu has no such event; its hooks are left out" in done.err
+    first = server.asked("worker")[0]
+    assert r"[Hooks say:]\nThe team uses tabs.\n\nThe branch is main." in first.text
+    assert server.asked("worker")[1].results[-1] == "Not allowed: a hook forbids it: guard says no"
+    assert (place.repo / "made").exists() is False
+    asked = [(event.text, event.hooks) for event in place.events() if isinstance(event, Asked)]
+    assert asked == [
+        ("fix the tests", "The team uses tabs.\n\nThe branch is main."),
+        ("A Stop hook asks to go on: say it", ""),
+    ]
+    told = json.loads(heard.read_text())
+    assert (told["hook_event_name"], told["cwd"]) == ("SessionEnd", str(place.repo))
+    assert Path(told["transcript_path"]).stem == told["session_id"]
+
+
 def test_killed_in_a_hook_nothing_lives_on_and_the_call_is_judged_anew(place: Place, server: Loopback) -> None:
     mark = place.home / "begun"
     users(place, hooks("PreToolUse", f"echo x >> {mark}; test -e {mark}.go || sleep 60", "write"))

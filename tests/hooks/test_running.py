@@ -12,9 +12,9 @@ import pytest
 from fugu_cli import orchestrator, views
 from fugu_cli.coordinators.fixed import Single
 from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Event, Finished, Member, Permitted, ToolRan
-from fugu_cli.hooks.declared import Declared, Hook, Moment
-from fugu_cli.hooks.running import WITHHELD, Hooks
+from fugu_cli.events import Event, Finished, Member, Permitted, Replied, ToolRan
+from fugu_cli.hooks.declared import Declared, Hook, Moment, read
+from fugu_cli.hooks.running import WITHHELD, Hooks, Verdict
 from fugu_cli.log import Log
 from fugu_cli.loop.bench import Bench
 from fugu_cli.messages import Call, Prompt, Reply
@@ -26,8 +26,13 @@ CHEAP = Member(name="cheap", provider="openai", model="c", slot="cheap")
 WRITE = Call.make("1", "write", path="made.txt", content="by the agent\n")
 
 
-def hook(moment: Moment, command: str, matcher: str = "", timeout: float = 20.0) -> Hook:
+def hook(moment: Moment, command: str, matcher: str = "", timeout: float = 120.0) -> Hook:
     return Hook(moment=moment, matcher=matcher, command=command, timeout=timeout, source="FILE", own=True)
+
+
+def decided(moment: Moment = "PreToolUse", **said: object) -> str:
+    """A command that prints a decision as JSON."""
+    return f"echo '{json.dumps({'hookSpecificOutput': {'hookEventName': moment} | said})}'"
 
 
 def asking(call: Call) -> Reacting:
@@ -48,12 +53,13 @@ class Play:
     hooks: tuple[Hook, ...]
     call: Call = WRITE
     mute: bool = False
+    rules: dict[str, object] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
     questions: list[Call] = field(default_factory=list)
     log: Log = field(default_factory=Log.memory)
 
     def made(self) -> Hooks:
-        return Hooks(Declared(self.hooks), "session-1", self.told.append, mute=self.mute)
+        return Hooks(Declared(self.hooks), {"session_id": "session-1"}, self.told.append, mute=self.mute)
 
     async def ask(self, call: Call, judgement: Judgement) -> str:
         self.questions.append(call)
@@ -72,7 +78,8 @@ class Play:
         )
 
     def bench(self, stage: Stage) -> Bench:
-        return replace(stage.bench(), hooks=self.made())
+        bench = stage.bench()
+        return replace(bench, hooks=self.made(), rules=bench.rules.model_copy(update=self.rules))
 
     def run(self) -> Sequence[Event]:
         async def whole() -> Finished:
@@ -101,12 +108,14 @@ def test_a_hook_before_a_call_says_no_and_the_agent_is_told_why(tmp_path: Path) 
 def test_a_hook_reads_who_what_and_where(tmp_path: Path) -> None:
     hooks = (hook("PreToolUse", "cat > ../before.json"), hook("PostToolUse", "cat > ../after.json"))
     Play(tmp_path, hooks).run()
-    common = {"session_id": "session-1", "cwd": str(tmp_path / "repo"), "tool_name": "write"}
-    given = common | {"tool_input": {"path": "made.txt", "content": "by the agent\n"}}
+    path = str(tmp_path / "repo/made.txt")
+    common = {"session_id": "session-1", "cwd": str(tmp_path / "repo"), "permission_mode": "acceptEdits"}
+    written = {"file_path": path, "path": "made.txt", "content": "by the agent\n"}
+    given = common | {"tool_name": "Write", "tool_use_id": "t1-0-0", "tool_input": written}
     assert json.loads((tmp_path / "before.json").read_text()) == given | {"hook_event_name": "PreToolUse"}
-    after = json.loads((tmp_path / "after.json").read_text())
-    assert after.pop("tool_response").keys() == {"output", "ok"}
-    assert after == given | {"hook_event_name": "PostToolUse"}
+    answered = {"output": "Created made.txt (1 line).", "ok": True, "filePath": path, "success": True}
+    after = given | {"hook_event_name": "PostToolUse", "tool_response": answered}
+    assert json.loads((tmp_path / "after.json").read_text()) == after
 
 
 def test_hooks_of_other_tools_and_of_calls_that_nothing_comes_of_are_not_run(tmp_path: Path) -> None:
@@ -137,29 +146,253 @@ def test_a_hook_is_asked_before_the_user_and_not_where_policy_denies(tmp_path: P
     assert (play.permitted()[0][:2], (tmp_path / "c/ran").exists()) == ((False, "policy"), False)
 
 
-@pytest.mark.parametrize(
-    ("command", "seconds", "said"),
-    [
-        ("echo broken >&2; exit 1", 20.0, "failed with exit code 1: broken"),
-        ("no-such-program", 20.0, "failed with exit code 127: "),
-        ("sleep 60", 0.2, "did not end within 0.2 s and was ended"),
-    ],
-)
-def test_a_hook_that_fails_is_said_once_and_passed_over(
-    tmp_path: Path, command: str, seconds: float, said: str
-) -> None:
-    play = Play(tmp_path, (hook("PreToolUse", command, timeout=seconds),))
+def test_a_hook_that_fails_is_said_once_and_passed_over(tmp_path: Path) -> None:
+    play = Play(tmp_path, (hook("PreToolUse", "echo broken >&2; exit 1"),))
     stage, hooks = play.stage(), play.made()
 
-    async def twice() -> list[str]:
+    async def twice() -> list[Verdict]:
         workspace = stage.bench().workspace
         return [await hooks.before(WRITE, workspace) for _ in range(2)]
 
-    assert asyncio.run(twice()) == ["", ""]
-    assert len(hooks.notes) == 1
-    assert hooks.notes[0].startswith(f"the PreToolUse hook `{command}` in FILE {said}")
-    assert hooks.notes[0].endswith("; it was passed over")
-    assert play.told == [f"the hook `{command}` runs", hooks.notes[0]] * 2
+    said = "the PreToolUse hook `echo broken >&2; exit 1` in FILE failed with exit code 1: broken; it was passed over"
+    assert asyncio.run(twice()) == [Verdict(WRITE)] * 2
+    assert hooks.notes == (said,)
+    assert play.told == ["the hook `echo broken >&2; exit 1` runs", said] * 2
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("no-such-program", "failed with exit code 127: "),
+        ("./made-by-nobody.sh", "failed with exit code 127: "),
+        ("kill -9 $$", "was ended by signal 9"),
+        ("sleep 60", "did not end in time and was ended"),
+        ("echo '{\"decision\": '", "printed what cannot be read: not valid JSON: "),
+        ('echo \'{"decision": "perhaps"}\'', "printed what cannot be read: decision: "),
+        (decided("Stop", permissionDecision="allow"), "printed what cannot be read: it answers Stop"),
+        ("echo '{'; yes '\"x\": 1,' | head -c 10000000", "printed more than can be read"),
+    ],
+)
+def test_a_guard_that_nobody_can_tell_from_says_no(tmp_path: Path, command: str, said: str) -> None:
+    seconds = 0.2 if "sleep" in command else 120.0
+    play = Play(tmp_path, (hook("PreToolUse", command, timeout=seconds),))
+    play.run()
+    ((allowed, by, reason),) = play.permitted()
+    assert (allowed, by, play.ran()) == (False, "hook", [])
+    assert reason.startswith(f"a hook forbids it: the guard `{play.hooks[0].said}` in FILE {said}")
+    assert len(reason) < 1000
+
+
+def test_what_goes_wrong_after_a_call_is_passed_over(tmp_path: Path) -> None:
+    play = Play(tmp_path, (hook("PostToolUse", "no-such-program"), hook("PostToolUse", "echo '{'")))
+    play.run()
+    assert [ran.output for ran in play.ran()] == ["Created made.txt (1 line)."]
+
+
+def test_text_of_ten_megabytes_is_no_decision(tmp_path: Path) -> None:
+    play = Play(tmp_path, (hook("PreToolUse", "yes | head -c 10000000; yes | head -c 10000000 >&2"),))
+    play.run()
+    assert play.permitted()[0][:2] == (True, "policy")
+
+
+def test_a_hook_asks_although_policy_allows(tmp_path: Path) -> None:
+    asks = decided(permissionDecision="ask", permissionDecisionReason="look first")
+    play = Play(tmp_path, (hook("PreToolUse", asks),))
+    play.run()
+    assert ([call.tool for call in play.questions], play.permitted()) == (
+        ["write"],
+        [(True, "user", "a hook asks: look first")],
+    )
+
+
+ALLOWS = decided(permissionDecision="allow", permissionDecisionReason="fine")
+ANSWERS = """echo '{"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}}'"""
+
+
+@pytest.mark.parametrize(("moment", "command"), [("PreToolUse", ALLOWS), ("PermissionRequest", ANSWERS)])
+def test_a_hooks_yes_stands_for_the_users_but_not_for_a_rules_or_an_every_time_question(
+    tmp_path: Path, moment: Moment, command: str
+) -> None:
+    yes = hook(moment, command)
+    make = Call.make("1", "bash", command="make it")
+    play = Play(tmp_path / "a", (yes,), make)
+    play.run()
+    assert (play.questions, play.permitted()) == ([], [(True, "hook", "a hook allows it")])
+    play = Play(tmp_path / "b", (yes,), make, rules={"ask": ("bash(make *)",)})
+    play.run()
+    assert (len(play.questions), play.permitted()[0][:2]) == (1, (True, "user"))
+    play = Play(tmp_path / "c", (yes,), make, rules={"deny": ("bash(make *)",)})
+    play.run()
+    assert (play.questions, play.permitted()[0][:2]) == ([], (False, "policy"))
+    play = Play(tmp_path / "d", (yes,), Call.make("1", "read", path="/etc/hostname"))
+    play.run()
+    assert (len(play.questions), play.permitted()[0][:2]) == (1, (True, "user"))
+    play = Play(tmp_path / "e", (yes,), make, rules={"mode": "plan"})
+    play.run()
+    assert (play.questions, play.permitted()[0][:2]) == ([], (False, "policy"))
+
+
+def test_a_repositorys_hook_says_yes_only_as_it_was_when_it_was_trusted(tmp_path: Path) -> None:
+    root = tmp_path / "repo"
+    repository(root)
+    (root / "yes.sh").write_text(ALLOWS)
+    files = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "sh yes.sh"}]}]}}
+    (root / ".agents").mkdir()
+    (root / ".agents/hooks.json").write_text(json.dumps(files))
+    (own,) = read(tmp_path / "home", root, trusted=True).hooks
+    make = Call.make("1", "bash", command="make it")
+    play = Play(tmp_path, (own,), make)
+    play.run()
+    assert (play.questions, play.permitted()[0][:2]) == ([], (True, "hook"))
+    (root / "yes.sh").write_text(ALLOWS + "; true")
+    play = Play(tmp_path, (own,), make)
+    play.run()
+    assert (len(play.questions), play.permitted()[0][:2]) == (1, (True, "user"))
+
+
+def test_a_request_for_permission_is_answered_with_no_and_its_words(tmp_path: Path) -> None:
+    said = {"behavior": "deny", "message": "not on Fridays"}
+    answer = json.dumps({"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": said}})
+    call = Call.make("1", "bash", command="make it")
+    play = Play(tmp_path, (hook("PermissionRequest", f"echo '{answer}'", "Bash"),), call)
+    play.run()
+    assert (play.questions, play.permitted()) == ([], [(False, "hook", "a hook forbids it: not on Fridays")])
+
+
+def test_who_waits_for_the_user_is_told_to_hooks(tmp_path: Path) -> None:
+    mark = tmp_path / "told.json"
+    play = Play(
+        tmp_path,
+        (hook("Notification", f"cat > {mark}", "permission_prompt"),),
+        Call.make("1", "bash", command="make it"),
+    )
+
+    async def ask(call: Call, judgement: Judgement) -> str:
+        while not (mark.exists() and mark.read_text()):
+            await asyncio.sleep(0.02)
+        return "no"
+
+    play.ask = ask  # type: ignore[method-assign]
+    play.run()
+    told = json.loads(mark.read_text())
+    assert (told["notification_type"], told["message"]) == (
+        "permission_prompt",
+        "fugu needs your permission to use Bash",
+    )
+
+
+def test_a_hook_changes_what_is_run_and_policy_judges_the_change(tmp_path: Path) -> None:
+    there = tmp_path / "a/repo/other.txt"
+    moved = decided(updatedInput={"file_path": str(there), "content": "by a hook\n"})
+    play = Play(tmp_path / "a", (hook("PreToolUse", moved, "Write"),))
+    play.run()
+    assert (there.read_text(), (tmp_path / "a/repo/made.txt").exists()) == ("by a hook\n", False)
+    changed = f'{{"content": "by a hook\\n", "path": "{there}"}}'
+    assert play.ran()[0].output == f"[A hook changed the arguments: {changed}]\nCreated {there} (1 line)."
+    outside = decided(permissionDecision="allow", updatedInput={"file_path": "/etc/made.txt", "content": "x"})
+    play = Play(tmp_path / "b", (hook("PreToolUse", outside, "Write"),), rules={"deny": ("write(/etc/**)",)})
+    play.run()
+    assert (play.permitted()[0][:2], play.ran()) == ((False, "policy"), [])
+
+
+def test_a_later_hook_judges_what_an_earlier_one_made_of_the_call(tmp_path: Path) -> None:
+    made = decided(updatedInput={"command": "rm -rf build"})
+    guard = "grep -q 'rm -rf' && { echo never >&2; exit 2; }; true"
+    play = Play(tmp_path, (hook("PreToolUse", made), hook("PreToolUse", guard)), Call.make("1", "bash", command="ls"))
+    play.run()
+    assert play.permitted() == [(False, "hook", "a hook forbids it: never")]
+
+
+@pytest.mark.parametrize("moment", ["PreToolUse", "PostToolUse"])
+def test_what_a_hook_adds_stands_above_the_answer(tmp_path: Path, moment: Moment) -> None:
+    play = Play(tmp_path, (hook(moment, decided(moment, additionalContext="ours is Python 3.11")),))
+    play.run()
+    assert play.ran()[0].output == "[A hook says: ours is Python 3.11]\nCreated made.txt (1 line)."
+
+
+def test_a_hook_replaces_what_a_tool_answered(tmp_path: Path) -> None:
+    play = Play(tmp_path, (hook("PostToolUse", decided("PostToolUse", updatedToolOutput="all well")),))
+    play.run()
+    assert play.ran()[0].output == "all well"
+
+
+@pytest.mark.parametrize("moment", ["PreToolUse", "PostToolUse"])
+def test_a_hook_ends_the_work(tmp_path: Path, moment: Moment) -> None:
+    play = Play(tmp_path, (hook(moment, """echo '{"continue": false, "stopReason": "the disk is full"}'"""),))
+    play.run()
+    assert play.log.events[-1] == Finished(reason="denied", message="a hook ended the work: the disk is full")
+    assert sum(isinstance(event, Replied) for event in play.log.events) == 1
+
+
+def test_a_message_for_people_is_shown_to_them_alone(tmp_path: Path) -> None:
+    play = Play(tmp_path, (hook("PreToolUse", """echo '{"systemMessage": "linted"}'"""),))
+    play.run()
+    assert play.told[-1].endswith(" says: linted")
+    assert play.ran()[0].output == "Created made.txt (1 line)."
+
+
+def test_a_call_that_failed_is_told_as_a_failure(tmp_path: Path) -> None:
+    hooks = (hook("PostToolUse", "touch ../after"), hook("PostToolUseFailure", "cat > ../failed.json"))
+    play = Play(tmp_path, hooks, Call.make("1", "read", path="none.txt"))
+    play.run()
+    assert (tmp_path / "after").exists() is False
+    told = json.loads((tmp_path / "failed.json").read_text())
+    assert (told["hook_event_name"], told["error"].splitlines()[0][:24]) == (
+        "PostToolUseFailure",
+        "There is no file none.tx",
+    )
+
+
+def test_a_hook_that_nobody_waits_for_decides_nothing_and_ends_with_the_session(tmp_path: Path) -> None:
+    slow = hook("PreToolUse", "echo $$ > ../pid; exec sleep 60").model_copy(update={"apart": True})
+    play = Play(tmp_path, (slow,))
+    hooks, workspace = play.made(), play.stage().bench().workspace
+
+    async def session() -> Verdict:
+        verdict = await hooks.before(WRITE, workspace)
+        while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()):
+            await asyncio.sleep(0.02)
+        await hooks.closed(workspace)
+        return verdict
+
+    assert asyncio.run(session()) == Verdict(WRITE)
+    assert not _lives(int((tmp_path / "pid").read_text()))
+
+
+def test_the_same_command_is_run_once_for_an_event(tmp_path: Path) -> None:
+    play = Play(tmp_path, (hook("PreToolUse", "echo x >> ../ran", "Write"), hook("PreToolUse", "echo x >> ../ran")))
+    play.run()
+    assert (tmp_path / "ran").read_text() == "x\n"
+
+
+def test_the_repositorys_place_is_in_a_variable(tmp_path: Path) -> None:
+    play = Play(tmp_path, (hook("PreToolUse", 'echo "${CLAUDE_PROJECT_DIR}" > ../place'),))
+    play.run()
+    assert (tmp_path / "place").read_text() == f"{tmp_path}/repo\n"
+
+
+PATCH = """--- a/calc.txt
++++ b/calc.txt
+@@ -1 +1 @@
+-broken
++fixed
+--- /dev/null
++++ b/secrets/new.txt
+@@ -0,0 +1 @@
++hidden
+"""
+
+
+def test_a_guard_of_edits_and_writes_sees_a_patch_file_by_file(tmp_path: Path) -> None:
+    guard = "cat >> ../seen; echo >> ../seen"
+    play = Play(tmp_path, (hook("PreToolUse", guard, "Edit|Write"),), Call.make("1", "apply_patch", patch=PATCH))
+    play.run()
+    seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
+    root = tmp_path / "repo"
+    assert [(one["tool_name"], {k: v for k, v in one["tool_input"].items() if k != "patch"}) for one in seen] == [
+        ("Edit", {"file_path": f"{root}/calc.txt", "old_string": "broken", "new_string": "fixed"}),
+        ("Write", {"file_path": f"{root}/secrets/new.txt", "content": "hidden"}),
+    ]
 
 
 def test_the_first_hook_that_says_no_ends_the_question_and_all_are_run_after_a_call(tmp_path: Path) -> None:
@@ -251,8 +484,8 @@ def test_what_a_hook_writes_is_clipped_and_masked(tmp_path: Path) -> None:
     workspace = stage.bench().workspace
     workspace.mask = lambda text: text.replace("hunter2", "[secret]")
     said = asyncio.run(play.made().before(WRITE, workspace))
-    assert len(said) < 2200
-    assert said.endswith("word\n[secret]")
+    assert len(said.reason) < 2200
+    assert said.reason.endswith("word\n[secret]")
 
 
 def test_where_files_are_kept_from_agents_no_word_of_a_hook_reaches_one(tmp_path: Path) -> None:
@@ -266,7 +499,7 @@ def test_where_files_are_kept_from_agents_no_word_of_a_hook_reaches_one(tmp_path
     assert play.ran()[0].output.splitlines()[0] == f"[A hook objects: {WITHHELD}]"
     play = Play(tmp_path / "c", (hook("Stop", says),), mute=True)
     hooks, workspace = play.made(), play.stage().bench().workspace
-    assert asyncio.run(hooks.ended(Finished(reason="answered"), workspace, again=False)) == ""
+    assert asyncio.run(hooks.ended({"reason": "answered"}, workspace, again=False)) == ""
     assert hooks.notes == (f"the Stop hook `{says}` in FILE cannot ask to go on; {WITHHELD}; it was passed over",)
 
 
@@ -282,7 +515,41 @@ def test_a_repositorys_hook_is_confined_like_its_tests_and_the_users_own_is_not(
     found = {}
     for own in (False, True):
         one = hook("PreToolUse", command).model_copy(update={"own": own})
-        hooks = Hooks(Declared((one,)), "s", play.told.append)
+        hooks = Hooks(Declared((one,)), {}, play.told.append)
         asyncio.run(hooks.before(WRITE, workspace))
         found[own] = (tmp_path / "outside").exists()
     assert found == {False: False, True: True}
+
+
+def test_hooks_hear_of_a_sessions_beginning_once_of_summaries_and_of_steps(tmp_path: Path) -> None:
+    heard = "cat >> ../heard; echo >> ../heard"
+    play = Play(
+        tmp_path,
+        (
+            hook("SessionStart", f"{heard}; echo hello", "resume"),
+            hook("SessionStart", "echo never", "startup"),
+            hook("PreCompact", f"{heard}; echo not now >&2; exit 2", "manual"),
+            hook("SubagentStop", heard, "worker"),
+            hook("SessionEnd", heard),
+        ),
+    )
+    hooks, workspace = play.made(), play.stage().bench().workspace
+
+    async def session() -> list[str]:
+        for _ in range(2):
+            await hooks.began("resume", workspace)
+        said = [(await hooks.prompted("a", workspace)).context, (await hooks.prompted("b", workspace)).context]
+        said += [await hooks.compacting(trigger, workspace) for trigger in ("auto", "manual")]
+        await hooks.step_ended("worker", {"agent_id": "turn-1"}, workspace)
+        await hooks.step_ended("verifier", {"agent_id": "turn-2"}, workspace)
+        await hooks.closed(workspace)
+        return said
+
+    assert asyncio.run(session()) == ["hello", "", "", "not now"]
+    told = [json.loads(line) for line in (tmp_path / "heard").read_text().splitlines()]
+    assert [(one["hook_event_name"], one.get("source"), one.get("trigger"), one.get("agent_id")) for one in told] == [
+        ("SessionStart", "resume", None, None),
+        ("PreCompact", None, "manual", None),
+        ("SubagentStop", None, None, "turn-1"),
+        ("SessionEnd", None, None, None),
+    ]

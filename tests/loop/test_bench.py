@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from fugu_cli.events import Permitted
+from fugu_cli.events import Permitted, Replied, ToolRan
 from fugu_cli.log import Log
-from fugu_cli.loop.bench import MOVED, Bench, Permission, run_call
+from fugu_cli.loop.bench import CUT, MOVED, Bench, Permission, run_call
 from fugu_cli.messages import Call
 from fugu_cli.policy import Judgement, Rules
 from fugu_cli.tools.workspace import Workspace
@@ -30,3 +30,20 @@ def test_a_yes_does_not_hold_for_another_place_that_a_link_leads_to_by_then(tmp_
     asyncio.run(run_call(log, bench, 1, call))
     assert log.events == [Permitted(turn=1, call=call, allowed=False, by="user", reason=MOVED)]
     assert list(other.iterdir()) == []
+
+
+def test_a_call_that_the_reply_limit_cut_is_told_so(tmp_path: Path) -> None:
+    async def never(call: Call, judgement: Judgement) -> Permission:
+        raise AssertionError
+
+    root = tmp_path / "work"
+    root.mkdir()
+    log, bench = Log.memory(), Bench(build_toolbox(), Workspace(root, tmp_path / "store"), Rules(), never)
+    whole = Call.make("1", "write", path="a.txt", content="x")
+    cut = Call(id="2", tool="write", arguments='{"path": "big.txt", "content": "aaa')
+    log.append(Replied(turn=1, agent="a", calls=(whole, cut), stop="length"))
+    for call in (whole, cut):
+        asyncio.run(run_call(log, bench, 1, call))
+    outputs = [event.output for event in log.events if isinstance(event, ToolRan)]
+    assert outputs == ["Created a.txt (1 line).", CUT.format(tool="write")]
+    assert [path.name for path in root.iterdir()] == ["a.txt"]

@@ -191,6 +191,21 @@ def test_folders_up_to_the_root_count_the_nearest_first_each_trusted_for_itself(
     assert found(load_all(work, {}).library)[0] == []
 
 
+def test_skills_and_commands_of_claudes_folder_count_behind_those_of_agents() -> None:
+    root = repository(trusted=False)
+    making.skill(root / ".claude", "release", "The other one.")
+    making.skill(root / ".claude", "theirs")
+    file = making.text(root / ".claude/commands/ship.md", "Ship it.")
+    making.skill(Path.home() / ".claude", "mine")
+    assert found(load_all(root, {}).library)[1] == []
+    trust_store.trust(Config().data, root)
+    skills, commands = found(load_all(root, {}).library)
+    assert skills == [".agents/skills/release", ".claude/skills/theirs", str(Path.home() / ".claude/skills/mine")]
+    assert commands == ["review", "ship"]
+    file.write_text("Ship nothing.")
+    assert trust_store.changed(Config().data, root) == (".claude/commands/ship.md",)
+
+
 def test_in_the_home_itself_the_users_own_are_found_once() -> None:
     making.skill(Path.home() / ".agents", "mine")
     library = load_all(Path.home(), {}).library

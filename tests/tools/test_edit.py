@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.tools import Result, matching
+from fugu_cli.tools import Result, matching, textfile
 from fugu_cli.tools.edit import replaced
 from tests.tools.conftest import Build, use
 
@@ -84,10 +84,30 @@ def test_a_miss_shows_the_nearest_lines_with_their_numbers(plain: Build) -> None
     assert (workspace.root / "a.py").read_text() == CODE
 
 
-def test_a_file_with_both_kinds_of_line_ends_keeps_those_it_has() -> None:
-    text = "a\r\nb\nc\r\nd"
-    assert replaced(text, "b\nc\n", "x\ny\nz\n") == ("a\r\nx\r\ny\r\nz\r\nd", 1, True)
-    assert replaced(text, "c\nd", "c\ne") == ("a\r\nb\nc\r\ne", 1, True)
+def test_a_file_with_both_kinds_of_line_ends_keeps_those_it_has(plain: Build) -> None:
+    workspace = plain({"a.txt": b"a\r\nb\nc\r\nd\r\ne"})
+    use(workspace, "read", path="a.txt")
+    assert use(workspace, "edit", path="a.txt", old="b\nc\n", new="b\nx\nc\n").ok
+    assert (workspace.root / "a.txt").read_bytes() == b"a\r\nb\nx\r\nc\r\nd\r\ne"
+    assert use(workspace, "edit", path="a.txt", old="d\r\ne", new="d\nf").ok
+    assert (workspace.root / "a.txt").read_bytes() == b"a\r\nb\nx\r\nc\r\nd\r\nf"
+    patch = "*** Begin Patch\n*** Update File: a.txt\n a\n-b\n+B\n x\n*** End Patch"
+    assert use(workspace, "apply_patch", patch=patch).ok
+    assert (workspace.root / "a.txt").read_bytes() == b"a\r\nB\nx\r\nc\r\nd\r\nf"
+
+
+ENDED = st.lists(st.tuples(st.sampled_from(["", "a", "b", "ab"]), st.sampled_from(["\n", "\r\n"])), max_size=12)
+
+
+@given(ENDED, st.integers(0, 12), st.lists(st.sampled_from(["", "a", "new"]), max_size=4))
+def test_a_line_that_no_change_touches_keeps_its_end(lines: list[tuple[str, str]], at: int, put: list[str]) -> None:
+    data = "".join(line + end for line, end in lines).encode()
+    file = textfile.decode(data)
+    assert file.encode(file.text) == data
+    texts = [line for line, _ in lines]
+    written = file.encode("".join(f"{line}\n" for line in [*texts[:at], "unique", *put])).decode()
+    assert written.startswith("".join(line + end for line, end in lines[:at]))
+    assert written.replace("\r\n", "\n").split("\n")[:-1] == [*texts[:at], "unique", *put]
 
 
 def test_edits_that_change_nothing_or_name_nothing_are_refused(plain: Build) -> None:

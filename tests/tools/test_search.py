@@ -104,6 +104,17 @@ def test_many_and_long_matches_are_cut_with_a_count(repo: Build) -> None:
     assert use(workspace, "glob", pattern="*.md").text.endswith("(50 more; use a narrower pattern)")
 
 
+def test_a_match_far_inside_a_long_line_is_shown(repo: Build) -> None:
+    line = "x" * 5000 + "needle" + "y" * 5000
+    workspace = repo({"min.js": f"short\n{line}\nneedle at once {'z' * 1000}\n", "utf16.txt": line.encode("utf-16")})
+    deep, near = use(workspace, "grep", pattern="needle", path="min.js").text.splitlines()
+    assert deep == f"min.js:2:[... 4,900 bytes ...]{'x' * 100}needle{'y' * 194}[... 4,806 bytes more]"
+    assert near.startswith("min.js:3:needle at once zzz") and len(near) < 400
+    beside = use(workspace, "grep", pattern="needle at", path="min.js", context=1).text.splitlines()
+    assert beside[0].startswith("min.js-2-xxx") and len(beside[0]) < 400
+    assert use(workspace, "grep", pattern="needle", path="utf16.txt").text.startswith("utf16.txt:1:xxx")
+
+
 def test_what_may_not_be_looked_into_is_named_and_the_rest_is_found(tree: Workspace) -> None:
     lay(tree.root, {"data/rows": "use main\n"})
     (tree.root / "data").chmod(0)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fugu_cli.messages import Call, ToolSpec
-from fugu_cli.tools import Result
+from fugu_cli.policy import Rules, judge
+from fugu_cli.tools import Foreign, Result, Say, Tool, Unread
+from fugu_cli.tools.bash import Bash
+from fugu_cli.tools.edit import Edit
 from fugu_cli.tools.files import Read, Write
-from fugu_cli.tools.toolbox import spec
+from fugu_cli.tools.todo import TODO_LIST, Todo
+from fugu_cli.tools.toolbox import Toolbox, spec
+from fugu_cli.tools.workspace import Workspace
 from tests.tools.conftest import TOOLS, Build, use
 
 
@@ -22,6 +28,46 @@ def test_arguments_are_read_leniently_where_it_is_harmless() -> None:
     assert parse("read", '{"path": "a.py", "offset": "3", "limit": null, "colour": 1}') == Read(path="a.py", offset=3)
     assert parse("write", '{"path": "a", "content": 12}') == Write(path="a", content="12")
     assert parse("list", "") == TOOLS["list"].arguments()
+
+
+def test_other_tools_words_are_understood_where_they_can_mean_but_one_thing() -> None:
+    twice = '{"path": "a", "content": "x"}'
+    assert parse("write", twice + "\n" + twice) == Write(path="a", content="x")
+    assert parse("read", '{"file_path": "a.py"}') == Read(path="a.py")
+    assert parse("read", '{"file_path": "b.py", "path": "a.py"}') == Read(path="a.py")
+    assert parse("edit", '{"filePath": "a", "old_string": "x", "new_string": "y"}') == Edit(path="a", old="x", new="y")
+    assert parse("bash", '{"command": ["bash", "-lc", "ls -l | wc"]}') == Bash(command="ls -l | wc")
+    assert parse("bash", '{"cmd": ["grep", "a b", "c"]}') == Bash(command="grep 'a b' c")
+    items = [{"text": "x", "status": "pending"}]
+    todo = Toolbox((TODO_LIST,)).parse(Call.make("1", "todo", items=json.dumps(items)))[1]
+    assert todo == Todo.model_validate({"items": items})
+    assert Toolbox((TODO_LIST,)).parse(Call.make("1", "todo", todos=[{"content": "x", "status": "pending"}]))[1] == todo
+
+
+def test_two_objects_that_differ_are_refused() -> None:
+    for other in ('{"path": "b"}', '{"path": "a", "offset": 2}', "1", "{"):
+        found = parse("read", '{"path": "a"}' + other)
+        assert isinstance(found, Result) and "the arguments are not valid JSON" in found.text
+
+
+def test_policy_judges_what_the_tool_will_do_in_whatever_words_it_is_said(tmp_path: Path) -> None:
+    for call in (
+        Call.make("1", "write", file_path="/etc/made", content="x"),
+        Call.make("1", "bash", cmd=["bash", "-c", "curl example.org"]),
+        Call.make("1", "apply_patch", input="--- /dev/null\n+++ /etc/made\n@@ -0,0 +1 @@\n+x\n"),
+    ):
+        assert judge(call, Rules(mode="edit"), tmp_path).verdict == "ask"
+
+
+def test_a_foreign_tools_list_that_came_as_text_is_a_list() -> None:
+    async def nothing(given: Unread, workspace: Workspace, say: Say) -> Result:
+        return Result(text="")
+
+    schema = {"type": "object", "properties": {"paths": {"type": "array"}, "note": {"type": "string"}}}
+    foreign = Foreign("reads", json.dumps(schema))
+    tool = Tool(name="mcp__files__read", effect="runs", arguments=Unread, run=nothing, foreign=foreign)
+    call = Call.make("1", "mcp__files__read", paths='["a", "b"]', note='["c"]')
+    assert Toolbox((tool,)).parse(call)[1] == Unread(values={"paths": ["a", "b"], "note": '["c"]'})
 
 
 def test_a_call_that_cannot_be_understood_is_told_what_is_wrong_and_what_is_expected() -> None:
