@@ -317,7 +317,7 @@ def test_a_session_reads_along_and_ends_as_one_that_does_not(folder: Path, tmp_p
 
     events = asyncio.run(asyncio.wait_for(driven(), 60))
     decisions = [event for event in events if isinstance(event, Assigned)]
-    assert [(one.by, one.role) for one in decisions] == [("trinity", "thinker")] * 2
+    assert [(one.by, one.role) for one in decisions] == [("trinity", "thinker"), ("trinity", "worker")]
     second = decisions[1].scores
     assert second is not None
     assert LINES.strip() in second.read

@@ -73,7 +73,7 @@ def test_one_pass_is_one_turn_whatever_came_of_it(tmp_path: Path) -> None:
     wrong = played(tmp_path / "b", "one-pass:small")
     assert turns(right) == turns(wrong) == [("small", "worker")]
     assert end(right) == Finished(reason="accepted", message="one-pass: 1 of 1 turns were taken; the tests pass")
-    message = "one-pass: 1 of 1 turns were taken; the tests fail"
+    message = "one-pass: 1 of 1 turns were taken; the tests must pass and do not"
     assert end(wrong) == Finished(reason="turn_limit", message=message)
 
 
@@ -157,7 +157,7 @@ def test_a_choice_that_names_nobody_leaves_the_decision_to_the_cascade(tmp_path:
     events = played(tmp_path, "prompted:large", small=fixes)
     second = [event for event in events if isinstance(event, Assigned)][1]
     assert (second.agent, second.by) == ("small", "prompted")
-    assert second.reason == "the chooser's reply names nobody; the cascade: the tests still fail: cheap works on it"
+    assert second.reason == "the chooser's reply names nobody; the cascade: the tests must pass and do not: cheap works on it"
 
 
 def test_a_workflow_that_was_written_elsewhere_is_carried_out_step_by_step(tmp_path: Path) -> None:

@@ -59,13 +59,11 @@ def test_where_no_tests_decide_a_strong_agent_verifies() -> None:
     assert cascade([opened(), asked("add a flag", judged=False, command=None), *done]) == ("strong", "verifier")
 
 
-@pytest.mark.parametrize(("role", "agent"), [("verifier", "coder"), ("worker", "coder")])
-def test_what_a_thinker_suggests_is_done_next(role: Role, agent: str) -> None:
+@pytest.mark.parametrize("role", ["verifier", "worker"])
+def test_work_is_verified_whatever_a_thinker_suggests_after_it(role: Role) -> None:
     thought = f"Look again.\n<suggested_role>{role}</suggested_role>"
     asks = [assigned(2, "strong", "thinker"), replied(2, "strong", thought)]
-    strong = [event.model_copy(update={"protocol": "native"}) for event in POOL]
-    events: list[Event] = [opened().model_copy(update={"pool": tuple(strong)}), *BROKEN[1:], *worked(1, ok=True), *asks]
-    assert cascade(events) == (agent, role)
+    assert cascade([*BROKEN, *worked(1, ok=True), *asks]) == ("coder", "verifier")
 
 
 def test_a_revision_goes_to_the_next_slot() -> None:
@@ -84,11 +82,6 @@ def test_an_agent_that_opted_out_is_never_taken() -> None:
 def test_an_agent_verifies_its_own_work_only_when_alone() -> None:
     out = frozenset({"coder", "strong"})
     assert cascade([*BROKEN, *worked(1, ok=True)], opt_out=out) == ("small", "verifier")
-
-
-def test_a_thinker_is_followed_where_it_sends() -> None:
-    thought = [assigned(2, "strong", "thinker"), replied(2, "strong", "<suggested_role>worker</suggested_role>")]
-    assert cascade([*BROKEN, *worked(1, ok=True), *thought]) == ("coder", "worker")
 
 
 def test_the_cascade_ends_when_nobody_is_left() -> None:
@@ -142,4 +135,4 @@ def test_random_never_verifies_before_there_is_work() -> None:
 def test_random_says_which_role_a_suggestion_replaced() -> None:
     thought = [assigned(1, "strong", "thinker"), replied(1, "strong", "<suggested_role>worker</suggested_role>")]
     found = [decide(Random(POOL, Settings(seed=seed)), [*BROKEN, *thought]) for seed in range(20)]
-    assert {(one.role, one.override) for one in found} == {("worker", None), ("worker", "thinker")}
+    assert {(one.role, one.override) for one in found} == {("worker", None)}, "two Thinkers in a row make no sense"

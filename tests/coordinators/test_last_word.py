@@ -48,7 +48,7 @@ def test_a_call_that_was_killed_may_have_changed_what_is_to_be_verified() -> Non
     assert roles_out([*ASKED, assigned(1, "strong"), replied(1, "strong", "", call), killed]) == {}
 
 
-@pytest.mark.parametrize("by", ["policy", "user", "headless", "hook"])
+@pytest.mark.parametrize("by", ["policy", "headless", "hook"])
 def test_a_request_whose_work_was_refused_ends_as_that(by: str) -> None:
     events = [*TOLD, *tried(REFUSED.model_copy(update={"by": by}))]
     assert end(events) == end(events, verify=True) == "denied"
@@ -57,16 +57,16 @@ def test_a_request_whose_work_was_refused_ends_as_that(by: str) -> None:
 
 
 def test_what_the_agent_reads_afterwards_does_not_make_a_refusal_good_but_another_way_does() -> None:
-    look, other = Call.make("c2", "bash", command="git status"), Call.make("c3", "bash", command="make -C . deploy")
+    look, other = Call.make("c2", "read", path="Makefile"), Call.make("c3", "bash", command="make -C . deploy")
     assert end([*TOLD, *tried(REFUSED, *ran(1, look))]) == "denied"
     assert end([*TOLD, *tried(REFUSED, *ran(1, other))]) == "answered"
     assert end([*TOLD, *tried(*ran(1, other), REFUSED)]) == "denied"
 
 
-def test_a_refusal_does_not_end_what_changed_something_or_only_asks() -> None:
+def test_a_refusal_does_not_end_what_changed_something_and_what_the_user_refused_the_user_knows() -> None:
     assert end([*TOLD, *tried(REFUSED, *ran(1, write("c2"), path="a.py"))]) is None
-    for text in ("Is it deployed?", "What does make deploy do?"):
-        assert end([opened(), asked(text, judged=False, command=None), *tried(REFUSED)]) == "answered"
+    for by in ("user", "session"):
+        assert end([*TOLD, *tried(REFUSED.model_copy(update={"by": by}))]) == "answered"
 
 
 @pytest.mark.parametrize(

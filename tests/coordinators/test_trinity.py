@@ -66,9 +66,9 @@ def softmax(values: list[float]) -> list[float]:
 
 def test_a_decision_is_the_head_times_the_state_at_the_penultimate_token(folder: Path) -> None:
     made = tiny.checkpoint(tiny.meta(folder))
-    found = decide(built(folder, made), [*BROKEN, *worked(1, ok=True)])
+    found = decide(built(folder, made), [*BROKEN, *worked(1, ok=False)])
     loaded = backbone.load(folder, device="cpu")
-    text = "user: fix the tests\nsystem: tests failed 1\nassistant: Worker (cheap):\n[write a.py ok; tests passed 3]"
+    text = "user: fix the tests\nsystem: tests failed 1\nassistant: Worker (cheap):\n[write a.py ok; tests failed 1]"
     logits = (made.head @ loaded.read(loaded.tokens(text)).hidden).tolist()
     scores = found.scores
     assert scores is not None
@@ -76,10 +76,10 @@ def test_a_decision_is_the_head_times_the_state_at_the_penultimate_token(folder:
     assert scores.row_logits == pytest.approx(logits[:3], rel=1e-3)
     assert scores.role_logits == pytest.approx(logits[3:], rel=1e-3)
     assert scores.row_probabilities == pytest.approx(softmax(logits[:3]), rel=1e-2, abs=1e-4)
-    assert scores.role_probabilities == pytest.approx([0.0, *softmax(logits[4:])], rel=1e-2, abs=1e-4)
+    assert scores.role_probabilities == pytest.approx([*softmax(logits[3:5]), 0.0], rel=1e-2, abs=1e-4)
     assert found.agent == POOL[int(np.argmax(logits[:3]))].name
-    masked = (("worker", "the tests pass, and no Verifier has judged it yet"),)
-    assert found.role == ("thinker", "verifier")[int(np.argmax(logits[4:]))]
+    masked = (("verifier", "the tests must pass and do not, and no verdict changes that"),)
+    assert found.role == ("worker", "thinker")[int(np.argmax(logits[3:5]))]
     assert (found.turn, found.by, scores.masked) == (2, "trinity", masked)
     assert found.milliseconds.total > 0
     assert found.milliseconds.forward > 0
@@ -155,15 +155,24 @@ def test_there_is_no_verifier_before_there_is_work(folder: Path) -> None:
 
 
 def test_a_thinkers_suggestion_replaces_the_heads_role_for_one_turn(folder: Path) -> None:
-    text = "Think again.\n<suggested_role>verifier</suggested_role>"
+    text = "Verify it.\n<suggested_role>verifier</suggested_role>"
     thought = [assigned(2, "strong", "thinker"), replied(2, "strong", text)]
-    events = [*BROKEN, *worked(1, ok=True), *thought]
-    found = decide(built(folder, leaning(folder, events, 0, 1)), events)
-    assert (found.role, found.override) == ("verifier", "thinker")
-    assert found.reason == "cheap slot; the Thinker asked for a verifier, the head chose thinker"
+    unfinished = [event for event in worked(1, ok=True)[:-2]]  # no last word, and no tests ran: both may come next
+    events = [opened(), asked(judged=False), *unfinished, *thought]
+    found = decide(built(folder, leaning(folder, events, 0, 0)), events)
+    assert (found.role, found.override) == ("verifier", "worker")
+    assert found.reason == "cheap slot; the Thinker asked for a verifier, the head chose worker"
     later = [*events, *verified(3, "REVISE")]
     after = decide(built(folder, leaning(folder, later, 0, 0)), later)
     assert (after.role, after.override) == ("worker", None)
+
+
+def test_the_newest_worker_is_masked_where_its_work_is_to_be_verified(folder: Path) -> None:
+    events = [*BROKEN, *worked(1, ok=True)]
+    found = decide(built(folder, leaning(folder, events, 0, 0)), events)
+    assert (found.agent != "small", found.role) == (True, "verifier")
+    assert found.scores is not None
+    assert ("cheap", "small: it did the work that is to be verified") in found.scores.masked
 
 
 def test_a_suggestion_that_makes_no_sense_yet_is_ignored(folder: Path) -> None:
@@ -207,7 +216,7 @@ def test_what_is_drawn_depends_on_the_text_alone_however_large_the_logits_are(fo
 def test_a_request_that_is_over_is_not_read(folder: Path) -> None:
     coordinator = built(folder, tiny.checkpoint(tiny.meta(folder)))
     found = asyncio.run(coordinator.decide([*BROKEN, *worked(1, ok=True), *verified(2, "ACCEPT")]))
-    assert found == Finished(reason="accepted", message="accepted by coder; the tests pass")
+    assert found == Finished(reason="accepted", message="verified by coder")
 
 
 def test_a_pool_where_nobody_can_act_ends_the_request(folder: Path) -> None:

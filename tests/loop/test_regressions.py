@@ -21,7 +21,6 @@ from tests.reacting import CHECK, React, Reacting, Stage, calls, fails, reposito
 
 CHEAP = Member(name="cheap", provider="openai", model="c", slot="cheap")
 STRONG = Member(name="strong", provider="openai", model="s", slot="strong")
-SMALL = Member(name="small", provider="local", model="t", slot="cheap", protocol="text")
 GREEN = {"calc.txt": "fixed\n", "check.sh": CHECK}
 RED = {"calc.txt": "broken\n", "check.sh": CHECK}
 
@@ -63,6 +62,12 @@ class Play:
         return [turn.assigned.role for turn in views.turns(self.log.events)]
 
     @property
+    def looked_up(self) -> list[tuple[int, bool]]:
+        """The turn of each look at how the tests stood before, and whether that was found out."""
+        found = [event for event in self.log.events if isinstance(event, ToolRan)]
+        return [(event.turn, event.ok) for event in found if event.call.tool == "tests_before"]
+
+    @property
     def tests(self) -> list[tuple[int, bool]]:
         """The turn and the outcome of each run of the tests; turn 0 is before the first."""
         found = [event for event in self.log.events if isinstance(event, ToolRan)]
@@ -76,9 +81,10 @@ def play(tmp: Path, files: dict[str, str], cheap: React, strong: React = fails, 
 
 def test_what_breaks_tests_that_passed_is_not_accepted_and_the_next_worker_mends_it(tmp_path: Path) -> None:
     found = play(tmp_path, GREEN, writes("mended\n"), writes("fixed and mended\n"))
-    assert found.run() == Finished(reason="accepted", message="accepted by cheap; the tests pass")
+    assert found.run() == Finished(reason="accepted", message="verified by cheap")
     assert found.roles == ["worker", "worker", "verifier"]
-    assert found.tests == [(0, True), (1, False), (2, True)]
+    assert found.tests == [(1, False), (2, True)]
+    assert found.looked_up == [(1, True)]
     assert views.turns(found.log.events)[1].assigned.reason == "tests that passed before fail now: strong works on it"
 
 
@@ -92,17 +98,19 @@ def test_while_they_fail_the_request_is_not_accepted_and_says_why(tmp_path: Path
 def test_tests_that_failed_before_decide_nothing(tmp_path: Path) -> None:
     found = play(tmp_path, RED, writes("mended\n"), says("ACCEPT"))
     assert found.run().reason == "accepted"
-    assert (found.roles, found.tests) == (["worker", "verifier"], [(0, False), (1, False)])
-
-
-def test_a_small_model_hears_of_no_failures_that_were_there_before(tmp_path: Path) -> None:
-    agents = {"small": Reacting("small", says("It is done."))}
-    found = Play(Stage(repository(tmp_path / "repo", RED), tmp_path / "store", (SMALL,), agents))
-    found.run("make it nicer")
-    assert found.tests == [(0, False)]
-    assert all(
-        "The tests were run" not in message.text for prompt in agents["small"].shown for message in prompt.messages
+    assert (found.roles, found.tests, found.looked_up) == (["worker", "verifier"], [(1, False)], [(1, True)])
+    assert views.end_line(found.log.events) == views.EndLine(
+        "verified by strong · 1 test still fails (it failed before)", "warn"
     )
+
+
+def test_the_verifier_is_shown_how_failing_tests_stood_before(tmp_path: Path) -> None:
+    found = play(tmp_path, RED, writes("mended\n"), says("ACCEPT"))
+    found.run()
+    strong = found.stage.agents["strong"]
+    assert isinstance(strong, Reacting)
+    told = "".join(message.model_dump_json() for message in strong.shown[-1].messages)
+    assert "All tests were run on the files as they were before this request: they failed (1 failed)." in told
 
 
 @pytest.mark.parametrize("text", ["what is it?", "is it fixed?"])
@@ -111,12 +119,12 @@ def test_a_question_runs_no_tests(tmp_path: Path, text: str) -> None:
     assert (found.run(text), found.tests) == (Finished(reason="answered"), [])
 
 
-def test_a_request_that_is_opened_again_has_its_baseline_already(tmp_path: Path) -> None:
+def test_a_request_that_is_opened_again_looks_nothing_up_twice(tmp_path: Path) -> None:
     found = play(tmp_path, GREEN, writes("mended\n"), writes("gone\n"), settings=Settings(turns=1))
     assert found.run().reason == "turn_limit"
     found.log.append(Opened(version="1", repo=str(found.stage.root), pool=found.stage.members))
     assert asyncio.run(found.again()).reason == "turn_limit"
-    assert found.tests == [(0, True), (1, False), (2, False)]
+    assert (found.tests, found.looked_up) == ([(1, False), (2, False)], [(1, True)])
 
 
 def test_a_workflow_does_not_end_as_accepted_either(tmp_path: Path) -> None:
@@ -154,7 +162,14 @@ def test_fugu_run_ends_with_3_where_tests_that_passed_fail(capsys: pytest.Captur
     assert called(words) == 3
     final = json.loads(capsys.readouterr().out)
     assert "Tests that passed before fail now." in final["fugu"]["message"]
-    assert (final["fugu"]["tests_before"], final["fugu"]["tests_after"]) == (True, False)
+    assert final["fugu"]["tests"] == {
+        "before": {"ok": True, "failed": 0},
+        "after": {"ok": False, "passed": 0, "failed": 1, "skipped": 0},
+        "fixed": [],
+        "broken": [],
+        "removed": [],
+    }
+    assert final["fugu"]["end"] == "stopped: turn limit · tests fail that passed before"
     assert called(["trace", "latest"]) == 0
     assert "Tests that passed before fail now" in capsys.readouterr().out
 

@@ -280,9 +280,9 @@ def test_a_script_that_is_run_again_as_evidence_holds_its_secret(scene: Scene) -
     log = Log.memory()
     log.mask = Mask({}, scene.root)
     bench = Stage(scene.root, scene.folder / "store", (MEMBER,), {}, test_command=None).bench()
-    recorded = log.mask.fact(Call.make("1", "reproduce", script=script, command='python3 "$SCRIPT"'))
+    recorded = log.mask.fact(Call.make("1", "acceptance_check", script=script, command='python3 "$SCRIPT"'))
     assert SECRET not in recorded.arguments
-    again = recorded.model_copy(update={"id": "e1", "tool": "run_reproduction"})
+    again = recorded.model_copy(update={"id": "e1", "tool": "run_check"})
     asyncio.run(run_evidence(log, bench, 0, again))
     newest = log.events[-1]
     assert isinstance(newest, ToolRan)
