@@ -1,0 +1,131 @@
+"""Whether a command line runs git and beside it only what reads: such a line may write the git folder, no other may.
+
+Above policy, which reads the line, and under box.py. A line that policy cannot read, git with another configuration,
+and a git command that starts programs it is told are no such lines. In doubt git can only read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from fugu_cli.policy.classify import Judged, classify
+from fugu_cli.policy.commands import SAFE_VARIABLES, Level, base
+from fugu_cli.policy.paths import GIT_MARKS, inside, is_folder, locate, there
+from fugu_cli.policy.shell import Command, Unreadable, Word, read
+from fugu_cli.policy.tables import names_of
+
+PLAIN = names_of(
+    "add am apply branch checkout clean commit commit-tree gc hash-object maintenance mv notes pack-refs prune "
+    "read-tree reflog repack replace rerere reset restore rm sparse-checkout stash switch symbolic-ref tag "
+    "update-index update-ref worktree write-tree"
+)
+"""Commands of git that write and start no program but git itself, its hooks and what the configuration names."""
+FREE = names_of("add branch checkout commit mv reset restore rm switch tag")
+"""Those of which no argument can name a file to write: it need not be known before the line runs."""
+WRITING = re.compile(r"--ou(?!rs$).*")
+"""An argument that names one: `git diff --output=FILE`."""
+STARTING: dict[str, re.Pattern[str]] = {
+    "merge": re.compile(r"-[^-]*s.*|--str.*"),
+    "cherry-pick": re.compile(r"--str.*"),
+    "revert": re.compile(r"--str.*"),
+    "rebase": re.compile(r"-[^-]*[sx].*|--str.*|--ex.*|--e"),
+    "fetch": re.compile(r"--up.*"),
+    "pull": re.compile(r"-[^-]*s.*|--str.*|--up.*"),
+    "push": re.compile(r"--rec.*|--ex.*|--e"),
+    "bisect": re.compile(r"run|replay|visualize|view"),
+    "submodule": re.compile(r"foreach|add|set-url"),
+}
+"""Commands of git, each with the arguments that start a program or lead to a repository which starts its own."""
+REMOTE = re.compile(r"[\w-]+|(?:https|ssh|git)://.*")
+"""What may be fetched from and pushed to: a name from the configuration, another machine; no folder with its hooks."""
+BEFORE = names_of("--no-pager -P --no-optional-locks --literal-pathspecs")
+VARIABLES = re.compile(rf"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)|{SAFE_VARIABLES.pattern}")
+DEVICES = names_of("/dev/null /dev/stdout /dev/stderr")
+
+
+_MESSAGE = re.compile(
+    r"""([^'"\\`$#<]*)"\$\(cat <<'(\w+)'\n(?:(?!\2$).*\n)*\2\n\s*\)"([^'"\\`$#<]*)""", re.MULTILINE | re.ASCII
+)
+"""A line with one quoted heredoc that stands for a word, as messages of commits are written: nothing in it is run."""
+
+
+def written_by(line: str, root: Path) -> Path | None:
+    """The `.git` of the repository that git, alone in the line, works on; None where it is not alone, or works on
+    several. `root` is resolved; the line runs in it."""
+    found = _MESSAGE.fullmatch(line.strip())
+    if found is not None:
+        line = f'{found.group(1)}"message"{found.group(3)}'
+    try:
+        commands, judged = read(line), classify(line, root)
+    except Unreadable:
+        return None
+    gits = [one for one in judged if _is_git(one.command) and one.command in commands]
+    others = [one for one in judged if one not in gits]
+    if not gits or any(one.finding.level > Level.READS or base(one.command) == "git" for one in others):
+        return None
+    moves = [one.command for one in others if base(one.command) == "cd"]
+    folder = root if not moves else _target(moves[0].words[1:], root) if len(moves) == 1 else None
+    if folder is None:
+        return None
+    entries = {_entry(one, folder, root, moved=bool(moves)) for one in gits}
+    return entries.pop() if len(entries) == 1 else None
+
+
+def _is_git(command: Command) -> bool:
+    return bool(command.words) and command.words[0].text == "git" and not command.words[0].dynamic
+
+
+def _target(words: Sequence[Word], root: Path) -> Path | None:
+    """Where `cd` or `-C` leads, None where that is not plain."""
+    found = locate(words[0].text, root) if len(words) == 1 and not (words[0].dynamic or words[0].globbed) else None
+    return found if isinstance(found, Path) and is_folder(found) else None
+
+
+def _entry(judged: Judged, folder: Path, root: Path, *, moved: bool) -> Path | None:
+    """The `.git` a git command works on; None where the command is not a plain one. `moved`: after a `cd`, which may
+    fail, so that a folder named beside it is not known."""
+    command = judged.command
+    if command.given_more or command.mark or any(not VARIABLES.fullmatch(name) for name, _ in command.assignments):
+        return None
+    if any(redirect.writes and redirect.target.text not in DEVICES for redirect in command.redirects):
+        return None
+    words = list(command.words[1:])
+    place: Path | None = folder
+    while words and words[0].text.startswith("-"):
+        option = words.pop(0)
+        if option.text == "-C" and not moved and place == root:
+            place = _target(words[:1], root)
+            words = words[1:]
+        elif option.text not in BEFORE:
+            return None
+    if place is None or not words or words[0].dynamic:
+        return None
+    reads = judged.finding.level == Level.READS and not any(WRITING.fullmatch(word.text) for word in words)
+    return _found(place, root) if reads or _plain(words[0].text, words[1:]) else None
+
+
+def _plain(name: str, arguments: Sequence[Word]) -> bool:
+    if name in FREE:
+        return True
+    texts = [word.text for word in arguments]
+    if any(word.dynamic or word.globbed or word.braced or WRITING.fullmatch(word.text) for word in arguments):
+        return False
+    if name not in STARTING:
+        return name in PLAIN
+    if any(STARTING[name].fullmatch(text) for text in texts):
+        return False
+    named = [text for text in texts if not text.startswith("-")]
+    return name not in {"fetch", "pull", "push"} or not named or REMOTE.fullmatch(named[0]) is not None
+
+
+def _found(folder: Path, root: Path) -> Path | None:
+    """The nearest `.git` at or above a folder in the root; None where a bare repository comes first."""
+    for place in (folder, *folder.parents) if inside(folder, root) else ():
+        if os.path.lexists(place / ".git"):
+            return place / ".git"
+        if place == root or all(there(place / name) for name in GIT_MARKS):
+            return None
+    return None
