@@ -42,6 +42,12 @@ STARTING: dict[str, re.Pattern[str]] = {
 REMOTE = re.compile(r"[\w-]+|(?:https|ssh|git)://.*")
 """What may be fetched from and pushed to: a name from the configuration, another machine; no folder with its hooks."""
 BEFORE = names_of("--no-pager -P --no-optional-locks --literal-pathspecs")
+SETTINGS = re.compile(
+    r"(user|author|committer)\.\w+|(color|advice|log)\.[\w.]+|core\.(quotepath|autocrlf|abbrev)|(commit|tag)\.gpgsign"
+    r"|init\.defaultbranch|merge\.conflictstyle|diff\.(renames|algorithm)|pull\.(ff|rebase)|rebase\.autostash",
+    re.IGNORECASE,
+)
+"""Settings that may be given with `-c`: they start nothing and lead nowhere."""
 VARIABLES = re.compile(rf"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)|{SAFE_VARIABLES.pattern}")
 DEVICES = names_of("/dev/null /dev/stdout /dev/stderr")
 
@@ -98,6 +104,8 @@ def _entry(judged: Judged, folder: Path, root: Path, *, moved: bool) -> Path | N
         option = words.pop(0)
         if option.text == "-C" and not moved and place == root:
             place = _target(words[:1], root)
+            words = words[1:]
+        elif option.text == "-c" and words and SETTINGS.fullmatch(words[0].text.partition("=")[0]):
             words = words[1:]
         elif option.text not in BEFORE:
             return None

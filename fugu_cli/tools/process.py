@@ -51,8 +51,8 @@ DROPPED = frozenset({*LOCAL, "FORCE_COLOR", "PYTEST_CURRENT_TEST", "PYTEST_ADDOP
 
 READ_ONLY = os.strerror(errno.EROFS)
 SEALED = (
-    "in this command line `.git` could only be read, for it runs more than git: run the git command on its own, "
-    "in a line with nothing beside it but git commands and commands that only read"
+    "`.git` could only be read here: git writes it in a command line that holds nothing but git commands and commands "
+    "that only read, without other settings or variables for git and without programs for it to start"
 )
 """What an agent is told that may have tried to let git write beside other programs."""
 

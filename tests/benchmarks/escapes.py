@@ -42,7 +42,8 @@ OTHERS = {
     "the endpoint's front": ("tests/serve/test_exchange.py", "tests/serve/test_process.py"),
     "broken providers": ("tests/e2e/test_faults.py", "tests/agents/test_failures.py", "tests/faults/test_streams.py"),
     "signals, full disks, clocks, crashes": (
-        "tests/test_signals.py", "tests/test_crash.py", "tests/faults/test_full_disk.py", "tests/faults/test_sessions.py",
+        "tests/test_signals.py", "tests/test_crash.py", "tests/faults/test_full_disk.py",
+        "tests/faults/test_sessions.py",
     ),
 }  # fmt: skip
 """Attempts of other kinds, each a test or more of its own, by file."""
@@ -108,9 +109,9 @@ def page() -> Iterator[str]:
     yield "# Attempts to get out of the sandbox"
     yield ""
     yield "Made by `python -m tests.benchmarks.escapes` from the rows of `tests/sandbox/attempts.py`."
-    yield f"{system.sysname} {system.release.split('-')[0]}, {system.machine}. Each cell: how many of the attempts were held."
-    yield "Without a sandbox only attempts that keep to their own world are made. What is held there is held by the kernel"
-    yield "of this machine, by missing programs, or by fugu, which passes no keys on and reads no unknown settings."
+    yield f"{system.sysname} {system.release.split('-')[0]}, {system.machine}. A cell says how many attempts were held."
+    yield "Without a sandbox only attempts that keep to their own world are made. What is held there is held by this"
+    yield "machine's kernel, by missing programs, or by fugu, which passes no keys on and reads no unknown settings."
     yield ""
     for user, name in ((None, "root" if os.geteuid() == 0 else "an ordinary user"), (OTHER, "an ordinary user")):
         if user is None or os.geteuid() == 0:

@@ -63,7 +63,7 @@ GIT = """
 git checkout -q -b other
 git add new && git commit -q -m "$(cat <<'EOF'<NL>new<NL><NL>It's (more) "of it".<NL>EOF<NL>)"
 cd sub && git add . && git commit -q -m sub | cat
-GIT_AUTHOR_DATE=2020-01-01T00:00:00Z git -C sub commit -q --allow-empty -m dated
+GIT_AUTHOR_DATE=2020-01-01T00:00:00Z git -c user.name=B -C sub commit -q --allow-empty -m dated
 git checkout -q main; git merge -q other 2>&1 | tail -5
 git stash list; git tag v1; git gc -q; git worktree list | grep -c repo
 git rebase -q HEAD~1; git cherry-pick --quiet HEAD 2>/dev/null; git reset -q --hard other
@@ -88,8 +88,8 @@ def test_beside_other_programs_git_reads_and_the_agent_is_told_how_it_could_writ
         assert (ended.code, ended.output) == (0, "start\n")
         return
     assert ended.code != 0
-    assert ended.output.startswith("start\n") and "run the git command on its own" in ended.output
-    assert "on its own" not in world.run("git log --format=%s | python3 -c 'print(input())'").output
+    assert ended.output.startswith("start\n") and "could only be read here" in ended.output
+    assert "only be read" not in world.run("git log --format=%s | python3 -c 'print(input())'").output
     assert world.run("git add new && git commit -q -m new").code == 0
 
 
@@ -111,7 +111,7 @@ def test_who_names_the_git_folder_among_what_may_be_written_has_it_written(world
     ended = World(world.root, world.home, world.outside, box).run(
         "echo x > new; python3 -c 1 && git add new && git commit -q -m new; echo x >> .git/config"
     )
-    assert (ended.output.count("on its own"), world.git("log", "--format=%s", "-1")) == (0, "new\n")
+    assert (ended.output.count("only be read"), world.git("log", "--format=%s", "-1")) == (0, "new\n")
     assert "x" not in (world.root / ".git" / "config").read_text().split()
 
 
