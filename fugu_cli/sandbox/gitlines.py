@@ -12,21 +12,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fugu_cli.policy.classify import Judged, classify
-from fugu_cli.policy.commands import SAFE_VARIABLES, Level, base
 from fugu_cli.policy.paths import GIT_MARKS, inside, is_folder, locate, there
 from fugu_cli.policy.shell import Command, Unreadable, Word, read
-from fugu_cli.policy.tables import names_of
 
-PLAIN = names_of(
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+PLAIN = _names(
     "add am apply branch checkout clean commit commit-tree gc hash-object maintenance mv notes pack-refs prune "
     "read-tree reflog repack replace rerere reset restore rm sparse-checkout stash switch symbolic-ref tag "
     "update-index update-ref worktree write-tree"
 )
 """Commands of git that write and start no program but git itself, its hooks and what the configuration names."""
-FREE = names_of("add branch checkout commit mv reset restore rm switch tag")
+FREE = _names("add branch checkout commit mv reset restore rm switch tag")
 """Those of which no argument can name a file to write: it need not be known before the line runs."""
-WRITING = re.compile(r"--ou(?!rs$).*")
-"""An argument that names one: `git diff --output=FILE`."""
+WRITING = re.compile(r"--ou(?!rs$).*|--index-o.*|--uns.*|--(expire|filter)-t.*")
+"""An argument that names one, or any: `git diff --output=FILE`, `git apply --unsafe-paths`."""
 STARTING: dict[str, re.Pattern[str]] = {
     "merge": re.compile(r"-[^-]*s.*|--str.*"),
     "cherry-pick": re.compile(r"--str.*"),
@@ -34,24 +37,24 @@ STARTING: dict[str, re.Pattern[str]] = {
     "rebase": re.compile(r"-[^-]*[sx].*|--str.*|--ex.*|--e"),
     "fetch": re.compile(r"--up.*"),
     "pull": re.compile(r"-[^-]*s.*|--str.*|--up.*"),
-    "push": re.compile(r"--rec.*|--ex.*|--e"),
+    "push": re.compile(r"--rec.*|--rep.*|--ex.*|--e"),
     "bisect": re.compile(r"run|replay|visualize|view"),
     "submodule": re.compile(r"foreach|add|set-url"),
 }
 """Commands of git, each with the arguments that start a program or lead to a repository which starts its own."""
 REMOTE = re.compile(r"[\w-]+|(?:https|ssh|git)://.*")
 """What may be fetched from and pushed to: a name from the configuration, another machine; no folder with its hooks."""
-BEFORE = names_of("--no-pager -P --no-optional-locks --literal-pathspecs")
+BEFORE = _names("--no-pager -P --no-optional-locks --literal-pathspecs")
 SETTINGS = re.compile(
     r"(user|author|committer)\.\w+|(color|advice|log)\.[\w.]+|core\.(quotepath|autocrlf|abbrev)|(commit|tag)\.gpgsign"
     r"|init\.defaultbranch|merge\.conflictstyle|diff\.(renames|algorithm)|pull\.(ff|rebase)|rebase\.autostash",
     re.IGNORECASE,
 )
 """Settings that may be given with `-c`: they start nothing and lead nowhere."""
-VARIABLES = re.compile(rf"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)|{SAFE_VARIABLES.pattern}")
-DEVICES = names_of("/dev/null /dev/stdout /dev/stderr")
-
-
+VARIABLES = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)|LANG|LC_\w+|CI|NO_COLOR|TZ")
+READS = 0
+"""The least of policy's levels."""
+DEVICES = _names("/dev/null /dev/stdout /dev/stderr")
 _MESSAGE = re.compile(
     r"""([^'"\\`$#<]*)"\$\(cat <<'(\w+)'\n(?:(?!\2$).*\n)*\2\n\s*\)"([^'"\\`$#<]*)""", re.MULTILINE | re.ASCII
 )
@@ -70,14 +73,18 @@ def written_by(line: str, root: Path) -> Path | None:
         return None
     gits = [one for one in judged if _is_git(one.command) and one.command in commands]
     others = [one for one in judged if one not in gits]
-    if not gits or any(one.finding.level > Level.READS or base(one.command) == "git" for one in others):
+    if not gits or any(one.finding.level > READS or _name(one.command) == "git" for one in others):
         return None
-    moves = [one.command for one in others if base(one.command) == "cd"]
+    moves = [one.command for one in others if _name(one.command) == "cd"]
     folder = root if not moves else _target(moves[0].words[1:], root) if len(moves) == 1 else None
     if folder is None:
         return None
     entries = {_entry(one, folder, root, moved=bool(moves)) for one in gits}
     return entries.pop() if len(entries) == 1 else None
+
+
+def _name(command: Command) -> str:
+    return command.words[0].text.rsplit("/", 1)[-1] if command.words else ""
 
 
 def _is_git(command: Command) -> bool:
@@ -111,7 +118,7 @@ def _entry(judged: Judged, folder: Path, root: Path, *, moved: bool) -> Path | N
             return None
     if place is None or not words or words[0].dynamic:
         return None
-    reads = judged.finding.level == Level.READS and not any(WRITING.fullmatch(word.text) for word in words)
+    reads = judged.finding.level == READS and not any(WRITING.fullmatch(word.text) for word in words)
     return _found(place, root) if reads or _plain(words[0].text, words[1:]) else None
 
 
