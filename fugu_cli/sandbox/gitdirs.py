@@ -37,7 +37,7 @@ def git_places(root: Path, opened: Path | None = None) -> GitPlaces:
     folder = entry if entry.is_dir() else _pointed_to(entry)
     if folder is None:
         return GitPlaces(sealed=(entry,))
-    common = _common(folder)
+    common = folder if folder == entry else _common(folder)
     whole = tuple(dict.fromkeys((common, folder)))
     named = list(_named(common, root))
     if opened is None or not _leads_into(opened, entry, whole):
@@ -130,7 +130,10 @@ def _points_back(folder: Path, entry: Path) -> bool:
 
 
 def _common(folder: Path) -> Path:
-    try:
-        return Path(os.path.realpath(folder / (folder / "commondir").read_text(encoding="utf-8").strip()))
-    except OSError:
-        return folder
+    """The repository of a linked working tree's git folder, which lies in its `worktrees`; any other folder itself: a
+    `commondir` that leads elsewhere must not open that."""
+    with contextlib.suppress(OSError):
+        named = (folder / "commondir").read_text(encoding="utf-8", errors="surrogateescape").strip()
+        common = Path(os.path.realpath(folder / named))
+        return common if folder.parent == common / "worktrees" else folder
+    return folder

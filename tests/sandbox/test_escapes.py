@@ -183,14 +183,35 @@ def test_services_behind_sockets_in_tmp_cannot_be_reached(world: World) -> None:
             folder.rmdir()
 
 
-def test_a_git_file_that_points_elsewhere_opens_nothing(world: World, tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
+def test_a_git_file_that_points_elsewhere_opens_nothing(world: World) -> None:
+    theirs = world.outside / "theirs"
     subprocess.run(["git", "init", "-q", str(theirs)], check=True)
-    (world.root / ".git").rename(tmp_path / "moved")
-    world.run(f"echo 'gitdir: {theirs}/.git' > .git")
-    world.run(f"touch {theirs}/.git/planted {theirs}/planted")
-    assert not (theirs / ".git" / "planted").exists()
-    assert not (theirs / "planted").exists()
+    (world.root / ".git").rename(world.root.parent / "moved")
+    (world.root / ".git").write_text(f"gitdir: {theirs}/.git")
+    touched = (theirs / ".git" / "planted", theirs / "planted", world.outside / "planted")
+    for line in (f"touch {' '.join(map(str, touched))}", "git add tracked.txt; git commit -m x"):
+        world.run(line)
+    assert [path for path in touched if path.exists()] == []
+    assert world.git("log", folder=theirs) == ""
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_git_folder_that_names_another_as_its_own_opens_nothing(world: World, linked: bool) -> None:
+    git = world.root / ".git"
+    if linked:
+        evil = world.root / "evil"
+        git.rename(evil)
+        git.write_text("gitdir: evil")
+        (evil / "gitdir").write_text("../.git")
+        (evil / "commondir").write_text(f"{world.outside}")
+    else:
+        (git / "commondir").write_text(f"{world.outside}")
+    places = git_places(world.root, git)
+    assert [path for path in places.writable if path not in {git, world.root / "evil"}] == []
+    before = world.untouched()
+    world.run(f"touch {world.outside}/planted")
+    world.run("git add tracked.txt; git branch x; git status")
+    assert world.untouched() == before
 
 
 def test_a_pipe_in_the_place_of_a_git_folder_is_not_waited_for(tmp_path: Path) -> None:
