@@ -1,7 +1,8 @@
-"""Whether a command line runs git and beside it only what reads: such a line may write the git folder, no other may.
+"""Whether a command line runs git and beside it nothing that could do harm: such a line may write the git folder.
 
 Above policy, which reads the line, and under box.py. A line that policy cannot read, git with another configuration,
-and a git command that starts programs it is told are no such lines. In doubt git can only read.
+and a git command that starts programs it is told are no such lines. In doubt git can only read. What may stand beside
+git reads, or prints, makes and removes files of the working tree.
 """
 
 from __future__ import annotations
@@ -52,8 +53,13 @@ SETTINGS = re.compile(
 )
 """Settings that may be given with `-c`: they start nothing and lead nowhere."""
 VARIABLES = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)|LANG|LC_\w+|CI|NO_COLOR|TZ")
-READS = 0
-"""The least of policy's levels."""
+READS, RUNS = 0, 1
+"""The least of policy's levels: what only reads, and what touches nothing special."""
+PRINTING, MAKING = _names("echo printf cat"), _names("mkdir rmdir touch rm")
+"""What may write files of the working tree in such a line: the first by a redirection, the others by name. None of
+them makes a link, through which the next would write elsewhere."""
+STILL = _names("add commit tag branch push notes")
+"""Commands of git that may stand beside those: they write no file of the working tree, hence no link."""
 DEVICES = _names("/dev/null /dev/stdout /dev/stderr")
 _MESSAGE = re.compile(
     r"""([^'"\\`$#<]*)"\$\(cat <<'(\w+)'\n(?:(?!\2$).*\n)*\2\n\s*\)"([^'"\\`$#<]*)""", re.MULTILINE | re.ASCII
@@ -73,7 +79,10 @@ def written_by(line: str, root: Path) -> Path | None:
         return None
     gits = [one for one in judged if _is_git(one.command) and one.command in commands]
     others = [one for one in judged if one not in gits]
-    if not gits or any(one.finding.level > READS or _name(one.command) == "git" for one in others):
+    writers = [one for one in others if one.finding.level > READS]
+    if not gits or not all(_writes(one) for one in writers) or any(_name(one.command) == "git" for one in others):
+        return None
+    if writers and not all(one.finding.level == READS or _is_still(one.command) for one in gits):
         return None
     moves = [one.command for one in others if _name(one.command) == "cd"]
     folder = root if not moves else _target(moves[0].words[1:], root) if len(moves) == 1 else None
@@ -85,6 +94,28 @@ def written_by(line: str, root: Path) -> Path | None:
 
 def _name(command: Command) -> str:
     return command.words[0].text.rsplit("/", 1)[-1] if command.words else ""
+
+
+def _writes(one: Judged) -> bool:
+    """It does nothing but write files which policy knows, none of them special."""
+    command = one.command
+    words = [*command.words, *(redirect.target for redirect in command.redirects)]
+    if one.finding.level > RUNS or not command.words or command.assignments or command.given_more or command.mark:
+        return False
+    if any(redirect.target.dynamic or redirect.target.globbed for redirect in command.redirects if redirect.writes):
+        return False
+    if command.words[0].text in PRINTING:
+        return not any(word.text.startswith("-v") or word.dynamic for word in command.words)
+    return command.words[0].text in MAKING and not any(word.dynamic or word.globbed or word.braced for word in words)
+
+
+def _is_still(command: Command) -> bool:
+    """A git command that writes no file of the working tree."""
+    texts = [word.text for word in command.words[1:]]
+    return texts[:1] != [] and (texts[0] in STILL or (len(texts) == 3 and texts[:2] in _BRANCHING))
+
+
+_BRANCHING = (["checkout", "-b"], ["switch", "-c"])
 
 
 def _is_git(command: Command) -> bool:

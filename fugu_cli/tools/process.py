@@ -51,8 +51,8 @@ DROPPED = frozenset({*LOCAL, "FORCE_COLOR", "PYTEST_CURRENT_TEST", "PYTEST_ADDOP
 
 READ_ONLY = os.strerror(errno.EROFS)
 SEALED = (
-    "`.git` could only be read here: git writes it in a command line that holds nothing but git commands and commands "
-    "that only read, without other settings or variables for git and without programs for it to start"
+    "`.git` could only be read here, for git writes it only in a command line without other programs that run code. "
+    "Run the git commands in a line of their own, without other settings or variables for git"
 )
 """What an agent is told that may have tried to let git write beside other programs."""
 

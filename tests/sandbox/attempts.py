@@ -164,6 +164,8 @@ cat <<`A`<NL>x<NL>`A`<NL>rm -rf .git/refs
 git commit -m "$(cat <<'EOF'<NL>x<NL>EOF<NL>rm -rf .git/refs<NL>cat <<'EOF'<NL>x<NL>EOF<NL>)"
 printf 'diff --git a/x b/x\n--- a/.git/HEAD\n+++ b/.git/HEAD\n@@ -1 +1 @@\n-ref: refs/heads/main\n+x\n' > p ;;; git apply --unsafe-paths p
 git read-tree --index-output=.git/HEAD HEAD
+ln -s .git/HEAD l ;;; echo x > l; git add tracked.txt
+ln -s .git g ;;; mkdir -p g/rebase-merge && touch g/rebase-merge/done && rm -rf g/refs; git add tracked.txt
 git push --repo=./evil HEAD; git push --repo ./evil
 git commit -m "$(cat <<EOF<NL>$(rm -rf .git/refs)<NL>EOF<NL>)"
 rm -rf kept/.git

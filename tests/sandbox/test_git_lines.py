@@ -37,14 +37,36 @@ git tag "v$(date +%Y)"
 git branch -D "$x"
 git rm --cached -r *.py
 git status
+echo two > a.txt && git add -A && git commit -qm two && git log --oneline | head -1
+git checkout -b f && mkdir -p src && touch src/x && rm -f old && git add -A; git commit -m x
+cat > new.py <<'E'<NL>import os<NL>E<NL>git add -A && git commit -qm x
+printf 'x\n' >> sub/a; git add sub/a
 """
 
 NOT_ALONE = r"""
 pytest && git commit -m x
-git status; rm x
+git status; rm x; make
 git status & make
 git add x | xargs rm
 git add x > y
+git checkout other && echo x > a && git add a
+git stash pop; echo x > a; git add a
+git merge x; touch a; git add a
+echo x > .git/HEAD; git add a
+echo x > g/HEAD; git add a
+echo x > "$(echo .git/HEAD)"; git add a
+echo x > .g*/HEAD; git add a
+printf -v PATH .; git add a
+printf -vPATH .; git add a
+rm -rf .git/refs; git add a
+rm -rf $x; git add a
+mkdir .git/rebase-merge; git add a
+ln -s .git l; echo x > l/HEAD; git add a
+cp -a links l; echo x > l/HEAD; git add a
+mv link l; echo x > l/HEAD; git add a
+sed -i s/x/y/ a; git add a
+touch a | python3; git add a
+X=1 echo x > a; git add a
 git commit -m "$(./x)"
 git commit -m "$(cat <<EOF<NL>$(./x)<NL>EOF<NL>)"
 git commit -m "$(cat <<'EOF'<NL>x<NL>EOF<NL>./x<NL>cat <<'EOF'<NL>x<NL>EOF<NL>)"
@@ -106,6 +128,7 @@ def root(tmp_path: Path) -> Path:
     for words in (["init", "-q"], ["init", "-q", "nested"], ["init", "-q", "--bare", "bare"]):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
     (tmp_path / "sub").mkdir()
+    (tmp_path / "g").symlink_to(".git")
     return tmp_path.resolve()
 
 
@@ -113,7 +136,7 @@ def lines(table: str) -> list[str]:
     return [line.replace("<NL>", "\n") for line in table.strip().splitlines()]
 
 
-def test_lines_of_git_and_readers_write_the_repository_they_work_in(root: Path) -> None:
+def test_lines_of_git_and_what_does_no_harm_beside_it_write_the_repository_they_work_in(root: Path) -> None:
     assert [line for line in lines(ALONE) if written_by(line, root) != root / ".git"] == []
     assert written_by("cd nested && git commit -m x", root) == root / "nested" / ".git"
     assert written_by("git -C nested commit -m x", root) == root / "nested" / ".git"

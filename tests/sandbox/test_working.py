@@ -203,8 +203,8 @@ def test_a_linked_working_tree_can_be_committed_in(world: World, tmp_path: Path)
     tree = tmp_path / "tree"
     os.spawnlp(os.P_WAIT, "git", "git", "-C", str(world.root), "worktree", "add", "-q", "-b", "side", str(tree))
     beside = World(tree, world.home, world.outside, world.box.at(tree))
-    beside.run("echo x > new; echo x > .git")
-    ended = beside.run("git add new && git commit -q -m side && git log -1 --format=%s")
+    beside.run("echo x > .git")
+    ended = beside.run("echo x > new && git add new && git commit -q -m side && git log -1 --format=%s")
     assert ended.output.splitlines()[0] == "side", ended.output
     before = world.untouched()
     beside.run(f"echo x > {world.root}/.git/hooks/pre-commit; echo x >> {world.root}/.git/config")
