@@ -16,12 +16,12 @@ if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup children would inherit that it is ignored
 REAL_CACHE = Path(os.environ.get("FUGU_CACHE_DIR") or Path.home() / ".cache" / "fugu")
 LONGEST = (
+    "sandbox/test_escapes.py",
     "training/test_train_commands.py",
     "conductor/test_killed.py",
     "coordinators/test_real_backbone.py",
     "tasks/test_cheating.py",
     "e2e/test_faults.py",
-    "sandbox/test_escapes.py",
     "evaluation/test_eval.py",
     "ui/tui/test_terminal.py",
     "conductor/test_wire.py",

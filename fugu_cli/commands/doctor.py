@@ -198,7 +198,7 @@ def _sandbox(loaded: Loaded) -> Finding:
     network = "on" if loaded.config.sandbox.network else "off"
     said = f"{held.said}; network {network}; writable: the repository and a temporary folder"
     if held.kind == "landlock" and not held.namespaces:
-        return Finding("note", "sandbox", said, "install bubblewrap: it also gives commands a loopback network")
+        return Finding("note", "sandbox", said, "install bubblewrap: with it only git writes the git folder")
     return Finding("ok", "sandbox", said)
 
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fugu_cli import scratch
@@ -18,11 +18,12 @@ from fugu_cli.errors import UsageError
 from fugu_cli.masking import holds
 from fugu_cli.policy.paths import there
 from fugu_cli.sandbox import bubblewrap, means
-from fugu_cli.sandbox.gitfolders import GitFolders
+from fugu_cli.sandbox.gitfolders import GitFolders, kept
 from fugu_cli.sandbox.gitguard import GitGuard
+from fugu_cli.sandbox.gitlines import written_by
 from fugu_cli.sandbox.guarding import Guard, Guards
 from fugu_cli.sandbox.means import Means, Mode
-from fugu_cli.sandbox.places import Wishes, places
+from fugu_cli.sandbox.places import Places, Wishes, places
 from fugu_cli.secret_values import NAMES
 
 AGENTS = (
@@ -30,6 +31,9 @@ AGENTS = (
     *("WAYLAND_DISPLAY", "XAUTHORITY", "DOCKER_HOST", "TMUX", "KUBECONFIG"),
 )
 """Variables that lead to programs outside, which would do what a command must not."""
+
+EXPOSED = "Landlock has no namespaces here, so that what may write the repository may write `.git`"
+"""Why the git folder is not kept from being written where it is not."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,45 @@ class Rules:
     readable: tuple[Path, ...] = ()
     environment: tuple[str, ...] = ()
     """Variables that commands get although they look like secrets."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One command line's confinement. `guard` puts back afterwards what the means cannot keep from being written.
+
+    `git`: the line may write the git folder; git and all that it starts then come from `outside`, the PATH without the
+    repository.
+    """
+
+    rules: Rules
+    held: Means
+    places: Places | None
+    private: str
+    guard: Guards
+    outside: str
+    git: bool = False
+
+    def wrapped(self, command: Sequence[str], folder: Path, control: int) -> list[str]:
+        """The command line of the launcher that runs `command` in `folder`, confined; it hears orders on `control`."""
+        before = [*means.launcher(), "--control", str(control)]
+        found, offline = self.places, [] if self.rules.network else ["--no-network"]
+        if found is None:
+            return [*before, "--chdir", str(folder), "--", *command]
+        if self.held.kind == "bubblewrap":
+            confined = bubblewrap.arguments(found, self.private, network=self.rules.network)
+            inner = [*means.launcher(), "--inner", *offline, "--", *command]
+            return [*before, "--", self.held.program, *confined, "--chdir", str(folder), "--", *inner]
+        options = ["--landlock", *(["--namespaces"] if self.held.namespaces else []), *offline]
+        options += ["--private", self.private, "--chdir", str(folder)]
+        lists = {"write": found.writable, "seal": found.sealed, "read": found.readable, "hide": found.hidden}
+        for name, paths in (lists | {"cover": found.covered}).items():
+            options += [word for path in paths for word in (f"--{name}", path)]
+        return [*before, *options, "--", *command]
+
+    @property
+    def git_sealed(self) -> bool:
+        """The git folder can only be read."""
+        return self.places is not None and self.held.apart and not self.git
 
 
 class Box:
@@ -58,9 +101,9 @@ class Box:
     def notes(self) -> tuple[str, ...]:
         """What a user must know before commands run; tries the means out."""
         held = self.held
-        if held.kind != "none":
-            return ()
-        return (f"commands are not confined ({held.why}): they run with your own rights",)
+        if held.kind == "none":
+            return (f"commands are not confined ({held.why}): they run with your own rights",)
+        return () if held.apart else (f"commands can damage the git folder ({EXPOSED}): see `fugu help safety`",)
 
     def at(self, root: Path) -> Box:
         """The same for another folder: a working tree of the same repository."""
@@ -96,44 +139,29 @@ class Box:
         real = Path(os.path.realpath(entry))
         return not entry.startswith("/") or real == self.root or self.root in real.parents
 
-    def wrapped(self, command: Sequence[str], folder: Path, control: int) -> list[str]:
-        """The command line of the launcher that runs `command` in `folder`, confined; it hears orders on `control`."""
-        held = self.held
-        found = places(self.root, self._wishes(), os.environ)
-        private = str(self._temporary())
-        before = [*means.launcher(), "--control", str(control)]
-        if held.kind == "bubblewrap":
-            confined = bubblewrap.arguments(found, private, network=self.rules.network)
-            return [*before, "--", held.program, *confined[:-1], "--chdir", str(folder), "--", *command]
+    def launch(self, command: str) -> Launch:
+        """What holds for one command line, with the disk as it is now. Raises what `held` raises."""
+        held, outside = self.held, self._outside()
         if held.kind == "none":
-            return [*before, "--chdir", str(folder), "--", *command]
-        options = ["--landlock", *(["--namespaces"] if held.namespaces else [])]
-        options += [] if self.rules.network else ["--no-network"]
-        options += ["--private", private, "--chdir", str(folder)]
-        lists = {"write": found.writable, "seal": found.sealed, "read": found.readable, "hide": found.hidden}
-        for name, paths in (lists | {"cover": found.covered}).items():
-            options += [word for path in paths for word in (f"--{name}", path)]
-        return [*before, *options, "--", *command]
+            return Launch(self.rules, held, None, "", Guards(()), outside)
+        guard = GitGuard(self._folders, shutil.which("git", path=outside))
+        git = written_by(command, self.root)
+        if not held.apart or self.root / ".git" in self.rules.writable:
+            git = self.root / ".git"
+        nested = [] if not held.apart else kept(self._folders, self.root, shutil.which("git", path=outside))
+        wishes = replace(self._wishes(), git=git, kept=tuple(entry for entry in nested if entry != git))
+        found = places(self.root, wishes, os.environ)
+        named = Guard((*(() if held.apart else found.sealed), *found.loose))
+        return Launch(self.rules, held, found, str(self._temporary()), Guards((named, guard)), outside, git is not None)
 
-    def guard(self) -> Guards | None:
-        """What the means cannot keep from being written, as it is before a command; to be put back after it."""
-        held = self.held
-        if held.kind == "none":
-            return None
-        bare = held.kind == "landlock" and not held.namespaces
-        found = places(self.root, self._wishes(), os.environ)
-        named = Guard((*(found.sealed if bare else ()), *found.loose))
-        return Guards((named, GitGuard(self._folders, shutil.which("git", path=self._outside()))))
-
-    def variables(self) -> dict[str, str | None]:
+    def variables(self, launch: Launch) -> dict[str, str | None]:
         """What a command's environment has more (None: less): no keys, its own folders, no network to try."""
         told = self.rules.environment
         gone = [n for n, value in os.environ.items() if n not in told and (NAMES.search(n) or holds(value))]
-        found: dict[str, str | None] = dict.fromkeys([*gone, *(AGENTS if self.held.kind != "none" else ())])
-        if self.held.kind == "none":
+        found: dict[str, str | None] = dict.fromkeys([*gone, *(AGENTS if launch.held.kind != "none" else ())])
+        if launch.held.kind == "none":
             return found
-        apart = self.held.kind == "bubblewrap" or self.held.namespaces
-        temporary = "/tmp" if apart else str(self._temporary())
+        temporary = "/tmp" if launch.held.apart else launch.private
         found |= dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary)
         cache = self.cache
         found |= {
@@ -142,6 +170,8 @@ class Box:
             "npm_config_cache": str(cache / "npm"),
         }
         found |= {"PIP_CACHE_DIR": str(cache / "pip"), "npm_config_update_notifier": "false"}
+        if launch.git:
+            found["PATH"] = launch.outside
         if self.offline:
             found |= {"CARGO_NET_OFFLINE": "true", "GOPROXY": "off", "GOTOOLCHAIN": "local"}
             found["MAVEN_ARGS"] = f"{os.environ.get('MAVEN_ARGS', '')} -o".strip()

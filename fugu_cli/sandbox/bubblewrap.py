@@ -13,7 +13,7 @@ CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "
 
 
 def arguments(found: Places, private: str, *, network: bool) -> list[str]:
-    """What stands between `bwrap` and the command."""
+    """The options of `bwrap`."""
     options = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--unshare-ipc"]
     for path in ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"):  # root may write them otherwise
         options += ["--ro-bind-try", path, path]
@@ -22,7 +22,7 @@ def arguments(found: Places, private: str, *, network: bool) -> list[str]:
         options += ["--cap-drop", "ALL", *(word for name in CAPABILITIES for word in ("--cap-add", f"CAP_{name}"))]
     for path in sorted({*found.writable, *found.sealed, *found.readable, *found.hidden, *found.covered}, key=_depth):
         options += _about(path, found)
-    return [*options, "--"]
+    return options
 
 
 def _depth(path: str) -> int:

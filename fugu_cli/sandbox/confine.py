@@ -1,7 +1,8 @@
 """The confinement itself, put on by the child that is about to become the command. Part of the launcher.
 
 Namespaces first where they are allowed (spaces.py: what is there, what can be written), then Landlock (which files may
-be read and written at all), then a filter of sockets. Any failure stops the command from being started.
+be read and written at all), then a filter of system calls. `--inner`: bubblewrap has put on the rest. Any failure stops
+the command from being started.
 """
 
 from __future__ import annotations
@@ -10,28 +11,33 @@ import os
 import socket
 
 from fugu_cli.sandbox import kernel, spaces
-from fugu_cli.sandbox.launch import Options
+from fugu_cli.sandbox.options import Options
 
 KEPT = frozenset({0, 1, 3, 4, 5, 6, 7, 10})
 """What root keeps: owners, permissions and signals of files and processes it may reach. No mounts, devices, tracing."""
-INSIDE = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
-"""Sockets that lead nowhere but to the command itself, in a network namespace of its own."""
+NETWORK = (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
+APART = (socket.AF_UNIX, *NETWORK)
+"""Families of sockets: those that lead to other machines, and those that a command with a view of the file system of
+its own may make. No others: AF_VSOCK leads to the host of a virtual machine, AF_PACKET reads the network."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "fd")
 
 
 def confine(options: Options) -> None:
     """Hold this process to what `options` say. Raises OSError."""
-    apart = "--namespaces" in options.switches
+    inner = "--inner" in options.switches
+    apart = inner or "--namespaces" in options.switches
     offline = "--no-network" in options.switches
-    if apart:
+    if apart and not inner:
         spaces.enter(options, offline=offline)
     kernel.no_new_privileges()
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 and not inner:
         kernel.drop_capabilities(KEPT)
     if "--landlock" in options.switches:
         _restrict(options, apart=apart, offline=offline)
-    if offline:
-        kernel.filter_sockets(INSIDE if apart else ())
+    elif inner and not offline:
+        kernel.landlock_scope()
+    # without a view of its own, a path leads to sockets outside, and without a network of its own every family does
+    kernel.filter_calls(APART if apart else () if offline else NETWORK)
 
 
 def _restrict(options: Options, *, apart: bool, offline: bool) -> None:

@@ -1,4 +1,4 @@
-"""What of git a command may write: everything but what git runs or obeys later, its hooks and its configuration.
+"""What of git a command may write: nothing, unless it is git alone; then all but its hooks and its configuration.
 
 Under places.py. Reads the disk; makes an empty hooks folder where there is none, so that none can be put there.
 """
@@ -29,18 +29,29 @@ class GitPlaces:
     """What git would obey if it were there: nothing can be laid over it, it is looked after instead."""
 
 
-def git_places(root: Path) -> GitPlaces:
-    """Of the repository at `root`; nothing where there is none."""
+def git_places(root: Path, opened: Path | None = None) -> GitPlaces:
+    """Of the repository at `root`; nothing where there is none. `opened`: the `.git` that may be written now."""
     entry = root / ".git"
     if entry.is_symlink() or not entry.exists():
         return GitPlaces(sealed=(entry,) if entry.exists() else ())
-    if entry.is_dir():
-        return _split((entry,), [*_sealed(entry), *_named(entry, root)])
-    folder = _pointed_to(entry)
+    folder = entry if entry.is_dir() else _pointed_to(entry)
     if folder is None:
         return GitPlaces(sealed=(entry,))
-    common = _common(folder)
-    return _split((common, folder), [entry, *_sealed(common), *_named(common, root), *_of_tree(folder)])
+    common = folder if folder == entry else _common(folder)
+    whole = tuple(dict.fromkeys((common, folder)))
+    named = list(_named(common, root))
+    if opened is None or not _leads_into(opened, entry, whole):
+        return _split((), [entry, *whole, *named])
+    own = [] if folder == entry else [entry, *_of_tree(folder)]
+    return _split(whole, [*own, *_sealed(common), *named])
+
+
+def _leads_into(opened: Path, entry: Path, whole: tuple[Path, ...]) -> bool:
+    """A `.git` is the repository's own, or that of a submodule or a working tree which it keeps."""
+    if opened == entry:
+        return True
+    behind = _pointed_to(opened)
+    return behind is not None and any(folder in behind.parents for folder in whole)
 
 
 def _split(writable: tuple[Path, ...], wanted: list[Path]) -> GitPlaces:
@@ -119,7 +130,10 @@ def _points_back(folder: Path, entry: Path) -> bool:
 
 
 def _common(folder: Path) -> Path:
-    try:
-        return Path(os.path.realpath(folder / (folder / "commondir").read_text(encoding="utf-8").strip()))
-    except OSError:
-        return folder
+    """The repository of a linked working tree's git folder, which lies in its `worktrees`; any other folder itself: a
+    `commondir` that leads elsewhere must not open that."""
+    with contextlib.suppress(OSError):
+        named = (folder / "commondir").read_text(encoding="utf-8", errors="surrogateescape").strip()
+        common = Path(os.path.realpath(folder / named))
+        return common if folder.parent == common / "worktrees" else folder
+    return folder

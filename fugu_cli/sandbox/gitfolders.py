@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -84,6 +85,33 @@ class GitFolders:
                 waiting += [f"{path}/{name}" for name in listed.folders]
         self._known, self.cut = found, bool(waiting)
         return found
+
+
+def kept(found: GitFolders, root: Path, git: str | None) -> tuple[Path, ...]:
+    """Folders `.git` of repositories inside `root` that commands leave as they are, as they do its own: those that were
+    there before the first look, and that the repository around them does not ignore. `git` is the program's path."""
+    around: dict[Path, list[Path]] = {}
+    entries = sorted(found.entries(), key=lambda entry: len(entry.parts))
+    folders = [entry.parent for entry in entries]
+    for entry in entries:
+        if entry.parent != root and entry.is_dir() and not entry.is_symlink() and found.older(entry / "config"):
+            above = next((place for place in entry.parent.parents if place in folders or place == root), root)
+            around.setdefault(above, []).append(entry)
+    return tuple(entry for above, inner in around.items() for entry in _not_ignored(above, inner, git))
+
+
+def _not_ignored(above: Path, entries: list[Path], git: str | None) -> Iterator[Path]:
+    """Those that the repository at `above` does not ignore: all, where it is none."""
+    names = {os.fsencode(entry.parent.relative_to(above)): entry for entry in entries}
+    words = ("-c", "core.fsmonitor=false", "check-ignore", "--no-index", "-z", "--stdin")
+    ignored: set[bytes] = set()
+    if git is not None and (above / ".git").exists():
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        done = subprocess.run(
+            [git, *words], cwd=above, env=environment, input=b"\0".join(names), capture_output=True, check=False
+        )
+        ignored = set(done.stdout.split(b"\0"))
+    yield from (entry for name, entry in names.items() if name not in ignored)
 
 
 def _list(path: str, known: _Listed | None) -> _Listed | None:

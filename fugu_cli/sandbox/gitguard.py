@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fugu_cli.sandbox.gitfolders import GitFolders
+from fugu_cli.sandbox.guarding import Kept, content, put
 
 HARMLESS = re.compile(
     "|".join(
@@ -43,9 +44,6 @@ NAMES = ("config", "config.worktree", "commondir")
 SAMPLE = ".sample"
 LARGEST = 64_000_000
 """Bytes of the largest file whose content is kept."""
-
-Kept = tuple[int, bytes]
-"""A file's mode and content, or a link's mode and where it leads."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class GitGuard:
             then = self._entries.get(entry)
             if then is not None and not stat.S_ISDIR(then[0]) and _content(entry) != then:
                 _remove(entry)
-                _put(entry, *then)
+                put(entry, *then)
                 changed.append(entry)
         for folder in sorted(self._found.folders(now)):
             changed += self._checked(folder)
@@ -182,21 +180,13 @@ def _hooks(folder: Path, found: Mapping[str, Kept], then: Mapping[str, Kept]) ->
 
 
 def _content(path: Path) -> Kept | None:
-    """Mode and content, of a link where it leads; None where there is nothing."""
-    try:
-        found = path.lstat()
-        if stat.S_ISLNK(found.st_mode):
-            return found.st_mode, os.fsencode(path.readlink())
-        plain = stat.S_ISREG(found.st_mode) and found.st_size <= LARGEST
-        return found.st_mode, path.read_bytes() if plain else b""
-    except OSError:
-        return None
+    return content(path, LARGEST)
 
 
 def _back(path: Path, then: Kept | None) -> Path:
     _remove(path)
     if then is not None:
-        _put(path, *then)
+        put(path, *then)
     return path
 
 
@@ -205,14 +195,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _put(path: Path, mode: int, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if stat.S_ISLNK(mode):
-        path.symlink_to(os.fsdecode(data))
-    elif stat.S_ISREG(mode):
-        path.write_bytes(data)
-        path.chmod(stat.S_IMODE(mode))
-    else:
-        path.mkdir(exist_ok=True)

@@ -8,6 +8,7 @@ the command does.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import stat
@@ -15,13 +16,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+Kept = tuple[int, bytes]
+"""A file's mode and content, or a link's mode and where it leads."""
+
 
 class Guard:
     """Remembers the files at and below `paths`; `restore` makes them that again."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = tuple(Path(path) for path in paths)
-        self._kept = {path: _content(path) for path in self._all()}
+        self._kept = {path: content(path) for path in self._all()}
 
     def _all(self) -> Iterator[Path]:
         for path in self._paths:
@@ -32,13 +36,15 @@ class Guard:
 
     def restore(self) -> tuple[Path, ...]:
         """Put back what was changed; returns which files. Raises OSError."""
-        now = {path: _content(path) for path in self._all()}
+        now = {path: content(path) for path in self._all()}
+        unknown = {path for path, kept in self._kept.items() if kept is None}  # it could not be read before
         changed = [path for path in {**now, **self._kept} if now.get(path) != self._kept.get(path)]
+        changed = [path for path in changed if path not in unknown]
         for path in changed:
             _clear(path)
             kept = self._kept.get(path)
             if kept is not None:
-                _put(path, *kept)
+                put(path, *kept)
         return tuple(changed)
 
 
@@ -59,11 +65,29 @@ class Guards:
         return tuple(dict.fromkeys(path for guard in self._guards for path in guard.restore()))
 
 
-def _content(path: Path) -> tuple[int, bytes]:
-    found = path.lstat()
-    if stat.S_ISLNK(found.st_mode):
-        return found.st_mode, os.fsencode(path.readlink())
-    return found.st_mode, path.read_bytes() if stat.S_ISREG(found.st_mode) else b""
+def content(path: Path, largest: float = math.inf) -> Kept | None:
+    """Mode and content, of a link where it leads; None where there is nothing. Of a file with more than `largest` bytes
+    no content."""
+    try:
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            return found.st_mode, os.fsencode(path.readlink())
+        plain = stat.S_ISREG(found.st_mode) and found.st_size <= largest
+        return found.st_mode, path.read_bytes() if plain else b""
+    except OSError:
+        return None
+
+
+def put(path: Path, mode: int, data: bytes) -> None:
+    """Make a file, a link or a folder what it was. Nothing is there. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if stat.S_ISLNK(mode):
+        path.symlink_to(os.fsdecode(data))
+    elif stat.S_ISREG(mode):
+        path.write_bytes(data)
+        path.chmod(stat.S_IMODE(mode))
+    elif stat.S_ISDIR(mode):
+        path.mkdir(exist_ok=True)
 
 
 def _clear(path: Path) -> None:
@@ -76,12 +100,3 @@ def _clear(path: Path) -> None:
         shutil.rmtree(path)
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         path.unlink()
-
-
-def _put(path: Path, mode: int, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if stat.S_ISLNK(mode):
-        path.symlink_to(os.fsdecode(data))
-    elif stat.S_ISREG(mode):
-        path.write_bytes(data)
-        path.chmod(stat.S_IMODE(mode))

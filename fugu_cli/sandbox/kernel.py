@@ -92,6 +92,15 @@ def landlock_ruleset(abi: int, *, tcp: bool) -> int:
     return call(_LANDLOCK_CREATE, ctypes.create_string_buffer(given), ctypes.c_size_t(size), ctypes.c_uint(0))
 
 
+def landlock_scope() -> None:
+    """No abstract Unix socket and no process outside can be reached, where the kernel can forbid that (Linux 6.12)."""
+    if landlock_abi() >= 6:
+        given = ctypes.create_string_buffer(struct.pack("QQQ", 0, 0, 3))
+        ruleset = call(_LANDLOCK_CREATE, given, ctypes.c_size_t(24), ctypes.c_uint(0))
+        landlock_restrict(ruleset)
+        os.close(ruleset)
+
+
 def landlock_allow(ruleset: int, path: str, rights: int) -> None:
     """Allow `rights` at and below `path`. What is not there, or is a link, is passed over."""
     try:
@@ -126,28 +135,49 @@ def drop_capabilities(kept: frozenset[int]) -> None:
             return  # the first one the kernel does not know
 
 
-_MACHINES = {"x86_64": (0xC000003E, 41, (250, 248, 249)), "aarch64": (0xC00000B7, 198, (219, 217, 218))}
-_IO_URING_SETUP = 425
+class Machine:
+    """Numbers of one processor: how seccomp names it, and its system calls that the filter looks at.
+
+    A plain class: `typing` and `dataclasses` take longer to import than all the rest.
+    """
+
+    def __init__(self, audit: int, socket: int, keys: tuple[int, ...]) -> None:
+        self.audit, self.socket, self.keys = audit, socket, keys
+
+
+MACHINES = {
+    "x86_64": Machine(0xC000003E, 41, (248, 249, 250)),
+    "aarch64": Machine(0xC00000B7, 198, (217, 218, 219)),
+    "riscv64": Machine(0xC00000F3, 198, (217, 218, 219)),
+}
+"""`keys`: add_key, request_key and keyctl, whose keyrings are shared with what runs outside."""
+IO_URING = (425, 426, 427)
+"""io_uring_setup, io_uring_enter and io_uring_register on every processor: a ring makes sockets past the filter."""
 _FAIL, _ALLOW, _ABSENT = 0x00050000 | 1, 0x7FFF0000, 0x00050000 | 38
 
 
-def filter_sockets(families: tuple[int, ...]) -> None:
-    """Only sockets of these families can be made; no io_uring, which would go round it, and no kernel keyrings.
+def filter_calls(families: tuple[int, ...]) -> None:
+    """From now on only sockets of these families can be made; there is no io_uring and no keyring.
 
-    Does nothing on a processor whose numbers are not known here: Landlock's TCP rules hold there alone.
+    Raises OSError, also on a processor whose numbers are not known here.
     """
-    if os.uname().machine not in _MACHINES:
-        return
-    machine, made, keys = _MACHINES[os.uname().machine]
-    program = [(0x20, 0, 0, 4), (0x15, 1, 0, machine), (0x06, 0, 0, _FAIL), (0x20, 0, 0, 0)]
+    machine = MACHINES.get(os.uname().machine)
+    if machine is None:
+        raise OSError(0, f"no filter of system calls is known for the processor {os.uname().machine}")
+    program = filter_program(machine, families)
+    code = ctypes.create_string_buffer(program)
+    whole = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code)))
+    _checked(LIBC.prctl(_PR_SET_SECCOMP, 2, whole, 0, 0), "seccomp")
+
+
+def filter_program(machine: Machine, families: tuple[int, ...]) -> bytes:
+    """The filter as classic BPF, eight bytes an instruction. A refused call fails with EPERM, io_uring with ENOSYS."""
+    program = [(0x20, 0, 0, 4), (0x15, 1, 0, machine.audit), (0x06, 0, 0, _FAIL), (0x20, 0, 0, 0)]
     program += [(0x35, 0, 1, 0x40000000), (0x06, 0, 0, _FAIL)]  # x32 calls have numbers of their own
-    program += [(0x15, 0, 1, _IO_URING_SETUP), (0x06, 0, 0, _ABSENT)]
-    for number in keys:
-        program += [(0x15, 0, 1, number), (0x06, 0, 0, _FAIL)]
-    program += [(0x15, 1, 0, made), (0x06, 0, 0, _ALLOW), (0x20, 0, 0, 16)]
+    for number in (*IO_URING, *machine.keys):
+        program += [(0x15, 0, 1, number), (0x06, 0, 0, _ABSENT if number in IO_URING else _FAIL)]
+    program += [(0x15, 1, 0, machine.socket), (0x06, 0, 0, _ALLOW), (0x20, 0, 0, 16)]
     for family in families:
         program += [(0x15, 0, 1, family), (0x06, 0, 0, _ALLOW)]
     program.append((0x06, 0, 0, _FAIL))
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
-    whole = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program), ctypes.addressof(code)))
-    _checked(LIBC.prctl(_PR_SET_SECCOMP, 2, whole, 0, 0), "seccomp")
+    return b"".join(struct.pack("HBBI", *line) for line in program)

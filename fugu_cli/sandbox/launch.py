@@ -1,10 +1,12 @@
 """Starts one command, confined as its arguments say, and lets nothing of it live on: a process of its own.
 
     launch --control FD [--namespaces] [--no-network] [--landlock] [--hide PATH]... -- COMMAND
+    launch --inner [--no-network] -- COMMAND
 
 Between process.py, which speaks to it over the socket FD, and the command. It stays outside the confinement as the
 "subreaper" of everything the command starts, so that a daemon that left its session and wiped its environment is still
-its descendant. Only the standard library's quick parts are imported: it starts before every command.
+its descendant. With `--inner` it is what bubblewrap starts: it confines itself further and becomes the command. Only
+the standard library's quick parts are imported: it starts before every command.
 """
 
 from __future__ import annotations
@@ -17,6 +19,12 @@ import socket
 import sys
 import time
 
+from fugu_cli.sandbox.options import Options
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
 LINGER, GRACE = 0.3, 2.0
 """Seconds that what a command left running may take to end by itself, and to end when it is asked to."""
 REFUSED = 126
@@ -26,33 +34,11 @@ CONFINER = b"bwrap"
 """It is not asked to end: with it, all that is in it would be killed before it could. It ends with its command."""
 
 
-class Options:
-    """The arguments, as attributes; every `--x value` may be given more than once."""
-
-    def __init__(self, arguments: list[str]) -> None:
-        self.switches: set[str] = set()
-        self.values: dict[str, list[str]] = {}
-        rest = list(arguments)
-        while rest:
-            name = rest.pop(0)
-            if name == "--":
-                break
-            if name in {"--namespaces", "--no-network", "--landlock"}:
-                self.switches.add(name)
-            else:
-                self.values.setdefault(name, []).append(rest.pop(0))
-        self.command = rest
-
-    def all(self, name: str) -> list[str]:
-        return self.values.get(name, [])
-
-    def one(self, name: str) -> str:
-        return self.values[name][-1]
-
-
 def main(arguments: list[str]) -> None:
     """The whole life of a command. Never returns."""
     options = Options(arguments)
+    if "--inner" in options.switches:
+        start(options)
     control = socket.socket(fileno=int(options.one("--control")))
     if sys.platform == "linux":
         import ctypes
@@ -62,7 +48,9 @@ def main(arguments: list[str]) -> None:
         signal.signal(number, signal.SIG_IGN)
     child = os.fork()
     if child == 0:
-        start(options, control)
+        control.close()
+        os.setsid()
+        start(options)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
@@ -73,11 +61,9 @@ def main(arguments: list[str]) -> None:
     leave(status)
 
 
-def start(options: Options, control: socket.socket) -> None:
+def start(options: Options) -> NoReturn:
     """The child: confine itself and become the command. Never returns."""
     try:
-        control.close()
-        os.setsid()
         for number in range(1, signal.NSIG):
             if number not in {signal.SIGKILL, signal.SIGSTOP, 32, 33}:
                 signal.signal(number, signal.SIG_DFL)

@@ -36,6 +36,11 @@ class Means:
     """For `none`: why there is nothing."""
 
     @property
+    def apart(self) -> bool:
+        """A command has a view of the file system of its own, so that a place inside a writable one can be sealed."""
+        return self.kind == "bubblewrap" or self.namespaces
+
+    @property
     def said(self) -> str:
         """In words, for people."""
         if self.kind == "bubblewrap":
@@ -67,7 +72,7 @@ def _bubblewrap(path: str) -> Means:
     if program is None:
         return Means("none", why="bubblewrap is not installed")
     options = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--unshare-net")
-    why = _fails([program, *options, "true"])
+    why = _fails([program, *options, "--", *launcher(), "--inner", "--no-network", "--", "true"])
     return Means("none", why=f"bubblewrap does not work here: {why}") if why else Means("bubblewrap", program=program)
 
 

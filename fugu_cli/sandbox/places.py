@@ -1,8 +1,8 @@
 """What a command may read, write and not see: the one rule, whatever means holds it.
 
-Between the means (bubblewrap.py, landlock through launch.py) and the disk. Writable: the repository, its git folder
-without hooks and configuration, a temporary folder, a build cache of fugu's own, and what the user named. Hidden:
-secrets and dot-folders of the home, fugu's own data. Everything else can be read.
+Between the means (bubblewrap.py, landlock through launch.py) and the disk. Writable: the repository, a temporary
+folder, a build cache of fugu's own, what the user named, and for git alone its folder without hooks and configuration.
+Hidden: secrets and dot-folders of the home, fugu's own data, sockets of programs outside. All else can be read.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import os
 import pwd
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fugu_cli.policy.paths import is_folder, there
 from fugu_cli.sandbox.gitdirs import git_places
 from fugu_cli.sandbox.homes import hidden
+from fugu_cli.sandbox.sockets import sockets
 
 RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nscd")
 """Of /run, what finding a host's address needs."""
@@ -41,7 +42,7 @@ class Places:
     readable: tuple[str, ...]
     hidden: tuple[str, ...]
     covered: tuple[str, ...]
-    """Folders of sockets, which no rule about files protects: whoever answers there works outside."""
+    """Sockets and folders of them, which no rule about files protects: whoever answers there works outside."""
     loose: tuple[str, ...] = ()
     """Files that are not there and must not come to be."""
 
@@ -55,12 +56,16 @@ class Wishes:
     own: tuple[Path, ...] = ()
     cache: tuple[Path, ...] = ()
     network: bool = False
+    git: Path | None = None
+    """The `.git` that may be written: of the root, or in it."""
+    kept: tuple[Path, ...] = ()
+    """Folders `.git` of repositories in the root that stay as they are."""
 
 
 def places(root: Path, wishes: Wishes, environ: Mapping[str, str]) -> Places:
     """The rule for commands in `root`, which is resolved, with the disk as it is now."""
     homes = _homes(environ)
-    git = git_places(root)
+    git = git_places(root, wishes.git)
     obeyed = list(_obeyed(root, homes))
     sealed = [*git.sealed, *_installation(root), *(path for path in obeyed if os.path.lexists(path))]
     writable = [root, *git.writable, *wishes.cache, *wishes.writable]
@@ -71,14 +76,15 @@ def places(root: Path, wishes: Wishes, environ: Mapping[str, str]) -> Places:
     if wishes.network:
         wanted += [Path(name) for name in RESOLVERS]
     kept = [str(path) for path in wanted if there(path)]
-    return Places(
+    found = Places(
         writable=_texts(writable),
-        sealed=_texts(sealed),
+        sealed=_texts([*sealed, *wishes.kept]),
         readable=tuple(dict.fromkeys(path for path in kept if path not in _texts(writable))),
         hidden=tuple(path for path in dict.fromkeys(unseen) if path not in _texts([*writable, *wishes.readable])),
-        covered=tuple(_sockets(environ)),
+        covered=tuple(_covered(environ)),
         loose=_texts([*git.loose, *(path for path in obeyed if not os.path.lexists(path))]),
     )
+    return replace(found, covered=(*found.covered, *_reachable(sockets(environ), found, wishes)))
 
 
 def _between(sealed: Path, writable: list[Path]) -> list[Path]:
@@ -146,7 +152,19 @@ def _obeyed(root: Path, homes: tuple[Path, ...]) -> Iterator[Path]:
             yield from (home / name for name in OBEYED)
 
 
-def _sockets(environ: Mapping[str, str]) -> Iterator[str]:
+def _covered(environ: Mapping[str, str]) -> Iterator[str]:
+    """Folders that hold sockets of the system and of the desktop."""
     for name in ("/run", environ.get("XDG_RUNTIME_DIR", ""), str(Path(environ.get("SSH_AUTH_SOCK", "")).parent)):
         if name.startswith("/") and name not in {"/", "/tmp"} and is_folder(Path(name)):
             yield os.path.realpath(name)
+
+
+def _reachable(found: list[str], shown: Places, wishes: Wishes) -> Iterator[str]:
+    """The sockets that a command would see: not below what is covered already, and not those the user named."""
+    seen = {*shown.writable, *shown.readable, *shown.sealed}
+    unseen = {*shown.hidden, *shown.covered, "/tmp", "/dev", "/proc"}
+    named = _texts([*wishes.writable, *wishes.readable])
+    for path in found:
+        above = next((str(place) for place in Path(path).parents if str(place) in seen | unseen), "/")
+        if path not in named and (above not in unseen or above in seen):
+            yield path

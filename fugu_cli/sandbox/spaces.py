@@ -10,7 +10,7 @@ import contextlib
 import os
 
 from fugu_cli.sandbox import kernel
-from fugu_cli.sandbox.launch import Options
+from fugu_cli.sandbox.options import Options
 
 TMPFS = "mode=0755,size=1m"
 SHARED = "mode=1777,size=512m"

@@ -140,7 +140,7 @@ class Jobs:
                 self._over(job, now)
 
     def _over(self, job: Job, now: Alive) -> None:
-        job.output.restored(now.restored)
+        job.output.over(job.command, now)
         code = now.process.returncode if job.by == "itself" else None
         job.end = JobEnded(job=job.name, command=job.command, by=job.by, code=code, seconds=job.seconds)
         try:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
+import errno
 import os
+import re
 import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fugu_cli.sandbox.box import Box
+from fugu_cli.sandbox.box import Box, Launch
 from fugu_cli.tools import Say, reaping
 from fugu_cli.tools.clip import plain
 from fugu_cli.tools.git import LOCAL
@@ -47,6 +49,14 @@ QUIET = {
 }
 """No prompts, no pagers, no colours; and no .pyc files, which go stale when a file changes twice within a second."""
 DROPPED = frozenset({*LOCAL, "FORCE_COLOR", "PYTEST_CURRENT_TEST", "PYTEST_ADDOPTS"})
+
+
+READ_ONLY = os.strerror(errno.EROFS)
+SEALED = (
+    "`.git` could only be read here, for git writes it only in a command line without other programs that run code. "
+    "Run the git commands in a line of their own, without other settings or variables for git"
+)
+"""What an agent is told that may have tried to let git write beside other programs."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +112,12 @@ class Output:
         self._head, self._tail, self._dropped = word, "", 0
         return text.removesuffix(word)
 
-    def restored(self, paths: Iterable[Path]) -> None:
-        """The command is over; `paths` were changed by it and put back."""
+    def over(self, command: str, now: Alive) -> None:
+        """The command has ended: say what was put back, and why git could not write."""
         self.take(b"", final=True)
-        for path in paths:
+        if now.git_sealed and _needs_git(command, self.text):
+            self.take(f"\n[{SEALED}]".encode())
+        for path in now.restored:
             self.take(f"\n[{path} was changed and put back: commands may not write it]".encode())
 
 
@@ -136,6 +148,8 @@ class Alive:
     silent: asyncio.Event
     left: int = 0
     restored: tuple[Path, ...] = ()
+    git_sealed: bool = False
+    """It could only read the git folder."""
 
     async def over(self) -> None:
         """Until it has ended and said all it had to say."""
@@ -153,24 +167,25 @@ async def alive(command: str, folder: Path, take: Callable[[bytes], None], aroun
     Cancelled while it ends the command, it ends all its processes at once before it lets the cancellation through.
     """
     mark = uuid.uuid4().hex
-    guard = await asyncio.to_thread(around.box.guard) if around.box is not None else None
+    launch = await asyncio.to_thread(around.box.launch, command) if around.box is not None else None
+    environment = _environment(mark, around, launch)
     with contextlib.ExitStack() as stack:
         given = stack.enter_context(_input(around.given))
         pipe = stack.enter_context(contextlib.closing(_Pipe(take)))
         errors = stack.enter_context(contextlib.closing(_Pipe(around.errors))) if around.errors is not None else None
         ends = Ends(given, pipe.write_end, errors.write_end if errors is not None else None)
-        running = await start(_shell(command), folder, _environment(mark, around), ends, around.box)
+        running = await start(_shell(command, environment), folder, environment, ends, launch)
         for one in (pipe, errors):
             if one is not None:
                 one.started()
-        now = Alive(running.process, pipe.closed)
+        now = Alive(running.process, pipe.closed, git_sealed=launch is not None and launch.git_sealed)
         try:
             yield now
         finally:
             try:
                 now.left = await running.end(mark)
             finally:
-                now.restored = guard.restore() if guard is not None else ()
+                now.restored = launch.guard.restore() if launch is not None else ()
         await running.process.wait()
 
 
@@ -183,9 +198,14 @@ async def run_command(command: str, folder: Path, seconds: float, say: Say, arou
                 await now.over()
         except TimeoutError:
             late = True
-    output.restored(now.restored)
+    output.over(command, now)
     code = None if late else now.process.returncode
     return Ended(output.text, code, time.monotonic() - started, 0 if late else now.left, output.whole)
+
+
+def _needs_git(command: str, output: str) -> bool:
+    """Git, or what the command line ran, seems to have failed since it could not write its folder."""
+    return ".git" in output and (re.search(r"\bgit\b", command) is not None or READ_ONLY in output)
 
 
 @contextlib.contextmanager
@@ -200,8 +220,8 @@ def _input(given: bytes) -> Iterator[int]:
         yield file.fileno()
 
 
-def _shell(command: str) -> list[str]:
-    return [shutil.which("bash") or "/bin/sh", "-c", command]
+def _shell(command: str, environment: Mapping[str, str]) -> list[str]:
+    return [shutil.which("bash", path=environment.get("PATH")) or "/bin/sh", "-c", command]
 
 
 class _Pipe:
@@ -245,8 +265,8 @@ class _Pipe:
             os.close(self.write_end)
 
 
-def _environment(mark: str, around: Around) -> dict[str, str]:
+def _environment(mark: str, around: Around, launch: Launch | None) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
-    boxed = around.box.variables() if around.box is not None else {}
+    boxed = around.box.variables(launch) if around.box is not None and launch is not None else {}
     found = {**kept, **QUIET, **boxed, **around.variables, reaping.MARK: mark}
     return {name: value for name, value in found.items() if value is not None}

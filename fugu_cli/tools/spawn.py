@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fugu_cli.processes import ended
-from fugu_cli.sandbox.box import Box
+from fugu_cli.sandbox.box import Launch
 from fugu_cli.sandbox.means import launcher
 from fugu_cli.tools import reaping
 
@@ -88,7 +88,7 @@ class Running:
 
 
 async def start(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str], ends: Ends, box: Box | None
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], ends: Ends, launch: Launch | None
 ) -> Running:
     """Start `command` in `folder`. Raises OSError."""
     if not LAUNCHED:
@@ -102,7 +102,7 @@ async def start(
         with theirs:
             number = theirs.fileno()
             bare = [*launcher(), "--control", str(number), "--", *command]
-            words = bare if box is None else box.wrapped(command, folder, number)
+            words = bare if launch is None else launch.wrapped(command, folder, number)
             process = await spawn(
                 ours, words, cwd=folder, env=environment, start_new_session=True, stdin=ends.input,
                 stdout=ends.output, stderr=ends.output if ends.errors is None else ends.errors, pass_fds=[number],

@@ -157,7 +157,10 @@ def test_a_choice_that_names_nobody_leaves_the_decision_to_the_cascade(tmp_path:
     events = played(tmp_path, "prompted:large", small=fixes)
     second = [event for event in events if isinstance(event, Assigned)][1]
     assert (second.agent, second.by) == ("small", "prompted")
-    assert second.reason == "the chooser's reply names nobody; the cascade: the tests must pass and do not: cheap works on it"
+    assert (
+        second.reason
+        == "the chooser's reply names nobody; the cascade: the tests must pass and do not: cheap works on it"
+    )
 
 
 def test_a_workflow_that_was_written_elsewhere_is_carried_out_step_by_step(tmp_path: Path) -> None:

@@ -16,79 +16,11 @@ import pytest
 from fugu_cli.sandbox.box import Rules
 from fugu_cli.sandbox.gitdirs import GitPlaces, git_places
 from fugu_cli.sandbox.places import OBEYED
-from tests.sandbox.conftest import SECRET, Make, World
+from tests.sandbox.attempts import Attempt, attempts, made
+from tests.sandbox.conftest import Make
+from tests.sandbox.worlds import OTHER, SECRET, Unavailable, World, working
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a sandbox for Linux only")
-
-READS = r"""
-cat ~/.ssh/id_rsa
-cat ~/.aws/credentials ~/.netrc ~/.config/app/token ~/.cargo/credentials.toml ~/x.pem
-cat ~/work/other/.env ~/work/other/id_ed25519 ~/work/secrets.yml ~/work/a/tls.key; grep -r S3CR ~/work
-ln -s ~/.ssh keys; cat keys/id_rsa; ls keys/
-ln -s ~/.ssh/id_rsa key; cat key; cp -L key stolen && cat stolen
-ln ~/.ssh/id_rsa hard && cat hard
-cat /proc/self/root$HOME/.ssh/id_rsa
-cat /proc/$PPID/root$HOME/.ssh/id_rsa
-cat /proc/1/root$HOME/.ssh/id_rsa
-cat /proc/self/cwd/../../../../../../../..$HOME/.ssh/id_rsa
-for p in /proc/[0-9]*; do tr '\0' '\n' < $p/environ; done | grep S3CR
-for p in /proc/[0-9]*; do for f in $p/fd/*; do timeout 1 head -c 200 $f < /dev/null & done; wait; done | grep -a S3CR
-tr '\0' '\n' < /proc/$PPID/environ; cat /proc/$PPID/mem | head -c 100
-env; printenv OUR_API_KEY
-cp -r ~ copy; grep -r S3CR copy
-tar c ~ 2>/dev/null | grep -a S3CR
-find ~ -type f -exec cat {} +
-bash -c 'cd ~/.ssh && cat id_rsa'
-git -c core.pager=cat diff --no-index /dev/null ~/.ssh/id_rsa
-unshare -Urm sh -c 'umount -a; cat ~/.ssh/id_rsa'
-unshare -m sh -c 'umount -l /tmp; umount -l ~/.ssh; cat ~/.ssh/id_rsa'
-umount -l /tmp; umount -l /run; umount ~/.ssh; cat ~/.ssh/id_rsa
-mount --bind / mnt; mkdir -p mnt; mount --bind / mnt && cat mnt$HOME/.ssh/id_rsa
-chroot / cat ~/.ssh/id_rsa
-nsenter -t 1 -m cat ~/.ssh/id_rsa
-nsenter -t $PPID -m cat ~/.ssh/id_rsa
-python3 -c 'import os; print(os.listdir(os.path.expanduser("~/.ssh")))'
-python3 -c 'import os; print(open(os.path.expanduser("~/.ssh/id_rsa")).read())'
-grep -a -m1 -c S3CR /dev/vda /dev/sda /dev/nvme0n1 /dev/mem; mknod disk b 254 0 && head -c 10 disk
-cat /etc/shadow | grep -q '^root:' && echo S3CRET-that-nobody-may-see
-ls ../data/ && find ../data -name '*.jsonl' -exec cat {} +
-"""
-
-WRITES = r"""
-echo x > ~/planted; echo x >> ~/.bashrc; mkdir ~/.config/autostart
-echo x > ../outside/planted; echo x >> ../outside/work.txt
-ln -s ../outside out; echo x > out/planted; echo x > out/work.txt
-ln -s ../outside/work.txt link; echo x > link; sed -i s/work/x/ link; truncate -s 0 link
-ln ../outside/work.txt hard && echo x > hard
-mv tracked.txt ../outside/; mv ../outside/work.txt .; cp tracked.txt ~/
-rm -rf ../outside; rm -rf ~/notes.txt; rm -rf ~
-echo x > /proc/self/root$HOME/planted; echo x > /proc/$PPID/cwd/../outside/planted
-echo x > /proc/$PPID/root$PWD/../outside/planted
-cat /proc/sys/kernel/core_pattern > /proc/sys/kernel/core_pattern && echo CHANGED
-cat /proc/sys/vm/swappiness > /proc/sys/vm/swappiness && echo CHANGED
-echo x > /usr/local/bin/git; echo x > /etc/ld.so.preload
-cp tracked.txt /usr/bin/fugu-planted; ls /usr/bin/fugu-planted && echo CHANGED
-echo x > /etc/cron.d/fugu-planted && echo CHANGED; echo '* * * * * true' | crontab - && echo CHANGED
-printf '#!/bin/sh\n' > .git/hooks/pre-commit; chmod +x .git/hooks/*
-rm -rf .git/hooks; mkdir .git/hooks; echo x > .git/hooks/post-checkout
-mv .git/hooks .git/h2 && mkdir .git/hooks && echo x > .git/hooks/pre-push
-mv .git .g && cp -r .g .git && echo x > .git/hooks/pre-commit && echo x >> .git/config
-rm -rf .git/config; git config core.fsmonitor 'touch /tmp/x'; git config alias.status '!sh'
-git config --file .git/config core.hooksPath .hooks; echo '[core]' >> .git/config; ln -sf ../x .git/config
-git config --global user.name x; git config --system core.editor x
-git init --separate-git-dir=../outside/git .
-git worktree add ../outside/tree
-git -C ../outside init
-unshare -Urm sh -c 'mount -o remount,rw,bind ~; echo x > ~/planted'
-mount -o remount,rw /; mount -o remount,rw,bind .git/hooks; echo x > .git/hooks/x; echo x > ~/planted
-python3 -c 'import os; os.replace("tracked.txt", os.path.expanduser("~/planted"))'
-python3 -c 'import os; os.symlink("/x", os.path.expanduser("~/planted"))'
-python3 -c 'import os; os.mkfifo(os.path.expanduser("~/planted"))'
-python3 -c 'import socket, os; socket.socket(socket.AF_UNIX).bind(os.path.expanduser("~/planted"))'
-dd if=tracked.txt of=../outside/work.txt; install tracked.txt ~/planted; tar xf - -C ~ < tracked.txt
-"""
-
-MODES = "chmod 777 ~/.ssh ../outside; chmod 000 ../outside/work.txt; touch -d 2001-01-01 ../outside/work.txt"
 
 PRELOAD = """
 #define _GNU_SOURCE
@@ -108,33 +40,51 @@ __attribute__((constructor)) static void run(void) {
 """
 
 
-def lines(table: str) -> list[str]:
-    return [line for line in table.strip().splitlines() if line]
+AREAS = ("reads", "writes", "reaches", "history")
+PLAIN = Rules()
+SOME = 4
+"""Of the rows, every fourth is made as an ordinary user as well; `tests/benchmarks/escapes.py` makes all of them."""
 
 
-@pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OUR_API_KEY", SECRET)
+@pytest.mark.parametrize("area", AREAS)
+def test_no_attempt_gets_through(area: str, kind: str) -> None:
+    assert harmful(kind, area, attempts(area)) == expected(kind, area)
 
 
-def test_no_attempt_reads_a_secret(world: World) -> None:
-    world.run("true")  # fugu's own folders are there now
-    found = {line: world.run(f"({line}) 2>&1").output for line in lines(READS)}
-    assert [line for line, output in found.items() if SECRET in output] == []
+@pytest.mark.parametrize("area", AREAS)
+def test_no_attempt_of_an_ordinary_user_gets_through(area: str, kind: str) -> None:
+    if os.geteuid():
+        pytest.skip("only root can become another user")
+    rows = attempts(area)[::SOME]
+    assert harmful(kind, area, rows, OTHER) == [row for row in expected(kind, area) if row in rows]
 
 
-def test_no_attempt_changes_anything_outside(world: World, kind: str) -> None:
-    world.run("true")
-    before = world.untouched()
-    changed = {}
-    for line in [*lines(WRITES), *([] if kind == "bare landlock" else [MODES])]:
-        ended = world.run(line)
-        after = world.untouched()
-        if after != before or "CHANGED" in ended.output.splitlines():
-            changed[line] = {path for path in {**before, **after} if before.get(path) != after.get(path)}
-            before = after
-    assert changed == {}
-    assert (world.root / "tracked.txt").exists() or not (world.outside / "tracked.txt").exists()
+def test_with_a_network_sockets_of_this_machine_and_the_kernel_stay_out_of_reach(kind: str) -> None:
+    rows = [row for row in attempts("reaches") if "PORT" not in row.lines[0] or "AF_UNIX" in row.lines[0]]
+    assert harmful(kind, "reaches", rows, rules=Rules(network=True)) == []
+
+
+def harmful(kind: str, area: str, rows: list[Attempt], user: int | None = None, rules: Rules = PLAIN) -> list[Attempt]:
+    """The rows that do harm; of an area that the means cannot hold, none is made."""
+    if (kind, area) == ("bare landlock", "history"):
+        return []
+    try:
+        found = working(kind, user)
+    except Unavailable as why:
+        pytest.skip(str(why))
+    return [attempt for attempt, did in made(rows, found, rules, user) if did]
+
+
+def expected(kind: str, area: str) -> list[Attempt]:
+    """Landlock alone knows nothing of modes and times."""
+    return attempts(area)[-1:] if (kind, area) == ("bare landlock", "writes") else []
+
+
+def test_where_the_git_folder_cannot_be_sealed_the_user_is_told(world: World, kind: str) -> None:
+    told = [note for note in world.box.notes() if "can damage the git folder" in note]
+    assert len(told) == (kind == "bare landlock")
+    world.run("rm -rf .git/refs")
+    assert (world.root / ".git" / "refs").exists() == (kind != "bare landlock")
 
 
 def test_a_preloaded_library_gets_no_further_than_the_program_it_is_in(world: World, tmp_path: Path) -> None:
@@ -233,14 +183,35 @@ def test_services_behind_sockets_in_tmp_cannot_be_reached(world: World) -> None:
             folder.rmdir()
 
 
-def test_a_git_file_that_points_elsewhere_opens_nothing(world: World, tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
+def test_a_git_file_that_points_elsewhere_opens_nothing(world: World) -> None:
+    theirs = world.outside / "theirs"
     subprocess.run(["git", "init", "-q", str(theirs)], check=True)
-    (world.root / ".git").rename(tmp_path / "moved")
-    world.run(f"echo 'gitdir: {theirs}/.git' > .git")
-    world.run(f"touch {theirs}/.git/planted {theirs}/planted")
-    assert not (theirs / ".git" / "planted").exists()
-    assert not (theirs / "planted").exists()
+    (world.root / ".git").rename(world.root.parent / "moved")
+    (world.root / ".git").write_text(f"gitdir: {theirs}/.git")
+    touched = (theirs / ".git" / "planted", theirs / "planted", world.outside / "planted")
+    for line in (f"touch {' '.join(map(str, touched))}", "git add tracked.txt; git commit -m x"):
+        world.run(line)
+    assert [path for path in touched if path.exists()] == []
+    assert world.git("log", folder=theirs) == ""
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_git_folder_that_names_another_as_its_own_opens_nothing(world: World, linked: bool) -> None:
+    git = world.root / ".git"
+    if linked:
+        evil = world.root / "evil"
+        git.rename(evil)
+        git.write_text("gitdir: evil")
+        (evil / "gitdir").write_text("../.git")
+        (evil / "commondir").write_text(f"{world.outside}")
+    else:
+        (git / "commondir").write_text(f"{world.outside}")
+    places = git_places(world.root, git)
+    assert [path for path in places.writable if path not in {git, world.root / "evil"}] == []
+    before = world.untouched()
+    world.run(f"touch {world.outside}/planted")
+    world.run("git add tracked.txt; git branch x; git status")
+    assert world.untouched() == before
 
 
 def test_a_pipe_in_the_place_of_a_git_folder_is_not_waited_for(tmp_path: Path) -> None:

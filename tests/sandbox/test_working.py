@@ -7,14 +7,17 @@ import pwd
 import shutil
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from fugu_cli.sandbox import means
 from fugu_cli.sandbox.box import Rules
+from fugu_cli.sandbox.gitfolders import RACY
 from fugu_cli.tools.tests import find_test_command
-from tests.sandbox.conftest import SECRET, Make, World, working
+from tests.sandbox.conftest import Make
+from tests.sandbox.worlds import SECRET, World, working
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a sandbox for Linux only")
 
@@ -56,13 +59,60 @@ def test_what_runs_out_of_time_is_asked_to_end_before_it_is_ended(world: World) 
     assert ended.output.split()[:2] == ["up", "bye"], ended.output
 
 
-def test_git_commits_branches_and_merges(world: World) -> None:
-    ended = world.run(
-        "set -e; git checkout -q -b other; echo x > new; git add new; git commit -q -m new; git checkout -q main\n"
-        "git merge -q other; git stash list; git tag v1; git gc -q; git worktree list; "
-        "git status --short; git log --format=%s"
+GIT = """
+git checkout -q -b other
+git add new && git commit -q -m "$(cat <<'EOF'<NL>new<NL><NL>It's (more) "of it".<NL>EOF<NL>)"
+cd sub && git add . && git commit -q -m sub | cat
+GIT_AUTHOR_DATE=2020-01-01T00:00:00Z git -c user.name=B -C sub commit -q --allow-empty -m dated
+git checkout -q main; git merge -q other 2>&1 | tail -5
+git stash list; git tag v1; git gc -q; git worktree list | grep -c repo
+git rebase -q HEAD~1; git cherry-pick --quiet HEAD 2>/dev/null; git reset -q --hard other
+git worktree add -q -b side .trees/side
+git -C .trees/side commit -q --allow-empty -m side
+git status --short; git log --format=%s other
+"""
+
+
+def test_git_alone_commits_branches_merges_and_goes_through_with_it(world: World) -> None:
+    world.run("echo x > new; mkdir sub; echo x > sub/file; echo .trees > .gitignore; mkdir .trees")
+    for line in GIT.strip().splitlines():
+        ended = world.run(line.replace("<NL>", "\n"))
+        assert (ended.code, "Read-only" in ended.output) == (0, False), (line, ended.output)
+    assert ended.output.splitlines() == ["?? .gitignore", "?? kept/", "dated", "sub", "new", "start"]
+    assert world.git("log", "--format=%s", "-1", "side") == "side\n"
+
+
+def test_beside_other_programs_git_reads_and_the_agent_is_told_how_it_could_write(world: World, kind: str) -> None:
+    ended = world.run("echo x > new; python3 -c 1 && git log --format=%s && git add new")
+    if kind == "bare landlock":
+        assert (ended.code, ended.output) == (0, "start\n")
+        return
+    assert ended.code != 0
+    assert ended.output.startswith("start\n") and "could only be read here" in ended.output
+    assert "only be read" not in world.run("git log --format=%s | python3 -c 'print(input())'").output
+    assert world.run("git add new && git commit -q -m new").code == 0
+
+
+def test_a_repository_that_the_one_around_it_ignores_is_left_to_the_build(world: World) -> None:
+    for name in ("build/dep", "lib"):
+        (world.root / name).mkdir(parents=True)
+        world.git("init", "-q", folder=world.root / name)
+    (world.root / ".gitignore").write_text("/build\n")
+    time.sleep(1.2 * RACY / 1e9)
+    later = World(world.root, world.home, world.outside, world.box.at(world.root))
+    assert later.run("rm -rf build && rm -rf lib 2>/dev/null; ls -a").code == 0
+    held = world.box.held.apart
+    assert ((world.root / "build").exists(), (world.root / "lib" / ".git" / "HEAD").exists()) == (False, held)
+
+
+def test_who_names_the_git_folder_among_what_may_be_written_has_it_written(world: World) -> None:
+    box = world.box.at(world.root)
+    box.rules = Rules(writable=(world.root / ".git",))
+    ended = World(world.root, world.home, world.outside, box).run(
+        "echo x > new; python3 -c 1 && git add new && git commit -q -m new; echo x >> .git/config"
     )
-    assert (ended.code, ended.output.split("\n")[-3:]) == (0, ["new", "start", ""]), ended.output
+    assert (ended.output.count("only be read"), world.git("log", "--format=%s", "-1")) == (0, "new\n")
+    assert "x" not in (world.root / ".git" / "config").read_text().split()
 
 
 def test_node_runs_its_tests(world: World) -> None:
@@ -134,10 +184,10 @@ def test_keys_are_taken_out_of_the_environment(make: Make, monkeypatch: pytest.M
 
 
 def test_what_the_user_allows_is_allowed(make: Make) -> None:
-    home = Path.home()
-    more = home.parent / "more"
-    more.mkdir(exist_ok=True)
-    world = make(Rules(network=True, writable=(more,), readable=(home / ".aws",)))
+    world = make(Rules())
+    more = world.outside.parent / "more"
+    more.mkdir()
+    world.box.rules = Rules(network=True, writable=(more,), readable=(world.home / ".aws",))
     assert world.run(f"echo x > {more}/x; cat ~/.aws/credentials").output == SECRET
     assert (more / "x").read_text() == "x\n"
     assert SECRET not in world.run("cat ~/.ssh/id_rsa").output
@@ -153,8 +203,8 @@ def test_a_linked_working_tree_can_be_committed_in(world: World, tmp_path: Path)
     tree = tmp_path / "tree"
     os.spawnlp(os.P_WAIT, "git", "git", "-C", str(world.root), "worktree", "add", "-q", "-b", "side", str(tree))
     beside = World(tree, world.home, world.outside, world.box.at(tree))
-    beside.box.means = world.box.means  # type: ignore[attr-defined]
-    ended = beside.run("echo x > new && git add new && git commit -q -m side && git log -1 --format=%s; echo x > .git")
+    beside.run("echo x > .git")
+    ended = beside.run("echo x > new && git add new && git commit -q -m side && git log -1 --format=%s")
     assert ended.output.splitlines()[0] == "side", ended.output
     before = world.untouched()
     beside.run(f"echo x > {world.root}/.git/hooks/pre-commit; echo x >> {world.root}/.git/config")

@@ -1,0 +1,132 @@
+"""Which attempts to get out of the sandbox are held by which means, as root and as an ordinary user.
+
+python -m tests.benchmarks.escapes > tests/benchmarks/results/escapes.md     (as root, to be both)
+
+The rows are those of tests/sandbox/attempts.py. Without a sandbox only those are made that keep to the world they are
+made in; they show that a row is an attempt at all.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fugu_cli.sandbox.box import Rules
+from tests.sandbox.attempts import Attempt, attempts, made, ran
+from tests.sandbox.worlds import OTHER, Unavailable, listening, working, world
+
+AREAS = {
+    "reads": "read a secret",
+    "writes": "change something outside, or git's hooks and settings",
+    "history": "change or lose what git keeps",
+    "runs": "have the user's next git command run something",
+    "reaches": "reach a socket, another machine, the kernel past the filter",
+}
+MEANS = {
+    "none": "none",
+    "bare landlock": "Landlock alone",
+    "landlock": "Landlock with namespaces",
+    "bubblewrap": "bubblewrap",
+}
+OTHERS = {
+    "a hostile repository: things that git, Python, fugu or the shell would run": ("tests/e2e/test_hostile.py",),
+    "commands to the terminal, names of MCP servers and tools among the places": (
+        "tests/e2e/test_escape_sequences.py", "tests/ui/test_clean.py", "tests/ui/tui/test_text.py",
+    ),
+    "other people's addresses: private networks, names that change where they lead": (
+        "tests/test_web_rules.py", "tests/tools/test_web_fetch.py",
+    ),
+    "the endpoint's front": ("tests/serve/test_exchange.py", "tests/serve/test_process.py"),
+    "broken providers": ("tests/e2e/test_faults.py", "tests/agents/test_failures.py", "tests/faults/test_streams.py"),
+    "signals, full disks, clocks, crashes": (
+        "tests/test_signals.py", "tests/test_crash.py", "tests/faults/test_full_disk.py",
+        "tests/faults/test_sessions.py",
+    ),
+}  # fmt: skip
+"""Attempts of other kinds, each a test or more of its own, by file."""
+ENVIRONMENT = {f"GIT_{who}_{what}": "t@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """How the rows of an area went with one means: `through` those that did harm."""
+
+    made: int
+    through: tuple[Attempt, ...]
+
+    @property
+    def said(self) -> str:
+        return f"{self.made - len(self.through)} of {self.made}" if self.made else "-"
+
+
+def measured(kind: str, area: str, user: int | None) -> Cell:
+    """Make all rows of an area that may be made. Raises Unavailable."""
+    found = working(kind, user)
+    rows = [row for row in attempts(area) if kind != "none" or not row.system]
+    if area == "runs":
+        with world(found, Rules(), user) as bare, listening(bare) as place:
+            done = list(ran(place))
+    else:
+        done = list(made(rows, found, Rules(), user))
+    return Cell(len(done), tuple(attempt for attempt, did in done if did))
+
+
+def table(user: int | None) -> Iterator[str]:
+    cells: dict[tuple[str, str], Cell] = {}
+    lacking = {}
+    for kind in MEANS:
+        try:
+            cells |= {(kind, area): measured(kind, area, user) for area in AREAS}
+        except Unavailable as why:
+            lacking[kind] = str(why)
+    yield f"| attempts to | rows | {' | '.join(MEANS.values())} |"
+    yield f"|---|---|{'---|' * len(MEANS)}"
+    for area, words in AREAS.items():
+        held = [cells[kind, area].said if (kind, area) in cells else "not tried" for kind in MEANS]
+        yield f"| {words} | {len(attempts(area))} | {' | '.join(held)} |"
+    yield ""
+    yield from (f"Not tried: {MEANS[kind]} ({why})." for kind, why in lacking.items())
+    for (kind, area), cell in cells.items():
+        if kind != "none" and cell.through and len(cell.through) < 10:
+            yield from (f"- through, {MEANS[kind]}: `{'; '.join(row.lines)}`" for row in cell.through)
+        elif kind != "none" and cell.through:
+            yield f"- through, {MEANS[kind]}: {len(cell.through)} rows of those that {AREAS[area]}"
+    yield ""
+
+
+def counted(files: tuple[str, ...]) -> int:
+    """How many tests these files hold."""
+    words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", *files]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return sum(int(line.rpartition(": ")[2]) for line in done.stdout.splitlines() if line.startswith("tests/"))
+
+
+def page() -> Iterator[str]:
+    system = os.uname()
+    yield "# Attempts to get out of the sandbox"
+    yield ""
+    yield "Made by `python -m tests.benchmarks.escapes` from the rows of `tests/sandbox/attempts.py`."
+    yield f"{system.sysname} {system.release.split('-')[0]}, {system.machine}. A cell says how many attempts were held."
+    yield "Without a sandbox only attempts that keep to their own world are made. What is held there is held by this"
+    yield "machine's kernel, by missing programs, or by fugu, which passes no keys on and reads no unknown settings."
+    yield ""
+    for user, name in ((None, "root" if os.geteuid() == 0 else "an ordinary user"), (OTHER, "an ordinary user")):
+        if user is None or os.geteuid() == 0:
+            yield f"## As {name}"
+            yield ""
+            yield from table(user)
+    yield "## Attempts of other kinds"
+    yield ""
+    yield "| kind | tests | files |"
+    yield "|---|---|---|"
+    yield from (
+        f"| {kind} | {counted(files)} | {', '.join(f'`{file}`' for file in files)} |" for kind, files in OTHERS.items()
+    )
+
+
+if __name__ == "__main__":
+    os.environ.update(ENVIRONMENT, GIT_CONFIG_NOSYSTEM="1", GIT_CONFIG_GLOBAL=os.devnull)
+    print("\n".join(page()))
