@@ -251,7 +251,6 @@ cat "$FILE"
 for f in *.py; do wc -l "$f"; done
 ls $(git ls-files)
 cat `git ls-files`
-cat <(ls)
 tsc
 black .
 ruff check --fix
@@ -262,17 +261,14 @@ printf 'a' | xargs cat
 ./ls
 ./cat README.md
 export FOO=1
-source setup.sh
 jq 'env' package.json
 jq -n '$ENV.HOME'
 date 01010000
-[ -v 'a[$(date)]' ]
 unknown-command --help
 awk -E script.awk
 awk -W exec=script.awk
 awk -o 1 README.md
 awk 'BEGIN { ARGV[1] = "/etc/passwd"; ARGC = 2 } { print }'
-wait -n -p 'a[$(date)]'
 sort --files0-from=README.md
 sort README.md | xargs cat
 head -n 5 README.md | xargs cat
@@ -472,6 +468,10 @@ scp src/app.py host:
 rsync -a . host:dir
 nc -l 1234
 eval "ls"
+cat <(ls)
+source setup.sh
+[ -v 'a[$(date)]' ]
+wait -n -p 'a[$(date)]'
 trap 'rm x' EXIT
 alias ls='rm -rf'
 env
@@ -822,13 +822,20 @@ def test_a_runner_is_judged_by_what_it_runs_and_allowed_by_its_own_name(root: Pa
 
 @pytest.mark.parametrize("command", ["npx " * 200 + "git push", "npx " + "-a npx " * 200 + "git push"])
 def test_a_runner_of_runners_is_not_followed_for_long(command: str, root: Path) -> None:
-    found = bash(command, root, "auto", deny=("bash(git push *)",))
-    assert (found.verdict, found.reason) == ("deny", "the rule bash(git push *) forbids it")
+    assert bash(command, root, "yolo", deny=("bash(git push *)",)).verdict == "deny"
     assert bash(command, root, "auto").reason == "policy cannot read it: more commands than can be checked"
 
 
-def test_a_line_that_cannot_be_read_is_not_taken_for_a_command_that_is_only_a_part_of_a_word(root: Path) -> None:
-    assert bash("case x in x) perform y;; esac", root, "yolo", deny=("bash(rm *)",)).verdict == "allow"
+def test_a_line_that_cannot_be_read_is_refused_where_a_rule_forbids_commands(root: Path) -> None:
+    line = "case x in x) perform y;; esac"
+    assert bash(line, root, "yolo").verdict == "allow"
+    assert bash(line, root, "yolo", deny=("write(src/**)",)).verdict == "deny"
+    found = bash(line, root, "yolo", deny=("mcp__x", "bash(rm *)"))
+    assert (found.verdict, found.reason) == (
+        "deny",
+        "the rule bash(rm *) may forbid it: policy cannot read it: a ) without its ( (write simple commands, with "
+        "their names and arguments in plain words, and one call for each)",
+    )
 
 
 @pytest.mark.parametrize(
