@@ -195,34 +195,32 @@ def folders_of(commands: Sequence[Command], root: Path) -> list[Path]:
     """Every folder a command may find itself in: a `cd` may fail, or be undone by a subshell."""
     folders = [root]
     for command in commands:
-        target = _changes_to(command)
-        if target is None:
-            continue
-        for folder in list(folders):
-            folders += [path for path in expanded(target, folder, root) if path not in folders]
-        if len(folders) > FOLDER_LIMIT:
-            raise Unreadable("it changes folders too often")
+        for target in _changes_to(command):
+            for folder in list(folders):
+                folders += [path for path in expanded(target, folder, root) if path not in folders]
+            if len(folders) > FOLDER_LIMIT:
+                raise Unreadable("it changes folders too often")
     return folders
 
 
-def _changes_to(command: Command) -> Word | None:
+def _changes_to(command: Command) -> list[Word]:
     name, rest = base(command), command.words[1:]
     if name in {"cd", "pushd"}:
         given = [word for word in rest if word.text == "-" or not word.text.startswith("-")]
-        return given[0] if given else Word("~")
+        return given[:1] or [Word("~")]
     if name in {"git", "make", "ninja", "tar"}:
-        return next((b for a, b in itertools.pairwise(rest) if a.text == "-C"), None)
-    return None
+        return [b for a, b in itertools.pairwise(rest) if a.text == "-C"]
+    return []
 
 
 def _by_paths(command: Command, line: Line) -> Iterator[Finding]:
     name = base(command)
     writes = name in WRITERS
-    target = _changes_to(command)
+    dynamic = next((word for word in _changes_to(command) if word.dynamic), None)
     if name == "cd" and (len(command.words) == 1 or command.words[1].text == "-"):
         yield LEAVES
-    elif target is not None and target.dynamic:
-        yield Finding(Level.EVERY, f"where `{target.text}` leads is known only when it runs")
+    elif dynamic is not None:
+        yield Finding(Level.EVERY, f"where `{dynamic.text}` leads is known only when it runs")
     for word in may_name_files(command):
         if word.dynamic and (writes or word.text.startswith(("$HOME", "${HOME", "~"))):
             yield Finding(Level.EVERY, f"where `{word.text}` leads is known only when it runs")
@@ -232,13 +230,16 @@ def _by_paths(command: Command, line: Line) -> Iterator[Finding]:
 
 
 def _by_path(command: Command, word: Word, line: Line) -> Iterator[Finding]:
-    text, lost = word.text, deletes(command)
-    if lost and base(command) != "find" and any(_is_all(word, folder, line.root) for folder in line.folders):
+    text = word.text
+    if (
+        deletes(command)
+        and base(command) != "find"
+        and any(_is_all(word, folder, line.root) for folder in line.folders)
+    ):
         yield Finding(Level.DESTROYS, f"`{text}`: it is the whole repository; {WHY}")
         return
-    reason = _reason(word, line, base(command) in WRITERS, kept=base(command) == "git")
-    if reason:
-        lost = lost and not reason.startswith(("it may hold", "it says"))
+    for reason in _reasons(word, line, base(command) in WRITERS, kept=base(command) == "git"):
+        lost = deletes(command) and not reason.startswith(("it may hold", "it says"))
         yield Finding(Level.DESTROYS if lost else Level.EVERY, f"`{text}`: {f'{reason}; {WHY}' if lost else reason}")
 
 
@@ -254,23 +255,22 @@ def _is_all(word: Word, folder: Path, root: Path) -> bool:
     return len(seen) > 1 and seen <= {Path(match) for match in _matches(word, folder)}
 
 
-def _reason(word: Word, line: Line, writes: bool, *, kept: bool = False) -> str:
-    """Why the word needs a yes, "" where it does not. `kept`: git may have the file, although it is not there now."""
+def _reasons(word: Word, line: Line, writes: bool, *, kept: bool = False) -> Iterator[str]:
+    """Why the word needs a yes. `kept`: git may have the file, although it is not there now."""
     text = word.text
     if text.startswith("file:"):
-        return "it is outside the repository"
+        yield "it is outside the repository"
     if not text or "://" in text or text in DEVICES:
-        return ""
+        return
     if text.startswith("~") and not text.startswith(("~/", "~ ")) and text != "~":
-        return "it is somebody's home"
+        yield "it is somebody's home"
     for folder in line.folders:
         for path in expanded(word, folder, line.root):
             reason = paths.special(path, line.root, writes=writes)
             if reason.startswith("it may hold") and not (writes or kept or paths.there(path)):
                 continue  # a word that only sounds like a file of secrets
             if reason:
-                return reason
-    return ""
+                yield reason
 
 
 def expanded(word: Word, folder: Path, root: Path) -> Iterator[Path]:
@@ -286,7 +286,7 @@ def _matches(word: Word, folder: Path) -> Iterator[str]:
     """Rather too many than too few: what stands behind a bracket counts as `*`, for shells differ in sets."""
     pattern = _widened(word.text)
     matches = glob.iglob(str(folder / paths.expanded(pattern)))  # noqa: PTH207 - pathlib's cannot start at a root
-    if any(part.startswith((".", "[")) and set(part) & set("*?[") for part in word.text.split("/")):
+    if any(part.startswith(".") and set(part) & set("*?[") for part in word.text.split("/")):
         matches = itertools.chain(matches, [str(folder / "..")])  # .* may match ..
     for index, match in enumerate(matches):
         if index >= GLOB_LIMIT:
@@ -307,7 +307,7 @@ def _redirected(redirect: Redirect, line: Line) -> Finding:
         return Finding(Level.EVERY if redirect.writes else Level.RUNS, f"where it {where} is known only when it runs")
     if redirect.writes and target.text.startswith("/dev/"):
         return Finding(Level.DESTROYS, f"`{target.text}` is a device")
-    reason = _reason(target, line, redirect.writes)
+    reason = next(_reasons(target, line, redirect.writes), "")
     if reason:
         return Finding(Level.EVERY, f"`{target.text}`: {reason}")
     return Finding(Level.RUNS, f"it writes `{target.text}`") if redirect.writes else READS

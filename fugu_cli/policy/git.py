@@ -64,10 +64,10 @@ OPTIONS = names_of(
 RUNNING = names_of("ext-diff textconv filters open-files-in-pager exec upload-pack receive-pack")
 KNOWN = READING | names_of(
     "add am apply archive bisect branch bundle checkout cherry-pick clean clone commit config fetch filter-branch "
-    "format-patch fsck gc help init merge mv notes pull push rebase reflog remote repack replace reset restore revert "
-    "rm show-branch sparse-checkout stash submodule switch symbolic-ref tag update-index update-ref worktree "
-    "write-tree read-tree commit-tree hash-object ls-remote mktree pack-objects pack-refs prune send-email send-pack http-push "
-    "fast-export fast-import difftool mergetool"
+    "format-patch fsck gc help init merge mv notes pull push rebase reflog remote repack replace reset restore "
+    "revert rm show-branch sparse-checkout stash submodule switch symbolic-ref tag update-index update-ref worktree "
+    "write-tree read-tree commit-tree hash-object ls-remote mktree pack-objects pack-refs prune send-email "
+    "send-pack http-push fast-export fast-import difftool mergetool"
 )
 """Commands of git itself, which no alias can take the place of."""
 QUIET = frozenset({

@@ -454,6 +454,8 @@ def _looped(part: list[_Token]) -> str:
     """The name that `for NAME in WORDS` sets; it runs nothing itself, its substitutions are read with all others."""
     name = part[1].word.text if len(part) > 1 else ""
     named = re.fullmatch(r"[A-Za-z_]\w*", name) is not None and not any(token.op for token in part)
+    if any("$(" in token.word.shape or "`" in token.word.shape for token in part):
+        raise Unreadable("a command inside quotes, where it may be worked out")
     if not named or (len(part) > 2 and part[2].word.text != "in"):
         raise Unreadable("a `for` that is not `for NAME in WORDS`")
     return name

@@ -59,6 +59,7 @@ xargs c : 0rtpxo nPILsdEJRS=t eil=? : null no-run-if-empty verbose interactive e
 env c : i0v u=t : ignore-environment unset=t null debug
 """)
 """Commands that run another one, with the options of theirs that only say how."""
+_BASH_ONLY = re.compile(r"&>|\$'|\|&|<<<|\+=|\[\[|\btime\b")
 _SKIPPED = {"timeout": 1}
 """Words before the command."""
 
@@ -107,7 +108,7 @@ def unwrapped(command: Command, depth: int = 0) -> Iterator[Command]:
     elif name in SHELLS and (script := _script(name, rest)) is not None:
         if command.mark and command.mark in script.text:
             raise Unreadable(f"a `{name} -c` that is put together from what it is given")
-        for part in read(script.text):
+        for part in _read_script(name, script.text):
             yield from unwrapped(replace(part, piped=part.piped or command.piped), depth + 1)
         command = replace(command, words=())
     elif name == "find":
@@ -128,7 +129,10 @@ def _refuse(command: Command, name: str) -> None:
     if name in REDEFINES:
         hint = " (start a program by its path instead, as in .venv/bin/python)" if name in {"source", "."} else ""
         raise Unreadable(f"`{name}`, after which words may mean something else{hint}")
-    if name == "set" and not all(re.fullmatch(r"[-+][euxovfC]+|[^-+].*|--", one) for one in shapes):
+    set_to = itertools.takewhile(lambda one: one != "--", shapes)
+    if name == "set" and not all(
+        re.fullmatch(r"[-+][euxovfC]+|pipefail|errexit|nounset|xtrace", one) for one in set_to
+    ):
         raise Unreadable(f"`{command.text}`, after which words may mean something else")
     named = {one.partition("=")[0] for one in shapes} if name in WORKS_OUT | {"unset"} else set()
     changed = (named | {name for name, _ in command.assignments}) & SHELL_VARIABLES
@@ -182,15 +186,23 @@ def _env(command: Command, depth: int) -> Iterator[Command]:
 
 def _script(name: str, words: Sequence[Word]) -> Word | None:
     """The script of `sh -c`, when it is plain; None where there is none. Raises Unreadable."""
-    at = next((at for at, word in enumerate(words) if not word.text.startswith(("-", "+"))), len(words))
-    options = [word.text for word in words[:at]]
-    texts = [one for one in options if not one.startswith("--") and "c" in one]
-    if not texts:
-        return None
-    plain = all(re.fullmatch(r"-[ceuxvl]+|--|--norc|--noprofile|--login", one) for one in options)
-    if name not in READ_SHELLS or not plain or (at < len(words) and words[at - 1].text == "-"):
-        raise Unreadable(f"`{name} {' '.join(options)}`")
-    return None if at == len(words) or words[at].dynamic else words[at]
+    texts, at = [word.text for word in words], 0
+    while at < len(texts) and texts[at].startswith(("-", "+")) and texts[at - 1 : at] != ["--"]:
+        at += 2 if texts[at : at + 2] in (["-o", "pipefail"], ["-o", "errexit"], ["-o", "nounset"]) else 1
+    options = [one for one in texts[:at] if not one.startswith("--") and "c" in one]
+    plain = all(re.fullmatch(r"-[ceuxvlns]*o?|pipefail|errexit|nounset|--|--\w+", one) for one in texts[:at])
+    odd = {"--rcfile", "--init-file"} & set(texts[:at]) or texts[at - 1 : at] == ["-o"]
+    if (options and name not in READ_SHELLS) or not plain or odd:
+        raise Unreadable(f"`{name} {' '.join(texts[:at])}`")
+    return words[at] if options and at < len(words) and not words[at].dynamic else None
+
+
+def _read_script(name: str, text: str) -> tuple[Command, ...]:
+    """The script of a shell. One that is not sure to be bash may read some things as plain text. Raises Unreadable."""
+    found = read(text)
+    if name != "bash" and (_BASH_ONLY.search(text) or any(word.braced for one in found for word in one.words)):
+        raise Unreadable(f"what only bash reads in a script for `{name}`")
+    return found
 
 
 def aliased(command: Command, folders: Sequence[Path]) -> Iterator[Command]:
