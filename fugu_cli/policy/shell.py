@@ -42,9 +42,11 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL | re.ASCII)
 _DELIMITER = re.compile(r"[ \t]*(?:(['\"]?)([\w.+,:@%/-]+)\1|\\(\w+))(?=[ \t\n;&|<>)])")
 _HELD = re.compile(r"`|\$[(\[{]|\\$")
 """What a heredoc's line may not hold when the shell expands it."""
-_GROUP = re.compile(r"\{([^{},]*(?:,[^{},]*)+)\}")
+_GROUP = re.compile(r"\{[^{},]*(?:,[^{},]*)+\}")
+_PIECES = re.compile(f"({_GROUP.pattern})")
 _RANGE = re.compile(r"\{(?:-?\d+\.\.-?\d+|[A-Za-z]\.\.[A-Za-z])\}")
 _UNEXPANDED = re.compile(r"[^{}]*(?:\{(?:(?!\.\.)[^{},])*\}[^{}]*)*")
+_EXPANDABLE = re.compile(rf"(?:[^{{}}]|{_GROUP.pattern}|{_RANGE.pattern}|\{{(?:(?!\.\.)[^{{}},])*\}})*")
 
 
 class Unreadable(Exception):
@@ -463,18 +465,14 @@ def _looped(part: list[_Token]) -> str:
 
 def _unbraced(word: Word) -> list[Word]:
     """`a{b,c}` as bash expands it; of a range like {1..9} only that it is there. Raises Unreadable."""
-    text = _RANGE.sub(MANY, word.text)
-    found = [text]
-    for _ in range(EXPANDED):
-        at = next((at for at, one in enumerate(found) if _GROUP.search(one)), None)
-        if at is None:
-            break
-        one = found[at]
-        group = _GROUP.search(one)
-        assert group is not None
-        found[at : at + 1] = [one[: group.start()] + part + one[group.end() :] for part in group.group(1).split(",")]
-    if len(found) > EXPANDED or any(_UNEXPANDED.fullmatch(one) is None for one in found) or word.text.count("{") > 8:
-        raise Unreadable("braces that are not read")
+    if _EXPANDABLE.fullmatch(word.text) is None:
+        raise Unreadable("braces in braces")
+    found = [""]
+    for part in filter(None, _PIECES.split(_RANGE.sub(MANY, word.text))):
+        inner = part[1:-1].split(",") if _GROUP.fullmatch(part) else [part]
+        found = [one + piece for one in found for piece in inner]
+        if len(found) > EXPANDED:
+            raise Unreadable("braces that make too many words")
     return [replace(word, text=one.replace(MANY, "1"), shape=_shaped(one), braced=True) for one in found if one]
 
 

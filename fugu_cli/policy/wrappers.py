@@ -253,7 +253,9 @@ def _run_by(runner: Command) -> Iterator[Command]:
         if word.text.startswith("-"):
             continue
         whole = replace(runner, words=tuple(rest[index:]), assignments=(), redirects=())
-        whole = replace(whole, given_more=whole.given_more or base(runner) == "parallel")
+        if base(runner) == "parallel":
+            words = itertools.takewhile(lambda word: not word.text.startswith(":::"), whole.words)
+            whole = replace(whole, words=tuple(words), given_more=True, mark="{}" if "{}" in whole.text else "")
         for made in _whole_lines(word) or (whole,):
             with contextlib.suppress(Unreadable):
                 yield from unwrapped(made)
