@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 from fugu_cli.policy import patterns
@@ -48,7 +47,7 @@ def forbidding(
     """
     commands = [made for one in judged for made in (one.command, *one.carried)]
     surely = [line, *(form for command in commands for form in _forms(command, arguments_of(command)))]
-    maybe = [form for command in commands if _open(command) for form in _forms(command, command.shapes[1:])]
+    maybe = [form for command in commands if _open(command) for form in _open_forms(command)]
     why = f"policy cannot read it: {unread}" if unread else next((one.unclear for one in judged if one.unclear), "")
     files = list(_files(commands, root)) if any(map(_about_files, rules)) else []
     for rule in rules:
@@ -117,6 +116,14 @@ def _open(command: Command) -> bool:
     return command.given_more or any(ONE in shape or MANY in shape for shape in command.shapes)
 
 
+def _open_forms(command: Command) -> Iterator[str]:
+    """The forms of such a command. One whose name is not known may run what stands behind it."""
+    yield from _forms(command, command.shapes[1:])
+    if command.words and command.words[0].shape != command.words[0].text:
+        for at in range(1, len(command.words)):
+            yield from _forms(replace(command, words=command.words[at:]), command.shapes[at + 1 :])
+
+
 def _plain(form: str) -> str:
     return re.sub(f"[{ONE}{MANY}]+", "...", form)
 
@@ -129,7 +136,7 @@ def _could_match(rule: str, form: str) -> bool:
     argument = f"{argument[:-2]} *" if argument.endswith(":*") else argument
     whole = [argument, argument[:-2]] if argument.endswith(" *") else [argument]
     words = re.sub(f" *{MANY}[{MANY}{ONE}]* *", MANY, form)  # it may be no word at all
-    return any(_meet(tuple(_tokens(one, "*")), tuple(_tokens(words, MANY))) for one in whole)
+    return any(_meet([*_tokens(one, "*")], [*_tokens(words, MANY)]) for one in whole)
 
 
 def _tokens(text: str, star: str) -> Iterator[str]:
@@ -149,8 +156,7 @@ def _tokens(text: str, star: str) -> Iterator[str]:
             yield char
 
 
-@cache
-def _meet(left: tuple[str, ...], right: tuple[str, ...]) -> bool:
+def _meet(left: Sequence[str], right: Sequence[str]) -> bool:
     """Two patterns have a text in common."""
     states, seen = {(0, 0)}, set[tuple[int, int]]()
     while states:

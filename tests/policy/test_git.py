@@ -67,6 +67,7 @@ def bash(command: str, root: Path, mode: Mode = "yolo", **rules: tuple[str, ...]
         ),
         *("git rebase --exec 'git push' x", "uv run git up", "eval git push", ". ./x", "cat <(git push)", "sh < x"),
         *('cat <<"$(A)"\n$(A)\ngit push\n$(...)\n', "x=$(git push)", 'bash -c "$x"', "trap 'git push' EXIT", "git odd"),
+        *('x=nice; "$x" git push', '"$x" 5 git -C . push', "n*e git push"),
         *(
             "f() { git push; }; f",
             "coproc git push",
