@@ -15,7 +15,7 @@ NAMES = [str(path.relative_to(PACKAGE)) for path in MODULES]
 @pytest.mark.parametrize("path", MODULES, ids=NAMES)
 def test_a_module_fits_its_room_and_says_what_it_is(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= 300
+    assert text.count("\n") <= 500
     assert ast.get_docstring(ast.parse(text)), "a module begins by saying what it is"
 
 

@@ -15,6 +15,9 @@ from pathlib import Path
 
 from fugu_cli.policy import git, paths
 from fugu_cli.policy.programs import (
+    DELETERS,
+    FIND,
+    FREE,
     INTERPRETERS,
     PROBES,
     READERS,
@@ -22,7 +25,6 @@ from fugu_cli.policy.programs import (
     RUNS,
     SAFE_VARIABLES,
     SHELLS,
-    SYSTEM_FOLDERS,
     UNKNOWN,
     VERSION,
     WHY,
@@ -32,10 +34,10 @@ from fugu_cli.policy.programs import (
     Level,
     arguments_of,
     base,
-    deletes,
     destroys,
-    file_words,
+    is_own,
     known_risk,
+    parsed,
     reads,
 )  # fmt: skip
 from fugu_cli.policy.shell import Command, Redirect, Unreadable, Word, read
@@ -118,7 +120,7 @@ def _by_name(command: Command, line: Line) -> Iterator[Finding]:
         return
     if name == "git":
         yield from _git(command, line)
-    if "/" in first.text and first.text.rpartition("/")[0] not in SYSTEM_FOLDERS:
+    if is_own(command):
         yield Finding(Level.RUNS, "it runs a program of its own")
         return
     more = given_more(command, line.commands)
@@ -243,6 +245,11 @@ def _by_path(command: Command, word: Word, line: Line) -> Iterator[Finding]:
         yield Finding(Level.DESTROYS if lost else Level.EVERY, f"`{text}`: {f'{reason}; {WHY}' if lost else reason}")
 
 
+def deletes(command: Command) -> bool:
+    """It takes files away: where they lie decides whether undo brings them back."""
+    return base(command) in DELETERS or (base(command) == "find" and "-delete" in arguments_of(command))
+
+
 def _is_all(word: Word, folder: Path, root: Path) -> bool:
     """The word is the repository, or a glob for everything that is plain to see in it."""
     if paths.locate(word.text, root, folder) == root:
@@ -324,10 +331,9 @@ _MESSAGES = frozenset({"-m", "-am", "--message"})
 def may_name_files(command: Command) -> Iterable[Word]:
     """The words that may name files: not a search pattern, not text to print. In doubt a word does."""
     name, words = base(command), list(command.words[1:])
-    first = command.words[:1]
-    if first and "/" in first[0].text and first[0].text.rpartition("/")[0] not in SYSTEM_FOLDERS:
+    if is_own(command):
         words = list(command.words)
-    elif (known := file_words(name, words)) is not None:
+    elif (known := _file_words(name, words)) is not None:
         return known
     if name == "git":
         at = git.subcommand_at([word.text for word in words])
@@ -337,6 +343,18 @@ def may_name_files(command: Command) -> Iterable[Word]:
             case "commit" | "tag" | "stash" | "merge" | "notes":
                 return [b for a, b in zip([Word(""), *words], words, strict=False) if a.text not in _MESSAGES]
     return words
+
+
+def _file_words(name: str, words: Sequence[Word]) -> list[Word] | None:
+    """The words and values of options that name files, for a program of the table; None for any other."""
+    if name in FREE:
+        return list(words) if name in {"test", "[", "[["} else []
+    if name == "find":
+        return [b for a, b in zip([Word(""), *words], words, strict=False) if FIND.get(a.text) != "t"]
+    if name not in READERS:
+        return None
+    found = parsed(READERS[name], words)
+    return [*found.files, *(word for _, word in found.written)]
 
 
 def _without_pattern(words: list[Word]) -> list[Word]:

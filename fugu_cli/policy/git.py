@@ -401,9 +401,9 @@ def _text(file: Path) -> str:
 
 
 _SECTION = re.compile(r'\s*\[\s*([\w.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\]')
-_SETTING = re.compile(r"\s*([A-Za-z][\w-]*)[ \t]*(?:=[ \t]*((?:[^\n\\]|\\[^\n]|\\\n)*))?(?:[#;][^\n]*)?(?:\n|$)")
-_VALUE = re.compile(r'"((?:[^"\\]|\\.)*)"|\\(.)|([#;].*)|([^"\\#;]+)', re.DOTALL)
-_ESCAPES = {"n": "\n", "t": "\t", "b": "\b", "\n": ""}
+_BLANK = re.compile(r"\s+|[#;][^\n]*")
+_KEY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*(?:(=)|(?=\n|$))")
+_ESCAPES = {"n": "\n", "t": "\t", "b": "\b", "\n": "", "\\": "\\", '"': '"'}
 
 
 def _read_file(file: Path, depth: int = 0) -> Iterator[tuple[str, str]]:
@@ -412,27 +412,40 @@ def _read_file(file: Path, depth: int = 0) -> Iterator[tuple[str, str]]:
     if depth > DEEPEST:
         raise Unreadable("configuration of git that includes itself")
     while at < len(text):
-        if (blank := re.compile(r"\s+|[#;][^\n]*").match(text, at)) is not None:
+        if (blank := _BLANK.match(text, at)) is not None:
             at = blank.end()
         elif (headed := _SECTION.match(text, at)) is not None:
             at = headed.end()
             section = headed.group(1).lower() + (f".{headed.group(2).lower()}" if headed.group(2) is not None else "")
-        elif (setting := _SETTING.match(text, at)) is not None and section:
-            at = setting.end()
-            name, value = f"{section}.{setting.group(1).lower()}", _unquoted(setting.group(2) or "")
+        elif (key := _KEY.match(text, at)) is not None and section:
+            value, at = _value(text, key.end()) if key.group(2) else ("", key.end())
+            name = f"{section}.{key.group(1).lower()}"
             yield name, value
-            if name.startswith(("include.", "includeif.")) and name.endswith(".path"):
-                where = Path(value.removeprefix("~/")) if value.startswith("~/") else Path(value)
-                yield from _read_file((Path.home() if value.startswith("~/") else file.parent) / where, depth + 1)
+            if name.startswith(("include.", "includeif.")) and name.endswith(".path") and value:
+                home = value.startswith("~/")
+                where = Path.home() / value[2:] if home else file.parent / value
+                yield from _read_file(where, depth + 1)
         else:
             raise Unreadable(f"git's configuration in {file}")
 
 
-def _unquoted(value: str) -> str:
-    found = ""
-    for quoted, escaped, comment, plain in _VALUE.findall(value):
-        if comment:
-            break
-        found += re.sub(r"\\(.)", lambda one: _ESCAPES.get(one.group(1), one.group(1)), quoted, flags=re.DOTALL)
-        found += _ESCAPES.get(escaped, escaped) + plain
-    return found.strip()
+def _value(text: str, at: int) -> tuple[str, int]:
+    """A setting's value that begins at `at`, and where it ends. Raises Unreadable."""
+    found, quoted, comment = "", False, False
+    while at < len(text) and text[at] != "\n":
+        char = text[at]
+        at += 1
+        if char == "\\" and not comment:
+            if text[at : at + 1] not in _ESCAPES:
+                raise Unreadable("a strange escape in git's configuration")
+            found += _ESCAPES[text[at]]
+            at += 1
+        elif char == '"' and not comment:
+            quoted = not quoted
+        elif char in "#;" and not quoted:
+            comment = True
+        elif not comment:
+            found += char
+    if quoted:
+        raise Unreadable("a quote in git's configuration that is never closed")
+    return found.strip(), at

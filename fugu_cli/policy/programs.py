@@ -192,19 +192,19 @@ fold expand unexpand fmt f# : abiscu tw=t : bytes spaces width=t initial all fir
 join f : iz t12aejov=t : check-order nocheck-order header ignore-case zero-terminated help version
 base64 base32 f : di w=t : decode ignore-garbage wrap=t help version
 set command t : vVp :
-tty groups arch t : s : help version
+tty groups t : s : help version
 """
 READERS = table(_ROWS) | {"find": Options({}), ":": Options({}, "t")}
 
 _TESTS = re.compile(r"-([a-hkLnNOGoprsStuwxz]|ef|nt|ot|eq|ne|lt|le|gt|ge|\d+)")
-_FIND = dict.fromkeys(
+FIND = dict.fromkeys(
     names_of(
         "-a -and -o -or -not -print -print0 -prune -depth -d -empty -true -false -readable -writable -executable "
         "-nouser -nogroup -daystart -follow -mount -xdev -noleaf -ls -quit -warn -nowarn -H -L -P -E -X -s -x"
     ),
     "",
 )
-_FIND |= dict.fromkeys(
+FIND |= dict.fromkeys(
     names_of(
         "-name -iname -path -ipath -wholename -iwholename -regex -iregex -lname -ilname -regextype -type -xtype "
         "-maxdepth -mindepth -size -mtime -ctime -atime -mmin -cmin -amin -used -newermt -newerat -newerct -perm -user "
@@ -212,7 +212,7 @@ _FIND |= dict.fromkeys(
     ),
     "t",
 )
-_FIND |= dict.fromkeys(names_of("-newer -anewer -cnewer -samefile"), "f")
+FIND |= dict.fromkeys(names_of("-newer -anewer -cnewer -samefile"), "f")
 _SED_ADDRESS = r"(?:\d+|\$|/(?:[^/\\\n]|\\.)*/)"
 _SED_LINES = rf"{_SED_ADDRESS}(?:,(?:{_SED_ADDRESS}|\+\d+))? *!?[pd=q]?"
 _SED_SCRIPT = re.compile(
@@ -292,7 +292,7 @@ def reads(command: Command) -> Finding:
         return Finding(Level.RUNS, "what it reads is known only when it runs")
     if name == "find":
         return _find([word.text for word in words])
-    found = Parsed(plain=list(words)) if name in _FREE else parsed(READERS[name], words)
+    found = Parsed(plain=list(words)) if name in FREE else parsed(READERS[name], words)
     if found.odd:
         option = found.odd if found.runs and name != "sed" else ""
         return Finding(Level.RUNS, f"with `{found.odd}` `{name}` does more than read", option)
@@ -303,7 +303,7 @@ def reads(command: Command) -> Finding:
     return READS
 
 
-_FREE = names_of("echo printf true false : exit test [ [[ uname whoami nproc set wait")
+FREE = names_of("echo printf true false : exit test [ [[ uname whoami nproc set wait")
 """Programs with a grammar of their own, or with options none of which matters."""
 
 
@@ -339,30 +339,20 @@ def _find(arguments: Sequence[str]) -> Finding:
             while rest and rest.pop(0) not in {";", "+"}:
                 pass  # judged as a command of its own
         elif word.startswith("-") and word != "-":
-            kind = _FIND.get(word)
+            kind = FIND.get(word)
             if kind is None:
                 return Finding(Level.RUNS, f"with `{word}` `find` writes or asks", word)
             del rest[: len(kind)]
     return READS
 
 
-def file_words(name: str, words: Sequence[Word]) -> list[Word] | None:
-    """The words and values of options that name files, for a program of the table; None for any other."""
-    if name in _FREE:
-        return list(words) if name in {"test", "[", "[["} else []
-    if name == "find":
-        return [b for a, b in zip([Word(""), *words], words, strict=False) if _FIND.get(a.text) != "t"]
-    if name not in READERS:
-        return None
-    found = parsed(READERS[name], words)
-    return [*found.files, *(word for _, word in found.written)]
-
-
 # ---- what needs a yes every time, and what destroys ----
 
 
-def _all(names: str, reason: str) -> dict[str, str]:
-    return dict.fromkeys(names.split(), reason)
+def _said(rows: str) -> dict[str, str]:
+    """By name what `NAMES: TEXT` says of each."""
+    found = (row.partition(": ") for row in rows.strip().split("\n"))
+    return {name: text for names, _, text in found for name in names.split()}
 
 
 PROBES = names_of(
@@ -390,37 +380,32 @@ SHELL_VARIABLES = names_of(
 )
 """Variables that change what the rest of a line means."""
 
-EVERY_TIME: dict[str, str] = {
-    **_all("sudo su doas pkexec runuser", "it takes other rights"),
-    **_all("dd mkfs fdisk parted sfdisk shred wipefs mkswap losetup", "it writes to devices"),
-    **_all("mount umount sysctl modprobe insmod swapoff iptables nft ufw", "it changes the system"),
-    **_all("passwd useradd userdel usermod groupadd chpasswd visudo crontab at", "it changes the system"),
-    **_all("systemctl service launchctl loginctl", "it changes the system"),
-    **_all("shutdown reboot halt poweroff init", "it stops the machine"),
-    **_all("kill pkill killall skill xkill", "it ends processes"),
-    **_all("apt apt-get dpkg yum dnf rpm pacman apk zypper brew snap port", "it installs for the whole system"),
-    **_all("ssh scp sftp nc ncat netcat socat telnet ftp rsync mail sendmail", "it reaches other machines"),
-    **_all("kubectl helm terraform tofu pulumi aws gcloud az gh glab heroku fly vercel netlify",
-           "it acts on something outside the repository"),
-    **_all("printenv export set declare typeset", SHOWS_KEYS),
-}  # fmt: skip
-
-PUBLISHES: dict[str, frozenset[str]] = {
-    "npm": frozenset({"publish", "unpublish", "login", "adduser", "token", "deprecate", "owner"}),
-    "pnpm": frozenset({"publish", "login"}),
-    "yarn": frozenset({"publish", "npm"}),
-    "cargo": frozenset({"publish", "login", "yank", "owner"}),
-    "twine": frozenset({"upload"}),
-    "gem": frozenset({"push", "yank"}),
-    "poetry": frozenset({"publish"}),
-    "uv": frozenset({"publish"}),
-    "docker": frozenset({"push", "system", "rm", "rmi", "volume", "login", "kill", "stop", "prune"}),
-    "podman": frozenset({"push", "system", "rm", "rmi", "volume", "login", "kill", "stop"}),
-    "mvn": frozenset({"deploy", "release:perform"}),
-    "gradle": frozenset({"publish"}),
-    "goreleaser": frozenset({"release"}),
-    **dict.fromkeys(names_of("wrangler firebase serverless cdk flyctl"), frozenset({"deploy", "publish", "destroy"})),
-}
+EVERY_TIME = _said("""
+sudo su doas pkexec runuser: it takes other rights
+dd mkfs fdisk parted sfdisk shred wipefs mkswap losetup: it writes to devices
+mount umount sysctl modprobe insmod swapoff iptables nft ufw: it changes the system
+passwd useradd userdel usermod groupadd chpasswd visudo crontab at: it changes the system
+systemctl service launchctl loginctl: it changes the system
+shutdown reboot halt poweroff init: it stops the machine
+kill pkill killall skill xkill: it ends processes
+apt apt-get dpkg yum dnf rpm pacman apk zypper brew snap port: it installs for the whole system
+ssh scp sftp nc ncat netcat socat telnet ftp rsync mail sendmail: it reaches other machines
+kubectl helm terraform tofu pulumi aws gcloud az gh glab heroku fly vercel netlify: it acts on other machines
+""") | dict.fromkeys(names_of("printenv export set declare typeset"), SHOWS_KEYS)
+_PUBLISHES = _said("""
+npm: publish unpublish login adduser token deprecate owner
+pnpm: publish login
+yarn: publish npm
+cargo: publish login yank owner
+twine: upload
+gem: push yank
+poetry uv gradle: publish
+docker podman: push system rm rmi volume login kill stop prune
+mvn: deploy release:perform
+goreleaser: release
+wrangler firebase serverless cdk flyctl: deploy publish destroy
+""")
+"""Subcommands that act on something outside the repository."""
 WRITERS = names_of("rm mv cp ln tee touch mkdir rmdir truncate unlink install chmod chgrp patch")
 DELETERS = names_of("rm rmdir unlink truncate shred")
 SYSTEM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin", "/sbin", "/usr/sbin"})
@@ -444,6 +429,12 @@ FOUND = Finding(Level.DESTROYS, WHY)
 def base(command: Command) -> str:
     """The command's name without its folder, as the tables know it."""
     return command.words[0].text.rsplit("/", 1)[-1] if command.words else ""
+
+
+def is_own(command: Command) -> bool:
+    """It names a program by a path that is none of the system's: what it does is not known by its name."""
+    folder, slash, _ = command.words[0].text.rpartition("/") if command.words else ("", "", "")
+    return bool(slash) and folder not in SYSTEM_FOLDERS
 
 
 def arguments_of(command: Command) -> list[str]:
@@ -484,11 +475,6 @@ def destroys(command: Command) -> Finding | None:
     return FOUND if ends else None
 
 
-def deletes(command: Command) -> bool:
-    """It takes files away: where they lie decides whether undo brings them back."""
-    return base(command) in DELETERS or (base(command) == "find" and "-delete" in arguments_of(command))
-
-
 def known_risk(command: Command) -> Finding | None:
     """What needs a yes every time by the command's name and arguments alone."""
     name, arguments = base(command), arguments_of(command)
@@ -497,7 +483,7 @@ def known_risk(command: Command) -> Finding | None:
         sets = EVERY_TIME[name] == SHOWS_KEYS and name != "printenv" and arguments not in ([], ["-p"], ["-x"])
         return None if sets else Finding(Level.EVERY, EVERY_TIME[name])
     said = [argument for argument in arguments if not argument.startswith("-")]
-    if name in PUBLISHES and PUBLISHES[name] & set(said[:3]):
+    if set(_PUBLISHES.get(name, "").split()) & set(said[:3]):
         return Finding(Level.EVERY, "it acts on something outside the repository")
     if name == "rm" and any(word.dynamic for word in command.words[1:]):
         return Finding(Level.EVERY, "what it deletes is known only when it runs")

@@ -31,6 +31,7 @@ from fugu_cli.policy.programs import (
     arguments_of,
     base,
     given,
+    is_own,
     names_of,
     parsed,
     table,
@@ -91,36 +92,40 @@ def unwrapped(command: Command, depth: int = 0) -> Iterator[Command]:
     """The command that really runs; for `sh -c`, xargs, sudo, find -exec what they run as well. Raises Unreadable."""
     if depth > DEEPEST:
         raise Unreadable("wrappers nested too deeply")
-    name, rest = base(command), command.words[1:]
+    name, own = base(command), is_own(command)
     _refuse(command, name)
+    inner, counts = _inside(command, name)
+    if counts or own:  # what lies in the repository is only called like a wrapper, and may be one
+        yield _with_written(command, name)
+    for one in inner:
+        yield from unwrapped(one, depth + 1)
+
+
+def _inside(command: Command, name: str) -> tuple[list[Command], bool]:
+    """What a command runs, and whether it counts itself. Raises Unreadable."""
+    rest = command.words[1:]
     inner: Sequence[Word] = ()
     if name == "env":
-        yield from _env(command, depth)
-        return
+        return [_env(command)], False
+    if name == "find":
+        made = replace(command, redirects=(), given_more=True, mark="{}")
+        return [replace(made, words=words) for words in _executed(rest)], True
     if name == "xargs":
         inner = _after_options(name, rest) or (Word("echo"),)
         command = replace(command, given_more=True, mark=_mark(rest[: len(rest) - len(inner)]))
     elif name in WRAPPERS and rest and not (name == "command" and rest[0].text in {"-v", "-V"}):
         inner = _after_options(name, rest)
-        if inner and name in EVERY_TIME:  # sudo: it counts itself, and takes variables as env does
-            yield command
-            inner = (Word("env"), *inner)
+        inner = (Word("env"), *inner) if inner and name in EVERY_TIME else inner  # sudo takes variables as env does
     elif name in SHELLS and (script := _script(name, rest)) is not None:
         if command.mark and command.mark in script.text:
             raise Unreadable(f"a `{name} -c` that is put together from what it is given")
-        for part in _read_script(name, script.text):
-            yield from unwrapped(replace(part, piped=part.piped or command.piped), depth + 1)
-        command = replace(command, words=())
-    elif name == "find":
-        for words in _executed(rest):
-            made = replace(command, words=words, redirects=(), given_more=True, mark="{}")
-            yield from unwrapped(made, depth + 1)
+        parts = [replace(part, piped=part.piped or command.piped) for part in _read_script(name, script.text)]
+        return [*parts, replace(command, words=())], False
+    elif name.endswith(".exe"):
+        inner = (Word(name.removesuffix(".exe")), *rest)
     elif name.startswith("git-"):
         inner = (Word("git"), Word(name.removeprefix("git-")), *rest)
-    if inner:
-        yield from unwrapped(replace(command, words=tuple(inner)), depth + 1)
-    else:
-        yield _with_written(command, name)
+    return [replace(command, words=tuple(inner))] if inner else [], not inner or name in EVERY_TIME
 
 
 def _refuse(command: Command, name: str) -> None:
@@ -173,15 +178,14 @@ def _mark(options: Sequence[Word]) -> str:
     return ""
 
 
-def _env(command: Command, depth: int) -> Iterator[Command]:
+def _env(command: Command) -> Command:
     rest, assignments = list(_after_options("env", command.words[1:])), list(command.assignments)
     while rest and (rest[0].text == "-" or "=" in rest[0].text):
         word = rest.pop(0)
         if word.text != "-":
             name, _, value = word.text.partition("=")
             assignments.append((name, replace(word, text=value, shape=word.shape.partition("=")[2])))
-    words = tuple(rest) or (Word("printenv"),)
-    yield from unwrapped(replace(command, words=words, assignments=tuple(assignments)), depth + 1)
+    return replace(command, words=tuple(rest) or (Word("printenv"),), assignments=tuple(assignments))
 
 
 def _script(name: str, words: Sequence[Word]) -> Word | None:
