@@ -51,6 +51,9 @@ MOST = 200
 ALIASES_DEEP = 5
 LEAVES = Finding(Level.EVERY, "it leaves the repository")
 OPTION = Finding(Level.EVERY, "the name of a file here is taken for an option")
+_RISKY = {name for name, options in READERS.items() if {"!", "w"} & {*options.known.values()}}
+_RISKY |= WRITERS | {"git", "find", "printf"}
+"""Programs for which an option may write or run something."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +134,9 @@ def _by_name(command: Command, line: Line) -> Iterator[Finding]:
         yield READS
     elif name != "git":
         yield reads(command)
-    bare = [word for word in command.words[1:] if word.globbed and word.text[:1] in "*?["]
-    listed = command.given_more and not any(
-        base(one) == "find" and one.pipeline == command.pipeline for one in line.commands
-    )
-    if (bare or listed) and name in READERS | dict.fromkeys(WRITERS) and any(map(_has_dashed, line.folders)):
+    bare = any(word.globbed and word.text[:1] in "*?[" for word in command.words[1:])
+    finds = (base(one) == "find" for one in line.commands if one.pipeline == command.pipeline)
+    if (bare or (command.given_more and not any(finds))) and name in _RISKY and any(map(_has_dashed, line.folders)):
         yield OPTION
 
 

@@ -153,6 +153,17 @@ def test_a_bare_repository_in_the_repository_is_not_the_users_own(root: Path) ->
     assert bash("cd vendor/bare && git log-it", root, deny=PUSH).verdict == "deny"
 
 
+def test_a_file_that_is_called_like_an_option_may_be_one(root: Path) -> None:
+    for name in ("a.py", "b.py"):
+        (root / name).touch()
+    lines = ("sed -n 1p *", "git diff *", "sort ?*", "find * -type f", "git ls-files | xargs sed -n 1p")
+    before = {line: bash(line, root, "ask").verdict for line in lines}
+    (root / "-i").touch()
+    after = {line: bash(line, root, "ask").verdict for line in (*lines, "cat *", "sed -n 1p *.py", "sort ./*")}
+    assert before == dict.fromkeys(lines, "allow")
+    assert after == dict.fromkeys(lines, "ask") | {"cat *": "allow", "sed -n 1p *.py": "ask", "sort ./*": "allow"}
+
+
 @pytest.mark.parametrize(
     "text", ['[alias]\nx = "\\q\n[[', "[alias\nx = push", "alias.x = push", "[include]\npath = .gitconfig\n"]
 )
