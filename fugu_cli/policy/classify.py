@@ -161,7 +161,7 @@ def _variables(commands: Iterable[Command]) -> Iterator[tuple[str, Word]]:
     """The variables that a line sets, by assignments and by builtins."""
     for command in commands:
         yield from command.assignments
-        if base(command) in WORKS_OUT - {"[", "[[", "test", "printf", "wait"}:
+        if base(command) in WORKS_OUT - {"[", "[[", "test", "wait"}:
             for word in command.words[1:]:
                 name, _, value = word.text.partition("=")
                 yield name, replace(word, text=value, shape=word.shape.partition("=")[2])

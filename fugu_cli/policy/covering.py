@@ -6,6 +6,7 @@ when it runs; what allows takes only what it says.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -119,6 +120,9 @@ def _open(command: Command) -> bool:
 def _open_forms(command: Command) -> Iterator[str]:
     """The forms of such a command. One whose name is not known may run what stands behind it."""
     yield from _forms(command, command.shapes[1:])
+    if base(command) == "git":  # what is known only when it runs may be an option before the subcommand
+        rest = itertools.dropwhile(lambda shape: ONE in shape or MANY in shape, after_options(command.shapes[1:]))
+        yield " ".join(["git", *rest])
     if command.words and command.words[0].shape != command.words[0].text:
         for at in range(1, len(command.words)):
             yield from _forms(replace(command, words=command.words[at:]), command.shapes[at + 1 :])

@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -326,12 +327,17 @@ def elsewhere(folder: Path, root: Path) -> Finding:
     """What git would do in `folder`: nothing more than in `root` where no other repository begins on the way."""
     below = folder
     while below != root and inside(below, root):
-        if all(there(below / mark) for mark in GIT_MARKS):
+        if _is_bare(below):
             return GIVES
         if there(below / ".git"):
             return Finding(Level.RUNS, f"`{below.name}` is a repository of its own, with its own settings")
         below = below.parent
     return READS
+
+
+def _is_bare(folder: Path) -> bool:
+    """Git may take the folder for a git folder; one with `commondir` keeps the rest somewhere else."""
+    return there(folder / "HEAD") and any(there(folder / mark) for mark in ("commondir", *(GIT_MARKS - {"HEAD"})))
 
 
 def aliases(name: str, folders: Sequence[Path]) -> list[str]:
@@ -342,7 +348,7 @@ def aliases(name: str, folders: Sequence[Path]) -> list[str]:
     key = name.lower()
     said = [value for setting, value in found if setting in {f"alias.{key}", f"alias.{key}.command"} and value]
     guesses = [value for setting, value in found if setting == "help.autocorrect" and value.lower() not in _SAID_OFF]
-    if not said and guesses:
+    if not said and guesses and shutil.which(f"git-{name}") is None:
         raise Unreadable(f"git may take `{name}` for another command (help.autocorrect)")
     return said
 
@@ -385,10 +391,11 @@ def _repository(folder: Path) -> Path | None:
     if there(own) and not is_folder(own):
         text = _text(own).strip().removeprefix("gitdir:").strip()
         kept = folder / text
-        return kept / _text(kept / "commondir").strip() if there(kept / "commondir") else kept
-    if there(own):
-        return own
-    return folder if all(there(folder / mark) for mark in GIT_MARKS) else None
+    elif there(own) or _is_bare(folder):
+        kept = own if there(own) else folder
+    else:
+        return None
+    return kept / _text(kept / "commondir").strip() if there(kept / "commondir") else kept
 
 
 def _text(file: Path) -> str:

@@ -363,7 +363,9 @@ VERSION = frozenset(
     {(name, option) for name in PROBES for option in ("--version", "-V", "version")}
     | {(name, "-v") for name in ("node", "npm", "npx", "yarn", "pnpm")}
 )
-SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "mksh", "fish", "ash", "csh", "tcsh"})
+SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "mksh", "fish", "ash", "csh", "tcsh"}) | names_of(
+    "rbash bash-static yash oksh posh pdksh ksh93 lksh nu pwsh powershell elvish xonsh"
+)
 READ_SHELLS = frozenset({"sh", "bash", "dash", "ash"})
 """Those whose language shell.py reads."""
 INTERPRETERS = SHELLS | {"python", "python3", "perl", "ruby", "node", "php", "deno", "bun", "osascript", "lua"}

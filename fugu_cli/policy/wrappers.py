@@ -139,6 +139,8 @@ def _refuse(command: Command, name: str) -> None:
         re.fullmatch(r"[-+][euxovfC]+|pipefail|errexit|nounset|xtrace", one) for one in set_to
     ):
         raise Unreadable(f"`{command.text}`, after which words may mean something else")
+    if name in {"declare", "typeset", "local"} and any(re.fullmatch(r"[-+]\w*n\w*", one) for one in shapes):
+        raise Unreadable(f"`{command.text}`, a name for another variable")
     named = {one.partition("=")[0] for one in shapes} if name in WORKS_OUT | {"unset"} else set()
     changed = (named | {name for name, _ in command.assignments}) & SHELL_VARIABLES
     if changed:

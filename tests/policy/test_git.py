@@ -68,6 +68,7 @@ def bash(command: str, root: Path, mode: Mode = "yolo", **rules: tuple[str, ...]
         *("git rebase --exec 'git push' x", "uv run git up", "eval git push", ". ./x", "cat <(git push)", "sh < x"),
         *('cat <<"$(A)"\n$(A)\ngit push\n$(...)\n', "x=$(git push)", 'bash -c "$x"', "trap 'git push' EXIT", "git odd"),
         *('x=nice; "$x" git push', '"$x" 5 git -C . push', "n*e git push"),
+        *("declare -n r=HOME; r=.; git p", "printf -v HOME .; git p", "rbash -c ls", "pwsh -c ls"),
         *(
             "f() { git push; }; f",
             "coproc git push",
@@ -134,6 +135,22 @@ def test_a_rule_that_allows_reading_does_not_allow_an_option_that_writes_or_runs
     assert said("git diff --output=x", "bash(git diff --output=*)") == ["ask", "allow"], "ask mode asks about files too"
     assert said("git diff --output=x", "bash(*)") == ["allow", "allow"]
     assert said("sed -i s/a/b/ x", "bash(sed *)") == ["allow", "allow"]
+
+
+def test_a_word_before_a_subcommand_may_be_an_option(root: Path) -> None:
+    assert bash('git "$x" push', root, deny=("bash(git push)",)).verdict == "deny"
+    assert bash('git "$x" push', root, deny=("bash(git pull)",)).verdict == "allow"
+
+
+def test_a_git_folder_that_keeps_the_rest_somewhere_else_is_not_the_users_own(root: Path) -> None:
+    (root / "x").mkdir()
+    (root / "x/HEAD").write_text("ref: refs/heads/main\n")
+    assert bash("git -C x status", root, "ask").verdict == "allow"
+    (root / "x/commondir").write_text("../y\n")
+    (root / "y").mkdir()
+    (root / "y/config").write_text("[alias]\nlog-it = push\n")
+    assert bash("git -C x status", root, "auto").verdict == "ask"
+    assert bash("cd x && git log-it", root, deny=PUSH).verdict == "deny"
 
 
 def test_a_bare_repository_in_the_repository_is_not_the_users_own(root: Path) -> None:
