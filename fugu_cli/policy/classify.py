@@ -373,7 +373,9 @@ def path_parts(text: str, name: str) -> Iterator[str]:
     if name == "git" and not _EXCLUDED.match(text):
         parts = text.split(":")  # REV:PATH, :PATH, :N:PATH, :/PATH, :(top)PATH; a date in REV has colons as well
         yield from (_MAGIC.sub("", ":".join(parts[at:])) for at in range(1, len(parts)))
-    if text.startswith(("--exclude", "--ignore", "--glob", "--include", "!")) and not text.startswith("--exclude-from"):
+    if text.startswith(("--exclude", "--ignore", "--glob", "--include", "!")) and not (
+        text.partition("=")[0].endswith(("-from", "-file"))
+    ):
         return
     if text.startswith("-"):
         if "=" in text:
