@@ -28,6 +28,7 @@ LONGEST = (
     "e2e/test_real_model.py",
     "sandbox/test_git_escapes.py",
     "e2e/test_jobs.py",
+    "policy/test_against_shells.py",
     "test_cli_run.py",
     "test_crash.py",
     "e2e/test_hooks.py",

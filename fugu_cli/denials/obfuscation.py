@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fugu_cli.policy.classify import classify
-from fugu_cli.policy.commands import base
-from fugu_cli.policy.naming import may_name_files
+from fugu_cli.policy.classify import classify, may_name_files
 from fugu_cli.policy.paths import there
-from fugu_cli.policy.shell import Command, Word
-from fugu_cli.policy.tables import names_of
-from fugu_cli.policy.words import Unreadable
+from fugu_cli.policy.programs import base, names_of
+from fugu_cli.policy.shell import Command, Unreadable, Word
 
 VERBATIM = names_of(
     "ls cat head tail wc pwd echo printf grep egrep fgrep rg find fd tree file stat du df which type whoami date "
@@ -62,7 +59,8 @@ def _wide(command: Command, root: Path) -> bool:
     """It may read files that it does not name."""
     if command.given_more or base(command) in WIDE or base(command) == "git":
         return True
-    words: Sequence[Word] = [*may_name_files(command), *(redirect.target for redirect in command.redirects)]
+    options = [word for word in command.words[1:] if word.text.startswith("-")]
+    words: Sequence[Word] = [*may_name_files(command), *options, *(redirect.target for redirect in command.redirects)]
     return any(_many(word, root) for word in words)
 
 

@@ -20,9 +20,9 @@ from fugu_cli.messages import Call, Value
 from fugu_cli.policy import covering, patterns, web
 from fugu_cli.policy.arguments import Malformed, arguments_of, patched_paths
 from fugu_cli.policy.classify import Judged, classify
-from fugu_cli.policy.commands import Level
 from fugu_cli.policy.paths import Fault, inside, locate, shown, special
-from fugu_cli.policy.words import Unreadable
+from fugu_cli.policy.programs import Level
+from fugu_cli.policy.shell import Unreadable
 
 __all__ = ["Judgement", "Mode", "Rules", "judge"]
 
@@ -85,6 +85,7 @@ class Case:
     tests: bool = False
     known: bool = True
     denied: str = ""
+    """Why a rule forbids it; of the other two the rule."""
     asked: str = ""
     allowed: str = ""
     exact: bool = False
@@ -117,7 +118,7 @@ def _decide(case: Case, rules: Rules) -> Judgement:
         return Judgement(verdict=verdict, reason=reason, target=case.target, every_time=every)
 
     if case.denied:
-        return say("deny", f"the rule {case.denied} forbids it")
+        return say("deny", case.denied)
     if rules.mode == "yolo":
         return say("allow", "yolo: everything is allowed" + (f", although {case.reason}" if every else ""))
     if rules.mode == "plan" and not case.reads:
@@ -153,18 +154,22 @@ def _paths_case(tool: str, arguments: dict[str, object], rules: Rules, root: Pat
         fits = partial(patterns.match_path, tool=tool, root=root, forbids=forbids)
         return next((rule for rule in given if found and quantify(fits(rule, path=path) for path in found)), "")
 
-    allowed = first(rules.allow, forbids=False)
+    denied, allowed = first(rules.deny, forbids=True), first(rules.allow, forbids=False)
     exact = bool(allowed) and len(found) == len(names) and all(patterns.means_path(allowed, p, root) for p in found)
     return Case(
         target=target,
         level=level,
         reason=reasons[0] if reasons else calm,
         reads=reads,
-        denied=first(rules.deny, forbids=True),
+        denied=_forbids(denied),
         asked=first(rules.ask, forbids=True),
         allowed=allowed,
         exact=exact,
     )
+
+
+def _forbids(rule: str) -> str:
+    return f"the rule {rule} forbids it" if rule else ""
 
 
 def _special(path: Path, rules: Rules, root: Path, reads: bool) -> str:
@@ -184,7 +189,7 @@ def _skill_case(name: str, rules: Rules) -> Case:
         level=Level.READS,
         reason="it reads a skill",
         reads=True,
-        denied=first(rules.deny),
+        denied=_forbids(first(rules.deny)),
         asked=first(rules.ask),
         allowed=first(rules.allow),
     )
@@ -197,21 +202,26 @@ def _command_case(command: str, rules: Rules, root: Path) -> Case:
     try:
         judged = classify(line, root)
     except Unreadable as error:
-        judged, unread = [], f"policy cannot read it: {error}"
+        judged, unread = [], str(error)
     else:
         unread = ""
     worst = max(judged, key=lambda one: one.finding.level, default=None)
     level = Level.EVERY if unread or worst is None else worst.finding.level
-    reason = unread or ("it is empty" if worst is None else f"`{_short(worst)}`: {worst.finding.reason}")
+    reason = (
+        f"policy cannot read it: {unread}"
+        if unread
+        else ("it is empty" if worst is None else f"`{_short(worst)}`: {worst.finding.reason}")
+    )
     own = (rule for rule in rules.allow if patterns.split(rule)[0] == "bash")
     exact = next((rule for rule in own if patterns.means(rule, "bash", line)), "")
+    denied, asked = (covering.forbidding(given, line, judged, root, unread) for given in (rules.deny, rules.ask))
     return Case(
         target=f"bash({line})",
         level=Level.RUNS if tests else level,
         reason=reason,
         tests=tests,
-        denied=covering.forbidding(rules.deny, line, judged, root),
-        asked=covering.forbidding(rules.ask, line, judged, root),
+        denied=denied.forbids if denied is not None else "",
+        asked=asked.rule if asked is not None else "",
         allowed=exact or covering.allowing(rules.allow, judged, root, writes=rules.mode in {"edit", "auto"}),
         exact=bool(exact),
     )
@@ -232,7 +242,7 @@ def _check_case(arguments: dict[str, object], rules: Rules, root: Path) -> Case:
         target=f"{command.strip()}\n{arguments.get('script', '')}",
         level=max(case.level, Level.RUNS),
         tests=False,
-        denied=case.denied or first(rules.deny),
+        denied=case.denied or _forbids(first(rules.deny)),
         asked=case.asked or first(rules.ask),
         allowed=first(rules.allow) or case.allowed,
         exact=False,
@@ -259,7 +269,7 @@ def _fetch_case(url: str, rules: Rules) -> Case:
         reason="it sends the address to another machine, and what comes back is anybody's words",
         reads=True,
         known=False,
-        denied=first(rules.deny),
+        denied=_forbids(first(rules.deny)),
         asked=first(rules.ask),
         allowed=first(rules.allow),
     )
@@ -283,7 +293,7 @@ def _other_case(tool: str, rules: Rules) -> Case:
         reads=keeps,
         tests=tests,
         known=tests or keeps,
-        denied=first(rules.deny),
+        denied=_forbids(first(rules.deny)),
         asked=first(rules.ask),
         allowed=first(rules.allow, whole=True),
     )

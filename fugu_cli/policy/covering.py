@@ -1,7 +1,7 @@
 """Which of the user's rules covers a command line: by its words, and for rules about files by those it plainly names.
 
-Stands beside the judge, above classify.py. What forbids looks at every way to write the line; what allows takes only
-what it says.
+Stands beside the judge, above classify.py. What forbids looks at every way to write the line, and at what it could be
+when it runs; what allows takes only what it says.
 """
 
 from __future__ import annotations
@@ -9,39 +9,59 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fugu_cli.policy import patterns
-from fugu_cli.policy.classify import Judged, expanded, folders_of
-from fugu_cli.policy.commands import SAFE_VARIABLES, Level, base, given
+from fugu_cli.policy.classify import Judged, expanded, folders_of, may_name_files, path_parts
 from fugu_cli.policy.git import after_options
-from fugu_cli.policy.naming import may_name_files, path_parts
-from fugu_cli.policy.shell import Command, Word
-from fugu_cli.policy.tables import SHELLS, WRITERS
-from fugu_cli.policy.wrappers import carried
+from fugu_cli.policy.programs import SAFE_VARIABLES, WRITERS, Level, arguments_of, base, given
+from fugu_cli.policy.shell import MANY, ONE, Command, Word
 
 TOOL = "bash"
+PLAINLY = "write simple commands, with their names and arguments in plain words, and one call for each"
+"""How a line is written so that rules can be checked."""
 IN_PLACE = frozenset({"sed", "perl", "ruby"})
 """Programs that write the files they are given with `-i`."""
 
 
-def forbidding(rules: Sequence[str], line: str, judged: Sequence[Judged], root: Path) -> str:
-    """The first rule that covers the line, a part of it, or a file that it names; "" for none.
+@dataclass(frozen=True)
+class Covered:
+    """A rule, and why it counts where it is not sure that the line is what it means."""
 
-    Without `judged` the line could not be read: then it is enough that a rule's words stand in it, and so it is where a
-    shell runs what it is given as text.
+    rule: str
+    unclear: str = ""
+
+    @property
+    def forbids(self) -> str:
+        if not self.unclear:
+            return f"the rule {self.rule} forbids it"
+        return f"the rule {self.rule} may forbid it: {self.unclear} ({PLAINLY})"
+
+
+def forbidding(
+    rules: Sequence[str], line: str, judged: Sequence[Judged], root: Path, unread: str = ""
+) -> Covered | None:
+    """The first rule that covers the line, a part of it, or a file that it names.
+
+    `unread` says why the line could not be read: then every rule that could forbid a command does.
     """
-    commands = [made for one in judged for made in (one.command, *carried(one.command))]
-    forms = [line, *itertools.chain.from_iterable(map(_forms, commands))]
+    commands = [made for one in judged for made in (one.command, *one.carried)]
+    surely = [line, *(form for command in commands for form in _forms(command, arguments_of(command)))]
+    maybe = [form for command in commands if _open(command) for form in _open_forms(command)]
+    why = f"policy cannot read it: {unread}" if unread else next((one.unclear for one in judged if one.unclear), "")
     files = list(_files(commands, root)) if any(map(_about_files, rules)) else []
-    unseen = not judged or any(map(_runs_text, commands))
     for rule in rules:
-        if any(patterns.match_command(rule, TOOL, form) for form in forms) or (unseen and _within(rule, line)):
-            return rule
+        if any(patterns.match_command(rule, TOOL, form) for form in surely):
+            return Covered(rule)
         if any(_forbids(rule, path, root, written) for path, written in files):
-            return rule
-    return ""
+            return Covered(rule)
+        about_commands = patterns.covers(patterns.split(rule)[0], TOOL)
+        if (about_commands and why) or (unread and _about_files(rule)):
+            return Covered(rule, why)
+        if about_commands and (form := next((one for one in maybe if _could_match(rule, one)), "")):
+            return Covered(rule, f"`{_plain(form)}` is known only when it runs")
+    return None
 
 
 def allowing(rules: Sequence[str], judged: Sequence[Judged], root: Path, *, writes: bool) -> str:
@@ -54,7 +74,8 @@ def allowing(rules: Sequence[str], judged: Sequence[Judged], root: Path, *, writ
         if one.finding.level is Level.READS:
             continue
         text = _with_variables(one.command)
-        rule = next((rule for rule in rules if patterns.match_command(rule, TOOL, text)), "")
+        options = {one.finding.option, *(redirect.option for redirect in one.command.redirects)} - {""}
+        rule = next((rule for rule in rules if patterns.match_command(rule, TOOL, text) and _names(rule, options)), "")
         if not rule or not one.command.words:
             return ""
         bare = patterns.split(rule)[1] in {"", "*"}
@@ -69,39 +90,108 @@ def unread(rules: Sequence[str]) -> Callable[[Path, Path], bool]:
     return lambda path, root: any(_forbids(rule, path, root) for rule in rules)
 
 
+def _names(rule: str, options: set[str]) -> bool:
+    """A rule for a reader allows an option by which it writes or runs something only when it names that option."""
+    argument = patterns.split(rule)[1]
+    return argument in patterns.EVERYTHING or all(option in argument for option in options)
+
+
 def _forbids(rule: str, path: Path, root: Path, written: bool = False) -> bool:
     return patterns.match_path(rule, "edit" if written else "read", path, root, forbids=True)
 
 
-def _forms(command: Command) -> Iterator[str]:
+def _forms(command: Command, arguments: Sequence[str]) -> Iterator[str]:
     """As it is written, and without what stands around its name: a folder before it, git's own options."""
-    yield command.text
-    if command.words:
-        rest = [word.text for word in command.words[1:]]
-        yield " ".join([base(command), *(after_options(rest) if base(command) == "git" else rest)])
+    if not command.words:
+        return
+    name = command.words[0].shape
+    yield " ".join([name, *arguments])
+    plain = name.rsplit("/", 1)[-1]
+    rest = after_options(arguments) if plain.lower() == "git" else arguments
+    yield " ".join([plain, *rest])
+    yield " ".join([plain.lower(), *rest])  # where letter case does not tell files apart
 
 
-def _runs_text(command: Command) -> bool:
-    fed = command.piped or any(one.op.startswith("<") for one in command.redirects)
-    return base(command) in {"eval", "trap", "alias"} or (
-        base(command) in SHELLS and (fed or any(word.dynamic for word in command.words))
-    )
+def _open(command: Command) -> bool:
+    """Some of its words are known only when it runs."""
+    return command.given_more or any(ONE in shape or MANY in shape for shape in command.shapes)
+
+
+def _open_forms(command: Command) -> Iterator[str]:
+    """The forms of such a command. One whose name is not known may run what stands behind it."""
+    yield from _forms(command, command.shapes[1:])
+    if base(command) == "git":  # what is known only when it runs may be an option before the subcommand
+        rest = itertools.dropwhile(lambda shape: ONE in shape or MANY in shape, after_options(command.shapes[1:]))
+        yield " ".join(["git", *rest])
+    if command.words and command.words[0].shape != command.words[0].text:
+        for at in range(1, len(command.words)):
+            yield from _forms(replace(command, words=command.words[at:]), command.shapes[at + 1 :])
+
+
+def _plain(form: str) -> str:
+    return re.sub(f"[{ONE}{MANY}]+", "...", form)
+
+
+def _could_match(rule: str, form: str) -> bool:
+    """Some text that the form could be when it runs is one that the rule is for."""
+    argument = patterns.split(rule)[1]
+    if argument in patterns.EVERYTHING:
+        return True
+    argument = f"{argument[:-2]} *" if argument.endswith(":*") else argument
+    whole = [argument, argument[:-2]] if argument.endswith(" *") else [argument]
+    words = re.sub(f" *{MANY}[{MANY}{ONE}]* *", MANY, form)  # it may be no word at all
+    return any(_meet([*_tokens(one, "*")], [*_tokens(words, MANY)]) for one in whole)
+
+
+def _tokens(text: str, star: str) -> Iterator[str]:
+    """Characters, "?" for any one, "*" for any text, "+" for any text without a space in it."""
+    at = 0
+    while at < len(text):
+        char = text[at]
+        at += 1
+        if char == star:
+            yield "**"
+        elif char == ONE:
+            yield "++"
+        elif star == "*" and (char == "?" or (char == "[" and "]" in text[at + 1 :])):
+            at = text.find("]", at + 1) + 1 if char == "[" else at
+            yield "??"
+        else:
+            yield char
+
+
+def _meet(left: Sequence[str], right: Sequence[str]) -> bool:
+    """Two patterns have a text in common."""
+    states, seen = {(0, 0)}, set[tuple[int, int]]()
+    while states:
+        state = states.pop()
+        if state in seen:
+            continue
+        seen.add(state)
+        one, other = state
+        if one == len(left) and other == len(right):
+            return True
+        a, b = left[one] if one < len(left) else "", right[other] if other < len(right) else ""
+        if a in {"**", "++"}:
+            states.add((one + 1, other))
+        if b in {"**", "++"}:
+            states.add((one, other + 1))
+        if a and b and _agree(a, b):
+            states.add((one + (a not in {"**", "++"}), other + (b not in {"**", "++"})))
+    return False
+
+
+def _agree(a: str, b: str) -> bool:
+    """One character fits both."""
+    if "++" in (a, b):
+        return " " not in (a, b)
+    return a == b or len(a) == 2 or len(b) == 2
 
 
 def _with_variables(command: Command) -> str:
     """What it sets is a part of what is run; but for what changes nothing but its looks."""
     sets = [f"{name}={word.text}" for name, word in command.assignments if not SAFE_VARIABLES.fullmatch(name)]
     return " ".join([*sets, command.text])
-
-
-def _within(rule: str, line: str) -> bool:
-    """The rule's words stand somewhere in the line."""
-    name, argument = patterns.split(rule)
-    if not patterns.covers(name, TOOL):
-        return False
-    words = argument.removesuffix(":*").rstrip("* ")
-    form = r".*".join(re.escape(part) for part in words.split("*"))
-    return re.search(rf"(?<![\w./-]){form}(?![\w-])", " ".join(line.split()), re.DOTALL) is not None
 
 
 def _about_files(rule: str) -> bool:
@@ -128,7 +218,7 @@ def _files(commands: Sequence[Command], root: Path) -> Iterator[tuple[Path, bool
 
 
 def _named(command: Command) -> Iterator[tuple[Word, bool]]:
-    in_place = base(command) in IN_PLACE and given([word.text for word in command.words[1:]], "i", "--in-place")
+    in_place = base(command) in IN_PLACE and given(arguments_of(command), "i", "--in-place")
     written = in_place or base(command) in WRITERS
     for word in may_name_files(command):
         yield from ((replace(word, text=text), written) for text in path_parts(word.text, base(command)))

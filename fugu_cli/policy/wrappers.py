@@ -1,126 +1,234 @@
-"""What a simple command really runs: wrappers such as `timeout`, `env`, `xargs`, `find -exec` and `sh -c` taken off.
+"""What a simple command really runs: wrappers such as `timeout`, `xargs`, `find -exec`, `sh -c` and git's aliases are
+taken off. Runners such as `uv run` stay, and what they run is told beside them.
 
-Stands between shell.py and classify.py. What cannot be told apart for certain raises Unreadable.
+Stands between programs.py and classify.py. What cannot be told apart for certain raises Unreadable.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from fugu_cli.policy.commands import RUNS, Finding, Level, base, given
-from fugu_cli.policy.git import after_options
+from fugu_cli.policy import git
 from fugu_cli.policy.paths import is_secret
-from fugu_cli.policy.shell import Command, Word, read
-from fugu_cli.policy.tables import EVERY_TIME, PASSES, PLAIN, READERS, RUNNERS, SHELLS, TELLS_NAMES, WRAPPERS, WRITERS
-from fugu_cli.policy.words import Unreadable
+from fugu_cli.policy.programs import (
+    EVERY_TIME,
+    READ_SHELLS,
+    READERS,
+    REDEFINES,
+    RUNS,
+    SHELL_VARIABLES,
+    SHELLS,
+    WORKS_OUT,
+    WRITERS,
+    Finding,
+    Level,
+    arguments_of,
+    base,
+    given,
+    is_own,
+    names_of,
+    parsed,
+    table,
+)  # fmt: skip
+from fugu_cli.policy.shell import Command, Redirect, Unreadable, Word, read
 
 DEEPEST = 5
 MOST = 40
 """Commands that one of these may run, in all readings of it."""
-XARGS = "nPILsdE"
-"""Letters of xargs' options that take a value."""
-FLAGS = frozenset({
-    "--null", "--no-run-if-empty", "--verbose", "--exit", "--foreground", "--preserve-status", "--wait", "--fork",
-    "--ignore", "--replace",
-})  # fmt: skip
-"""Long options of wrappers that take no word of their own."""
+
+WRAPPERS = table("""
+nice c# : n=t : adjustment=t
+timeout c : fpv ks=t : foreground preserve-status kill-after=t signal=t verbose
+stdbuf c : ioe=t : input=t output=t error=t
+command c : p :
+exec c : cl a=t :
+setsid c : cfw : ctty fork wait
+ionice c : t cnpPu=t : class=t classdata=t ignore
+time c : pqv f=t : format=t portability quiet verbose
+sudo c : ABbEHeiKklnPSsVvN aCcDghpRrTtUu=t : non-interactive login set-home shell background stdin user=t group=t
+  preserve-env=?
+doas c : nsL aCu=t :
+nohup builtin busybox toybox c : :
+xargs c : 0rtpxo nPILsdEJRS=t eil=? : null no-run-if-empty verbose interactive exit max-args=t max-procs=t delimiter=t
+  max-chars=t replace=? max-lines=? eof=?
+env c : i0v u=t : ignore-environment unset=t null debug
+""")
+"""Commands that run another one, with the options of theirs that only say how."""
+_BASH_ONLY = re.compile(r"&>|\$'|\|&|<<<|\+=|\[\[|\btime\b")
+_SKIPPED = {"timeout": 1}
+"""Words before the command."""
+
+RUNNERS: dict[str, tuple[frozenset[str], int]] = {
+    **dict.fromkeys(names_of("uv poetry pipenv pdm rye hatch pixi conda mamba"), (frozenset({"run"}), 0)),
+    **dict.fromkeys(names_of("npm pnpm yarn bun"), (frozenset({"exec", "dlx", "x"}), 0)),
+    **dict.fromkeys(names_of("bundle mise"), (frozenset({"exec"}), 0)),
+    "direnv": (frozenset({"exec"}), 1),
+    **dict.fromkeys(
+        names_of(
+            "npx bunx uvx watch parallel script strace ltrace unbuffer chronic xvfb-run caffeinate prlimit unshare "
+            "nsenter systemd-run su runuser"
+        ),
+        (frozenset(), 0),
+    ),
+    **dict.fromkeys(names_of("flock taskset chrt chroot"), (frozenset(), 1)),
+}
+"""Commands that run another one and are known by their own name still: the subcommands that do, none where all do, and
+words before the other command."""
+PLAIN = frozenset({"--", "-y", "--yes", "-q", "--quiet", "-s", "--silent", "--locked", "--frozen", "--no-sync"})
+"""Options of theirs that take no word."""
+PASSES = {"sort": 0, "head": 0, "tail": 0, "uniq": 0, "grep": 1, "egrep": 1, "fgrep": 1}
+"""Commands that print lines of their input, and how many words they take that are no files."""
+TELLS_NAMES = names_of("ls stat file wc du basename dirname realpath readlink echo printf test [")
+"""Readers that say nothing of what is in a file."""
 
 
 def unwrapped(command: Command, depth: int = 0) -> Iterator[Command]:
     """The command that really runs; for `sh -c`, xargs, sudo, find -exec what they run as well. Raises Unreadable."""
     if depth > DEEPEST:
         raise Unreadable("wrappers nested too deeply")
-    name, rest = base(command), command.words[1:]
+    name, own = base(command), is_own(command)
+    _refuse(command, name)
+    inner, counts = _inside(command, name)
+    if counts or own:  # what lies in the repository is only called like a wrapper, and may be one
+        yield _with_written(command, name)
+    for one in inner:
+        yield from unwrapped(one, depth + 1)
+
+
+def _inside(command: Command, name: str) -> tuple[list[Command], bool]:
+    """What a command runs, and whether it counts itself. Raises Unreadable."""
+    rest = command.words[1:]
     inner: Sequence[Word] = ()
-    if name in WRAPPERS and rest and not (name == "command" and rest[0].text in {"-v", "-V"}):
-        inner = _after_options(rest, *WRAPPERS[name])
-        if inner and name in EVERY_TIME:  # sudo: it counts itself, and takes variables as env does
-            yield command
-            inner = (Word("env"), *inner)
-    elif name == "env":
-        yield from _env(command, depth)
-        return
-    elif name in SHELLS and (script := _script(rest)) is not None:
+    if name == "env":
+        return [_env(command)], False
+    if name == "find":
+        made = replace(command, redirects=(), given_more=True, mark="{}")
+        return [replace(made, words=words) for words in _executed(rest)], True
+    if name == "xargs":
+        inner = _after_options(name, rest) or (Word("echo"),)
+        command = replace(command, given_more=True, mark=_mark(rest[: len(rest) - len(inner)]))
+    elif name in WRAPPERS and rest and not (name == "command" and rest[0].text in {"-v", "-V"}):
+        inner = _after_options(name, rest)
+        inner = (Word("env"), *inner) if inner and name in EVERY_TIME else inner  # sudo takes variables as env does
+    elif name in SHELLS and (script := _script(name, rest)) is not None:
         if command.mark and command.mark in script.text:
             raise Unreadable(f"a `{name} -c` that is put together from what it is given")
-        for part in read(script.text, 1):
-            yield from unwrapped(replace(part, piped=part.piped or command.piped), depth + 1)
-        command = replace(command, words=())
-    elif name == "xargs":
-        if any(word.text.startswith(("-a", "--a")) for word in rest):
-            raise Unreadable("`xargs -a`")
-        inner = _after_options(rest, XARGS, 0) or (Word("echo"),)
-        command = replace(command, given_more=True, mark=_mark(rest[: len(rest) - len(inner)]))
-    elif name == "find":
-        for words in _executed(rest):
-            made = replace(command, words=words, redirects=(), given_more=True, mark="{}")
-            yield from unwrapped(made, depth + 1)
-    if inner:
-        yield from unwrapped(replace(command, words=tuple(inner)), depth + 1)
+        parts = [replace(part, piped=part.piped or command.piped) for part in _read_script(name, script.text)]
+        return [*parts, replace(command, words=())], False
+    elif name.endswith(".exe"):
+        inner = (Word(name.removesuffix(".exe")), *rest)
+    elif name.startswith("git-"):
+        inner = (Word("git"), Word(name.removeprefix("git-")), *rest)
+    return [replace(command, words=tuple(inner))] if inner else [], not inner or name in EVERY_TIME
+
+
+def _refuse(command: Command, name: str) -> None:
+    """Raise Unreadable for what changes the meaning of words, and for words that may hold a command themselves."""
+    shapes = [word.shape for word in command.words[1:]]
+    if name in REDEFINES:
+        hint = " (start a program by its path instead, as in .venv/bin/python)" if name in {"source", "."} else ""
+        raise Unreadable(f"`{name}`, after which words may mean something else{hint}")
+    set_to = itertools.takewhile(lambda one: one != "--", shapes)
+    if name == "set" and not all(
+        re.fullmatch(r"[-+][euxovfC]+|pipefail|errexit|nounset|xtrace", one) for one in set_to
+    ):
+        raise Unreadable(f"`{command.text}`, after which words may mean something else")
+    if name in {"declare", "typeset", "local"} and any(re.fullmatch(r"[-+]\w*n\w*", one) for one in shapes):
+        raise Unreadable(f"`{command.text}`, a name for another variable")
+    named = {one.partition("=")[0] for one in shapes} if name in WORKS_OUT | {"unset"} else set()
+    changed = (named | {name for name, _ in command.assignments}) & SHELL_VARIABLES
+    if changed:
+        raise Unreadable(f"the variable {min(changed)}, which changes how a shell reads")
+    held = [value.shape for _, value in command.assignments] + (shapes if name in WORKS_OUT else [])
+    if any("$(" in one or "`" in one for one in held):
+        raise Unreadable("a command inside quotes, where it may be worked out")
+
+
+def _with_written(command: Command, name: str) -> Command:
+    """The files that options of a reader write are written like those of a redirection."""
+    if name == "git":
+        texts = git.written(arguments_of(command))
+        written = [(option, Word(text, dynamic=any(w.dynamic for w in command.words))) for option, text in texts]
+    elif name in READERS and name != "find":
+        written = parsed(READERS[name], command.words[1:]).written
     else:
-        yield command
+        return command
+    added = tuple(Redirect(">", word, option or "a second file") for option, word in written)
+    return replace(command, redirects=(*command.redirects, *added))
 
 
-def _after_options(words: Sequence[Word], letters: str, skip: int) -> tuple[Word, ...]:
-    """`letters` are those of options that take a value, `skip` words stand before the command."""
-    rest = list(words)
-    while rest and rest[0].text.startswith("-"):
-        option = rest.pop(0).text
-        if option == "--":
-            break
-        if option.startswith("--"):
-            if "=" not in option and option not in FLAGS:
-                raise Unreadable(f"the option `{option}` of what runs another command")
-        else:
-            valued = next((at for at, letter in enumerate(option[1:], 2) if letter in letters), 0)
-            if valued == len(option) and rest:
-                rest.pop(0)
-    return tuple(rest[skip:])
+def _after_options(name: str, words: Sequence[Word]) -> tuple[Word, ...]:
+    """The command behind a wrapper's options. Raises Unreadable for one that is not in the table."""
+    found = parsed(WRAPPERS[name], words)
+    if found.odd or any(word.dynamic for word in words[: len(words) - len(found.plain)]):
+        raise Unreadable(f"the option `{found.odd or 'that is known only when it runs'}` of `{name}`")
+    return tuple(found.plain[_SKIPPED.get(name, 0) :])
 
 
 def _mark(options: Sequence[Word]) -> str:
     """What xargs replaces by what it is given, "" where it adds that at the end."""
-    for option, following in itertools.zip_longest(options, options[1:], fillvalue=Word("")):
-        text = option.text
-        if text.startswith("--replace"):
-            return text.partition("=")[2] or "{}"
-        if text.startswith("-") and not text.startswith("--") and set(text) & {"I", "i"}:
-            return text.partition("I" if "I" in text else "i")[2] or (following.text if "I" in text else "") or "{}"
+    found = parsed(WRAPPERS["xargs"], options)
+    for option, value in found.options:
+        if option in {"-I", "-J", "-i", "--replace"}:
+            return value.text or "{}"
     return ""
 
 
-def _env(command: Command, depth: int) -> Iterator[Command]:
-    rest, assignments = list(command.words[1:]), list(command.assignments)
-    while rest and (rest[0].text.startswith("-") or "=" in rest[0].text):
+def _env(command: Command) -> Command:
+    rest, assignments = list(_after_options("env", command.words[1:])), list(command.assignments)
+    while rest and (rest[0].text == "-" or "=" in rest[0].text):
         word = rest.pop(0)
-        if word.text.startswith("-"):
-            if word.text not in {"-i", "-", "--ignore-environment"}:
-                raise Unreadable(f"`env {word.text}`")
-        else:
+        if word.text != "-":
             name, _, value = word.text.partition("=")
-            assignments.append((name, replace(word, text=value)))
-    if rest:
-        yield from unwrapped(replace(command, words=tuple(rest), assignments=tuple(assignments)), depth + 1)
-    else:
-        yield replace(command, words=(Word("printenv"),))
+            assignments.append((name, replace(word, text=value, shape=word.shape.partition("=")[2])))
+    return replace(command, words=tuple(rest) or (Word("printenv"),), assignments=tuple(assignments))
 
 
-def _script(words: Sequence[Word]) -> Word | None:
-    """The first word after `-c` (alone or in a cluster like -lc) that is no option, when it is plain."""
-    for index, word in enumerate(words):
-        if word.text.startswith("-") and not word.text.startswith("--") and "c" in word.text:
-            rest = list(words[index + 1 :])
-            while rest and rest[0].text.startswith(("-", "+")):
-                option = rest.pop(0).text
-                if option in {"-", "--"}:
-                    break
-                if set(option) & {"o", "O"}:
-                    raise Unreadable(f"`{option}` after the -c of a shell")
-            return None if not rest or rest[0].dynamic else rest[0]
-    return None
+def _script(name: str, words: Sequence[Word]) -> Word | None:
+    """The script of `sh -c`, when it is plain; None where there is none. Raises Unreadable."""
+    texts, at = [word.text for word in words], 0
+    while at < len(texts) and texts[at].startswith(("-", "+")) and texts[at - 1 : at] != ["--"]:
+        at += 2 if texts[at : at + 2] in (["-o", "pipefail"], ["-o", "errexit"], ["-o", "nounset"]) else 1
+    options = [one for one in texts[:at] if not one.startswith("--") and "c" in one]
+    plain = all(re.fullmatch(r"-[ceuxvlns]*o?|pipefail|errexit|nounset|--|--\w+", one) for one in texts[:at])
+    odd = {"--rcfile", "--init-file"} & set(texts[:at]) or texts[at - 1 : at] == ["-o"]
+    if (options and name not in READ_SHELLS) or not plain or odd:
+        raise Unreadable(f"`{name} {' '.join(texts[:at])}`")
+    return words[at] if options and at < len(words) and not words[at].dynamic else None
+
+
+def _read_script(name: str, text: str) -> tuple[Command, ...]:
+    """The script of a shell. One that is not sure to be bash may read some things as plain text. Raises Unreadable."""
+    found = read(text)
+    if name != "bash" and (_BASH_ONLY.search(text) or any(word.braced for one in found for word in one.words)):
+        raise Unreadable(f"what only bash reads in a script for `{name}`")
+    return found
+
+
+def aliased(command: Command, folders: Sequence[Path]) -> Iterator[Command]:
+    """What an alias of git stands for, and the command itself marked as judged by that. Raises Unreadable."""
+    words = command.words[1:]
+    at = git.subcommand_at([word.text for word in words])
+    if base(command) != "git" or command.alias or at == len(words):
+        yield command
+        return
+    said = git.aliases(words[at].text, folders)
+    yield replace(command, alias=bool(said))
+    for alias in said:
+        made = git.stands_for(alias, words[at + 1 :])
+        if not isinstance(made, str):
+            yield from unwrapped(replace(command, words=(command.words[0], *words[:at], *made)))
+            continue
+        arguments = " ".join(shlex.quote(word.text) for word in words[at + 1 :])
+        given_more = command.given_more or any(word.dynamic for word in words)
+        for part in read(f"{made} {arguments}"):
+            yield from unwrapped(replace(part, given_more=part.given_more or given_more))
 
 
 def carried(command: Command) -> Iterator[Command]:
@@ -142,12 +250,19 @@ def carried(command: Command) -> Iterator[Command]:
 
 
 def _run_by(runner: Command) -> Iterator[Command]:
+    if base(runner) == "git":
+        yield from _run_by_git(runner)
+        return
     rest = _behind_runner(runner)
     skipped = RUNNERS.get(base(runner), (frozenset(), 0))[1]
     for index, word in enumerate(rest):
         if word.text.startswith("-"):
             continue
-        for made in _whole_lines(word) or (replace(runner, words=tuple(rest[index:]), assignments=(), redirects=()),):
+        whole = replace(runner, words=tuple(rest[index:]), assignments=(), redirects=())
+        if base(runner) == "parallel":
+            words = itertools.takewhile(lambda word: not word.text.startswith(":::"), whole.words)
+            whole = replace(whole, words=tuple(words), given_more=True, mark="{}" if "{}" in whole.text else "")
+        for made in _whole_lines(word) or (whole,):
             with contextlib.suppress(Unreadable):
                 yield from unwrapped(made)
         before = rest[index - 1].text if index else ""
@@ -155,6 +270,27 @@ def _run_by(runner: Command) -> Iterator[Command]:
             if not skipped:
                 return
             skipped -= 1
+
+
+def _run_by_git(runner: Command) -> Iterator[Command]:
+    """What `git bisect run`, `git submodule foreach` and `git rebase --exec` run."""
+    words = list(runner.words[1:])
+    rest = words[git.subcommand_at([word.text for word in words]) :]
+    match [word.text for word in rest[:2]]:
+        case ["bisect", "run"] | ["submodule", "foreach"]:
+            inner = list(itertools.dropwhile(lambda word: word.text.startswith("-"), rest[2:]))
+        case ["rebase", _]:
+            pairs = itertools.pairwise(rest)
+            inner = [b for a, b in pairs if a.text in {"-x", "--exec"}]
+            inner += [replace(w, text=w.text[7:]) for w in rest if w.text.startswith("--exec=")]
+        case _:
+            return
+    if inner:
+        plain = replace(runner, words=tuple(inner), assignments=(), redirects=())
+        for made in itertools.chain.from_iterable(map(_whole_lines, inner)) if len(inner) < 2 else (plain,):
+            yield from unwrapped(made)
+        if len(inner) == 1 and not _whole_lines(inner[0]):
+            yield from unwrapped(plain)
 
 
 def _behind_runner(command: Command) -> list[Word]:
@@ -176,7 +312,7 @@ def _whole_lines(word: Word) -> tuple[Command, ...]:
     if word.dynamic or " " not in word.text.strip():
         return ()
     try:
-        return read(word.text, 1)
+        return read(word.text)
     except Unreadable:
         return ()
 
@@ -201,7 +337,7 @@ def given_more(command: Command, commands: Sequence[Command]) -> Finding | None:
     if not command.given_more:
         return None
     name = base(command)
-    if name in WRITERS or (name == "git" and not after_options([word.text for word in command.words[1:]])):
+    if name in WRITERS or (name == "git" and not git.after_options(arguments_of(command))):
         return Finding(Level.EVERY, f"`{name}` works on whatever it is given")
     others = [c for c in commands if c.pipeline == command.pipeline and not c.given_more and c.words]
     if name not in TELLS_NAMES and any(map(_picks_secrets, others)):
@@ -234,7 +370,7 @@ def _lists(command: Command) -> bool:
         case "grep" | "egrep" | "fgrep":
             return given(arguments, "lL", "--files-with") and not given(arguments, "", "--label")
         case "git":
-            rest = after_options(arguments)
+            rest = git.after_options(arguments)
             return rest[:1] == ["ls-files"] and not given(rest, "", "--format")
         case _:
             return False

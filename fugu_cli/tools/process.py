@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fugu_cli.policy.paths import GIT_MARKS
 from fugu_cli.sandbox.box import Box, Launch
 from fugu_cli.tools import Say, reaping
 from fugu_cli.tools.clip import plain
@@ -48,7 +49,9 @@ QUIET = {
     "NO_COLOR": "1",
 }
 """No prompts, no pagers, no colours; and no .pyc files, which go stale when a file changes twice within a second."""
-DROPPED = frozenset({*LOCAL, "FORCE_COLOR", "PYTEST_CURRENT_TEST", "PYTEST_ADDOPTS"})
+SHELL = ("CDPATH", "GLOBIGNORE", "SHELLOPTS", "BASHOPTS")
+"""They would have a shell read a command otherwise than policy did."""
+DROPPED = frozenset({*LOCAL, *SHELL, "FORCE_COLOR", "PYTEST_CURRENT_TEST", "PYTEST_ADDOPTS"})
 
 
 READ_ONLY = os.strerror(errno.EROFS)
@@ -168,7 +171,7 @@ async def alive(command: str, folder: Path, take: Callable[[bytes], None], aroun
     """
     mark = uuid.uuid4().hex
     launch = await asyncio.to_thread(around.box.launch, command) if around.box is not None else None
-    environment = _environment(mark, around, launch)
+    environment = _environment(mark, folder, around, launch)
     with contextlib.ExitStack() as stack:
         given = stack.enter_context(_input(around.given))
         pipe = stack.enter_context(contextlib.closing(_Pipe(take)))
@@ -265,8 +268,18 @@ class _Pipe:
             os.close(self.write_end)
 
 
-def _environment(mark: str, around: Around, launch: Launch | None) -> dict[str, str]:
+def _environment(mark: str, folder: Path, around: Around, launch: Launch | None) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
     boxed = around.box.variables(launch) if around.box is not None and launch is not None else {}
-    found = {**kept, **QUIET, **boxed, **around.variables, reaping.MARK: mark}
+    found = {**kept, **QUIET, **_no_bare_repository(folder), **boxed, **around.variables, reaping.MARK: mark}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _no_bare_repository(folder: Path) -> dict[str, str]:
+    """Git takes no folder for a bare repository only because it stands in it: its settings could run anything."""
+    if all((folder / mark).exists() for mark in GIT_MARKS):
+        return {}
+    number = os.environ.get("GIT_CONFIG_COUNT", "")
+    at = int(number) if number.isdigit() else 0
+    key, value = f"GIT_CONFIG_KEY_{at}", f"GIT_CONFIG_VALUE_{at}"
+    return {"GIT_CONFIG_COUNT": str(at + 1), key: "safe.bareRepository", value: "explicit"}

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fugu_cli.policy.commands import base
+from fugu_cli.policy.programs import base, names_of
 from fugu_cli.policy.shell import Command, Unreadable, read
-from fugu_cli.policy.tables import names_of
 
 CONTENT = names_of(
     "cat head tail wc grep egrep fgrep rg find ls sed awk sort uniq cut tr nl diff cmp comm md5sum sha1sum sha256sum "

@@ -5,6 +5,7 @@ fugu itself runs it as evidence, agents may. `ok` is the exit code: the tests ju
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import tempfile
@@ -168,9 +169,9 @@ def _fault(target: str, workspace: Workspace) -> Result | None:
 def _environment(workspace: Workspace) -> dict[str, str | None]:
     """Short backtraces, and no endless comparisons: with CI set, pytest shows them whole.
 
-    A first cargo build does not fill the repository with its target folder.
+    A first cargo build does not fill the repository with its target folder. Tests may stand in bare repositories.
     """
-    more: dict[str, str | None] = {"RUST_BACKTRACE": "0"}
+    more: dict[str, str | None] = {"RUST_BACKTRACE": "0", "GIT_CONFIG_COUNT": os.environ.get("GIT_CONFIG_COUNT")}
     if runner(workspace.test_command or "") == "pytest":
         more["CI"] = None
     if not (workspace.root / "target").exists():

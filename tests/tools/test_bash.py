@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import subprocess
 import sys
 import uuid
 from pathlib import Path
@@ -58,6 +59,20 @@ def test_output_and_exit_code_are_told(plain: Build) -> None:
 def test_a_command_has_no_input_no_terminal_and_no_pager(plain: Build) -> None:
     script = 'read x || echo "no input"; test -t 1 || echo "no terminal"; echo $PAGER $CI $TERM $GIT_TERMINAL_PROMPT'
     assert use(plain({}), "bash", command=script).text == "no input\nno terminal\ncat 1 dumb 0\n[exit code 0]"
+
+
+def test_git_takes_no_folder_for_a_bare_repository_only_because_it_stands_there(
+    plain: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "user.name")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "Me")
+    monkeypatch.setenv("CDPATH", "/")
+    workspace = plain({})
+    subprocess.run(["git", "init", "-q", "--bare", "x.git"], cwd=workspace.root, check=True)
+    hidden = use(workspace, "bash", command="git -C x.git branch || git config user.name; echo -$CDPATH")
+    assert hidden.text.splitlines()[-3:] == ["Me", "-", "[exit code 0]"]
+    assert use(workspace, "bash", command="git --git-dir=x.git branch").ok
 
 
 def test_output_is_streamed_while_it_comes(plain: Build) -> None:

@@ -1,0 +1,251 @@
+"""Git's aliases, configuration and repositories, and rules that none of them may get round."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fugu_cli.messages import Call
+from fugu_cli.policy import Judgement, Mode, Rules, judge
+from fugu_cli.policy.git import aliases
+from fugu_cli.policy.shell import Unreadable
+
+PUSH = ("bash(git push *)",)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A repository, and aliases in the user's own configuration."""
+    root = tmp_path.resolve() / "repo"
+    root.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    lines = ["[alias]", "up = push", "sup = !git push", "deep = \"!sh -c 'git up'\"", "st = status", "odd = 'unclosed"]
+    (Path.home() / ".gitconfig").write_text("\n".join(lines) + "\n")
+    return root
+
+
+def bash(command: str, root: Path, mode: Mode = "yolo", **rules: tuple[str, ...]) -> Judgement:
+    return judge(Call.make("1", "bash", command=command), Rules(mode=mode, **rules), root)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("git up", "git UP origin main", "git sup origin", "git deep", "cd src; git up", "git -c color.ui=no up"),
+        *("GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.p GIT_CONFIG_VALUE_0=push git p", "git -c alias.p=push p"),
+        *("git -c include.path=inc p", "git -c core.pager='git push' log", "git --config-env=alias.p=P p"),
+        *("export GIT_CONFIG_GLOBAL=inc; git p", "HOME=. git p", "git --git-dir=x log", "GIT_DIR=x git log"),
+        *(
+            "$(echo git) push",
+            "x=push; git $x",
+            "`echo git` push",
+            "$x",
+            '"$x" push',
+            "git $(echo push)",
+            "g=git; $g push",
+        ),
+        *(
+            "git pu?h",
+            "git p*",
+            "g?t push",
+            "echo push | xargs git",
+            "xargs git < x",
+            "find . -exec git {} \\;",
+            "env $x",
+        ),
+        *("xargs -I{} git {} x", "parallel git ::: push", "git {push,pull}", "GIT push", "git-push", "{git,push}"),
+        *(
+            "/usr/lib/git-core/git-push x",
+            "git bisect run git push",
+            "git submodule foreach 'git push'",
+            "git $1 origin",
+        ),
+        *("git rebase --exec 'git push' x", "uv run git up", "eval git push", ". ./x", "cat <(git push)", "sh < x"),
+        *('cat <<"$(A)"\n$(A)\ngit push\n$(...)\n', "x=$(git push)", 'bash -c "$x"', "trap 'git push' EXIT", "git odd"),
+        *('x=nice; "$x" git push', '"$x" 5 git -C . push', "n*e git push"),
+        *("declare -n r=HOME; r=.; git p", "printf -v HOME .; git p", "rbash -c ls", "pwsh -c ls"),
+        *(
+            "f() { git push; }; f",
+            "coproc git push",
+            "alias p='git push'",
+            "x='a[$(git push)]'; echo $((x))",
+            "zsh -c ls",
+        ),
+    ],
+)
+def test_a_rule_against_pushing_is_got_round_by_no_way_to_write_it(command: str, root: Path) -> None:
+    assert {mode: bash(command, root, mode, deny=PUSH).verdict for mode in ("auto", "yolo")} == {
+        "auto": "deny",
+        "yolo": "deny",
+    }
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            "git st",
+            "git log $x",
+            "ls $x",
+            'cat "$file"',
+            "git pull $x",
+            'git commit -m "$x"',
+            "for f in *; do cat $f; done",
+        ),
+        *(
+            "python3 - <<'E'\nprint('git push')\nE",
+            "make && git status",
+            "find . -name '*.py' | xargs grep x",
+            "./git.sh x",
+        ),
+        *('"$PYTHON" -m x', "sed -n 1p *.py", "git log -- *.py", "sh -c 'make all'", "echo $((x + 1))", "git pushy"),
+    ],
+)
+def test_a_rule_against_pushing_does_not_touch_what_cannot_push(command: str, root: Path) -> None:
+    assert bash(command, root, deny=PUSH).verdict == "allow"
+
+
+def test_a_refusal_says_which_rule_what_is_not_clear_and_how_to_write_it(root: Path) -> None:
+    plainly = "(write simple commands, with their names and arguments in plain words, and one call for each)"
+    assert bash("x=push; git $x", root, deny=PUSH).reason == (
+        f"the rule bash(git push *) may forbid it: `git ...` is known only when it runs {plainly}"
+    )
+    assert bash("eval ls", root, deny=PUSH).reason == (
+        f"the rule bash(git push *) may forbid it: policy cannot read it: `eval`, after which words may mean something "
+        f"else {plainly}"
+    )
+    assert bash("x=push; git $x", root, ask=PUSH, mode="auto").verdict == "ask"
+
+
+def test_a_rule_that_allows_reading_does_not_allow_an_option_that_writes_or_runs(root: Path) -> None:
+    def said(command: str, rule: str) -> list[str]:
+        return [bash(command, root, mode, allow=(rule,)).verdict for mode in ("ask", "edit")]
+
+    assert said("git diff --stat", "bash(git diff *)") == ["allow", "allow"]
+    assert said("git diff --output=x", "bash(git diff *)") == ["ask", "ask"]
+    assert said("git log --ext-diff -p", "bash(git *)") == ["ask", "ask"]
+    assert said("git grep -Ovim x", "bash(git grep *)") == ["ask", "ask"]
+    assert said("sort -o x y", "bash(sort *)") == ["ask", "ask"]
+    assert said("rg --pre ./x y", "bash(rg *)") == ["ask", "ask"]
+    assert said("git diff --output=x", "bash(git diff --output=*)") == ["ask", "allow"], "ask mode asks about files too"
+    assert said("git diff --output=x", "bash(*)") == ["allow", "allow"]
+    assert said("sed -i s/a/b/ x", "bash(sed *)") == ["allow", "allow"]
+
+
+def test_a_word_before_a_subcommand_may_be_an_option(root: Path) -> None:
+    assert bash('git "$x" push', root, deny=("bash(git push)",)).verdict == "deny"
+    assert bash('git "$x" push', root, deny=("bash(git pull)",)).verdict == "allow"
+
+
+def test_a_git_folder_that_keeps_the_rest_somewhere_else_is_not_the_users_own(root: Path) -> None:
+    (root / "x").mkdir()
+    (root / "x/HEAD").write_text("ref: refs/heads/main\n")
+    assert bash("git -C x status", root, "ask").verdict == "allow"
+    (root / "x/commondir").write_text("../y\n")
+    (root / "y").mkdir()
+    (root / "y/config").write_text("[alias]\nlog-it = push\n")
+    assert bash("git -C x status", root, "auto").verdict == "ask"
+    assert bash("cd x && git log-it", root, deny=PUSH).verdict == "deny"
+
+
+def test_a_bare_repository_in_the_repository_is_not_the_users_own(root: Path) -> None:
+    bare = root / "vendor/bare"
+    subprocess.run(["git", "init", "-q", "--bare", str(bare)], check=True)
+    subprocess.run(["git", "init", "-q", str(root / "sub")], check=True)
+    (root / "src").mkdir()
+
+    def said(command: str) -> list[str]:
+        return [bash(command, root, mode).verdict for mode in ("ask", "auto")]
+
+    assert said("git -C src status") == ["allow", "allow"]
+    assert said("git -C vendor status") == ["allow", "allow"]
+    assert said("git -C sub status") == said("cd sub && git log") == ["ask", "allow"]
+    assert said("git -C vendor/bare status") == said("cd vendor/bare && git log") == ["ask", "ask"]
+    (bare / "config").write_text("[alias]\nlog-it = push\n")
+    assert bash("cd vendor/bare && git log-it", root, deny=PUSH).verdict == "deny"
+
+
+def test_a_file_that_is_called_like_an_option_may_be_one(root: Path) -> None:
+    for name in ("a.py", "b.py"):
+        (root / name).touch()
+    lines = ("sed -n 1p *", "git diff *", "sort ?*", "find * -type f", "git ls-files | xargs sed -n 1p")
+    before = {line: bash(line, root, "ask").verdict for line in lines}
+    (root / "-i").touch()
+    after = {line: bash(line, root, "ask").verdict for line in (*lines, "cat *", "sed -n 1p *.py", "sort ./*")}
+    assert before == dict.fromkeys(lines, "allow")
+    assert after == dict.fromkeys(lines, "ask") | {"cat *": "allow", "sed -n 1p *.py": "ask", "sort ./*": "allow"}
+
+
+@pytest.mark.parametrize(
+    "text", ['[alias]\nx = "\\q\n[[', "[alias\nx = push", "alias.x = push", "[include]\npath = .gitconfig\n"]
+)
+def test_configuration_that_cannot_be_read_is_asked_about(text: str, root: Path) -> None:
+    (Path.home() / ".gitconfig").write_text(text)
+    assert bash("git x", root, "auto").reason.startswith("policy cannot read it: ")
+    assert bash("git log", root, "ask").verdict == "allow"
+
+
+def test_a_word_that_git_may_take_for_another_is_asked_about(root: Path) -> None:
+    (Path.home() / ".gitconfig").write_text("[help]\nautocorrect = 1\n")
+    assert bash("git psuh", root, deny=PUSH).verdict == "deny"
+    assert bash("git psuh", root, "auto").verdict == "ask"
+
+
+PARTS = [
+    *(
+        "[alias]",
+        '[alias "a b"]',
+        "[include]",
+        "[Alias]",
+        "x = push",
+        "x=!git push",
+        "y",
+        'x = "a # b"',
+        "x = a # b",
+        "\\\n",
+        "\t",
+    ),
+    *(
+        "x = a \\\n b",
+        'z = "a\\"b\\n"',
+        "; c",
+        "# c",
+        "[a.b]",
+        "[x]y = 1",
+        "=",
+        '"',
+        " ",
+        "\n",
+        "\n",
+        "X-y = 'q'",
+        "ü",
+        "\\",
+        "]",
+    ),
+]
+
+
+@given(
+    st.lists(st.sampled_from(PARTS), max_size=10).map("\n".join)
+    | st.lists(st.sampled_from(PARTS), max_size=10).map("".join)
+)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_aliases_are_read_as_git_reads_them_or_not_at_all(root: Path, text: str) -> None:
+    file = Path(os.environ["HOME"]) / ".gitconfig"
+    file.write_text(text)
+    listed = subprocess.run(["git", "config", "--file", file, "--null", "--list"], capture_output=True, check=False)
+    if listed.returncode:
+        return  # git itself would not run
+    for setting in filter(None, listed.stdout.decode().split("\0")):
+        name, _, value = setting.partition("\n")
+        if name.startswith("alias.") and value.strip():
+            try:
+                found = aliases(name.removeprefix("alias."), [root])
+            except Unreadable:
+                continue
+            assert [one.split() for one in found].count(value.split()), (text, name, value, found)
