@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -25,6 +25,8 @@ from fugu_cli.errors import SessionBusy, StorageError
 from fugu_cli.events import RECORDED, Event, Live, Recorded
 
 Told = TypeVar("Told", bound=BaseModel)
+ALIVE = 0.5
+"""Seconds between two signs of life."""
 
 
 class Masking(Protocol):
@@ -46,6 +48,8 @@ class Log:
         """Bytes of the whole lines on the disk."""
         self._lock: FileLock | None = None
         self._readers: list[asyncio.Queue[Recorded | Live | None]] = []
+        self.left = clock()
+        """When the process that wrote it before was last known to live, in seconds since the epoch."""
         self.mask: Masking | None = None
         """What everything goes through before it is written or told: secrets are taken out here and nowhere else."""
 
@@ -76,10 +80,10 @@ class Log:
         except OSError as error:
             raise StorageError(f"cannot lock {path}: {error.strerror}", hint=_SPACE) from error
         try:
-            data = path.read_bytes()
+            data, left = path.read_bytes(), path.stat().st_mtime
             whole = data[: data.rfind(b"\n") + 1]
             log = cls(path, parse(whole or _begun(data), path))
-            log._lock, log._end = lock, len(whole)
+            log._lock, log._end, log.left = lock, len(whole), left
             log._file = log._at_end()
         except OSError as error:
             lock.release()
@@ -138,8 +142,9 @@ class Log:
         """The file, behind its last whole line; without a buffer, which would keep what could not be written."""
         assert self.path is not None
         file = FileIO(self.path, "r+")
-        file.truncate(self._end)
-        file.seek(self._end)
+        if file.seek(0, os.SEEK_END) != self._end:  # else its time tells when somebody last wrote
+            file.truncate(self._end)
+            file.seek(self._end)
         return file
 
     def _cut_back(self) -> None:
@@ -148,6 +153,22 @@ class Log:
         if file is not None:
             with suppress(OSError), file:
                 file.truncate(self._end)
+
+    @asynccontextmanager
+    async def alive(self) -> AsyncIterator[None]:
+        """Touch the file every `ALIVE` seconds until the block is left: whoever finds the session of a killed process
+        knows from its time until when that worked."""
+        task = asyncio.create_task(self._touch())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _touch(self) -> None:
+        while self.path is not None:
+            with suppress(OSError):
+                os.utime(self.path)
+            await asyncio.sleep(ALIVE)
 
     def tell(self, live: Live) -> None:
         """Tell every reader something that is not a fact and is written nowhere."""

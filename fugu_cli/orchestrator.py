@@ -112,9 +112,7 @@ async def _decided(place: Place) -> None:
     crew = place.crew
     decision: Decision = await cooldown.decide(log, crew.coordinator, crew.rests, crew.patience, too_dear(place))
     match decision:
-        case Assigned():
-            log.append(decision.model_copy(update={"snapshot": await bench.workspace.snapshot()}))
-        case Planned() | Finished():
+        case Assigned() | Planned() | Finished():
             log.append(decision)
         case Planning():
             await workflow.plan(place, decision)

@@ -21,6 +21,7 @@ from fugu_cli.events import Asked, Finished, Replied, Undone
 from fugu_cli.log import Log
 from fugu_cli.loop import apart, compaction
 from fugu_cli.loop.bench import Bench
+from fugu_cli.loop.cut_calls import settle
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew
 from fugu_cli.skills.loading import Library
@@ -78,7 +79,8 @@ class Session:
         words = intent.is_question(asked.text) or intent.is_for_a_test_run(asked.text)
         settled = self.config.test_command is not None and not words
         judged = command is not None and (settled or intent.is_about_tests(asked.text))
-        snapshot = await self.bench.workspace.snapshot()
+        await settle(self.log, self.bench.workspace)
+        snapshot = "" if self.bench.workspace.in_git else None
         holds = () if self.bench.rules.mode == "plan" else to_hold(asked.text, self.bench.workspace)
         known = {"snapshot": snapshot, "test_command": command, "judged": judged, "assertions": holds}
         self.log.append(asked.model_copy(update={**known, "tier": self.config.tier}))
@@ -116,6 +118,7 @@ class Session:
 
     async def run(self) -> Finished:
         """Drive the newest request to its end. Cancel the task to interrupt it."""
+        await settle(self.log, self.bench.workspace)
         limits = self.bench.limits
         if (seconds := self.config.patience.request) is not None:
             limits = replace(limits, deadline=time.monotonic() + seconds)

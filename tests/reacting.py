@@ -135,7 +135,7 @@ class Stage:
         await self.asked(log, text, judged=judged)
 
     async def asked(self, log: Log, text: str, *, judged: bool = True) -> None:
-        snapshot = await self.bench().workspace.snapshot()
+        snapshot = "" if self.bench().workspace.in_git else None
         log.append(Asked(text=text, snapshot=snapshot, test_command=self.test_command, judged=judged))
 
 

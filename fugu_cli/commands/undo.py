@@ -52,8 +52,6 @@ async def _go(way: _Way, session: str, yes: bool) -> int:
         except undoing.Nothing as nothing:
             newline(f"{nothing}: {nothing.hint}")
             return 0
-        if way is _BACK and undoing.is_final(log):
-            Screen().show("outside git this cannot be redone")
         if not await _agreed(way.name, patch, yes):
             return 4
         done = await way.go(log, workspace)

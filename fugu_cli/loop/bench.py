@@ -15,7 +15,7 @@ from fugu_cli.agents import Agent
 from fugu_cli.budgets import Limit
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials
-from fugu_cli.events import EVIDENCE, HOOK, ROLE, Event, Member, Permitted, Recorded, ToolRan, ToolSaid, Undone
+from fugu_cli.events import EVIDENCE, HOOK, ROLE, Event, Member, Permitted, Recorded, ToolRan, ToolSaid, Undone, Waiting
 from fugu_cli.hooks.running import Hooks
 from fugu_cli.injection import marked
 from fugu_cli.log import Log
@@ -24,7 +24,7 @@ from fugu_cli.loop.cooldown import Patience, Rests
 from fugu_cli.loop.opening import path_of
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.tools import Result, content
-from fugu_cli.tools.toolbox import Toolbox
+from fugu_cli.tools.toolbox import AnyTool, Toolbox
 from fugu_cli.tools.workspace import Workspace, recall
 
 Permission = Literal["once", "session", "no", "headless"]
@@ -32,6 +32,7 @@ Ask = Callable[[Call, policy.Judgement], Awaitable[Permission]]
 """The one question that flows in: may this call run? Where nobody can be asked the answer is `headless`: no."""
 
 
+UNKEPT = "undo cannot bring these back, they are too large to be copied before a command"
 MOVED = "it leads to another place now than when it was asked about"
 
 
@@ -103,12 +104,12 @@ async def run_call(log: Log, bench: Bench, number: int, call: Call, barred: str 
         log.append(Permitted(turn=number, call=call, allowed=False, by=HOOK, reason=forbidden))
         return
     allowed, by = await _permission(log.events, bench, call, judgement)
-    reason = judgement.reason
+    reason, snapshot = judgement.reason, await _before(bench, call) if allowed else None
     if allowed and judgement.verdict == "ask" and _judged(bench, call).target != judgement.target:
-        allowed, reason = False, MOVED
-    log.append(Permitted(turn=number, call=call, allowed=allowed, by=by, reason=reason))
+        allowed, reason, snapshot = False, MOVED, None
+    log.append(Permitted(turn=number, call=call, allowed=allowed, by=by, reason=reason, snapshot=snapshot))
     if allowed:
-        await _finish_tool(log, bench, number, call)
+        await _finish_tool(log, bench, log.events[-1])
 
 
 def _judged(bench: Bench, call: Call) -> policy.Judgement:
@@ -158,11 +159,28 @@ def may_read(bench: Bench, path: str) -> bool:
 
 async def run_evidence(log: Log, bench: Bench, number: int, call: Call) -> None:
     """A run of fugu's own: evidence."""
-    log.append(Permitted(turn=number, call=call, allowed=True, by=EVIDENCE))
-    await _finish_tool(log, bench, number, call, by_fugu=True)
+    snapshot = await _before(bench, call, by_fugu=True)
+    log.append(Permitted(turn=number, call=call, allowed=True, by=EVIDENCE, snapshot=snapshot))
+    await _finish_tool(log, bench, log.events[-1])
 
 
-async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fugu: bool = False) -> None:
+def _hooked(bench: Bench, tool: AnyTool, call: Call, *, by_fugu: bool) -> AnyTool:
+    """The tool with the user's hooks around it."""
+    return bench.hooks.around(tool, call) if bench.hooks is not None and not by_fugu else tool
+
+
+async def _before(bench: Bench, call: Call, *, by_fugu: bool = False) -> str | None:
+    """The working tree before a call that may change something."""
+    tool, arguments = bench.toolbox.parse(call)
+    if tool is None or isinstance(arguments, Result) or _hooked(bench, tool, call, by_fugu=by_fugu).effect == "reads":
+        return None
+    return await bench.workspace.snapshot()
+
+
+async def _finish_tool(log: Log, bench: Bench, permitted: Event) -> None:
+    """Run the call that the newest fact has permitted, and record what came of it."""
+    assert isinstance(permitted, Permitted)
+    call, number, by_fugu = permitted.call, permitted.turn, permitted.by == EVIDENCE
     tool, arguments = bench.toolbox.parse(call)
     started = time.monotonic()
     if tool is None or isinstance(arguments, Result):
@@ -170,14 +188,15 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
         log.append(ToolRan(turn=number, call=call, output=arguments.text, ok=False))
         return
     tool = reproducing.before_the_work(tool, log.events)
-    ran = bench.hooks.around(tool, call) if bench.hooks is not None and not by_fugu else tool
+    ran = _hooked(bench, tool, call, by_fugu=by_fugu)
     state = await content.state(bench.workspace, call) if bench.remembers and ran is tool else ""
-    result, changes, extras = await bench.workspace.observe(
-        ran, arguments, lambda text: log.tell(ToolSaid(turn=number, call=call.id, text=text))
-    )
+    async with log.alive():
+        result, made = await bench.workspace.observe(
+            ran, arguments, lambda text: log.tell(ToolSaid(turn=number, call=call.id, text=text)), permitted.snapshot
+        )
     if result.ok and call.tool == views.RUN_TESTS:
         result = missing_tests.compared(log.events, call, result)
-    if state and (changes or not result.ok or state != await content.state(bench.workspace, call)):
+    if state and (made.changes or not result.ok or state != await content.state(bench.workspace, call)):
         state = ""  # somebody wrote meanwhile: nobody can tell which content it saw
     log.append(
         ToolRan(
@@ -186,12 +205,14 @@ async def _finish_tool(log: Log, bench: Bench, number: int, call: Call, *, by_fu
             output=result.text if by_fugu or tool.instructs else marked(result.text),
             ok=result.ok,
             seconds=round(time.monotonic() - started, 3),
-            changes=changes,
+            changes=made.changes,
+            attributes=made.attributes,
             state=state,
             job=result.job,
-            extras=extras,
         )
     )
+    if unkept := [one.path for one in made.attributes if one.large]:
+        log.tell(Waiting(why=f"{UNKEPT}: {', '.join(unkept[:5])}{' ...' if len(unkept) > 5 else ''}"))
 
 
 async def roll_back(bench: Bench, turn: views.Turn, reason: str) -> Undone:
@@ -202,9 +223,8 @@ async def roll_back(bench: Bench, turn: views.Turn, reason: str) -> Undone:
     """
     begun = [run.result.job for run in turn.runs if run.result is not None and run.result.job]
     await bench.workspace.jobs.stop(begun, "undo")
-    snapshot = turn.assigned.snapshot
-    back = await rolling_back.roll_back(bench.workspace, snapshot, turn) if snapshot is not None else None
-    paths, others = back or ((), frozenset())
+    snapshot = next((run.permitted.snapshot for run in turn.runs if run.permitted.snapshot), turn.assigned.snapshot)
+    paths, others = await rolling_back.roll_back(bench.workspace, snapshot, turn) if snapshot else ((), frozenset())
     shown = [run.result for run in turn.runs if run.evidence and run.result is not None and path_of(run) not in others]
     recall(bench.workspace, [Recorded(seq=0, at=time.time(), event=result) for result in shown])
     return Undone(snapshot=snapshot, turn=turn.number, reason=reason, paths=paths)

@@ -139,8 +139,8 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, rules: R
     if (trial := _trial(events, turn)) is not None:
         return trial
     if verifies:
-        since = asked.snapshot if asked is not None and all(call.tool != "diff" for call in done) else None
-        if since is None:
+        since = views.began(events) if all(call.tool != "diff" for call in done) else ""
+        if not since:
             return None
         more = [(change.path, change.before, change.after) for change in views.beside(events).values()]
         given = {"since": since} | ({"beside": more} if more else {})

@@ -1,8 +1,12 @@
 """The working tree as git trees: taken, compared, and (restoring.py) put back, exactly.
 
 Under the workspace. A snapshot holds every file git does not ignore, untracked ones included, byte for byte with its
-mode; links as links; empty folders (extras.py). Nested repositories are left alone. The user's index, refs and objects
-are only read.
+mode; links as links; what a tree cannot hold (extras.py). Nested repositories are left alone. The user's index, refs
+and objects are only read.
+
+Large files that git does not track are not copied: `ROOM` says how much is. The index holds their names only, as it
+does those of nested repositories (mode 160000), and git is told not to look at them (assume-unchanged). What git tracks
+is first read from the repository and then copied into the store, up to `COPIED`, so that undo outlives the repository.
 """
 
 from __future__ import annotations
@@ -10,16 +14,15 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
-from fugu_cli.events import Change
+from fugu_cli.events import Attribute, Change, Made
 from fugu_cli.policy.paths import shown
-from fugu_cli.processes import reap
-from fugu_cli.tools import extras
+from fugu_cli.tools import blobs, extras
 from fugu_cli.tools.git import Git, Output, names
 from fugu_cli.tools.repository import Repository
 from fugu_cli.tools.store import clear, locked, prepare, users_excludes, users_git
@@ -29,7 +32,15 @@ FEW = 100
 PRUNED = "pruned"
 """A file in the store that is touched when objects were removed."""
 NESTED = "160000"
-"""The mode of a nested repository in a tree."""
+"""The mode in a tree of what it only names: nested repositories, and files too large to keep."""
+SMALL = 32 << 10
+"""Bytes of a file that counts as small."""
+ROOM = {"small": 24 << 20, "larger": 6 << 20}
+"""Bytes of new untracked files that one snapshot copies at most, the smallest first."""
+COPIED = 64 << 20
+"""Bytes of files that git tracks that one snapshot copies from the repository's own objects, the smallest first."""
+PACKED = ("-c", "core.bigFileThreshold=1")
+"""Many new files become one pack, not a file each."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,18 @@ class _Newest:
     files: tuple[str, ...]
     name: str
     extras: bytes = b""
+    blobs: frozenset[str] = frozenset()
+    """The contents that the store has of its own."""
+
+
+@dataclass
+class _Users:
+    """What the user's git says, as of the time it was asked: `rules` tell whether it may say something else now."""
+
+    rules: object = None
+    tracked: frozenset[str] = frozenset()
+    forced: tuple[str, ...] = ()
+    """What is tracked although it is ignored."""
 
 
 class Snapshots:
@@ -61,13 +84,15 @@ class Snapshots:
         self.root = root
         self.store = store
         self.repository = repository
-        self.git = Git(store, repository.top, store / "index", root)
+        self.git = Git(store, repository.top, store / "index", root, repository.objects)
+        self._own = replace(self.git, borrowed=None)
         self._alone = asyncio.Lock()
         self._ready = False
         self._newest: _Newest | None = None
         self._pruned: object = None
-        self._ignored_when: object = None
-        self._forced: tuple[str, ...] = ()
+        self._users = _Users()
+        self._large: dict[str, str] = {}
+        """Files that the index only names, with their size and time."""
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -90,36 +115,43 @@ class Snapshots:
         try:
             return await self._take()
         except StorageError:
-            clear(self.store)
-            self._newest = self._ignored_when = None
+            self._forget()
         try:
             return await self._take()
         except StorageError:
-            clear(self.store)
+            self._forget()
             raise
+
+    def _forget(self) -> None:
+        clear(self.store)
+        self._newest, self._users, self._large = None, _Users(), {}
 
     async def _take(self) -> str:
         before = self._newest
         early = asyncio.create_task(self._bits(before.files)) if before is not None else None
         try:
-            found = names(await self.git.run("ls-files", "-z", "-m", "-d", "-o", "--directory", "--exclude-standard"))
-            folders = [name.rstrip("/") for name in found if name.endswith("/")]
-            changed = [name for name in found if not name.endswith("/")]
+            changed, folders = await self._listed("-m", "-d")
             newest = await self._tree(changed, folders)
-            if any(_is_gone(self.root / name) for name in changed):
-                # a folder whose files are gone, or that took a file's place, was none of its own for git a moment ago
-                listed = names(await self.git.run("ls-files", "-z", "-o", "--directory", "--exclude-standard"))
-                folders = [name.rstrip("/") for name in listed if name.endswith("/")]
+            if newest is not before and (folders or any(_is_gone(self.root / name) for name in changed)):
+                # what is left are empty folders; one whose files are gone was none of its own for git a moment ago
+                _, folders = await self._listed()
             same = before is not None and newest.files == before.files
             bits = await early if early is not None and same else await self._bits(newest.files)
         finally:
             if early is not None:
                 await asyncio.wait([early])
-        kept = extras.look(self.root, bits, folders).written()
+        looked = await asyncio.to_thread(extras.look, self.root, bits, folders, self._large)
+        kept = looked.written()
         if newest.extras != kept:
             newest = replace(newest, extras=kept, name=await self._named(newest.tree, kept))
         self._newest = newest
         return newest.name
+
+    async def _listed(self, *more: str) -> tuple[list[str], list[str]]:
+        """Files that are untracked for the store or as `more` says, and folders in which nothing is tracked."""
+        found = names(await self.git.run("ls-files", "-z", *more, "-o", "--directory", "--exclude-standard"))
+        folders = [name.rstrip("/") for name in found if name.endswith("/")]
+        return [name for name in found if not name.endswith("/")], folders
 
     async def _bits(self, files: Sequence[str]) -> dict[str, int]:
         """In a thread: while git looks for what changed, another core is free."""
@@ -140,21 +172,96 @@ class Snapshots:
 
     async def _tree(self, changed: Sequence[str], folders: Sequence[str]) -> _Newest:
         """The tree as it is now, with the names of its files; extras and id still those of the one before."""
-        stale = self._rules() != self._ignored_when or any(Path(name).name == ".gitignore" for name in changed)
+        stale = self._rules() != self._users.rules or any(Path(name).name == ".gitignore" for name in changed)
         same = self._newest is not None and self._newest.index == _stamp(self.git.index)
+        moved = await self._moved(known=same)
         filled = [folder for folder in folders if extras.holds_files(self.root, folder)]
-        if self._newest is not None and same and not (changed or stale or filled):
+        if self._newest is not None and same and not (changed or stale or filled or moved):
             return self._newest
-        known = self._newest is not None and same and not stale
-        _check(await self._add([*changed, *filled] if known else []))
         if stale:
-            await self._apply_ignore_rules()
-        if self._forced:
-            await self._index("--add", "--remove", paths=[p for p in self._forced if not _is_folder(self.root / p)])
-        self._ignored_when = self._rules()
+            await self._ask_users_git()
+            moved += await self._unnamed([path for path in self._large if path in self._users.tracked])
+        gone = {name for name in moved if _is_gone(self.root / name)}
+        new = [name for name in dict.fromkeys([*changed, *moved, *await self._below(filled)]) if name not in gone]
+        await self._leave_out(new)
+        small = [name for name in [*new, *filled] if name not in self._large]
+        known = self._newest is not None and same and not stale
+        _check(await self._add(small if known else []))
+        if stale:
+            own = names(await self.git.run("ls-files", "-z", "-i", "-c", "--exclude-standard"))
+            await self._index("--force-remove", paths=sorted(set(own) - set(self._users.forced)))
+            self._users.rules = self._rules()
+        if self._users.forced:
+            there = [path for path in self._users.forced if not _is_folder(self.root / path)]
+            await self._index("--add", "--remove", paths=there)
         tree = await self._write_tree()
-        files = tuple(names(await self.git.run("ls-files", "-z", "-c")))
-        return _Newest(tree, _stamp(self.git.index), files, tree)
+        entries = await self._entries()
+        own_blobs = await self._copied({blob for mode, blob, _ in entries if mode != NESTED})
+        files = tuple(path for _, _, path in entries)
+        return _Newest(tree, _stamp(self.git.index), files, tree, blobs=own_blobs)
+
+    async def _entries(self) -> list[tuple[str, str, str]]:
+        """The index: mode, id and path."""
+        out = (await self.git.run("ls-files", "-z", "-s")).split(b"\0")[:-1]
+        heads = (entry.partition(b"\t") for entry in out)
+        return [(head[:6].decode(), head[7:-2].decode(), os.fsdecode(path)) for head, _, path in heads]
+
+    async def _below(self, folders: Sequence[str]) -> list[str]:
+        """The files that git does not ignore in untracked folders."""
+        if not folders:
+            return []
+        named = ["--", *folders] if len(folders) <= FEW else []
+        listing = ("ls-files", "-z", "-o", "--exclude-standard", *named)
+        return [name for name in names(await self.git.run("--literal-pathspecs", *listing)) if not name.endswith("/")]
+
+    async def _moved(self, *, known: bool) -> list[str]:
+        """Large files that are not as they were: the index does not name them any more. `known`: it is still ours."""
+        if not known:
+            entries = await self._entries() if self.git.index.exists() else []
+            named = {path: i for mode, i, path in entries if mode == NESTED and not _is_folder(self.root / path)}
+            sizes = {path: extras.size_of(self.root / path) for path in named}
+            self._large = {path: size for path, size in sizes.items() if self._size_id(size) == named[path]}
+            moved = [path for path in named if path not in self._large]
+        else:
+            moved = [path for path, size in self._large.items() if extras.size_of(self.root / path) != size]
+        return await self._unnamed(moved)
+
+    async def _unnamed(self, paths: Sequence[str]) -> list[str]:
+        """The same paths; the index does not name them any more."""
+        await self._index("--force-remove", paths=paths)
+        for path in paths:
+            self._large.pop(path, None)
+        return list(paths)
+
+    def _size_id(self, size: str) -> str:
+        """The id by which a tree names a large file."""
+        return blobs.blob_id(size.encode(), self.repository.hash_name)
+
+    async def _leave_out(self, new: Iterable[str]) -> None:
+        """Of new or changed files that the user's git does not track, name those only for which there is no room."""
+        sizes = {name: extras.size_of(self.root / name) for name in new if name not in self._users.tracked}
+        large = {name: sizes[name] for name in _too_large(sizes)}
+        if not large:
+            return
+        lines = (f"{NESTED} {self._size_id(size)}\t{path}\0" for path, size in large.items())
+        given = b"".join(map(os.fsencode, lines))
+        await self.git.run("update-index", "--replace", "-z", "--index-info", given=given)
+        await self._index("--assume-unchanged", paths=list(large))
+        self._large |= large
+
+    async def _copied(self, wanted: set[str]) -> frozenset[str]:
+        """Copy contents that only the repository has into the store; returns those of `wanted` that the store has."""
+        known = self._newest.blobs if self._newest is not None else frozenset[str]()
+        missing = await _sizes(self._own, wanted - known, there=False)
+        if missing:
+            sizes = await _sizes(self.git, set(missing))
+            chosen = _within({name: int(size) for name, size in sizes.items()}, COPIED)
+            if chosen:
+                given = b"".join(name.encode() + b"\n" for name in sorted(chosen))
+                place = str(self.store / "objects" / "pack" / "pack")
+                await self.git.run("pack-objects", "-q", "--window=0", place, given=given)
+            missing = {name: "" for name in missing if name not in chosen}
+        return frozenset(wanted - missing.keys())
 
     async def _add(self, paths: Sequence[str]) -> Output:
         """git's index brought up to date: at these paths where they are few, else everywhere, which looks at it all."""
@@ -164,20 +271,20 @@ class Snapshots:
             done = await self.git.try_run("--literal-pathspecs", "add", "-A", "--ignore-errors", *named, given=given)
             if done.code <= 1:
                 return done  # else one was gone again by then
-        return await self.git.try_run("add", "-A", "--ignore-errors", "--", ".")
+        return await self.git.try_run(*PACKED, "add", "-A", "--ignore-errors", "--", ".")
 
     def _rules(self) -> object:
         """Changes when what is ignored may have changed: what the user tracks, the exclude file."""
         return tuple(_stamp(path) for path in (self.repository.index, self.repository.common / "info" / "exclude"))
 
-    async def _apply_ignore_rules(self) -> None:
-        """What the user tracks although it is ignored belongs in; what has become ignored since does not."""
+    async def _ask_users_git(self) -> None:
+        """What the user tracks, and of that what is ignored: it belongs in all the same."""
         prepare(self.store, self.repository, await users_excludes(self.root))
-        listing = ("ls-files", "-z", "-i", "-c", "--exclude-standard")
-        users = await users_git(self.repository, self.root).try_run(*listing)
-        self._forced = tuple(names(users.out)) if users.code == 0 else ()
-        own = names(await self.git.run(*listing))
-        await self._index("--force-remove", paths=sorted(set(own) - set(self._forced)))
+        git = users_git(self.repository, self.root)
+        tracked = await git.try_run("ls-files", "-z", "-c")
+        if tracked.code == 0:  # else the repository is gone: what was known of it stays
+            forced = await git.try_run("ls-files", "-z", "-i", "-c", "--exclude-standard")
+            self._users.tracked, self._users.forced = frozenset(names(tracked.out)), tuple(names(forced.out))
 
     async def _index(self, *options: str, paths: Sequence[str]) -> None:
         if paths:
@@ -187,23 +294,46 @@ class Snapshots:
     async def _write_tree(self) -> str:
         prefix = self.root.relative_to(self.repository.top).as_posix()
         if prefix == ".":
-            return (await self.git.run("write-tree")).decode().strip()
-        done = await self.git.try_run("write-tree", f"--prefix={prefix}/")
-        out = done.out if done.code == 0 else await self.git.run("mktree")
+            return (await self._own.run("write-tree", "--missing-ok")).decode().strip()
+        done = await self._own.try_run("write-tree", "--missing-ok", f"--prefix={prefix}/")
+        out = done.out if done.code == 0 else await self._own.run("mktree")
         return out.decode().strip()
 
     async def differences(self, a: str, b: str) -> list[Difference]:
-        """What differs from tree `a` to tree `b`, nested repositories left out."""
+        """What differs from tree `a` to tree `b`, without what either of them only names."""
         out = await self.git.run("diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", a, b)
         fields = out.split(b"\0")
         found = []
         for head, path in zip(fields[0::2], fields[1::2], strict=False):
             old_mode, mode, old_blob, blob, _ = head.decode().lstrip(":").split(" ")
-            old = ("", "") if old_mode in {"000000", NESTED} else (old_mode, old_blob)
-            new = ("", "") if mode in {"000000", NESTED} else (mode, blob)
-            if old != new:
-                found.append(Difference(os.fsdecode(path), old[0], new[0], old[1], new[1]))
+            if NESTED in {old_mode, mode}:
+                continue
+            old = ("", "") if old_mode == "000000" else (old_mode, old_blob)
+            new = ("", "") if mode == "000000" else (mode, blob)
+            found.append(Difference(os.fsdecode(path), old[0], new[0], old[1], new[1]))
         return found
+
+    async def made(self, a: str, b: str) -> Made:
+        """What was done to files from tree `a` to tree `b`."""
+        if a == b:
+            return Made()
+        found = await self.differences(a, b)
+        one, two = await self.extras(a), await self.extras(b)
+        modes = {d.path: (d.old_mode, d.mode) for d in found}
+        if one != two:
+            kept = await self._modes(b)
+            usual = (one.plain, one.executable) == (two.plain, two.executable)
+            others = one.odd() | two.odd() | (set() if usual else kept.keys())
+            modes |= {path: (kept.get(path, ""), kept.get(path, "")) for path in others - modes.keys()}
+        both = ((path, one.at(path, old), two.at(path, new)) for path, (old, new) in sorted(modes.items()))
+        attributes = tuple(Attribute(path=shown(path), before=x, after=y) for path, x, y in both if x != y)
+        return Made(as_changes(found), attributes)
+
+    async def _modes(self, tree: str) -> dict[str, str]:
+        """The mode of each file of a tree."""
+        out = await self.git.run("ls-tree", "-r", "-z", "--full-tree", tree)
+        lines = (line.partition(b"\t") for line in out.split(b"\0") if line)
+        return {os.fsdecode(path): mode for head, _, path in lines if (mode := head[:6].decode()) != NESTED}
 
     async def patch(self, a: str, b: str, *, whole: bool) -> bytes:
         """A unified diff from `a` to `b`. `whole`: `git apply` takes it, contents of binary files included, which may
@@ -241,6 +371,35 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
+def _too_large(sizes: Mapping[str, str]) -> set[str]:
+    """Those of files with these sizes (`extras.size_of`) for which a snapshot has no room."""
+    bytes_of = {name: int(size.split(" ")[0]) for name, size in sizes.items() if size}
+    small = {name: size for name, size in bytes_of.items() if size <= SMALL}
+    larger = {name: size for name, size in bytes_of.items() if size > SMALL}
+    return bytes_of.keys() - _within(small, ROOM["small"]) - _within(larger, ROOM["larger"])
+
+
+def _within(sizes: Mapping[str, int], room: int) -> set[str]:
+    """The smallest of these, as many as the room holds."""
+    found = set()
+    for name in sorted(sizes, key=lambda name: sizes[name]):
+        room -= sizes[name]
+        if room < 0:
+            break
+        found.add(name)
+    return found
+
+
+async def _sizes(git: Git, wanted: set[str], *, there: bool = True) -> dict[str, str]:
+    """The size of each object that git can read; with `there` false, the objects that it cannot, without one."""
+    if not wanted:
+        return {}
+    given = b"".join(name.encode() + b"\n" for name in sorted(wanted))
+    out = await git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", given=given)
+    lines = (line.split(" ", 1) for line in out.decode().splitlines())
+    return {name: size if there else "" for name, size in lines if (size != "missing") == there}
+
+
 def _stamp(path: Path) -> object:
     try:
         found = path.stat()
@@ -255,36 +414,3 @@ def _check(done: Output) -> None:
         raise StorageError(
             f"a snapshot could not be taken: {done.err[-500:]}", hint="make room on the disk, then try again"
         )
-
-
-class Blobs:
-    """Contents read from a store one after the other by a single git process."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    async def read(self, name: str) -> bytes:
-        """The bytes of a blob. Raises StorageError when it is gone."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(name.encode() + b"\n")
-        await self._process.stdin.drain()
-        head = (await self._process.stdout.readline()).split()
-        if len(head) != 3 or head[1] != b"blob":
-            raise StorageError(
-                f"the content {name[:12]} is not in the store any more",
-                hint="it was the repository's own and git has removed it since; it cannot be put back",
-            )
-        data = await self._process.stdout.readexactly(int(head[2]))
-        await self._process.stdout.readexactly(1)
-        return data
-
-
-@asynccontextmanager
-async def reading(git: Git) -> AsyncIterator[Blobs]:
-    """Open `Blobs` on a store."""
-    process = await git.start("cat-file", "--batch")
-    try:
-        yield Blobs(process)
-    finally:
-        await reap(process)

@@ -8,7 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fugu_cli.events import EVIDENCE, Assigned, Change, Event, Merged, Permitted, Replied, Role, ToolRan, Undone, net
+from fugu_cli.events import (
+    EVIDENCE,
+    Assigned,
+    Change,
+    Event,
+    Made,
+    Merged,
+    Permitted,
+    Replied,
+    Role,
+    ToolRan,
+    Undone,
+    net,
+)
 from fugu_cli.messages import Call
 from fugu_cli.views.counts import none_there
 from fugu_cli.views.turns import Turn, asked, baseline, effective, interrupted_calls, turns
@@ -72,7 +85,8 @@ def tests(events: Sequence[Event]) -> TestRun | None:
             stale = stale or event.turn in working
         elif isinstance(event, ToolRan):
             stale = stale or bool(event.changes)
-            killed.discard(event.call.id)
+            if not event.interrupted:
+                killed.discard(event.call.id)
         elif isinstance(event, Merged):
             stale = stale or bool(event.changes)
         elif isinstance(event, Undone):
@@ -203,6 +217,18 @@ def changes(events: Sequence[Event]) -> dict[str, Change]:
 def beside(events: Sequence[Event]) -> dict[str, Change]:
     """Those of files that no snapshot holds."""
     return net(change for change in _changes(events) if change.beside)
+
+
+def made(events: Sequence[Event]) -> Made:
+    """What the newest request did to files, as one change for each; what was rolled back is gone."""
+    attributes = [one for event in effective(events) if isinstance(event, ToolRan) for one in event.attributes]
+    return Made(tuple(_changes(events)), tuple(attributes)).net
+
+
+def unkept(events: Sequence[Event]) -> tuple[str, ...]:
+    """Files that the newest request's commands changed and that undo cannot bring back: they are too large to be kept
+    before every command."""
+    return tuple(one.path for one in made(events).attributes if one.large)
 
 
 def _changes(events: Sequence[Event]) -> list[Change]:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fugu_cli.errors import StorageError
-from fugu_cli.events import Change
+from fugu_cli.events import Change, Made
 from fugu_cli.tools.blobs import blob_id
 from fugu_cli.tools.workspace import Restored, Workspace
 from tests.tools.conftest import Build, git, lay
@@ -410,10 +410,10 @@ def test_outside_git_the_files_fugu_changed_can_be_put_back(plain: Build) -> Non
     for name, data in (("a.txt", b"2\n"), ("b.txt", b"2\n"), ("new.txt", b"3\n"), ("a.txt", b"4\n")):
         workspace.write(root / name, data)
     lay(root, {"b.txt": "somebody else\n"})
-    restored = asyncio.run(workspace.restore_changes(changes))
-    assert (restored.paths, restored.conflicts) == (("a.txt", "new.txt"), ("b.txt",))
+    restored = asyncio.run(workspace.take_back(Made(changes)))
+    assert (restored.paths, restored.left) == (("a.txt", "new.txt"), ("b.txt",))
     assert contents(root) == {"a.txt": ("-", b"1\n"), "b.txt": ("-", b"somebody else\n")}
-    assert asyncio.run(workspace.restore_changes(changes)) == Restored((), ("b.txt",))
+    assert asyncio.run(workspace.take_back(Made(changes))) == Restored((), ("b.txt",))
 
 
 def test_a_submodule_is_left_alone_whatever_happens_in_and_around_it(repo: Build, tmp_path: Path) -> None:
