@@ -83,7 +83,7 @@ def _is(now: tuple[str | None, str], change: Change) -> bool:
 
 
 def _as_before(root: Path, one: Attribute) -> bool:
-    return extras.now(_inside(root, one.path), one.before) == one.before
+    return extras.now(_inside(root, one.path), extras.LARGE) == one.before
 
 
 async def take_back(root: Path, made: Made, contents: Blobs, git: Git | None) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ mode; links as links; what a tree cannot hold (extras.py). Nested repositories a
 and objects are only read.
 
 Large files that git does not track are not copied: `ROOM` says how much is. The index holds their names only, as it
-does those of nested repositories (mode 160000), and git is told not to look at them (assume-unchanged). What git tracks
-is first read from the repository and then copied into the store, up to `COPIED`, so that undo outlives the repository.
+does those of nested repositories (mode 160000), and git is told not to look at them (assume-unchanged). A new index
+begins as the user's, whose contents are then copied into the store, up to `COPIED`: undo outlives the repository.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class Snapshots:
         self._ready = False
         self._newest: _Newest | None = None
         self._pruned: object = None
+        self._prefix = "" if root == repository.top else f"{root.relative_to(repository.top).as_posix()}/"
         self._users = _Users()
         self._large: dict[str, str] = {}
         """Files that the index only names, with their size and time."""
@@ -202,9 +203,7 @@ class Snapshots:
 
     async def _entries(self) -> list[tuple[str, str, str]]:
         """The index: mode, id and path."""
-        out = (await self.git.run("ls-files", "-z", "-s")).split(b"\0")[:-1]
-        heads = (entry.partition(b"\t") for entry in out)
-        return [(head[:6].decode(), head[7:-2].decode(), os.fsdecode(path)) for head, _, path in heads]
+        return _parsed(await self.git.run("ls-files", "-z", "-s"))
 
     async def _below(self, folders: Sequence[str]) -> list[str]:
         """The files that git does not ignore in untracked folders."""
@@ -243,18 +242,27 @@ class Snapshots:
         large = {name: sizes[name] for name in _too_large(sizes)}
         if not large:
             return
-        lines = (f"{NESTED} {self._size_id(size)}\t{path}\0" for path, size in large.items())
-        given = b"".join(map(os.fsencode, lines))
-        await self.git.run("update-index", "--replace", "-z", "--index-info", given=given)
+        await self._name((NESTED, self._size_id(size), path) for path, size in large.items())
         await self._index("--assume-unchanged", paths=list(large))
         self._large |= large
 
+    async def _name(self, entries: Iterable[tuple[str, str, str]]) -> None:
+        """Put entries into the index, each a mode, an id and a path."""
+        given = b"".join(os.fsencode(f"{mode} {i}\t{self._prefix}{path}\0") for mode, i, path in entries)
+        if given:
+            await self.git.run("update-index", "--replace", "-z", "--index-info", given=given)
+
     async def _copied(self, wanted: set[str]) -> frozenset[str]:
-        """Copy contents that only the repository has into the store; returns those of `wanted` that the store has."""
+        """Copy contents that only the repository has into the store; returns those of `wanted` that the store has.
+
+        Raises StorageError where one is in neither.
+        """
         known = self._newest.blobs if self._newest is not None else frozenset[str]()
         missing = await _sizes(self._own, wanted - known, there=False)
         if missing:
             sizes = await _sizes(self.git, set(missing))
+            if len(sizes) < len(missing):
+                raise StorageError("contents of the index are gone from the store", hint="it is made anew")
             chosen = _within({name: int(size) for name, size in sizes.items()}, COPIED)
             if chosen:
                 given = b"".join(name.encode() + b"\n" for name in sorted(chosen))
@@ -268,10 +276,10 @@ class Snapshots:
         if 0 < len(paths) <= FEW:
             given = b"".join(os.fsencode(path) + b"\0" for path in paths)
             named = ("--pathspec-from-file=-", "--pathspec-file-nul")
-            done = await self.git.try_run("--literal-pathspecs", "add", "-A", "--ignore-errors", *named, given=given)
+            done = await self._own.try_run("--literal-pathspecs", "add", "-A", "--ignore-errors", *named, given=given)
             if done.code <= 1:
                 return done  # else one was gone again by then
-        return await self.git.try_run(*PACKED, "add", "-A", "--ignore-errors", "--", ".")
+        return await self._own.try_run(*PACKED, "add", "-A", "--ignore-errors", "--", ".")
 
     def _rules(self) -> object:
         """Changes when what is ignored may have changed: what the user tracks, the exclude file."""
@@ -281,10 +289,16 @@ class Snapshots:
         """What the user tracks, and of that what is ignored: it belongs in all the same."""
         prepare(self.store, self.repository, await users_excludes(self.root))
         git = users_git(self.repository, self.root)
-        tracked = await git.try_run("ls-files", "-z", "-c")
-        if tracked.code == 0:  # else the repository is gone: what was known of it stays
-            forced = await git.try_run("ls-files", "-z", "-i", "-c", "--exclude-standard")
-            self._users.tracked, self._users.forced = frozenset(names(tracked.out)), tuple(names(forced.out))
+        listed = await git.try_run("ls-files", "-z", "-s")
+        if listed.code:
+            return  # the repository is gone: what was known of it stays
+        entries = _parsed(listed.out)
+        forced = await git.try_run("ls-files", "-z", "-i", "-c", "--exclude-standard")
+        self._users.tracked, self._users.forced = frozenset(path for _, _, path in entries), tuple(names(forced.out))
+        if not self.git.index.exists():
+            # what git has already need not be compressed again; where a file's bytes are others, `add` takes those
+            await self._name(entry for entry in entries if entry[0] != NESTED)
+            await self.git.try_run("update-index", "-q", "--refresh")
 
     async def _index(self, *options: str, paths: Sequence[str]) -> None:
         if paths:
@@ -292,10 +306,9 @@ class Snapshots:
             await self.git.run("update-index", *options, "-z", "--stdin", given=given)
 
     async def _write_tree(self) -> str:
-        prefix = self.root.relative_to(self.repository.top).as_posix()
-        if prefix == ".":
+        if not self._prefix:
             return (await self._own.run("write-tree", "--missing-ok")).decode().strip()
-        done = await self._own.try_run("write-tree", "--missing-ok", f"--prefix={prefix}/")
+        done = await self._own.try_run("write-tree", "--missing-ok", f"--prefix={self._prefix}")
         out = done.out if done.code == 0 else await self._own.run("mktree")
         return out.decode().strip()
 
@@ -369,6 +382,12 @@ def _is_folder(path: Path) -> bool:
         return stat.S_ISDIR(path.lstat().st_mode)
     except OSError:
         return False
+
+
+def _parsed(listed: bytes) -> list[tuple[str, str, str]]:
+    """Mode, id and path of each entry of an index, those of a merge that is not done left out."""
+    heads = (entry.partition(b"\t") for entry in listed.split(b"\0")[:-1])
+    return [(h[:6].decode(), h[7:-2].decode(), os.fsdecode(path)) for h, _, path in heads if h.endswith(b" 0")]
 
 
 def _too_large(sizes: Mapping[str, str]) -> set[str]:
