@@ -241,6 +241,8 @@ class Undone(Value):
     changes: tuple[Change, ...] = ()
     """What was done to files. In older logs: to those that no snapshot holds."""
     attributes: tuple[Attribute, ...] = ()
+    left: tuple[str, ...] = ()
+    """Files of the request that were left alone: changed since, or too large to have been copied."""
 
     @property
     def made(self) -> Made:

@@ -23,7 +23,7 @@ from fugu_cli.tools.restoring import Standing
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.views.standing import REDONE, UNDONE, standing, tree_left
 
-LEFT_ALONE = "; left alone, because they were changed since: "
+SINCE = "; left alone, because they were changed since: "
 UNKEPT = "; left alone, because files so large are not copied before a command: "
 
 
@@ -162,10 +162,17 @@ def _line(one: Attribute) -> str:
 
 
 async def _take_back(log: Log, workspace: Workspace, found: Standing, reason: str) -> Undone:
-    done = await workspace.take_back(Made(found.made.changes, found.made.attributes))
-    reason += LEFT_ALONE + ", ".join(found.beside) if found.beside else ""
+    done = await workspace.take_back(found.made)
+    reason += SINCE + ", ".join(found.beside) if found.beside else ""
     reason += UNKEPT + ", ".join(found.unkept) if found.unkept else ""
     back = done.made.back
-    undone = Undone(snapshot=None, reason=reason, paths=done.paths, changes=back.changes, attributes=back.attributes)
+    undone = Undone(
+        snapshot=None,
+        reason=reason,
+        paths=done.paths,
+        changes=back.changes,
+        attributes=back.attributes,
+        left=(*found.beside, *found.unkept),
+    )
     log.append(undone)
     return undone

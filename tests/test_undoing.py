@@ -363,7 +363,7 @@ def test_outside_git_the_preview_is_a_real_diff_and_what_was_changed_since_is_le
         assert "--- a/one.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n" in await undoing.undo_preview(log, workspace)
         (project / "two.txt").write_text("the user\n")
         done = await undoing.undo(log, workspace)
-        assert (done.paths, done.reason.partition(undoing.LEFT_ALONE)[2]) == (("one.txt",), "two.txt")
+        assert (done.paths, done.left) == (("one.txt",), ("two.txt",))
         assert (await undoing.redo(log, workspace)).paths == ("one.txt",)
         await undoing.undo(log, workspace)
         log.append(Asked(text="something else"))

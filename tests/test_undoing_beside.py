@@ -132,7 +132,7 @@ def test_what_no_snapshot_holds_is_shown_undone_and_redone(project: Path) -> Non
         assert tree(project) == after
         (project / "lib" / "l").write_text("the user's\n")
         done = await undoing.undo(log, bench.workspace)
-        assert done.reason.partition(undoing.LEFT_ALONE)[2] == "lib/l"
+        assert done.left == ("lib/l",)
         assert tree(project) == before | {"lib/l": (0o644, "the user's\n")}
         await undoing.redo(log, bench.workspace)
         assert (project / "local.cfg").read_text() == "lost\n"

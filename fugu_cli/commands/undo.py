@@ -58,10 +58,9 @@ async def _go(way: _Way, session: str, yes: bool) -> int:
     finally:
         log.close()
     newline(f"{_files_in_words(len(done.paths))} put back; `fugu run --continue` knows about it")
-    _, _, left = done.reason.partition(undoing.LEFT_ALONE)
-    if left:
-        newline(f"left alone, changed since: {left}")
-    return 3 if left else 0
+    if done.left:
+        newline(done.reason.partition("; ")[2])
+    return 3 if done.left else 0
 
 
 async def _agreed(name: str, patch: str, yes: bool) -> bool:

@@ -15,7 +15,7 @@ from fugu_cli.agents import Agent
 from fugu_cli.budgets import Limit
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials
-from fugu_cli.events import EVIDENCE, HOOK, ROLE, Event, Member, Permitted, Recorded, ToolRan, ToolSaid, Undone, Waiting
+from fugu_cli.events import EVIDENCE, HOOK, ROLE, Event, Member, Permitted, Recorded, ToolRan, ToolSaid, Undone
 from fugu_cli.hooks.running import Hooks
 from fugu_cli.injection import marked
 from fugu_cli.log import Log
@@ -32,7 +32,6 @@ Ask = Callable[[Call, policy.Judgement], Awaitable[Permission]]
 """The one question that flows in: may this call run? Where nobody can be asked the answer is `headless`: no."""
 
 
-UNKEPT = "undo cannot bring these back, they are too large to be copied before a command"
 MOVED = "it leads to another place now than when it was asked about"
 
 
@@ -211,8 +210,6 @@ async def _finish_tool(log: Log, bench: Bench, permitted: Event) -> None:
             job=result.job,
         )
     )
-    if unkept := [one.path for one in made.attributes if one.large]:
-        log.tell(Waiting(why=f"{UNKEPT}: {', '.join(unkept[:5])}{' ...' if len(unkept) > 5 else ''}"))
 
 
 async def roll_back(bench: Bench, turn: views.Turn, reason: str) -> Undone:
