@@ -82,7 +82,8 @@ def refusal(events: Sequence[Event]) -> Finished | None:
     if not refused:
         return None
     said = "; ".join(f"{one.call.tool} ({one.by}: {one.reason})" for one in refused.values())
-    why = f"{_unchanged(events, Path(opened.repo))}this was refused: {said}. `fugu help permissions` says how to allow it."
+    first = _unchanged(events, Path(opened.repo))
+    why = f"{first}this was refused: {said}. `fugu help permissions` says how to allow it."
     return Finished(reason="denied", message=why)
 
 

@@ -23,8 +23,8 @@ from fugu_cli.events import Change
 from fugu_cli.policy import paths
 from fugu_cli.tools import blobs
 from fugu_cli.tools.git import OPTIONS, environment, program, said
+from fugu_cli.tools.index import NESTED
 from fugu_cli.tools.repository import Repository
-from fugu_cli.tools.snapshots import NESTED
 from fugu_cli.tools.workspace import Workspace
 
 ENVIRONMENTS = (".venv", "venv", "env", "node_modules")

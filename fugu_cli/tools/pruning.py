@@ -111,5 +111,5 @@ def _named(sessions: Iterable[Path]) -> set[bytes]:
 
 async def _count(snapshots: Snapshots) -> int:
     """Objects in the store."""
-    said = (await snapshots.git.run("count-objects", "-v")).decode().split()
+    said = (await snapshots.own.run("count-objects", "-v")).decode().split()
     return int(said[said.index("count:") + 1]) + int(said[said.index("in-pack:") + 1])
