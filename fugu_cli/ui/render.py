@@ -209,7 +209,8 @@ def tool_ran(event: ToolRan, *, by_fugu: bool = False) -> Text:
         text.append(f"  {seconds(event.seconds)}", "dim")
     if not event.ok:
         text.append(f"  {one_line(event.output, 120)}", "dim")
-    paths = dict.fromkeys(clean(one.path) for one in (*event.changes, *event.attributes))
+    told = [*(change.path for change in event.changes), *(one.path for one in event.attributes)]
+    paths = dict.fromkeys(map(clean, told))
     changed = [path for path in paths if path not in text.plain]
     if changed:
         text.append(f"  changed {cut(', '.join(changed), 120)}")

@@ -149,21 +149,33 @@ def requests(checkouts: dict[str, Path]) -> None:
                 print(f"| {what} | {name} | {took:.1f} | {took - base:.1f} | {size:,.1f} |", flush=True)
 
 
+def snapshots(checkouts: dict[str, Path], files: int) -> None:
+    """Print what snapshots cost, each checkout in a process of its own."""
+    print(f"# Snapshots and undo in {files:,} files\n")
+    print(f"`python tests/benchmarks/undo.py`; medians of {ROUNDS} runs, {os.cpu_count()} cores, warm caches.\n")
+    print("| | checkout | milliseconds | times `git status` |\n|---|---|---:|---:|")
+    for name, checkout in checkouts.items():
+        command = [sys.executable, __file__, "--measure", "--files", str(files)]
+        environment = {**os.environ, "PYTHONPATH": str(checkout)}
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+        rows = json.loads(done.stdout)
+        for what, took in rows:
+            print(f"| {what} | {name} | {took:,.0f} | {took / rows[-1][1]:.1f} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--checkout", action="append", default=[])
+    parser.add_argument("--measure", action="store_true", help="print the rows of one checkout as JSON")
     given = parser.parse_args()
-    files = given.files
-    rows = measure(files)
-    status = rows[-1][1]
-    print(f"# Snapshots and undo in {files:,} files\n")
-    print(f"`python tests/benchmarks/undo.py`; medians of {ROUNDS} runs, {os.cpu_count()} cores, warm caches.\n")
-    print("| | milliseconds | times `git status` |\n|---|---:|---:|")
-    for what, took in rows:
-        print(f"| {what} | {took:,.0f} | {took / status:.1f} |", flush=True)
+    if given.measure:
+        print(json.dumps(measure(given.files)))
+        return
     named = dict(pair.split("=", 1) for pair in given.checkout) or {"this one": str(Path(__file__).parents[2])}
-    requests({name: Path(folder) for name, folder in named.items()})
+    checkouts = {name: Path(folder) for name, folder in named.items()}
+    snapshots(checkouts, given.files)
+    requests(checkouts)
 
 
 if __name__ == "__main__":
