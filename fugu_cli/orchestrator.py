@@ -18,6 +18,7 @@ from fugu_cli.events import Assigned, Event, Finished, Interrupted, Planned
 from fugu_cli.log import Log
 from fugu_cli.loop import cooldown, lanes, workflow
 from fugu_cli.loop.bench import Bench, Crew, run_evidence
+from fugu_cli.loop.cut_calls import settle
 from fugu_cli.loop.steps import Place, too_dear
 from fugu_cli.loop.turn import cut_before
 from fugu_cli.messages import Call
@@ -38,6 +39,7 @@ async def run(log: Log, crew: Crew, bench: Bench) -> Finished:
     clock = asyncio.timeout_at(_loop_time(bench.limits.deadline))
     try:
         async with clock:
+            await settle(log, bench.workspace)
             while (end := views.finished(log.events)) is None:
                 await _step(place)
             return end

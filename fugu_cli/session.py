@@ -118,7 +118,6 @@ class Session:
 
     async def run(self) -> Finished:
         """Drive the newest request to its end. Cancel the task to interrupt it."""
-        await settle(self.log, self.bench.workspace)
         limits = self.bench.limits
         if (seconds := self.config.patience.request) is not None:
             limits = replace(limits, deadline=time.monotonic() + seconds)

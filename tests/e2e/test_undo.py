@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from fugu_cli.events import Permitted
+from fugu_cli.events import Finished, Permitted
 from fugu_cli.log import ALIVE
 from tests.e2e.driving import Place, ended
 from tests.e2e.test_jobs import script, step
+
+EMPTY = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+"""The id of a file that holds nothing."""
 
 
 def files(root: Path) -> dict[str, str]:
@@ -80,3 +84,14 @@ def test_a_large_file_that_a_command_changed_is_named_at_once_and_by_undo(place:
     undone = place.fugu("undo", "--yes")
     assert (undone.code, (place.repo / "calc.txt").read_text()) == (3, "broken\n")
     assert "data.bin" in undone.out + undone.err and (place.repo / "data.bin").stat().st_size == 5
+
+
+def test_a_time_limit_ends_a_snapshot_as_well(place: Place) -> None:
+    with (place.repo / "data.bin").open("wb") as file:
+        file.truncate(300 << 30)
+    subprocess.run(
+        ["git", "update-index", "--add", "--cacheinfo", f"100644,{EMPTY},data.bin"], cwd=place.repo, check=True
+    )
+    done = place.fugu("run", *script(place, bash("echo fixed > calc.txt"), *DONE), "--time-limit", "2", "mend it")
+    assert isinstance(place.events()[-1], Finished), done.err
+    assert ((place.repo / "calc.txt").read_text(), place.left_behind()) == ("broken\n", [])
