@@ -51,8 +51,6 @@ class _Newest:
     files: tuple[str, ...]
     name: str
     extras: bytes = b""
-    blobs: frozenset[str] = frozenset()
-    """The contents that the store has of its own."""
 
 
 class Snapshots:
@@ -131,9 +129,9 @@ class Snapshots:
         if not await self.index.update(changed, folders, known=known) and newest is not None:
             return newest
         tree, entries = await self.index.write_tree(), await self.index.entries()
-        own = await self._copied({blob for mode, blob, _ in entries if mode != NESTED})
-        files = tuple(path for _, _, path in entries)
-        return _Newest(tree, self.index.stamp(), files, tree, blobs=own)
+        if newest is None:  # else what is new was written into the store
+            await self._copy({blob for mode, blob, _ in entries if mode != NESTED})
+        return _Newest(tree, self.index.stamp(), tuple(path for _, _, path in entries), tree)
 
     async def _bits(self, files: Sequence[str]) -> dict[str, int]:
         """In a thread: while git looks for what changed, another core is free."""
@@ -152,24 +150,17 @@ class Snapshots:
         done = await self.git.try_run("cat-file", "commit", snapshot)
         return extras.read(done.out.partition(b"\n\n")[2]) if done.code == 0 else extras.Extras()
 
-    async def _copied(self, wanted: set[str]) -> frozenset[str]:
-        """Copy contents that only the repository has into the store; returns those of `wanted` that the store has.
-
-        Raises StorageError where one is in neither.
-        """
-        known = self._newest.blobs if self._newest is not None else frozenset[str]()
-        missing = await _sizes(self.own, wanted - known, there=False)
-        if missing:
-            sizes = await _sizes(self.git, set(missing))
-            if len(sizes) < len(missing):
-                raise StorageError("contents of the index are gone from the store", hint="it is made anew")
-            chosen = within({name: int(size) for name, size in sizes.items()}, COPIED)
-            if chosen:
-                given = b"".join(name.encode() + b"\n" for name in sorted(chosen))
-                place = str(self.store / "objects" / "pack" / "pack")
-                await self.git.run("pack-objects", "-q", "--window=0", place, given=given)
-            missing = {name: "" for name in missing if name not in chosen}
-        return frozenset(wanted - missing.keys())
+    async def _copy(self, wanted: set[str]) -> None:
+        """Copy contents that only the repository has into the store. Raises StorageError where one is in neither."""
+        missing = await _sizes(self.own, wanted, there=False)
+        sizes = await _sizes(self.git, set(missing))
+        if len(sizes) < len(missing):
+            raise StorageError("contents of the index are gone from the store", hint="it is made anew")
+        chosen = within({name: int(size) for name, size in sizes.items()}, COPIED)
+        if chosen:
+            given = b"".join(name.encode() + b"\n" for name in sorted(chosen))
+            place = str(self.store / "objects" / "pack" / "pack")
+            await self.git.run("pack-objects", "-q", "--window=0", place, given=given)
 
     async def differences(self, a: str, b: str) -> list[Difference]:
         """What differs from tree `a` to tree `b`, without what either of them only names."""

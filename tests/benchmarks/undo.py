@@ -21,7 +21,7 @@ from pathlib import Path
 
 from fugu_cli.tools.workspace import Workspace
 
-ROUNDS = 7
+ROUNDS = 5
 
 
 def lay(root: Path, files: int) -> None:
