@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from fugu_cli.facts import KILLED as KILLED
 from fugu_cli.facts import NOTHING as NOTHING
 from fugu_cli.facts import ROLE as ROLE
 from fugu_cli.facts import Attribute as Attribute
@@ -201,8 +202,6 @@ class ToolRan(Value):
     """The background job that the call started; "" where it started none."""
     attributes: tuple[Attribute, ...] = ()
     """What the call changed of files and folders that no Change tells."""
-    interrupted: bool = False
-    """It was killed: what it had changed by then is known, what it said is not."""
     extras: bool = False
     """In older logs: permission bits or empty folders are others now."""
 

@@ -14,6 +14,11 @@ ROLE = "role"
 """`Permitted.by` of a call that its turn must not make, whatever the user permits: it has no such tool."""
 
 
+KILLED = "killed"
+"""The tool of a result that tells what a killed call had done to files. The call itself has no result and is never run
+again."""
+
+
 class Milliseconds(Value):
     """Where a decision's time went."""
 

@@ -1,4 +1,4 @@
-"""What a call had done to files when it was killed, found out afterwards and recorded with it.
+"""What a call had done to files when it was killed, found out afterwards and recorded beside it.
 
 Between the log and the workspace; whoever goes on with a session, asks the next request or undoes one calls `settle`
 first. What a file's own time says was written after the end of the process is the user's.
@@ -11,8 +11,21 @@ from pathlib import Path
 
 from fugu_cli import views
 from fugu_cli.agents.history import INTERRUPTED
-from fugu_cli.events import NOTHING, Asked, Assigned, Attribute, Change, Event, Interrupted, Made, Permitted, ToolRan
+from fugu_cli.events import (
+    KILLED,
+    NOTHING,
+    Asked,
+    Assigned,
+    Attribute,
+    Change,
+    Event,
+    Interrupted,
+    Made,
+    Permitted,
+    ToolRan,
+)
 from fugu_cli.log import ALIVE, Log
+from fugu_cli.messages import Call
 from fugu_cli.policy import paths
 from fugu_cli.tools.workspace import Workspace
 
@@ -35,12 +48,11 @@ async def settle(log: Log, workspace: Workspace) -> None:
         log.append(
             ToolRan(
                 turn=fact.turn,
-                call=fact.call,
+                call=_told(fact.call),
                 output=INTERRUPTED,
                 ok=False,
                 changes=made.changes,
                 attributes=made.attributes,
-                interrupted=True,
             )
         )
         made = NOTHING  # of calls that ran at the same time one is told of it all
@@ -53,8 +65,13 @@ def _was_killed(facts: Sequence[Event], place: int) -> bool:
     if not isinstance(fact, Permitted) or not fact.allowed or not (fact.snapshot or older):
         return False
     turn = next((e for e in reversed(facts[:place]) if isinstance(e, Assigned) and e.turn == fact.turn), None)
-    results = (e for e in facts[place:] if isinstance(e, ToolRan) and e.turn == fact.turn)
-    return not (turn and turn.worktree) and all(one.call.id != fact.call.id for one in results)
+    results = {e.call.id for e in facts[place:] if isinstance(e, ToolRan) and e.turn == fact.turn}
+    return not (turn and turn.worktree) and results.isdisjoint({fact.call.id, _told(fact.call).id})
+
+
+def _told(call: Call) -> Call:
+    """Whose result tells what this call did. It is no answer to it: nobody takes it for the tests', or an agent's."""
+    return call.model_copy(update={"id": f"{call.id}-{KILLED}", "tool": KILLED})
 
 
 def _tree_before(events: Sequence[Event]) -> str:

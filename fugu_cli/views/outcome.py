@@ -85,8 +85,7 @@ def tests(events: Sequence[Event]) -> TestRun | None:
             stale = stale or event.turn in working
         elif isinstance(event, ToolRan):
             stale = stale or bool(event.changes)
-            if not event.interrupted:
-                killed.discard(event.call.id)
+            killed.discard(event.call.id)
         elif isinstance(event, Merged):
             stale = stale or bool(event.changes)
         elif isinstance(event, Undone):

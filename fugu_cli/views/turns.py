@@ -244,8 +244,7 @@ def open_calls(turn: Turn) -> tuple[Call, ...]:
 
 def interrupted_calls(turn: Turn) -> tuple[Call, ...]:
     """Calls that were started and never came back: killed. They are never run again."""
-    killed = (run for run in turn.runs if run.permitted.allowed and (run.result is None or run.result.interrupted))
-    return tuple(run.permitted.call for run in killed)
+    return tuple(run.permitted.call for run in turn.runs if run.permitted.allowed and run.result is None)
 
 
 def began(events: Sequence[Event]) -> str:
