@@ -28,7 +28,6 @@ from fugu_cli.views.outcome import (
     taken,
     tests,
     tests_to_tell,
-    unkept,
     verdict_of,
 )
 from fugu_cli.views.reproductions import REPRODUCE, RUN_REPRODUCTION, Reproduction, reproduction, unmended
@@ -149,7 +148,6 @@ __all__ = [
     "todo",
     "turn_of",
     "turns",
-    "unkept",
     "unmended",
     "unpriced",
     "unseen_result",

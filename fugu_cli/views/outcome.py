@@ -224,12 +224,6 @@ def made(events: Sequence[Event]) -> Made:
     return Made(tuple(_changes(events)), tuple(attributes)).net
 
 
-def unkept(events: Sequence[Event]) -> tuple[str, ...]:
-    """Files that the newest request's commands changed and that undo cannot bring back: they are too large to be kept
-    before every command."""
-    return tuple(one.path for one in made(events).attributes if one.large)
-
-
 def _changes(events: Sequence[Event]) -> list[Change]:
     made = [event for event in effective(events) if isinstance(event, ToolRan | Merged)]
     return [change for event in made for change in event.changes]
