@@ -10,11 +10,15 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from fugu_cli.facts import KILLED as KILLED
+from fugu_cli.facts import NOTHING as NOTHING
 from fugu_cli.facts import ROLE as ROLE
+from fugu_cli.facts import Attribute as Attribute
 from fugu_cli.facts import Change as Change
 from fugu_cli.facts import Compacted as Compacted
 from fugu_cli.facts import Interrupted as Interrupted
 from fugu_cli.facts import JobEnded as JobEnded
+from fugu_cli.facts import Made as Made
 from fugu_cli.facts import Merged as Merged
 from fugu_cli.facts import Milliseconds as Milliseconds
 from fugu_cli.facts import Planned as Planned
@@ -22,6 +26,7 @@ from fugu_cli.facts import Scores as Scores
 from fugu_cli.facts import Step as Step
 from fugu_cli.facts import Undone as Undone
 from fugu_cli.facts import net as net
+from fugu_cli.facts import net_attributes as net_attributes
 from fugu_cli.messages import Call, Thinking, Usage, Value
 
 Role = Literal["worker", "thinker", "verifier"]
@@ -84,7 +89,8 @@ class Opened(Value):
 
 
 class Asked(Value):
-    """A request. `snapshot` is the working tree before it (a git tree id), None where undo is limited.
+    """A request. `snapshot`: "" in a git repository, where one is taken before the first call that may change something
+    (`Permitted.snapshot`); None outside of one. In older logs it is the working tree before the request.
 
     `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); "" where it is `text`.
     `skill`: what a skill says that the user named; `hooks`: what hooks add; `piped`: what came from standard input
@@ -146,7 +152,7 @@ class Assigned(Value):
     worktree: str = ""
     """The name of the worktree it works in, where several agents were given the same job; "" for the repository."""
     snapshot: str | None = None
-    """The working tree when the turn began; set by the orchestrator, None where undo is limited."""
+    """The working tree when a step of a workflow began; in older logs when any turn did."""
     milliseconds: Milliseconds = Milliseconds()
 
 
@@ -182,6 +188,8 @@ class Permitted(Value):
     by: str
     """policy, user, session (a user's yes that holds for the session), headless, hook, role, evidence (fugu's own)."""
     reason: str = ""
+    snapshot: str | None = None
+    """The working tree before a call that may change something; None outside git and for what only reads."""
 
 
 class TestReport(Value):
@@ -220,12 +228,19 @@ class ToolRan(Value):
     """The content the output depended on: a file's blob or the whole tree; "" where nobody knows."""
     job: str = ""
     """The background job that the call started; "" where it started none."""
+    attributes: tuple[Attribute, ...] = ()
+    """What the call changed of files and folders that no Change tells."""
     extras: bool = False
-    """Permission bits or empty folders are others now, of which no Change tells."""
+    """In older logs: permission bits or empty folders are others now."""
     tests: TestReport | None = None
     """What a run of the tests reported; None for other tools, and where it reported nothing."""
     skipped: bool = False
     """The user ended it: it says nothing."""
+
+    @property
+    def made(self) -> Made:
+        """What it did to files."""
+        return Made(self.changes, self.attributes)
 
 
 class Masked(Value):

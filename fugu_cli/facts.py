@@ -6,12 +6,17 @@ Read events.py first; import from there.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fugu_cli.messages import Usage, Value
 
 ROLE = "role"
 """`Permitted.by` of a call that its turn must not make, whatever the user permits: it has no such tool."""
+
+
+KILLED = "killed"
+"""The tool of a result that tells what a killed call had done to files. The call itself has no result and is never run
+again."""
 
 
 class Milliseconds(Value):
@@ -70,6 +75,55 @@ class Change(Value):
         """What takes it back."""
         modes = {"mode": self.mode_before, "mode_before": self.mode} if self.mode_before else {}
         return self.model_copy(update={"before": self.after, "after": self.before, **modes})
+
+
+class Attribute(Value):
+    """What a git tree cannot hold of a path, before and after: permission bits, an empty folder, a named pipe, a file
+    too large to keep (`large BYTES TIME`). "" for a file with the usual bits, and for nothing."""
+
+    path: str
+    before: str
+    after: str
+
+    @property
+    def back(self) -> Attribute:
+        """What takes it back."""
+        return self.model_copy(update={"before": self.after, "after": self.before})
+
+    @property
+    def large(self) -> bool:
+        """It tells of a file of which no copy was kept."""
+        return self.before.startswith("large ") or self.after.startswith("large ")
+
+
+class Made(NamedTuple):
+    """What was done to files, in the order it was done."""
+
+    changes: tuple[Change, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
+
+    @property
+    def back(self) -> Made:
+        """What takes it back."""
+        changes, attributes = reversed(self.changes), reversed(self.attributes)
+        return Made(tuple(one.back for one in changes), tuple(one.back for one in attributes))
+
+    @property
+    def net(self) -> Made:
+        """One change for each path."""
+        return Made(tuple(net(self.changes).values()), tuple(net_attributes(self.attributes)))
+
+
+NOTHING = Made()
+"""Nothing was done to any file."""
+
+
+def net_attributes(attributes: Iterable[Attribute]) -> list[Attribute]:
+    """Attributes in the order they were set as one for each path; none for what is as it was."""
+    found: dict[str, Attribute] = {}
+    for one in attributes:
+        found[one.path] = one.model_copy(update={"before": found.get(one.path, one).before})
+    return [one for one in found.values() if one.before != one.after]
 
 
 def net(changes: Iterable[Change]) -> dict[str, Change]:
@@ -134,6 +188,11 @@ class Merged(Value):
     left: tuple[str, ...] = ()
     """Paths of the chosen work that were left alone: they are not as they were when it began."""
 
+    @property
+    def made(self) -> Made:
+        """What it did to files."""
+        return Made(self.changes)
+
 
 class Compacted(Value):
     """Facts up to line `upto` are replaced by `summary` in prompts; the file keeps them. `agent` wrote it, for `usage`;
@@ -172,7 +231,7 @@ class JobEnded(Value):
 
 
 class Undone(Value):
-    """Files were put back to how they stood at `snapshot`.
+    """Files were put back to how they stood before: at `snapshot`, where the log is old or a draw was rolled back.
 
     Between requests: the user's undo. Inside a turn: a draw that failed the tests (`attempts`, `fugu help pool`) was
     rolled back and the turn is drawn again; what came before it in the turn is kept here and paid for, and read by
@@ -185,7 +244,14 @@ class Undone(Value):
     reason: str = ""
     paths: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
-    """What was done to files that no snapshot holds."""
+    """What was done to files. In older logs: to those that no snapshot holds."""
+    attributes: tuple[Attribute, ...] = ()
+    left: tuple[str, ...] = ()
+    """Files of the request that were left alone: changed since, or too large to have been copied."""
+
+    @property
+    def made(self) -> Made:
+        return Made(self.changes, self.attributes)
 
     @property
     def redoes(self) -> bool:

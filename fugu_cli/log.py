@@ -13,7 +13,7 @@ import re
 import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -29,6 +29,8 @@ from fugu_cli.events import RECORDED, Event, Live, Opened, Recorded
 from fugu_cli.messages import Call
 
 Told = TypeVar("Told", bound=BaseModel)
+ALIVE = 0.5
+"""Seconds between two signs of life."""
 
 
 class Masking(Protocol):
@@ -63,6 +65,8 @@ class Log:
         """Bytes of the whole lines on the disk."""
         self._lock: FileLock | None = None
         self._readers: list[asyncio.Queue[Recorded | Live | None]] = []
+        self.left = clock()
+        """When the process that wrote it before was last known to live, in seconds since the epoch."""
         self.mask: Masking | None = None
         """What everything goes through before it is written or told: secrets are taken out here and nowhere else."""
 
@@ -94,11 +98,12 @@ class Log:
         except OSError as error:
             raise StorageError(f"cannot lock {path}: {error.strerror}", hint=_SPACE) from error
         try:
+            left = path.stat().st_mtime
             found = examine(path)
             if found.fault is not None:
                 raise found.fault.error(path)
             log = cls(path, found.records)
-            log._lock, log._end = lock, found.size
+            log._lock, log._end, log.left = lock, found.size, left
             log._file = log._at_end()
         except OSError as error:
             lock.release()
@@ -159,8 +164,9 @@ class Log:
         """The file, behind its last whole line; without a buffer, which would keep what could not be written."""
         assert self.path is not None
         file = FileIO(self.path, "r+")
-        file.truncate(self._end)
-        file.seek(self._end)
+        if file.seek(0, os.SEEK_END) != self._end:  # else its time tells when somebody last wrote
+            file.truncate(self._end)
+            file.seek(self._end)
         return file
 
     def _cut_back(self) -> None:
@@ -169,6 +175,22 @@ class Log:
         if file is not None:
             with suppress(OSError), file:
                 file.truncate(self._end)
+
+    @asynccontextmanager
+    async def alive(self) -> AsyncIterator[None]:
+        """Touch the file every `ALIVE` seconds until the block is left: whoever finds the session of a killed process
+        knows from its time until when that worked."""
+        task = asyncio.create_task(self._touch())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _touch(self) -> None:
+        while self.path is not None:
+            with suppress(OSError):
+                os.utime(self.path)
+            await asyncio.sleep(ALIVE)
 
     def tell(self, live: Live) -> None:
         """Tell every reader something that is not a fact and is written nowhere."""

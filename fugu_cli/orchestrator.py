@@ -17,6 +17,7 @@ from fugu_cli.events import Assigned, Finished, Interrupted, Planned
 from fugu_cli.log import Log
 from fugu_cli.loop import availability, evidence, lanes, workflow
 from fugu_cli.loop.bench import Bench, Crew, run_evidence
+from fugu_cli.loop.cut_calls import settle
 from fugu_cli.loop.steps import Place, too_dear
 from fugu_cli.messages import Call
 
@@ -36,6 +37,7 @@ async def run(log: Log, crew: Crew, bench: Bench) -> Finished:
     clock = asyncio.timeout_at(_loop_time(bench.limits.deadline))
     try:
         async with clock:
+            await settle(log, bench.workspace)
             while (end := views.finished(log.events)) is None:
                 await _step(place)
             return end
@@ -95,9 +97,7 @@ async def _decided(place: Place) -> None:
     log, bench = place.log, place.bench
     decision: Decision = await availability.decide(log, place.crew, too_dear(place))
     match decision:
-        case Assigned():
-            log.append(decision.model_copy(update={"snapshot": await bench.workspace.snapshot()}))
-        case Planned() | Finished():
+        case Assigned() | Planned() | Finished():
             log.append(decision)
         case Planning():
             await workflow.plan(place, decision)

@@ -21,6 +21,7 @@ from fugu_cli.events import Asked, Event, Finished, Member, Replied, Undone
 from fugu_cli.log import Log
 from fugu_cli.loop import apart, availability, compaction
 from fugu_cli.loop.bench import Bench
+from fugu_cli.loop.cut_calls import settle
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.orchestrator import Crew
 from fugu_cli.skills.loading import Library
@@ -82,8 +83,9 @@ class Session:
                 hint="name one with --test-command, or allow run_tests",
             )
         suite = (command,) if wanted.until_pass and command is not None else ()
+        await settle(self.log, self.bench.workspace)
         known = {
-            "snapshot": await self.bench.workspace.snapshot(),
+            "snapshot": "" if self.bench.workspace.in_git else None,
             "test_command": command,
             "until": tuple(dict.fromkeys((*suite, *wanted.until))),
             "tier": self.config.tier,

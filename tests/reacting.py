@@ -138,7 +138,7 @@ class Stage:
         await self.asked(log, text, judged=judged, until=until)
 
     async def asked(self, log: Log, text: str, *, judged: bool = True, until: tuple[str, ...] = ()) -> None:
-        snapshot = await self.bench().workspace.snapshot()
+        snapshot = "" if self.bench().workspace.in_git else None
         suite = (self.test_command,) if judged and self.test_command else ()
         log.append(Asked(text=text, snapshot=snapshot, test_command=self.test_command, until=(*suite, *until)))
 

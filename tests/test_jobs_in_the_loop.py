@@ -23,6 +23,7 @@ from tests.conductor.staging import Play, lists, planning, play
 from tests.facts import CODER, SMALL, STRONG
 from tests.reacting import React, Reacting, Stage, calls, repository, results
 
+NEW = Call.make("2", "write", path="new.txt", content="x\n")
 SERVES = Call.make("1", "bash", command="echo up; sleep 600", background=True)
 ALONE = Member(name="alone", provider="openai", model="m", slot="strong")
 
@@ -74,13 +75,12 @@ def serves(prompt: Prompt) -> Reply:
     return Reply(text="it runs") if results(prompt) else calls(SERVES)
 
 
-def test_a_job_goes_on_after_its_request_and_undoing_that_ends_it(tmp_path: Path) -> None:
-    def writes(prompt: Prompt) -> Reply:
-        write = Call.make("2", "write", path="new.txt", content="x\n")
-        begun = (tmp_path / "repo" / "new.txt").exists()
-        return Reply(text="ACCEPT") if begun else calls(SERVES, write)
+def serves_and_writes(prompt: Prompt) -> Reply:
+    return Reply(text="ACCEPT") if results(prompt) else calls(SERVES, NEW)
 
-    stage, bench, log = staged(tmp_path, writes, test_command=None)
+
+def test_a_job_goes_on_after_its_request_and_undoing_that_ends_it(tmp_path: Path) -> None:
+    stage, bench, log = staged(tmp_path, serves_and_writes, test_command=None)
 
     async def story() -> None:
         await stage.begin(log, "serve it", judged=False)
@@ -103,13 +103,13 @@ def test_a_job_goes_on_after_its_request_and_undoing_that_ends_it(tmp_path: Path
 
 
 def test_an_undo_that_is_refused_ends_no_job(tmp_path: Path) -> None:
-    stage, bench, log = staged(tmp_path, serves, test_command=None)
+    stage, bench, log = staged(tmp_path, serves_and_writes, test_command=None)
 
     async def story() -> None:
         await stage.begin(log, "serve it", judged=False)
         await orchestrator.run(log, stage.crew(), bench)
-        (tmp_path / "repo" / "mine.txt").write_text("my own\n")
-        with pytest.raises(undoing.UsageError, match="edits of your own"):
+        (tmp_path / "repo" / "new.txt").write_text("my own\n")
+        with pytest.raises(undoing.UsageError, match="edits made since"):
             await undoing.undo(log, bench.workspace)
         assert [job.name for job in bench.workspace.jobs.running] == ["job1"]
 

@@ -552,11 +552,21 @@ def test_a_command_that_is_cut_is_ended_and_the_tests_say_who_goes_on(root: Path
     assert found.told[:5] == ["may run_tests", "run_tests failed", "cheap as worker", "replied", "may bash"]
     verified = ("strong as verifier", "may diff", "diff ok", "replied", "accepted")
     if left == "fixed":
-        assert found.told[5:] == ["interrupted", "may run_tests", "run_tests ok", *verified]
+        assert found.told[5:] == ["interrupted", "killed failed", "may run_tests", "run_tests ok", *verified]
     else:
         assert found.told[5:] == [
-            *("interrupted", "may run_tests", "run_tests failed", "cheap as worker", "replied", "may read", "read ok"),
-            *("replied", "may write", "write ok", "replied", "may run_tests", "run_tests ok", *verified),
+            *("interrupted", "killed failed", "may run_tests", "run_tests failed", "cheap as worker", "replied"),
+            *(
+                "may read",
+                "read ok",
+                "replied",
+                "may write",
+                "write ok",
+                "replied",
+                "may run_tests",
+                "run_tests ok",
+                *verified,
+            ),
         ]
 
 

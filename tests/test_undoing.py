@@ -2,7 +2,6 @@ import asyncio
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
@@ -10,8 +9,9 @@ import pytest
 
 from fugu_cli import undoing, views
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Assigned, Change, Finished, Interrupted, Permitted, Replied, ToolRan, Undone
+from fugu_cli.events import Asked, Assigned, Change, Finished, Interrupted, Made, Permitted, Replied, ToolRan, Undone
 from fugu_cli.log import Log
+from fugu_cli.loop import cut_calls
 from fugu_cli.messages import Call
 from fugu_cli.tools.blobs import blob_id
 from fugu_cli.tools.files import WRITE
@@ -31,16 +31,15 @@ def project(tmp_path: Path) -> Path:
 
 async def request(log: Log, workspace: Workspace, change: Callable[[Path], None]) -> None:
     """A request in which fugu makes this change."""
+    log.append(Asked(text="change it", snapshot=""))
     before = await workspace.snapshot()
-    log.append(Asked(text="change it", snapshot=before))
     change(workspace.root)
-    after = await workspace.snapshot()
-    changes = await workspace.diff(before, after) if before and after else ()
+    made = await workspace.since(before) if before else Made()
     call = Call.make(f"t1-0-{len(log.events)}", "bash", command="change")
     log.append(Assigned(turn=1, agent="small", role="worker", by="cascade"))
     log.append(Replied(turn=1, agent="small", calls=(call,)))
-    log.append(Permitted(turn=1, call=call, allowed=True, by="policy"))
-    log.append(ToolRan(turn=1, call=call, output="", ok=True, changes=changes))
+    log.append(Permitted(turn=1, call=call, allowed=True, by="policy", snapshot=before))
+    log.append(ToolRan(turn=1, call=call, output="", ok=True, changes=made.changes, attributes=made.attributes))
 
 
 def state(root: Path) -> dict[str, tuple[str, bool]]:
@@ -112,21 +111,40 @@ def test_each_undo_goes_one_request_further_back(project: Path) -> None:
     play(project, what)
 
 
-@pytest.mark.parametrize("edit", ["changed.txt", "mine.txt"])
-def test_undo_refuses_when_edits_of_the_user_would_be_lost(project: Path, edit: str) -> None:
+def test_undo_refuses_when_an_edit_made_since_to_a_file_of_the_request_would_be_lost(project: Path) -> None:
     async def what(log: Log, workspace: Workspace) -> None:
         await request(log, workspace, lambda root: (root / "changed.txt").write_text("fugu\n") and None)
-        (project / edit).write_text("the user\n")
-        with pytest.raises(UsageError, match=f"undo would lose edits of your own in 1 file: {edit}"):
-            await undoing.undo_preview(log, workspace)
-        with pytest.raises(UsageError):
-            await undoing.undo(log, workspace)
-        assert (project / edit).read_text() == "the user\n"
+        (project / "changed.txt").write_text("the user\n")
+        for way in (undoing.undo_preview, undoing.undo):
+            with pytest.raises(UsageError, match=r"undo would lose edits made since in 1 file: changed\.txt"):
+                await way(log, workspace)
+        assert (project / "changed.txt").read_text() == "the user\n"
 
     assert not any(isinstance(event, Undone) for event in play(project, what).events)
 
 
-@pytest.mark.parametrize("edit", ["changed.txt", "mine.txt", "od d;.txt"])
+def test_undo_and_redo_leave_every_other_file_alone_whoever_changed_it(project: Path) -> None:
+    def change(root: Path) -> None:
+        (root / "fugu.txt").write_text("fugu\n")
+
+    async def what(log: Log, workspace: Workspace) -> None:
+        (project / "gone.txt").write_text("mine\n")
+        await request(log, workspace, change)
+        await request(Log.memory(), Workspace(project, project.parent / "store"), everything)
+        (project / "mine.txt").write_text("mine\n")
+        (project / "gone.txt").unlink()
+        others = state(project)
+        assert "fugu.txt" in await undoing.undo_preview(log, workspace)
+        assert (await undoing.undo(log, workspace)).paths == ("fugu.txt",)
+        assert state(project) == {name: held for name, held in others.items() if name != "fugu.txt"}
+        (project / "kept.txt").write_text("by hand\n")
+        assert (await undoing.redo(log, workspace)).paths == ("fugu.txt",)
+        assert state(project) == others | {"kept.txt": ("by hand\n", False)}
+
+    play(project, what)
+
+
+@pytest.mark.parametrize("edit", ["changed.txt", "od d;.txt"])
 def test_what_a_refused_undo_advises_keeps_the_edits_and_undoes_the_rest(
     project: Path, edit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +156,7 @@ def test_what_a_refused_undo_advises_keeps_the_edits_and_undoes_the_rest(
         monkeypatch.setenv(f"GIT_{role}_EMAIL", "x")
 
     def change(root: Path) -> None:
-        for name in ("kept.txt", "changed.txt"):
+        for name in ("kept.txt", edit):
             (root / name).write_text("fugu\n")
 
     async def what(log: Log, workspace: Workspace) -> None:
@@ -160,52 +178,90 @@ def test_what_a_command_had_done_when_it_was_cut_off_is_undone_and_later_edits_a
     before = state(project)
 
     async def what(log: Log, workspace: Workspace) -> None:
-        log.append(Asked(text="run it", snapshot=await workspace.snapshot()))
+        log.append(Asked(text="run it", snapshot=""))
         call = Call.make("t1-0-0", "bash", command="make")
         log.append(Assigned(turn=1, agent="small", role="worker", by="cascade"))
         log.append(Replied(turn=1, agent="small", calls=(call,)))
-        log.append(Permitted(turn=1, call=call, allowed=True, by="policy"))
+        tree = await workspace.snapshot()
+        log.append(Permitted(turn=1, call=call, allowed=True, by="policy", snapshot=tree))
         (project / "made.txt").write_text("half\n")
         (project / "kept.txt").unlink()
-        await asyncio.sleep(0.02)
         log.append(Interrupted(turn=1))
-        await undoing.undo(log, workspace)
-        assert state(project) == before
-        await undoing.redo(log, workspace)
+        await asyncio.sleep(2 * cut_calls.GRACE)
         (project / "mine.txt").write_text("the user\n")
-        os.utime(project / "mine.txt", (time.time() + 5, time.time() + 5))
-        with pytest.raises(UsageError, match=r"in 1 file: mine\.txt"):
+        after = state(project)
+        await undoing.undo(log, workspace)
+        assert state(project) == before | {"mine.txt": ("the user\n", False)}
+        await undoing.redo(log, workspace)
+        assert state(project) == after
+        (project / "made.txt").write_text("the user\n")
+        with pytest.raises(UsageError, match=r"in 1 file: made\.txt"):
             await undoing.undo(log, workspace)
 
     play(project, what)
 
 
-def test_what_a_run_left_in_its_output_folder_is_no_edit_of_the_users(project: Path) -> None:
+def test_files_of_an_output_folder_do_not_stand_in_the_way(project: Path) -> None:
     (project / "out").mkdir()
 
     async def what(log: Log, workspace: Workspace) -> None:
         await request(log, workspace, lambda root: (root / "kept.txt").write_text("fugu\n") and None)
         output_dir.write(project / "out", log.records, "s1", {}, b"a diff\n")
-        (project / "summary.json").write_text("mine\n")
-        with pytest.raises(UsageError, match=r"in 1 file: summary\.json$"):
-            await undoing.undo(log, workspace)
-        (project / "summary.json").unlink()
         await undoing.undo(log, workspace)
-        assert state(project) == {"kept.txt": ("mine\n", False)}
+        assert (project / "kept.txt").read_text() == "mine\n" and (project / "out" / "summary.json").exists()
 
     play(project, what)
 
 
-def test_redo_refuses_after_edits_and_ends_with_a_new_request(project: Path) -> None:
+def test_redo_refuses_after_edits_of_its_files_and_ends_with_a_new_request(project: Path) -> None:
     async def what(log: Log, workspace: Workspace) -> None:
         await request(log, workspace, lambda root: (root / "a.txt").write_text("a") and None)
         await undoing.undo(log, workspace)
-        (project / "kept.txt").write_text("edited\n")
-        with pytest.raises(UsageError, match=r"redo would lose edits of your own in 1 file: kept\.txt"):
+        (project / "a.txt").write_text("edited\n")
+        with pytest.raises(UsageError, match=r"redo would lose edits made since in 1 file: a\.txt"):
             await undoing.redo_preview(log, workspace)
         await request(log, workspace, lambda root: (root / "b.txt").write_text("b") and None)
         with pytest.raises(UsageError, match="there is nothing to redo"):
             await undoing.redo(log, workspace)
+
+    play(project, what)
+
+
+def test_undo_needs_nothing_of_the_repository(project: Path) -> None:
+    subprocess.run(["git", "add", "."], cwd=project, check=True)
+    before = state(project)
+
+    def wreck(root: Path) -> None:
+        everything(root)
+        shutil.rmtree(root / ".git")
+
+    async def what(log: Log, workspace: Workspace) -> None:
+        await request(log, workspace, wreck)
+        log.append(Finished(reason="accepted"))
+        after = state(project)
+        again = Workspace(project, project.parent / "store")
+        assert not again.in_git
+        await undoing.undo(log, again)
+        assert state(project) == before
+        await undoing.redo(log, again)
+        assert state(project) == after
+
+    play(project, what)
+
+
+def test_a_session_of_an_older_version_is_undone_and_redone(project: Path) -> None:
+    before = state(project)
+
+    async def what(log: Log, workspace: Workspace) -> None:
+        tree = await workspace.snapshot()
+        await request(log, workspace, lambda root: (root / "kept.txt").write_text("fugu\n") and None)
+        log.append(Undone(snapshot=tree, reason=f"undone by the user, from tree {await workspace.snapshot()}"))
+        assert tree is not None
+        await workspace.restore(tree)
+        await undoing.redo(log, workspace)
+        assert state(project) == before | {"kept.txt": ("fugu\n", False)}
+        await undoing.undo(log, workspace)
+        assert state(project) == before
 
     play(project, what)
 
@@ -303,13 +359,13 @@ def test_outside_git_the_preview_is_a_real_diff_and_what_was_changed_since_is_le
             log.append(Replied(turn=1, agent="small", calls=(call,)))
             log.append(Permitted(turn=1, call=call, allowed=True, by="policy"))
             ran = await workspace.observe(WRITE, WRITE.arguments(path=name, content="x\n"), lambda text: None)
-            log.append(ToolRan(turn=1, call=call, output="", ok=True, changes=ran.changes))
+            log.append(ToolRan(turn=1, call=call, output="", ok=True, changes=ran.made.changes))
         assert "--- a/one.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n" in await undoing.undo_preview(log, workspace)
         (project / "two.txt").write_text("the user\n")
         done = await undoing.undo(log, workspace)
-        assert (done.paths, done.reason.partition(undoing.LEFT_ALONE)[2]) == (("one.txt",), "two.txt")
-        with pytest.raises(UsageError, match="outside git cannot be redone"):
-            await undoing.redo(log, workspace)
+        assert (done.paths, done.left) == (("one.txt",), ("two.txt",))
+        assert (await undoing.redo(log, workspace)).paths == ("one.txt",)
+        await undoing.undo(log, workspace)
         log.append(Asked(text="something else"))
         with pytest.raises(undoing.Nothing):
             await undoing.redo(log, workspace)

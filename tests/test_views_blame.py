@@ -183,8 +183,8 @@ def one_request(turn_call: str) -> list[Event]:
     return [asked(), assigned(1, "small"), replied(1, "small", "", call), *ran(1, call, path=f"{turn_call}.py")]
 
 
-def undo(words: str, tree: str) -> Undone:
-    return Undone(snapshot="s", reason=words.format(tree=tree))
+def undo(words: str, path: str) -> Undone:
+    return Undone(snapshot=None, reason=words, changes=(Change(path=path, before="1", after=None),))
 
 
 def test_undone_requests_do_not_stand_until_they_are_redone() -> None:

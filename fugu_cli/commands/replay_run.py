@@ -115,20 +115,26 @@ class Rerun:
                 f"request {number} has no snapshot of its working tree: it was made outside git",
                 hint="without --run the decisions are compared",
             )
+        tree = await self._tree(workspace, number)
         async with workspace.snapshots.held():
-            found = await workspace.snapshots.git.try_run("cat-file", "-e", f"{asked.snapshot}^{{tree}}")
+            found = await workspace.snapshots.git.try_run("cat-file", "-e", f"{tree}^{{tree}}")
         if found.code:
             raise UsageError(
-                f"the snapshot {asked.snapshot[:12]} of request {number} is not in the store any more",
+                f"the snapshot {tree[:12]} of request {number} is not in the store any more",
                 hint="choose another one with --request, or compare the decisions alone, without --run",
             )
+
+    async def _tree(self, workspace: Workspace, number: int) -> str:
+        """The working tree before a request. Before one that only read it is as the next one found it, or as it is."""
+        later = views.requests(self._events)[number - 1 :]
+        known = next((tree for facts in later if (tree := views.began(facts))), "")
+        return known or await workspace.snapshot() or ""
 
     async def _request(self, workspace: Workspace, given: tuple[int, Asked], folder: Path | None) -> Pair | None:
         """Carry one request out in its copy. None where the user ended it before it was asked."""
         number, asked = given
-        assert asked.snapshot is not None
         place = self._loaded.config.data / "replays" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
-        await worktrees.make(workspace, asked.snapshot, place)
+        await worktrees.make(workspace, await self._tree(workspace, number), place)
         place = place.resolve()
         session = await self._opened(workspace, asked, place / "tree")
         try:

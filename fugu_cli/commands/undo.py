@@ -52,18 +52,15 @@ async def _go(way: _Way, session: str, yes: bool) -> int:
         except undoing.Nothing as nothing:
             newline(f"{nothing}: {nothing.hint}")
             return 0
-        if way is _BACK and undoing.is_final(log):
-            Screen().show("outside git this cannot be redone")
         if not await _agreed(way.name, patch, yes):
             return 4
         done = await way.go(log, workspace)
     finally:
         log.close()
     newline(f"{_files_in_words(len(done.paths))} put back; `fugu run --continue` knows about it")
-    _, _, left = done.reason.partition(undoing.LEFT_ALONE)
-    if left:
-        newline(f"left alone, changed since: {left}")
-    return 3 if left else 0
+    if done.left:
+        newline(done.reason.partition("; ")[2])
+    return 3 if done.left else 0
 
 
 async def _agreed(name: str, patch: str, yes: bool) -> bool:

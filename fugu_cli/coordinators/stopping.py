@@ -63,8 +63,15 @@ def refusal(events: Sequence[Event]) -> Finished | None:
     if not refused:
         return None
     said = "; ".join(f"{one.call.tool} ({one.by}: {one.reason})" for one in refused.values())
-    why = f"nothing was changed, and this was refused: {said}. `fugu help permissions` says how to allow it."
+    first = _unchanged(events, Path(opened.repo))
+    why = f"{first}this was refused: {said}. `fugu help permissions` says how to allow it."
     return Finished(reason="denied", message=why)
+
+
+def _unchanged(events: Sequence[Event], root: Path) -> str:
+    """Said where no call ran that does more than read: of what another one did outside, no change of a file tells."""
+    runs = (run for turn in views.turns(events) for run in turn.runs if run.permitted.allowed and not run.evidence)
+    return "" if any(not _reads(run.permitted.call, root) for run in runs) else "nothing was changed, and "
 
 
 def _reads(call: Call, root: Path) -> bool:

@@ -27,11 +27,10 @@ def before_the_work(tool: AnyTool, events: Sequence[Event]) -> AnyTool:
     """`tool`; where it sets a check and something was changed already, one that runs on the files as they were."""
     if tool.name != views.ACCEPTANCE_CHECK or not views.changes(events):
         return tool
-    request = views.asked(events)
-    tree = request.snapshot if request is not None else None
+    tree = views.began(events)
 
     async def run(arguments: AcceptanceCheck, workspace: Workspace, say: Say) -> Result:
-        if tree is None or not workspace.in_git:
+        if not tree or not workspace.in_git:
             return Result(text=NO_TREE, ok=False)
         with scratch.folder("before") as folder:
             before = await worktrees.make(workspace, tree, folder / "copy")

@@ -45,7 +45,7 @@ from fugu_cli.loop.skipping import Skip
 from fugu_cli.loop.unmasking import Made
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.tools import Result, content
-from fugu_cli.tools.toolbox import Toolbox
+from fugu_cli.tools.toolbox import AnyTool, Toolbox
 from fugu_cli.tools.workspace import Workspace, recall
 
 Permission = Literal["once", "session", "no", "headless"]
@@ -156,11 +156,12 @@ async def run_call(log: Log, bench: Bench, number: int, recorded: Call, barred: 
         judgement = _judged(bench, hooked.call)
     made = Made(recorded if hooked.call == call else hooked.call, hooked.call)
     permit = await _permission(log, bench, made, (hooked, judgement))
+    snapshot = await _before(bench, made.call) if permit.allowed else None
     if permit.allowed and permit.by != "policy" and _judged(bench, made.call).target != judgement.target:
-        permit = permit.model_copy(update={"allowed": False, "reason": MOVED})
-    log.append(permit.model_copy(update={"turn": number}))
+        permit, snapshot = permit.model_copy(update={"allowed": False, "reason": MOVED}), None
+    log.append(permit.model_copy(update={"turn": number, "snapshot": snapshot}))
     if permit.allowed:
-        await _finish_tool(log, bench, number, made, _told(call, made.call, hooked.context))
+        await _finish_tool(log, bench, made.call, _told(call, made.call, hooked.context))
     if bench.hooks is not None and (stop := bench.hooks.stopped()) is not None:
         log.append(Finished(reason="denied", message=f"a hook ended the work: {stop}"))
 
@@ -265,19 +266,39 @@ def may_read(bench: Bench, path: str) -> bool:
 
 async def run_evidence(log: Log, bench: Bench, number: int, recorded: Call) -> None:
     """A run of fugu's own: evidence. What it runs may be an agent's, taken from the log."""
-    log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE))
     try:
         call = unmasking.as_made(log, bench.toolbox, bench.workspace, recorded)
     except unmasking.Unrestorable as error:
+        log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE))
         log.append(ToolRan(turn=number, call=recorded, output=f"It was not run: {error}", ok=False))
         return
-    await _finish_tool(log, bench, number, Made(recorded, call), None)
+    snapshot = await _before(bench, call, by_fugu=True)
+    log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE, snapshot=snapshot))
+    await _finish_tool(log, bench, call, "")
 
 
-async def _finish_tool(log: Log, bench: Bench, number: int, made: Made, told: str | None) -> None:
-    """Run it and record what came back, below what its agent is `told`. None: it is a run of fugu's own."""
-    by_fugu, told = told is None, told or ""
-    recorded, call = made
+def _with_hooks(bench: Bench, tool: AnyTool, call: Call, *, by_fugu: bool) -> AnyTool:
+    """The tool with the user's hooks around it."""
+    return bench.hooks.around(tool, call) if bench.hooks is not None and not by_fugu else tool
+
+
+async def _before(bench: Bench, call: Call, *, by_fugu: bool = False) -> str | None:
+    """The working tree before a call that may change something."""
+    tool, arguments = bench.toolbox.parse(call)
+    if (
+        tool is None
+        or isinstance(arguments, Result)
+        or _with_hooks(bench, tool, call, by_fugu=by_fugu).effect == "reads"
+    ):
+        return None
+    return await bench.workspace.snapshot()
+
+
+async def _finish_tool(log: Log, bench: Bench, call: Call, told: str) -> None:
+    """Run the call that the newest fact has permitted, and record what came back, below what its agent is `told`."""
+    permitted = log.events[-1]
+    assert isinstance(permitted, Permitted)
+    recorded, number, by_fugu = permitted.call, permitted.turn, permitted.by == EVIDENCE
     tool, arguments = bench.toolbox.parse(call)
     started = time.monotonic()
     if tool is None or isinstance(arguments, Result):
@@ -286,16 +307,17 @@ async def _finish_tool(log: Log, bench: Bench, number: int, made: Made, told: st
         log.append(ToolRan(turn=number, call=recorded, output=told + text, ok=False))
         return
     tool = acceptance_checks.before_the_work(tool, log.events)
-    ran = bench.hooks.around(tool, call) if bench.hooks is not None and not by_fugu else tool
+    ran = _with_hooks(bench, tool, call, by_fugu=by_fugu)
     ran = bench.skip.around(ran) if by_fugu and call.tool in SKIPPED else ran
     state = await content.state(bench.workspace, call) if bench.remembers and ran is tool else ""
-    result, changes, extras = await bench.workspace.observe(
-        ran, arguments, lambda text: log.tell(ToolSaid(turn=number, call=call.id, text=text))
-    )
+    async with log.alive():
+        result, made = await bench.workspace.observe(
+            ran, arguments, lambda text: log.tell(ToolSaid(turn=number, call=call.id, text=text)), permitted.snapshot
+        )
     if not by_fugu:
         told = _instructions(log.events, bench, number, call) + told
         told += bench.hooks.said(call) if bench.hooks is not None else ""
-    if state and (changes or not result.ok or state != await content.state(bench.workspace, call)):
+    if state and (made.changes or not result.ok or state != await content.state(bench.workspace, call)):
         state = ""  # somebody wrote meanwhile: nobody can tell which content it saw
     log.append(
         ToolRan(
@@ -304,10 +326,10 @@ async def _finish_tool(log: Log, bench: Bench, number: int, made: Made, told: st
             output=told + (result.text if by_fugu or tool.instructs else marked(result.text)),
             ok=result.ok,
             seconds=round(time.monotonic() - started, 3),
-            changes=changes,
+            changes=made.changes,
+            attributes=made.attributes,
             state=state,
             job=result.job,
-            extras=extras,
             tests=result.tests,
             skipped=result.skipped,
         )
@@ -347,9 +369,8 @@ async def roll_back(bench: Bench, turn: views.Turn, reason: str) -> Undone:
     """
     begun = [run.result.job for run in turn.runs if run.result is not None and run.result.job]
     await bench.workspace.jobs.stop(begun, "undo")
-    snapshot = turn.assigned.snapshot
-    back = await rolling_back.roll_back(bench.workspace, snapshot, turn) if snapshot is not None else None
-    paths, others = back or ((), frozenset())
+    snapshot = next((run.permitted.snapshot for run in turn.runs if run.permitted.snapshot), turn.assigned.snapshot)
+    paths, others = await rolling_back.roll_back(bench.workspace, snapshot, turn) if snapshot else ((), frozenset())
     shown = [run.result for run in turn.runs if run.evidence and run.result is not None and path_of(run) not in others]
     recall(bench.workspace, [Recorded(seq=0, at=time.time(), event=result) for result in shown])
     return Undone(snapshot=snapshot, turn=turn.number, reason=reason, paths=paths)

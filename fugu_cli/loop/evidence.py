@@ -42,7 +42,7 @@ def due(events: Sequence[Event], turn: views.Turn | None, rules: TestRules, *, v
             {"path": path, "before": changed[path].before, "after": changed[path].after}
             for path in tests_among(changed)
         ]
-        given = {"tree": request.snapshot or "", "ids": list(ids), "failing": run is not None and not run.ok}
+        given = {"tree": views.began(events), "ids": list(ids), "failing": run is not None and not run.ok}
         return Call.make(_id(events, turn), views.TESTS_BEFORE, **given, edited=edited)
     for check in views.checks(events):
         if check.stale and not check.suite:

@@ -158,12 +158,12 @@ def _opening(events: Sequence[Event], turn: views.Turn, bench: Bench) -> Call | 
 
 def diff_due(events: Sequence[Event], turn: views.Turn) -> Call | None:
     """The diff of the request, which a Verifier is shown once; None where it has it, or where undo is limited."""
-    asked = views.asked(events)
+    began = views.began(events)
     done = [run.permitted.call.tool for run in turn.runs if run.evidence and run.result is not None]
-    if asked is None or asked.snapshot is None or "diff" in done:
+    if not began or "diff" in done:
         return None
     more = [(change.path, change.before, change.after) for change in views.beside(events).values()]
-    given = {"since": asked.snapshot} | ({"beside": more} if more else {})
+    given = {"since": began} | ({"beside": more} if more else {})
     return Call.make(f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}", "diff", **given)
 
 
@@ -174,7 +174,9 @@ def _after(events: Sequence[Event], turn: views.Turn, member: Member, bench: Ben
         return Evidence(call) if call is not None else Closed()
     if (call := evidence.due(events, turn, bench.tests)) is not None:
         return Evidence(call)
-    why = views.against(events) if member.attempts > 1 and turn.changes and turn.assigned.snapshot is not None else ""
+    asked = views.asked(events)
+    undoes = member.attempts > 1 and bool(turn.changes) and asked is not None and asked.snapshot is not None
+    why = views.against(events) if undoes else ""
     return RollBack(why) if why else Closed()
 
 

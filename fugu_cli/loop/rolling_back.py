@@ -9,14 +9,8 @@ the command's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fugu_cli import views
-from fugu_cli.events import Change, net
-from fugu_cli.policy.paths import shown
-from fugu_cli.policy.patterns import WRITING
-from fugu_cli.tools.restoring import Part
-from fugu_cli.tools.snapshots import Difference
+from fugu_cli.events import Change, Made
 from fugu_cli.tools.workspace import Workspace
 
 
@@ -26,30 +20,23 @@ async def roll_back(workspace: Workspace, tree: str, turn: views.Turn) -> tuple[
 
     What a killed call or a background job has done is in no fact: after one, all that differs is taken for its doing.
     """
+    made = _made(turn)
     if views.interrupted_calls(turn) or any(run.result is not None and run.result.job for run in turn.runs):
-        return (await workspace.put_back(tree, turn.changes)).paths, frozenset()
-    own = net(_made(turn))
-
-    def left_by_it(difference: Difference) -> bool:
-        change = own.get(shown(difference.path))
-        return change is not None and (change.after or "") == (difference.old_blob if difference.old_mode else "")
-
-    commands = any(not run.evidence and run.permitted.call.tool not in WRITING for run in turn.runs)
-    restored = await workspace.restore(tree, Part(left_by_it, folders=commands))
-    beside = await workspace.restore_changes(change for change in turn.changes if change.beside)
+        all_of_it = await workspace.since(tree)
+        made = Made((*all_of_it.changes, *(change for change in turn.changes if change.beside)), all_of_it.attributes)
+    restored = await workspace.take_back(made)
     now = await workspace.snapshot()
     others = await workspace.diff(tree, now) if now is not None else ()
-    return (*restored, *beside.paths), frozenset((*(change.path for change in others), *beside.conflicts))
+    return restored.paths, frozenset((*(change.path for change in others), *restored.left))
 
 
-def _made(turn: views.Turn) -> Sequence[Change]:
-    """The changes that are the draw's, in their order."""
+def _made(turn: views.Turn) -> Made:
+    """What the draw did to files, in its order."""
     runs = [run for run in turn.runs if run.result is not None]
     agents = {change.path for run in runs if run.result and not run.evidence for change in run.result.changes}
-    return [
-        change
-        for run in runs
-        if run.result is not None
-        for change in run.result.changes
-        if not run.evidence or change.before is None or change.path in agents
-    ]
+    changes: list[Change] = []
+    for run in runs:
+        assert run.result is not None
+        changes += (c for c in run.result.changes if not run.evidence or c.before is None or c.path in agents)
+    attributes = (one for run in runs if run.result and not run.evidence for one in run.result.attributes)
+    return Made(tuple(changes), tuple(attributes))

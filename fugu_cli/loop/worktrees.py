@@ -1,8 +1,8 @@
 """A copy of the working tree for one agent, where several were given the same job, and what is taken over from it.
 
 A worktree is a repository of its own in fugu's data folder, made from a snapshot; the user's .git is not touched. It
-lacks what git ignores, but for the environments the tests need (links); repositories inside it are links, too. Knows no
-agent and no plan.
+lacks what git ignores, but for the environments the tests need (links); repositories inside it are links, too, and so
+are files too large to be kept in a snapshot. Knows no agent and no plan.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from fugu_cli.policy import paths
 from fugu_cli.tools import blobs
 from fugu_cli.tools.clip import whole
 from fugu_cli.tools.git import OPTIONS, environment, program, said
+from fugu_cli.tools.index import NESTED
 from fugu_cli.tools.repository import Repository
-from fugu_cli.tools.snapshots import NESTED
 from fugu_cli.tools.workspace import Workspace
 
 ENVIRONMENTS = (".venv", "venv", "env", "node_modules")
@@ -80,12 +80,12 @@ async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
     commit = await _git(root, *author, "commit-tree", await _git(root, "write-tree"), "-m", "start")
     await _git(root, "update-ref", "HEAD", commit)
     for name in lacking:
-        if (workspace.root / name).is_dir():
-            (root / name).symlink_to(workspace.root / name, target_is_directory=True)
+        if (workspace.root / name).exists():
+            (root / name).symlink_to(workspace.root / name)
 
 
 async def _nested(root: Path) -> list[str]:
-    """The repositories inside this one, taken out of the copy: git knows their commits only, not their files."""
+    """The repositories inside this one and large files, taken out of the copy: the tree only names them."""
     entries = (await _git(root, "ls-files", "-s", "-z")).split("\0")
     names = [entry.partition("\t")[2] for entry in entries if entry.startswith(NESTED)]
     for name in names:
@@ -167,7 +167,7 @@ async def take_over(workspace: Workspace, changes: Sequence[Change]) -> tuple[tu
     left: list[str] = []
     for change in sorted(changes, key=lambda change: change.after is not None):
         path = workspace.root / paths.actual(change.path)
-        now = _state(path, workspace.hash_name)
+        now = blobs.state(path, workspace.hash_name)
         if now != _wanted(change) and now[0] != change.before:
             left.append(change.path)
         elif now == _wanted(change) or await _put(workspace, path, change):
@@ -179,15 +179,6 @@ async def take_over(workspace: Workspace, changes: Sequence[Change]) -> tuple[tu
 
 def _wanted(change: Change) -> tuple[str | None, str]:
     return change.after, change.mode if change.after is not None else ""
-
-
-def _state(path: Path, hash_name: str) -> tuple[str | None, str]:
-    """The blob of a file or link and its mode, as git writes it; None and "" where there is neither."""
-    if path.is_symlink():
-        return blobs.blob_id(os.fsencode(path.readlink()), hash_name), "120000"
-    if not path.is_file():
-        return None, ""
-    return blobs.blob_id(path.read_bytes(), hash_name), "100755" if path.stat().st_mode & 0o100 else "100644"
 
 
 async def _put(workspace: Workspace, path: Path, change: Change) -> bool:

@@ -161,7 +161,8 @@ def _after(events: Sequence[Event], turn: views.Turn, bench: Bench) -> Step:
         return Closed()
     if (call := evidence.due(events, turn, bench.tests)) is not None:
         return Evidence(hanging.bounded(call, events, turn) if call.tool == views.RUN_TESTS else call)
-    if turn.assigned.snapshot is None:
+    asked = views.asked(events)
+    if asked is None or asked.snapshot is None:
         return Closed()
     if not turn.changes and not views.interrupted_calls(turn):
         return RollBack("nothing was changed") if _wanted_a_change(events, turn) else Closed()

@@ -69,15 +69,19 @@ def environment(**more: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Git:
-    """git in `cwd`, with `folder` as its git folder, `tree` as its working tree and `index` as its index."""
+    """git in `cwd`, with `folder` as its git folder, `tree` as its working tree and `index` as its index. It also
+    reads the objects in `borrowed`, another repository's folder of objects."""
 
     folder: Path
     tree: Path
     index: Path
     cwd: Path
+    borrowed: Path | None = None
 
     def environment(self) -> dict[str, str]:
-        return environment(GIT_DIR=str(self.folder), GIT_WORK_TREE=str(self.tree), GIT_INDEX_FILE=str(self.index))
+        more = {} if self.borrowed is None else {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(self.borrowed)}
+        folders = {"GIT_DIR": self.folder, "GIT_WORK_TREE": self.tree, "GIT_INDEX_FILE": self.index}
+        return environment(**more, **{name: str(path) for name, path in folders.items()})
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
         """A git process with all three streams piped. Raises UsageError when git is missing."""
@@ -119,6 +123,15 @@ async def said(process: asyncio.subprocess.Process, given: bytes | None = None) 
         return await process.communicate(given)
     finally:
         await reap(process)
+
+
+def _quoted(path: Path) -> str:
+    """As git reads a list of folders: in quotes where the path would not read as one."""
+    text = str(path)
+    if text.startswith('"') or os.pathsep in text or "\n" in text:
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+    return text
 
 
 def names(out: bytes) -> list[str]:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from fugu_cli.tools import tree
 from fugu_cli.tools.git import names
-from fugu_cli.tools.snapshots import NESTED, Snapshots
+from fugu_cli.tools.index import NESTED
+from fugu_cli.tools.snapshots import Snapshots
 
 UNREAD = tree.SKIPPED | {".hypothesis", ".coverage", "htmlcov", ".import_linter_cache", ".DS_Store", ".cache"}
 """Names of what nobody but its own tool looks into, and of what would take long to look through."""

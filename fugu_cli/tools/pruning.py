@@ -10,7 +10,7 @@ import asyncio
 import re
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
@@ -25,10 +25,10 @@ def due(store: Path) -> bool:
     return _rests(store / PRUNED)
 
 
-def _rests(path: Path) -> bool:
-    """It was not touched for a day, or is not there."""
+def _rests(path: Path, seconds: float = DAY) -> bool:
+    """It was not touched for so long, or is not there."""
     try:
-        return time.time() - path.stat().st_mtime >= DAY
+        return time.time() - path.stat().st_mtime >= seconds
     except OSError:
         return True
 
@@ -43,10 +43,37 @@ async def prune(snapshots: Snapshots, sessions: Iterable[Path], age: str = "1.da
         given = b"".join(name + b"\n" for name in sorted(named))
         listed = await snapshots.git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", given=given)
         there = [line.split()[0].decode() for line in listed.splitlines() if not line.endswith(b" missing")]
-        before = _count(snapshots.store)
+        before = await _count(snapshots)
         await snapshots.git.run("prune", f"--expire={age}", *there)
+        await _repack(snapshots, there, 0.0 if age == "now" else DAY)
         (snapshots.store / PRUNED).touch()
-    return before - _count(snapshots.store)
+        return before - await _count(snapshots)
+
+
+async def _repack(snapshots: Snapshots, there: Sequence[str], age: float) -> None:
+    """Make one pack of the packs that are older than `age` seconds, without what nothing in `there` reaches."""
+    folder = snapshots.store / "objects" / "pack"
+    old = [path for path in sorted(folder.glob("*.idx")) if _rests(path, age)]
+    held = {name for path in old for name in await _packed(snapshots, path)}
+    given = "".join(f"{name}\n" for name in there).encode()
+    listing = ("rev-list", "--objects", "--no-object-names", "--no-walk", "--missing=allow-any", "--stdin")
+    reached = set((await snapshots.git.run(*listing, given=given)).decode().split()) if there else set()
+    if held <= reached:
+        return
+    made = ""
+    if kept := sorted(held & reached):
+        given = "".join(f"{name}\n" for name in kept).encode()
+        made = (await snapshots.git.run("pack-objects", "-q", "--window=0", str(folder / "pack"), given=given)).decode()
+    for path in old:
+        if path.stem != f"pack-{made.strip()}":
+            for part in folder.glob(f"{path.stem}.*"):
+                part.unlink(missing_ok=True)
+
+
+async def _packed(snapshots: Snapshots, index: Path) -> list[str]:
+    """The objects of a pack."""
+    listed = await snapshots.git.run("show-index", given=index.read_bytes())
+    return [line.split()[1].decode() for line in listed.splitlines()]
 
 
 async def sweep(data: Path, snapshots: Snapshots | None, session: Path | None) -> None:
@@ -82,5 +109,7 @@ def _named(sessions: Iterable[Path]) -> set[bytes]:
     return found
 
 
-def _count(store: Path) -> int:
-    return sum(1 for _ in (store / "objects").glob("??/*"))
+async def _count(snapshots: Snapshots) -> int:
+    """Objects in the store."""
+    said = (await snapshots.own.run("count-objects", "-v")).decode().split()
+    return int(said[said.index("count:") + 1]) + int(said[said.index("in-pack:") + 1])

@@ -1,7 +1,7 @@
 """fugu's own git folder for a repository: its snapshots live there, nothing of the user's is touched.
 
-Made and refreshed here, used by snapshots.py. It borrows the repository's objects (alternates), has its own index, and
-turns every conversion off, so that a file's bytes are its blob's bytes.
+Made and refreshed here, used by snapshots.py. It has its own objects and its own index, so it outlives the repository,
+and turns every conversion off, so that a file's bytes are its blob's bytes.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ def prepare(store: Path, repository: Repository, excludes: str) -> None:
         "HEAD": "ref: refs/heads/none\n",
         "config": _config(repository.hash_name, excludes),
         "info/attributes": ATTRIBUTES,
-        "info/exclude": _read(repository.common / "info" / "exclude"),
-        "objects/info/alternates": f"{_quoted(repository.objects)}\n",
     }
+    if repository.common.is_dir():  # else somebody removed it: what it ignored is no new file
+        files["info/exclude"] = _read(repository.common / "info" / "exclude")
     try:
         for folder in ("objects/info", "objects/pack", "refs/heads", "info"):
             (store / folder).mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             if _read(store / name) != text or not (store / name).exists():
                 write_whole(store / name, text.encode("utf-8", "surrogateescape"))
+        (store / "objects" / "info" / "alternates").unlink(missing_ok=True)  # of older versions
     except OSError as error:
         failed = storage(error, store)
         raise (
@@ -61,15 +62,6 @@ def _config(hash_name: str, excludes: str) -> str:
     if hash_name != "sha1":
         lines += ["[extensions]", f"\tobjectFormat = {hash_name}"]
     return "\n".join(lines) + "\n"
-
-
-def _quoted(path: Path) -> str:
-    """As git reads alternates: in quotes where the path starts like one or a comment."""
-    text = str(path)
-    if text.startswith(('"', "#")) or "\n" in text:
-        escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
-    return text
 
 
 def _read(path: Path) -> str:

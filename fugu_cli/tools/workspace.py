@@ -11,7 +11,8 @@ import copy
 import os
 import subprocess
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -19,36 +20,36 @@ from pydantic import BaseModel
 
 from fugu_cli.atomic import write_whole
 from fugu_cli.errors import StorageError
-from fugu_cli.events import Change, Recorded, ToolRan, Undone, net
+from fugu_cli.events import NOTHING, Change, Made, Recorded, ToolRan, Undone, net
 from fugu_cli.policy import paths
 from fugu_cli.policy.arguments import Malformed, arguments_of
 from fugu_cli.sandbox.box import Box
 from fugu_cli.tools import Result, Say, Tool, blobs, clip, restoring
-from fugu_cli.tools.extras import Extras
-from fugu_cli.tools.git import OPTIONS, program
+from fugu_cli.tools.blobs import Blobs
+from fugu_cli.tools.git import OPTIONS, Git, program
 from fugu_cli.tools.jobs import Jobs
 from fugu_cli.tools.repository import Repository, find_repository
 from fugu_cli.tools.seen import Seen
-from fugu_cli.tools.snapshots import Snapshots, as_changes, reading
+from fugu_cli.tools.snapshots import Snapshots, as_changes
 
 Arguments = TypeVar("Arguments", bound=BaseModel)
 
 
 @dataclass(frozen=True)
 class Restored:
-    """Files put back, files left alone because somebody changed them since, and what was taken back of `changes`."""
+    """Files put back, files left alone because somebody changed them since or no copy was kept, and what was taken
+    back."""
 
     paths: tuple[str, ...] = ()
-    conflicts: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
+    left: tuple[str, ...] = ()
+    made: Made = NOTHING
 
 
 class Observed(NamedTuple):
-    """A tool's result with what it changed. `extras`: as in ToolRan."""
+    """A tool's result with what it did to files."""
 
     result: Result
-    changes: tuple[Change, ...] = ()
-    extras: bool = False
+    made: Made = NOTHING
 
 
 class Workspace:
@@ -103,17 +104,42 @@ class Workspace:
         """The tree id of the working tree as it is, None outside git. Raises StorageError."""
         return await self.snapshots.take() if self.snapshots else None
 
-    async def restore(self, tree: str, part: restoring.Part = restoring.ALL) -> tuple[str, ...]:
-        """Put exactly that tree back, or a part of it; returns the paths that changed. Raises StorageError."""
+    async def restore(self, tree: str) -> tuple[str, ...]:
+        """Put exactly that tree back; returns the paths that changed. Raises StorageError."""
         if self.snapshots is None:
             raise StorageError("there are no snapshots outside a git repository", hint="run `git init` first")
-        changed = await restoring.restore(self.snapshots, tree, part)
-        for path in changed:
-            self.seen.refresh(Path(os.path.realpath(self.root / path)))
-        return tuple(paths.shown(path) for path in changed)
+        return (await self.take_back(await self.since(tree))).paths
+
+    async def since(self, tree: str) -> Made:
+        """What was done to files since a snapshot. Raises StorageError."""
+        now = await self.snapshot()
+        found = await self.made(tree, now) if now else NOTHING
+        changes = (self._still_there(change) if change.after is None else change for change in found.changes)
+        return Made(tuple(change for change in changes if change is not None), found.attributes)
+
+    def _still_there(self, change: Change) -> Change | None:
+        """A file that is in no snapshot any more was removed, or is ignored now: then what it holds is kept. None where
+        that is what it held before."""
+        path = self.root / paths.actual(change.path)
+        if restoring.through_link(self.root, path) or not os.path.lexists(path):
+            return change
+        if path.lstat().st_size > blobs.LARGEST:
+            return None
+        name, mode = blobs.state(path, self._hash_name)
+        if name is None or (name, mode) == (change.before, change.mode):
+            return change if name is None else None
+        data = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
+        blobs.keep(self.store / "objects", data, self._hash_name)
+        return change.model_copy(
+            update={"after": name, "mode": mode, "mode_before": change.mode if mode != change.mode else ""}
+        )
+
+    async def made(self, a: str, b: str) -> Made:
+        """What was done to files from tree `a` to tree `b`."""
+        return await self.snapshots.made(a, b) if self.snapshots else NOTHING
 
     async def diff(self, a: str, b: str) -> tuple[Change, ...]:
-        """What changed from tree `a` to tree `b`."""
+        """The changes alone."""
         return as_changes(await self.snapshots.differences(a, b)) if self.snapshots and a != b else ()
 
     async def patch(self, a: str, b: str, *, whole: bool = False) -> bytes:
@@ -135,66 +161,55 @@ class Workspace:
 
     async def blob(self, name: str) -> bytes:
         """The content a Change names. Raises StorageError when it is not there any more."""
-        data = blobs.kept(self.store / "objects", name)
-        if data is None and self.snapshots is not None:
-            async with self.snapshots.held(), reading(self.snapshots.git) as found:
-                return await found.read(name)
-        if data is None:
-            raise StorageError(f"the content {name[:12]} is not in the store", hint="it cannot be put back")
-        return data
+        async with self.contents() as found:
+            return await found.read(name)
 
-    async def observe(self, tool: Tool[Arguments], arguments: Arguments, say: Say) -> Observed:
-        """Run a tool; returns its result and every file it changed, ignored ones only when fugu itself wrote them."""
+    def contents(self) -> AbstractAsyncContextManager[Blobs]:
+        """Many of them, read one after the other."""
+        return blobs.reading(self.store / "objects", self._git)
+
+    @property
+    def _git(self) -> Git | None:
+        """git on the store, also where the repository is gone; None where no snapshot was ever taken."""
+        if not (self.store / "HEAD").is_file():
+            return None
+        return self.snapshots.git if self.snapshots else Git(self.store, self.root, self.store / "index", self.root)
+
+    async def observe(
+        self, tool: Tool[Arguments], arguments: Arguments, say: Say, before: str | None = None
+    ) -> Observed:
+        """Run a tool; returns its result and what it did to files, ignored ones only when fugu itself wrote them.
+
+        `before`: a snapshot that was taken for this call already.
+        """
         if tool.effect == "reads":
             return Observed(await tool.run(arguments, self, say))
         self._written.clear()
-        before = await self.snapshot()
+        before = before or await self.snapshot()
         result = await tool.run(arguments, self, say)
-        after = await self.snapshot()
-        found = await self.diff(before, after) if before and after else ()
-        known = {change.path for change in found}
+        found = await self.since(before) if before else NOTHING
+        known = {change.path for change in found.changes}
         more = [c.model_copy(update={"beside": True}) for c in net(self._written).values() if c.path not in known]
-        unseen = before != after and not found  # a commit in a nested repository changes the tree as well
-        return Observed(result, (*found, *more), unseen and await self._extras(before) != await self._extras(after))
+        kept = {change.path for change in more}
+        attributes = tuple(one for one in found.attributes if not (one.large and one.path in kept))
+        return Observed(result, Made((*found.changes, *more), attributes))
 
-    async def _extras(self, tree: str | None) -> Extras:
-        return await self.snapshots.extras(tree) if self.snapshots and tree else Extras()
+    async def take_back(self, made: Made) -> Restored:
+        """Undo what was done (in the order it was done), of each file where it still is as it was left.
 
-    async def put_back(self, tree: str, changes: Iterable[Change]) -> Restored:
-        """That tree, and of `changes` what no snapshot holds."""
-        restored = await self.restore(tree)
-        more = await self.restore_changes(change for change in changes if change.beside)
-        return replace(more, paths=(*restored, *more.paths))
-
-    async def restore_changes(self, changes: Iterable[Change]) -> Restored:
-        """Put the files of `changes` (in the order they were made) back to `before`, where they still are `after`.
-
-        For what no snapshot covers: work outside git, and ignored files. What is back already is left alone. Raises
-        StorageError for what could not be put back, once all else is; doing it again is safe.
+        What is back already is left alone. Raises StorageError for what could not be put back, once all else is; doing
+        it again is safe.
         """
-        done, conflicts, failed = [], [], []
-        for change in self.standing(changes):
-            path = self.root / paths.actual(change.path)
-            if self._now(change) != change.after:
-                conflicts.append(change.path)
-                continue
-            try:
-                restoring.put(path, await self.blob(change.before) if change.before else None, change.permissions)
-            except StorageError as error:
-                failed.append(error)
-                continue
-            self.seen.refresh(path)
-            done.append(change)
-        if failed:
-            raise failed[0]
-        return Restored(tuple(change.path for change in done), tuple(conflicts), tuple(done))
+        found = self.standing(made)
+        async with self.contents() as contents:
+            changed = await restoring.take_back(self.root, found.made, contents, self._git)
+        for path in changed:
+            self.seen.refresh(Path(os.path.realpath(self.root / paths.actual(path))))
+        return Restored(changed, (*found.conflicts, *found.beside, *found.unkept), found.made)
 
-    def standing(self, changes: Iterable[Change]) -> list[Change]:
-        """The net of `changes` without the files that are as they were before."""
-        return [change for change in net(changes).values() if self._now(change) != change.before]
-
-    def _now(self, change: Change) -> str | None:
-        return blobs.of_file(self.root / paths.actual(change.path), self._hash_name)
+    def standing(self, made: Made) -> restoring.Standing:
+        """What of it still stands. Raises StorageError for a file that may not be read."""
+        return restoring.standing(self.root, made, self._hash_name)
 
     def write(self, path: Path, data: bytes, mode: int | None = None) -> None:
         """Write a file whole, as seen and as fugu's doing. `path` is resolved; `mode` as in `write_whole`. Raises

@@ -261,9 +261,14 @@ def tool_ran(event: ToolRan, *, by_fugu: bool = False) -> Text:
         text.append(f"  {seconds(event.seconds)}", "dim")
     if not event.ok:
         text.append(f"  {one_line(event.output, 120)}", "dim")
-    changed = [clean(change.path) for change in event.changes if clean(change.path) not in text.plain]
+    told = [*(change.path for change in event.changes), *(one.path for one in event.attributes)]
+    paths = dict.fromkeys(map(clean, told))
+    changed = [path for path in paths if path not in text.plain]
     if changed:
         text.append(f"  changed {cut(', '.join(changed), 120)}")
+    if unkept := [clean(one.path) for one in event.attributes if one.large]:
+        said = f"undo cannot bring back {cut(', '.join(unkept), 120)}: too large to be copied before a command"
+        text.append(f"\n{INDENT}{INDENT}{said}", "yellow")
     if event.call.tool == views.TODO and event.ok:
         text.append(
             "".join(f"\n{INDENT}{INDENT}{one_line(item, 160)}" for item in views.listed(views.items_of(event.call)))

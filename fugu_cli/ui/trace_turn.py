@@ -213,7 +213,8 @@ def _ran(event: ToolRan, diff: Diff) -> str:
     state = "ok" if event.ok else "failed"
     title = f"{render.describe(event.call)}: {state}, {seconds(event.seconds)}"
     changes = "".join(f"\n{_change(change, diff)}" for change in event.changes)
-    return _titled(title, f"{event.output}{changes}")
+    more = "".join(f"\n[{one.path}: {one.before or '-'} -> {one.after or '-'}]" for one in event.attributes)
+    return _titled(title, f"{event.output}{changes}{more}")
 
 
 def _change(change: Change, diff: Diff) -> str:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fugu_cli.events import EVIDENCE, Change, Event, Merged, Permitted, TestReport, ToolRan, Undone, net
+from fugu_cli.events import EVIDENCE, Change, Event, Made, Merged, Permitted, TestReport, ToolRan, Undone, net
 from fugu_cli.messages import Call
 from fugu_cli.test_paths import tests_among
 from fugu_cli.views.counts import failing, none_there
@@ -254,6 +254,12 @@ def changes(events: Sequence[Event]) -> dict[str, Change]:
 def beside(events: Sequence[Event]) -> dict[str, Change]:
     """Those of files that no snapshot holds."""
     return net(change for change in _changes(events) if change.beside)
+
+
+def made(events: Sequence[Event]) -> Made:
+    """What the newest request did to files, as one change for each; what was rolled back is gone."""
+    attributes = [one for event in effective(events) if isinstance(event, ToolRan) for one in event.attributes]
+    return Made(tuple(_changes(events)), tuple(attributes)).net
 
 
 def _changes(events: Sequence[Event]) -> list[Change]:

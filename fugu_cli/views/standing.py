@@ -1,8 +1,8 @@
 """Which requests of a session stand: undone ones do not, until they are redone. A pure fold.
 
 Every request is a step, but those that ended without any change (a question); an undo takes the newest one that stands
-back, a redo brings it again, a new request ends the redoing. The tree that an undo left is named in its reason, which
-is how redo finds it.
+back, a redo brings it again, a new request ends the redoing. What an undo took back is in its fact, which is how redo
+finds it; in older logs its reason names the tree that it left.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from fugu_cli.events import Asked, Event, Finished, Interrupted, Merged, ToolRan, Undone
 
-UNDONE = "undone by the user, from tree {tree}"
-REDONE = "redone by the user, from tree {tree}"
+UNDONE = "undone by the user"
+REDONE = "redone by the user"
 TAKEN = "Then the user undid the newest request that stood: its changes to files are gone."
 BROUGHT = "Then the user brought back what was undone last: its changes to files are there again."
 _LEFT = re.compile(r"^(?:undone|redone) by the user, from tree ([0-9a-f]+)")
@@ -57,7 +57,7 @@ def standing(events: Sequence[Event]) -> Standing:
             elif done:
                 taken.append(done.pop())
                 undone.append(event)
-    return Standing(tuple(done), tuple(event for event in undone if tree_left(event)))
+    return Standing(tuple(done), tuple(event for event in undone if any(event.made) or tree_left(event)))
 
 
 def taken_back(events: Sequence[Event]) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def taken_back(events: Sequence[Event]) -> tuple[str, ...]:
 
 
 def tree_left(undone: Undone) -> str:
-    """The tree that an undo or redo left; "" where it names none."""
+    """The tree that an undo or redo of an older version left; "" where it names none."""
     found = _LEFT.match(undone.reason)
     return found.group(1) if found else ""
 
@@ -75,5 +75,5 @@ def tree_left(undone: Undone) -> str:
 def _may_have_changed(event: Event) -> bool:
     """It changed files, or may have: what was cut off and what goes on in the background says nothing of that."""
     if isinstance(event, ToolRan):
-        return bool(event.changes or event.job or event.extras)
+        return bool(any(event.made) or event.job or event.extras)
     return isinstance(event, Interrupted) or (isinstance(event, Merged) and bool(event.changes))

@@ -201,7 +201,7 @@ def effective(events: Sequence[Event]) -> tuple[Event, ...]:
             undone = undone[:-1] if event.redoes else [*undone, event]
             continue
         if undone and isinstance(event, Assigned | Replied | Permitted):
-            kept = [*(fact for fact in kept if not getattr(fact, "changes", ())), undone[0]]
+            kept = [*(fact for fact in kept if not any(getattr(fact, "made", ()))), undone[0]]
             undone = []
         if isinstance(event, Assigned) and event.worktree:
             apart.add(event.turn)
@@ -245,6 +245,15 @@ def open_calls(turn: Turn) -> tuple[Call, ...]:
 def interrupted_calls(turn: Turn) -> tuple[Call, ...]:
     """Calls that were started and never came back: killed. They are never run again."""
     return tuple(run.permitted.call for run in turn.runs if run.permitted.allowed and run.result is None)
+
+
+def began(events: Sequence[Event]) -> str:
+    """The working tree before the newest request did anything to it, a snapshot's id; "" where it did nothing, and
+    outside git."""
+    for fact in request(events):
+        if isinstance(fact, Asked | Assigned | Permitted) and fact.snapshot:
+            return fact.snapshot
+    return ""
 
 
 BUDGET = "budget"

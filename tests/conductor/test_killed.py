@@ -190,7 +190,8 @@ def faults_of(one: Resumed, plans: int = 2) -> list[str]:
         faults.append(f"calls were made again: {again}")
     count = (one.world / "counter").read_text().count("ran")
     started = [e for e in one.events if isinstance(e, Permitted) and e.call.tool == "bash"]
-    killed = [e for e in started if not any(isinstance(r, ToolRan) and r.call.id == e.call.id for r in one.events)]
+    done = [e.call.id for e in one.events if isinstance(e, ToolRan)]
+    killed = [e for e in started if e.call.id not in done]
     if len(started) != 1 or count not in ({0, 1} if killed else {1}):
         faults.append(f"the command ran {count} times, was started {len(started)} times")
     if sum(isinstance(event, Planned) for event in one.events) != plans:

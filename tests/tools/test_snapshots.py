@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fugu_cli.errors import StorageError
-from fugu_cli.events import Change
+from fugu_cli.events import Change, Made
 from fugu_cli.tools.blobs import blob_id
 from fugu_cli.tools.workspace import Restored, Workspace
 from tests.tools.conftest import Build, git, lay
@@ -330,6 +330,8 @@ def test_a_folder_inside_a_repository_is_snapshotted_alone(repo: Build, tmp_path
     workspace = Workspace(top / "sub", tmp_path / "store2")
     before = asyncio.run(workspace.snapshot())
     lay(top, {"sub/a.py": "2\n", "other.py": "2\n", "sub/x.log": "ignored", "sub/b.py": "new\n"})
+    sparse(top / "sub" / "large.bin", 1 << 30)
+    assert [one.path for one in asyncio.run(workspace.since(before or "")).attributes] == ["large.bin"]
     assert set(asyncio.run(workspace.restore(before or ""))) == {"a.py", "b.py"}
     assert (top / "other.py").read_text() == "2\n"
     assert (top / "sub" / "x.log").read_text() == "ignored"
@@ -410,10 +412,10 @@ def test_outside_git_the_files_fugu_changed_can_be_put_back(plain: Build) -> Non
     for name, data in (("a.txt", b"2\n"), ("b.txt", b"2\n"), ("new.txt", b"3\n"), ("a.txt", b"4\n")):
         workspace.write(root / name, data)
     lay(root, {"b.txt": "somebody else\n"})
-    restored = asyncio.run(workspace.restore_changes(changes))
-    assert (restored.paths, restored.conflicts) == (("a.txt", "new.txt"), ("b.txt",))
+    restored = asyncio.run(workspace.take_back(Made(changes)))
+    assert (restored.paths, restored.left) == (("a.txt", "new.txt"), ("b.txt",))
     assert contents(root) == {"a.txt": ("-", b"1\n"), "b.txt": ("-", b"somebody else\n")}
-    assert asyncio.run(workspace.restore_changes(changes)) == Restored((), ("b.txt",))
+    assert asyncio.run(workspace.take_back(Made(changes))) == Restored((), ("b.txt",))
 
 
 def test_a_submodule_is_left_alone_whatever_happens_in_and_around_it(repo: Build, tmp_path: Path) -> None:
@@ -449,3 +451,123 @@ def test_a_file_comes_back_with_its_own_permissions_and_an_empty_folder_with_non
         "key": ("600", b"secret\n"), "run.sh": ("750", b"#!/bin/sh\n"), "kept/deep": ("empty", b""),
     }  # fmt: skip
     assert asyncio.run(workspace.snapshot()) == before
+
+
+def test_contents_that_were_taken_out_of_the_store_are_copied_again(repo: Build) -> None:
+    workspace = repo({"a.py": "1\n"})
+    lay(workspace.root, {"new.py": "2\n"})
+    first = asyncio.run(workspace.snapshot()) or ""
+    shutil.rmtree(workspace.store / "objects")
+    shutil.rmtree(workspace.root / ".git")
+    git(workspace.root, "init", "-q")
+    again = Workspace(workspace.root, workspace.store)
+    assert asyncio.run(again.snapshot()) == first
+    (workspace.root / "a.py").unlink()
+    (workspace.root / "new.py").unlink()
+    assert set(asyncio.run(again.restore(first))) == {"a.py", "new.py"}
+
+
+def size(folder: Path) -> int:
+    """Bytes of the files below a folder as they lie on the disk."""
+    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
+
+
+def sparse(path: Path, size: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(size)
+
+
+def test_large_files_that_git_does_not_track_are_not_copied_and_their_change_is_told(repo: Build) -> None:
+    workspace = repo({"a.py": "1\n"})
+    root = workspace.root
+    for name in ("data/one.bin", "data/two.bin", "data/three.bin"):
+        sparse(root / name, 30 << 30)
+    lay(root, {"data/notes.txt": "small\n"})
+    before = asyncio.run(workspace.snapshot()) or ""
+    assert asyncio.run(workspace.snapshot()) == before
+    assert asyncio.run(Workspace(root, workspace.store).snapshot()) == before, "another process sees the same"
+    (root / "data/one.bin").unlink()
+    sparse(root / "data/two.bin", 1 << 30)
+    lay(root, {"a.py": "2\n", "data/notes.txt": "other\n"})
+    sparse(root / "made.bin", 1 << 30)
+    made = asyncio.run(workspace.since(before))
+    assert [change.path for change in made.changes] == ["a.py", "data/notes.txt"]
+    assert [one.path for one in made.attributes if one.large] == ["data/one.bin", "data/two.bin", "made.bin"]
+    done = asyncio.run(workspace.take_back(made))
+    assert (set(done.paths), done.left) == (
+        {"a.py", "data/notes.txt"},
+        ("data/one.bin", "data/two.bin", "made.bin"),
+    )
+    assert (root / "data/notes.txt").read_text() == "small\n"
+    assert ((root / "data/two.bin").stat().st_size, (root / "made.bin").exists()) == (1 << 30, True)
+    assert size(workspace.store) < 1 << 20
+
+
+def test_a_large_file_that_becomes_small_or_tracked_is_never_taken_for_a_new_one(repo: Build) -> None:
+    workspace = repo({"a.py": "1\n"})
+    root = workspace.root
+    (root / "one.bin").write_bytes(os.urandom(7 << 20))
+    sparse(root / "two.bin", 7 << 20)
+    before = asyncio.run(workspace.snapshot()) or ""
+    lay(root, {"one.bin": "small\n"})
+    git(root, "add", "two.bin")
+    after = asyncio.run(workspace.snapshot()) or ""
+    assert asyncio.run(workspace.diff(before, after)) == ()
+    assert asyncio.run(workspace.restore(before)) == ()
+    lay(root, {"one.bin": "other\n", "two.bin": "small\n"})
+    assert set(asyncio.run(workspace.restore(after))) == {"one.bin", "two.bin"}
+    assert ((root / "one.bin").read_text(), (root / "two.bin").stat().st_size) == ("small\n", 7 << 20)
+
+
+def test_the_smallest_new_files_are_copied_first(repo: Build) -> None:
+    workspace = repo({})
+    for number in range(9):
+        (workspace.root / f"{number}.bin").write_bytes(os.urandom(1 << 20))
+    (workspace.root / "notes.ipynb").write_bytes(os.urandom(64 << 10))
+    before = asyncio.run(workspace.snapshot()) or ""
+    lay(workspace.root, {f"{number}.bin": "" for number in range(9)} | {"notes.ipynb": ""})
+    made = asyncio.run(workspace.since(before))
+    assert [change.path for change in made.changes if change.before] == [
+        *(f"{number}.bin" for number in range(5)), "notes.ipynb",
+    ]  # fmt: skip
+    assert [one.path for one in made.attributes] == [f"{number}.bin" for number in range(5, 9)]
+
+
+def test_many_new_files_are_one_pack(repo: Build) -> None:
+    workspace = repo({})
+    lay(workspace.root, {f"d{number // 50}/{number}.txt": f"{number}\n" for number in range(1000)})
+    before = asyncio.run(workspace.snapshot()) or ""
+    assert size(workspace.store) < 1 << 20
+    shutil.rmtree(workspace.root / "d3")
+    asyncio.run(workspace.restore(before))
+    assert (workspace.root / "d3" / "151.txt").read_text() == "151\n"
+
+
+def test_named_pipes_come_back_and_go(repo: Build) -> None:
+    workspace = repo({"src/a.py": "1\n"})
+    root = workspace.root
+    os.mkfifo(root / "src" / "kept")
+    (root / "src" / "kept").chmod(0o620)
+    (root / "alone").mkdir()
+    os.mkfifo(root / "alone" / "other")
+    before = asyncio.run(workspace.snapshot()) or ""
+    (root / "src" / "kept").unlink()
+    shutil.rmtree(root / "alone")
+    os.mkfifo(root / "made")
+    assert set(asyncio.run(workspace.restore(before))) == {"src/kept", "alone/other", "made"}
+    assert (root / "src" / "kept").is_fifo() and (root / "alone" / "other").is_fifo()
+    assert stat.S_IMODE((root / "src" / "kept").stat().st_mode) == 0o620
+    assert not (root / "made").exists()
+    assert asyncio.run(workspace.snapshot()) == before
+
+
+def test_a_file_the_command_made_executable_and_private_goes_back_to_both(repo: Build) -> None:
+    workspace = repo({"run.sh": "x\n"})
+    before = asyncio.run(workspace.snapshot()) or ""
+    (workspace.root / "run.sh").chmod(0o700)
+    after = asyncio.run(workspace.snapshot()) or ""
+    asyncio.run(workspace.restore(before))
+    assert contents(workspace.root) == {"run.sh": ("-", b"x\n")}
+    asyncio.run(workspace.restore(after))
+    assert contents(workspace.root) == {"run.sh": ("700", b"x\n")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from fugu_cli.events import Change, Recorded, ToolRan
+from fugu_cli.events import Change, Made, Recorded, ToolRan
 from fugu_cli.messages import Call
 from fugu_cli.tools import Result
 from fugu_cli.tools.blobs import blob_id
@@ -23,7 +23,7 @@ def observe(workspace: Workspace, tool: str, **arguments: object) -> Observed:
 
 def test_what_a_command_changed_is_observed(repo: Build) -> None:
     workspace = repo({"a.py": "1\n", "b.py": "1\n"})
-    result, changes, _ = observe(workspace, "bash", command="echo 2 > a.py; rm b.py; echo 1 > c.py; chmod +x c.py")
+    result, (changes, _) = observe(workspace, "bash", command="echo 2 > a.py; rm b.py; echo 1 > c.py; chmod +x c.py")
     assert result == Result(text="(no output)\n[exit code 0]")
     assert changes == (
         Change(path="a.py", before=ONE, after=TWO),
@@ -43,9 +43,9 @@ def test_an_ignored_file_fugu_wrote_is_observed_and_can_be_put_back(repo: Build)
     workspace = repo({".gitignore": "*.local\n"})
     lay(workspace.root, {"x.local": "1\n"})
     use(workspace, "read", path="x.local")
-    changes = observe(workspace, "write", path="x.local", content="2\n").changes
+    changes = observe(workspace, "write", path="x.local", content="2\n").made.changes
     assert changes == (Change(path="x.local", before=ONE, after=TWO, beside=True),)
-    asyncio.run(workspace.restore_changes(changes))
+    asyncio.run(workspace.take_back(Made(changes)))
     assert (workspace.root / "x.local").read_text() == "1\n"
 
 
@@ -55,12 +55,12 @@ def test_outside_git_what_fugus_tools_wrote_is_observed(plain: Build) -> None:
     for name in ("a.py", "b.py"):
         use(workspace, "read", path=name)
     patch = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+2\n--- a/b.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n"
-    changes = observe(workspace, "apply_patch", patch=patch).changes
+    changes = observe(workspace, "apply_patch", patch=patch).made.changes
     assert changes == (
         Change(path="a.py", before=ONE, after=TWO, beside=True),
         Change(path="b.py", before=ONE, after=None, beside=True, permissions=0o604),
     )
-    asyncio.run(workspace.restore_changes(changes))
+    asyncio.run(workspace.take_back(Made(changes)))
     assert [(workspace.root / name).read_text() for name in ("a.py", "b.py")] == ["1\n", "1\n"]
     assert (workspace.root / "b.py").stat().st_mode & 0o777 == 0o604
 

@@ -93,7 +93,7 @@ class DemoSession:
     tier: str = "fugu"
 
     async def ask(self, text: str, attachments: tuple[str, ...] = (), typed: str = "", skill: str = "") -> None:
-        snapshot = await self.bench.workspace.snapshot()
+        snapshot = "" if self.bench.workspace.in_git else None
         self.log.append(Asked(text=text, typed=typed, skill=skill, attachments=attachments, snapshot=snapshot))
 
     def notes(self) -> tuple[str, ...]:

@@ -259,16 +259,20 @@ def test_tab_waits_for_the_files_that_fit_and_never_leaves_the_prompt(play: Call
     play(what)
 
 
-def test_undo_outside_git_says_beforehand_that_no_redo_takes_it_back(play: Callable[..., None], project: Path) -> None:
+def test_undo_outside_git_is_taken_back_by_redo(play: Callable[..., None], project: Path) -> None:
     shutil.rmtree(project / ".git")
 
     async def what(hand: Hand) -> None:
         await hand.type("go")
         await hand.done(1)
         await hand.type("/undo")
-        await hand.sees("1 file, +0 -1; outside git this cannot be redone", "-x")
+        await hand.sees("1 file, +0 -1", "-x")
         await hand.pilot.press("y")
         await hand.until(lambda: not (project / "new.txt").exists())
+        await hand.type("/redo")
+        await hand.sees("1 file, +1 -0", "+x")
+        await hand.pilot.press("y")
+        await hand.until(lambda: (project / "new.txt").exists())
 
     play(what, {"small": WRITES, "large": '[[step]]\ntext = "ACCEPT"\n'})
 
@@ -305,7 +309,7 @@ def test_undo_refuses_with_an_explanation_when_own_edits_would_be_lost(
         await hand.done(1)
         (project / "new.txt").write_text("mine\n")
         await hand.type("/undo")
-        await hand.sees("undo would lose edits of your own in 1 file: new.txt", "put them aside")
+        await hand.sees("undo would lose edits made since in 1 file: new.txt", "put them aside")
         assert (project / "new.txt").read_text() == "mine\n"
 
     play(what, {"small": WRITES, "large": '[[step]]\ntext = "ACCEPT"\n'})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fugu_cli import views
 from fugu_cli.errors import UsageError
 from fugu_cli.ui.clean import count, money, spent
-from fugu_cli.ui.tui.commands.changes import once, summed
+from fugu_cli.ui.tui.commands.changes import summed
 from fugu_cli.ui.tui.front import Choice
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ async def retry(room: Room, argument: str) -> None:
         _known(room, argument)
     if views.changes(room.session.log.events):
         patch = await room.session.undo_preview()
-        question = f"Take back what was done, and ask again? {summed(patch)}{once(room)}"
+        question = f"Take back what was done, and ask again? {summed(patch)}"
         if not await room.front.confirm(question, patch):
             return
         await room.session.undo()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fugu_cli import undoing, views
+from fugu_cli import views
 from fugu_cli.contents import diffs
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked
+from fugu_cli.events import Made
 from fugu_cli.ui.tui.draw import diff
 from fugu_cli.ui.tui.draw.detail import Section
 from fugu_cli.ui.tui.draw.piece import Piece
@@ -22,7 +22,7 @@ async def undo(room: Room, argument: str) -> None:
     del argument
     _idle(room)
     patch = await room.session.undo_preview()
-    if await room.front.confirm(f"Undo the newest request? {summed(patch)}{once(room)}", patch):
+    if await room.front.confirm(f"Undo the newest request? {summed(patch)}", patch):
         await room.session.undo()
 
 
@@ -49,14 +49,11 @@ async def since(room: Room, *, all: bool = False) -> str:
     own tools changed, and only what still stands."""
     workspace, requests = room.session.bench.workspace, views.requests(room.session.log.events)
     shown = requests if all else requests[-1:]
-    asked = [event for facts in shown for event in facts if isinstance(event, Asked) and event.snapshot]
-    now = await workspace.snapshot()
-    began = asked[0].snapshot if asked else None
-    if began is None or now is None:
-        patch, known = "", views.changes
-    else:
-        patch, known = (await workspace.patch(began, now)).decode("utf-8", "replace"), views.beside
-    more = workspace.standing(change for facts in shown for change in known(facts).values())
+    began = next((tree for facts in shown if (tree := views.began(facts))), "")
+    now = await workspace.snapshot() if began else None
+    patch = (await workspace.patch(began, now)).decode("utf-8", "replace") if now else ""
+    beside = tuple(change for facts in shown for change in views.beside(facts).values())
+    more = workspace.standing(Made(beside)).made.changes
     return patch + "".join((await diffs(workspace, more)).values())
 
 
@@ -65,11 +62,6 @@ def summed(patch: str) -> str:
     files = sum(line.startswith("+++ ") for line in patch.splitlines())
     added, removed = diff.size(patch)
     return f"{count(files, 'file')}, +{added} -{removed}"
-
-
-def once(room: Room) -> str:
-    """What to know before saying yes to an undo that no redo takes back; empty where one does."""
-    return "; outside git this cannot be redone" if undoing.is_final(room.session.log) else ""
 
 
 def _idle(room: Room) -> None:
