@@ -17,11 +17,11 @@ from typing import Literal
 
 from fugu_cli import prompts, scratch
 from fugu_cli.agents import Agent
+from fugu_cli.code_blocks import blocks
 from fugu_cli.errors import AgentError, ModelFileError, StorageError
 from fugu_cli.evaluation import rows
 from fugu_cli.messages import FromUser, Prompt, Reply, Usage, Value
 from fugu_cli.repair import anew
-from fugu_cli.repair.fences import blocks
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import lay, materialise

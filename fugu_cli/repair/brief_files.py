@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from fugu_cli.code_blocks import fenced
 from fugu_cli.events import Asked
 from fugu_cli.repair import intent
-from fugu_cli.repair.fences import fenced
 from fugu_cli.repair.named import FILE, PATH
 from fugu_cli.repair.stubs import is_stub
 from fugu_cli.test_paths import code_among, tests_among
