@@ -21,7 +21,7 @@ from fugu_cli.test_paths import tests_among
 
 COLLEAGUE, ANSWER_LIMIT = 1200, 4000
 """Characters of a colleague's text, and of the answer that is judged, which ends with its result."""
-SENTENCES = 200
+SENTENCES = 400
 FILE = 800
 UNFINISHED = 1600
 """Least tokens of a reply: as a Thinker or Verifier, as a Worker, and where the code is not written."""
@@ -141,7 +141,7 @@ def _shortened(text: str, limit: int) -> str:
 def _reply_limit(turn: views.Turn, aim: Aim) -> int:
     """Tokens that the reply may have: all the code it was shown, or a few sentences. It may run on."""
     if turn.assigned.role != "worker":
-        return SENTENCES * 2
+        return SENTENCES
     files = files_shown(turn)
     least = UNFINISHED if brief_files.unfinished(files_read(turn)) else FILE
     of_a_long_one = 0 if aim.target in files else len(aim.part)

@@ -37,6 +37,7 @@ from fugu_cli.statistics import wilson
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import materialise
+from tests.embedded import OVER_AND_FILL
 
 FILE = "beginnings.jsonl"
 OUTPUT = 1500
@@ -66,7 +67,7 @@ async def measure(options: Options, tasks: Sequence[Task]) -> None:
     """The rows that are missing, then the report."""
     file = options.out / FILE
     entry = next(entry for entry in EMBEDDED if entry.name == options.agent)
-    agent = Local(entry.name, entry.model, partial(lease, entry.model, context=entry.context or 16384))
+    agent = Local(entry.name, entry.model, partial(lease, entry.model, context=entry.context or 16384), OVER_AND_FILL)
     try:
         for number, task in enumerate(tasks):
             output = await one_pass.failing_output(task, options.out / "evidence")

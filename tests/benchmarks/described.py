@@ -33,6 +33,7 @@ from fugu_cli.repair.text import Text
 from fugu_cli.repair.ways import Aim, ways
 from fugu_cli.statistics import mcnemar, wilson
 from fugu_cli.tasks import Task
+from tests.embedded import OVER_AND_FILL
 
 FILE = "described.jsonl"
 WAYS = (("alone", 1500), ("told", 1500), ("told", 500), ("begun", 1500), ("begun", 500))
@@ -60,7 +61,7 @@ async def measure(options: Options, tasks: Sequence[Task]) -> None:
     """The rows that are missing, then the report."""
     file = options.out / FILE
     entry = next(entry for entry in EMBEDDED if entry.name == options.agent)
-    agent = Local(entry.name, entry.model, partial(lease, entry.model, context=entry.context or 16384))
+    agent = Local(entry.name, entry.model, partial(lease, entry.model, context=entry.context or 16384), OVER_AND_FILL)
     try:
         for number, task in enumerate(tasks):
             output = await one_pass.failing_output(task, options.out / "evidence")

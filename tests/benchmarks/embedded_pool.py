@@ -39,6 +39,7 @@ from fugu_cli.messages import Call
 from fugu_cli.models.local import lease
 from fugu_cli.models.store import default_cache
 from fugu_cli.tasks import Task
+from tests.embedded import OVER_AND_FILL
 
 ONE_PASS, HELD_OUT = "one-pass", "held-out"
 ARMS = (
@@ -118,7 +119,7 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
 async def answers(tasks: Sequence[Task], name: str, repeats: Sequence[int], file: Path) -> None:
     """One agent's part of the pass matrix."""
     entry = next(entry for entry in EMBEDDED if entry.name == name)
-    agent = Local(name, entry.model, partial(lease, entry.model, context=entry.context or 16384))
+    agent = Local(name, entry.model, partial(lease, entry.model, context=entry.context or 16384), OVER_AND_FILL)
     try:
         await one_pass.measure(tasks, agent, repeats, file, tell)
     finally:

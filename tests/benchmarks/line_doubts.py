@@ -37,6 +37,7 @@ from fugu_cli.statistics import wilson
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import materialise
+from tests.embedded import OVER_AND_FILL
 
 FIRST, SECOND = "small", "coder"
 FILE = "line_doubts.jsonl"
@@ -86,7 +87,7 @@ async def measure(out: Path, tasks: Sequence[Task]) -> None:
     file = out / FILE
     for name in (FIRST, SECOND):
         entry = next(entry for entry in EMBEDDED if entry.name == name)
-        agent = Local(name, entry.model, partial(lease, entry.model, context=entry.context or 16384))
+        agent = Local(name, entry.model, partial(lease, entry.model, context=entry.context or 16384), OVER_AND_FILL)
         try:
             for task in tasks:
                 if not any((row.task, row.agent) == (task.id, name) for row in rows.read(file, Lines)):
