@@ -2,7 +2,7 @@
 
 The prompt holds the instruction, the files that are not tests, and what the failing tests print; the answer is whole
 files; they are written and graded. Rows are agents x tasks x repeats, whose prompts differ as a small Worker's draws do
-(loop/aims.py): every second one shows a described function without its body. The first of either way is greedy, later
+(repair/aims.py): every second one shows a described function without its body. The first of either way is greedy, later
 ones are sampled at temperature 0.8 with their number as the seed. It must not know which model answers.
 """
 

@@ -1,6 +1,6 @@
 """How files stand in a small model's brief: code in blocks with its path, documents quoted, long ones shortened.
 
-Below context.py, which says which files. A quoted file is read and not written anew: where code is to be mended, a
+Below prompt.py, which says which files. A quoted file is read and not written anew: where code is to be mended, a
 small model that is shown INSTRUCTIONS.md like the code writes both again, and most of its time goes into the document.
 """
 

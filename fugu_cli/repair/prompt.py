@@ -130,10 +130,10 @@ def _tests_section(events: Sequence[Event], request: Asked, limit: int) -> str:
     if run is None or run.stale or not told:
         return ""
     said = "All tests pass" if run.ok else "It prints"
-    return f"The tests were run with `{request.test_command}`. {said}:\n```\n{_shortened(run.output, limit)}\n```\n\n"
+    return f"The tests were run with `{request.test_command}`. {said}:\n```\n{shortened(run.output, limit)}\n```\n\n"
 
 
-def _shortened(text: str, limit: int) -> str:
+def shortened(text: str, limit: int) -> str:
     """The end of a text in whole lines: the summary comes last."""
     return text if len(text) <= limit else f"[...]\n{text[-limit:].partition(chr(10))[2]}"
 

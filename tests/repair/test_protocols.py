@@ -4,8 +4,6 @@ import asyncio
 import json
 
 import pytest
-from histories import READ, TESTS, TOOLS, WRITE
-from servers import quiet, unhurried
 
 from fugu_cli.agents.scripted import Script, Scripted, Step
 from fugu_cli.errors import AgentError
@@ -13,6 +11,8 @@ from fugu_cli.messages import Call, FromUser, Prompt, Reply, ToolSpec, Usage
 from fugu_cli.prompts import load
 from fugu_cli.repair.schema import Schema, describe, variants
 from fugu_cli.repair.text import Text
+from tests.agents.histories import READ, TESTS, TOOLS, WRITE
+from tests.agents.servers import quiet, unhurried
 
 BRIEF = FromUser(text="Fix it.\n# File `a.py`\n```\nx = 1\ny = 2\n```\n")
 PROMPT = Prompt(system="s", messages=(BRIEF,), tools=TOOLS)
