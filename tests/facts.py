@@ -17,7 +17,7 @@ from fugu_cli.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.messages import Call, Prompt, ToolSpec, Usage
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, ToolSpec, Usage
 from fugu_cli.wiring import harness
 
 SMALL = Member(name="small", provider="local", model="m-small", protocol="schema", slot="cheap")
@@ -73,3 +73,16 @@ def prompt_of(
 ) -> Prompt:
     """The next call's prompt of the agent of the newest turn."""
     return harness(member).prompt(events, member, tools, instructions)
+
+
+def shown(prompt: Prompt) -> list[str]:
+    """Every text of a prompt."""
+    texts = [prompt.system]
+    for message in prompt.messages:
+        match message:
+            case FromAgent():
+                texts += [message.text, *(thought.text for thought in message.thinking)]
+                texts += [call.arguments for call in message.calls]
+            case FromUser() | FromTool():
+                texts.append(message.text)
+    return texts

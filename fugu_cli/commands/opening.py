@@ -84,14 +84,16 @@ def keys(config: Config, environ: Mapping[str, str]) -> tuple[tuple[str, str], .
 
 
 def configured(config: Config, place: Place) -> Config:
-    """The user's configuration, changed to what the place asks for. Draws differ from task to task and seed to seed."""
-    conductor = place.arm == CONDUCTOR
+    """The user's configuration, changed to what the place asks for: the tests that a task shows must pass in the end.
+    Draws differ from task to task and seed to seed."""
+    conductor, shown = place.arm == CONDUCTOR, bool(place.task.test_files)
     return config.model_copy(
         update={
             "coordinator": config.coordinator if conductor else place.arm,
             "tier": "ultra" if conductor else "fugu",
             "data_dir": place.data,
-            "test_command": place.task.test_command if place.task.test_files else None,
+            "test_command": place.task.test_command if shown else None,
+            "tests": config.tests.model_copy(update={"until": (), "until_pass": shown}),
             "test_timeout": place.task.timeout,
             "verify_answers": place.question or config.verify_answers,
             "seed": zlib.crc32(place.task.id.encode()) + place.seed,

@@ -2,7 +2,7 @@
 
 The prompt holds the instruction, the files that are not tests, and what the failing tests print; the answer is whole
 files; they are written and graded. Rows are agents x tasks x repeats, whose prompts differ as a small Worker's draws do
-(loop/aims.py): every second one shows a described function without its body. The first of either way is greedy, later
+(repair/aims.py): every second one shows a described function without its body. The first of either way is greedy, later
 ones are sampled at temperature 0.8 with their number as the seed. It must not know which model answers.
 """
 
@@ -17,11 +17,11 @@ from typing import Literal
 
 from fugu_cli import prompts, scratch
 from fugu_cli.agents import Agent
+from fugu_cli.code_blocks import blocks
 from fugu_cli.errors import AgentError, ModelFileError, StorageError
 from fugu_cli.evaluation import rows
 from fugu_cli.messages import FromUser, Prompt, Reply, Usage, Value
 from fugu_cli.repair import anew
-from fugu_cli.repair.fences import blocks
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import lay, materialise

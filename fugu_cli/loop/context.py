@@ -23,6 +23,8 @@ EVIDENCE = {
     views.TESTS_BEFORE: ("How these tests stood before the request", "How the tests stood before is not known"),
 }
 """How fugu's own runs are introduced, where they are ok and where not."""
+LONG = 24_000
+"""Characters of a file that fugu read for another agent; of a longer one only the length is told."""
 
 
 def history(events: Sequence[Event], told: str = "") -> tuple[Message, ...]:
@@ -120,7 +122,8 @@ def _evidence_text(run: views.Run) -> str:
         return f"[{call.tool} was ended by the user.]"
     if call.tool in EVIDENCE:
         return f"[{EVIDENCE[call.tool][not run.result.ok]}.]\n{text}"
-    return f"[{call.tool} {path_of(run) or ''}]\n{text}"
+    shown = f"({len(text):,} characters)" if call.tool == "read" and len(text) > LONG else text
+    return f"[{call.tool} {path_of(run) or ''}]\n{shown}"
 
 
 def _draw_text(index: int, draw: tuple[Event, ...]) -> str:

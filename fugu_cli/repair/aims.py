@@ -1,6 +1,6 @@
 """What this draw of a small model is to write: which file or function, and whether it is mended or written anew.
 
-Below context.py, which shows it; beside ways.py, which says what can be asked for. Draws differ in what they ask for
+Below prompt.py, which shows it; beside ways.py, which says what can be asked for. Draws differ in what they ask for
 before they differ by chance: a small model that did not see what is wrong will not see it the next time. A function of
 the log, in which every reply says what was asked for.
 """

@@ -1,6 +1,6 @@
 """How files stand in a small model's brief: code in blocks with its path, documents quoted, long ones shortened.
 
-Below context.py, which says which files. A quoted file is read and not written anew: where code is to be mended, a
+Below prompt.py, which says which files. A quoted file is read and not written anew: where code is to be mended, a
 small model that is shown INSTRUCTIONS.md like the code writes both again, and most of its time goes into the document.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from fugu_cli.code_blocks import fenced
 from fugu_cli.events import Asked
 from fugu_cli.repair import intent
-from fugu_cli.repair.fences import fenced
 from fugu_cli.repair.named import FILE, PATH
 from fugu_cli.repair.stubs import is_stub
 from fugu_cli.test_paths import code_among, tests_among

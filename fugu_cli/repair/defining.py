@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
+from fugu_cli.code_blocks import FENCE, Block, alike
 from fugu_cli.repair import functions
-from fugu_cli.repair.fences import FENCE, Block, alike
 from fugu_cli.repair.python_code import Definition, Import, parsed
 
 ALIKE = 0.3

@@ -1,6 +1,6 @@
 """A request as a small model reads it: below what was asked and answered before it, in few words.
 
-Stands under context.py. Agents with native tools get the whole history instead; what was compacted is here its summary.
+Stands under prompt.py. Agents with native tools get the whole history instead; what was compacted is here its summary.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from fugu_cli.code_blocks import FENCE, Block, blocks, lines_of
 from fugu_cli.messages import Prompt
 from fugu_cli.repair.defining import defined
-from fugu_cli.repair.fences import FENCE, Block, blocks, lines_of
 from fugu_cli.repair.repeating import begins
 from fugu_cli.repair.trying_out import beyond
 from fugu_cli.views.verdicts import leads_with_accept

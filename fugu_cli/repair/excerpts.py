@@ -1,6 +1,6 @@
 """The functions of a file that a small model is to mend: asked for the whole file, it writes for minutes.
 
-Below context.py, which shows them in the file's place and has the answer put back there. What a failing test calls, and
+Below prompt.py, which shows them in the file's place and has the answer put back there. What a failing test calls, and
 where it broke, says which they are; several are shown together first (Python), then each has its draw. Pure.
 """
 

@@ -12,8 +12,8 @@ import re
 import textwrap
 
 from fugu_cli.agents.history import call_id
+from fugu_cli.code_blocks import parses
 from fugu_cli.messages import Call, Gap, Prompt, Reply
-from fugu_cli.repair.fences import parses
 
 AS_IT_IS = ": as it is"
 """How the text of a reply ends that leaves the line."""

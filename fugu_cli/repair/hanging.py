@@ -1,7 +1,7 @@
 """How long the tests may take after a small model's draw: what goes round and round does not come to an end.
 
-Below turn.py. Most of what a small model writes is wrong, and some of it makes a loop endless: the limit of a test run
-is for whole suites, and would be waited for each time. What the tests took before says how long they take. Pure.
+Below harness.py. Most of what a small model writes is wrong, and some of it makes a loop endless: the limit of a test
+run is for whole suites, and would be waited for each time. What the tests took before says how long they take. Pure.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ def bounded(call: Call, events: Sequence[Event], turn: views.Turn) -> Call:
     newest = turn.replies[-1] if turn.replies else None
     if newest is None or not (newest.filled or newest.aimed):
         return call
-    runs = (run.result for run in views.baseline(events) if run.result is not None)
-    first = next((run for run in runs if run.call.tool == views.RUN_TESTS), None)
+    first = views.first_tests(events)
     if first is None or _BROKEN_OFF.search(first.output):
         return call
     if not (views.passing(first.output) or _ALL_FAILED.search(first.output)):

@@ -79,10 +79,12 @@ class Repair:
         return bench.toolbox.specs(lambda tool: tool.name not in out and not (tool.native or tool.foreign), brief=True)
 
     def refuses(self, call: Call, events: Sequence[Event], member: Member, bench: Bench) -> str:
-        """Tools it was not offered, and changes of tests that judge the request."""
+        """Tools it was not offered, and changes of tests that failed first and judge the request."""
         if refused := no_such_tool(call, events, bench, self.tools(events, member, bench)):
             return refused
-        if views.suite_decides(events) and localization.writes_test(bench.workspace, call):
+        first = views.first_tests(events)
+        failed = first is None or not first.ok
+        if failed and views.suite_decides(events) and localization.writes_test(bench.workspace, call):
             return "the tests judge this request and stay as they are"
         return ""
 
@@ -125,13 +127,15 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, bench: B
 
 
 def _tests_due(events: Sequence[Event], turn: views.Turn, bench: Bench) -> Call | None:
-    """The tests where the request is about them, which then are its acceptance check while they fail."""
+    """The tests where they are the acceptance check, and where the request is about them: then they become it while
+    they fail."""
     request, run = views.asked(events), views.tests(events)
     if request is None or request.test_command is None:
         return None
     about = intent.is_about_tests(request.text)
+    wanted = about or intent.is_for_a_test_run(request.text) or views.suite_decides(events)
     id = f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}"
-    if (about or intent.is_for_a_test_run(request.text)) and (run is None or run.stale):
+    if wanted and (run is None or run.stale):
         return Call(id=id, tool=views.RUN_TESTS)
     if about and run is not None and not run.ok and not run.empty and not views.suite_decides(events):
         return Call.make(id, views.ACCEPTANCE_CHECK, command=request.test_command)

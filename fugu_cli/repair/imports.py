@@ -1,6 +1,6 @@
 """Which files of a repository a source file uses: its imports, followed where they stay inside.
 
-Below relevant_files.py. Python by its syntax tree; JavaScript, TypeScript, Rust, Go, Ruby and C by their import lines;
+Below localization.py. Python by its syntax tree; JavaScript, TypeScript, Rust, Go, Ruby and C by their import lines;
 Java and its like, where a file is called as its class, by the names in it. Reads files, runs nothing.
 """
 

@@ -7,7 +7,6 @@ A plain rule over the request's words, so that nobody has to guess what a model 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 _ABOUT = re.compile(
     r"\b(tests?|pytest|unittest|failing|fails?|failed|failure|fix(?:es|ed|ing)?|bugs?|broken|breaks?|crash(?:es|ed)?"
@@ -49,10 +48,6 @@ _TESTS_TOO = re.compile(
     r"(?:\s+for\s+(?:it|them|that|this|both))?",
     re.IGNORECASE,
 )
-_REMOVING = re.compile(
-    r"\b(?:remov|delet|drop|replac|rewrit|skip|merg|simplif|consolidat|disabl|get rid|clean|obsolet|outdated|unneeded)",
-    re.IGNORECASE,
-)
 _TAKING = re.compile(
     r"\b(?:remov|delet|drop|renam|replac|move|moving|extract|split|merg|inline|rewrit|refactor|simplif|clean|get rid"
     r"|unused)\w*\b(?!\()",
@@ -72,11 +67,6 @@ _WORKED_OUT = re.compile(
     r"|\bhow (?:many|much)\b",
     re.IGNORECASE,
 )
-_SHOWN = re.compile(
-    r"\s*show\b(?:(?!\b(?:why|how|where|what|which|whether|when|who|if|that)\b)[^.?!:\n])*"
-    r"\b(?:code|functions?|program|implementation|method|class|snippet|script)\b",
-    re.IGNORECASE,
-)
 _YES_OR_NO = re.compile(r"\s*(?:is|are|was|were|does|do|did|has|have|any|anything)\b[^.?!\n]*\?\s*", re.IGNORECASE)
 _LOOKED_AT = re.compile(
     r"\s*(?:please\s+)?(?:review|analy[sz]e|audit|inspect|critique|suggest|recommend|discuss)\b", re.IGNORECASE
@@ -86,8 +76,6 @@ _TO_SAY = re.compile(
     r"(?:commit message|(?:pull request|pr|merge request)\s+(?:description|text|title))\b",
     re.IGNORECASE,
 )
-_LAST_COMMIT = re.compile(r"\b(?:last|latest|newest|previous|most recent) commit\b", re.IGNORECASE)
-_COMMITS = re.compile(r"\b(?:recent|last (?:\w+ )?|latest|git) (?:commits|history|log)\b", re.IGNORECASE)
 _UNCOMMITTED = re.compile(
     r"\b(?:my|these|our) (?:(?:current|recent|local|last|latest|pending|new) )?changes\b|\bgit (?:diff|status)\b"
     r"|\b(?:uncommitted|unstaged|staged)\b|\bcommit message\b|\bwhat (?:did|have) (?:I|we) changed?\b"
@@ -98,44 +86,11 @@ _WORK = re.compile(
     r"\b(?:fix|implement|repair|updat|chang|add\b|remov|delet|rewrit|refactor|apply|clean|correct\b|writ|creat|mak|replac)",
     re.IGNORECASE,
 )
-_TO_MEND = re.compile(
-    r"\bfail(?:s|ing|ed)?\s+(?:\w+\s+)?tests?\b|\btests?\s+(?:\w+\s+){0,2}fail|\b(?:make|get)\b[^.\n]*\btests?\b[^.\n]*\bpass"
-    r"|\b(?:fix|repair|mend)\s+(?:the\s+|all\s+|our\s+|my\s+)*tests?\b",
-    re.IGNORECASE,
-)
-_ADAPTS = re.compile(
-    r"\b(?:updat|adapt|adjust|chang|correct|amend|revis)\w*\s+"
-    r"(?:(?:all|the|its|their|my|our|any|existing|affected|relevant|corresponding|unit|of)\s+)*"
-    r"(?:tests?\b(?!\s+(?:command|suite|runner|setup|config))|\S*\btests?[_/.]\S*)"
-    r"|,?\s+(?:also\s+)?in\s+(?:the|its|all|their)\s+tests?\b|\btests?\s+(?:accordingly|as well|too|with it)\b",
-    re.IGNORECASE,
-)
-_SPARED = re.compile(r"\b(?:do not|don't|never|without|not)\b[^.,;\n]*\btests?\b", re.IGNORECASE)
-"""Tests that a request wants left alone."""
 _TEST_RUN = re.compile(
     r"\s*(?:(?:please\s+|can you\s+|could you\s+)?(?:(?:re-?)?run|execute|check|start)\s+"
     r"(?:(?:all|the|my|our|of|unit|integration)\s+)*(?:tests?|test suite|pytest|specs?)(?:\s+(?:again|please|now))?"
     r"|(?:do|are)\s+(?:(?:all|the|my|our|of)\s+)*tests?\s+(?:still\s+)?(?:pass|passing|green))\s*[.!?]*\s*",
     re.IGNORECASE,
-)
-_KIND = r"(?:function|method|class|module|script)"
-_NAME = rf"(?:the\s+)?(?:{_KIND}\s+)?`?(?P<name>[A-Za-z_][\w.]*)(?:\(\))?`?(?:\s+{_KIND})?"
-_BY_TESTS = r"(?:\s+(?:by\s+(?:\w+\s+)?tests?|anywhere|yet|at all))?"
-_TESTED = (
-    rf"(?:is|are)\s+there\s+(?:already\s+)?(?:\w+\s+){{0,2}}tests?\s+(?:for|of|covering|that\s+\w+)\s+{_NAME}",
-    rf"(?:do|does)\s+(?:we|it|they|the\s+\w+)\s+(?:already\s+)?have\s+(?:\w+\s+){{0,2}}tests?\s+for\s+{_NAME}",
-    rf"(?:do|does)\s+{_NAME}\s+(?:already\s+)?have\s+(?:\w+\s+){{0,2}}tests?",
-    rf"(?:is|are)\s+{_NAME}\s+(?:already\s+)?(?:unit[ -])?(?:tested|covered){_BY_TESTS}",
-    rf"(?:which|what)\s+tests?\s+(?:cover|test|check|call|use|exercise)s?\s+{_NAME}",
-)
-_USED = (
-    rf"where\s+(?:is|are)\s+{_NAME}\s+(?:used|called|imported|referenced)",
-    rf"where\s+do\s+we\s+(?:use|call|import)\s+{_NAME}",
-    rf"(?:who|what|which\s+\w+)\s+(?:calls?|uses?|imports?)\s+{_NAME}",
-    rf"(?:is|are)\s+{_NAME}\s+(?:still\s+)?(?:used|called|imported|referenced)(?:\s+(?:anywhere|somewhere|at all))?",
-)
-_NO_NAME = frozenset(
-    {"it", "this", "that", "them", "they", "these", "those", "everything", "all", "there", "any", "we"}
 )
 _TALK = {
     r"(?:help|ls|pwd|dir|clear|exit|quit|whoami|\?+)(?!\w)": 0,
@@ -169,11 +124,6 @@ def is_about_tests(text: str) -> bool:
     return not (is_question(text) or is_for_a_test_run(text)) and _ABOUT.search(text) is not None
 
 
-def is_to_mend_tests(text: str) -> bool:
-    """The request is that tests which fail shall pass: an answer is not enough."""
-    return is_about_tests(text) and not only_asks(text) and _TO_MEND.search(text) is not None
-
-
 def is_for_a_test_run(text: str) -> bool:
     """The request is to run the tests and to say how they stand; nothing is to be changed."""
     return _TEST_RUN.fullmatch(text) is not None
@@ -200,40 +150,6 @@ def is_self_contained(text: str) -> bool:
     figures that it gives. ("Simplify the retry logic" is work on files.)"""
     worked_out = _WORKED_OUT.search(text) is not None and re.search(r"\d", text) is not None
     return only_asks(text) or (worked_out and not (is_change(text) or _ABOUT.search(text) or _TAKES.search(text)))
-
-
-def git_command(text: str) -> str:
-    """The command of git that shows what a question is about: a commit, several, or what is not committed yet; "" where
-    it is about something else."""
-    if not only_asks(text):
-        return ""
-    if _LAST_COMMIT.search(text):
-        return "git show --stat --patch HEAD"
-    if _COMMITS.search(text):
-        return "git log --stat -n 8"
-    return "git status --short && git diff HEAD" if _UNCOMMITTED.search(text) else ""
-
-
-class Searched(NamedTuple):
-    """What a question wants to be looked for: a name, in the tests or everywhere."""
-
-    name: str
-    tests: bool
-
-
-def searched(text: str) -> Searched | None:
-    """Of a question whether something is tested, or where it is used; None for any other."""
-    for tests, forms in ((True, _TESTED), (False, _USED)):
-        found = (re.fullmatch(rf"\s*{form}\s*\??\s*", text, re.IGNORECASE) for form in forms)
-        names = [one["name"].rpartition(".")[2] for one in found if one is not None]
-        if names and names[0] and names[0].lower() not in _NO_NAME:
-            return Searched(names[0], tests)
-    return None
-
-
-def asks_for_code(text: str) -> bool:
-    """The request asks for code to be shown, and not to be written into a file."""
-    return is_question(text) and _SHOWN.match(text) is not None
 
 
 def is_for_tests(text: str) -> bool:
@@ -281,14 +197,3 @@ def is_for_failing_tests(text: str) -> bool:
 def takes_away(text: str) -> bool:
     """The request may mean that something goes from a file, or gets another name or place."""
     return _TAKING.search(text) is not None
-
-
-def adapts_tests(text: str) -> bool:
-    """The request says that tests are to follow the change it asks for ("..., and update the tests")."""
-    spared = _SPARED.sub("", text)
-    return _ADAPTS.search(spared) is not None and not (is_to_mend_tests(spared) or is_question(text) or only_asks(text))
-
-
-def is_against_tests(text: str) -> bool:
-    """The request may mean that tests go: it removes, replaces or skips something and speaks of tests."""
-    return _REMOVING.search(text) is not None and re.search(r"\btests?\b", text, re.IGNORECASE) is not None

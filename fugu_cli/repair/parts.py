@@ -12,10 +12,10 @@ import ast
 import re
 from collections.abc import Sequence
 
+from fugu_cli.code_blocks import alike, blocks, parses
 from fugu_cli.messages import FromUser, Prompt
 from fugu_cli.repair import functions
 from fugu_cli.repair.elided import filled, readable, stands_in
-from fugu_cli.repair.fences import alike, blocks, parses
 from fugu_cli.repair.merging import mended
 from fugu_cli.repair.python_code import Definition, Import, span
 from fugu_cli.repair.trying_out import asked_only

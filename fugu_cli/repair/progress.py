@@ -1,6 +1,6 @@
 """Whether a draw that left tests failing is worth building on.
 
-Below turn.py, which rolls back what is not. Pure.
+Below harness.py, which rolls back what is not. Pure.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ COLLEAGUE, ANSWER_LIMIT = 1200, 4000
 """Characters of a colleague's text, and of the answer that is judged, which ends with its result."""
 INSTRUCTIONS = 6000
 """Characters of the standing instructions."""
-SENTENCES = 200
+SENTENCES = 400
 FILE = 800
 UNFINISHED = 1600
 """Least tokens of a reply: as a Thinker or Verifier, as a Worker, and where the code is not written."""
@@ -132,10 +132,10 @@ def _tests_section(events: Sequence[Event], request: Asked, limit: int) -> str:
     if run is None or run.stale or not told:
         return ""
     said = "All tests pass" if run.ok else "It prints"
-    return f"The tests were run with `{request.test_command}`. {said}:\n```\n{_shortened(run.output, limit)}\n```\n\n"
+    return f"The tests were run with `{request.test_command}`. {said}:\n```\n{shortened(run.output, limit)}\n```\n\n"
 
 
-def _shortened(text: str, limit: int) -> str:
+def shortened(text: str, limit: int) -> str:
     """The end of a text in whole lines: the summary comes last."""
     return text if len(text) <= limit else f"[...]\n{text[-limit:].partition(chr(10))[2]}"
 
@@ -143,7 +143,7 @@ def _shortened(text: str, limit: int) -> str:
 def _reply_limit(turn: views.Turn, aim: Aim) -> int:
     """Tokens that the reply may have: all the code it was shown, or a few sentences. It may run on."""
     if turn.assigned.role != "worker":
-        return SENTENCES * 2
+        return SENTENCES
     files = files_shown(turn)
     least = UNFINISHED if brief_files.unfinished(files_read(turn)) else FILE
     of_a_long_one = 0 if aim.target in files else len(aim.part)

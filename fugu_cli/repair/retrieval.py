@@ -1,6 +1,6 @@
 """Files that a request means without naming them: by the names in it, by its words, or all of a small repository.
 
-Below relevant_files.py, for small models: they have no tool to look around with, and without a file in sight they can
+Below localization.py, for small models: they have no tool to look around with, and without a file in sight they can
 only invent one. Reads files, runs nothing; what it reads is bounded.
 """
 

@@ -20,9 +20,9 @@ from pydantic import JsonValue
 from fugu_cli import prompts
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.history import arguments_object, call_id, flat
+from fugu_cli.code_blocks import body_of, fenced
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromAgent, FromUser, Message, Prompt, Reply, ToolSpec, Usage
-from fugu_cli.repair.fences import body_of, fenced
 from fugu_cli.repair.written import room, shown_files
 from fugu_cli.test_paths import code_among
 

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 from fugu_cli import prompts
 from fugu_cli.agents import Agent, Say, Wait
 from fugu_cli.agents.history import arguments_object, call_id, flat
+from fugu_cli.code_blocks import body_of, fenced, parses
 from fugu_cli.messages import Call, FromAgent, FromUser, Message, Prompt, Reply
 from fugu_cli.repair import intent
 from fugu_cli.repair.defining import bare
 from fugu_cli.repair.enough import kept
-from fugu_cli.repair.fences import body_of, fenced, parses
 from fugu_cli.repair.filling import filled
 from fugu_cli.repair.merging import completed
 from fugu_cli.repair.parts import in_place, meant

@@ -1,6 +1,6 @@
 """What a plain text asks to be written: whole files in fenced blocks, and SEARCH/REPLACE edits.
 
-Stands under the protocols for models without tools, over fences.py. Pure. It must not know roles or tools: it says
+Stands under the protocols for models without tools, over code_blocks.py. Pure. It must not know roles or tools: it says
 which file a block means, and leaves it to the protocol whether that is a call.
 """
 
@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fugu_cli.code_blocks import Block, alike, blocks, lines_of, parses, widened, without
 from fugu_cli.messages import FromUser, Prompt
 from fugu_cli.repair import functions, named
 from fugu_cli.repair.defining import ALIKE, called_by, defined, resembled
 from fugu_cli.repair.elided import readable
-from fugu_cli.repair.fences import Block, alike, blocks, lines_of, parses, widened, without
 from fugu_cli.repair.merging import completed
 from fugu_cli.repair.stubs import is_stub
 from fugu_cli.test_paths import TEST, code_among

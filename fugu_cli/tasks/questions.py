@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from fugu_cli import prompts, scratch
-from fugu_cli.repair.fences import blocks
+from fugu_cli.code_blocks import blocks
 from fugu_cli.tasks import Expected, Question, Task
 from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import lay

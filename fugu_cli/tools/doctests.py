@@ -17,8 +17,7 @@ from fugu_cli.tools import tree
 MOST = 20
 """Files; where more hold examples, one that fails has likely failed for years."""
 LARGEST = 200_000
-PARSED = 100
-"""Python files up to which all are parsed; of more only those with `>>>`: it is done before the first screen."""
+"""Bytes of a file that is read."""
 
 
 def examples(root: Path) -> list[str]:
@@ -31,18 +30,17 @@ def _modules(root: Path) -> list[tuple[str, ast.Module]]:
     """The files that can be loaded by themselves, with what is in them."""
     python = [path for path in tree.files(root, depth=4, limit=5000) if path.suffix == ".py"]
     known = sys.stdlib_module_names | {path.stem for path in python} | {path.parent.name for path in python}
-    mark = ">>>" if len(python) > PARSED else ""
-    read = [(path.relative_to(root).as_posix(), _module(path, mark)) for path in python]
+    read = [(path.relative_to(root).as_posix(), _module(path)) for path in python]
     return [(path, module) for path, module in read if module is not None and _imports(module) <= known]
 
 
-def _module(path: Path, mark: str) -> ast.Module | None:
-    """None where the file is large, does not hold `mark`, or is no Python."""
+def _module(path: Path) -> ast.Module | None:
+    """None where the file is large, holds no example, or is no Python."""
     try:
         if path.stat().st_size > LARGEST:
             return None
         text = path.read_text(encoding="utf-8")
-        return ast.parse(text) if mark in text else None
+        return ast.parse(text) if ">>>" in text else None
     except (OSError, ValueError, SyntaxError, RecursionError):
         return None
 

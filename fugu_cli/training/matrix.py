@@ -44,8 +44,8 @@ class Seat:
 @dataclass(frozen=True)
 class Rates:
     """One task and one row: the chance that a first turn solves it, that a later one does, and what each costs; and
-    both for a first turn after another agent's, which begins with that agent's second draw (loop/aims.py). Rows of one
-    `agent` are one model; "" is no other row's."""
+    both for a first turn after another agent's, which begins with that agent's second draw (repair/aims.py). Rows of
+    one `agent` are one model; "" is no other row's."""
 
     first: float
     again: float

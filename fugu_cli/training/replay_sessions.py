@@ -106,7 +106,7 @@ class ReplaySessionWriter:
         """The session up to there."""
         text = transcript.cut_middle(case.task.prompt.strip(), self._reading.request, self._backbone.count)
         told = self._looped if case.looped else self._recorded
-        facts: list[Event] = [Asked(text=text, snapshot="tree", test_command="pytest", judged=True)]
+        facts: list[Event] = [Asked(text=text, snapshot="tree", test_command="pytest", until=("pytest",))]
         facts += self._writer(case, ()).tests(0, "e0-0", False)
         for number in range(1, len(path) + 1):
             facts += told(case, path[:number])

@@ -38,8 +38,9 @@ class EventWriter:
         self._draw = draw
 
     def asked(self, text: str, *, judged: bool) -> Asked:
-        """A request, about the tests or not."""
-        return Asked(text=text, snapshot="tree", test_command="pytest" if judged else None, judged=judged)
+        """A request; `judged`: the tests are its acceptance check."""
+        suite = "pytest" if judged else None
+        return Asked(text=text, snapshot="tree", test_command=suite, until=(suite,) if suite else ())
 
     def said(self, turn: int, row: int, role: Role, text: str) -> list[Event]:
         """A turn of words alone."""

@@ -20,6 +20,7 @@ from fugu_cli.prompts import load
 from fugu_cli.repair import gaps
 from fugu_cli.repair.schema import Schema
 from fugu_cli.repair.text import Text
+from tests.embedded import OVER_AND_FILL
 
 pytestmark = pytest.mark.real
 MODEL = "smollm2-135m"
@@ -42,7 +43,7 @@ def filled_cache(model: str, real_cache: Path, tmp_path: Path) -> Path:
 
 
 def local(cache: Path, model: str = MODEL) -> Local:
-    return Local("small", model, partial(lease, model, context=2048, cache=cache, idle=0.2))
+    return Local("small", model, partial(lease, model, context=2048, cache=cache, idle=0.2), OVER_AND_FILL)
 
 
 async def asked(agent: Agent, prompt: Prompt) -> tuple[Reply, str]:

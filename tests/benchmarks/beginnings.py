@@ -3,7 +3,7 @@
     python tests/benchmarks/beginnings.py --tasks DIR --out DIR [--only quixbugs,hefix-py] [--agent coder]
 
 The first function that the failing tests lead to is shown without its body, once as one that is to be written whole and
-once with a reply that has begun up to it (loop/beginning.py). Both are the likeliest answers, graded alone. `--bare`
+once with a reply that has begun up to it (repair/beginning.py). Both are the likeliest answers, graded alone. `--bare`
 begins below a bare head as well, where nothing is said of the function. Rows (beginnings.jsonl) are kept in --out and
 not measured again; which way comes first changes from task to task, and the second one finds the prompt in the model's
 cache, so that tokens are what can be compared.
@@ -21,16 +21,14 @@ from functools import partial
 from pathlib import Path
 from statistics import mean
 
-from on_tasks import measured, tell
+from on_tasks import embedded, measured, tell
 
 from fugu_cli import prompts
 from fugu_cli.agents.local import Local
-from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.evaluation import one_pass, rows
-from fugu_cli.loop import looking
 from fugu_cli.messages import Call, FromUser, Prompt, ToolSpec, Value
-from fugu_cli.models.local import lease
 from fugu_cli.repair import beginning, brief_files, excerpts
+from fugu_cli.repair.prompt import shortened
 from fugu_cli.repair.text import Text
 from fugu_cli.repair.ways import Aim, ways
 from fugu_cli.statistics import wilson
@@ -65,8 +63,7 @@ class Options:
 async def measure(options: Options, tasks: Sequence[Task]) -> None:
     """The rows that are missing, then the report."""
     file = options.out / FILE
-    entry = next(entry for entry in EMBEDDED if entry.name == options.agent)
-    agent = Local(entry.name, entry.model, partial(lease, entry.model, context=entry.context or 16384))
+    agent = embedded(options.agent)
     try:
         for number, task in enumerate(tasks):
             output = await one_pass.failing_output(task, options.out / "evidence")
@@ -117,11 +114,11 @@ async def right(task: Task, calls: Sequence[Call]) -> bool:
 
 
 def prompt_of(task: Task, aim: Aim, output: str, head: str, characters: int = OUTPUT) -> Prompt:
-    """As loop/context.py puts it in a first draw, with so many characters of the tests' output."""
+    """As repair/prompt.py puts it in a first draw, with so many characters of the tests' output."""
     files = {path: content for path, content in task.files.items() if path in task.sources}
     above = excerpts.above(aim.target, files[aim.target]) if aim.part else ""
     shown = files | {aim.target: f"{above}\n\n\n{aim.shown}" if above else aim.shown}
-    printed = looking.shortened(output, characters)
+    printed = shortened(output, characters)
     text = prompts.fill(
         prompts.load("brief"),
         request=task.prompt,

@@ -3,7 +3,7 @@
     python tests/benchmarks/described.py --tasks DIR --out DIR [--only quixbugs] [--agent coder]
 
 The first function that the failing tests lead to is shown without its body. Ways: `alone`; `told`, below what the file
-says of it; `begun`, the same with a reply that has begun up to the body (loop/beginning.py). The number is how many
+says of it; `begun`, the same with a reply that has begun up to the body (repair/beginning.py). The number is how many
 characters of the tests' output are shown. Likeliest answers, graded alone. Rows (described.jsonl) are kept in --out and
 not measured again; which way comes first changes from task to task, and a model's cache may hold what the ways
 share, so that tokens are what can be compared.
@@ -20,14 +20,12 @@ from pathlib import Path
 from statistics import mean
 
 from beginnings import prompt_of, right
-from on_tasks import measured, tell
+from on_tasks import embedded, measured, tell
 
 from fugu_cli import prompts
 from fugu_cli.agents.local import Local
-from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.evaluation import one_pass, rows
 from fugu_cli.messages import Value
-from fugu_cli.models.local import lease
 from fugu_cli.repair import beginning
 from fugu_cli.repair.text import Text
 from fugu_cli.repair.ways import Aim, ways
@@ -59,8 +57,7 @@ class Options:
 async def measure(options: Options, tasks: Sequence[Task]) -> None:
     """The rows that are missing, then the report."""
     file = options.out / FILE
-    entry = next(entry for entry in EMBEDDED if entry.name == options.agent)
-    agent = Local(entry.name, entry.model, partial(lease, entry.model, context=entry.context or 16384))
+    agent = embedded(options.agent)
     try:
         for number, task in enumerate(tasks):
             output = await one_pass.failing_output(task, options.out / "evidence")

@@ -26,17 +26,15 @@ from pathlib import Path
 import embedded_slices
 from embedded_anytime import anytime_table, bars, level_table, pace_table
 from embedded_held_out import checkpoint_of
-from on_tasks import measured, tell
+from on_tasks import embedded, measured, tell
 
 from fugu_cli import __version__, policy, prompts, wiring
-from fugu_cli.agents.local import Local
 from fugu_cli.config import Config
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.evaluation import loop, one_pass, report, rows
 from fugu_cli.loop.bench import Permission
 from fugu_cli.messages import Call
-from fugu_cli.models.local import lease
 from fugu_cli.models.store import default_cache
 from fugu_cli.tasks import Task
 
@@ -117,8 +115,7 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
 
 async def answers(tasks: Sequence[Task], name: str, repeats: Sequence[int], file: Path) -> None:
     """One agent's part of the pass matrix."""
-    entry = next(entry for entry in EMBEDDED if entry.name == name)
-    agent = Local(name, entry.model, partial(lease, entry.model, context=entry.context or 16384))
+    agent = embedded(name)
     try:
         await one_pass.measure(tasks, agent, repeats, file, tell)
     finally:

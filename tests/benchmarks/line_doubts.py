@@ -4,8 +4,8 @@
 
 Each line is left out once for each model (the likeliest answer), and what differs from what stood there is graded.
 From these rows alone follows what a first turn costs and solves where a model goes through the lines in their order,
-and where the second one begins with those that the first one wrote otherwise (loop/aims.py). Nobody waits here for the
-first that passes, so all orders are read from the same answers. Seconds are at an even pace: what a token read and a
+and where the second one begins with those that the first one wrote otherwise (repair/aims.py). Nobody waits here for
+the first that passes, so all orders are read from the same answers. Seconds are at an even pace: what a token read and a
 token written took on the average. Rows (line_doubts.jsonl) are kept in --out and not measured again.
 """
 
@@ -24,14 +24,12 @@ from statistics import mean
 
 import numpy as np
 from numpy.typing import NDArray
-from on_tasks import measured, tell
+from on_tasks import embedded, measured, tell
 
 from fugu_cli.agents import Pause
 from fugu_cli.agents.local import Local
-from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.evaluation import one_pass, rows
 from fugu_cli.messages import Value
-from fugu_cli.models.local import lease
 from fugu_cli.repair import brief_files, gaps
 from fugu_cli.repair.filling import filled
 from fugu_cli.statistics import wilson
@@ -86,8 +84,7 @@ async def measure(out: Path, tasks: Sequence[Task]) -> None:
     """The rows that are missing, then the report."""
     file = out / FILE
     for name in (FIRST, SECOND):
-        entry = next(entry for entry in EMBEDDED if entry.name == name)
-        agent = Local(name, entry.model, partial(lease, entry.model, context=entry.context or 16384))
+        agent = embedded(name)
         try:
             for task in tasks:
                 if not any((row.task, row.agent) == (task.id, name) for row in rows.read(file, Lines)):

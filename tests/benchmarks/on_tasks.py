@@ -8,10 +8,16 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 
+from fugu_cli.agents.local import Local, Small
+from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.errors import FuguError
 from fugu_cli.evaluation import loop, one_pass
+from fugu_cli.models.local import lease
+from fugu_cli.repair.enough import over
+from fugu_cli.repair.infill import fill
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.loading import load
 
@@ -34,6 +40,13 @@ def measured(
         print("stopped; run it again to go on", file=sys.stderr)
         return 4
     return 0
+
+
+def embedded(name: str) -> Local:
+    """The embedded pool's agent of this name, without its protocol."""
+    entry = next(entry for entry in EMBEDDED if entry.name == name)
+    start = partial(lease, entry.model, context=entry.context or 16384)
+    return Local(entry.name, entry.model, start, Small(over, fill))
 
 
 def mixed(tasks: Sequence[Task]) -> list[Task]:

@@ -1,11 +1,11 @@
 """What a small model need not write."""
 
 import pytest
-from tests.loop.test_filling_turns import BODY, FAILING, FILE, FILLER, asked_for, begun
 
 from fugu_cli.events import Event, Member
 from fugu_cli.repair.beginning import of_anew, of_stub
 from tests.facts import asked, opened, prompt_of
+from tests.repair.test_filling_turns import BODY, FAILING, FILE, FILLER, asked_for, begun
 
 BLANK = "raise NotImplementedError  # TODO: implement"
 HEAD = 'def f():\n    """Say one."""\n'

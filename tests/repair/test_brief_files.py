@@ -68,8 +68,7 @@ def test_code_is_unfinished_where_it_is_a_stub_or_not_there_at_all() -> None:
     ],
 )
 def test_other_files_than_those_shown_may_be_meant(text: str, judged: bool, files: list[str], expected: bool) -> None:
-    request = Asked(text=text, snapshot="tree", test_command="pytest" if judged else None, judged=judged)
-    assert brief_files.open_ended(request, files) is expected
+    assert brief_files.open_ended(Asked(text=text), files, judged=judged) is expected
 
 
 @pytest.mark.parametrize(
@@ -100,5 +99,5 @@ def test_other_files_than_those_shown_may_be_meant(text: str, judged: bool, file
     ],
 )
 def test_the_one_file_that_is_named_and_not_there_is_to_be_made(text: str, files: list[str], expected: str) -> None:
-    request = Asked(text=text, snapshot="tree", test_command="pytest", judged=False)
+    request = Asked(text=text)
     assert brief_files.target(request, files) == expected

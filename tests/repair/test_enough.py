@@ -3,14 +3,13 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 
 import httpx
 import pytest
 
 from fugu_cli.agents.openai import OpenAI
 from fugu_cli.messages import FromUser, Prompt, Usage
-from fugu_cli.repair.enough import enough, kept
+from fugu_cli.repair.enough import enough, kept, over
 from tests.agents.servers import ACCESS, Portions, Server, quiet, unhurried
 
 ASKED = Prompt(system="", messages=(FromUser(text="go on"),))
@@ -128,7 +127,7 @@ def test_lines_that_are_no_function_are_read_to_the_end() -> None:
     assert at(part, "```python\nLIMIT = 4\n```\nThis is more.") is None
 
 
-def test_what_follows_is_not_read_and_only_where_tokens_cost_nothing() -> None:
+def test_what_follows_is_not_read_and_only_of_embedded_models() -> None:
     taken: list[str] = []
 
     def body() -> Iterator[bytes]:
@@ -142,7 +141,7 @@ def test_what_follows_is_not_read_and_only_where_tokens_cost_nothing() -> None:
     def said(*, early: bool) -> tuple[str, str, int]:
         taken.clear()
         answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Portions(body()))
-        agent = OpenAI(replace(ACCESS, ends_early=early), Server(answer))
+        agent = OpenAI(ACCESS, Server(answer), over=over if early else None)
         reply = asyncio.run(agent.reply(JUDGED, quiet, unhurried))
         assert not early or reply.usage == Usage(input=25, cached=5, output=3)
         return reply.text.strip(), reply.stop, len(taken)

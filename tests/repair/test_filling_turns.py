@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from fugu_cli.loop.turn import Closed, Reply, RollBack, Rules, Run
-
 from fugu_cli.events import Event, Member, Replied, ToolRan
-from fugu_cli.loop import turn
+from fugu_cli.loop.harness import Closed, Reply, RollBack, Run, Step
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.repair import ways
 from tests.facts import CODER, asked, assigned, checked, opened, prompt_of, ran, replied, rolled_back, write
+from tests.repair.conftest import Next
 
 FILLER = CODER.model_copy(update={"protocol": "text", "infill": True, "attempts": 1})
 BODY = "    found = 0\n    for price in prices:\n        found -= price\n    return found"
@@ -126,27 +125,27 @@ def test_another_model_that_follows_whole_answers_first_writes_anew() -> None:
     assert prompt_of(events, FILLER, ()).unwritten
 
 
-def test_all_lines_are_one_draw() -> None:
+def test_all_lines_are_one_draw(next_step: Next) -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun()]
     for line in LINES:
-        assert turn.next_step(events, FILLER, Rules(5)) == Reply()
+        assert next_step(events, FILLER) == Reply()
         prompt = prompt_of(events, FILLER, ())
         assert left_out(prompt) == line
         draw = drawn(prompt, changes=line != LINES[1])
-        assert turn.next_step([*events, *draw[:-1]], FILLER, Rules(5)) == RollBack(
+        assert next_step([*events, *draw[:-1]], FILLER) == RollBack(
             "the tests failed" if line != LINES[1] else "nothing was changed"
         )
         events += draw
-    assert turn.next_step(events, FILLER, Rules(5)) == Closed()
-    assert turn.next_step(events, FILLER.model_copy(update={"attempts": 2}), Rules(5)) == Reply()
+    assert next_step(events, FILLER) == Closed()
+    assert next_step(events, FILLER.model_copy(update={"attempts": 2})) == Reply()
 
 
-def test_a_line_that_passes_ends_the_turn() -> None:
+def test_a_line_that_passes_ends_the_turn(next_step: Next) -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun()]
     prompt = prompt_of(events, FILLER, ())
     draw = drawn(prompt)
     events += [draw[0], *ran(1, write("w1"), path="a.py"), *checked(1, ok=True)]
-    assert turn.next_step(events, FILLER, Rules(5)) == Closed()
+    assert next_step(events, FILLER) == Closed()
 
 
 def test_what_was_filled_in_is_kept_in_the_log() -> None:
@@ -185,32 +184,32 @@ def test_a_line_that_could_not_be_tried_is_a_doubt_after_all_others() -> None:
     assert [left_out(prompt) for prompt in built] == [LINES[2], LINES[0], ""]
 
 
-def test_what_another_model_wrote_and_the_tests_refused_is_not_tried_again() -> None:
+def test_what_another_model_wrote_and_the_tests_refused_is_not_tried_again(next_step: Next) -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun("small")]
     prompt = prompt_of(events, FILLER.model_copy(update={"name": "small"}), ())
     events += drawn(prompt)
     again = replied(2, "coder", "x", write("w2")).model_copy(update={"filled": prompt.gap.place if prompt.gap else ""})
     other = again.model_copy(update={"calls": (Call.make("w2", "write", path="a.py", content="y"),)})
 
-    def next_of(reply: Replied, file: str = FILE, member: Member = FILLER) -> turn.Step:
-        return turn.next_step([*events, *begun("coder", file, number=2), reply], member, Rules(5))
+    def next_of(reply: Replied, file: str = FILE, member: Member = FILLER) -> Step:
+        return next_step([*events, *begun("coder", file, number=2), reply], member)
 
     assert next_of(again) == RollBack("the tests failed"), "for the reason of the first time"
     assert next_of(other) == Run(other.calls[0])
     assert next_of(again, file=f"{FILE}\n") == Run(again.calls[0]), "the file is another one by now"
     assert next_of(again, member=FILLER.model_copy(update={"protocol": "native"})) == Run(again.calls[0])
     passing = [*events[:-2], *checked(1, ok=True), rolled_back(1), *begun("coder", number=2), again]
-    assert turn.next_step(passing, FILLER, Rules(5)) == Run(again.calls[0]), "it was rolled back for another reason"
+    assert next_step(passing, FILLER) == Run(again.calls[0]), "it was rolled back for another reason"
 
 
-def test_what_was_not_tried_again_is_followed_by_what_comes_next() -> None:
+def test_what_was_not_tried_again_is_followed_by_what_comes_next(next_step: Next) -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun()]
     asks = []
     for _ in range(3):
         asks.append(prompt_of(events, FILLER, ()))
         place = asks[-1].gap.place if asks[-1].gap else ""
         events += [replied(1, "coder", "x", write("w1")).model_copy(update={"filled": place})]
-        assert isinstance(turn.next_step(events, FILLER, Rules(5)), RollBack if len(asks) > 1 else Run)
+        assert isinstance(next_step(events, FILLER), RollBack if len(asks) > 1 else Run)
         events += [] if len(asks) > 1 else [*ran(1, write("w1"), path="a.py"), *checked(1, ok=False)]
         events.append(rolled_back(1))
     assert [left_out(prompt) for prompt in asks] == LINES[:3]

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import pytest
-from fugu_cli.loop.turn import Evidence, Rules
 
 from fugu_cli import views
 from fugu_cli.events import Event, ToolRan
-from fugu_cli.loop import turn
+from fugu_cli.loop.harness import Evidence
 from fugu_cli.messages import Call
 from fugu_cli.repair import hanging
 from tests.facts import CODER, FAILS, asked, assigned, opened, ran, replied, write
+from tests.repair.conftest import Next
 
 FILLER = CODER.model_copy(update={"protocol": "text", "infill": True})
 
 
 def filled(first: str = FAILS, *, seconds: float = 1.0, place: str = "a.py:3", aimed: str = "") -> list[Event]:
     """A line was filled in, or what was `aimed` at written, and is not tested yet."""
-    before = ran(0, Call(id="e0", tool="run_tests"), first, ok=False, by="evidence")
+    before = ran(1, Call(id="e0", tool="run_tests"), first, ok=False, by="evidence")
     before = [one.model_copy(update={"seconds": seconds}) if isinstance(one, ToolRan) else one for one in before]
     said = replied(1, "coder", "a.py:3: `x`", write("w")).model_copy(update={"filled": place, "aimed": aimed})
-    return [opened(), asked(), *before, assigned(1, "coder"), said, *ran(1, write("w"), path="a.py")]
+    return [opened(), asked(), assigned(1, "coder"), *before, said, *ran(1, write("w"), path="a.py")]
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def filled(first: str = FAILS, *, seconds: float = 1.0, place: str = "a.py:3", a
         ),
     ],
 )
-def test_how_long_they_may_take(events: list[Event], limit: float | None) -> None:
-    step = turn.next_step(events, FILLER, Rules(5))
+def test_how_long_they_may_take(events: list[Event], limit: float | None, next_step: Next) -> None:
+    step = next_step(events, FILLER)
     assert isinstance(step, Evidence)
     wanted = {} if limit is None else {"seconds": limit}
     assert step.call == Call.make(step.call.id, "run_tests", **wanted)
@@ -59,6 +59,6 @@ def test_how_long_they_may_take(events: list[Event], limit: float | None) -> Non
 
 
 def test_a_request_without_a_run_before_has_no_limit() -> None:
-    events = [event for event in filled() if getattr(event, "turn", 1) != 0]
+    events = [event for event in filled() if getattr(event, "call", None) != Call(id="e0", tool="run_tests")]
     call = Call(id="e", tool="run_tests")
     assert hanging.bounded(call, events, views.turns(events)[-1]) == call

@@ -4,8 +4,6 @@ import asyncio
 import json
 
 import pytest
-from histories import READ, TESTS, TOOLS, WRITE
-from servers import quiet, unhurried
 
 from fugu_cli.agents.scripted import Script, Scripted, Step
 from fugu_cli.errors import AgentError
@@ -13,6 +11,8 @@ from fugu_cli.messages import Call, FromUser, Prompt, Reply, ToolSpec, Usage
 from fugu_cli.prompts import load
 from fugu_cli.repair.schema import Schema, describe, variants
 from fugu_cli.repair.text import Text
+from tests.agents.histories import READ, TESTS, TOOLS, WRITE
+from tests.agents.servers import quiet, unhurried
 
 BRIEF = FromUser(text="Fix it.\n# File `a.py`\n```\nx = 1\ny = 2\n```\n")
 PROMPT = Prompt(system="s", messages=(BRIEF,), tools=TOOLS)
@@ -434,18 +434,3 @@ def test_where_a_change_is_asked_for_the_file_is_asked_for_as_it_is_then() -> No
         _, inner = by_text("I cannot.", prompt)
         last = inner.prompts[0].messages[-1]
         assert isinstance(last, FromUser) and said in last.text and "`a.py`" in last.text
-
-
-def test_what_is_new_in_a_file_is_asked_for_alone_and_added_to_it() -> None:
-    there = "from calc import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n"
-    brief = FromUser(text=f"The file `test_calc.py`:\n```\n{there}```\n\nremove should be tested")
-    prompt = PROMPT.model_copy(update={"target": "test_calc.py", "adds": True, "messages": (brief,)})
-    new = "def test_remove():\n    assert add(1, 0) == 1\n"
-    reply, inner = by_text(f"```python\n{new}```", prompt)
-    assert made(reply) == [("write", {"path": "test_calc.py", "content": f"{there}\n\n{new}"})]
-    assert reply.text == ""
-    last = inner.prompts[0].messages[-1]
-    assert isinstance(last, FromUser) and "what is new in `test_calc.py` alone" in last.text
-    for nothing in (f"```python\n{there}```", "```\n```", "I cannot.", "```python\ndef test_remove(:\n```"):
-        assert made(by_text(nothing, prompt)[0]) == [], nothing
-    assert made(by_text("```python\ndef test_remove():\n    assert add(", prompt, stop="length")[0]) == []

@@ -3,13 +3,13 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 
 import httpx
 import pytest
 
 from fugu_cli.agents.openai import OpenAI
 from fugu_cli.messages import FromUser, Prompt, Usage
+from fugu_cli.repair.enough import over
 from fugu_cli.repair.repeating import begins
 from tests.agents.servers import ACCESS, Portions, Server, quiet, unhurried
 
@@ -68,7 +68,7 @@ def portions(taken: list[int]) -> Iterator[bytes]:
 def test_a_reply_without_an_end_is_cut_and_what_it_took_is_counted() -> None:
     taken: list[int] = []
     body = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Portions(portions(taken)))
-    agent = OpenAI(replace(ACCESS, ends_early=True), Server(body))
+    agent = OpenAI(ACCESS, Server(body), over=over)
     prompt = Prompt(system="", messages=(FromUser(text="write tests"),))
     reply = asyncio.run(agent.reply(prompt, quiet, unhurried))
     assert (reply.stop, reply.text) == ("length", HEAD + LINE * 8)

@@ -69,11 +69,6 @@ def test_what_another_model_wrote_otherwise_comes_before_what_it_has_not_seen_an
     assert ordered("net()", known=known)[:7] == ["6", "4", "5", "11", "16", "shop.py:1 net anew", "3"]
 
 
-def test_a_function_that_is_half_mended_is_written_anew_first() -> None:
-    assert ordered("net() == priced()", known=Known(half=(("shop.py", "net"),)))[:2] == ["shop.py:1 net anew", "11"]
-    assert ordered("net()", known=Known(half=(("other.py", "net"),)))[0] == "3"
-
-
 def test_the_smaller_part_of_a_short_file_is_written_anew_alone_and_a_larger_one_with_all_of_it() -> None:
     found = {way.key: way for way in ways(FILES, "net() == rounded()", "fix it", None, parts=True)}
     assert found["shop.py:14 rounded anew"].part.startswith("def rounded(cents)")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import views, wiring
+from fugu_cli import wiring
 from fugu_cli.events import Asked, Assigned, Member, Opened, Role
-from fugu_cli.loop import steps
+from fugu_cli.loop.bench import Bench
 from fugu_cli.messages import Call
 from fugu_cli.policy import Rules, judge
 from fugu_cli.skills.loading import Place, load
@@ -16,6 +16,7 @@ from fugu_cli.skills.skill import Skill
 from fugu_cli.tools import Result
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
+from tests.reacting import never
 from tests.skills import making
 
 NATIVE = Member(name="a", provider="openai", model="m", slot="strong")
@@ -34,13 +35,14 @@ def called(toolbox: Toolbox, tmp_path: Path, name: str) -> Result:
     return asyncio.run(toolbox.run(Call.make("1", "skill", name=name), workspace, lambda _: None))
 
 
-def offered(toolbox: Toolbox, member: Member, role: Role) -> list[str]:
+def offered(toolbox: Toolbox, member: Member, role: Role, root: Path) -> list[str]:
     facts = [
         Opened(version="0", repo="/", pool=(member,)),
-        Asked(text="fix it"),
+        Asked(text="add it"),
         Assigned(turn=1, agent=member.name, role=role, by="x"),
     ]
-    return [spec.name for spec in steps.specs(toolbox, views.turns(facts)[-1], member, "fix it")]
+    bench = Bench(toolbox, Workspace(root, root / "store"), Rules(), never)
+    return [spec.name for spec in wiring.harness(member).tools(facts, member, bench)]
 
 
 def test_agents_are_told_the_names_and_descriptions_with_the_tool(skills: tuple[Skill, ...]) -> None:
@@ -73,11 +75,13 @@ def test_a_skill_that_cannot_be_read_any_more_is_an_answer(skills: tuple[Skill, 
     assert found == Result(text="~/.agents/skills/pdf cannot be used: it is not a file.", ok=False)
 
 
-def test_native_agents_have_it_in_every_role_and_small_ones_are_not_told(skills: tuple[Skill, ...]) -> None:
+def test_native_agents_have_it_in_every_role_and_small_ones_are_not_told(
+    skills: tuple[Skill, ...], tmp_path: Path
+) -> None:
     with_it, without = wiring.build_toolbox(None, skills), wiring.build_toolbox()
     for role in ("worker", "thinker", "verifier"):
-        assert offered(with_it, NATIVE, role) == [*offered(without, NATIVE, role), "skill"]
-        assert offered(with_it, SMALL, role) == offered(without, SMALL, role)
+        assert offered(with_it, NATIVE, role, tmp_path) == [*offered(without, NATIVE, role, tmp_path), "skill"]
+        assert offered(with_it, SMALL, role, tmp_path) == offered(without, SMALL, role, tmp_path)
 
 
 @pytest.mark.parametrize(

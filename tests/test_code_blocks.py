@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.repair.fences import Block, blocks, body_of, fenced, without
+from fugu_cli.code_blocks import Block, blocks, body_of, fenced, without
 
 NESTED = "```markdown\n# Title\n```bash\nls\n```\nend\n```\nThat is all."
 TWO = "Old:\n```python\nx = 1\n```\nNew:\n```python\nx = 2\ny = 3\n```\n"

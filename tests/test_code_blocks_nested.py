@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fugu_cli.code_blocks import blocks
 from fugu_cli.messages import FromUser, Prompt
 from fugu_cli.repair import brief_files
-from fugu_cli.repair.fences import blocks
 from fugu_cli.repair.written import parse, shown_files
 
 MODULE = '"""Text helpers.\n\n```\nslug("A")\n```\n"""\nSEP = "-"\n\n\ndef slug(s):\n    return s.lower()\n'

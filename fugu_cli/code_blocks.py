@@ -1,9 +1,9 @@
 """Fenced blocks in a model's text, found as a patient reader would find them.
 
-Stands under the two protocols for models without tools. Pure. It must not know what a block is for. Models forget the
-closing fence, put prose around it and nest fences (a README inside a block): a fence with an info word opens a level, a
-bare one closes it, and only a fence at least as long as the one that opened the block counts. A bare one inside a
-string of Python closes nothing: the block ends where it can be read.
+Used by the protocols for models without tools, by tasks and by evaluation. Pure. It must not know what a block is for.
+Models forget the closing fence, put prose around it and nest fences (a README inside a block): a fence with an info
+word opens a level, a bare one closes it, and only a fence at least as long as the one that opened the block counts. A
+bare one inside a string of Python closes nothing: the block ends where it can be read.
 """
 
 from __future__ import annotations
@@ -197,22 +197,3 @@ def fenced(body: str, info: str = "") -> str:
     mark = "`" * (longest + 1)
     ended = body if body.endswith("\n") or not body else f"{body}\n"
     return f"{mark}{info}\n{ended}{mark}"
-
-
-def python_in(answer: str, names: Sequence[str] = ()) -> str:
-    """The fenced block of an answer that Python can read and that defines the most of `names`; of several the longest;
-    "" where there is none."""
-    found = [block.body for block in blocks(answer) if _is_python(block.body)]
-    return max(found, key=lambda body: (_defined(body, names), len(body)), default="")
-
-
-def _defined(body: str, names: Sequence[str]) -> int:
-    nodes = ast.parse(body).body
-    return len({getattr(node, "name", "") for node in nodes} & set(names))
-
-
-def _is_python(text: str) -> bool:
-    try:
-        return bool(ast.parse(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
