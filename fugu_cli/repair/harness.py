@@ -125,11 +125,11 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, bench: B
 
 
 def _tests_due(events: Sequence[Event], turn: views.Turn, bench: Bench) -> Call | None:
-    """The tests where the request is about them, which then are its acceptance check while they fail."""
+    """The tests where the request is about them or they must pass; failing ones then are its acceptance check."""
     request, run = views.asked(events), views.tests(events)
     if request is None or request.test_command is None:
         return None
-    about = intent.is_about_tests(request.text)
+    about = views.suite_decides(events) or intent.is_about_tests(request.text)
     id = f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}"
     if (about or intent.is_for_a_test_run(request.text)) and (run is None or run.stale):
         return Call(id=id, tool=views.RUN_TESTS)

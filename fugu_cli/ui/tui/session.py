@@ -29,10 +29,6 @@ class Session(Protocol):
         """The facts."""
 
     @property
-    def root(self) -> Path:
-        """The folder it works in."""
-
-    @property
     def crew(self) -> Crew:
         """Who works."""
 
