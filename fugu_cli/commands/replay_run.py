@@ -155,12 +155,13 @@ class Rerun:
         return session
 
     def _config(self, workspace: Workspace, asked: Asked) -> Config:
-        """The present one; the request's own test command where it judged; the originals' objects may be read."""
+        """The present one with the request's own test command and checks; the originals' objects may be read."""
         config = self._loaded.config
         sandbox = config.sandbox.model_copy(
             update={"readable": (*config.sandbox.readable, workspace.store / "objects")}
         )
-        update: dict[str, object] = {"sandbox": sandbox}
+        checks = config.tests.model_copy(update={"until": asked.until, "until_pass": False})
+        update: dict[str, object] = {"sandbox": sandbox, "tests": checks}
         if asked.test_command is not None:
             update["test_command"] = asked.test_command
         money = config.money
