@@ -11,16 +11,15 @@ import pytest
 from fugu_cli import orchestrator, undoing, views
 from fugu_cli.coordinators.fixed import Cascade, Single
 from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Asked, Assigned, JobEnded, Member, Permitted, Role, ToolRan, Undone
+from fugu_cli.events import Asked, JobEnded, Member, Permitted, Role, ToolRan, Undone
 from fugu_cli.log import Log
-from fugu_cli.loop import steps
 from fugu_cli.loop.bench import Bench
-from fugu_cli.messages import Call, FromTool, Prompt, Reply
+from fugu_cli.messages import Call, FromTool, Prompt, Reply, ToolSpec
 from fugu_cli.tools.process import Around
-from fugu_cli.views import Item, Turn
-from fugu_cli.wiring import build_toolbox
+from fugu_cli.views import Item
+from fugu_cli.wiring import build_toolbox, harness
 from tests.conductor.staging import Play, lists, planning, play
-from tests.facts import CODER, SMALL, STRONG
+from tests.facts import CODER, SMALL, STRONG, asked, assigned, opened
 from tests.reacting import React, Reacting, Stage, calls, repository, results
 
 NEW = Call.make("2", "write", path="new.txt", content="x\n")
@@ -28,26 +27,32 @@ SERVES = Call.make("1", "bash", command="echo up; sleep 600", background=True)
 ALONE = Member(name="alone", provider="openai", model="m", slot="strong")
 
 
-def offered(member: Member, role: Role) -> set[str]:
-    now = Turn(1, Assigned(turn=1, agent=member.name, role=role, by="test"), ())
-    return {spec.name for spec in steps.specs(build_toolbox(rules=("web_fetch",)), now, member, "do it")}
+def offered(tmp_path: Path, member: Member, role: Role) -> tuple[ToolSpec, ...]:
+    """The tools of an agent in a role; a rule names web_fetch."""
+    stage = Stage(tmp_path, tmp_path / "store", (member,), {})
+    bench = replace(stage.bench(), toolbox=build_toolbox(rules=("web_fetch",)))
+    events = [opened(), asked("do it", judged=False), assigned(1, member.name, role)]
+    return harness(member).tools(events, member, bench)
 
 
-def test_only_a_worker_that_calls_tools_itself_is_told_of_them() -> None:
+def names(specs: tuple[ToolSpec, ...]) -> set[str]:
+    return {spec.name for spec in specs}
+
+
+def test_only_a_worker_that_calls_tools_itself_is_told_of_them(tmp_path: Path) -> None:
     new = {"todo", "job_output", "job_stop"}
-    assert offered(STRONG, "worker") >= {*new, "web_fetch"}
+    assert names(offered(tmp_path, STRONG, "worker")) >= {*new, "web_fetch"}
     for role in ("thinker", "verifier"):
-        assert offered(STRONG, role) & {*new, "web_fetch"} == {"web_fetch"}
+        assert names(offered(tmp_path, STRONG, role)) & {*new, "web_fetch"} == {"web_fetch"}
     for member in (SMALL, CODER):
-        assert offered(member, "worker") == {
+        assert names(offered(tmp_path, member, "worker")) == {
             "read", "list", "glob", "grep", "edit", "write", "apply_patch", "bash", "run_tests"
         }  # fmt: skip
-        assert offered(member, "thinker") == offered(member, "verifier") == set()
+        assert offered(tmp_path, member, "thinker") == offered(tmp_path, member, "verifier") == ()
 
 
-def test_what_a_small_model_is_told_of_a_tool_has_no_word_more() -> None:
-    now = Turn(1, Assigned(turn=1, agent="small", role="worker", by="test"), ())
-    bash = next(spec for spec in steps.specs(build_toolbox(), now, SMALL, "do it") if spec.name == "bash")
+def test_what_a_small_model_is_told_of_a_tool_has_no_word_more(tmp_path: Path) -> None:
+    bash = next(spec for spec in offered(tmp_path, SMALL, "worker") if spec.name == "bash")
     assert bash.parameters == (
         '{"type": "object", "properties": {"command": {"description": "command line, run in the repository\'s root", '
         '"type": "string"}, "timeout": {"default": 120, "description": "seconds", "maximum": 600, "minimum": 1, '
@@ -124,7 +129,7 @@ def test_a_draw_that_is_rolled_back_takes_its_jobs_with_it(tmp_path: Path) -> No
         running.append([job.name for job in bench.workspace.jobs.running])
         if results(prompt):
             return Reply(text="done")
-        return calls(SERVES, Call.make("2", "write", path="calc.txt", content="still broken\n"))
+        return calls(SERVES, Call.make("2", "write", path="new.txt", content="no help\n"))
 
     agents = {"alone": Reacting("alone", react)}
     stage = Stage(repository(tmp_path / "repo"), tmp_path / "store", (several,), agents, mode="yolo")

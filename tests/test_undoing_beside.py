@@ -12,8 +12,8 @@ from fugu_cli.contents import request_patch
 from fugu_cli.errors import UsageError
 from fugu_cli.events import Asked, Assigned, Finished, Permitted, Replied, ToolRan
 from fugu_cli.log import Log
-from fugu_cli.loop import turn
 from fugu_cli.loop.bench import Bench, Permission, roll_back, run_call, run_evidence
+from fugu_cli.loop.harness import TOOL_CALLING, Evidence
 from fugu_cli.messages import Call
 from fugu_cli.tools.workspace import Workspace
 from tests.facts import STRONG, opened
@@ -171,8 +171,8 @@ def test_a_verifier_reads_it_and_a_draw_that_is_rolled_back_leaves_nothing_of_it
         await rewrites(log, bench)
         drawn = views.turns(log.events)[-1]
         log.append(Assigned(turn=2, agent="strong", role="verifier", by="single"))
-        step = turn.next_step(log.events, STRONG, turn.Rules(5))
-        assert isinstance(step, turn.Evidence)
+        step = TOOL_CALLING.next_step(log.events, STRONG, bench)
+        assert isinstance(step, Evidence)
         await run_evidence(log, bench, 2, step.call)
         shown = log.events[-1]
         assert isinstance(shown, ToolRan) and "-keep\n+lost\n" in shown.output and "+new\n" in shown.output

@@ -3,7 +3,7 @@ import pytest
 from fugu_cli import views
 from fugu_cli.events import Failed, Price
 from fugu_cli.messages import Call, Usage
-from tests.facts import CODER, FAILS, asked, assigned, checked, opened, ran, replied, rolled_back, write
+from tests.facts import CODER, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,6 @@ def test_failing_tests_turn_an_accept_into_revise() -> None:
     events = [opened(), asked(), *checked(0, ok=False), assigned(1, "strong"), replied(1, "strong", "did it")]
     events += [assigned(2, "strong", "verifier"), *checked(2, ok=False), replied(2, "strong", "ACCEPT")]
     assert views.verdict(events, views.turns(events)[-1]) == "REVISE"
-
-
-def test_of_tests_that_the_request_is_not_about_agents_are_told_once_something_was_changed() -> None:
-    start = [opened(), asked("rename f", judged=False), *checked(0, ok=False), assigned(1, "strong")]
-    assert views.tests_to_tell(start) is None
-    worked = [*start, replied(1, "strong", "", write("w")), *ran(1, write("w"), path="a.py"), *checked(1, ok=False)]
-    assert views.tests_to_tell(worked) == views.TestRun(False, FAILS, stale=False, turn=1)
 
 
 def test_tests_that_the_request_is_not_about_decide_nothing() -> None:
@@ -162,25 +155,21 @@ def test_a_call_that_was_killed_makes_the_tests_stale() -> None:
     assert run.stale
 
 
-def test_tests_that_are_not_there_decide_nothing_until_there_are_some() -> None:
-    none, some = "no tests ran\n[exit code 5]", "1 failed\n[exit code 1]"
-
-    def judged(*outputs: str) -> bool:
-        runs = [
-            ran(0, Call(id=f"e{number}", tool="run_tests"), output, ok=False, by="evidence")
-            for number, output in enumerate(outputs)
-        ]
-        return views.judged_by_tests([opened(), asked(), *(fact for run in runs for fact in run)])
-
-    assert judged() and judged(some) and judged(none, some)
-    assert not judged(none)
-    assert not judged(none, none)
-    assert judged(some, none), "what was there and is gone was taken away"
-    assert judged("Ran 0 tests\nRan 3 tests\nOK")
+@pytest.mark.parametrize(
+    ("until", "against"), [((), ""), (("pytest",), "the tests must pass and do not")], ids=["evidence", "must pass"]
+)
+def test_tests_that_are_not_there_speak_against_the_work_only_where_they_must_pass(
+    until: tuple[str, ...], against: str
+) -> None:
+    made, run = write("w"), Call(id="e1", tool="run_tests")
+    events = [opened(), asked(judged=False).model_copy(update={"until": until}), assigned(1, "strong")]
+    events += [replied(1, "strong", "", made), *ran(1, made, path="a.py")]
+    events += ran(1, run, "no tests ran\n[exit code 5]", ok=False, by="evidence")
+    assert views.against(events) == against
 
 
 @pytest.mark.parametrize(
-    ("output", "judged"),
+    ("output", "passes"),
     [
         ("Ran 0 tests\n\nOK", False),
         ("running 0 tests\n\ntest result: ok. 0 passed; 0 failed; 0 ignored", False),
@@ -194,8 +183,11 @@ def test_tests_that_are_not_there_decide_nothing_until_there_are_some() -> None:
         ("# tests 0\n# pass 0\n# fail 0", False),
         ("ℹ tests 0\nℹ pass 0\nℹ fail 0", False),
         ("ℹ tests 1\nℹ pass 1\nℹ fail 0", True),
+        ("Ran 0 tests\nRan 3 tests\nOK", True),
     ],
 )
-def test_a_run_that_found_no_tests_decides_nothing_though_it_passed(output: str, judged: bool) -> None:
+def test_a_run_that_found_no_tests_has_not_passed(output: str, passes: bool) -> None:
     passing = ran(0, Call(id="e0", tool="run_tests"), output, ok=True, by="evidence")
-    assert views.judged_by_tests([opened(), asked(), *passing]) is judged
+    run = views.tests([opened(), asked(), *passing])
+    assert run is not None
+    assert (run.passes, run.empty) == (passes, not passes)

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fugu_cli.config import LISTS, PATHS, ConductorEntry, Config, SandboxEntry, skills, trust_store
+from fugu_cli.config import LISTS, PATHS, ConductorEntry, Config, SandboxEntry, TestsEntry, skills, trust_store
 from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.instructions import standing
 from fugu_cli.config.layers import Layer, merged, narrowed
@@ -34,12 +34,13 @@ NAME = ".fugurc"
 PREFIX = "FUGU_"
 POOL = "FUGU_AGENTS"
 """The one key that the environment cannot hold."""
-TABLES = ("sandbox", "conductor", "deny_agents", "max_budget_usd", "time_limit")
+TABLES = ("sandbox", "conductor", "deny_agents", "max_budget_usd", "time_limit", "tests")
 TABLE_KEYS: Mapping[str, type[BaseModel]] = {
     "sandbox": SandboxEntry,
     "conductor": ConductorEntry,
     "max_budget_usd": Money,
     "time_limit": TimeLimit,
+    "tests": TestsEntry,
 }
 WORDS = {"sandbox": "mode", "conductor": "agent"}
 """What a single word stands for in a table."""

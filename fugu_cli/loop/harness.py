@@ -144,7 +144,8 @@ def no_such_tool(call: Call, events: Sequence[Event], bench: Bench, offered: Seq
 
 
 def _reads(tool: AnyTool) -> bool:
-    return tool.effect == "reads" and not tool.worker
+    """It changes nothing and is an agent's: how tests stood before is looked up by fugu alone."""
+    return tool.effect == "reads" and not tool.worker and tool.name != views.TESTS_BEFORE
 
 
 def _opening(events: Sequence[Event], turn: views.Turn, bench: Bench) -> Call | None:

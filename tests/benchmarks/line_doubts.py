@@ -5,8 +5,8 @@
 Each line is left out once for each model (the likeliest answer), and what differs from what stood there is graded.
 From these rows alone follows what a first turn costs and solves where a model goes through the lines in their order,
 and where the second one begins with those that the first one wrote otherwise (repair/aims.py). Nobody waits here for
-the first that passes, so all orders are read from the same answers. Seconds are at an even pace: what a token read and a
-token written took on the average. Rows (line_doubts.jsonl) are kept in --out and not measured again.
+the first that passes, so all orders are read from the same answers. Seconds are at an even pace: what a token read and
+a token written took on the average. Rows (line_doubts.jsonl) are kept in --out and not measured again.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ from fugu_cli.serve.service import Service
 from fugu_cli.serve.traces import Traces
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
+from fugu_cli.wiring import harness
 
 SMALL = Member(name="small", provider="openai", model="m-small", slot="cheap", price=Price(input=1.0, output=2.0))
 STRONG = Member(name="strong", provider="openai", model="m-strong", slot="strong", price=Price(input=10.0, output=20.0))
@@ -163,7 +164,13 @@ class Endpoint:
         empty.mkdir(parents=True, exist_ok=True)
         return House(
             opened=Opened(version="1", repo="/repo", pool=tuple(self.members), coordinator="cascade", served=True),
-            crew=Crew({member.name: member for member in self.members}, watched, coordinator, self.breaker),
+            crew=Crew(
+                {member.name: member for member in self.members},
+                watched,
+                coordinator,
+                self.breaker,
+                harnesses={member.name: harness(member) for member in self.members},
+            ),
             bench=Bench(Toolbox(()), Workspace(empty, empty), Rules(mode="plan"), _nobody),
             budgets=self.budgets,
             opted_out=self.opted_out,

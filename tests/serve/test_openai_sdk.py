@@ -1,7 +1,6 @@
 """The endpoint as the openai SDK sees it, over a real socket: Chat Completions and Responses."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -13,9 +12,8 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolPara
 from fugu_cli.budgets import Budgets
 from fugu_cli.ledger import Ledger, everything
 from fugu_cli.messages import Call, Prompt, Reply
-from fugu_cli.prompts import load
 from fugu_cli.serve.places import Bounds
-from tests.serve.endpoint import SMALL, STRONG, Endpoint, endpoint, fails, says, uses
+from tests.serve.endpoint import Endpoint, endpoint, fails, says, uses
 
 TOOL: ChatCompletionToolParam = {
     "type": "function",
@@ -105,23 +103,6 @@ def test_tools_go_to_the_client_and_the_agent_that_called_them_goes_on(tmp_path:
     assert [message.type for message in shown.messages] == ["user", "agent", "tool"]
     assert shown.messages[1].thinking[0].text == "hm"  # type: ignore[union-attr]
     assert [tool.name for tool in shown.tools] == ["bash"]
-
-
-def test_a_small_verifier_of_a_short_result_works_it_out_and_is_not_shown_the_answer(tmp_path: Path) -> None:
-    def works(prompt: Prompt) -> Reply:
-        unseen = load("brief/verifier_unseen") in getattr(prompt.messages[-1], "text", "")
-        return Reply(text="6 times 7.\nAnswer: 42.0" if unseen else "It is 42.\nAnswer: 42")
-
-    members = [member.model_copy(update={"protocol": "text"}) for member in (SMALL, STRONG)]
-    with replace(endpoint(tmp_path, works, works), members=members).serving() as place:
-        reply = client(place).chat.completions.create(model="fugu", messages=ASK)
-        trace = httpx.get(f"{place.url}/v1/traces/{reply.id}").json()
-    assert reply.choices[0].message.content == "It is 42.\nAnswer: 42"
-    assert [one["role"] for one in trace["requests"][0]["decisions"]] == ["worker", "verifier"]
-    texts = [
-        getattr(message, "text", "") for agent in place.agents.values() for message in agent.shown[-1].messages[-1:]
-    ]
-    assert any(text.endswith(load("brief/verifier_unseen")) for text in texts)
 
 
 def test_tool_calls_are_streamed(tmp_path: Path) -> None:
