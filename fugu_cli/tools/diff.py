@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from fugu_cli.diffs import unified
+from fugu_cli.errors import StorageError
 from fugu_cli.tools import Result, Say, Tool
 from fugu_cli.tools.clip import clip
 from fugu_cli.tools.files import Given
 from fugu_cli.tools.workspace import Workspace
 
 LIMIT = 12_000
+
+
+GONE = "No diff can be shown: the files as they were before the request are no longer stored. Read the changed files."
 
 
 class Diff(Given):
@@ -23,7 +27,10 @@ async def diff(given: Diff, workspace: Workspace, say: Say) -> Result:
     now = await workspace.snapshot()
     if now is None:
         return Result(text="There are no snapshots outside a git repository.", ok=False)
-    patch = await workspace.patch(given.since, now)
+    try:
+        patch = await workspace.patch(given.since, now)
+    except StorageError:
+        return Result(text=GONE, ok=False)
     for path, *sides in given.beside:
         before, after = [None if name is None else await workspace.blob(name) for name in sides]
         patch += workspace.shown(unified(path, before, after).encode("utf-8", "surrogateescape"))

@@ -1,0 +1,66 @@
+"""A session that version 0.1.0 wrote still opens, is shown, and goes on."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fugu_cli import log, sessions, views
+from fugu_cli.__main__ import called
+from fugu_cli.config.files import load
+from fugu_cli.events import Asked, Finished
+from tests.reacting import CHECK, repository
+
+RECORDED = Path(__file__).parent / "recorded" / "session-0.1.0.jsonl"
+AGENT = """
+coordinator = "single:one"
+permission_mode = "yolo"
+[[agents]]
+name = "one"
+provider = "scripted"
+model = "{script}"
+slot = "strong"
+"""
+STEPS = (
+    'text = "REVISE: it is not fixed"',
+    'calls = [{ tool = "read", arguments = { path = "calc.txt" } }]',
+    'calls = [{ tool = "write", arguments = { path = "calc.txt", content = "new and fixed\\n" } }]',
+    'text = "Done."',
+    'text = "ACCEPT"',
+)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    """The log, where a session of this repository has its own."""
+    root = repository(tmp_path / "repo", {"calc.txt": "new but wrong\n", "check.sh": CHECK}).resolve()
+    os.chdir(root)
+    script = tmp_path / "script.toml"
+    replied = 5 * '[[step]]\ntext = "This was said already."\n'
+    script.write_text(replied + "".join(f"[[step]]\n{step}\n" for step in STEPS))
+    (Path.home() / ".fugurc").write_text(AGENT.format(script=script))
+    path = sessions.new_path(load(root, {}, {}).config.data, root)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(RECORDED.read_text().replace("/repository", str(root)))
+    return path
+
+
+def test_its_facts_are_read_as_they_were_meant(session: Path) -> None:
+    events = [record.event for record in log.read(session)]
+    asked = views.asked(events)
+    assert isinstance(asked, Asked)
+    assert (asked.judged, asked.until) == (True, ())
+    assert [turn.assigned.role for turn in views.turns(events)] == ["thinker", "worker"]
+    (check,) = views.checks(events)
+    assert (check.by, check.ok, check.command) == ("agent", True, 'sh "$SCRIPT"')
+    first, newest = views.first_tests(events), views.tests(events)
+    assert (first and first.ok, newest and newest.ok, views.regressed(events)) == (False, False, False)
+
+
+def test_it_is_shown_and_goes_on_to_its_end(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called(["trace", "latest"]) == 0
+    assert "acceptance check FAIL" in capsys.readouterr().out
+    assert called(["run", "--continue"]) == 0
+    events = [record.event for record in log.read(session)]
+    assert isinstance(events[-1], Finished) and events[-1].reason == "accepted"
+    assert Path("calc.txt").read_text() == "new and fixed\n"
