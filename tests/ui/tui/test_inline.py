@@ -120,7 +120,7 @@ def test_a_call_that_changed_files_is_printed_once_its_diff_is_known() -> None:
         ["✓", "write", "a.txt", "+1", "-1"],
         ["@@ -1 +1 @@", "-old", "+new"],
     )
-    assert "✓ answered" in paper.text
+    assert "done, not verified" in paper.text
 
 
 def test_what_was_said_before_an_agent_failed_is_not_lost() -> None:
