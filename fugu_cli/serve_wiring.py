@@ -29,7 +29,7 @@ from fugu_cli.serve.house import House
 from fugu_cli.serve.places import Bounds, Place
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.wiring import build_budgets, build_conductor, build_coordinator, build_guard, secrets
+from fugu_cli.wiring import build_budgets, build_conductor, build_coordinator, build_guard, harness, secrets
 
 
 async def serve(loaded: Loaded, place: Place, bounds: Bounds, said: Callable[[str], None]) -> int:
@@ -76,7 +76,15 @@ def build(loaded: Loaded, environ: Mapping[str, str], scratch: Path) -> House:
             checkpoint=checkpoint,
             served=True,
         ),
-        crew=Crew(by_name, agents, coordinator, breaker, limit, config.never(by_name)),
+        crew=Crew(
+            by_name,
+            agents,
+            coordinator,
+            breaker,
+            limit,
+            config.never(by_name),
+            {member.name: harness(member) for member in members},
+        ),
         bench=_bench(scratch),
         opted_out=frozenset(config.opt_out),
         longest={entry.name: entry.max_tokens for entry in entries if entry.max_tokens is not None},

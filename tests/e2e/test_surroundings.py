@@ -41,24 +41,30 @@ def test_in_an_empty_repository_something_can_be_made(place: Place, server: Loop
     assert "+x = 1" in done.err
 
 
-@pytest.mark.parametrize(
-    ("request_text", "code", "end"),
-    [
-        ("correct calc.txt", 0, "accepted by judge-untested"),
-        ("fix the failing tests", 3, "accepted by judge-untested, but no test was run. `--test-command`"),
-    ],
-)
-def test_without_a_test_command_a_verifier_decides_but_not_over_what_tests_say(
-    place: Place, server: Loopback, request_text: str, code: int, end: str
+def test_without_a_test_command_a_verifier_decides_and_the_end_says_that_no_tests_ran(
+    place: Place, server: Loopback
 ) -> None:
     (place.repo / "check.sh").unlink()
     place.configure(Agent("untested"), Agent("judge-untested", "strong"), more="")
     server.play("untested", *WORKS)
     server.play("judge-untested", ACCEPT)
-    done = place.fugu("run", request_text)
-    assert (done.code, end in done.err) == (code, True), done.err
-    assert ("no test command" in done.err) == (code == 3)
+    done = place.fugu("run", "fix the failing tests")
+    assert done.code == 0, done.err
+    assert "verified by judge-untested · no tests ran" in done.err
+    assert (
+        "[No test command is known for this repository: no tests were run.]" in server.asked("judge-untested")[0].text
+    )
     assert not any(isinstance(event, ToolRan) and event.call.tool == "run_tests" for event in place.events())
+
+
+def test_tests_that_must_pass_and_cannot_be_run_are_a_usage_error(place: Place, server: Loopback) -> None:
+    (place.repo / "check.sh").unlink()
+    place.configure(Agent("unasked"), more="")
+    done = place.fugu("run", "--until-tests-pass", "fix the failing tests")
+    assert done.code == 1
+    assert "the tests are to pass, and no test command can be run here" in done.err
+    assert "name one with --test-command" in done.err
+    assert server.asked("unasked") == []
 
 
 def test_large_binary_and_foreign_files_are_read_with_care(place: Place, server: Loopback) -> None:

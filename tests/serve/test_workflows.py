@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 from typing import Literal
 
-import httpx
 import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletionMessageParam
@@ -17,7 +16,7 @@ from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Member
 from fugu_cli.messages import FromUser, Prompt, Reply
-from tests.serve.endpoint import SMALL, STRONG, Endpoint, React, Speaker, judges, says
+from tests.serve.endpoint import SMALL, STRONG, Endpoint, React, Speaker, says
 
 ASK: list[ChatCompletionMessageParam] = [
     {"role": "system", "content": "Answer in French."},
@@ -192,17 +191,3 @@ def test_a_summary_is_asked_for_in_our_words_and_no_client_hears_it(tmp_path: Pa
     summing, answering = place.agents["small"].shown
     assert "You are the Worker now" not in asked(summing)
     assert "WHAT WAS SAID" in "".join(m.text for m in answering.messages if isinstance(m, FromUser))
-
-
-def test_a_verifier_that_says_the_same_words_is_not_taken_for_the_answer(tmp_path: Path) -> None:
-    members = tuple(member.model_copy(update={"protocol": "text"}) for member in (SMALL, STRONG))
-    same = says("The answer is **42**.")
-    with ultra(tmp_path, lambda prompt: Reply(text="The answer is **42**."), same, members).serving() as place:
-        ask: list[ChatCompletionMessageParam] = [{"role": "user", "content": "How much is 6*7? Answer with a number."}]
-        raw = client(place).chat.completions.with_raw_response.create(model="fugu", messages=ask)
-        made = raw.parse()
-        trace = httpx.get(f"{place.url}/v1/traces/{made.id}").json()
-    spoke = [line["event"]["agent"] for line in trace["events"] if line["event"]["type"] == "replied"]
-    assert spoke == ["small", "strong"]
-    assert not judges(place.agents["strong"].shown[0])
-    assert raw.headers["x-fugu-agent"] == made.to_dict()["fugu"]["agent"] == "small"  # type: ignore[index]

@@ -85,14 +85,13 @@ def test_the_waiting_line_says_what_is_waited_for() -> None:
     ]
 
 
-def test_the_end_shows_diff_tests_answer_totals_and_the_log() -> None:
+def test_the_end_shows_diff_answer_totals_and_the_log() -> None:
     screen, out, err = screens()
     headless.close_text(example.records(), screen, Report("s1", "/data/s1.jsonl", 0, 65000, PATCH), Ending("accepted"))
     assert out.getvalue() == "The bug was `x = 1`; it is 3 now.\n"
     assert err.getvalue() == (
         PATCH
         + """\
-tests: FAIL (1 failed, 2 passed) -> pass (3 passed)
 3 turns, 65 s, $0.0378, coder 4.8k in (800 cached) 1.2k out, strong 2.4k in (400 cached) 600 out
 log: /data/s1.jsonl  (`fugu trace s1`)
 """

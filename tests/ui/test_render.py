@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli import views
 from fugu_cli.events import (
     Compacted,
     Event,
@@ -55,7 +56,7 @@ def test_a_whole_session_reads_like_this() -> None:
             Planned(steps=(Step(agent="a", instruction="b"),), text="", agent="p"),
             "workflow of 1 step  p: 0 in, 0 out, 0 ms\n  0  a  <- the request  b",
         ),
-        (Finished(reason="turn_limit", message="5 turns"), "NOT accepted: the turn limit was reached: 5 turns"),
+        (Finished(reason="turn_limit", message="5 turns"), "stopped: turn limit: 5 turns"),
         (Finished(reason="failed", message="nobody left"), "failed: nobody left"),
     ],
 )
@@ -101,7 +102,7 @@ def test_why_there_is_no_learned_coordinator_is_said_once() -> None:
 
 
 def test_every_way_to_finish_has_words() -> None:
-    assert set(render.ENDS) == set(Finished.model_fields["reason"].annotation.__args__)
+    assert set(views.WORDS) == set(Finished.model_fields["reason"].annotation.__args__)
 
 
 def test_what_fugu_ran_itself_is_called_evidence() -> None:

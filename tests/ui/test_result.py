@@ -86,8 +86,14 @@ def test_the_final_object_of_an_accepted_request() -> None:
     assert own == {
         "reason": "accepted",
         "message": "",
-        "tests_before": False,
-        "tests_after": True,
+        "end": "verified by strong · 3 tests pass",
+        "tests": {
+            "before": {"ok": False, "failed": 1},
+            "after": {"ok": True, "passed": 3, "failed": 0, "skipped": 0},
+            "fixed": [],
+            "broken": [],
+            "removed": [],
+        },
         "changed": ["a.py"],
         "failed_agents": {"small": "network: m-small: the server does not answer"},
         "orchestration": {
@@ -150,7 +156,8 @@ def test_results_of_tests_that_are_older_than_a_change_are_not_claimed() -> None
     facts = [*example.opening(), *example.evidence(0, "e0", True), example.decision(1, "coder", "worker", None)]
     facts += example.tool(1, example.WRITE, "ok", example.Change(path="a.py", before="1", after="2"))
     own = result(example.recorded(facts), "s", Ending("turn_limit"))["fugu"]
-    assert isinstance(own, dict) and (own["tests_before"], own["tests_after"]) == (True, None)
+    assert isinstance(own, dict)
+    assert (own["tests"]["before"], own["tests"]["after"]) == ({"ok": True, "failed": 0}, None)
 
 
 @pytest.mark.parametrize(

@@ -466,7 +466,7 @@ def test_sessions_are_resumed_forked_and_renamed(
         await hand.type("/sessions")
         await hand.sees("Sessions of this folder", "fix the failing test in src/add.py")
         await hand.pilot.press(*"failing", "enter")
-        await hand.sees("NOT accepted: the turn limit was reached")
+        await hand.sees("stopped: turn limit")
         await hand.type("/rename the sign")
         await hand.sees(f"{stored} is called 'the sign' now")
         await hand.type("/fork")

@@ -166,7 +166,7 @@ def test_rows_are_the_same_at_every_width_but_for_what_is_left_out(sample: list[
     assert text(table.row(made[1], 34, DARK)) == [" 1 ● T small           .62  8.0s"]
     assert text(table.row(made[1], 60, DARK)) == [" 1 ● thinker small            .62  8.0s  2.0k      $0"]
     assert text(table.row(made[4], 60, DARK)) == [" 4 ● verifier small           .80  6.0s   712      $0 ACCEPT"]
-    assert text(table.row(made[5], 40, DARK)) == ["", "2 write notes.txt with three… turn limit"]
+    assert text(table.row(made[5], 40, DARK)) == ["", "2 write notes.txt w… stopped: turn limit"]
 
 
 def test_the_tally_adds_up_by_agent(sample: list[Recorded]) -> None:

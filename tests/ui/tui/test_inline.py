@@ -120,7 +120,7 @@ def test_a_call_that_changed_files_is_printed_once_its_diff_is_known() -> None:
         ["✓", "write", "a.txt", "+1", "-1"],
         ["@@ -1 +1 @@", "-old", "+new"],
     )
-    assert "✓ answered" in paper.text
+    assert "done, not verified" in paper.text
 
 
 def test_what_was_said_before_an_agent_failed_is_not_lost() -> None:
@@ -171,7 +171,7 @@ def test_a_message_whose_thoughts_come_with_its_end_is_printed_once() -> None:
 def test_a_resumed_session_prints_its_end(sample: list[Recorded]) -> None:
     paper = Paper()
     paper.back.replay(sample)
-    assert "■ NOT accepted: the turn limit was reached" in paper.text
+    assert "■ stopped: turn limit" in paper.text
     again = Paper()
     again.back.replay(sample * 4)
     assert again.text.count("▌ fix the failing test") < 4

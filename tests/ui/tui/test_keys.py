@@ -442,15 +442,15 @@ def test_paging_scrolls_the_conversation_from_the_prompt(
 ) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         pager = app.main.query_one(Conversation)
-        await until(lambda: "NOT accepted" in shown(app))
+        await until(lambda: "stopped: turn limit" in shown(app))
         await pilot.press("pageup")
-        assert "NOT accepted" not in shown(app) and not pager.following
+        assert "stopped: turn limit" not in shown(app) and not pager.following
         await pilot.press("pagedown", "pagedown")
-        assert "NOT accepted" in shown(app) and pager.following
+        assert "stopped: turn limit" in shown(app) and pager.following
         await pilot.press("ctrl+home")
         assert pager.top == 0 and shown(app).startswith(" fugu 0.1.0")
         await pilot.press("ctrl+end")
-        assert "NOT accepted" in shown(app) and pager.following
+        assert "stopped: turn limit" in shown(app) and pager.following
 
     play(what, resume=stored, size=(80, 20))
 
@@ -460,7 +460,7 @@ def test_where_somebody_reads_stays_in_sight_when_the_room_for_it_changes(
     play: Callable[..., FuguApp], stored: str, shown: Callable[[App[int]], str], keys: list[str]
 ) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
-        await until(lambda: "NOT accepted" in shown(app))
+        await until(lambda: "stopped: turn limit" in shown(app))
         app.main.room.say("\n".join(f"row {number}" for number in range(200)))  # type: ignore[union-attr]
         await until(lambda: "row 199" in shown(app))
         await pilot.press("pageup", "pageup", "pageup")

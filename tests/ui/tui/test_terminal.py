@@ -90,7 +90,7 @@ def test_a_day_at_work(place: Place, server: Loopback, fugu: Callable[..., Termi
     assert (place.repo / "calc.txt").read_text() == "fixed\n"
     assert not (place.repo / "made.txt").exists()
     terminal.keys("y")
-    terminal.sees("accepted")
+    terminal.sees("verified by m · 1 test passes")
     assert (place.repo / "made.txt").read_text() == "one\n"
     terminal.keys("/undo\r")
     terminal.sees("Undo the newest request?", "-fixed")
@@ -386,7 +386,7 @@ def test_without_colours_every_state_still_has_its_sign(
     environ = {**place.environ(), "NO_COLOR": "1"}
     terminal = Terminal([sys.executable, "-m", "fugu_cli"], place.repo, environ, (100, 34))
     ready(terminal).keys("fix the failing test\r")
-    terminal.sees("✗ tests FAIL", "✓ write calc.txt", "✓ tests pass", "✓ accepted")
+    terminal.sees("✓ write calc.txt", "✓ tests pass", "✓ verified by m")
     terminal.keys("\x04")
     terminal.ended()
     terminal.close()
@@ -445,7 +445,7 @@ def test_the_inline_mode_does_the_same_in_the_scrollback(
     terminal.sees("y once", "esc says no")
     time.sleep(0.5)
     terminal.keys("y")
-    terminal.sees("accepted")
+    terminal.sees("verified by m · 1 test passes")
     assert (place.repo / "made.txt").read_text() == "one\n"
     terminal.keys("/undo\r")
     terminal.sees("y or n")
