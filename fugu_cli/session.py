@@ -93,7 +93,9 @@ class Session:
         self.log.append(asked.model_copy(update=known))
 
     def _test_command(self) -> str | None:
-        """None as well where it must not run: in plan mode, or where a rule forbids it."""
+        """None as well where fugu must not run it: in plan mode, where a rule forbids it, where it is never to run."""
+        if self.config.tests.when == "never" and not self.config.tests.until_pass:
+            return None
         call = Call(id="", tool=views.RUN_TESTS)
         forbidden = policy.judge(call, self.bench.rules, self.bench.workspace.root).verdict == "deny"
         return None if forbidden else self.bench.workspace.test_command

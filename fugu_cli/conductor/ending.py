@@ -17,9 +17,10 @@ GO_ON = "`fugu run --continue` goes on from here."
 
 def check_due(events: Sequence[Event]) -> Check | None:
     """Something was changed and the tests or acceptance checks do not know of it yet."""
-    run, checks = views.tests(events), views.unmet(events)
-    changed = bool(views.changes(events)) and (run is None or run.stale) and not views.skipped(events)
-    return Check() if changed or any(check.stale for check in checks) else None
+    asked, run = views.asked(events), views.tests(events)
+    runs = asked is not None and asked.test_command is not None and not views.skipped(events)
+    changed = runs and bool(views.changes(events)) and (run is None or run.stale)
+    return Check() if changed or any(check.stale for check in views.unmet(events)) else None
 
 
 def tests_pass(events: Sequence[Event]) -> bool:
