@@ -22,7 +22,7 @@ from fugu_cli.policy import patterns
 from fugu_cli.policy.paths import SECRET_FOLDERS, is_secret, shown
 from fugu_cli.processes import reap
 from fugu_cli.tools import Result, Say, Tool, tree
-from fugu_cli.tools.clip import clip, first
+from fugu_cli.tools.clip import clip, first, whole
 from fugu_cli.tools.files import Given
 from fugu_cli.tools.git import outside
 from fugu_cli.tools.workspace import Workspace, resolve
@@ -192,9 +192,10 @@ def _matches(out: bytes, kept: Callable[[str], bool], workspace: Workspace) -> I
             yield f"{shown(path)}{'-' if place else ':'}{text}"
             continue
         said, column = text[place.end() :], int(place["column"])
+        around = ""
         if column > COLUMNS - AROUND and (line := lines(path)[int(place["line"]) - 1 :][:1]):
-            said = _excerpt(line[0], column) or said
-        said = first(workspace.whole_secrets(said, COLUMNS), COLUMNS)
+            around = _excerpt(line[0], column, workspace)
+        said = around or first(workspace.whole_secrets(said, COLUMNS), COLUMNS)
         yield f"{shown(path)}:{place['line']}:{said}"
 
 
@@ -207,14 +208,20 @@ def _lines(path: Path) -> list[bytes]:
     return [] if data.startswith((b"\xff\xfe", b"\xfe\xff")) else data.split(b"\n")
 
 
-def _excerpt(line: bytes, column: int) -> str:
-    """What stands around the match in a long line; "" where the line is short."""
+def _excerpt(line: bytes, column: int, workspace: Workspace) -> str:
+    """What stands around the match in a long line, without secrets; "" where the line is short, or the match is in a
+    secret."""
     if len(line) <= COLUMNS:
         return ""
-    start = max(column - 1 - AROUND, 0)
-    part = line[start : start + COLUMNS].decode("utf-8", "ignore")
-    more = len(line) - start - COLUMNS
-    return f"[... {start:,} bytes ...]{part}" + (f"[... {more:,} bytes more]" if more > 0 else "")
+    at = column - 1
+    before, after = (part.decode("utf-8", "ignore") for part in (line[max(at - TAKEN, 0) : at], line[at : at + TAKEN]))
+    plain = [workspace.whole_secrets(part, 0) for part in (before, after)]
+    if workspace.whole_secrets(before + after, 0) != "".join(plain):
+        return ""
+    start, end = whole(plain[0], max(len(plain[0]) - AROUND, 0)), whole(plain[1], COLUMNS - AROUND)
+    head, tail = plain[0][start:], plain[1][:end]
+    left, more = max(at - len(head.encode()), 0), max(len(line) - at - len(tail.encode()), 0)
+    return f"[... {left:,} bytes ...]{head}{tail}" + (f"[... {more:,} bytes more]" if more else "")
 
 
 @functools.cache

@@ -66,6 +66,20 @@ def test_a_secret_where_a_found_line_is_cut_is_taken_out_before(plain: Build, be
     assert "hunter2" not in use(workspace, "grep", pattern="found").text
 
 
+@pytest.mark.parametrize("pattern", ["found", "verylong"])
+@pytest.mark.parametrize("between", range(70, 215, 4))
+def test_a_secret_beside_a_match_far_inside_a_line_is_taken_out_before(
+    plain: Build, pattern: str, between: int
+) -> None:
+    secret = "hunter2verylongvalue99"
+    around = f"{secret}{'a' * between} found {'b' * between}{secret}"
+    workspace = plain({"long": f"{'x' * 3000}{around}{'y' * 3000}\n"})
+    workspace.mask = Mask({"SECRET_KEY": secret}).text
+    shown = use(workspace, "grep", pattern=pattern).text
+    assert not any(part in shown for part in ("hunter2", "value99", "very")), shown
+    assert ("found" in shown) is (pattern == "found")
+
+
 def test_no_cut_tears_a_mark() -> None:
     own = mark("x")
     for before in range(60):
