@@ -560,6 +560,8 @@ def test_a_command_that_is_cut_is_ended_and_the_tests_say_who_goes_on(root: Path
                 "killed failed",
                 "may run_tests",
                 "run_tests failed",
+                "may tests_before",
+                "tests_before ok",
                 "cheap as worker",
                 "replied",
                 "may read",

@@ -95,7 +95,7 @@ def test_a_rule_covers_what_it_says_and_nothing_beside_it(rule: str, call: Call,
     [
         ("bahs(touch *)", "did you mean bash?"),
         ("WebFetch(docs.python.org)", "did you mean web_fetch?"),
-        ("shell", "there are apply_patch, bash, diff, edit, "),
+        ("shell", "there are acceptance_check, apply_patch, bash, "),
         ("bsh*", "did you mean bash?"),
         ("sh*", "there are "),
         ("mcp_docs__find", "there are "),

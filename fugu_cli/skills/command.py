@@ -16,8 +16,9 @@ from fugu_cli.skills.frontmatter import Fault, read
 BUILT_IN = frozenset(
     (
         *("help", "?", "new", "clear", "sessions", "resume", "fork", "rename", "continue", "undo", "redo", "diff"),
-        *("blame", "jobs", "retry", "pin", "exclude", "pool", "model", "tier", "cost", "trace", "mode", "permissions"),
-        *("skill", "skills", "compact", "copy", "export", "theme", "notify", "doctor", "quit", "exit", "q"),
+        *("blame", "jobs", "retry", "skip", "pin", "exclude", "pool", "model", "tier", "cost", "trace", "mode"),
+        *("permissions", "skill", "skills", "compact", "copy", "export", "theme", "notify", "doctor", "quit"),
+        *("exit", "q"),
     )
 )
 """The interface's own commands (ui/tui/commands/table.py): no file takes their names."""

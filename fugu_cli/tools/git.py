@@ -95,9 +95,7 @@ class Git:
             )  # fmt: skip
         except FileNotFoundError as error:
             if not self.cwd.is_dir():
-                raise StorageError(
-                    f"the folder {self.cwd} is gone", hint="start again in a folder that exists"
-                ) from error
+                raise gone(self.cwd) from error
             raise UsageError("git was not found", hint="install git and make sure it is on PATH") from error
 
     async def try_run(self, *arguments: str, given: bytes = b"") -> Output:
@@ -115,6 +113,11 @@ class Git:
                 hint=f"make room on the disk, or remove {self.folder} to start a new store (older undo steps are lost)",
             )
         return done.out
+
+
+def gone(folder: Path) -> StorageError:
+    """The error for a folder that was removed meanwhile."""
+    return StorageError(f"the folder {folder} is gone", hint="start again in a folder that exists")
 
 
 async def said(process: asyncio.subprocess.Process, given: bytes | None = None) -> tuple[bytes, bytes]:

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from fugu_cli.atomic import storage, write_whole
 from fugu_cli.errors import StorageError
-from fugu_cli.tools.git import LOCAL, Git, program, said
+from fugu_cli.tools.git import LOCAL, Git, gone, program, said
 from fugu_cli.tools.repository import Repository
 
 ATTRIBUTES = "* -text -ident -filter -working-tree-encoding\n"
@@ -80,12 +80,15 @@ def clear(store: Path) -> None:
 
 
 async def users_excludes(root: Path) -> str:
-    """The user's core.excludesFile as their configuration names it, "" when it does not."""
+    """The user's core.excludesFile as their configuration names it, "" when it does not. Raises StorageError."""
     kept = {name: value for name, value in os.environ.items() if name not in LOCAL}
-    process = await asyncio.create_subprocess_exec(
-        program(root) or "git", "config", "--path", "--get", "core.excludesFile", cwd=root, env=kept,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program(root) or "git", "config", "--path", "--get", "core.excludesFile", cwd=root, env=kept,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        raise gone(root) from error
     out, _ = await said(process)
     return out.decode("utf-8", "surrogateescape").strip() if process.returncode == 0 else ""
 

@@ -15,7 +15,6 @@ import pytest
 from fugu_cli.sandbox import means
 from fugu_cli.sandbox.box import Rules
 from fugu_cli.sandbox.gitfolders import RACY
-from fugu_cli.tools.tests import find_test_command
 from tests.sandbox.conftest import Make
 from tests.sandbox.worlds import SECRET, World, working
 
@@ -42,16 +41,6 @@ def test_pytest_runs_and_writes_where_tests_write(world: World) -> None:
     ended = world.run(f"{sys.executable} -m pytest -q -p no:cacheprovider")
     assert (ended.code, "1 passed" in ended.output) == (0, True), ended.output
     assert (world.root / "made").exists()
-
-
-def test_the_examples_in_a_docstring_run_wherever_fugu_lies(world: World) -> None:
-    (world.root / "twice.py").write_text('def twice(x):\n    """twice(2) == 4"""\n')
-    command = find_test_command(world.root, sys.executable)
-    assert command is not None
-    assert "run_examples.py" in command
-    (world.root / "twice.py").write_text('def twice(x):\n    """twice(2) == 4"""\n    return 2 * x\n')
-    ended = world.run(command)
-    assert (ended.code, ended.output.strip()) == (0, "1 passed")
 
 
 def test_what_runs_out_of_time_is_asked_to_end_before_it_is_ended(world: World) -> None:
