@@ -423,7 +423,7 @@ def test_a_hook_that_failed_is_said_when_the_request_is_over(play: Callable[...,
         broken = Hook(moment="PreToolUse", command="exit 7", source="hooks.json", own=True)
         session = hand.room.session
         assert isinstance(session, DemoSession)
-        session.bench = replace(session.bench, hooks=Hooks(Declared((broken,)), {}, lambda said: None))
+        session.bench = replace(session.bench, hooks=Hooks(Declared((broken,)), {"session_id": "s"}, lambda said: None))
         await hand.type("go")
         await hand.done(1)
         await hand.sees("the PreToolUse hook `exit 7` in hooks.json failed", "it was passed over")
