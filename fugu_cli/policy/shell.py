@@ -420,7 +420,10 @@ def _command(part: list[_Token], *, piped: bool, pipeline: int) -> Command:
         elif pending:
             if token.word.braced:
                 raise Unreadable("braces in the target of a redirection")
-            if not (pending in {">&", "<&"} and re.fullmatch(r"\d-?|-", token.word.text)):
+            copies = pending in {">&", "<&"}
+            if copies and token.word.text.startswith("-") and token.word.text != "-":
+                raise Unreadable("`>&-` and a word without a space between them")  # one word for dash, two for bash
+            if not (copies and re.fullmatch(r"\d-?|-", token.word.text)):
                 redirects.append(Redirect(pending, token.word))
             pending = ""
         elif not words and token.word.assigns and (made := _ASSIGNMENT.fullmatch(token.word.text)) is not None:

@@ -49,8 +49,8 @@ QUIET = {
     "NO_COLOR": "1",
 }
 """No prompts, no pagers, no colours; and no .pyc files, which go stale when a file changes twice within a second."""
-SHELL = ("CDPATH", "GLOBIGNORE", "SHELLOPTS", "BASHOPTS")
-"""They would have a shell read a command otherwise than policy did."""
+SHELL = ("CDPATH", "GLOBIGNORE", "SHELLOPTS", "BASHOPTS", "OLDPWD")
+"""They would have a shell read a command otherwise than policy did; `cd -` would lead to where the user was before."""
 DROPPED = frozenset({*LOCAL, *SHELL, "FORCE_COLOR", "PYTEST_CURRENT_TEST", "PYTEST_ADDOPTS"})
 
 

@@ -29,7 +29,8 @@ CORPUS = [json.loads(line) for line in (Path(__file__).parent / "scripts.jsonl")
 RECORDED = ("a", "b", "git", "r", "push")
 REAL = ("sh", "bash", "env", "xargs", "nice")
 """Programs that run others. `env -i` forgets the folder of the recorders: no name of theirs may be a real danger."""
-RECORDER = "#!/bin/sh\n{ printf '%%s\\037' \"${0##*/}\" \"$@\"; printf '\\036'; } >> %s\n"
+RECORDER = "#!/bin/sh\nprintf '%%s\\037' \"${0##*/}\" \"$@\" '\x1e' >> %s\n"
+"""One `printf` is one write: the records of a pipeline do not mix."""
 SHELLS = {
     "bash": ("bash", "--norc", "--noprofile", "-c"),
     "dash": ("dash", "-c"),
@@ -236,7 +237,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], set[tu
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (LOG_LIMIT, LOG_LIMIT)),
         )  # fmt: skip
         text = log.read_bytes().decode("utf-8", "surrogateescape")
-        return {tuple(call.split("\x1f")[:-1]) for call in text.split("\x1e")[:-1]}
+        return {tuple(call.split("\x1f")[:-1]) for call in text.split("\x1e\x1f")[:-1]}
 
     return run
 

@@ -151,7 +151,7 @@ git archive --remote=. --exec='rm -rf .git/refs;:' HEAD
 git difftool -y -x 'rm -rf .git/refs;:' HEAD -- tracked.txt
 git filter-branch -f --msg-filter 'rm -rf .git/refs; cat'
 git fetch --upload-pack='rm -rf .git/refs;:' . ; git fetch-pack --exec='rm -rf .git/refs;:' . HEAD
-git init -q --bare evil ;;; printf '#!/bin/sh\nrm -rf "$OLDPWD/.git/refs" ../.git/refs\n' > evil/hooks/update; chmod +x evil/hooks/update ;;; git push ./evil HEAD:refs/heads/y
+git init -q --bare evil ;;; printf '#!/bin/sh\nrm -rf ../.git/refs\n' > evil/hooks/update; chmod +x evil/hooks/update ;;; git push ./evil HEAD:refs/heads/y
 git init -q nested; git -C nested config core.fsmonitor 'rm -rf ../.git/refs .git/refs;:' ;;; cd nested && git status
 git init -q nested; git -C nested config core.fsmonitor 'rm -rf ../.git/refs;:' ;;; git -C nested status; git status
 git init -q --bare bare; git -C bare config core.bare false; git -C bare config core.worktree .; git -C bare config core.fsmonitor 'rm -rf ../.git/refs;:' ;;; git -C bare status ;;; cd bare && git status

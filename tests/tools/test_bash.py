@@ -68,9 +68,10 @@ def test_git_takes_no_folder_for_a_bare_repository_only_because_it_stands_there(
     monkeypatch.setenv("GIT_CONFIG_KEY_0", "user.name")
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", "Me")
     monkeypatch.setenv("CDPATH", "/")
+    monkeypatch.setenv("OLDPWD", "/")
     workspace = plain({})
     subprocess.run(["git", "init", "-q", "--bare", "x.git"], cwd=workspace.root, check=True)
-    hidden = use(workspace, "bash", command="git -C x.git branch || git config user.name; echo -$CDPATH")
+    hidden = use(workspace, "bash", command="git -C x.git branch || git config user.name; echo -$CDPATH$OLDPWD")
     assert hidden.text.splitlines()[-3:] == ["Me", "-", "[exit code 0]"]
     assert use(workspace, "bash", command="git --git-dir=x.git branch").ok
 
