@@ -401,6 +401,16 @@ def _parts(found: list[_Token]) -> Iterator[tuple[list[_Token], str]]:
     yield part, "\n"
 
 
+def _redirected(op: str, target: Word) -> list[Redirect]:
+    """The redirection, or none where it only copies or closes a file descriptor."""
+    if target.braced:
+        raise Unreadable("braces in the target of a redirection")
+    copies = op in {">&", "<&"}
+    if copies and target.text.startswith("-") and target.text != "-":
+        raise Unreadable("`>&-` and a word without a space between them")  # one word for dash, two for bash
+    return [] if copies and re.fullmatch(r"\d-?|-", target.text) else [Redirect(op, target)]
+
+
 def _command(part: list[_Token], *, piped: bool, pipeline: int) -> Command:
     words: list[Word] = []
     assignments: list[tuple[str, Word]] = []
@@ -418,13 +428,7 @@ def _command(part: list[_Token], *, piped: bool, pipeline: int) -> Command:
         elif token.fd:
             continue
         elif pending:
-            if token.word.braced:
-                raise Unreadable("braces in the target of a redirection")
-            copies = pending in {">&", "<&"}
-            if copies and token.word.text.startswith("-") and token.word.text != "-":
-                raise Unreadable("`>&-` and a word without a space between them")  # one word for dash, two for bash
-            if not (copies and re.fullmatch(r"\d-?|-", token.word.text)):
-                redirects.append(Redirect(pending, token.word))
+            redirects += _redirected(pending, token.word)
             pending = ""
         elif not words and token.word.assigns and (made := _ASSIGNMENT.fullmatch(token.word.text)) is not None:
             value = token.word.shape.partition("=")[2]
