@@ -64,6 +64,7 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("run", "x", "--max-budget-usd", "0"), "max_budget_usd = 0.0: should be greater than 0", "help config"),
         (("run", "x", "--resume", ""), "--resume is empty", "leave it out"),
         (("run", "x", "--output-dir", ""), "--output-dir is empty", "leave it out"),
+        (("run", "x", "--until", " "), "--until is empty", "leave it out"),
         (("replay", "--run", "--output-dir", ""), "--output-dir is empty", "leave it out"),
         (("train", "matrix"), "Missing argument 'TASKS...'.", "`fugu train matrix --help`"),
         (("train", "sft"), "Missing argument 'MATRIX'.", "`fugu train sft --help`"),

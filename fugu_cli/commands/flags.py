@@ -161,6 +161,8 @@ class RunFlags:
 
     def _tests(self) -> dict[str, object] | None:
         """What must pass in the end; None where nothing was said."""
+        for command in self.until or ():
+            check_empty(until=command.strip())
         said: dict[str, object] = {"until": tuple(self.until)} if self.until else {}
         return said | ({"until_pass": True} if self.until_tests_pass else {}) or None
 
