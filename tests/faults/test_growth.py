@@ -35,7 +35,7 @@ def counts() -> Counter[str]:
     found = Counter(
         f"{kind.__module__}.{kind.__qualname__}"
         for kind in map(type, gc.get_objects())
-        if kind.__module__.startswith(("fugu_cli", "asyncio", "_asyncio")) and not issubclass(kind, BaseModel)
+        if str(kind.__module__).startswith(("fugu_cli", "asyncio", "_asyncio")) and not issubclass(kind, BaseModel)
     )
     found["files"] = len(list(Path("/proc/self/fd").iterdir()))
     found["threads"] = threading.active_count()
