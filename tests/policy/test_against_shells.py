@@ -265,7 +265,7 @@ def _pattern(shapes: list[str]) -> str:
 
 
 def check(shell: str, script: str, ran: Callable[[str, str], set[tuple[str, ...]]]) -> None:
-    if shell == "zsh" and re.search(r"\$[=~^+]|\$\d\d|(?<!\S)=", script):
+    if shell == "zsh" and re.search(r"\$([=~^+]|\d\d|\w+\[)|(?<!\S)=", script):
         return  # expansions of its own: a script for zsh is never read
     try:
         unseen(script, set())
