@@ -37,7 +37,7 @@ SHELLS = {
     "zsh": ("zsh", "-f", "-o", "sh_word_split", "-c"),
 }
 LOG_LIMIT = 4096
-"""Bytes; a loop ends when its recorders can write no more."""
+"""Bytes of what recorders write."""
 
 PLAIN = ["a", "b", "git", "r", "push", "x", "-n", "1", "2", "x=1", "c", "=", "!", "+", "@", "%", "]", "[", "é"]
 QUOTED = [
@@ -211,6 +211,12 @@ def _disturbed(text: str, put: list[tuple[int, str]]) -> str:
     return text
 
 
+def _limited() -> None:
+    """A loop ends: when its recorders can write no more, or, where it runs none, when it has used a second."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LOG_LIMIT, LOG_LIMIT))
+    resource.setrlimit(resource.RLIMIT_CPU, (1, 1))
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], set[tuple[str, ...]]]:
     """What a shell runs of a script: the names and words of the recorders."""
@@ -234,7 +240,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], set[tu
         subprocess.run(
             [found, *SHELLS[shell][1:], script], cwd=work, stdin=subprocess.DEVNULL, capture_output=True, check=False,
             env={"PATH": str(programs), "HOME": str(work)}, timeout=60, errors="replace",
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (LOG_LIMIT, LOG_LIMIT)),
+            preexec_fn=_limited,
         )  # fmt: skip
         text = log.read_bytes().decode("utf-8", "surrogateescape")
         return {tuple(call.split("\x1f")[:-1]) for call in text.split("\x1e\x1f")[:-1]}
