@@ -16,8 +16,9 @@ from fugu_cli.coordinators import Check, Decision, Merge, Planning, Together
 from fugu_cli.events import Assigned, Finished, Interrupted, Planned
 from fugu_cli.log import Log
 from fugu_cli.loop import availability, evidence, lanes, workflow
-from fugu_cli.loop.bench import Bench, Crew, run_evidence
+from fugu_cli.loop.bench import run_evidence
 from fugu_cli.loop.cut_calls import settle
+from fugu_cli.loop.environment import Bench, Crew
 from fugu_cli.loop.steps import Place, too_dear
 from fugu_cli.messages import Call
 

@@ -18,8 +18,7 @@ from fugu_cli.coordinators import Coordinator
 from fugu_cli.denials import Denials
 from fugu_cli.events import Opened
 from fugu_cli.ledger import Ledger
-from fugu_cli.loop.availability import WaitLimit
-from fugu_cli.loop.bench import Bench, Permission
+from fugu_cli.loop.environment import Bench, Permission, WaitLimit
 from fugu_cli.masking import Mask
 from fugu_cli.messages import Call
 from fugu_cli.orchestrator import Crew

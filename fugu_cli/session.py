@@ -19,9 +19,9 @@ from fugu_cli.coordinators.along import reading_along
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.events import Asked, Event, Finished, Member, Replied, Undone
 from fugu_cli.log import Log
-from fugu_cli.loop import apart, availability, compaction
-from fugu_cli.loop.bench import Bench
+from fugu_cli.loop import apart, availability, compaction, harness
 from fugu_cli.loop.cut_calls import settle
+from fugu_cli.loop.environment import Bench
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.orchestrator import Crew
 from fugu_cli.skills.loading import Library
@@ -102,7 +102,7 @@ class Session:
 
     def prompt(self, events: Sequence[Event], member: Member) -> Prompt:
         """The next call's prompt of an agent, of the facts up to it; without its tools."""
-        return self.crew.harness(member.name).prompt(events, member, (), self.bench.instructions)
+        return harness.chosen(self.crew, member.name).prompt(events, member, (), self.bench.instructions)
 
     def go_on(self) -> bool:
         """Whether there is a request to finish. One that a limit or a failure stopped is opened again for that."""

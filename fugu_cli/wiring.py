@@ -26,10 +26,9 @@ from fugu_cli.hooks.declared import Declared as DeclaredHooks
 from fugu_cli.hooks.running import Hooks
 from fugu_cli.ledger import Ledger
 from fugu_cli.log import Log
-from fugu_cli.loop.availability import WaitLimit
-from fugu_cli.loop.bench import Ask, Bench, Limits
+from fugu_cli.loop.environment import Ask, Bench, Harness, Limits, WaitLimit
 from fugu_cli.loop.evidence import TestRules
-from fugu_cli.loop.harness import TOOL_CALLING, Harness
+from fugu_cli.loop.harness import TOOL_CALLING
 from fugu_cli.marks import Remembered
 from fugu_cli.masking import Mask
 from fugu_cli.orchestrator import Crew

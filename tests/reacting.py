@@ -19,7 +19,7 @@ from fugu_cli.denials import Denials
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Asked, Event, Member, Opened
 from fugu_cli.log import Log
-from fugu_cli.loop.bench import Bench, Limits, Permission
+from fugu_cli.loop.environment import Bench, Limits, Permission
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Usage
 from fugu_cli.orchestrator import Crew
 from fugu_cli.tools.workspace import Workspace

@@ -13,7 +13,7 @@ from fugu_cli.coordinators.fixed import Cascade, Single
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Asked, JobEnded, Member, Permitted, Role, ToolRan, Undone
 from fugu_cli.log import Log
-from fugu_cli.loop.bench import Bench
+from fugu_cli.loop.environment import Bench
 from fugu_cli.messages import Call, FromTool, Prompt, Reply, ToolSpec
 from fugu_cli.tools.process import Around
 from fugu_cli.views import Item

@@ -34,7 +34,7 @@ from fugu_cli.events import (
     Undone,
 )
 from fugu_cli.log import Log
-from fugu_cli.loop.bench import Limits, Permission
+from fugu_cli.loop.environment import Limits, Permission
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
 from tests.e2e.loopback import KEY, Breaks, running
 from tests.reacting import CHECK, React, Reacting, Stage, calls, fails, repository, results, role, said, says

@@ -12,8 +12,9 @@ from fugu_cli.contents import request_patch
 from fugu_cli.errors import UsageError
 from fugu_cli.events import Asked, Assigned, Finished, Permitted, Replied, ToolRan
 from fugu_cli.log import Log
-from fugu_cli.loop.bench import Bench, Permission, roll_back, run_call, run_evidence
-from fugu_cli.loop.harness import TOOL_CALLING, Evidence
+from fugu_cli.loop.bench import roll_back, run_call, run_evidence
+from fugu_cli.loop.environment import Bench, Evidence, Permission
+from fugu_cli.loop.harness import TOOL_CALLING
 from fugu_cli.messages import Call
 from fugu_cli.tools.workspace import Workspace
 from tests.facts import STRONG, opened

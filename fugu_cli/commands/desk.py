@@ -16,7 +16,7 @@ from fugu_cli import sessions
 
 if TYPE_CHECKING:
     from fugu_cli.config.files import Loaded
-    from fugu_cli.loop.bench import Ask
+    from fugu_cli.loop.environment import Ask
     from fugu_cli.session import Session
 
 

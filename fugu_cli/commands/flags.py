@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import typer
 
@@ -290,3 +290,94 @@ def spread(flags: type[Flags]) -> Callable[[Callable[[Flags], int]], Callable[..
         return called
 
     return decorate
+
+
+class Tied(StrEnum):
+    """Whose block moves an embedding that is one tensor with the LM head; the same as svf.Tied."""
+
+    untied = "untied"
+    authors = "authors"
+
+
+class TranscriptFormat(StrEnum):
+    """How a checkpoint was trained to read."""
+
+    raw = "raw"
+    chat = "chat"
+
+
+@dataclass(frozen=True)
+class ImportFlags:
+    """`fugu coordinator import`."""
+
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="the published .npy, a .npy of your own, a checkpoint")]
+    mapping: Annotated[
+        list[str] | None,
+        option("--map", help="the row of that name is this agent of your pool; repeatable", metavar="ROW=AGENT"),
+    ] = None
+    rows: Annotated[
+        str | None, option("--rows", help="the rows of a .npy of your own, in order", metavar="NAME,NAME")
+    ] = None
+    roles: Annotated[bool, option("--roles/--no-roles", help="it has rows for the three roles")] = True
+    format: Annotated[
+        TranscriptFormat | None, option("--format", help="how it was trained to read: raw (where not said) or chat")
+    ] = None
+    tied: Annotated[
+        Tied | None,
+        option("--tied", help="which block moves a tied embedding: untied (the first) or authors (the ninth)"),
+    ] = None
+    workers_only: Annotated[
+        bool | None, option("--workers-only/--all-replies", help="whose replies its transcript shows")
+    ] = None
+    budget: Annotated[int | None, option("--budget", help="tokens of its transcript", metavar="N", least=64)] = None
+    backbone: Annotated[
+        str | None, option("--backbone", help="the folder or hub id of its backbone", metavar="FOLDER")
+    ] = None
+    out: Annotated[Path | None, option("--out", help="where to write it", metavar="FILE")] = None
+
+
+@dataclass(frozen=True)
+class RouteFlags:
+    """`fugu route`, as the user wrote it. None means: not said here."""
+
+    what: Annotated[
+        str | None,
+        typer.Argument(metavar="TEXT", help="a request, - for standard input, or a session: an id, a file, latest"),
+    ] = None
+    session: Annotated[str | None, option("--session", help="decide in this session", metavar="ID")] = None
+    turn: Annotated[int | None, option("--turn", help="decide again what was decided at its turn N", metavar="N")] = (
+        None
+    )
+    request: Annotated[int | None, option("--request", help="of this request, not the newest", metavar="N")] = None
+    explain: Annotated[bool, option("--explain", help="show what was read and weighed")] = False
+    as_json: Annotated[bool, option("--json", help="everything as one JSON document")] = False
+    coordinator: Annotated[
+        str | None, option("--coordinator", help="trinity, cascade, random or single:NAME", metavar="RULE")
+    ] = None
+    checkpoint: Annotated[Path | None, option("--checkpoint", help="decide with this checkpoint", metavar="FILE")] = (
+        None
+    )
+    backbone: Annotated[
+        str | None, option("--backbone", help="a folder or hub id of its backbone", metavar="FOLDER")
+    ] = None
+    roles: Annotated[
+        bool | None, option("--roles/--no-roles", help="with a role for the agent, or one agent and no role")
+    ] = None
+    format: Annotated[
+        TranscriptFormat | None, option("--format", help="refuse a checkpoint that reads another one: raw or chat")
+    ] = None
+    sample: Annotated[bool, option("--sample", help="draw by probability instead of taking the likeliest")] = False
+    temperature: Annotated[float | None, option("--temperature", help="of the softmax; 1 by default", metavar="T")] = (
+        None
+    )
+    seed: Annotated[int | None, option("--seed", help="seed of what is drawn", metavar="N")] = None
+    opt_out: Annotated[
+        list[str] | None, option("--opt-out", help="never choose this agent; repeatable", metavar="NAME")
+    ] = None
+
+
+class Said(NamedTuple):
+    """`text` is the request, None where an earlier one is to go on; `piped` came from standard input beside it."""
+
+    text: str | None
+    piped: str = ""

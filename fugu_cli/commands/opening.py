@@ -27,7 +27,7 @@ from fugu_cli.errors import ConfigError
 from fugu_cli.evaluation.loop import Open, Place, Session
 from fugu_cli.evaluation.paid_replies import Account, Paying, named
 from fugu_cli.evaluation.spending import Spending
-from fugu_cli.loop.bench import Permission
+from fugu_cli.loop.environment import Permission
 from fugu_cli.messages import Call
 
 CONDUCTOR = "conductor"

@@ -12,9 +12,9 @@ import stat
 import sys
 import threading
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import TextIO
 
-from fugu_cli.commands.flags import RunFlags
+from fugu_cli.commands.flags import RunFlags, Said
 from fugu_cli.errors import UsageError
 
 HINT = 'give one: fugu run "...", -p "...", --prompt-file FILE, or a pipe'
@@ -22,13 +22,6 @@ PATIENCE = 3.0
 """Seconds after which a pipe that nobody has written to counts as empty."""
 MOST = 1_000_000
 """Characters of standard input: no agent reads more at once, and `yes |` has no end."""
-
-
-class Said(NamedTuple):
-    """`text` is the request, None where an earlier one is to go on; `piped` came from standard input beside it."""
-
-    text: str | None
-    piped: str = ""
 
 
 def read(flags: RunFlags, stdin: TextIO | None) -> Said:

@@ -16,8 +16,7 @@ from pathlib import Path
 from fugu_cli import sessions, views, wiring
 from fugu_cli.agents.scripted import load as load_script
 from fugu_cli.commands.coordinator import usable
-from fugu_cli.commands.coordinator_app import RouteFlags
-from fugu_cli.commands.flags import check_empty
+from fugu_cli.commands.flags import RouteFlags, check_empty
 from fugu_cli.commands.here import facts, here
 from fugu_cli.commands.printing import show
 from fugu_cli.commands.replay_flags import WITH_RUN, SessionReplayFlags

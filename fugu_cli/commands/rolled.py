@@ -21,8 +21,8 @@ import numpy as np
 
 from fugu_cli.commands import suites
 from fugu_cli.commands.eval import ROOM, duration
+from fugu_cli.commands.evalflags import EvolveFlags
 from fugu_cli.commands.opening import Opening
-from fugu_cli.commands.train import EvolveFlags
 from fugu_cli.commands.train_learning import save, say
 from fugu_cli.config import Config
 from fugu_cli.config.pool import SERVICES, pool

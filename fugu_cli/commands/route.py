@@ -29,7 +29,7 @@ from fugu_cli.ui import trace, trace_turn
 from fugu_cli.ui.result import routing
 
 if TYPE_CHECKING:
-    from fugu_cli.commands.coordinator_app import RouteFlags
+    from fugu_cli.commands.flags import RouteFlags
 
 SESSION_ID = re.compile(r"latest|\d{8}-\d{6}(-[0-9a-f]{1,4})?")
 """What is a session's id and not a request; others can be named with --session."""

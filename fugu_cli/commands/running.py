@@ -19,10 +19,9 @@ from fugu_cli import log, sessions, signals, views, wiring
 from fugu_cli.agents.scripted import load as load_script
 from fugu_cli.commands.asked import asked
 from fugu_cli.commands.embedded import check_embedded
-from fugu_cli.commands.flags import Format, RunFlags
+from fugu_cli.commands.flags import Format, RunFlags, Said
 from fugu_cli.commands.here import here
 from fugu_cli.commands.leaving import Leaving, Told, name_of
-from fugu_cli.commands.prompt import Said
 from fugu_cli.config.entry import AgentEntry
 from fugu_cli.config.files import Loaded
 from fugu_cli.contents import request_patch

@@ -22,10 +22,10 @@ from pydantic import JsonValue
 from fugu_cli import __version__, log, views
 from fugu_cli.commands import suites
 from fugu_cli.commands.eval import chosen, fixed
+from fugu_cli.commands.evalflags import ConductorFlags
 from fugu_cli.commands.here import here
 from fugu_cli.commands.opening import Opening, keys
 from fugu_cli.commands.opening import settings as entry_settings
-from fugu_cli.commands.train import ConductorFlags
 from fugu_cli.commands.train_learning import say
 from fugu_cli.config.pool import pool
 from fugu_cli.coordinators.panels import Given

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from fugu_cli.commands.coordinator import usable
+from fugu_cli.commands.evalflags import EvolveFlags
 from fugu_cli.commands.here import here
-from fugu_cli.commands.train import EvolveFlags
 from fugu_cli.commands.train_learning import checks, reading, save, say, spectra_of
 from fugu_cli.config import Config
 from fugu_cli.config.pool import pool

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from fugu_cli import log, sessions
 from fugu_cli.commands.coordinator import usable
+from fugu_cli.commands.evalflags import ReplayFlags, SessionFlags, SftFlags
 from fugu_cli.commands.here import here
-from fugu_cli.commands.train import ReplayFlags, SessionFlags, SftFlags
 from fugu_cli.config import Config
 from fugu_cli.coordinators import loading, readings, trinity
 from fugu_cli.coordinators.slots import SLOTS

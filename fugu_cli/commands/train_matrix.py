@@ -13,8 +13,7 @@ from fugu_cli import log, views
 from fugu_cli.atomic import write_whole
 from fugu_cli.commands import suites
 from fugu_cli.commands.eval import evaluate
-from fugu_cli.commands.evalflags import EvalFlags
-from fugu_cli.commands.train import MatrixFlags
+from fugu_cli.commands.evalflags import EvalFlags, MatrixFlags
 from fugu_cli.errors import StorageError
 from fugu_cli.evaluation import rows, running, setup
 from fugu_cli.evaluation.loop import Outcome

@@ -20,9 +20,10 @@ from fugu_cli.hooks import calls, output
 from fugu_cli.hooks.declared import GUARD, ROOT, Declared, Hook, Moment, content
 from fugu_cli.hooks.output import Answer, Decision
 from fugu_cli.messages import Call
-from fugu_cli.tools import Result, Say, Tool
+from fugu_cli.tools import Tool
 from fugu_cli.tools.clip import clip
 from fugu_cli.tools.process import Around, Output, run_command
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.workspace import Workspace
 
 Arguments = TypeVar("Arguments", bound=BaseModel)

@@ -12,8 +12,8 @@ from dataclasses import replace
 from fugu_cli import scratch, views
 from fugu_cli.events import Event
 from fugu_cli.loop import worktrees
-from fugu_cli.tools import Result, Say
 from fugu_cli.tools.acceptance_check import AcceptanceCheck
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.toolbox import AnyTool
 from fugu_cli.tools.workspace import Workspace
 

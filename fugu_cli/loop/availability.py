@@ -7,10 +7,8 @@ an agent that is available sooner. Only where there is none is anybody waited fo
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from fugu_cli import views
@@ -21,27 +19,7 @@ from fugu_cli.events import Event, Finished, Live, Masked, Retried, Waiting
 from fugu_cli.log import Log
 
 if TYPE_CHECKING:
-    from fugu_cli.loop.bench import Crew
-
-LONGEST = 180.0
-"""Seconds that a server is waited for at a stretch, where the user has set no limit."""
-
-
-@dataclass(frozen=True)
-class WaitLimit:
-    """How long a request waits at a stretch while no agent is available. Tests bring their sleep.
-
-    `seconds` None: where a server said how long, but `LONGEST` at most. A number: after any failure, that long; 0: the
-    request ends.
-    """
-
-    seconds: float | None = None
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-
-    @property
-    def most(self) -> float:
-        """Seconds at most."""
-        return LONGEST if self.seconds is None else self.seconds
+    from fugu_cli.loop.environment import Crew
 
 
 async def decide(log: Log, crew: Crew, dear: Mapping[str, str]) -> Decision:

@@ -7,24 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
 
 from fugu_cli import policy, views
-from fugu_cli.agents import Agent
-from fugu_cli.agents.circuit_breaker import CircuitBreaker
-from fugu_cli.budgets import Limit
-from fugu_cli.coordinators import Coordinator
-from fugu_cli.denials import Denials
 from fugu_cli.events import (
     EVIDENCE,
     HOOK,
     ROLE,
     Event,
     Finished,
-    Member,
     Permitted,
     Recorded,
     Replied,
@@ -33,25 +25,18 @@ from fugu_cli.events import (
     Undone,
 )
 from fugu_cli.hooks import calls
-from fugu_cli.hooks.running import Hooks, Verdict
+from fugu_cli.hooks.running import Verdict
 from fugu_cli.injection import marked
 from fugu_cli.log import Log
 from fugu_cli.loop import acceptance_checks, rolling_back, unmasking
-from fugu_cli.loop.availability import WaitLimit
-from fugu_cli.loop.evidence import TestRules
-from fugu_cli.loop.harness import TOOL_CALLING, Harness
+from fugu_cli.loop.environment import Bench, Permission
 from fugu_cli.loop.opening import path_of
-from fugu_cli.loop.skipping import Skip
 from fugu_cli.loop.unmasking import Made
-from fugu_cli.messages import Call, Prompt
-from fugu_cli.tools import Result, content
-from fugu_cli.tools.toolbox import AnyTool, Toolbox
-from fugu_cli.tools.workspace import Workspace, recall
-
-Permission = Literal["once", "session", "no", "headless"]
-Ask = Callable[[Call, policy.Judgement], Awaitable[Permission]]
-"""The one question that flows in: may this call run? Where nobody can be asked the answer is `headless`: no."""
-
+from fugu_cli.messages import Call
+from fugu_cli.tools import content
+from fugu_cli.tools.result import Result
+from fugu_cli.tools.toolbox import AnyTool
+from fugu_cli.tools.workspace import recall
 
 SKIPPED = frozenset({views.RUN_TESTS, views.TESTS_BEFORE})
 """Runs of fugu's that the user may end."""
@@ -60,78 +45,6 @@ CUT = (
     "whole. Nothing was changed. Say less at once: a long file in parts, the first with write, the others with edit."
 )
 MOVED = "it leads to another place now than when it was asked about"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What ends a request early. Money in USD, a request's where it is a number; `deadline` on the monotonic clock."""
-
-    budget: Limit = None
-    deadline: float | None = None
-    replies: int = 30
-    brief_replies: int = 6
-    """Replies in one draw of a small model (`schema`, `text`): more lead nowhere."""
-
-
-@dataclass(frozen=True)
-class Crew:
-    """Who works: the members of the pool by name, each one's agent, and the coordinator that chooses among them."""
-
-    members: Mapping[str, Member]
-    agents: Mapping[str, Agent]
-    coordinator: Coordinator
-    breaker: CircuitBreaker | None = None
-    """Who is unavailable after a failure; None where every failure stands until the request's end."""
-    wait_limit: WaitLimit = field(default_factory=WaitLimit)
-    """How long a request waits when no agent is available."""
-    never: frozenset[str] = frozenset()
-    """Members that the coordinator never chooses: opted out, excluded, or beside a pinned one."""
-    harnesses: Mapping[str, Harness] = field(default_factory=dict)
-    """How agents take a turn, by name; an agent that is not here calls tools."""
-
-    def harness(self, name: str) -> Harness:
-        """How this agent takes a turn."""
-        return self.harnesses.get(name, TOOL_CALLING)
-
-
-class Voice(Protocol):
-    """Whom turns speak to, where it is not the user of a repository: an endpoint's client. Plans and summaries are no
-    turns: nobody but fugu reads them."""
-
-    def put(self, prompt: Prompt, events: Sequence[Event], now: views.Turn) -> Prompt:
-        """The prompt of a turn's call as it is put to its agent."""
-
-    def say(self, now: views.Turn, text: str) -> None:
-        """A piece of a turn's reply arrived."""
-
-    def wait(self, now: views.Turn) -> None:
-        """A turn's call waits, and may then be tried again. Raises AgentError where it must not be."""
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Where and under which rules they work."""
-
-    toolbox: Toolbox
-    workspace: Workspace
-    rules: policy.Rules
-    ask: Ask
-    limits: Limits = Limits()
-    instructions: str = ""
-    remembers: bool = False
-    """What a call depended on is recorded with its result: the tool memory of workflows needs it."""
-    denials: Denials | None = None
-    """Files that are kept from some agents."""
-    hooks: Hooks | None = None
-    """The user's own commands around agents' calls."""
-    nearer: Callable[[Path], Mapping[str, str]] | None = None
-    """Standing instructions for a path in the repository, each under its heading; None where nobody is shown any."""
-    voice: Voice | None = None
-    """Whom turns speak to; None: the user of the repository."""
-    tests: TestRules = field(default_factory=TestRules)
-    """When fugu runs the test suite."""
-    skip: Skip = field(default_factory=Skip)
-    """With which the user ends a test run of fugu's."""
 
 
 def _free(call: Call) -> str:

@@ -8,77 +8,23 @@ answer is a function of the log, so a turn that was killed goes on where it stoo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from fugu_cli import policy, prompts, views
 from fugu_cli.conductor.seen import isolated, tests_since
 from fugu_cli.events import Event, Member
 from fugu_cli.loop import context, evidence
+from fugu_cli.loop.environment import Bench, Closed, Crew, Evidence, Harness, Reply, RollBack, Run, Step
 from fugu_cli.messages import Call, Prompt, ToolSpec
 from fugu_cli.tools.toolbox import AnyTool
 
 if TYPE_CHECKING:
-    from fugu_cli.loop.bench import Bench
+    pass
 
 SAME_CALL_LIMIT = 3
 """A turn that made the same call this often without success is closed."""
 REPLY = 8192
 """Tokens that a reply may have, unless the agent's entry says otherwise."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Run this tool as fugu, for the agent."""
-
-    call: Call
-
-
-@dataclass(frozen=True)
-class Reply:
-    """Ask the agent for its next reply."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """Judge and run the agent's call."""
-
-    call: Call
-
-
-@dataclass(frozen=True)
-class RollBack:
-    """The attempt failed: put the files back to how they stood when the turn began."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Closed:
-    """The turn is over; the coordinator decides next."""
-
-
-Step = Evidence | Reply | Run | RollBack | Closed
-
-
-class Harness(Protocol):
-    """How models of one kind take a turn. `events` always end in the turn that is asked about."""
-
-    @property
-    def has_history(self) -> bool:
-        """Its prompts hold the whole history, which can be summed up when it grows too long."""
-
-    def next_step(self, events: Sequence[Event], member: Member, bench: Bench) -> Step:
-        """What the turn needs next."""
-
-    def prompt(self, events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str) -> Prompt:
-        """The next model call. `instructions`: the user's standing ones (AGENTS.md)."""
-
-    def tools(self, events: Sequence[Event], member: Member, bench: Bench) -> tuple[ToolSpec, ...]:
-        """The tools that the agent may use now."""
-
-    def refuses(self, call: Call, events: Sequence[Event], member: Member, bench: Bench) -> str:
-        """Why the agent must not make this call, whatever the user permits; "" where policy judges it."""
 
 
 class ToolCalling:
@@ -219,6 +165,11 @@ def _told(events: Sequence[Event], turn: views.Turn) -> str:
 
 
 TOOL_CALLING = ToolCalling()
+
+
+def chosen(crew: Crew, name: str) -> Harness:
+    """How the agent takes a turn. An agent without a harness of its own calls tools."""
+    return crew.harnesses.get(name, TOOL_CALLING)
 
 
 def describe(step: Step) -> str:

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from fugu_cli import views
 from fugu_cli.events import Waiting
-from fugu_cli.loop import apart, harness, unmasking
-from fugu_cli.loop.bench import Bench, Permission
+from fugu_cli.loop import apart, environment, unmasking
+from fugu_cli.loop.environment import Bench, Permission
 from fugu_cli.loop.steps import Place, next_step, take
 from fugu_cli.messages import Call
 from fugu_cli.policy import Judgement
@@ -29,7 +29,7 @@ def open_turns(place: Place) -> list[int]:
     turns = views.turns(place.log.events)
     if turns and not turns[-1].assigned.plan:
         turns = turns[-1:]
-    return [one.number for one in turns if not isinstance(next_step(place, one.number), harness.Closed)]
+    return [one.number for one in turns if not isinstance(next_step(place, one.number), environment.Closed)]
 
 
 async def go_on(place: Place, numbers: Sequence[int]) -> None:
@@ -65,7 +65,7 @@ class Lanes:
         """One lane to its end."""
         try:
             place = replace(self._place, bench=await self._bench(number))
-            while not isinstance(step := next_step(place, number), harness.Closed):
+            while not isinstance(step := next_step(place, number), environment.Closed):
                 await self._wait(place, number, step)
                 async with self._alone(place, step):
                     await take(place, number, step)
@@ -96,7 +96,7 @@ class Lanes:
         async with self._asking:
             return await self._place.bench.ask(call, judgement)
 
-    async def _wait(self, place: Place, number: int, step: harness.Step) -> None:
+    async def _wait(self, place: Place, number: int, step: environment.Step) -> None:
         """Until it is this lane's turn to write or run something."""
         if not self._writes(place, step) or not self._shared(place):
             return
@@ -105,7 +105,7 @@ class Lanes:
             place.log.tell(Waiting(why=f"turn {number} waits for turn {one} before it changes anything"))
             await self._over[one].wait()
 
-    def _alone(self, place: Place, step: harness.Step) -> AbstractAsyncContextManager[object]:
+    def _alone(self, place: Place, step: environment.Step) -> AbstractAsyncContextManager[object]:
         """One at a time is run what is looked at for its changes: a command that reads must not be given those of a
         lane that writes."""
         runs = self._acts(place, step) and len(self._over) > 1 and self._shared(place)
@@ -119,9 +119,9 @@ class Lanes:
         now = views.turn_of(self._place.log.events, number)
         return now is not None and not now.assigned.worktree
 
-    def _writes(self, place: Place, step: harness.Step) -> bool:
+    def _writes(self, place: Place, step: environment.Step) -> bool:
         """It may change something. What policy knows to read only does not."""
-        return self._acts(place, step) and not (isinstance(step, harness.Run) and self._reads(place, step.call))
+        return self._acts(place, step) and not (isinstance(step, environment.Run) and self._reads(place, step.call))
 
     def _reads(self, place: Place, call: Call) -> bool:
         bench = place.bench
@@ -130,13 +130,13 @@ class Lanes:
         except unmasking.Unrestorable:
             return True  # it is refused
 
-    def _acts(self, place: Place, step: harness.Step) -> bool:
+    def _acts(self, place: Place, step: environment.Step) -> bool:
         """It uses a tool that may do more than read."""
         toolbox = place.bench.toolbox
         match step:
-            case harness.Run(call) | harness.Evidence(call):
+            case environment.Run(call) | environment.Evidence(call):
                 return call.tool in toolbox and toolbox[call.tool].effect != "reads"
-            case harness.RollBack():
+            case environment.RollBack():
                 return True
             case _:
                 return False

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from fugu_cli.events import Change, TestReport
 from fugu_cli.loop.tests_before import Before, failing_before
 from fugu_cli.messages import Value
-from fugu_cli.tools import Result, Say, Tool
+from fugu_cli.tools import Tool
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.views.removed_tests import removed_tests
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from fugu_cli.tools import Result, Say
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.toolbox import AnyTool
 from fugu_cli.tools.workspace import Workspace
 

@@ -19,9 +19,10 @@ from fugu_cli.denials import withheld
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Assigned, Event, Failed, Interrupted, Member, Replied, Said, Waiting
 from fugu_cli.log import Log
-from fugu_cli.loop import availability, budget_guard, compaction, harness
-from fugu_cli.loop.bench import Bench, Crew, roll_back, run_call, run_evidence
+from fugu_cli.loop import availability, budget_guard, compaction, environment, harness
+from fugu_cli.loop.bench import roll_back, run_call, run_evidence
 from fugu_cli.loop.budget_guard import Reserved
+from fugu_cli.loop.environment import Bench, Crew
 from fugu_cli.messages import Call, Prompt, Usage
 from fugu_cli.tools import job_tools
 from fugu_cli.views.spending import usd
@@ -45,12 +46,12 @@ def facts_of(events: Sequence[Event], number: int) -> Sequence[Event]:
     return views.lane(events, number) if now is not None and now.assigned.plan else events
 
 
-def next_step(place: Place, number: int) -> harness.Step:
+def next_step(place: Place, number: int) -> environment.Step:
     """What the turn needs next; Closed when it is over."""
     events = facts_of(place.log.events, number)
     name = views.turns(events)[-1].assigned.agent
     member = place.crew.members.get(name) or views.pool(events)[name]
-    return place.crew.harness(name).next_step(events, member, place.bench)
+    return harness.chosen(place.crew, name).next_step(events, member, place.bench)
 
 
 def too_dear(place: Place) -> dict[str, str]:
@@ -65,7 +66,7 @@ def too_dear(place: Place) -> dict[str, str]:
     for name, member in place.crew.members.items():
         begun = Assigned(turn=masks.next_turn(events), agent=name, role="worker", by="", plan=plan)
         known = withheld.visible((*events, begun), name, bench.denials)
-        now, kind = views.turns(known)[-1], place.crew.harness(name)
+        now, kind = views.turns(known)[-1], harness.chosen(place.crew, name)
         prompt = kind.prompt(known, member, kind.tools(known, member, bench), bench.instructions)
         if bench.voice is not None:
             prompt = bench.voice.put(prompt, known, now)
@@ -75,7 +76,7 @@ def too_dear(place: Place) -> dict[str, str]:
     return found
 
 
-async def take(place: Place, number: int, step: harness.Step) -> None:
+async def take(place: Place, number: int, step: environment.Step) -> None:
     """Do one step and record it."""
     events = facts_of(place.log.events, number)
     now = views.turns(events)[-1]
@@ -83,13 +84,13 @@ async def take(place: Place, number: int, step: harness.Step) -> None:
         place.log.append(Failed(turn=number, what=now.assigned.agent, kind="invalid", message=_GONE))
         return
     match step:
-        case harness.Evidence(call):
+        case environment.Evidence(call):
             await run_evidence(place.log, place.bench, number, call)
-        case harness.Reply():
+        case environment.Reply():
             await _reply(place, events, now)
-        case harness.Run(call):
+        case environment.Run(call):
             await run_call(place.log, place.bench, number, call, lambda made: _barred(place, events, made))
-        case harness.RollBack(reason):
+        case environment.RollBack(reason):
             place.log.append(await roll_back(place.bench, now, reason))
 
 
@@ -97,7 +98,7 @@ def _barred(place: Place, events: Sequence[Event], call: Call) -> str:
     """Why the turn's role or agent must not make this call; "" when it may be judged like any other."""
     now, bench = views.turns(events)[-1], place.bench
     member = place.crew.members[now.assigned.agent]
-    if refused := place.crew.harness(member.name).refuses(call, events, member, bench):
+    if refused := harness.chosen(place.crew, member.name).refuses(call, events, member, bench):
         return refused
     if (job := job_tools.named(call)) in views.jobs(place.log.events) and job not in views.jobs(isolated(events)):
         return f"{job} was started in another step, which is not shown here"
@@ -109,7 +110,7 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> None
     coordinator masks the agent."""
     log, bench, name = place.log, place.bench, now.assigned.agent
     member = place.crew.members[name]
-    kind = place.crew.harness(name)
+    kind = harness.chosen(place.crew, name)
     if kind.has_history:
         await bench.toolbox.settled(lambda why: log.tell(Waiting(why=why)))
     known = facts_of(withheld.visible(log.events, name, bench.denials), now.number) if bench.denials else events
@@ -127,7 +128,7 @@ async def _reply(place: Place, events: Sequence[Event], now: views.Turn) -> None
 async def _ask(place: Place, events: Sequence[Event], who: tuple[views.Turn, Member], prompt: Prompt) -> None:
     """Make the call and record its reply or its failure."""
     log, (now, member) = place.log, who
-    name, kind = member.name, place.crew.harness(member.name)
+    name, kind = member.name, harness.chosen(place.crew, member.name)
     started = time.monotonic()
     call = _UnderWay(place, now, member, prompt)
     try:

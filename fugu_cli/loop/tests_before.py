@@ -22,8 +22,9 @@ from fugu_cli import scratch
 from fugu_cli.errors import StorageError
 from fugu_cli.events import TestReport
 from fugu_cli.loop import worktrees
-from fugu_cli.tools import Result, Say, loaded_code, tree
+from fugu_cli.tools import loaded_code, tree
 from fugu_cli.tools.git import names
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.run_tests import Ran, reports_folder, run_suite
 from fugu_cli.tools.runner_reports import WITHIN, Results
 from fugu_cli.tools.runner_selection import select

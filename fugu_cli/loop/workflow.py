@@ -16,7 +16,7 @@ from fugu_cli.errors import AgentError
 from fugu_cli.events import Assigned, Change, Merged, Waiting
 from fugu_cli.log import Log
 from fugu_cli.loop import apart, availability, budget_guard, worktrees
-from fugu_cli.loop.bench import Bench
+from fugu_cli.loop.environment import Bench
 from fugu_cli.loop.steps import Place, failure
 from fugu_cli.messages import Call
 from fugu_cli.tools import content

@@ -13,18 +13,9 @@ from typing import TYPE_CHECKING
 from fugu_cli import policy, views
 from fugu_cli.events import Event, Member, Replied, ToolRan
 from fugu_cli.loop import evidence
-from fugu_cli.loop.bench import Bench, may_read
-from fugu_cli.loop.harness import (
-    Closed,
-    Evidence,
-    Reply,
-    RollBack,
-    Run,
-    Step,
-    diff_due,
-    no_such_tool,
-    said_all,
-)
+from fugu_cli.loop.bench import may_read
+from fugu_cli.loop.environment import Bench, Closed, Evidence, Reply, RollBack, Run, Step
+from fugu_cli.loop.harness import diff_due, no_such_tool, said_all
 from fugu_cli.messages import Call, Prompt, ToolSpec
 from fugu_cli.policy.patterns import WRITING
 from fugu_cli.repair import aims, hanging, intent, localization, prompt
@@ -199,6 +190,6 @@ def _is_answered_in_words(events: Sequence[Event], now: views.Turn) -> bool:
 
 
 if TYPE_CHECKING:
-    from fugu_cli.loop.harness import Harness
+    from fugu_cli.loop.environment import Harness
 
     _harness: Harness = Repair()

@@ -14,7 +14,7 @@ from fugu_cli.coordinators import Coordinator
 from fugu_cli.errors import AgentError
 from fugu_cli.events import Member, Opened
 from fugu_cli.log import Log
-from fugu_cli.loop.bench import Bench
+from fugu_cli.loop.environment import Bench
 from fugu_cli.orchestrator import Crew
 from fugu_cli.serve.asking import Refused
 

@@ -14,7 +14,7 @@ from fugu_cli import orchestrator, prompts, views
 from fugu_cli.conductor import scheduling
 from fugu_cli.coordinators import Coordinator, Decision, stopping
 from fugu_cli.events import ROLES, Event, Failed, Finished, Replied, Step
-from fugu_cli.loop.bench import Limits, Voice
+from fugu_cli.loop.environment import Limits, Voice
 from fugu_cli.messages import FromUser, Message, Prompt
 from fugu_cli.serve import counting, direct
 from fugu_cli.serve.asking import Answer, Refused

@@ -12,11 +12,12 @@ import re
 
 from pydantic import Field
 
-from fugu_cli.tools import Result, Say, Tool
+from fugu_cli.tools import Tool
 from fugu_cli.tools.bash import outcome
 from fugu_cli.tools.clip import clip
 from fugu_cli.tools.files import Given
 from fugu_cli.tools.process import Around, Ended, run_command
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.workspace import Workspace
 
 SECONDS = 120.0

@@ -16,9 +16,10 @@ from pydantic import Field
 from fugu_cli.errors import StorageError
 from fugu_cli.policy import paths
 from fugu_cli.policy.arguments import patched_paths
-from fugu_cli.tools import Result, Say, Tool, matching, textfile
+from fugu_cli.tools import Tool, matching, textfile
 from fugu_cli.tools.files import Given, not_a_file
 from fugu_cli.tools.patches import FilePatch, Hunk, PatchError, parse
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.workspace import Workspace, resolve
 
 

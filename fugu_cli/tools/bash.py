@@ -7,11 +7,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fugu_cli.tools import NATIVE, Result, Say, Tool
+from fugu_cli.tools import Tool
 from fugu_cli.tools.clip import clip
 from fugu_cli.tools.files import Given
 from fugu_cli.tools.jobs import Crowded
 from fugu_cli.tools.process import Around, Ended, run_command
+from fugu_cli.tools.result import NATIVE, Result, Say
 from fugu_cli.tools.workspace import Workspace
 
 DEFAULT, MOST = 120, 600

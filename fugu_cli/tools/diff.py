@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fugu_cli.diffs import unified
 from fugu_cli.errors import StorageError
-from fugu_cli.tools import Result, Say, Tool
+from fugu_cli.tools import Tool
 from fugu_cli.tools.clip import clip
 from fugu_cli.tools.files import Given
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.workspace import Workspace
 
 LIMIT = 12_000

@@ -12,8 +12,9 @@ from pathlib import Path
 from pydantic import Field
 
 from fugu_cli.errors import StorageError
-from fugu_cli.tools import Result, Say, Tool, matching, textfile
+from fugu_cli.tools import Tool, matching, textfile
 from fugu_cli.tools.files import Given, not_a_file
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.workspace import Workspace, resolve
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")

@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from fugu_cli.errors import StorageError
-from fugu_cli.tools import Result, Say, Tool, textfile, tree
+from fugu_cli.tools import Tool, textfile, tree
 from fugu_cli.tools.clip import first
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.workspace import Workspace, resolve
 
 LARGE = 2_000_000

@@ -9,10 +9,11 @@ from pydantic import Field
 from fugu_cli import views
 from fugu_cli.messages import Call
 from fugu_cli.policy.arguments import Malformed, arguments_of
-from fugu_cli.tools import Result, Say, Tool
+from fugu_cli.tools import Tool
 from fugu_cli.tools.clip import clip
 from fugu_cli.tools.files import Given
 from fugu_cli.tools.jobs import Job
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.workspace import Workspace
 
 LONGEST = 120

@@ -22,9 +22,10 @@ from pathlib import Path
 
 from fugu_cli.policy.paths import GIT_MARKS
 from fugu_cli.sandbox.box import Box, Launch
-from fugu_cli.tools import Say, reaping
+from fugu_cli.tools import reaping
 from fugu_cli.tools.clip import plain
 from fugu_cli.tools.git import LOCAL
+from fugu_cli.tools.result import Say
 from fugu_cli.tools.spawn import Ends, start
 
 KEPT = 400_000

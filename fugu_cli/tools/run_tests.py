@@ -19,11 +19,12 @@ from pydantic.json_schema import SkipJsonSchema
 from fugu_cli.events import TestReport
 from fugu_cli.policy import paths
 from fugu_cli.test_paths import is_test
-from fugu_cli.tools import Result, Say, Tool, tree
+from fugu_cli.tools import Tool, tree
 from fugu_cli.tools.bash import outcome
 from fugu_cli.tools.failures import LIMIT, digest, placed, shown_at, statement
 from fugu_cli.tools.files import Given
 from fugu_cli.tools.process import Around, Ended, run_command
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.runner_reports import Reporting, Results, report, reporting, results, without_mention
 from fugu_cli.tools.runners import recognise
 from fugu_cli.tools.tests import runner

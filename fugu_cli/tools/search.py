@@ -21,10 +21,11 @@ from pydantic import Field
 from fugu_cli.policy import patterns
 from fugu_cli.policy.paths import SECRET_FOLDERS, is_secret, shown
 from fugu_cli.processes import reap
-from fugu_cli.tools import Result, Say, Tool, tree
+from fugu_cli.tools import Tool, tree
 from fugu_cli.tools.clip import clip, first, whole
 from fugu_cli.tools.files import Given
 from fugu_cli.tools.git import outside
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.workspace import Workspace, resolve
 
 MOST = 200

@@ -10,7 +10,7 @@ import hashlib
 from pathlib import Path
 
 from fugu_cli.policy.paths import there
-from fugu_cli.tools import Result
+from fugu_cli.tools.result import Result
 
 OUTDATED = "was changed since it was read"
 

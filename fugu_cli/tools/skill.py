@@ -15,8 +15,9 @@ from fugu_cli import prompts
 from fugu_cli.policy import SKILL
 from fugu_cli.skills.frontmatter import Fault
 from fugu_cli.skills.skill import Skill, told
-from fugu_cli.tools import Result, Say, Tool
+from fugu_cli.tools import Tool
 from fugu_cli.tools.files import Given
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.toolbox import from_prompts
 from fugu_cli.tools.workspace import Workspace
 

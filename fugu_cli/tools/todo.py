@@ -7,8 +7,9 @@ from typing import Annotated
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from fugu_cli import views
-from fugu_cli.tools import Result, Say, Tool
+from fugu_cli.tools import Tool
 from fugu_cli.tools.files import Given
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.views.todo import TODO, Status
 

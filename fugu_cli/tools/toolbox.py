@@ -15,7 +15,8 @@ from pydantic import BaseModel, ValidationError
 from fugu_cli import policy, prompts
 from fugu_cli.messages import Call, ToolSpec
 from fugu_cli.policy.arguments import Malformed, arguments_of
-from fugu_cli.tools import NATIVE, Result, Say, Tool, Unread
+from fugu_cli.tools import Tool, Unread
+from fugu_cli.tools.result import NATIVE, Result, Say
 from fugu_cli.tools.workspace import Workspace
 
 AnyTool = Tool[Any]

@@ -19,8 +19,9 @@ from pydantic import Field
 
 from fugu_cli import __version__
 from fugu_cli.policy import patterns, web
-from fugu_cli.tools import Result, Say, Tool, html_process, readable
+from fugu_cli.tools import Tool, html_process, readable
 from fugu_cli.tools.files import Given
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -24,11 +24,12 @@ from fugu_cli.events import NOTHING, Change, Made, Recorded, ToolRan, Undone, ne
 from fugu_cli.policy import paths
 from fugu_cli.policy.arguments import Malformed, arguments_of
 from fugu_cli.sandbox.box import Box
-from fugu_cli.tools import Result, Say, Tool, blobs, clip, restoring
+from fugu_cli.tools import Tool, blobs, clip, restoring
 from fugu_cli.tools.blobs import Blobs
 from fugu_cli.tools.git import OPTIONS, Git, program
 from fugu_cli.tools.jobs import Jobs
 from fugu_cli.tools.repository import Repository, find_repository
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.seen import Seen
 from fugu_cli.tools.snapshots import Snapshots, as_changes
 

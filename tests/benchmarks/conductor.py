@@ -28,7 +28,7 @@ from fugu_cli.config import Config
 from fugu_cli.config.files import Loaded
 from fugu_cli.evaluation import loop, report, rows
 from fugu_cli.events import Event, Planned
-from fugu_cli.loop.bench import Permission
+from fugu_cli.loop.environment import Permission
 from fugu_cli.messages import Call
 from fugu_cli.tasks import Task
 

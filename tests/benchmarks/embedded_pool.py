@@ -33,7 +33,7 @@ from fugu_cli.config import Config
 from fugu_cli.config.files import Loaded
 from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.evaluation import loop, one_pass, report, rows
-from fugu_cli.loop.bench import Permission
+from fugu_cli.loop.environment import Permission
 from fugu_cli.messages import Call
 from fugu_cli.models.store import default_cache
 from fugu_cli.tasks import Task

@@ -31,10 +31,10 @@ from fugu_cli import orchestrator, views  # noqa: E402
 from fugu_cli.agents import Agent, Say, Wait  # noqa: E402
 from fugu_cli.events import Change, Event, Finished, Member  # noqa: E402
 from fugu_cli.log import Log  # noqa: E402
-from fugu_cli.loop.bench import Bench  # noqa: E402
+from fugu_cli.loop.environment import Bench  # noqa: E402
 from fugu_cli.messages import Call, Prompt, Reply  # noqa: E402
-from fugu_cli.tools import Result  # noqa: E402
-from fugu_cli.tools import Say as ToolSay  # noqa: E402
+from fugu_cli.tools.result import Result  # noqa: E402
+from fugu_cli.tools.result import Say as ToolSay  # noqa: E402
 from fugu_cli.tools.toolbox import AnyTool, Toolbox  # noqa: E402
 from fugu_cli.tools.workspace import Workspace  # noqa: E402
 from fugu_cli.ui import headless  # noqa: E402

@@ -25,7 +25,7 @@ from fugu_cli.config.pool import EMBEDDED
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.evaluation.one_pass import targets
 from fugu_cli.events import Assigned, Event, Finished
-from fugu_cli.loop.bench import Permission
+from fugu_cli.loop.environment import Permission
 from fugu_cli.messages import Call, Usage, Value
 from fugu_cli.session import Session
 from fugu_cli.tasks import Task

@@ -15,7 +15,7 @@ from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Event, Finished, Member
 from fugu_cli.log import Log
-from fugu_cli.loop.bench import Bench
+from fugu_cli.loop.environment import Bench
 from fugu_cli.messages import FromUser, Prompt, Reply
 from tests.reacting import React, Reacting, Stage, repository, says
 

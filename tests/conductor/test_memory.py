@@ -11,9 +11,11 @@ from pydantic import BaseModel
 from fugu_cli.conductor import memory
 from fugu_cli.events import Assigned, ToolRan
 from fugu_cli.log import Log
-from fugu_cli.loop.bench import Bench, run_call
+from fugu_cli.loop.bench import run_call
+from fugu_cli.loop.environment import Bench
 from fugu_cli.messages import Call, Prompt, Reply
-from fugu_cli.tools import Result, Say, Tool
+from fugu_cli.tools import Tool
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
 from tests.conductor.staging import A, B, C, Play, everything, lists, newest, planning, play

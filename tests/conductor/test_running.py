@@ -15,7 +15,7 @@ from fugu_cli.conductor.conductor import Bounds
 from fugu_cli.conductor.ending import GO_ON
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Assigned, Failed, Finished, Member, Merged, Planned, Price, ToolRan, Undone
-from fugu_cli.loop.bench import Limits
+from fugu_cli.loop.environment import Limits
 from fugu_cli.messages import Call, Prompt, Reply
 from tests.conductor.staging import KEEP, everything, lists, newest, planning, plans, play
 from tests.reacting import React, Reacting, Stage, calls, fails, results, says

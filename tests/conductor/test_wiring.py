@@ -16,7 +16,7 @@ from fugu_cli.config.pool import pool
 from fugu_cli.coordinators.fixed import Cascade
 from fugu_cli.errors import ConfigError, UsageError
 from fugu_cli.events import Planned
-from fugu_cli.loop.bench import Permission
+from fugu_cli.loop.environment import Permission
 from fugu_cli.messages import Call
 from fugu_cli.session import Session
 from fugu_cli.ui.tui.working import Typed, Work

@@ -16,7 +16,7 @@ from fugu_cli.events import Event, Finished, Member, Permitted, Replied, ToolRan
 from fugu_cli.hooks.declared import Declared, Hook, Moment, read
 from fugu_cli.hooks.running import WITHHELD, Hooks, Verdict
 from fugu_cli.log import Log
-from fugu_cli.loop.bench import Bench
+from fugu_cli.loop.environment import Bench
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.policy import Judgement
 from fugu_cli.tools.workspace import Workspace

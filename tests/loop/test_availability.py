@@ -16,8 +16,8 @@ from fugu_cli.errors import AgentError
 from fugu_cli.events import Asked, Assigned, Event, Failed, Finished, Masked, Member, Opened, Replied, Waiting
 from fugu_cli.log import Log
 from fugu_cli.loop import availability
-from fugu_cli.loop.availability import Others, Pauses, WaitLimit
-from fugu_cli.loop.bench import Crew
+from fugu_cli.loop.availability import Others, Pauses
+from fugu_cli.loop.environment import Crew, WaitLimit
 
 A = Member(name="a", provider="openai", model="m", slot="cheap")
 B = Member(name="b", provider="openai", model="m", slot="strong")

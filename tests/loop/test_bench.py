@@ -7,7 +7,8 @@ from pathlib import Path
 
 from fugu_cli.events import Permitted, Replied, ToolRan
 from fugu_cli.log import Log
-from fugu_cli.loop.bench import CUT, MOVED, Bench, Permission, run_call
+from fugu_cli.loop.bench import CUT, MOVED, run_call
+from fugu_cli.loop.environment import Bench, Permission
 from fugu_cli.messages import Call
 from fugu_cli.policy import Judgement, Rules
 from fugu_cli.tools.workspace import Workspace

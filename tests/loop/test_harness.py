@@ -7,9 +7,9 @@ import pytest
 
 from fugu_cli import policy, views
 from fugu_cli.events import Asked, Change, Event, Interrupted, Permitted, Role, TestReport, ToolRan
-from fugu_cli.loop.bench import Bench, Limits
+from fugu_cli.loop.environment import Bench, Closed, Evidence, Limits, Reply, RollBack, Run, Step
 from fugu_cli.loop.evidence import TestRules
-from fugu_cli.loop.harness import TOOL_CALLING, Closed, Evidence, Reply, RollBack, Run, Step
+from fugu_cli.loop.harness import TOOL_CALLING
 from fugu_cli.messages import Call
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.wiring import build_toolbox

@@ -14,7 +14,7 @@ from fugu_cli.coordinators.fixed import Cascade, Random, Single
 from fugu_cli.coordinators.prompted import Prompted
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.events import Assigned, Event, Failed, Finished, Masked, Member, Price, Replied
-from fugu_cli.loop.bench import Limits
+from fugu_cli.loop.environment import Limits
 from fugu_cli.messages import Call, Prompt, Reply, Usage
 from tests.reacting import React, Reacting, Stage, calls, repository, said, says
 from tests.test_orchestrator import Play

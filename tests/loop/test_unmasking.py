@@ -13,13 +13,15 @@ from fugu_cli import orchestrator
 from fugu_cli.denials import Denials
 from fugu_cli.events import ROLE, Member, Permitted, Replied, ToolRan
 from fugu_cli.log import Log
-from fugu_cli.loop.bench import Permission, run_evidence
+from fugu_cli.loop.bench import run_evidence
+from fugu_cli.loop.environment import Permission
 from fugu_cli.loop.unmasking import ODD as ODD_VALUE
 from fugu_cli.loop.unmasking import OUTSIDE, TWO, UNKNOWN
 from fugu_cli.masking import MARK, Mask, mark
 from fugu_cli.messages import Call, FromTool, Prompt, Reply
 from fugu_cli.policy import Judgement
-from fugu_cli.tools import Foreign, Result, Say, Tool, Unread
+from fugu_cli.tools import Foreign, Tool, Unread
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
 from tests.reacting import Reacting, Stage, calls, repository, role

@@ -7,8 +7,7 @@ import pytest
 
 from fugu_cli import policy
 from fugu_cli.events import Event, Member
-from fugu_cli.loop.bench import Bench, Limits
-from fugu_cli.loop.harness import Step
+from fugu_cli.loop.environment import Bench, Limits, Step
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.wiring import build_toolbox, harness
 from tests.reacting import never, repository

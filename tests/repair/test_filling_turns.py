@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fugu_cli.events import Event, Member, Replied, ToolRan
-from fugu_cli.loop.harness import Closed, Reply, RollBack, Run, Step
+from fugu_cli.loop.environment import Closed, Reply, RollBack, Run, Step
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.repair import ways
 from tests.facts import CODER, asked, assigned, checked, opened, prompt_of, ran, replied, rolled_back, write

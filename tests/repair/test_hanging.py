@@ -6,7 +6,7 @@ import pytest
 
 from fugu_cli import views
 from fugu_cli.events import Event, ToolRan
-from fugu_cli.loop.harness import Evidence
+from fugu_cli.loop.environment import Evidence
 from fugu_cli.messages import Call
 from fugu_cli.repair import hanging
 from tests.facts import CODER, FAILS, asked, assigned, opened, ran, replied, write

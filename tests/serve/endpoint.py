@@ -25,7 +25,7 @@ from fugu_cli.errors import AgentError
 from fugu_cli.events import Member, Opened, Price
 from fugu_cli.ledger import Ledger
 from fugu_cli.log import read
-from fugu_cli.loop.bench import Bench, Permission
+from fugu_cli.loop.environment import Bench, Permission
 from fugu_cli.messages import Call, Prompt, Reply, Thinking, Usage
 from fugu_cli.orchestrator import Crew
 from fugu_cli.policy import Judgement, Rules

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.messages import Call
-from fugu_cli.tools import Result
 from fugu_cli.tools.apply_patch import APPLY_PATCH
 from fugu_cli.tools.bash import BASH
 from fugu_cli.tools.diff import DIFF
 from fugu_cli.tools.edit import EDIT
 from fugu_cli.tools.files import READ, WRITE
+from fugu_cli.tools.result import Result
 from fugu_cli.tools.run_tests import RUN_TESTS
 from fugu_cli.tools.search import GLOB, GREP, LIST
 from fugu_cli.tools.toolbox import Toolbox

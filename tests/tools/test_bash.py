@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.messages import Call
-from fugu_cli.tools import Result
 from fugu_cli.tools.process import run_command
+from fugu_cli.tools.result import Result
 from tests.tools.conftest import TOOLS, Build, use
 
 MINE = "TEST_OF_BASH"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.tools import Result, matching, textfile
+from fugu_cli.tools import matching, textfile
 from fugu_cli.tools.edit import replaced
+from fugu_cli.tools.result import Result
 from tests.tools.conftest import Build, use
 
 CODE = """def first(items):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.tools import Result
+from fugu_cli.tools.result import Result
 from fugu_cli.tools.textfile import decode
 from tests.tools.conftest import Build, lay, use
 

@@ -11,10 +11,10 @@ import pytest
 
 from fugu_cli.events import JobEnded, ToolRan
 from fugu_cli.messages import Call
-from fugu_cli.tools import Result
 from fugu_cli.tools.bash import BASH
 from fugu_cli.tools.job_tools import JOB_OUTPUT, JOB_STOP
 from fugu_cli.tools.jobs import KEPT, MOST
+from fugu_cli.tools.result import Result
 from fugu_cli.tools.toolbox import Toolbox, spec
 from fugu_cli.tools.workspace import Workspace
 from tests.tools.conftest import Build

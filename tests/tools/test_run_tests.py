@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.events import TestReport
-from fugu_cli.tools import Result
 from fugu_cli.tools.failures import digest, placed
+from fugu_cli.tools.result import Result
 from fugu_cli.tools.run_tests import without_network
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.views import failing

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from fugu_cli.policy import covering
-from fugu_cli.tools import Result
+from fugu_cli.tools.result import Result
 from fugu_cli.tools.workspace import Workspace
 from tests.tools.conftest import Build, lay, use
 

@@ -8,12 +8,12 @@ import pytest
 
 from fugu_cli import wiring
 from fugu_cli.events import Asked, Assigned, Member, Opened, Role
-from fugu_cli.loop.bench import Bench
+from fugu_cli.loop.environment import Bench
 from fugu_cli.messages import Call
 from fugu_cli.policy import Rules, judge
 from fugu_cli.skills.loading import Place, load
 from fugu_cli.skills.skill import Skill
-from fugu_cli.tools import Result
+from fugu_cli.tools.result import Result
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
 from tests.reacting import never

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from fugu_cli.messages import Call, ToolSpec
 from fugu_cli.policy import Rules, judge
-from fugu_cli.tools import Foreign, Result, Say, Tool, Unread
+from fugu_cli.tools import Foreign, Tool, Unread
 from fugu_cli.tools.bash import Bash
 from fugu_cli.tools.edit import Edit
 from fugu_cli.tools.files import Read, Write
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.todo import TODO_LIST, Todo
 from fugu_cli.tools.toolbox import Toolbox, spec
 from fugu_cli.tools.workspace import Workspace

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fugu_cli.messages import Call
-from fugu_cli.tools import Result
+from fugu_cli.tools.result import Result
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.web_fetch import Bounds, public, web_fetch
 from tests.tools.conftest import Build

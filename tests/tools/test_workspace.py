@@ -7,8 +7,8 @@ import time
 
 from fugu_cli.events import Change, Made, Recorded, ToolRan
 from fugu_cli.messages import Call
-from fugu_cli.tools import Result
 from fugu_cli.tools.blobs import blob_id
+from fugu_cli.tools.result import Result
 from fugu_cli.tools.workspace import Observed, Workspace, recall
 from tests.tools.conftest import TOOLS, Build, lay, use
 

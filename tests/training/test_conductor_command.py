@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.commands import train_conductor as command
+from fugu_cli.commands.evalflags import ConductorFlags
 from fugu_cli.commands.opening import Opening
-from fugu_cli.commands.train import ConductorFlags
 from fugu_cli.config.files import load as configuration
 from fugu_cli.errors import ConfigError, SessionBusy, UsageError
 from fugu_cli.evaluation import rows

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.commands import train_matrix as command
-from fugu_cli.commands.train import MatrixFlags
+from fugu_cli.commands.evalflags import MatrixFlags
 from tests.e2e.loopback import KEY, running
 from tests.evaluation.pool import configured, fixes, idles, suite, task
 

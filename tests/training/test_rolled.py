@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fugu_cli.commands.evalflags import EvolveFlags
 from fugu_cli.commands.rolled import Pace, Rolled
-from fugu_cli.commands.train import EvolveFlags
 from fugu_cli.config import Config
 from fugu_cli.training.candidates import Heads
 from tests.coordinators import tiny

@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fugu_cli.tools import Foreign, Result, Say, Tool, Unread
+from fugu_cli.tools import Foreign, Tool, Unread
 from fugu_cli.tools.clip import clip
 from fugu_cli.tools.mcp import offering, sdk
 from fugu_cli.tools.mcp.declared import Server
+from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fugu_cli.policy.patterns import MCP
-from fugu_cli.tools import Result
 from fugu_cli.tools.clip import clip, plain
+from fugu_cli.tools.result import Result
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock

@@ -21,8 +21,8 @@ from fugu_cli.coordinators.fixed import Cascade, Single
 from fugu_cli.coordinators.settings import Settings
 from fugu_cli.errors import UsageError
 from fugu_cli.events import Asked, Event, Finished, Member, Opened, Replied, Undone
-from fugu_cli.loop import compaction
-from fugu_cli.loop.bench import Ask, Bench
+from fugu_cli.loop import compaction, harness
+from fugu_cli.loop.environment import Ask, Bench
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.orchestrator import Crew
 from fugu_cli.skills.loading import Library
@@ -100,7 +100,7 @@ class DemoSession:
         return ()
 
     def prompt(self, events: Sequence[Event], member: Member) -> Prompt:
-        return self.crew.harness(member.name).prompt(events, member, (), "")
+        return harness.chosen(self.crew, member.name).prompt(events, member, (), "")
 
     def go_on(self) -> bool:
         return views.asked(self.log.events) is not None and views.finished(self.log.events) is None

@@ -26,7 +26,7 @@ from fugu_cli.ui.tui.shelling import Shell
 from fugu_cli.ui.tui.working import MODES, Work
 
 if TYPE_CHECKING:
-    from fugu_cli.loop.bench import Ask
+    from fugu_cli.loop.environment import Ask
     from fugu_cli.policy import Mode
     from fugu_cli.ui.tui.front import Front, Shows
     from fugu_cli.ui.tui.session import Desk, Options, Session

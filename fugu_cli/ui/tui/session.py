@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fugu_cli import policy
     from fugu_cli.events import Event, Finished, Member, Undone
     from fugu_cli.log import Log
-    from fugu_cli.loop.bench import Ask, Bench
+    from fugu_cli.loop.environment import Ask, Bench
     from fugu_cli.messages import Call, Prompt
     from fugu_cli.orchestrator import Crew
     from fugu_cli.sessions import Summary

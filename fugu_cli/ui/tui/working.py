@@ -19,7 +19,7 @@ from fugu_cli.ui.tui.collecting import set_aside
 
 if TYPE_CHECKING:
     from fugu_cli import policy
-    from fugu_cli.loop.bench import Ask, Permission
+    from fugu_cli.loop.environment import Ask, Permission
     from fugu_cli.messages import Call
     from fugu_cli.ui.tui.session import Session
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from fugu_cli.masking import Mask
 from fugu_cli.messages import Call
-from fugu_cli.tools import Result
 from fugu_cli.tools.mcp import offering
 from fugu_cli.tools.mcp.declared import Declared, Program, Remote, Server
 from fugu_cli.tools.mcp.servers import Servers
 from fugu_cli.tools.mcp.trying import tried
+from fugu_cli.tools.result import Result
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
 

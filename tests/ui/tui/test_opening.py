@@ -19,7 +19,7 @@ from fugu_cli import policy
 from fugu_cli.commands.desk import HomeDesk
 from fugu_cli.config.files import load
 from fugu_cli.log import Log
-from fugu_cli.loop.bench import Ask, Permission
+from fugu_cli.loop.environment import Ask, Permission
 from fugu_cli.messages import Call
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.demo import DemoDesk

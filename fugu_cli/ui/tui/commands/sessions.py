@@ -21,7 +21,7 @@ from fugu_cli.ui.tui.draw.text import count, flat
 from fugu_cli.ui.tui.front import Choice
 
 if TYPE_CHECKING:
-    from fugu_cli.loop.bench import Ask
+    from fugu_cli.loop.environment import Ask
     from fugu_cli.ui.tui.room import Room
     from fugu_cli.ui.tui.session import Session
 
