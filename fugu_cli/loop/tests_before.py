@@ -26,9 +26,9 @@ from fugu_cli.tools import loaded_code, tree
 from fugu_cli.tools.git import names
 from fugu_cli.tools.result import Result, Say
 from fugu_cli.tools.run_tests import Ran, reports_folder, run_suite
-from fugu_cli.tools.runner_reports import WITHIN, Results
+from fugu_cli.tools.runner_reports import Results
 from fugu_cli.tools.runner_selection import select
-from fugu_cli.tools.runners import Invocation, recognise
+from fugu_cli.tools.runners import WITHIN, Invocation, recognise
 from fugu_cli.tools.workspace import Workspace
 
 NEEDED = frozenset({".venv", "venv", "env", "node_modules", "vendor", ".tox", ".nox", "site-packages", ".eggs"})

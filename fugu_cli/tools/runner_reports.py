@@ -19,14 +19,12 @@ from pydantic import BaseModel
 from fugu_cli.events import MOST_FAILING, TestReport
 from fugu_cli.tools import tree
 from fugu_cli.tools.go_events import GoEvents
-from fugu_cli.tools.runners import Invocation
+from fugu_cli.tools.runners import WITHIN, Invocation
 from fugu_cli.views import counts
 
 Outcome = Literal["passed", "failed", "skipped"]
 Results = Mapping[str, Outcome]
 """Each test by its name. Only failed ones are named where a runner names no others."""
-WITHIN = " > "
-"""Between the names of a suite and of a test in it (JavaScript)."""
 LARGEST = 100_000_000
 """Bytes of a report that is read."""
 _REPORTS = ("surefire-reports", "failsafe-reports", "test-results")

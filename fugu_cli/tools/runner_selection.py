@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fugu_cli.events import TestReport
-from fugu_cli.tools.runner_reports import WITHIN
-from fugu_cli.tools.runners import Invocation, recognise
+from fugu_cli.tools.runners import WITHIN, Invocation, recognise
 
 MOST = 100
 """Tests that are selected; for more the whole suite is run."""

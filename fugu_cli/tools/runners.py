@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+WITHIN = " > "
+"""Between the names of a suite and of a test in it (JavaScript)."""
+
 Kind = Literal["pytest", "unittest", "jest", "vitest", "node", "cargo", "nextest", "go", "maven", "gradle"]
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _BEFORE = re.compile(r"\s*(?:cd\s+([\w.@+/-]+)|(?:source|\.)\s+[\w.@+/-]+/activate)\s*")
