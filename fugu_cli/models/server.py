@@ -7,6 +7,8 @@ when a client dies in whatever way, and when nobody has held it for `idle` secon
 Its folder holds: `lease` (held shared by clients), `server.lock` (held by the server for life), `state.json`, `log`.
 """
 
+from __future__ import annotations
+
 import fcntl
 import json
 import os
@@ -61,7 +63,7 @@ class State:
         return f"http://127.0.0.1:{self.port}{self.prefix}/v1"
 
     @staticmethod
-    def read(folder: Path) -> "State | None":
+    def read(folder: Path) -> State | None:
         """The state in a server's folder, None when there is none or it is not one."""
         try:
             noted = json.loads((folder / "state.json").read_text(encoding="utf-8"))
@@ -100,7 +102,7 @@ def main() -> None:
     _wait_until_idle(folder, settings.idle)
 
 
-def _server(settings: Settings, prefix: str) -> "xllamacpp.Server":
+def _server(settings: Settings, prefix: str) -> xllamacpp.Server:
     """Load the model and listen. llama.cpp writes what goes wrong to standard error, which is the log."""
     os.environ["OMP_WAIT_POLICY"] = "passive"  # read when the library loads; spinning threads starve a busy machine
     import xllamacpp

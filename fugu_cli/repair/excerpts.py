@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from fugu_cli.repair import functions, intent
 from fugu_cli.repair.functions import Span
 from fugu_cli.repair.stubs import is_stub
-from fugu_cli.repair.text import LONG as LONG
+from fugu_cli.repair.text import LONG
 
 MOST = 6000
 """Characters of a function: a longer one is asked for by edits, like all of its file."""

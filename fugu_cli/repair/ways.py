@@ -15,6 +15,7 @@ from fugu_cli.messages import Gap
 from fugu_cli.repair import anew, brief_files, excerpts, functions, gaps
 from fugu_cli.repair.excerpts import places
 from fugu_cli.repair.opening import is_long
+from fugu_cli.repair.text import LONG
 
 DEPTH = 2
 """Calls that are followed from a function that a test's output names."""
@@ -197,7 +198,7 @@ def _ways(path: str, content: str, output: str, request: str) -> list[Aim]:
         ways.append(Aim(path, part, key=name))
         if one := anew.without_body(path, content, part):
             ways.append(Aim(path, part, one.alone, one.placeholder, key=f"{name}{ANEW}"))
-    return [*ways, Aim(path, key=path)] if parts and len(content) <= excerpts.LONG else ways
+    return [*ways, Aim(path, key=path)] if parts and len(content) <= LONG else ways
 
 
 def _anew(path: str, content: str, part: str, whole: anew.Anew) -> Aim:

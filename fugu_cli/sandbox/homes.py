@@ -93,12 +93,12 @@ def _secrets(home: Path, spared: frozenset[Path]) -> Iterator[str]:
     seen = found = 0
     while waiting and seen < ENTRIES and found < FOUND:
         folder, depth = waiting.popleft()
-        for name, is_folder in _listed(folder) if folder not in passed else ():
+        for name, folder_there in _listed(folder) if folder not in passed else ():
             seen += 1
             if name in SECRET_FOLDERS or (is_secret(name) and _private(Path(folder, name))):
                 found += 1
                 yield f"{folder}/{name}"
-            elif is_folder and depth < DEPTH and not name.startswith(".") and name not in PASSED:
+            elif folder_there and depth < DEPTH and not name.startswith(".") and name not in PASSED:
                 waiting.append((f"{folder}/{name}", depth + 1))
 
 

@@ -27,21 +27,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from fugu_cli import orchestrator, views  # noqa: E402
-from fugu_cli.agents import Agent, Say, Wait  # noqa: E402
-from fugu_cli.events import Change, Event, Finished, Member  # noqa: E402
-from fugu_cli.log import Log  # noqa: E402
-from fugu_cli.loop.environment import Bench  # noqa: E402
-from fugu_cli.messages import Call, Prompt, Reply  # noqa: E402
-from fugu_cli.tools.result import Result  # noqa: E402
-from fugu_cli.tools.result import Say as ToolSay  # noqa: E402
-from fugu_cli.tools.toolbox import AnyTool, Toolbox  # noqa: E402
-from fugu_cli.tools.workspace import Workspace  # noqa: E402
-from fugu_cli.ui import headless  # noqa: E402
-from fugu_cli.ui.screen import Screen  # noqa: E402
-from fugu_cli.wiring import build_toolbox  # noqa: E402
-from tests.facts import asked, assigned, checked, opened, ran, replied  # noqa: E402
-from tests.reacting import Reacting, Stage, calls, repository, results, role  # noqa: E402
+from fugu_cli import orchestrator, views
+from fugu_cli.agents import Agent, Say, Wait
+from fugu_cli.events import Change, Event, Finished, Member
+from fugu_cli.log import Log
+from fugu_cli.loop.environment import Bench
+from fugu_cli.messages import Call, Prompt, Reply
+from fugu_cli.tools.result import Result
+from fugu_cli.tools.result import Say as ToolSay
+from fugu_cli.tools.toolbox import AnyTool, Toolbox
+from fugu_cli.tools.workspace import Workspace
+from fugu_cli.ui import headless
+from fugu_cli.ui.screen import Screen
+from fugu_cli.wiring import build_toolbox
+from tests.facts import asked, assigned, checked, opened, ran, replied
+from tests.reacting import Reacting, Stage, calls, repository, results, role
 
 LIMIT = 20.0
 """Milliseconds a turn may take of fugu's own."""

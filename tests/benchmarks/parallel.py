@@ -21,14 +21,14 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from fugu_cli import __version__, prompts, wiring  # noqa: E402
-from fugu_cli.config import ConductorEntry, Config  # noqa: E402
-from fugu_cli.config.entry import AgentEntry  # noqa: E402
-from fugu_cli.config.files import Loaded  # noqa: E402
-from fugu_cli.events import Assigned, Recorded, Replied  # noqa: E402
-from fugu_cli.messages import Call  # noqa: E402
-from tests.e2e.loopback import KEY, Asked, Loopback, Says, Use, running  # noqa: E402
-from tests.reacting import repository  # noqa: E402
+from fugu_cli import __version__, prompts, wiring
+from fugu_cli.config import ConductorEntry, Config
+from fugu_cli.config.entry import AgentEntry
+from fugu_cli.config.files import Loaded
+from fugu_cli.events import Assigned, Recorded, Replied
+from fugu_cli.messages import Call
+from tests.e2e.loopback import KEY, Asked, Loopback, Says, Use, running
+from tests.reacting import repository
 
 RESULT = Path(__file__).parent / "results" / "parallel.md"
 DELAYS = {"a": 0.6, "b": 0.8, "c": 1.0}

@@ -26,7 +26,7 @@ import httpx
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.e2e import loopback  # noqa: E402
+from tests.e2e import loopback
 
 RESULTS = Path(__file__).parent / "results" / "serve.md"
 PAIRS = 200
