@@ -29,6 +29,7 @@ from fugu_cli.errors import ConfigError, FuguError, installing
 from fugu_cli.masking import Mask
 from fugu_cli.models.store import Store
 from fugu_cli.policy.paths import is_folder
+from fugu_cli.sandbox.box import ASKED
 from fugu_cli.tools.git import outside, program
 from fugu_cli.ui.clean import clean
 from fugu_cli.wiring import build_box
@@ -194,11 +195,12 @@ def _sandbox(loaded: Loaded) -> Finding:
     except FuguError as error:
         return Finding("missing", "sandbox", str(error), error.hint)
     if held.kind == "none":
-        return Finding("note", "sandbox", held.said, "commands run with your own rights; `fugu help safety`")
+        return Finding("note", "sandbox", held.said, f"commands run with your own rights; {ASKED}")
     network = "on" if loaded.config.sandbox.network else "off"
     said = f"{held.said}; network {network}; writable: the repository and a temporary folder"
-    if held.kind == "landlock" and not held.namespaces:
-        return Finding("note", "sandbox", said, "install bubblewrap: with it only git writes the git folder")
+    if not box.seals:
+        advice = f"install bubblewrap: with it only git writes the git folder; without it {ASKED}"
+        return Finding("note", "sandbox", said, advice)
     return Finding("ok", "sandbox", said)
 
 

@@ -91,7 +91,7 @@ def chosen(problems: Sequence[Problem], limit: int | None) -> tuple[Problem, ...
 
 def _settings(flags: EvalFlags) -> dict[str, Any]:
     said = {"max_turns": flags.max_turns, "time_limit": flags.time_limit}
-    return {name: value for name, value in said.items() if value is not None} | {"permission_mode": "auto"}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _arms(flags: EvalFlags, folder: Path, members: Sequence[Member], opted_out: Sequence[str]) -> tuple[str, ...]:

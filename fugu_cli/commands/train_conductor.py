@@ -107,7 +107,7 @@ def train(flags: ConductorFlags) -> int:
     settings = _settings(flags)
     if flags.recursion and flags.form_only:
         raise UsageError("--recursion needs workflows to be carried out: leave out --form-only")
-    loaded = here({"permission_mode": "auto"})
+    loaded = here()
     entries = pool(loaded.config, os.environ)
     members = {entry.name: entry.member() for entry in entries}
     problems = chosen(suites.problems(flags.suites, flags.only or (), Defaults(), say), flags.limit)

@@ -62,7 +62,7 @@ def _evolve(flags: EvolveFlags) -> int:
         raise UsageError("say what candidates are judged by: TASKS, or --outcomes FILE and/or --matrix FILE")
     if flags.prove and flags.suites:
         raise UsageError("--prove goes with --outcomes and --matrix", hint="`fugu eval` compares on TASKS")
-    loaded = here({"permission_mode": "auto"})
+    loaded = here()
     config, out = loaded.config, (flags.out or Path("fugu-evolve")).resolve()
     interpreter = str(Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join([interpreter, os.environ.get("PATH", os.defpath)])  # tasks say `python`

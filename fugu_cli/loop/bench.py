@@ -94,7 +94,8 @@ def _alone(log: Log, bench: Bench, number: int) -> bool:
 def _judged(bench: Bench, call: Call) -> policy.Judgement:
     if call.tool not in bench.toolbox:
         return policy.Judgement(verdict="allow", reason="there is no such tool: nothing will run")
-    return policy.judge(call, bench.rules, bench.workspace.root)
+    box = bench.workspace.box
+    return policy.judge(call, bench.rules, bench.workspace.root, sealed=box is not None and box.seals)
 
 
 async def _hooked(bench: Bench, call: Call) -> Verdict:

@@ -1,9 +1,9 @@
 """policy: may this call run? `judge` answers with allow, ask or deny, a reason, and the target as resolved.
 
 Stands below the loop, which asks the user where this says so, and beside the tools, whose ways of reading arguments and
-paths it shares. A function of the call, the rules and where links on the disk lead; it runs nothing and remembers
-nothing. In order: a deny rule, yolo, plan mode, what undo cannot restore, what needs a yes every time, an ask rule, an
-allow rule, the mode.
+paths it shares. A function of the call, the rules, where links on the disk lead, and whether the sandbox seals the
+repository; it runs nothing and remembers nothing. In order: a deny rule, yolo, plan mode, what undo cannot restore,
+what needs a yes every time, an ask rule, an allow rule, the mode.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ KEEPING = frozenset({"todo", "job_output", "job_stop"}) | OWN
 REASONS = dict.fromkeys(KEEPING, "it is about what this session began") | {"run_tests": "it runs the tests"}
 PLANS = "plan mode only reads: nothing is written and nothing is run"
 """The reason of what plan mode refuses."""
+UNSEALED = "no sandbox keeps it from the git folder, which undo cannot restore"
+"""The reason, besides its own, of what auto mode asks about only where the repository is not sealed."""
 ACCEPTANCE_CHECK = "acceptance_check"
 """The tool that runs a script of an agent's; its command line calls it $SCRIPT."""
 SKILL = "skill"
@@ -91,8 +93,9 @@ class Case:
     exact: bool = False
 
 
-def judge(call: Call, rules: Rules, root: Path) -> Judgement:
-    """Judge one call. `root` is the resolved folder of the repository."""
+def judge(call: Call, rules: Rules, root: Path, *, sealed: bool = False) -> Judgement:
+    """Judge one call. `root` is the resolved folder of the repository. `sealed`: no command but git writes what git
+    keeps of it."""
     arguments = arguments_of(call)
     if isinstance(arguments, Malformed):
         return Judgement(verdict="allow", reason=f"nothing will run: {arguments.text}")
@@ -108,10 +111,10 @@ def judge(call: Call, rules: Rules, root: Path) -> Judgement:
         case = _fetch_case(str(arguments.get("url", "")), rules)
     else:
         case = _other_case(call.tool, rules)
-    return _decide(case, rules)
+    return _decide(case, rules, sealed=sealed)
 
 
-def _decide(case: Case, rules: Rules) -> Judgement:
+def _decide(case: Case, rules: Rules, *, sealed: bool) -> Judgement:
     every = case.level >= Level.EVERY and not case.exact
 
     def say(verdict: Verdict, reason: str) -> Judgement:
@@ -129,9 +132,10 @@ def _decide(case: Case, rules: Rules) -> Judgement:
         return say("ask", case.reason if every else f"the rule {case.asked} asks")
     if case.allowed or case.level is Level.READS:
         return say("allow", f"the rule {case.allowed} allows it" if case.allowed else case.reason)
-    if (rules.mode == "auto" and case.known) or (rules.mode == "edit" and case.tests):
+    harmless = rules.mode == "auto" and case.known
+    if (harmless and sealed) or (rules.mode in {"edit", "auto"} and case.tests):
         return say("allow", f"{rules.mode} mode" + (": these are the tests" if case.tests else ""))
-    return say("ask", case.reason)
+    return say("ask", f"{case.reason}, and {UNSEALED}" if harmless else case.reason)
 
 
 def _paths_case(tool: str, arguments: dict[str, object], rules: Rules, root: Path) -> Case:

@@ -34,6 +34,8 @@ AGENTS = (
 
 EXPOSED = "Landlock has no namespaces here, so that what may write the repository may write `.git`"
 """Why the git folder is not kept from being written where it is not."""
+ASKED = "auto mode asks about commands that do more than read (`fugu help safety`)"
+"""What follows from it."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +102,11 @@ class Box:
 
     def notes(self) -> tuple[str, ...]:
         """What a user must know before commands run; tries the means out."""
-        held = self.held
-        if held.kind == "none":
-            return (f"commands are not confined ({held.why}): they run with your own rights",)
-        return () if held.apart else (f"commands can damage the git folder ({EXPOSED}): see `fugu help safety`",)
+        if self.seals:
+            return ()
+        if self.held.kind == "none":
+            return (f"commands are not confined ({self.held.why}): they run with your own rights; {ASKED}",)
+        return (f"commands can damage the git folder ({EXPOSED}); {ASKED}",)
 
     def at(self, root: Path) -> Box:
         """The same for another folder: a working tree of the same repository."""
@@ -127,6 +130,16 @@ class Box:
         return found
 
     @property
+    def seals(self) -> bool:
+        """No command but git writes the git folder, unless the user lets all of them. Raises what `held` raises."""
+        return self.held.apart or (self.held.kind != "none" and self._opened)
+
+    @property
+    def _opened(self) -> bool:
+        """The user lets every command write the git folder."""
+        return self.root / ".git" in self.rules.writable
+
+    @property
     def offline(self) -> bool:
         """Commands have no network."""
         return self.held.kind != "none" and not self.rules.network
@@ -146,7 +159,7 @@ class Box:
             return Launch(self.rules, held, None, "", Guards(()), outside)
         guard = GitGuard(self._folders, shutil.which("git", path=outside))
         git = written_by(command, self.root)
-        if not held.apart or self.root / ".git" in self.rules.writable:
+        if not held.apart or self._opened:
             git = self.root / ".git"
         nested = [] if not held.apart else kept(self._folders, self.root, shutil.which("git", path=outside))
         wishes = replace(self._wishes(), git=git, kept=tuple(entry for entry in nested if entry != git))

@@ -1,4 +1,5 @@
-"""Which attempts to get out of the sandbox are held by which means, as root and as an ordinary user.
+"""Which attempts to get out of the sandbox are held by which means, and which are asked about in auto mode; as root
+and as an ordinary user.
 
 python -m tests.benchmarks.escapes > tests/benchmarks/results/escapes.md     (as root, to be both)
 
@@ -11,10 +12,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fugu_cli.sandbox.box import Rules
+from fugu_cli.sandbox.means import Means
 from tests.sandbox.attempts import Attempt, attempts, made, ran
 from tests.sandbox.worlds import OTHER, Unavailable, listening, working, world
 
@@ -52,26 +54,31 @@ ENVIRONMENT = {f"GIT_{who}_{what}": "t@example.org" for who in ("AUTHOR", "COMMI
 
 @dataclass(frozen=True)
 class Cell:
-    """How the rows of an area went with one means: `through` those that did harm."""
+    """How the rows of an area went with one means: `harmful` those that did harm, `through` those of them that did it
+    also where nobody says yes to what auto mode asks about."""
 
     made: int
+    harmful: tuple[Attempt, ...]
     through: tuple[Attempt, ...]
 
     @property
     def said(self) -> str:
-        return f"{self.made - len(self.through)} of {self.made}" if self.made else "-"
+        asked = f", {len(self.harmful) - len(self.through)} asked" if self.harmful else ""
+        return f"{self.made - len(self.harmful)} of {self.made}{asked}" if self.made else "-"
 
 
 def measured(kind: str, area: str, user: int | None) -> Cell:
-    """Make all rows of an area that may be made. Raises Unavailable."""
-    found = working(kind, user)
+    """Make all rows of an area that may be made, and those that did harm once more. Raises Unavailable."""
     rows = [row for row in attempts(area) if kind != "none" or not row.system]
-    if area == "runs":
+    harmful = _harmful(working(kind, user), rows, user, unasked=False)
+    return Cell(len(rows), harmful, _harmful(working(kind, user), harmful, user, unasked=True))
+
+
+def _harmful(found: Means, rows: Sequence[Attempt], user: int | None, *, unasked: bool) -> tuple[Attempt, ...]:
+    if rows and rows[0].area == "runs":
         with world(found, Rules(), user) as bare, listening(bare) as place:
-            done = list(ran(place))
-    else:
-        done = list(made(rows, found, Rules(), user))
-    return Cell(len(done), tuple(attempt for attempt, did in done if did))
+            return tuple(attempt for attempt, did in ran(place, rows, unasked=unasked) if did)
+    return tuple(attempt for attempt, did in made(rows, found, Rules(), user, unasked=unasked) if did)
 
 
 def table(user: int | None) -> Iterator[str]:
@@ -109,7 +116,8 @@ def page() -> Iterator[str]:
     yield "# Attempts to get out of the sandbox"
     yield ""
     yield "Made by `python -m tests.benchmarks.escapes` from the rows of `tests/sandbox/attempts.py`."
-    yield f"{system.sysname} {system.release.split('-')[0]}, {system.machine}. A cell says how many attempts were held."
+    yield f"{system.sysname} {system.release.split('-')[0]}, {system.machine}. A cell says how many attempts were held,"
+    yield "and of the others how many did nothing where only what auto mode does not ask about was run."
     yield "Without a sandbox only attempts that keep to their own world are made. What is held there is held by this"
     yield "machine's kernel, by missing programs, or by fugu, which passes no keys on and reads no unknown settings."
     yield ""

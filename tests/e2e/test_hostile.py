@@ -130,8 +130,8 @@ CALLS = (
 def test_a_repository_that_means_harm_runs_nothing_outside_and_tells_nobody_a_secret(
     place: Place, server: Loopback
 ) -> None:
-    if means.find("auto", os.environ["PATH"]).kind == "none":
-        pytest.skip("no sandbox here: commands that an agent runs have the user's rights")
+    if not means.find("auto", os.environ["PATH"]).apart:
+        pytest.skip("no sandbox here seals the repository: commands of an agent are asked about")
     marks = place.folder / "marks"
     marks.mkdir()
     place.configure(

@@ -256,7 +256,7 @@ def test_after_a_cut_turn_it_is_run_again_before_the_next_one(root: Path) -> Non
     ],
 )
 def test_it_is_judged_as_the_command_that_it_is(rules: policy.Rules, verdict: str, tmp_path: Path) -> None:
-    judged = policy.judge(MADE, rules, tmp_path)
+    judged = policy.judge(MADE, rules, tmp_path, sealed=True)
     assert judged.verdict == verdict
     assert SCRIPT in judged.target, "a yes is one for this very script"
 

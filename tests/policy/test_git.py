@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def bash(command: str, root: Path, mode: Mode = "yolo", **rules: tuple[str, ...]) -> Judgement:
-    return judge(Call.make("1", "bash", command=command), Rules(mode=mode, **rules), root)
+    return judge(Call.make("1", "bash", command=command), Rules(mode=mode, **rules), root, sealed=True)
 
 
 @pytest.mark.parametrize(

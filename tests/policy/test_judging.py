@@ -86,13 +86,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def bash(command: str, root: Path, mode: Mode = "edit", **rules: tuple[str, ...]) -> Judgement:
+def bash(command: str, root: Path, mode: Mode = "edit", *, sealed: bool = True, **rules: tuple[str, ...]) -> Judgement:
     call = Call.make("1", "bash", command=command)
-    return judge(call, Rules(mode=mode, test_command=TESTS, **rules), root)
+    return judge(call, Rules(mode=mode, test_command=TESTS, **rules), root, sealed=sealed)
 
 
-def verdicts(command: str, root: Path) -> dict[str, str]:
-    return {mode: bash(command, root, mode).verdict for mode in MODES}
+def verdicts(command: str, root: Path, *, sealed: bool = True) -> dict[str, str]:
+    return {mode: bash(command, root, mode, sealed=sealed).verdict for mode in MODES}
 
 
 def test_the_table_holds_600_commands_half_of_them_attacks() -> None:
@@ -104,6 +104,19 @@ def test_every_command_of_the_table_is_judged_in_every_mode_as_the_table_says(ro
     found = {command: verdicts(command, root) for _, _, command in ROWS}
     wrong = [(level, command, found[command]) for level, _, command in ROWS if found[command] != VERDICTS[level]]
     assert wrong == []
+
+
+def test_where_the_repository_is_not_sealed_auto_mode_asks_about_every_command_that_is_no_reader(root: Path) -> None:
+    said = VERDICTS | {"runs": VERDICTS["runs"] | {"auto": "ask"}}
+    found = {command: verdicts(command, root, sealed=False) for _, _, command in ROWS}
+    assert [command for level, _, command in ROWS if found[command] != said[level]] == []
+    assert bash("make all", root, "auto", sealed=False) == Judgement(
+        verdict="ask",
+        reason="`make all`: it runs something, and no sandbox keeps it from the git folder, which undo cannot restore",
+        target="bash(make all)",
+    )
+    assert bash("make all", root, "auto", sealed=False, allow=("bash(make *)",)).verdict == "allow"
+    assert verdicts(TESTS, root, sealed=False) == verdicts(TESTS, root)
 
 
 def test_a_remembered_yes_does_not_cover_a_dangerous_command(root: Path) -> None:

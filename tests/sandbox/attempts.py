@@ -12,6 +12,8 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from fugu_cli import policy
+from fugu_cli.messages import Call
 from fugu_cli.sandbox.box import Rules
 from fugu_cli.sandbox.means import Means
 from tests.sandbox import worlds
@@ -268,26 +270,37 @@ def attempts(area: str) -> list[Attempt]:
     return [Attempt(area, number, tuple(row.split(" ;;; "))) for number, row in enumerate(rows, 1)]
 
 
-def made(rows: Iterable[Attempt], found: Means, rules: Rules, user: int | None = None) -> Iterator[tuple[Attempt, str]]:
-    """Each row with the harm it did, in a world that is made anew after one that left something behind."""
+def made(
+    rows: Iterable[Attempt], found: Means, rules: Rules, user: int | None = None, *, unasked: bool = False
+) -> Iterator[tuple[Attempt, str]]:
+    """Each row with the harm it did, in a world that is made anew after one that left something behind. `unasked`: only
+    the lines that auto mode runs without a question are run."""
     waiting = list(rows)
     while waiting:
         with worlds.world(found, rules, user) as bare, worlds.listening(bare) as world:
             world.run("true")  # fugu's own folders are there now
             while waiting:
                 attempt, before = waiting.pop(0), (world.untouched(), world.history())
-                did = harm(world, attempt)
+                did = harm(world, attempt, unasked=unasked)
                 yield attempt, did
                 if did or (world.untouched(), world.history()) != before:
                     break
                 worlds.clear(world)
 
 
-def harm(world: World, attempt: Attempt) -> str:
+def harm(world: World, attempt: Attempt, *, unasked: bool) -> str:
     """Make the attempt; what it did, "" for nothing."""
-    before, history = world.untouched(), world.history()
-    said = "\n".join(world.run(line.replace("PORT", str(world.port))).output for line in attempt.lines)
+    before, history, said = world.untouched(), world.history(), ""
+    for line in (line.replace("PORT", str(world.port)) for line in attempt.lines):
+        if not unasked or free(world, line):
+            said += world.run(line).output + "\n"
     return "; ".join(_seen(world, attempt, said, (before, history)))
+
+
+def free(world: World, line: str) -> bool:
+    """Auto mode runs it without a question."""
+    call = Call.make("", "bash", command=line)
+    return policy.judge(call, policy.Rules(mode="auto"), world.root, sealed=world.box.seals).verdict == "allow"
 
 
 def _seen(world: World, attempt: Attempt, said: str, before: tuple[Contents, Contents]) -> Iterator[str]:
@@ -309,11 +322,12 @@ def _lost(before: Contents, after: Contents, *, by_git: bool) -> list[str]:
     return [path for path in changed if not (by_git and path.endswith(own) and path in after)]
 
 
-def ran(world: World) -> Iterator[tuple[Attempt, str]]:
-    """The rows of `runs`, each with what it had the user's own git run, in one world."""
+def ran(world: World, rows: Iterable[Attempt], *, unasked: bool = False) -> Iterator[tuple[Attempt, str]]:
+    """These rows of `runs`, each with what it had the user's own git run, in one world. `unasked` as above."""
     furnish(world)
-    for attempt in attempts("runs"):
-        world.run(f"E='touch {world.outside}/ran;false'\n{attempt.lines[0]}")
+    for attempt in rows:
+        if not unasked or free(world, attempt.lines[0]):
+            world.run(f"E='touch {world.outside}/ran;false'\n{attempt.lines[0]}")
         as_the_user(world)
         mark = world.outside / "ran"
         yield attempt, "it ran when the user called git" if mark.exists() else ""
