@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -19,14 +20,31 @@ ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasatt
 
 LATER = 0.005
 """Seconds after which a signal that came at a bad moment comes again."""
+TICK = 0.1
+"""Seconds between two ticks."""
+WAITING = frozenset({"communicate", "_communicate", "wait", "_wait", "_try_wait"})
+"""Functions of the module subprocess that wait for a program. Its others are starting one, or putting one away."""
 
 
 def at_once(*more: signal.Signals) -> None:
     """From now on they raise KeyboardInterrupt, as Ctrl-C does; `more`: these too, also where asyncio would wait. One
-    that was `held` does so here."""
+    that was `held` does so here.
+
+    With `more` the process ticks: Python hears no signal that comes just before a call that blocks until something ends
+    that call, and a tick does. `told`, `decided`, `ignored` and `unticking` end this.
+    """
     for number in (*_heard(), *more):
         signal.signal(number, _interrupt)
+    if more and signal.getsignal(signal.SIGALRM) in (signal.SIG_DFL, _tick):  # else one was put off
+        signal.signal(signal.SIGALRM, _tick)
+        signal.setitimer(signal.ITIMER_REAL, TICK, TICK)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, *ENDING))
+
+
+def unticking() -> None:
+    """From now on nothing ticks; a signal that was put off still comes again."""
+    if signal.getsignal(signal.SIGALRM) is _tick:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def held() -> None:
@@ -36,6 +54,7 @@ def held() -> None:
 
 def told(loop: AbstractEventLoop, stop: Callable[[], None]) -> None:
     """From now on each of them, Ctrl-C included, calls `stop` on the loop."""
+    unticking()
     for number in (signal.SIGINT, *_heard()):
         loop.add_signal_handler(number, stop)
 
@@ -51,6 +70,7 @@ def decided(loop: AbstractEventLoop, code: int) -> None:
 
 def ignored() -> bool:
     """From now on they do nothing: what is left to do is to end. Whether one was put off and has not come again."""
+    unticking()
     left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
     for number in (signal.SIGINT, *ENDING):
         signal.signal(number, signal.SIG_IGN)
@@ -62,16 +82,36 @@ def _heard() -> list[signal.Signals]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Not in the middle of an import, where it would leave modules half made, or be swallowed: a moment later then."""
-    if not _importing(frame):
+    """Not in the middle of an import, where it would leave modules half made, or be swallowed; nor while a program is
+    started, which nobody would end: a moment later then."""
+    if not (_importing(frame) or _starting(frame)):
         raise KeyboardInterrupt
-    signal.signal(signal.SIGALRM, lambda _number, _frame: signal.raise_signal(number))
-    signal.setitimer(signal.ITIMER_REAL, LATER)
+    signal.signal(signal.SIGALRM, lambda _number, _frame: _again(number))
+    signal.setitimer(signal.ITIMER_REAL, LATER, TICK)
+
+
+def _again(number: int) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, _tick)
+    signal.raise_signal(number)
+
+
+def _tick(number: int, frame: FrameType | None) -> None:
+    """The call that it ended goes on where nothing else came."""
 
 
 def _importing(frame: FrameType | None) -> bool:
+    return any(one.f_code.co_filename.startswith("<frozen importlib") for one in _frames(frame))
+
+
+def _starting(frame: FrameType | None) -> bool:
+    module = sys.modules.get("subprocess")
+    file = module.__file__ if module is not None else None
+    inner = next((one.f_code for one in _frames(frame) if one.f_code.co_filename == file), None)
+    return inner is not None and inner.co_name not in WAITING
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
+        yield frame
         frame = frame.f_back
-    return False

@@ -32,6 +32,44 @@ try:
 except KeyboardInterrupt:
     leave(4)
 """
+STARTS = """
+import os, signal, subprocess, time
+from fugu_cli import signals
+def before():
+    os.kill(os.getppid(), signal.SIGTERM)
+    time.sleep(0.3)
+signals.at_once()
+try:
+    subprocess.run(["sleep", "100"], preexec_fn=before, check=False)
+except KeyboardInterrupt:
+    print("interrupted")
+try:
+    for _ in range(1000):
+        if os.waitpid(-1, os.WNOHANG) != (0, 0):
+            raise ChildProcessError
+        time.sleep(0.01)
+    print("it lives on")
+except ChildProcessError:
+    print("no program is left")
+"""
+BLOCKED = """
+import os, signal, threading, time
+from fugu_cli import signals
+def send():
+    time.sleep(0.3)
+    signal.pthread_kill(threading.get_ident(), number)  # the call that blocks is not ended by it
+    time.sleep(20)
+    os._exit(3)
+for number in (signal.SIGINT, *signals.ENDING):
+    signals.at_once(signal.SIGINT)
+    threading.Thread(target=send, daemon=True).start()
+    try:
+        os.read(os.pipe()[0], 1)
+    except KeyboardInterrupt:
+        signals.unticking()
+        print(number.name, flush=True)
+os._exit(signal.setitimer(signal.ITIMER_REAL, 0)[0] > 0)
+"""
 HELD = """
 import os, signal
 from fugu_cli import signals
@@ -64,6 +102,16 @@ def test_a_signal_in_the_middle_of_an_import_waits_for_its_end(tmp_path: Path) -
 def test_an_interrupt_that_was_caught_does_not_change_the_exit_code(tmp_path: Path) -> None:
     done = module(tmp_path, LEAVES)
     assert (done.returncode, done.stdout, done.stderr) == (4, "", "")
+
+
+def test_a_signal_while_a_program_is_started_leaves_none_behind(tmp_path: Path) -> None:
+    done = module(tmp_path, STARTS)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\nno program is left\n", "")
+
+
+def test_a_signal_that_does_not_end_a_call_which_blocks_is_heard(tmp_path: Path) -> None:
+    done = module(tmp_path, BLOCKED)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "SIGINT\nSIGTERM\nSIGHUP\n", "")
 
 
 def test_a_signal_that_was_held_is_heard_later(tmp_path: Path) -> None:

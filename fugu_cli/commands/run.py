@@ -39,6 +39,8 @@ def run(flags: RunFlags) -> int:
     except KeyboardInterrupt:
         _refused(flags, FuguError("interrupted before the session was open"), "interrupted")
         raise
+    finally:
+        signals.unticking()
     return asyncio.run(work.to_its_end())
 
 

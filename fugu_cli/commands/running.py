@@ -71,6 +71,7 @@ class Run:
             refusal, reason = FuguError("interrupted before the session was open"), "interrupted"
             return ABORTED
         finally:
+            signals.unticking()
             if refusal is not None:
                 self._leaving.refuse(refusal, reason)
         code = await self._followed(self._session)
