@@ -200,7 +200,7 @@ fetch_models() {
     "$VENV/bin/fugu" models pull $MODELS >/dev/null
     "$VENV/bin/python" - "$BACKBONE" <<'CODE'
 import sys
-from fugu_cli.coordinators.convert import backbone_folder
+from fugu_cli.coordinators.backbone_files import backbone_folder
 from fugu_cli.errors import FuguError
 from fugu_cli.models.store import Store, default_cache
 

@@ -1,4 +1,4 @@
-"""The process: `fugu` and `python -m fugu_cli`. Turns every way to end into an exit code (`fugu help exit-codes`).
+"""The process: `fugu` and `python -m fugu_cli`. Turns every way to end into an exit code.
 
 0 finished, 1 usage or configuration, 2 infrastructure (or a bug of ours), 3 a limit or not accepted, 4 aborted.
 `--version` is answered before anything is imported.
@@ -33,13 +33,13 @@ def _code(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    from fugu_cli import signals
+    from fugu_cli.system import signals
 
-    signals.at_once()
+    signals.raise_on_signals()
     sys.excepthook = _crashed
     code = called(arguments)
     lost = _flush()
-    if signals.ignored():
+    if signals.ignore_signals():
         return 4
     if lost and not code:
         complain(f"cannot write to standard output: {lost}", ROOM)
@@ -77,7 +77,7 @@ def called(arguments: Sequence[str]) -> int:
     try:
         import typer
 
-        from fugu_cli.cli import app
+        from fugu_cli.cli.app import app
         from fugu_cli.errors import FuguError
 
         # click's base of "these words are wrong": typer carries a click of its own now and used to import it.

@@ -1,6 +1,6 @@
-"""The world's failures: one small tree. Each says whether trying again can help, and with which code a run ends.
+"""The world's failures: one small tree. Each says whether a retry can help, and the exit code it leads to.
 
-    FuguError                    code  retry
+FuguError                    code  retry
     ├── UsageError                 1    no    the command line or the surroundings are wrong
     │   └── ConfigError            1    no    a .fugurc, a key, a pool that cannot be used
     ├── InfrastructureError        2    no    something outside failed and stays failed

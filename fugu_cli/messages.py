@@ -1,4 +1,4 @@
-"""What is said between an agent and us, in one neutral form that belongs to no provider.
+"""What an agent and fugu say to each other, in one neutral form that belongs to no provider.
 
 Stands beside events: events carry these values, views build them, agents render them for their wire and parse replies
 back into them. Values only: no ids of our own, no clock, no provider's field names.
@@ -10,14 +10,7 @@ import json
 import re
 from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    JsonValue,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 
 class Value(BaseModel):
@@ -111,7 +104,7 @@ class ToolSpec(Value):
     """The argument that carries free text (a file's content, a patch): written as plain text in the schema protocol."""
 
 
-class Gap(Value):
+class InfillHole(Value):
     """One line of the prompt's `part` that is left out, to be filled in by a model that has not seen it; or one word of
     it; or a place where one more line may belong."""
 
@@ -137,13 +130,13 @@ class Gap(Value):
         return {key: value for key, value in serialise(self).items() if value or key not in ("head", "tail")}
 
 
-def line_of(place: str) -> str:
+def hole_line(place: str) -> str:
     """Where a gap's `place` is a word, its path:line; "" where it is a line."""
     word = re.fullmatch(r"(.*:\d+):\d+", place)
     return word[1] if word else ""
 
 
-def path_of(place: str) -> str:
+def hole_path(place: str) -> str:
     """The file of a gap's `place`."""
     return re.sub(r"(?::\d+)+\+?$", "", place)
 
@@ -180,7 +173,7 @@ class Prompt(Value):
     """Tests judge what is written: the text protocol leaves out what an answer adds to try it out."""
     wanted: bool = False
     """A change is asked for, which the end of the request says again: the text protocol asks for what it leads to."""
-    gap: Gap | None = None
+    gap: InfillHole | None = None
     """A line to be filled in: the model continues `before` so that `after` follows, and reads nothing else."""
     begun: str = ""
     """How the reply begins, for agents that go on from there; the text protocol puts code into a block. What comes back

@@ -1,53 +1,178 @@
-"""Config -> Crew and Bench: the one place that names every concrete class, and the session they make up.
-
-Below the command line and the user interfaces, above everything else. Builds and hands over; decides nothing.
-"""
+"""Config -> agents, Team, Environment and Session: the one place that names every concrete class."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
 
-from fugu_cli import __version__, crew, log, permissions, sessions, views
-from fugu_cli.agents import Agent
-from fugu_cli.budgets import Budgets
+from fugu_cli import __version__, prompts
 from fugu_cli.config import Config
-from fugu_cli.config.entry import AgentEntry
-from fugu_cli.config.files import Loaded
-from fugu_cli.config.instructions import nearer, standing
-from fugu_cli.config.pool import PLANNER, pool
+from fugu_cli.config.agent_pool import PLANNER, usable_pool
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.config.schema import AgentEntry, TimeoutPhases
 from fugu_cli.coordinators import Coordinator
-from fugu_cli.denials import Denials, withheld
-from fugu_cli.events import Event, Member, Opened, Waiting
-from fugu_cli.hooks.declared import Declared as DeclaredHooks
-from fugu_cli.hooks.running import Hooks
-from fugu_cli.ledger import Ledger
-from fugu_cli.log import Log
-from fugu_cli.loop.environment import Ask, Bench, Harness, Limits, WaitLimit
-from fugu_cli.loop.evidence import TestRules
-from fugu_cli.loop.harness import TOOL_CALLING
-from fugu_cli.marks import Remembered
-from fugu_cli.masking import Mask
-from fugu_cli.orchestrator import Crew
-from fugu_cli.policy import Rules, covering, web
-from fugu_cli.sandbox.box import Box
-from fugu_cli.sandbox.box import Rules as BoxRules
-from fugu_cli.session import Session
-from fugu_cli.skills.skill import Skill
-from fugu_cli.tools.git import LOCAL, program
-from fugu_cli.tools.mcp.declared import Declared
-from fugu_cli.tools.mcp.servers import Servers
+from fugu_cli.engine.environment import AskPermission, Environment, Harness, RequestLimits, Team, TestRules, WaitLimit
+from fugu_cli.engine.harness import TOOL_CALLING
+from fugu_cli.extensions.hook_runner import Hooks
+from fugu_cli.extensions.hook_settings import DeclaredHooks
+from fugu_cli.extensions.instruction_files import nested_instructions, standing_instructions
+from fugu_cli.extensions.mcp_servers import McpServers
+from fugu_cli.extensions.mcp_settings import DeclaredServers
+from fugu_cli.extensions.skills import Skill
+from fugu_cli.open_session import Session
+from fugu_cli.providers import Agent
+from fugu_cli.safety import path_rules, saved_permissions
+from fugu_cli.safety.path_rules import Denials
+from fugu_cli.safety.policy import Rules, rule_matching
+from fugu_cli.safety.redaction import LogRedactor, Redactor
+from fugu_cli.safety.sandbox.command_sandbox import Sandbox
+from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings as BoxRules
+from fugu_cli.session import log, views
+from fugu_cli.session import store as session_store
+from fugu_cli.session.events import Compacted, Event, Member, Opened, Planned, Replied, Waiting
+from fugu_cli.session.log import Log
+from fugu_cli.session.spending import Budgets, Ledger
+from fugu_cli.tools.git_repositories import GIT_LOCAL_VARIABLES, git_program
 from fugu_cli.tools.toolbox import AnyTool, Toolbox
-from fugu_cli.tools.workspace import Workspace, recall
+from fugu_cli.tools.workspace import Workspace, recall_reads
+
+if TYPE_CHECKING:
+    from fugu_cli.models.server_lease import Lease
+    from fugu_cli.providers.circuit_breaker import CircuitBreaker
+    from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
+
+
+@dataclass(frozen=True)
+class AgentResources:
+    """Where models are kept, and how many seconds an unused local one stays loaded.
+
+    `breaker`: what all agents of a process share about failures and rate limits; None where each call stands alone.
+    """
+
+    cache: Path
+    idle: float
+    breaker: CircuitBreaker | None = None
+
+
+def build_agents(
+    entries: Sequence[AgentEntry], environ: Mapping[str, str], places: AgentResources, events: Sequence[Event] = ()
+) -> dict[str, Agent]:
+    """An agent per entry, by name. Nothing is started or called. `events`: the session so far; scripts go on there."""
+    made = {entry.name: _with_protocol(entry, _provider(entry, environ, places, events)) for entry in entries}
+    if places.breaker is None:
+        return made
+    from fugu_cli.providers.circuit_breaker import BreakerAgent
+
+    return {name: BreakerAgent(agent, places.breaker) for name, agent in made.items()}
+
+
+def _with_protocol(entry: AgentEntry, agent: Agent) -> Agent:
+    """The wrappers: the entry's own sampling, then the protocol for models that do not call tools natively."""
+    from fugu_cli.providers.wrappers import Sampling
+
+    agent = Sampling(agent, temperature=entry.temperature, max_tokens=entry.max_tokens)
+    if entry.protocol == "schema":
+        from fugu_cli.repair.protocols import SchemaProtocol
+
+        return SchemaProtocol(agent, prompts.load("protocols/schema"))
+    if entry.protocol == "text":
+        from fugu_cli.repair.protocols import TextProtocol
+
+        return TextProtocol(agent, prompts.load("protocols/text"))
+    return agent
+
+
+def _provider(entry: AgentEntry, environ: Mapping[str, str], places: AgentResources, events: Sequence[Event]) -> Agent:
+    from fugu_cli.providers.retry import Retrying
+
+    match entry.provider:
+        case "openai" if entry.api == "responses":
+            from fugu_cli.providers.responses import Responses
+
+            return Retrying(Responses(build_endpoint(entry, environ)), breaker=places.breaker)
+        case "openai":
+            from fugu_cli.providers.chat_completions import OpenAI
+
+            return Retrying(OpenAI(build_endpoint(entry, environ)), breaker=places.breaker)
+        case "anthropic":
+            from fugu_cli.providers.messages import Anthropic
+
+            return Retrying(Anthropic(build_endpoint(entry, environ)), breaker=places.breaker)
+        case "local":
+            return Retrying(_local(entry, places))
+        case "scripted":
+            from fugu_cli.providers.scripted import Scripted, load_script
+
+            return Retrying(Scripted(entry.name, load_script(Path(entry.model)), _replies(events, entry.name)))
+        case _:
+            assert_never(entry.provider)
+
+
+def build_circuit_breaker(entries: Sequence[AgentEntry]) -> CircuitBreaker:
+    """For these entries. Two of one model and one key are one account to the server."""
+    from fugu_cli.providers.circuit_breaker import CircuitBreaker
+
+    return CircuitBreaker({entry.name: f"{entry.base_url} {entry.api_key_env} {entry.model}" for entry in entries})
+
+
+def build_endpoint(entry: AgentEntry, environ: Mapping[str, str]) -> ModelEndpoint:
+    """How an entry is reached, with the key that is in the environment."""
+    from fugu_cli.providers.endpoint import ModelEndpoint
+
+    variable = entry.api_key_env or ""
+    return ModelEndpoint(
+        name=entry.name,
+        model=entry.model,
+        base_url=entry.base_url or "",
+        key=environ.get(variable, "").strip() if variable else "",
+        key_env=variable,
+        effort=entry.effort or "",
+        timeouts=build_timeouts(entry.timeout),
+        headers=entry.headers,
+        body=entry.body,
+    )
+
+
+def build_timeouts(said: float | TimeoutPhases | None) -> Timeouts:
+    """The phases that were said, over the usual ones."""
+    from fugu_cli.providers.endpoint import Timeouts
+
+    if not isinstance(said, TimeoutPhases):
+        return Timeouts() if said is None else Timeouts(first_token=said)
+    usual = Timeouts()
+    return Timeouts(
+        connect=said.connect or usual.connect,
+        first_token=said.first or usual.first_token,
+        between=said.between or usual.between,
+        whole=said.total or usual.whole,
+    )
+
+
+def _local(entry: AgentEntry, places: AgentResources) -> Agent:
+    from fugu_cli.models.server_lease import lease_server
+    from fugu_cli.providers.llama_server import EmbeddedAgent, SmallModelSupport
+    from fugu_cli.repair.fim_client import fill_in_middle
+    from fugu_cli.repair.reply_trimming import stop_reason
+
+    async def start() -> Lease:
+        return await lease_server(entry.model, context=entry.context or 16384, cache=places.cache, idle=places.idle)
+
+    return EmbeddedAgent(entry.name, entry.model, start, SmallModelSupport(stop_reason, fill_in_middle))
+
+
+def _replies(events: Sequence[Event], name: str) -> int:
+    """How often the agent has replied, plans and summaries included: a script goes on there, also after a kill."""
+    return sum(isinstance(event, Replied | Planned | Compacted) and event.agent == name for event in events)
 
 
 def build_session(
-    loaded: Loaded,
+    loaded: LoadedConfig,
     environ: Mapping[str, str],
-    ask: Ask,
+    ask: AskPermission,
     resume: Path | None = None,
     around: Callable[[Agent], Agent] | None = None,
 ) -> Session:
@@ -57,10 +182,10 @@ def build_session(
 
     Raises ConfigError for a pool that cannot be used, SessionBusy and StorageError as `Log.open` does.
     """
-    from fugu_cli.tools.tests import find_test_command
+    from fugu_cli.tools.test_discovery import find_test_command
 
     config = loaded.config
-    entries = pool(config, environ)
+    entries = usable_pool(config, environ)
     members = tuple(entry.member() for entry in entries)
     by_name = {member.name: member for member in members}
     own_skills = tuple(skill.folder for skill in loaded.library.skills if skill.own)
@@ -69,40 +194,40 @@ def build_session(
     coordinator, checkpoint, warm = build_coordinator(config, members)
     scripted = any(entry.provider == "scripted" for entry in entries)  # only scripts go on where they were
     before = [record.event for record in log.read(resume)] if resume and scripted else []
-    breaker = crew.circuit_breaker(entries)
-    agents = crew.build(entries, environ, crew.Places(config.cache, config.local_idle, breaker), before)
+    breaker = build_circuit_breaker(entries)
+    agents = build_agents(entries, environ, AgentResources(config.cache, config.local_idle, breaker), before)
     agents = {name: around(agent) for name, agent in agents.items()} if around else agents
-    servers = Servers(loaded.servers, loaded.root) if loaded.servers != Declared() else None
-    mask = Mask({**secrets(environ, entries), **loaded.servers.secrets}, loaded.root)
-    workspace.mask = Remembered([resume] if resume else [], mask.text).text
+    servers = McpServers(loaded.servers, loaded.root) if loaded.servers != DeclaredServers() else None
+    mask = Redactor({**named_secrets(environ, entries), **loaded.servers.secrets}, loaded.root)
+    workspace.mask = LogRedactor([resume] if resume else [], mask.text).text
     journal = _journal(loaded, mask, members, checkpoint, resume)
     denials = Denials(config.deny_agents, loaded.root) if config.deny_agents else None
     if denials is not None:
         agents = {name: build_guard(agent, denials, lambda: journal.events) for name, agent in agents.items()}
-    recall(workspace, journal.records)
-    told = standing(loaded.root if loaded.trusted else None, loaded.below, loaded.vouched).text
-    bench = build_bench(config, workspace, ask, mask.text(told), journal.path)
+    recall_reads(workspace, journal.records)
+    told = standing_instructions(loaded.root if loaded.trusted else None, loaded.below, loaded.vouched).text
+    environment = build_environment(config, workspace, ask, mask.text(told), journal.path)
     workspace.jobs.attach(journal.events, journal.append)
     return Session(
         log=journal,
         root=loaded.root,
         config=config,
-        crew=Crew(
+        team=Team(
             by_name,
             agents,
             coordinator,
             breaker,
             WaitLimit(config.time.wait),
             config.never(by_name),
-            {member.name: harness(member) for member in members},
+            {member.name: build_harness(member) for member in members},
         ),
-        bench=replace(
-            bench,
-            rules=bench.rules.model_copy(update={"readable": own_skills}),
+        environment=replace(
+            environment,
+            rules=environment.rules.model_copy(update={"readable": own_skills}),
             denials=denials,
-            toolbox=build_toolbox(servers, loaded.library.skills, (*bench.rules.allow, *bench.rules.ask)),
+            toolbox=build_toolbox(servers, loaded.library.skills, (*environment.rules.allow, *environment.rules.ask)),
             hooks=build_hooks(loaded, journal),
-            nearer=nearer(loaded.root, loaded.below, loaded.vouched) if denials is None else None,
+            nearer=nested_instructions(loaded.root, loaded.below, loaded.vouched) if denials is None else None,
         ),
         warm=warm if servers is None else servers.behind(warm),
         decide=lambda changed: build_coordinator(changed, members)[0],
@@ -111,7 +236,7 @@ def build_session(
     )
 
 
-def harness(member: Member) -> Harness:
+def build_harness(member: Member) -> Harness:
     """How an agent takes a turn."""
     if member.protocol == "native":
         return TOOL_CALLING
@@ -121,11 +246,11 @@ def harness(member: Member) -> Harness:
 
 
 def _journal(
-    loaded: Loaded, mask: Mask, members: tuple[Member, ...], checkpoint: str | None, resume: Path | None
+    loaded: LoadedConfig, mask: Redactor, members: tuple[Member, ...], checkpoint: str | None, resume: Path | None
 ) -> Log:
     """The session's log, its first line said anew where the configuration is another than the last time."""
     root, rule = loaded.root, loaded.config.decided_by
-    journal = Log.open(resume) if resume else Log.create(sessions.new_path(loaded.config.data, root))
+    journal = Log.open(resume) if resume else Log.create(session_store.new_path(loaded.config.data, root))
     journal.mask = mask
     opened = Opened(
         version=__version__, repo=str(root), commit=_commit(root), pool=members, coordinator=rule, checkpoint=checkpoint
@@ -136,9 +261,9 @@ def _journal(
 
 
 async def open_session(
-    loaded: Loaded,
+    loaded: LoadedConfig,
     environ: Mapping[str, str],
-    ask: Ask,
+    ask: AskPermission,
     resume: Path | None = None,
     around: Callable[[Agent], Agent] | None = None,
 ) -> Session:
@@ -146,7 +271,7 @@ async def open_session(
     return build_session(loaded, environ, ask, resume, around)
 
 
-def build_hooks(loaded: Loaded, journal: Log) -> Hooks | None:
+def build_hooks(loaded: LoadedConfig, journal: Log) -> Hooks | None:
     """The user's hooks; None where there are none and nothing is wrong with any."""
     if loaded.hooks == DeclaredHooks():
         return None
@@ -160,14 +285,14 @@ def build_hooks(loaded: Loaded, journal: Log) -> Hooks | None:
 
 def build_guard(agent: Agent, denials: Denials, events: Callable[[], Sequence[Event]]) -> Agent:
     """The agent, what files are kept from it; itself where none are."""
-    from fugu_cli.agents.guarded import Guarded
+    from fugu_cli.providers.wrappers import PathFiltered
 
     if not denials.of(agent.name):
         return agent
-    return Guarded(agent, lambda: withheld.hidden(events(), agent.name, denials))
+    return PathFiltered(agent, lambda: path_rules.disclosure_check(events(), agent.name, denials))
 
 
-def secrets(environ: Mapping[str, str], entries: Sequence[AgentEntry]) -> dict[str, str]:
+def named_secrets(environ: Mapping[str, str], entries: Sequence[AgentEntry]) -> dict[str, str]:
     """The environment, the variables that hold this pool's keys named so that they count whatever they are called."""
     keys = {f"{name}_KEY": environ.get(name, "").strip() for name in (e.api_key_env for e in entries) if name}
     return {**environ, **keys}
@@ -179,32 +304,32 @@ def build_workspace(config: Config, root: Path, readable: Sequence[Path] = (), l
     `readable`: folders outside that agents and their commands may read all the same. `logs`: of the sessions that are
     looked at; what they masked is masked in diffs as well.
     """
-    sessions.hide_from_git(config.data, root)
-    store = config.data / "snapshots" / sessions.folder(config.data, root).name
+    session_store.hide_from_git(config.data, root)
+    store = config.data / "snapshots" / session_store.session_folder(config.data, root).name
     box = build_box(config, root, store, readable)
     workspace = Workspace(root, store, test_command=config.test_command, test_timeout=config.test_timeout, box=box)
-    workspace.mask = Remembered(logs, Mask(secrets(os.environ, config.agents), root).text).text
+    workspace.mask = LogRedactor(logs, Redactor(named_secrets(os.environ, config.agents), root).text).text
     return workspace
 
 
-def build_box(config: Config, root: Path, store: Path, more: Sequence[Path] = ()) -> Box:
+def build_box(config: Config, root: Path, store: Path, more: Sequence[Path] = ()) -> Sandbox:
     """The sandbox of a folder's commands. What holds is found out when the first one runs."""
     wanted = config.sandbox
     writable, readable = ([root / path.expanduser() for path in paths] for paths in (wanted.writable, wanted.readable))
     rules = BoxRules(wanted.mode, wanted.network, tuple(writable), (*readable, *more), wanted.environment)
-    return Box(root, store, rules, own=(config.data,))
+    return Sandbox(root, store, rules, own=(config.data,))
 
 
 def _commit(root: Path) -> str | None:
     """The commit that is checked out in `root`, whatever GIT_DIR says; None without git, without a repository or before
     its first commit."""
-    git = program(root)
+    git = git_program(root)
     if git is None:
         return None
     done = subprocess.run(
         [git, "rev-parse", "HEAD"],
         cwd=root,
-        env={name: value for name, value in os.environ.items() if name not in LOCAL},
+        env={name: value for name, value in os.environ.items() if name not in GIT_LOCAL_VARIABLES},
         capture_output=True,
         text=True,
         check=False,
@@ -213,25 +338,31 @@ def _commit(root: Path) -> str | None:
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 
-def build_toolbox(servers: Servers | None = None, skills: Sequence[Skill] = (), rules: Sequence[str] = ()) -> Toolbox:
+def build_toolbox(
+    servers: McpServers | None = None, skills: Sequence[Skill] = (), rules: Sequence[str] = ()
+) -> Toolbox:
     """Every tool, the most used first, those of MCP `servers` last; `web_fetch` where one of the `rules` names it."""
-    from fugu_cli.loop.lookup_tests import TESTS_BEFORE
+    from fugu_cli.engine.tests_before import TESTS_BEFORE
+    from fugu_cli.extensions.skill_tool import describe_with_skills, skill_tool
     from fugu_cli.tools.acceptance_check import ACCEPTANCE_CHECK, RUN_CHECK
     from fugu_cli.tools.apply_patch import APPLY_PATCH
     from fugu_cli.tools.bash import BASH
     from fugu_cli.tools.diff import DIFF
     from fugu_cli.tools.edit import EDIT
-    from fugu_cli.tools.files import READ, WRITE
     from fugu_cli.tools.job_tools import JOB_OUTPUT, JOB_STOP
+    from fugu_cli.tools.read_write import READ, WRITE
     from fugu_cli.tools.run_tests import RUN_TESTS
     from fugu_cli.tools.search import GLOB, GREP, LIST
-    from fugu_cli.tools.skill import describing, skill_tool
     from fugu_cli.tools.todo import TODO_LIST
     from fugu_cli.tools.web_fetch import web_fetch
 
     tools: list[AnyTool] = [READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, JOB_OUTPUT, JOB_STOP]
     tools += [TODO_LIST, DIFF, ACCEPTANCE_CHECK, RUN_CHECK, TESTS_BEFORE, *([skill_tool(skills)] if skills else [])]
-    return Toolbox((*tools, *([web_fetch(rules)] if web.offered(rules) else [])), describing(skills), servers)
+    return Toolbox(
+        (*tools, *([web_fetch(rules)] if rule_matching.any_names_web_fetch(rules) else [])),
+        describe_with_skills(skills),
+        servers,
+    )
 
 
 def build_budgets(config: Config, root: Path, own: Path | None) -> Budgets:
@@ -241,21 +372,21 @@ def build_budgets(config: Config, root: Path, own: Path | None) -> Budgets:
     return Budgets(money.request, money.session, money.day, money.project, elsewhere)
 
 
-def build_bench(
-    config: Config, workspace: Workspace, ask: Ask, instructions: str = "", own: Path | None = None
-) -> Bench:
+def build_environment(
+    config: Config, workspace: Workspace, ask: AskPermission, instructions: str = "", own: Path | None = None
+) -> Environment:
     """The tools, the rules and the limits of a configuration. `own`: the session's log."""
     rules = Rules(
         mode=config.permission_mode,
-        allow=(*config.allow, *permissions.load(config.data, workspace.root)),
+        allow=(*config.allow, *saved_permissions.load_rules(config.data, workspace.root)),
         ask=config.ask,
         deny=config.deny,
         test_command=workspace.test_command,
     )
-    workspace.unread = covering.unread(rules.deny)
-    limits = Limits(budget=build_budgets(config, workspace.root, own), replies=config.steps_per_turn)
+    workspace.unread = rule_matching.read_denial(rules.deny)
+    limits = RequestLimits(budget=build_budgets(config, workspace.root, own), replies=config.steps_per_turn)
     tests = TestRules(when=config.tests.when, patience=config.tests.patience)
-    return Bench(
+    return Environment(
         build_toolbox(), workspace, rules, ask, limits, instructions, remembers=config.tier == "ultra", tests=tests
     )
 
@@ -272,11 +403,11 @@ def build_coordinator(
 
 def build_conductor(config: Config, members: tuple[Member, ...], turn_by_turn: Coordinator) -> Coordinator:
     """The Conductor, before the coordinator that takes over where its workflow ends."""
-    from fugu_cli.conductor.conductor import Bounds, Conductor
+    from fugu_cli.coordinators.conductor.conductor import Conductor, ConductorSettings
 
     wanted = config.conductor
     works = wanted.works and wanted.agent != PLANNER
-    bounds = Bounds(wanted.agent, wanted.max_steps, wanted.rounds, wanted.depth, wanted.agents, works)
+    bounds = ConductorSettings(wanted.agent, wanted.max_steps, wanted.rounds, wanted.depth, wanted.agents, works)
     if config.coordinator.startswith("single:"):
         members = tuple(member for member in members if f"single:{member.name}" == config.coordinator)
         bounds = replace(bounds, agent="", works=True)
@@ -289,21 +420,24 @@ def _turn_by_turn(config: Config, members: tuple[Member, ...]) -> tuple[Coordina
     A learned one that cannot decide here (no torch, no backbone, a checkpoint that does not fit) leaves the decision to
     the cascade, and every decision says so.
     """
-    from fugu_cli.coordinators import baselines, fixed
+    from fugu_cli.coordinators import baselines
+    from fugu_cli.coordinators import rules as coordinators_rules
 
     settings = config.deciding
     if config.coordinator.startswith("single:"):
-        return fixed.Single(config.coordinator.removeprefix("single:"), members, settings), None, _nothing
+        return coordinators_rules.Single(config.coordinator.removeprefix("single:"), members, settings), None, _nothing
     if config.coordinator == "random":
-        return fixed.Random(members, settings), None, _nothing
-    if baselines.is_one(config.coordinator):
-        return baselines.build(config.coordinator, members, settings), None, _nothing
-    cascade = fixed.Cascade(members, settings)
+        return coordinators_rules.Random(members, settings), None, _nothing
+    if baselines.is_baseline(config.coordinator):
+        return baselines.build_baseline(config.coordinator, members, settings), None, _nothing
+    cascade = coordinators_rules.Cascade(members, settings)
     if config.coordinator == "cascade":
         return cascade, None, _nothing
     from fugu_cli.coordinators import trinity
 
-    return trinity.build(trinity.Places(config.checkpoint, config.backbone, config.cache), members, settings, cascade)
+    return trinity.build_trinity(
+        trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache), members, settings, cascade
+    )
 
 
 def _nothing() -> None:

@@ -1,7 +1,7 @@
 """What an embedded model gets besides its server, shared by tests and benchmarks that build its agent themselves."""
 
-from fugu_cli.agents.local import Small
-from fugu_cli.repair.enough import over
-from fugu_cli.repair.infill import fill
+from fugu_cli.providers.llama_server import SmallModelSupport
+from fugu_cli.repair.fim_client import fill_in_middle
+from fugu_cli.repair.reply_trimming import stop_reason
 
-OVER_AND_FILL = Small(over, fill)
+OVER_AND_FILL = SmallModelSupport(stop_reason, fill_in_middle)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fugu_cli.events import (
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, ToolSpec, Usage
+from fugu_cli.session.events import (
     Asked,
     Assigned,
-    Change,
     Event,
+    FileChange,
     Member,
     Opened,
     Permitted,
@@ -17,8 +18,7 @@ from fugu_cli.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, ToolSpec, Usage
-from fugu_cli.wiring import harness
+from fugu_cli.wiring import build_harness
 
 SMALL = Member(name="small", provider="local", model="m-small", protocol="schema", slot="cheap")
 CODER = Member(name="coder", provider="local", model="m-coder", protocol="schema", slot="middle", attempts=3)
@@ -48,7 +48,7 @@ def replied(turn: int, agent: str, text: str = "", *calls: Call) -> Replied:
 def ran(
     turn: int, call: Call, output: str = "ok", *, ok: bool = True, by: str = "policy", path: str = ""
 ) -> list[Event]:
-    changes = (Change(path=path, before="a", after=f"b-{call.id}"),) if path else ()
+    changes = (FileChange(path=path, before="a", after=f"b-{call.id}"),) if path else ()
     return [
         Permitted(turn=turn, call=call, allowed=True, by=by),
         ToolRan(turn=turn, call=call, output=output, ok=ok, changes=changes),
@@ -72,7 +72,7 @@ def prompt_of(
     events: Sequence[Event], member: Member, tools: Sequence[ToolSpec] = (), instructions: str = ""
 ) -> Prompt:
     """The next call's prompt of the agent of the newest turn."""
-    return harness(member).prompt(events, member, tools, instructions)
+    return build_harness(member).prompt(events, member, tools, instructions)
 
 
 def shown(prompt: Prompt) -> list[str]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.events import Event, Finished, Merged, Recorded, ToolRan, Undone
-from fugu_cli.log import Log
+from fugu_cli.session.events import Event, Finished, Merged, Recorded, ToolRan, Undone
+from fugu_cli.session.log import Log
 
 Begin = Callable[[Path, Log], Awaitable[Callable[[], Awaitable[Finished]]]]
 """Begins a session in a world, with its log; what it returns goes on to the end, and is what is filmed."""

@@ -10,20 +10,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fugu_cli import policy, prompts
-from fugu_cli.agents import Agent, Say, Wait
-from fugu_cli.coordinators import Coordinator
-from fugu_cli.coordinators.fixed import Cascade
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.denials import Denials
+from fugu_cli import prompts
+from fugu_cli.coordinators import Coordinator, CoordinatorSettings
+from fugu_cli.coordinators.rules import Cascade
+from fugu_cli.engine.environment import Environment, Permission, RequestLimits, Team
 from fugu_cli.errors import AgentError
-from fugu_cli.events import Asked, Event, Member, Opened
-from fugu_cli.log import Log
-from fugu_cli.loop.environment import Bench, Limits, Permission
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Usage
-from fugu_cli.orchestrator import Crew
+from fugu_cli.providers import Agent, Say, Wait
+from fugu_cli.safety import policy
+from fugu_cli.safety.path_rules import Denials
+from fugu_cli.session.events import Asked, Event, Member, Opened
+from fugu_cli.session.log import Log
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.wiring import build_toolbox, harness
+from fugu_cli.wiring import build_harness, build_toolbox
 
 TESTS = "sh check.sh"
 CHECK = 'grep -q fixed calc.txt && echo "1 passed" || { echo "calc.txt:1: 1 failed"; exit 1; }\n'
@@ -111,24 +110,24 @@ class Stage:
     members: tuple[Member, ...]
     agents: Mapping[str, Agent]
     coordinator: Coordinator | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
     ask: Callable[[Call, policy.Judgement], Awaitable[Permission]] = never
     mode: str = "edit"
     deny: tuple[str, ...] = ()
     test_command: str | None = TESTS
-    settings: Settings = field(default_factory=Settings)
+    settings: CoordinatorSettings = field(default_factory=CoordinatorSettings)
     denials: Denials | None = None
 
-    def crew(self) -> Crew:
+    def team(self) -> Team:
         coordinator = self.coordinator or Cascade(self.members, self.settings)
-        harnesses = {member.name: harness(member) for member in self.members}
-        return Crew({member.name: member for member in self.members}, self.agents, coordinator, harnesses=harnesses)
+        harnesses = {member.name: build_harness(member) for member in self.members}
+        return Team({member.name: member for member in self.members}, self.agents, coordinator, harnesses=harnesses)
 
-    def bench(self) -> Bench:
+    def environment(self) -> Environment:
         """A new workspace each time, as after a kill."""
         workspace = Workspace(self.root, self.store, test_command=self.test_command, test_timeout=20.0)
         rules = policy.Rules(mode=self.mode, deny=self.deny, test_command=self.test_command)  # type: ignore[arg-type]
-        return Bench(build_toolbox(), workspace, rules, self.ask, self.limits, denials=self.denials)
+        return Environment(build_toolbox(), workspace, rules, self.ask, self.limits, denials=self.denials)
 
     async def begin(
         self, log: Log, text: str = "fix the tests", *, judged: bool = True, until: tuple[str, ...] = ()
@@ -138,7 +137,7 @@ class Stage:
         await self.asked(log, text, judged=judged, until=until)
 
     async def asked(self, log: Log, text: str, *, judged: bool = True, until: tuple[str, ...] = ()) -> None:
-        snapshot = "" if self.bench().workspace.in_git else None
+        snapshot = "" if self.environment().workspace.in_git else None
         suite = (self.test_command,) if judged and self.test_command else ()
         log.append(Asked(text=text, snapshot=snapshot, test_command=self.test_command, until=(*suite, *until)))
 

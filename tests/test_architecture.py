@@ -13,9 +13,9 @@ NAMES = [str(path.relative_to(PACKAGE)) for path in MODULES]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=NAMES)
-def test_a_module_fits_its_room_and_says_what_it_is(path: Path) -> None:
+def test_a_module_holds_one_idea_and_says_what_it_is(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= 500
+    assert text.count("\n") <= 600
     assert ast.get_docstring(ast.parse(text)), "a module begins by saying what it is"
 
 
@@ -33,15 +33,8 @@ def test_classes_are_small_and_nothing_is_caught_that_was_not_named(path: Path) 
             assert reraised or not caught & {"Exception", "BaseException"}, f"line {node.lineno}"
 
 
-def test_every_folder_of_the_package_says_what_it_holds() -> None:
-    folders = {path.parent for path in MODULES}
-    silent = [str(folder.relative_to(PACKAGE)) for folder in folders if not _says(folder)]
-    assert silent == []
-
-
-def _says(folder: Path) -> bool:
-    readme = folder / "README.md"
-    return readme.is_file() or ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) is not None
+def test_the_root_of_the_package_holds_few_modules_beside_its_folders() -> None:
+    assert len([path for path in PACKAGE.glob("*.py") if path.name not in {"__init__.py", "__main__.py"}]) <= 8
 
 
 def test_the_top_level_holds_what_was_agreed() -> None:

@@ -9,28 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import budgets, ledger, log, sessions, views
-from fugu_cli.agents.access import Access
-from fugu_cli.agents.anthropic import encode
-from fugu_cli.agents.anthropic_stream import Decoding
-from fugu_cli.agents.dialects import Dialect
-from fugu_cli.agents.pricing import price_of
-from fugu_cli.agents.sampling import Sampling
-from fugu_cli.agents.sse import Decoder
-from fugu_cli.budgets import Budgets
-from fugu_cli.commands import cost
-from fugu_cli.commands.opening import Opening
+from fugu_cli.cli import sessions
+from fugu_cli.cli.eval import RolloutSessionFactory
 from fugu_cli.config import Config
-from fugu_cli.config.entry import AgentEntry
-from fugu_cli.config.files import load
-from fugu_cli.config.pool import pool
+from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.config.loader import load_config
+from fugu_cli.config.pricing import price_of
+from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import ConfigError
-from fugu_cli.evaluation.spending import Limits, Spending
-from fugu_cli.events import Asked, Event, Failed, Member, Opened, Price, Recorded, Replied
-from fugu_cli.ledger import Ledger, everything, of_session
-from fugu_cli.log import Log
+from fugu_cli.evaluation.paid_calls import Spending, SpendingLimits
 from fugu_cli.messages import FromUser, Prompt, Reply, ToolSpec, Usage
-from fugu_cli.views.turn_costs import turn_costs
+from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.providers.http_client import SseDecoder
+from fugu_cli.providers.messages import MessagesDecoder, encode
+from fugu_cli.providers.server_quirks import ServerQuirks
+from fugu_cli.providers.wrappers import Sampling
+from fugu_cli.session import log, spending, store, views
+from fugu_cli.session.costs import turn_costs
+from fugu_cli.session.events import Asked, Event, Failed, Member, Opened, Price, Recorded, Replied
+from fugu_cli.session.log import Log
+from fugu_cli.session.spending import Budgets, Ledger, all_payments, session_payments
 from tests.reacting import Reacting
 
 PAID = Member(name="a", provider="openai", model="m", slot="strong", price=Price(input=10.0, cached=1.0, output=20.0))
@@ -64,12 +62,12 @@ class Others:
 
 
 def test_the_dearest_a_call_can_get_counts_prompt_tools_and_the_longest_reply() -> None:
-    bare = budgets.worst(PAID, PROMPT)
+    bare = spending.worst_case_cost(PAID, PROMPT)
     assert bare >= (300 / 3 * 10.0 + 1000 * 20.0) / 1e6
     tools = PROMPT.model_copy(update={"tools": (ToolSpec(name="t", description="d" * 3000, parameters="{}"),)})
-    assert budgets.worst(PAID, tools) - bare >= 1000 * 10.0 / 1e6
+    assert spending.worst_case_cost(PAID, tools) - bare >= 1000 * 10.0 / 1e6
     foreign = PROMPT.model_copy(update={"tools": (ToolSpec(name="t", description="読" * 3000, parameters="{}"),)})
-    assert budgets.worst(PAID, foreign) - bare >= 3000 * 10.0 / 1e6
+    assert spending.worst_case_cost(PAID, foreign) - bare >= 3000 * 10.0 / 1e6
 
 
 @pytest.mark.parametrize(
@@ -95,16 +93,18 @@ def test_the_longest_reply_is_the_one_that_the_server_is_asked_for(fields: dict[
 
     agent = Sampling(Reacting("a", server), max_tokens=entry.max_tokens)
     asyncio.run(agent.reply(PROMPT, lambda text: None, lambda pause: None))
-    body = encode(sent[0], Access("a", "m", "https://api.example.org", effort=entry.effort or ""), Dialect())
+    body = encode(
+        sent[0], ModelEndpoint("a", "m", "https://api.example.org", effort=entry.effort or ""), ServerQuirks()
+    )
     assert body["max_tokens"] == longest
-    assert budgets.worst(entry.member(), PROMPT) == pytest.approx(longest * 20.0 / 1e6)
+    assert spending.worst_case_cost(entry.member(), PROMPT) == pytest.approx(longest * 20.0 / 1e6)
 
 
 def test_an_agent_that_asks_twice_for_a_call_is_budgeted_so() -> None:
     twice = PAID.model_copy(update={"protocol": "schema"})
     tools = PROMPT.model_copy(update={"tools": (ToolSpec(name="t", description="d", parameters="{}"),)})
-    assert budgets.worst(twice, tools) == 2 * budgets.worst(PAID, tools)
-    assert budgets.worst(twice, PROMPT) == budgets.worst(PAID, PROMPT)
+    assert spending.worst_case_cost(twice, tools) == 2 * spending.worst_case_cost(PAID, tools)
+    assert spending.worst_case_cost(twice, PROMPT) == spending.worst_case_cost(PAID, PROMPT)
 
 
 UNPRICED = PAID.model_copy(update={"name": "new", "price": None})
@@ -112,28 +112,28 @@ UNPRICED = PAID.model_copy(update={"name": "new", "price": None})
 
 def test_under_a_budget_nobody_is_called_whose_price_is_unknown() -> None:
     events = session(0.5)
-    assert budgets.too_dear(events, UNPRICED, PROMPT, Budgets(day=100.0)) == (
+    assert spending.over_budget(events, UNPRICED, PROMPT, Budgets(day=100.0)) == (
         "no price is known, so that no budget can hold: give its entry a price = { input = ..., output = ... }, "
         "USD per million tokens; zeros where it is free"
     )
-    assert budgets.too_dear(events, UNPRICED, PROMPT, Budgets()) == ""
+    assert spending.over_budget(events, UNPRICED, PROMPT, Budgets()) == ""
 
 
 def test_an_evaluation_with_a_budget_does_not_begin_with_an_unknown_price(tmp_path: Path) -> None:
     entry = AgentEntry(name="new", provider="openai", model="anything-new")
-    opening = Opening(Config(agents=(entry,)), (("OPENAI_API_KEY", "k"),), tmp_path)
-    opening(Spending(tmp_path / "paid.jsonl", Limits(requests=1)))
+    opening = RolloutSessionFactory(Config(agents=(entry,)), (("OPENAI_API_KEY", "k"),), tmp_path)
+    opening(Spending(tmp_path / "paid.jsonl", SpendingLimits(requests=1)))
     with pytest.raises(ConfigError, match="new: no price is known"):
-        opening(Spending(tmp_path / "paid.jsonl", Limits(usd=1.0)))
+        opening(Spending(tmp_path / "paid.jsonl", SpendingLimits(usd=1.0)))
     known = AgentEntry(name="known", provider="scripted", model="m")
     without = replace(opening, config=Config(agents=(entry, known), opt_out=("new",)))
-    without(Spending(tmp_path / "paid.jsonl", Limits(usd=1.0)))
+    without(Spending(tmp_path / "paid.jsonl", SpendingLimits(usd=1.0)))
 
 
 def test_what_runs_here_or_takes_no_key_is_free_and_other_prices_are_known_or_given() -> None:
     def rates(**fields: object) -> Price | None:
         entry = AgentEntry.model_validate({"name": "a", "provider": "openai", "model": "anything-new", **fields})
-        (found,) = pool(Config(agents=(entry,)), {"OPENAI_API_KEY": "k", "K": "k"})
+        (found,) = usable_pool(Config(agents=(entry,)), {"OPENAI_API_KEY": "k", "K": "k"})
         return found.member().price
 
     own = "http://127.0.0.1:8000/v1"
@@ -144,17 +144,17 @@ def test_what_runs_here_or_takes_no_key_is_free_and_other_prices_are_known_or_gi
 
 
 def test_unknown_costs_are_not_shown_as_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    loaded = load(Path.cwd(), {})
-    journal = Log.create(sessions.new_path(loaded.config.data, loaded.root))
+    loaded = load_config(Path.cwd(), {})
+    journal = Log.create(store.new_path(loaded.config.data, loaded.root))
     journal.append(Opened(version="1", repo=str(loaded.root), pool=(PAID, UNPRICED)))
     for event in (Asked(text="x"), spent(1.0), spent(2.0, "new")):
         journal.append(event)
     journal.close()
     assert (views.cost(journal.events), views.unpriced(journal.events)) == (1.0, ("new",))
-    assert cost.show("agent", None, False, False) == 0
+    assert sessions.show_cost("agent", None, False, False) == 0
     rows = [line.split(maxsplit=5) for line in capsys.readouterr().out.splitlines()[3:]]
     assert [(row[0], row[-1]) for row in rows] == [("a", "$1.00"), ("new", "unknown"), ("all", "$1.00 + unknown")]
-    assert cost.show("agent", None, False, True) == 0
+    assert sessions.show_cost("agent", None, False, True) == 0
     told = json.loads(capsys.readouterr().out)["rows"]
     assert {row["name"]: (row["cost_usd"], row["unpriced_calls"]) for row in told} == {
         "a": (1.0, 0),
@@ -175,14 +175,14 @@ def test_unknown_costs_are_not_shown_as_nothing(capsys: pytest.CaptureFixture[st
 )
 def test_a_call_that_could_exceed_what_is_left_is_named_with_its_budget(limits: Budgets, name: str) -> None:
     events = session(1.0, 0.5)
-    said = budgets.too_dear(events, PAID, PROMPT, limits)
+    said = spending.over_budget(events, PAID, PROMPT, limits)
     assert said.startswith("its next call may cost $0.02")
     assert f"$0.0100 of the {name}'s budget" in said
 
 
 def recorded(name: str) -> Usage:
     """What an Anthropic server once counted: 12 tokens fresh, 300 written to its cache, 2000 read from it."""
-    decoding, decoder = Decoding(Access("claude", "m", "https://api.example.org")), Decoder()
+    decoding, decoder = MessagesDecoder(ModelEndpoint("claude", "m", "https://api.example.org")), SseDecoder()
     data = (Path(__file__).parent / "recorded/anthropic" / name).read_bytes()
     for event in [*decoder.feed(data), *decoder.finish()]:
         decoding.feed(event)
@@ -196,15 +196,15 @@ def test_what_is_written_to_a_cache_costs_a_quarter_more_than_what_is_read(capsy
     used = recorded("text.sse")
     assert (used.input, used.cached, used.written, used.output) == (2312, 2000, 300, 15)
     dollars = (12 * 3.0 + 300 * 3.75 + 2000 * 0.3 + 15 * 15.0) / 1e6
-    loaded = load(Path.cwd(), {})
-    journal = Log.create(sessions.new_path(loaded.config.data, loaded.root))
+    loaded = load_config(Path.cwd(), {})
+    journal = Log.create(store.new_path(loaded.config.data, loaded.root))
     journal.append(Opened(version="1", repo=str(loaded.root), pool=(claude,)))
     journal.append(Asked(text="x"))
     for _ in range(2):
         journal.append(Replied(turn=1, agent="claude", usage=used))
     journal.close()
     assert views.cost(journal.events) == pytest.approx(2 * dollars)
-    assert cost.show("agent", None, False, True) == 0
+    assert sessions.show_cost("agent", None, False, True) == 0
     row = json.loads(capsys.readouterr().out)["rows"][0]
     assert row == {
         "name": "claude",
@@ -223,32 +223,34 @@ def test_a_call_that_may_write_its_whole_prompt_to_a_cache_is_budgeted_so() -> N
     twice = PROMPT.model_copy(update={"messages": (*PROMPT.messages, *PROMPT.messages)})
     size = sum(len(message.model_dump_json()) for message in PROMPT.messages)
     assert PAID.price is not None
-    more = budgets.worst(PAID, twice) - budgets.worst(PAID, PROMPT)
-    assert more == pytest.approx(1.25 * PAID.price.input * size / budgets.BYTES_PER_TOKEN / 1e6)
+    more = spending.worst_case_cost(PAID, twice) - spending.worst_case_cost(PAID, PROMPT)
+    assert more == pytest.approx(1.25 * PAID.price.input * size / spending.BYTES_PER_TOKEN / 1e6)
 
 
 def test_within_all_budgets_it_may_be_made() -> None:
     limits = Budgets(request=0.6, session=1.6, day=2.0, project=2.0, elsewhere=Others(0.1, 0.2))
-    assert budgets.too_dear(session(1.0, 0.5), PAID, PROMPT, limits) == ""
-    assert budgets.too_dear(session(1.0, 0.5), PAID, PROMPT, Budgets()) == ""
+    assert spending.over_budget(session(1.0, 0.5), PAID, PROMPT, limits) == ""
+    assert spending.over_budget(session(1.0, 0.5), PAID, PROMPT, Budgets()) == ""
 
 
 def test_what_calls_under_way_may_cost_is_taken_off() -> None:
-    assert budgets.too_dear(session(0.0), PAID, PROMPT, Budgets(request=0.05), held=0.0) == ""
-    assert "$0.0100 of the request's" in budgets.too_dear(session(0.0), PAID, PROMPT, Budgets(request=0.05), held=0.04)
+    assert spending.over_budget(session(0.0), PAID, PROMPT, Budgets(request=0.05), held=0.0) == ""
+    assert "$0.0100 of the request's" in spending.over_budget(
+        session(0.0), PAID, PROMPT, Budgets(request=0.05), held=0.04
+    )
 
 
 def test_what_costs_nothing_may_be_called_when_nothing_is_left() -> None:
     free = PAID.model_copy(update={"price": Price()})
     overspent = Budgets(session=0.4)
-    assert budgets.too_dear(session(0.5), free, PROMPT, overspent) == ""
-    assert budgets.too_dear(session(0.5), PAID, PROMPT, overspent) == (
+    assert spending.over_budget(session(0.5), free, PROMPT, overspent) == ""
+    assert spending.over_budget(session(0.5), PAID, PROMPT, overspent) == (
         "its next call may cost $0.0214; $0.0000 of the session's budget of $0.4000 are left"
     )
 
 
 def write(data: Path, root: Path, *paid: float) -> Path:
-    path = sessions.new_path(data, root)
+    path = store.new_path(data, root)
     journal = Log.create(path)
     for event in session(*paid, repo=str(root)):
         journal.append(event)
@@ -261,24 +263,24 @@ def test_the_ledger_reads_all_other_sessions_and_counts_a_forks_past_once(tmp_pa
     mine = write(tmp_path, here, 1.0)
     other = write(tmp_path, here, 2.0, 0.5)
     write(tmp_path, there, 4.0)
-    sessions.fork(tmp_path, here, other)
+    store.fork_session(tmp_path, here, other)
     ledger = Ledger(tmp_path, here, mine)
     assert (ledger.day(), ledger.project()) == (6.5, 2.5)
-    assert sum(one.dollars for one in everything(tmp_path)) == 7.5
+    assert sum(one.dollars for one in all_payments(tmp_path)) == 7.5
 
 
 def test_a_fork_does_not_count_its_past_twice(tmp_path: Path) -> None:
     original = write(tmp_path, tmp_path, 2.0, 0.5)
-    copy = sessions.fork(tmp_path, tmp_path, original)
+    copy = store.fork_session(tmp_path, tmp_path, original)
     events = [record.event for record in log.read(copy)]
     for limits in (Budgets(day=2.51), Budgets(project=2.51)):
         known = replace(limits, elsewhere=Ledger(tmp_path, tmp_path, copy))
-        assert "$0.0100 of the" in budgets.too_dear([*events], PAID, PROMPT, known)
+        assert "$0.0100 of the" in spending.over_budget([*events], PAID, PROMPT, known)
 
 
 def test_a_session_that_goes_on_counts_only_what_is_of_today_and_of_this_folder(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    path = sessions.new_path(tmp_path, there)
+    path = store.new_path(tmp_path, there)
     paid = [*session(1.0, repo=str(there)), *session(2.0, repo=str(here))]
     day = 86400
     now = time.time()
@@ -286,24 +288,24 @@ def test_a_session_that_goes_on_counts_only_what_is_of_today_and_of_this_folder(
     records = [Recorded(seq=n, at=at, event=event) for n, (at, event) in enumerate(zip(times, paid, strict=True))]
     path.parent.mkdir(parents=True)
     path.write_text("".join(record.model_dump_json() + "\n" for record in records))
-    assert [(one.repo, one.dollars) for one in everything(tmp_path)] == [(str(there), 1.0), (str(here), 2.0)]
+    assert [(one.repo, one.dollars) for one in all_payments(tmp_path)] == [(str(there), 1.0), (str(here), 2.0)]
     for limits in (Budgets(day=2.51), Budgets(project=2.51)):
         known = replace(limits, elsewhere=Ledger(tmp_path, here, path))
-        assert budgets.rest(paid, known) == pytest.approx((0.51, "day" if limits.day else "project", 2.51))
+        assert spending.remaining_budget(paid, known) == pytest.approx((0.51, "day" if limits.day else "project", 2.51))
 
 
 def test_a_line_that_cannot_be_read_takes_no_other_out_of_the_sum(tmp_path: Path) -> None:
     path = write(tmp_path, tmp_path, 1.0, 0.5)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:3], b"garbage\n", b'{"seq":9,"at":1.0,"event":{"type":"new"}}\n', *lines[3:]]))
-    assert sum(one.dollars for one in everything(tmp_path)) == 1.5
+    assert sum(one.dollars for one in all_payments(tmp_path)) == 1.5
     assert Ledger(tmp_path, tmp_path).day() == 1.5
 
 
 def test_a_session_is_read_again_when_it_has_grown_and_not_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "FRESH", -1.0)
+    monkeypatch.setattr(spending, "REFRESH_SECONDS", -1.0)
     path, known = write(tmp_path, tmp_path, 1.0), Ledger(tmp_path, tmp_path)
     assert known.day() == 1.0
     other = path.read_text().replace('"output":50000', '"output":60000')
@@ -322,9 +324,9 @@ def test_sessions_of_one_process_know_at_once_what_the_others_spend_and_hold(tmp
     log.append(spent(1.0))
     assert (beside.day(), beside.project(), beside.held()) == (1.0, 1.0, 0.25)
     assert (tab.day(), tab.project(), tab.held()) == (0.0, 0.0, 0.0)
-    said = budgets.too_dear(other.events, PAID, PROMPT, Budgets(day=1.27, elsewhere=beside))
+    said = spending.over_budget(other.events, PAID, PROMPT, Budgets(day=1.27, elsewhere=beside))
     assert "$0.0200 of the day's budget of $1.2700 are left" in said
-    said = budgets.too_dear(other.events, PAID, PROMPT, Budgets(day=1.0, elsewhere=beside))
+    said = spending.over_budget(other.events, PAID, PROMPT, Budgets(day=1.0, elsewhere=beside))
     assert "$0.0000 of the day's budget of $1.0000 are left" in said
     tab.hold(-0.25)
     tab.close()
@@ -337,7 +339,7 @@ def test_a_failure_costs_what_its_provider_counted() -> None:
     assert (views.cost([*session(), free, failed]), views.usage([free, failed])) == (1.0, {"a": failed.usage})
     assert views.usage([free]) == {}
     recorded = [Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate([*session(), failed])]
-    assert [(one.agent, one.dollars) for one in of_session(recorded, "s")] == [("a", 1.0)]
+    assert [(one.agent, one.dollars) for one in session_payments(recorded, "s")] == [("a", 1.0)]
     assert [(one.turn, one.calls, one.dollars) for one in turn_costs("s", recorded)] == [(1, 1, 1.0)]
 
 
@@ -347,15 +349,15 @@ def test_what_was_spent_on_other_days_is_not_of_today(tmp_path: Path) -> None:
     path.write_text("".join(record.model_dump_json() + "\n" for record in old))
     ledger = Ledger(tmp_path, tmp_path)
     assert (ledger.day(), ledger.project()) == (0.0, 1.0)
-    assert everything(tmp_path)[0].day == date.today() - timedelta(days=3)
+    assert all_payments(tmp_path)[0].day == date.today() - timedelta(days=3)
 
 
 def test_fugu_cost_sums_up_by_what_was_asked(capsys: pytest.CaptureFixture[str]) -> None:
     Path(".fugurc").write_text("max_budget_usd = { day = 10.0 }\n")
-    loaded = load(Path.cwd(), {})
+    loaded = load_config(Path.cwd(), {})
     write(loaded.config.data, loaded.root, 1.0, 0.5)
     write(loaded.config.data, Path("/elsewhere"), 4.0)
-    assert cost.show("agent", None, False, False) == 0
+    assert sessions.show_cost("agent", None, False, False) == 0
     shown = capsys.readouterr().out.splitlines()
     assert [line.split() for line in shown[2:5]] == [
         ["agent", "calls", "in", "cached", "out", "cost"],
@@ -363,7 +365,7 @@ def test_fugu_cost_sums_up_by_what_was_asked(capsys: pytest.CaptureFixture[str])
         ["all", "2", "0", "0", "75k", "$1.50"],
     ]
     assert shown[5] == "day's budget: $5.50 of $10.00 spent"
-    assert cost.show("project", 1, True, True) == 0
+    assert sessions.show_cost("project", 1, True, True) == 0
     told = json.loads(capsys.readouterr().out)
     assert {row["name"]: row["cost_usd"] for row in told["rows"]} == {
         str(loaded.root): 1.5,
@@ -376,6 +378,6 @@ def test_fugu_cost_sums_up_by_what_was_asked(capsys: pytest.CaptureFixture[str])
 def test_budgets_of_several_places_hold_together() -> None:
     Path.home().joinpath(".fugurc").write_text("max_budget_usd = { day = 9.0, session = 3.0 }\n")
     Path(".fugurc").write_text("max_budget_usd = { day = 99.0 }\n")
-    loaded = load(Path.cwd(), {}, {"max_budget_usd": 0.5})
+    loaded = load_config(Path.cwd(), {}, {"max_budget_usd": 0.5})
     assert (loaded.config.money.request, loaded.config.money.session, loaded.config.money.day) == (0.5, 3.0, 9.0)
     assert "max_budget_usd (it may only be lowered)" in loaded.notes[0]

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import sessions
 from fugu_cli.__main__ import called
-from fugu_cli.commands import prompt
-from fugu_cli.commands.flags import RunFlags
+from fugu_cli.cli import run
+from fugu_cli.cli.flags import RunFlags
 from fugu_cli.config import Config
 from fugu_cli.errors import UsageError
-from fugu_cli.log import Log
+from fugu_cli.session import store
+from fugu_cli.session.log import Log
 from tests.rights import without_roots_rights
 from tests.ui import example
 
@@ -30,7 +30,7 @@ def fugu(*words: str, capture: pytest.CaptureFixture[str]) -> tuple[int, str, st
 
 def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
     """A finished session of the current folder, on the disk."""
-    path = sessions.new_path(Config().data, root or Path.cwd())
+    path = store.new_path(Config().data, root or Path.cwd())
     log = Log.create(path)
     for event in example.events():
         log.append(event.model_copy(update={"text": text}) if isinstance(event, example.Asked) else event)
@@ -130,7 +130,7 @@ def test_embedded_models_that_are_not_here_end_with_2_before_anything_is_begun(
     assert code == 2
     assert "qwen2.5-coder-0.5b, qwen2.5-coder-1.5b are not on this machine yet (1.6 GB)" in err
     assert "`fugu models pull`" in err
-    assert sessions.paths(Config().data) == []
+    assert store.session_paths(Config().data) == []
 
 
 @pytest.mark.parametrize("form", ["json", "stream-json"])
@@ -362,13 +362,13 @@ class Typing(io.StringIO):
 
 def test_the_prompt_comes_from_one_place() -> None:
     Path("task.txt").write_text("from a file\n")
-    assert prompt.read(flags(text="said"), Typing()) == ("said", "")
-    assert prompt.read(flags(prompt="-x"), Typing()) == ("-x", "")
-    assert prompt.read(flags(text="-"), io.StringIO("piped\n")) == ("piped", "")
-    assert prompt.read(flags(), io.StringIO("piped\nlines\n")) == ("piped\nlines", "")
-    assert prompt.read(flags(prompt_file=Path("task.txt")), None) == ("from a file", "")
-    assert prompt.read(flags(text="-"), io.StringIO("\ufeffpiped")) == ("piped", "")
-    assert prompt.read(flags(resume="x", text="more"), None) == ("more", "")
+    assert run.read_request(flags(text="said"), Typing()) == ("said", "")
+    assert run.read_request(flags(prompt="-x"), Typing()) == ("-x", "")
+    assert run.read_request(flags(text="-"), io.StringIO("piped\n")) == ("piped", "")
+    assert run.read_request(flags(), io.StringIO("piped\nlines\n")) == ("piped\nlines", "")
+    assert run.read_request(flags(prompt_file=Path("task.txt")), None) == ("from a file", "")
+    assert run.read_request(flags(text="-"), io.StringIO("\ufeffpiped")) == ("piped", "")
+    assert run.read_request(flags(resume="x", text="more"), None) == ("more", "")
 
 
 def test_what_is_piped_beside_a_request_belongs_to_it() -> None:
@@ -376,23 +376,23 @@ def test_what_is_piped_beside_a_request_belongs_to_it() -> None:
     Path("log.txt").write_text("line\nanother\n")
     for given, text in ((flags(text="said"), "said"), (flags(prompt_file=Path("task.txt")), "from a file")):
         with Path("log.txt").open() as file:
-            assert prompt.read(given, file) == (text, "line\nanother")
+            assert run.read_request(given, file) == (text, "line\nanother")
         with Path("log.txt").open() as begun:
             os.read(begun.fileno(), 5)  # as a shell's loop over its lines has
-            assert prompt.read(given, begun) == (text, "")
+            assert run.read_request(given, begun) == (text, "")
         with Path("/dev/zero").open() as endless:
-            assert prompt.read(given, endless) == (text, "")
+            assert run.read_request(given, endless) == (text, "")
     with Path("log.txt").open() as file:
-        assert prompt.read(flags(go_on=True), file) == ("line\nanother", "")
+        assert run.read_request(flags(go_on=True), file) == ("line\nanother", "")
     with Path("/dev/null").open() as nothing:
-        assert prompt.read(flags(resume="x"), nothing) == (None, "")
+        assert run.read_request(flags(resume="x"), nothing) == (None, "")
 
 
 def test_standard_input_without_an_end_is_refused() -> None:
-    Path("log.txt").write_text("y\n" * (prompt.MOST // 2) + "y")
+    Path("log.txt").write_text("y\n" * (run.LARGEST_REQUEST // 2) + "y")
     for given in (flags(text="said"), flags(text="-"), flags()):
         with Path("log.txt").open() as file, pytest.raises(UsageError, match="more than 1,000,000 characters"):
-            prompt.read(given, file)
+            run.read_request(given, file)
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_standard_input_without_an_end_is_refused() -> None:
 )
 def test_several_prompts_none_or_an_empty_one_are_refused(given: RunFlags, stdin: io.StringIO, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        prompt.read(given, stdin)
+        run.read_request(given, stdin)
 
 
 def binary(*words: str, **more: object) -> "subprocess.CompletedProcess[bytes]":

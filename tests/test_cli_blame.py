@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import sessions
 from fugu_cli.__main__ import called
 from fugu_cli.config import Config
+from fugu_cli.session import store as session_store
 from tests.test_cli_run import BROKEN, READ, SOLVES, project, script, words
 
 PAID = '[[agents]]\nname = "dear"\nprovider = "scripted"\nmodel = "../script.toml"\nslot = "strong"\n'
@@ -36,7 +36,7 @@ def test_the_newest_sessions_diff_names_who_added_each_line(capsys: pytest.Captu
     project(*SOLVES)
     assert called(words("fix the failing tests")) == 0
     lines = blamed(capsys).splitlines()
-    id = sessions.find(Config().data, Path.cwd(), "latest").stem
+    id = session_store.find_session(Config().data, Path.cwd(), "latest").stem
     assert lines[0] == f"session {id}"
     assert lines[2:7] == [
         "calc.py  +1 -1",
@@ -189,7 +189,7 @@ def test_a_deleted_file_says_who_deleted_it(capsys: pytest.CaptureFixture[str]) 
 def test_a_session_of_another_folder_is_sent_there(capsys: pytest.CaptureFixture[str]) -> None:
     root = project(*SOLVES)
     assert called(words("fix the failing tests")) == 0
-    id = sessions.find(Config().data, root, "latest").stem
+    id = session_store.find_session(Config().data, root, "latest").stem
     other = root.parent / "other"
     other.mkdir()
     subprocess.run(["git", "init", "-q"], cwd=other, check=True)

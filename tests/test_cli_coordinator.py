@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fugu_cli import sessions
 from fugu_cli.__main__ import called
 from fugu_cli.config import Config
-from fugu_cli.coordinators import checkpoint, published, svf
-from fugu_cli.coordinators.loading import shape_of
-from fugu_cli.events import ROLES
-from fugu_cli.log import Log
+from fugu_cli.coordinators import checkpoint, svf
+from fugu_cli.coordinators.backbone_files import shape_of
+from fugu_cli.session import store
+from fugu_cli.session.events import ROLES
+from fugu_cli.session.log import Log
 from tests.coordinators import tiny
 from tests.coordinators.test_stopping import BROKEN, said, verified, worked
 
@@ -68,7 +68,7 @@ def fugu(*words: str | Path, capture: pytest.CaptureFixture[str]) -> tuple[int, 
 
 def kept(*events: object) -> Path:
     """A session of the current folder."""
-    path = sessions.new_path(Config().data, Path.cwd())
+    path = store.new_path(Config().data, Path.cwd())
     log = Log.create(path)
     for event in events:
         log.append(event)  # type: ignore[arg-type]
@@ -140,7 +140,7 @@ def test_import_names_rows_after_the_pool_and_says_which_nobody_takes(
     shape = shape_of(folder)
     vector = tmp_path / "seven.npy"
     np.save(vector, np.random.default_rng(0).normal(0, 0.1, sum(svf.ranks(shape)) + 10 * shape.width))
-    rows = ",".join(published.ROWS)
+    rows = ",".join(checkpoint.PUBLISHED_ROWS)
     words = ("coordinator", "import", vector, "--rows", rows, "--map", "gpt-5=strong", "--map", "gemma-3-27b=small")
     code, out, err = fugu(*words, capture=capsys)
     assert code == 0
@@ -412,7 +412,7 @@ def test_the_published_file_is_known_by_its_hash(tmp_path: Path, capsys: pytest.
     _, out, _ = fugu("coordinator", "show", path, "--json", capture=capsys)
     found = json.loads(out)
     assert (found["published"], found["numbers"], found["finite"]) == (False, 19456, True)
-    assert found["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest() != published.SHA256
+    assert found["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest() != checkpoint.PUBLISHED_SHA256
 
 
 @pytest.mark.parametrize("library", ["torch", "safetensors", "tokenizers"])

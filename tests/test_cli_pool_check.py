@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.__main__ import called
-from fugu_cli.agents.scripted import Script, Scripted
-from fugu_cli.commands.checking import Probe, probe
+from fugu_cli.cli.pool import AgentProbe, probe_agent
+from fugu_cli.providers.scripted import Script, Scripted
 from tests.e2e.loopback import KEY, Says, running
 
 COUNTS = {"text": "1, 2, 3,\n4, 5\n", "usage": {"output": 20}}
@@ -15,8 +15,8 @@ CALLS = {"calls": [{"tool": "add_numbers", "arguments": {"a": 18, "b": 24}}]}
 KEEPS = {"text": '{"capital": "Paris"}'}
 
 
-def found(*steps: dict[str, object]) -> Probe:
-    return asyncio.run(probe(Scripted("agent", Script.model_validate({"step": steps}))))
+def found(*steps: dict[str, object]) -> AgentProbe:
+    return asyncio.run(probe_agent(Scripted("agent", Script.model_validate({"step": steps}))))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_what_an_agent_can_do_is_seen_from_what_it_does(
 @pytest.mark.parametrize(("line", "fills"), [("number * 2", True), ("return 42", False), ("", False)])
 def test_an_agent_that_is_said_to_fill_in_lines_is_asked_for_one(line: str, fills: bool) -> None:
     script = Script.model_validate({"step": (COUNTS, CALLS, KEEPS, {"text": line})})
-    assert asyncio.run(probe(Scripted("agent", script), fills=True)).fills is fills
+    assert asyncio.run(probe_agent(Scripted("agent", script), fills=True)).fills is fills
     assert found(COUNTS, CALLS, KEEPS).fills is None
 
 
@@ -66,20 +66,20 @@ def test_each_key_is_tried(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 
 def test_an_agent_that_refuses_is_said_to_not_answer_with_what_to_do() -> None:
     refused = {"error": {"kind": "refused", "message": "the key was refused", "hint": "set another"}}
-    assert found(refused) == Probe(failure="agent: the key was refused; set another")
+    assert found(refused) == AgentProbe(failure="agent: the key was refused; set another")
 
 
 def test_a_limit_in_the_middle_does_not_say_what_an_agent_cannot_do() -> None:
     limited = {"error": {"kind": "limited", "message": "too many requests"}}
-    assert found(COUNTS, limited) == Probe(failure="agent: too many requests")
+    assert found(COUNTS, limited) == AgentProbe(failure="agent: too many requests")
     unable = {"error": {"kind": "invalid", "message": "tools are not supported"}}
     assert found(COUNTS, unable, KEEPS).tools is False
 
 
 def test_speed_is_only_told_where_there_is_enough_to_tell() -> None:
-    assert Probe(first=1.0, seconds=3.0, output=50).speed == 25.0
-    assert Probe(first=1.0, seconds=1.01, output=50).speed == 0.0
-    assert Probe(first=1.0, seconds=3.0, output=1).speed == 0.0
+    assert AgentProbe(first=1.0, seconds=3.0, output=50).speed == 25.0
+    assert AgentProbe(first=1.0, seconds=1.01, output=50).speed == 0.0
+    assert AgentProbe(first=1.0, seconds=3.0, output=1).speed == 0.0
 
 
 def test_the_command_ends_with_2_when_an_agent_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import log, sessions, views
 from fugu_cli.__main__ import called
 from fugu_cli.config import Config
-from fugu_cli.events import Asked
+from fugu_cli.session import log, store, views
+from fugu_cli.session.events import Asked
 from tests.test_cli_run import BROKEN, EDIT, FIXED, READ, TESTS, project
 
 VAIN = '[[step]]\ntext = "I see nothing wrong."\n'
@@ -53,7 +53,7 @@ def recorded(*more: str) -> str:
 
 
 def newest() -> str:
-    return sessions.find(Config().data, Path.cwd(), "latest").stem
+    return store.find_session(Config().data, Path.cwd(), "latest").stem
 
 
 def replayed(capsys: pytest.CaptureFixture[str], *more: str, code: int = 0) -> dict[str, object]:
@@ -70,7 +70,7 @@ def state() -> dict[str, str]:
 
 def test_another_coordinator_decides_on_what_was_recorded(capsys: pytest.CaptureFixture[str]) -> None:
     id = recorded()
-    before = state(), sessions.find(Config().data, Path.cwd(), id).read_bytes()
+    before = state(), store.find_session(Config().data, Path.cwd(), id).read_bytes()
     capsys.readouterr()
     assert called(["replay", id, "--agent", "large"]) == 0
     said = capsys.readouterr().out.splitlines()
@@ -87,7 +87,7 @@ def test_another_coordinator_decides_on_what_was_recorded(capsys: pytest.Capture
         "",
         "the same: 2 of 4 decisions; the agent in 1 of 3, the role in 3",
     ]
-    assert (state(), sessions.find(Config().data, Path.cwd(), id).read_bytes()) == before
+    assert (state(), store.find_session(Config().data, Path.cwd(), id).read_bytes()) == before
     assert newest() == id
 
 
@@ -236,7 +236,7 @@ def test_bad_input_is_refused_with_a_reason(capsys: pytest.CaptureFixture[str]) 
     assert "coordinator names 'gone'" in refused(capsys, id, "--run", "--agent", "gone")
     shutil.rmtree(Config().data / "snapshots")
     assert "of request 1 is not in the store any more" in refused(capsys, id, "--run")
-    log_path = sessions.find(Config().data, Path.cwd(), id)
+    log_path = store.find_session(Config().data, Path.cwd(), id)
     log_path.write_bytes(log_path.read_bytes().splitlines(keepends=True)[0])
     assert "nothing was asked" in refused(capsys, id)
 

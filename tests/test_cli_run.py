@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import log, sessions, views
 from fugu_cli.__main__ import called
 from fugu_cli.config import Config
-from fugu_cli.events import Asked, Event, Finished, Interrupted, Permitted, Undone
+from fugu_cli.session import log, store, views
+from fugu_cli.session.events import Asked, Event, Finished, Interrupted, Permitted, Undone
 from tests.rights import without_roots_rights
 from tests.ui import atif_rules
 
@@ -55,7 +55,7 @@ def words(*more: str) -> list[str]:
 
 
 def facts() -> list[Event]:
-    return [record.event for record in log.read(sessions.find(Config().data, Path.cwd(), "latest"))]
+    return [record.event for record in log.read(store.find_session(Config().data, Path.cwd(), "latest"))]
 
 
 def test_a_request_is_carried_out_accepted_traced_and_undone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -408,7 +408,7 @@ def test_a_run_that_is_cut_before_its_request_is_recorded_does_not_stand_for_an_
         assert (process.returncode, out, "diff" in err) == (4, "", False), err
         assert "interrupted: nothing was recorded yet; give the request again" in err
         assert json.loads(Path("../out/summary.json").read_text())["subtype"] == "interrupted"
-    assert len(sessions.paths(Config().data)) == 2
+    assert len(store.session_paths(Config().data)) == 2
     assert isinstance(facts()[-1], Finished), "the session in which something was asked"
 
 
@@ -544,13 +544,13 @@ def test_nothing_to_go_on_with_leaves_no_copy(capsys: pytest.CaptureFixture[str]
     assert called(words("what is this?")) == 0
     assert called(["run", "--script", "../script.toml", "--continue", "--fork-session"]) == 1
     assert "the session has no unfinished request" in capsys.readouterr().err
-    assert len(sessions.paths(Config().data, Path.cwd())) == 1
+    assert len(store.session_paths(Config().data, Path.cwd())) == 1
 
 
 def test_a_session_of_another_folder_goes_on_with_something_new_alone(capsys: pytest.CaptureFixture[str]) -> None:
     root = project(*SOLVES)
     assert called(words("--max-turns", "1", "fix the failing tests")) == 3
-    first = sessions.find(Config().data, root, "latest").stem
+    first = store.find_session(Config().data, root, "latest").stem
     other = root.parent / "other"
     other.mkdir()
     os.chdir(other)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import log, sessions
 from fugu_cli.__main__ import called
-from fugu_cli.commands.asked import asked as asked_for
-from fugu_cli.commands.flags import RunFlags, Tier
+from fugu_cli.cli.flags import RunFlags, TierFlag
+from fugu_cli.cli.run_session import resolve_request as asked_for
 from fugu_cli.config import Config
-from fugu_cli.config.files import load
-from fugu_cli.events import Asked, Assigned, Event, Permitted, ToolRan
+from fugu_cli.config.loader import load_config
+from fugu_cli.session import log, store
+from fugu_cli.session.events import Asked, Assigned, Event, Permitted, ToolRan
 from tests.reacting import repository
 from tests.skills import making
 
@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def facts() -> list[Event]:
-    return [record.event for record in log.read(sessions.find(Config().data, Path.cwd(), "latest"))]
+    return [record.event for record in log.read(store.find_session(Config().data, Path.cwd(), "latest"))]
 
 
 def asked() -> list[tuple[str, str]]:
@@ -142,10 +142,10 @@ def test_a_command_names_its_agent_unless_a_flag_does(root: Path) -> None:
 
 def test_a_command_names_its_tier_unless_a_flag_does(root: Path) -> None:
     making.text(Path.home() / ".agents/commands/plan.md", "---\ntier: ultra\n---\nPlan $1.")
-    loaded = load(root, {})
+    loaded = load_config(root, {})
     wanted, changed = asked_for("/plan it", RunFlags(), loaded, {})
     assert (wanted.text, changed.config.tier) == ("Plan it.", "ultra")
-    assert asked_for("/plan it", RunFlags(tier=Tier.fugu), loaded, {})[1].config.tier == "fugu"
+    assert asked_for("/plan it", RunFlags(tier=TierFlag.fugu), loaded, {})[1].config.tier == "fugu"
 
 
 def test_an_agent_that_is_not_in_the_pool_is_said_with_the_command(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.code_blocks import Block, blocks, body_of, fenced, without
+from fugu_cli.providers.code_blocks import Block, blocks, body_of, fenced, without_blocks
 
 NESTED = "```markdown\n# Title\n```bash\nls\n```\nend\n```\nThat is all."
 TWO = "Old:\n```python\nx = 1\n```\nNew:\n```python\nx = 2\ny = 3\n```\n"
@@ -44,7 +44,7 @@ def test_the_body_meant_is_the_longest_or_the_one_like_what_is_there() -> None:
 
 
 def test_words_remain_when_blocks_are_taken_out() -> None:
-    assert without(TWO, blocks(TWO)) == "Old:\nNew:"
+    assert without_blocks(TWO, blocks(TWO)) == "Old:\nNew:"
 
 
 @given(body=st.text(st.sampled_from("`~ab \n"), max_size=40))

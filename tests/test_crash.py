@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import orchestrator, views
-from fugu_cli.agents import Agent
-from fugu_cli.events import RECORDED, Event, Finished, Member, Permitted, Undone
-from fugu_cli.log import Log
+from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
-from fugu_cli.tools.workspace import recall
+from fugu_cli.providers import Agent
+from fugu_cli.session import views
+from fugu_cli.session.events import RECORDED, Event, Finished, Member, Permitted, Undone
+from fugu_cli.session.log import Log
+from fugu_cli.tools.workspace import recall_reads
 from tests.filming import Film, Frame, shoot
 from tests.reacting import Reacting, Stage, calls, fails, repository, results, role
 
@@ -102,7 +103,7 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         stage = stage_of(request.param, world)
         repository(stage.root)
         await stage.begin(log)
-        return lambda: orchestrator.run(log, stage.crew(), stage.bench())
+        return lambda: orchestrator.run(log, stage.team(), stage.environment())
 
     return Played(request.param, shoot(tmp_path_factory.mktemp("film"), begin))
 
@@ -129,10 +130,10 @@ async def resumed(played: Played, number: int, folder: Path, turn: asyncio.Semap
         path.write_bytes(b"".join(film.lines[: frame.lines]) + torn)
         log = Log.open(path)
         stage = stage_of(played.name, world)
-        bench = stage.bench()
-        recall(bench.workspace, log.records)
+        environment = stage.environment()
+        recall_reads(environment.workspace, log.records)
         try:
-            end = await orchestrator.run(log, stage.crew(), bench)
+            end = await orchestrator.run(log, stage.team(), environment)
             return Resumed(frame, world, path, end, list(log.events))
         finally:
             log.close()

@@ -1,21 +1,21 @@
 """Diffs of recorded changes."""
 
-from fugu_cli.diffs import unified
+from fugu_cli.tools.recorded_diffs import unified_diff
 
 
 def test_a_change_a_creation_and_a_deletion() -> None:
-    assert unified("a", b"x\n", b"y\n") == "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+y\n"
-    assert unified("a", None, b"y\n") == "--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+y\n"
-    assert unified("a", b"x\n", None) == "--- a/a\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"
+    assert unified_diff("a", b"x\n", b"y\n") == "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+y\n"
+    assert unified_diff("a", None, b"y\n") == "--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+y\n"
+    assert unified_diff("a", b"x\n", None) == "--- a/a\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"
 
 
 def test_a_missing_newline_at_the_end_is_said() -> None:
-    assert unified("a", b"x", b"x\n") == ("--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n\\ No newline at end of file\n+x\n")
+    assert unified_diff("a", b"x", b"x\n") == ("--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n\\ No newline at end of file\n+x\n")
 
 
 def test_binary_contents_are_only_measured() -> None:
-    assert unified("a", b"\0", b"\0\0") == "--- a/a\n+++ b/a\nbinary file, 1 -> 2 bytes\n"
+    assert unified_diff("a", b"\0", b"\0\0") == "--- a/a\n+++ b/a\nbinary file, 1 -> 2 bytes\n"
 
 
 def test_bytes_that_are_no_utf8_survive() -> None:
-    assert unified("a", b"\xff\n", b"").encode("utf-8", "surrogateescape").endswith(b"-\xff\n")
+    assert unified_diff("a", b"\xff\n", b"").encode("utf-8", "surrogateescape").endswith(b"-\xff\n")

@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 import typer
 
-from fugu_cli import policy
 from fugu_cli.__main__ import called
-from fugu_cli.agents.pricing import price_of
-from fugu_cli.cli import app
-from fugu_cli.commands.pages import topics
+from fugu_cli.cli.app import app
+from fugu_cli.cli.interface import help_topics
 from fugu_cli.config import Config
-from fugu_cli.config.entry import AgentEntry
-from fugu_cli.config.files import parsed
-from fugu_cli.evaluation import arms
-from fugu_cli.events import (
+from fugu_cli.config.loader import parse_layer
+from fugu_cli.config.pricing import price_of
+from fugu_cli.config.schema import AgentEntry
+from fugu_cli.evaluation import runner
+from fugu_cli.messages import Call, Usage
+from fugu_cli.safety import policy
+from fugu_cli.session.events import (
     Assigned,
     Compacted,
     Event,
@@ -33,13 +34,12 @@ from fugu_cli.events import (
     Undone,
     Waiting,
 )
-from fugu_cli.messages import Call, Usage
-from fugu_cli.ui import stream
-from fugu_cli.ui.result import SUBTYPES
-from fugu_cli.ui.tui.commands.table import COMMANDS as COMMANDS_TYPED
+from fugu_cli.ui import json_output
+from fugu_cli.ui.json_output import SUBTYPES
+from fugu_cli.ui.tui.commands import COMMANDS as COMMANDS_TYPED
 
 ROOT = Path(__file__).parent.parent
-PAGES = {**{f"help {name}": text for name, text in topics().items()}, "README": (ROOT / "README.md").read_text()}
+PAGES = {**{f"help {name}": text for name, text in help_topics().items()}, "README": (ROOT / "README.md").read_text()}
 TREE = typer.main.get_command(app)
 
 
@@ -124,7 +124,7 @@ TOLD_IN = {
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_every_flag_of_a_command_is_on_its_page(words: str) -> None:
-    text = " ".join(topics()[name] for name in TOLD_IN.get(words, "").split())
+    text = " ".join(help_topics()[name] for name in TOLD_IN.get(words, "").split())
     missing = {name for name in options(COMMANDS[words]) if name.startswith("--") and not stands(name, text)}
     assert missing - {"--version", "--install-completion", "--show-completion"} == {"--help"}
 
@@ -143,16 +143,16 @@ def test_the_pages_together_show_every_command() -> None:
 
 
 def test_the_evaluation_page_lists_every_arm_and_what_a_task_may_say() -> None:
-    page = topics()["evaluation"]
+    page = help_topics()["evaluation"]
     table = page[page.index("**Arms.**") : page.index("**What is kept.**")]
-    assert set(re.findall(r"^    ([\w-]+) {2,}", table, re.MULTILINE)) == set(arms.ALL)
+    assert set(re.findall(r"^    ([\w-]+) {2,}", table, re.MULTILINE)) == set(runner.ALL_ARMS)
     assert " ".join(table.split()).partition("without it ")[2].startswith("trinity, single, random and cascade):")
-    assert arms.DEFAULT == ("trinity", "single", "random", "cascade")
+    assert runner.DEFAULT_ARMS == ("trinity", "single", "random", "cascade")
     assert "`prompt.md`" in page and "grade_command = " in page
 
 
 def test_the_coordinators_page_tells_what_was_measured() -> None:
-    page, results = " ".join(topics()["coordinator"].split()), ROOT / "tests" / "benchmarks" / "results"
+    page, results = " ".join(help_topics()["coordinator"].split()), ROOT / "tests" / "benchmarks" / "results"
     measured, along = (results / "coordinator.md").read_text(), (results / "coordinator-along.md").read_text()
     wall = {way: float(s) for way, s in re.findall(r"^\| 2048 \| (.+?) \| ([\d.]+) \|", measured, re.MULTILINE)}
     assert f"{wall['cold']:.2f} s for 2,048 tokens read cold, {wall['warm +64']:.2f} s with 64 new ones" in page
@@ -169,14 +169,14 @@ def test_the_coordinators_page_tells_what_was_measured() -> None:
 
 
 def test_the_interfaces_page_lists_every_command_and_its_other_names() -> None:
-    words = set(re.findall(r"(?<![\w.`])/([a-z]+|\?)", topics()["tui"]))
+    words = set(re.findall(r"(?<![\w.`])/([a-z]+|\?)", help_topics()["tui"]))
     assert {name for command in COMMANDS_TYPED for name in (command.name, *command.also)} - words == set()
 
 
 def test_the_tools_page_lists_every_tool_that_agents_are_told_of() -> None:
-    page = topics()["tools"]
+    page = help_topics()["tools"]
     listed = set(re.findall(r"\w+", page[page.index("    read,") : page.index("A Worker has")]))
-    assert {path.stem for path in (ROOT / "prompts" / "tools").glob("*.md")} - listed == policy.UNTOLD
+    assert {path.stem for path in (ROOT / "prompts" / "tools").glob("*.md")} - listed == policy.HIDDEN_TOOLS
 
 
 def test_what_is_told_to_be_installed_is_what_the_package_asks_for() -> None:
@@ -195,11 +195,11 @@ def test_what_is_told_to_be_installed_is_what_the_package_asks_for() -> None:
 def test_every_page_that_is_pointed_to_exists() -> None:
     for page, text in PAGES.items():
         for topic in re.findall(r"`fugu help ([a-z-]+)`", text):
-            assert topic in topics(), f"{page} points to {topic}"
+            assert topic in help_topics(), f"{page} points to {topic}"
 
 
 def test_every_page_begins_with_its_name_and_what_it_is_about() -> None:
-    for name, text in topics().items():
+    for name, text in help_topics().items():
         assert re.match(rf"# {name}: \S", text), name
         assert max(len(line) for line in text.splitlines()) <= 125, name
 
@@ -208,11 +208,11 @@ def test_every_folder_of_the_data_is_named_on_the_storage_page() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "fugu_cli").rglob("*.py"))
     folders = set(re.findall(r'\bdata / "(\w+)"', source))
     assert {"sessions", "interface", "permissions", "coordinators"} <= folders
-    assert {name for name in folders if f"/fugu/{name}" not in topics()["storage"]} == set()
+    assert {name for name in folders if f"/fugu/{name}" not in help_topics()["storage"]} == set()
 
 
 def test_the_configuration_page_lists_every_key_with_the_models_own_words() -> None:
-    listed = dict(re.findall(r"^    (\w+) {2,}(.*)$", topics()["config"], re.MULTILINE))
+    listed = dict(re.findall(r"^    (\w+) {2,}(.*)$", help_topics()["config"], re.MULTILINE))
     assert listed == {
         key: (spec.description or "").strip() + (" (`fugu help pool`)" if key == "agents" else "")
         for key, spec in Config.model_fields.items()
@@ -220,18 +220,18 @@ def test_the_configuration_page_lists_every_key_with_the_models_own_words() -> N
 
 
 def test_the_entry_on_the_pool_page_is_valid_and_shows_every_field() -> None:
-    page = topics()["pool"]
+    page = help_topics()["pool"]
     entry = page[page.index("    [[agents]]") : page.index("**Slots.**")]
-    config = parsed("\n".join(line.removeprefix("    ") for line in entry.splitlines()), Path("/x/.fugurc")).config
+    config = parse_layer("\n".join(line.removeprefix("    ") for line in entry.splitlines()), Path("/x/.fugurc")).config
     shown = config.agents[0]
     assert shown.model_fields_set == set(AgentEntry.model_fields)
     assert shown.price == price_of(shown.provider, shown.model), "a price that is copied counts in budgets"
 
 
 def test_the_examples_on_the_configuration_page_are_valid() -> None:
-    page = topics()["config"]
+    page = help_topics()["config"]
     text = "\n".join(line.strip() for line in page.splitlines() if re.match(r"    \w+ = ", line))
-    assert parsed(text, Path("/x/.fugurc")).config.model_fields_set == {"max_turns", "max_budget_usd", "deny"}
+    assert parse_layer(text, Path("/x/.fugurc")).config.model_fields_set == {"max_turns", "max_budget_usd", "deny"}
 
 
 def test_every_line_of_the_stream_is_documented_with_its_fields() -> None:
@@ -248,12 +248,16 @@ def test_every_line_of_the_stream_is_documented_with_its_fields() -> None:
         Merged(plan=1, turns=(1, 2)),
         JobEnded(job="job1", command="ls"),
     ]
-    lines = [stream.line(Recorded(seq=0, at=0.0, event=fact), [by_fugu], "s") for fact in facts]
+    lines = [json_output.event_object(Recorded(seq=0, at=0.0, event=fact), [by_fugu], "s") for fact in facts]
     retried = Retried(turn=1, agent="a", kind="network", why="", seconds=1.0, retry=1, retries=4)
-    lines += [stream.live(Waiting(why=""), "s"), stream.live(retried, "s")]
-    lines += [stream.init(stream.Setting(session="s", cwd="/", mode="edit", coordinator="cascade", pool=()))]
+    lines += [json_output.live_object(Waiting(why=""), "s"), json_output.live_object(retried, "s")]
+    lines += [
+        json_output.init_object(
+            json_output.StreamInit(session="s", cwd="/", mode="edit", coordinator="cascade", pool=())
+        )
+    ]
     common = {"type", "subtype", "session_id", "uuid", "timestamp"}
-    told = topics()["run"].replace(", |\n| | | ", ", ")  # a row that goes on in the next line
+    told = help_topics()["run"].replace(", |\n| | | ", ", ")  # a row that goes on in the next line
     documented = {
         subtype: set(fields.split(", "))
         for subtype, fields in re.findall(r"^\| `(\w+)` \| [^|]+ \| (.+) \|$", told, re.MULTILINE)
@@ -262,4 +266,4 @@ def test_every_line_of_the_stream_is_documented_with_its_fields() -> None:
 
 
 def test_every_subtype_of_the_result_is_documented() -> None:
-    assert [name for name in set(SUBTYPES.values()) if name not in topics()["run"]] == []
+    assert [name for name in set(SUBTYPES.values()) if name not in help_topics()["run"]] == []

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import orchestrator, undoing, views
-from fugu_cli.coordinators.fixed import Cascade, Single
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Asked, JobEnded, Member, Permitted, Role, ToolRan, Undone
-from fugu_cli.log import Log
-from fugu_cli.loop.environment import Bench
+from fugu_cli.coordinators import CoordinatorSettings
+from fugu_cli.coordinators.rules import Cascade, Single
+from fugu_cli.engine import orchestrator, undo
+from fugu_cli.engine.environment import Environment
 from fugu_cli.messages import Call, FromTool, Prompt, Reply, ToolSpec
-from fugu_cli.tools.process import Around
-from fugu_cli.views import Item
-from fugu_cli.wiring import build_toolbox, harness
+from fugu_cli.session import views
+from fugu_cli.session.events import Asked, JobEnded, Member, Permitted, Role, ToolRan, Undone
+from fugu_cli.session.log import Log
+from fugu_cli.session.open_work import TodoItem
+from fugu_cli.tools.shell_commands import CommandContext
+from fugu_cli.wiring import build_harness, build_toolbox
 from tests.conductor.staging import Play, lists, planning, play
 from tests.facts import CODER, SMALL, STRONG, asked, assigned, opened
 from tests.reacting import React, Reacting, Stage, calls, repository, results
@@ -30,9 +31,9 @@ ALONE = Member(name="alone", provider="openai", model="m", slot="strong")
 def offered(tmp_path: Path, member: Member, role: Role) -> tuple[ToolSpec, ...]:
     """The tools of an agent in a role; a rule names web_fetch."""
     stage = Stage(tmp_path, tmp_path / "store", (member,), {})
-    bench = replace(stage.bench(), toolbox=build_toolbox(rules=("web_fetch",)))
+    environment = replace(stage.environment(), toolbox=build_toolbox(rules=("web_fetch",)))
     events = [opened(), asked("do it", judged=False), assigned(1, member.name, role)]
-    return harness(member).tools(events, member, bench)
+    return build_harness(member).tools(events, member, environment)
 
 
 def names(specs: tuple[ToolSpec, ...]) -> set[str]:
@@ -66,14 +67,14 @@ def test_web_fetch_is_there_only_where_a_rule_names_it() -> None:
     assert "web_fetch" in build_toolbox(rules=("web_fetch(docs.python.org)",))
 
 
-def staged(root: Path, react: React, **more: object) -> tuple[Stage, Bench, Log]:
+def staged(root: Path, react: React, **more: object) -> tuple[Stage, Environment, Log]:
     agents = {"alone": Reacting("alone", react)}
-    single = Single("alone", (ALONE,), Settings())
+    single = Single("alone", (ALONE,), CoordinatorSettings())
     stage = Stage(repository(root / "repo"), root / "store", (ALONE,), agents, single, mode="yolo", **more)  # type: ignore[arg-type]
     log = Log.memory()
-    bench = stage.bench()
-    bench.workspace.jobs.attach(log.events, log.append)
-    return stage, bench, log
+    environment = stage.environment()
+    environment.workspace.jobs.attach(log.events, log.append)
+    return stage, environment, log
 
 
 def serves(prompt: Prompt) -> Reply:
@@ -85,16 +86,16 @@ def serves_and_writes(prompt: Prompt) -> Reply:
 
 
 def test_a_job_goes_on_after_its_request_and_undoing_that_ends_it(tmp_path: Path) -> None:
-    stage, bench, log = staged(tmp_path, serves_and_writes, test_command=None)
+    stage, environment, log = staged(tmp_path, serves_and_writes, test_command=None)
 
     async def story() -> None:
         await stage.begin(log, "serve it", judged=False)
-        await orchestrator.run(log, stage.crew(), bench)
-        jobs = bench.workspace.jobs
+        await orchestrator.run(log, stage.team(), environment)
+        jobs = environment.workspace.jobs
         assert [job.name for job in jobs.running] == ["job1"]
-        earlier = await jobs.start("sleep 600", bench.workspace.root, Around())
+        earlier = await jobs.start("sleep 600", environment.workspace.root, CommandContext())
         assert (tmp_path / "repo" / "new.txt").exists()
-        await undoing.undo(log, bench.workspace)
+        await undo.undo_request(log, environment.workspace)
         assert [job.name for job in jobs.running] == [earlier.name]
         assert not (tmp_path / "repo" / "new.txt").exists()
 
@@ -108,15 +109,15 @@ def test_a_job_goes_on_after_its_request_and_undoing_that_ends_it(tmp_path: Path
 
 
 def test_an_undo_that_is_refused_ends_no_job(tmp_path: Path) -> None:
-    stage, bench, log = staged(tmp_path, serves_and_writes, test_command=None)
+    stage, environment, log = staged(tmp_path, serves_and_writes, test_command=None)
 
     async def story() -> None:
         await stage.begin(log, "serve it", judged=False)
-        await orchestrator.run(log, stage.crew(), bench)
+        await orchestrator.run(log, stage.team(), environment)
         (tmp_path / "repo" / "new.txt").write_text("my own\n")
-        with pytest.raises(undoing.UsageError, match="edits made since"):
-            await undoing.undo(log, bench.workspace)
-        assert [job.name for job in bench.workspace.jobs.running] == ["job1"]
+        with pytest.raises(undo.UsageError, match="edits made since"):
+            await undo.undo_request(log, environment.workspace)
+        assert [job.name for job in environment.workspace.jobs.running] == ["job1"]
 
     asyncio.run(story())
 
@@ -126,21 +127,21 @@ def test_a_draw_that_is_rolled_back_takes_its_jobs_with_it(tmp_path: Path) -> No
     running: list[list[str]] = []
 
     def react(prompt: Prompt) -> Reply:
-        running.append([job.name for job in bench.workspace.jobs.running])
+        running.append([job.name for job in environment.workspace.jobs.running])
         if results(prompt):
             return Reply(text="done")
         return calls(SERVES, Call.make("2", "write", path="new.txt", content="no help\n"))
 
     agents = {"alone": Reacting("alone", react)}
     stage = Stage(repository(tmp_path / "repo"), tmp_path / "store", (several,), agents, mode="yolo")
-    stage = replace(stage, coordinator=Cascade((several,), Settings(turns=1)))
-    log, bench = Log.memory(), stage.bench()
-    bench.workspace.jobs.attach(log.events, log.append)
+    stage = replace(stage, coordinator=Cascade((several,), CoordinatorSettings(turns=1)))
+    log, environment = Log.memory(), stage.environment()
+    environment.workspace.jobs.attach(log.events, log.append)
 
     async def story() -> None:
         await stage.begin(log)
-        await orchestrator.run(log, stage.crew(), bench)
-        assert bench.workspace.jobs.running == ()
+        await orchestrator.run(log, stage.team(), environment)
+        assert environment.workspace.jobs.running == ()
 
     asyncio.run(story())
     assert running == [[], ["job1"], [], ["job2"]]
@@ -184,14 +185,14 @@ def test_a_worktrees_jobs_end_before_its_work_is_looked_at(tmp_path: Path) -> No
 def _watched(found: Play) -> list[JobEnded]:
     """The ends of jobs up to the end of the request, of which none runs then."""
     told: list[JobEnded] = []
-    bench = found.bench()
-    bench.workspace.jobs.attach((), told.append)
+    environment = found.environment()
+    environment.workspace.jobs.attach((), told.append)
 
     async def story() -> None:
         stage = found.stage()
         await stage.begin(found.log, "fix the tests")
-        await orchestrator.run(found.log, stage.crew(), bench)
-        assert bench.workspace.jobs.running == ()
+        await orchestrator.run(found.log, stage.team(), environment)
+        assert environment.workspace.jobs.running == ()
 
     asyncio.run(story())
     return told
@@ -210,14 +211,14 @@ def test_the_todo_list_is_what_the_newest_call_said(tmp_path: Path) -> None:
         made = len(results(prompt))
         return Reply(text="done") if made == 3 else calls((first, second, wrong)[made])
 
-    stage, bench, log = staged(tmp_path, react, test_command=None)
+    stage, environment, log = staged(tmp_path, react, test_command=None)
 
     async def story() -> None:
         await stage.begin(log, "do it", judged=False)
-        await orchestrator.run(log, stage.crew(), bench)
+        await orchestrator.run(log, stage.team(), environment)
 
     asyncio.run(story())
-    assert views.todo(log.events) == (Item("look", "done"), Item("act", "in_progress"))
+    assert views.todo(log.events) == (TodoItem("look", "done"), TodoItem("act", "in_progress"))
     ran = [event for event in log.events if isinstance(event, ToolRan)]
     assert [event.output for event in ran] == [
         "The list stands: 0 of 2 done: look.",
@@ -226,4 +227,4 @@ def test_the_todo_list_is_what_the_newest_call_said(tmp_path: Path) -> None:
     ]
     assert [event.changes for event in ran] == [(), (), ()]
     log.append(Asked(text="and then?"))
-    assert views.summed(views.todo(log.events)) == "1 of 2 done: act", "it lives as long as the session"
+    assert views.todo_summary(views.todo(log.events)) == "1 of 2 done: act", "it lives as long as the session"

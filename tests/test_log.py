@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fugu_cli import __version__
-from fugu_cli import log as logs
 from fugu_cli.errors import SessionBusy, StorageError
-from fugu_cli.events import Asked, Event, Finished, Live, Opened, Recorded, Replied, Said
-from fugu_cli.log import Log
+from fugu_cli.session import log as logs
+from fugu_cli.session.events import Asked, Event, Finished, Live, Opened, Recorded, Replied, TextStreamed
+from fugu_cli.session.log import Log
 
 OPENED = Opened(version="1", repo="/repo")
 
@@ -54,7 +54,9 @@ def test_a_torn_last_line_is_cut_and_nothing_else(torn: bytes, tmp_path_factory:
 
 def test_a_second_writer_is_told_who_is_in_the_way(tmp_path: Path) -> None:
     first = Log.create(tmp_path / "s.jsonl")
-    script = f"from pathlib import Path; from fugu_cli.log import Log; Log.open(Path({str(tmp_path / 's.jsonl')!r}))"
+    script = (
+        f"from pathlib import Path; from fugu_cli.session.log import Log; Log.open(Path({str(tmp_path / 's.jsonl')!r}))"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "SessionBusy" in done.stderr
     first.close()
@@ -103,8 +105,8 @@ def test_a_writer_killed_at_any_moment_leaves_whole_lines(tmp_path: Path) -> Non
     path = tmp_path / "s.jsonl"
     script = textwrap.dedent(f"""
         from pathlib import Path
-        from fugu_cli.events import Asked
-        from fugu_cli.log import Log
+        from fugu_cli.session.events import Asked
+        from fugu_cli.session.log import Log
         log = Log.create(Path({str(path)!r}))
         while True:
             log.append(Asked(text="x" * 5000))
@@ -134,7 +136,7 @@ def test_readers_get_what_was_then_what_comes_and_live_events_are_not_written() 
         reader = asyncio.create_task(read())
         await asyncio.sleep(0)
         log.append(Asked(text="a"))
-        log.tell(Said(turn=1, agent="a", text="hm"))
+        log.tell(TextStreamed(turn=1, agent="a", text="hm"))
         log.append(Finished(reason="answered"))
         log.close()
         await reader
@@ -151,8 +153,8 @@ def test_a_full_disk_is_a_storage_error_and_the_file_keeps_its_whole_lines(tmp_p
         import resource
         from pathlib import Path
         from fugu_cli.errors import StorageError
-        from fugu_cli.events import Asked
-        from fugu_cli.log import Log
+        from fugu_cli.session.events import Asked
+        from fugu_cli.session.log import Log
         import signal
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         log = Log.create(Path({str(tmp_path / "s.jsonl")!r}))
@@ -174,8 +176,8 @@ def test_what_can_be_written_again_after_the_disk_was_full_is_written(tmp_path: 
         import resource
         from pathlib import Path
         from fugu_cli.errors import StorageError
-        from fugu_cli.events import Asked
-        from fugu_cli.log import Log
+        from fugu_cli.session.events import Asked
+        from fugu_cli.session.log import Log
         import signal
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         log = Log.create(Path({str(tmp_path / "s.jsonl")!r}))

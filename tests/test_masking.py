@@ -13,25 +13,24 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fugu_cli import log as logs
-from fugu_cli.events import (
+from fugu_cli.messages import Call
+from fugu_cli.safety.redaction import MARK, LogRedactor, Redactor, SecretScanner, has_secret, mark_for, restore_marks
+from fugu_cli.safety.secret_values import is_word
+from fugu_cli.session import log as logs
+from fugu_cli.session.events import (
     Asked,
     Failed,
     Interrupted,
+    OutputStreamed,
     Permitted,
     Planned,
     Recorded,
     Replied,
-    Said,
-    Step,
+    TextStreamed,
     ToolRan,
-    ToolSaid,
+    WorkflowStep,
 )
-from fugu_cli.log import Log
-from fugu_cli.marks import Remembered
-from fugu_cli.masking import MARK, Mask, Scanner, holds, mark, put_back
-from fugu_cli.messages import Call
-from fugu_cli.secret_values import is_word
+from fugu_cli.session.log import Log
 
 KEY = "v3ry-s3cret-value"
 LINE = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmU"
@@ -74,26 +73,28 @@ PIECES = st.lists(
 )
 
 
-def streamed(mask: Mask, pieces: list[str]) -> list[str]:
-    live = [item for piece in pieces for item in mask.live(Said(turn=1, agent="a", text=piece))]
+def streamed(mask: Redactor, pieces: list[str]) -> list[str]:
+    live = [item for piece in pieces for item in mask.live(TextStreamed(turn=1, agent="a", text=piece))]
     live += mask.rest(Replied(turn=1, agent="a"))
-    return [item.text for item in live if isinstance(item, Said)]
+    return [item.text for item in live if isinstance(item, TextStreamed)]
 
 
 @pytest.mark.parametrize("secret", FORMS)
 def test_what_has_the_form_of_a_key_is_masked(secret: str) -> None:
-    told = Mask({}).text(f'before {secret}\nkey = "{secret}" after')
-    assert told == f'before {mark(secret)}\nkey = "{mark(secret)}" after'
+    told = Redactor({}).text(f'before {secret}\nkey = "{secret}" after')
+    assert told == f'before {mark_for(secret)}\nkey = "{mark_for(secret)}" after'
 
 
 def test_of_a_private_key_each_line_is_a_secret_so_that_numbered_lines_and_diffs_keep_their_shape() -> None:
-    mask = Mask({})
-    assert mask.text(BLOCK) == BLOCK.replace(LINE, mark(LINE))
+    mask = Redactor({})
+    assert mask.text(BLOCK) == BLOCK.replace(LINE, mark_for(LINE))
     numbered = "\n".join(f"{number}\t{line}" for number, line in enumerate(BLOCK.split("\n"), start=12))
-    assert mask.text(numbered) == numbered.replace(LINE, mark(LINE))
+    assert mask.text(numbered) == numbered.replace(LINE, mark_for(LINE))
     changed = f"-{LINE}"
-    assert mask.text(BLOCK.replace(LINE, f"{changed}\n+{LINE}")) == BLOCK.replace(LINE, f"-{mark(LINE)}\n+{mark(LINE)}")
-    assert Mask({"SSH_KEY": BLOCK}).text(f"x {LINE} y") == f"x {mark(LINE)} y"
+    assert mask.text(BLOCK.replace(LINE, f"{changed}\n+{LINE}")) == BLOCK.replace(
+        LINE, f"-{mark_for(LINE)}\n+{mark_for(LINE)}"
+    )
+    assert Redactor({"SSH_KEY": BLOCK}).text(f"x {LINE} y") == f"x {mark_for(LINE)} y"
 
 
 @given(SECRETS, PIECES)
@@ -107,10 +108,10 @@ def test_no_secret_stands_outside_the_marks_and_what_was_masked_can_be_put_back(
     values: dict[str, set[str]] = {}
 
     def noted(value: str) -> str:
-        values.setdefault(mark(value), set()).add(value)
-        return mark(value)
+        values.setdefault(mark_for(value), set()).add(value)
+        return mark_for(value)
 
-    told = Scanner(known).masked(text, noted)
+    told = SecretScanner(known).masked(text, noted)
     for part in MARK.split(told):
         assert not [value for value in known if value in part]
     assert not any("\n" in value for found in values.values() for value in found)
@@ -118,7 +119,7 @@ def test_no_secret_stands_outside_the_marks_and_what_was_masked_can_be_put_back(
     if not MARK.search(text) and all(len(found) == 1 for found in values.values()):
         assert back == text
     if not any(set(value) & set("[]") for value in known):
-        assert Scanner(known).masked(told, mark, forms=False) == told
+        assert SecretScanner(known).masked(told, mark_for, forms=False) == told
 
 
 @given(SECRETS, PIECES, st.lists(st.integers(0, 400)))
@@ -131,14 +132,14 @@ def test_a_text_that_comes_in_pieces_is_told_as_it_would_be_whole(
     places = [0, *sorted({cut for cut in cuts if cut < len(text)}), len(text)]
     split = [text[a:b] for a, b in pairwise(places)]
     values = {f"{number}_KEY": value for number, value in enumerate(known)}
-    assert "".join(streamed(Mask(values), split)) == Mask(values).text(text)
+    assert "".join(streamed(Redactor(values), split)) == Redactor(values).text(text)
 
 
 def test_of_a_piece_only_what_may_become_a_secret_waits() -> None:
-    mask = Mask({"OUR_KEY": KEY})
+    mask = Redactor({"OUR_KEY": KEY})
     assert streamed(mask, ["The value is v3ry-s3", "cr", "et-value, the vow", "els are v"]) == [
         "The value is ",
-        f"{mark(KEY)}, the vo",
+        f"{mark_for(KEY)}, the vo",
         "wels are ",
         "v",
     ]
@@ -147,20 +148,20 @@ def test_of_a_piece_only_what_may_become_a_secret_waits() -> None:
 def test_what_waits_is_told_before_the_fact_that_ends_it() -> None:
     async def told() -> list[object]:
         log = Log.memory()
-        log.mask = Mask({"OUR_KEY": KEY})
+        log.mask = Redactor({"OUR_KEY": KEY})
         follow = log.follow()
         call = Call.make("1", "bash", command="x")
         ran = ToolRan(turn=1, call=call, output="", ok=True)
         waiting = asyncio.ensure_future(anext(follow))
         await asyncio.sleep(0)
-        log.tell(ToolSaid(turn=1, call="1", text=f"{KEY[:4]}"))
-        log.tell(ToolSaid(turn=1, call="2", text="other\n"))
+        log.tell(OutputStreamed(turn=1, call="1", text=f"{KEY[:4]}"))
+        log.tell(OutputStreamed(turn=1, call="2", text="other\n"))
         log.append(ran)
         return [await waiting, await anext(follow), (await anext(follow))]
 
     first, second, third = asyncio.run(told())
-    assert first == ToolSaid(turn=1, call="2", text="other\n")
-    assert second == ToolSaid(turn=1, call="1", text=KEY[:4])
+    assert first == OutputStreamed(turn=1, call="2", text="other\n")
+    assert second == OutputStreamed(turn=1, call="1", text=KEY[:4])
     assert isinstance(third, Recorded)
 
 
@@ -174,7 +175,7 @@ def test_what_waits_is_told_before_the_fact_that_ends_it() -> None:
 )
 def test_a_word_a_number_and_what_its_name_says_are_no_secrets(value: str, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(f"DB_PASSWORD={value}\n", encoding="utf-8")
-    mask, text = Mask({"DB_PASSWORD": value}, tmp_path), f"image: {value}:16 at postgres://u:{value}@h/x"
+    mask, text = Redactor({"DB_PASSWORD": value}, tmp_path), f"image: {value}:16 at postgres://u:{value}@h/x"
     assert is_word(value, "DB_PASSWORD")
     assert mask.text(f"image: {value}:16") == f"image: {value}:16"
     assert mask.fact(Asked(text=f"{value}")) == Asked(text=value), text
@@ -185,36 +186,36 @@ def test_a_word_a_number_and_what_its_name_says_are_no_secrets(value: str, tmp_p
 )
 def test_what_mixes_letters_with_other_characters_or_is_long_is_a_secret(value: str) -> None:
     assert not is_word(value, "DB_PASSWORD")
-    assert Mask({"DB_PASSWORD": value}).text(f"<{value}>") == f"<{mark(value)}>"
+    assert Redactor({"DB_PASSWORD": value}).text(f"<{value}>") == f"<{mark_for(value)}>"
 
 
 def test_a_long_text_without_secrets_is_passed_without_trying_every_form_at_every_character() -> None:
     text = "a path/to/file.py of https://example.org = skimmed, " * 200_000
-    assert Mask({"A_KEY": KEY}).text(text) == text
+    assert Redactor({"A_KEY": KEY}).text(text) == text
 
 
 @pytest.mark.parametrize("text", PLAIN)
 def test_what_only_sounds_like_one_is_left_alone(text: str) -> None:
-    assert Mask({"PATH": "/usr/bin", "EDITOR": "libraries", "API_KEY": "short"}).text(text) == text
+    assert Redactor({"PATH": "/usr/bin", "EDITOR": "libraries", "API_KEY": "short"}).text(text) == text
 
 
 def test_passwords_in_addresses_and_headers_are_masked() -> None:
-    told = Mask({}).text("postgres://app:hunter22@db.example.org/x and Authorization: Bearer abcdefghijklmnopqrst")
+    told = Redactor({}).text("postgres://app:hunter22@db.example.org/x and Authorization: Bearer abcdefghijklmnopqrst")
     assert "hunter22" not in told and "abcdefghijklmnopqrst" not in told
     assert "@db.example.org/x" in told
-    assert re.fullmatch(r"redis://\[secret \w{4}\]@cache:6379/0", Mask({}).text("redis://:hunter22@cache:6379/0"))
+    assert re.fullmatch(r"redis://\[secret \w{4}\]@cache:6379/0", Redactor({}).text("redis://:hunter22@cache:6379/0"))
 
 
 def test_a_word_as_the_password_of_an_address_is_shown_but_commands_do_not_get_it_in_a_variable() -> None:
-    assert Mask({}).text("postgres://postgres:postgres@db/x") == "postgres://postgres:postgres@db/x"
-    assert holds("postgres://postgres:postgres@db/x")
-    assert not holds(f"the mark {mark('x')} of a secret")
+    assert Redactor({}).text("postgres://postgres:postgres@db/x") == "postgres://postgres:postgres@db/x"
+    assert has_secret("postgres://postgres:postgres@db/x")
+    assert not has_secret(f"the mark {mark_for('x')} of a secret")
 
 
 def test_values_of_variables_and_env_files_are_masked_wherever_they_stand(tmp_path: Path) -> None:
-    mask = Mask({"OUR_API_KEY": KEY, "EDITOR": "plain-value"}, tmp_path)
+    mask = Redactor({"OUR_API_KEY": KEY, "EDITOR": "plain-value"}, tmp_path)
     assert mask.text(f"x{KEY}y plain-value").startswith("x[secret ")
-    more = Mask(
+    more = Redactor(
         {"PGPASSWORD": "hunter2-x", "MYSQL_PWD": "hunter3-x", "X_SECRET": "/aB3dE5gH7jK9", "A_KEY": str(tmp_path)}
     )
     assert "hunter" not in more.text("hunter2-x hunter3-x") and "/aB3" not in more.text("/aB3dE5gH7jK9")
@@ -234,13 +235,13 @@ def test_values_of_variables_and_env_files_are_masked_wherever_they_stand(tmp_pa
 def test_an_env_file_with_a_byte_order_mark_hides_its_first_value_too(tmp_path: Path) -> None:
     text = "\ufeffDB_PASSWORD=hunter2-x\r\nAPP_TOKEN=abc123x\r\n"
     (tmp_path / ".env").write_bytes(text.encode())
-    told = Mask({}, tmp_path).text("hunter2-x abc123x")
-    assert told == f"{mark('hunter2-x')} {mark('abc123x')}"
+    told = Redactor({}, tmp_path).text("hunter2-x abc123x")
+    assert told == f"{mark_for('hunter2-x')} {mark_for('abc123x')}"
 
 
 def test_no_fact_is_recorded_or_told_with_a_secret_in_it(tmp_path: Path) -> None:
     log = Log.create(tmp_path / "s.jsonl")
-    log.mask = Mask({"OUR_API_KEY": KEY})
+    log.mask = Redactor({"OUR_API_KEY": KEY})
     call = Call.make("1", "bash", command=f"echo {KEY}")
     facts = [
         Asked(text=f"use {KEY} and {BLOCK}"),
@@ -249,7 +250,7 @@ def test_no_fact_is_recorded_or_told_with_a_secret_in_it(tmp_path: Path) -> None
         ToolRan(turn=1, call=call, output=f"{KEY}\n{FORMS[0]}", ok=True),
         Failed(turn=1, what="a", kind="refused", message=f"Incorrect API key provided: {FORMS[1]}"),
         Interrupted(turn=1, partial=KEY),
-        Planned(steps=(Step(agent="a", instruction=KEY),), text=KEY),
+        Planned(steps=(WorkflowStep(agent="a", instruction=KEY),), text=KEY),
     ]
 
     async def told() -> str:
@@ -257,7 +258,7 @@ def test_no_fact_is_recorded_or_told_with_a_secret_in_it(tmp_path: Path) -> None
         for fact in facts:
             log.append(fact)
         texts = [(await anext(follow)).model_dump_json() for _ in facts]
-        log.tell(ToolSaid(turn=1, call="1", text=f"{KEY}\n"))
+        log.tell(OutputStreamed(turn=1, call="1", text=f"{KEY}\n"))
         texts.append((await anext(follow)).model_dump_json())
         await follow.aclose()
         return "\n".join(texts)
@@ -273,7 +274,7 @@ def test_no_fact_is_recorded_or_told_with_a_secret_in_it(tmp_path: Path) -> None
 def test_a_key_an_agent_makes_up_for_a_test_is_written_as_it_is() -> None:
     call = Call.make("1", "write", path="test_x.py", content=f'KEY = "{FORMS[0]}"')
     fact = Replied(turn=1, agent="a", text="", calls=(call,))
-    assert Mask({"OUR_API_KEY": KEY}).fact(fact) is fact
+    assert Redactor({"OUR_API_KEY": KEY}).fact(fact) is fact
 
 
 VALUES = st.recursive(
@@ -287,37 +288,37 @@ VALUES = st.recursive(
 def test_a_recorded_call_is_run_as_its_agent_made_it(
     arguments: dict[str, object], plain: bool, remembers: bool
 ) -> None:
-    mask = Mask({"OUR_API_KEY": KEY, "OTHER_KEY": 'quo"te\\d1'})
+    mask = Redactor({"OUR_API_KEY": KEY, "OTHER_KEY": 'quo"te\\d1'})
     call = Call(id="1", tool="write", arguments=json.dumps(arguments, ensure_ascii=plain))
     recorded = mask.fact(Replied(turn=1, agent="a", calls=(call,))).calls[0]
     assert KEY not in recorded.arguments
     assert mask.original(recorded) == call
-    back = put_back(recorded.arguments, lambda found: next(iter(mask.values(found, ()))))
+    back = restore_marks(recorded.arguments, lambda found: next(iter(mask.values(found, ()))))
     assert json.loads(back) == arguments
 
 
 def test_arguments_that_are_no_json_are_masked_as_they_stand() -> None:
     call = Call(id="1", tool="bash", arguments=f'{{"command": "echo {KEY}')
-    assert KEY not in Mask({"A_KEY": KEY}).fact(call).arguments
+    assert KEY not in Redactor({"A_KEY": KEY}).fact(call).arguments
 
 
 def test_a_mark_stands_only_for_what_was_masked_or_stands_in_the_files(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("APP_TOKEN=abc123x\n")
-    mask = Mask({"OUR_KEY": KEY}, tmp_path)
-    assert mask.values(mark(KEY), ()) == set()
+    mask = Redactor({"OUR_KEY": KEY}, tmp_path)
+    assert mask.values(mark_for(KEY), ()) == set()
     mask.text(f"it is {KEY}")
-    assert mask.values(mark(KEY), ()) == {KEY}
-    assert mask.values(mark("abc123x"), ()) == {"abc123x"}
-    assert mask.values(mark("abc123x"), (), others=False) == set()
-    assert mask.values(mark("abc123x"), ["APP_TOKEN=abc123x"], others=False) == {"abc123x"}
-    assert mask.values(mark("abc123x"), [f"APP_TOKEN={mark('abc123x')}"]) == {"abc123x", mark("abc123x")}
+    assert mask.values(mark_for(KEY), ()) == {KEY}
+    assert mask.values(mark_for("abc123x"), ()) == {"abc123x"}
+    assert mask.values(mark_for("abc123x"), (), others=False) == set()
+    assert mask.values(mark_for("abc123x"), ["APP_TOKEN=abc123x"], others=False) == {"abc123x"}
+    assert mask.values(mark_for("abc123x"), [f"APP_TOKEN={mark_for('abc123x')}"]) == {"abc123x", mark_for("abc123x")}
 
 
 def test_what_a_log_masked_is_masked_where_the_variable_is_not_set(tmp_path: Path) -> None:
     word, long = "tok-veryverysecret-9931", "pa55/w+rd="
-    told, path = Mask({"MY_TOKEN": word, "MY_SECRET": long}).text, tmp_path / "s.jsonl"
+    told, path = Redactor({"MY_TOKEN": word, "MY_SECRET": long}).text, tmp_path / "s.jsonl"
     path.write_text(told(f"read: token = {word}\nseen: plainword {long}\n"))
-    shown = Remembered([path, tmp_path / "gone.jsonl"], str).text
+    shown = LogRedactor([path, tmp_path / "gone.jsonl"], str).text
     for text in (
         f"-token = {word}\n+token = '{word}'\n {{'a':'{long}'}}",
         f"+{word}\n-{long}",
@@ -325,19 +326,19 @@ def test_what_a_log_masked_is_masked_where_the_variable_is_not_set(tmp_path: Pat
         f"export A={long} plainword",
     ):
         assert shown(text) == told(text)
-    assert shown("x" * 100_000 + "=" * 100_000 + word).endswith(f"={mark(word)}")
+    assert shown("x" * 100_000 + "=" * 100_000 + word).endswith(f"={mark_for(word)}")
 
 
 def test_a_word_that_stands_in_the_log_is_not_taken_for_the_secret_of_a_mark(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
-    path.write_text(f"{mark('os.system')} is what I wrote: os.system")
-    assert Remembered([path], str).text("os.system(x)") == "os.system(x)"
+    path.write_text(f"{mark_for('os.system')} is what I wrote: os.system")
+    assert LogRedactor([path], str).text("os.system(x)") == "os.system(x)"
 
 
 def test_env_files_are_found_whenever_they_come_and_a_pipe_of_that_name_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "api").mkdir()
     os.mkfifo(tmp_path / ".env")
-    mask = Mask({}, tmp_path)
+    mask = Redactor({}, tmp_path)
     assert mask.text("hidden-value") == "hidden-value"
     (tmp_path / "api" / ".env").write_text("API_TOKEN=hidden-value\n")
     assert mask.text("hidden-value").startswith("[secret ")
@@ -351,7 +352,7 @@ def test_env_files_are_found_in_folders_that_were_listed_long_ago_and_no_other_s
     (tmp_path / "api").mkdir()
     for folder in (tmp_path, tmp_path / "api"):
         os.utime(folder, (1_000_000_000, 1_000_000_000))
-    mask = Mask({}, tmp_path)
+    mask = Redactor({}, tmp_path)
     assert mask.text("hidden-value") == "hidden-value"
     (tmp_path / "api" / ".env.local").write_text("API_TOKEN=hidden-value\n")
     (tmp_path / "api" / "secrets.json").write_text("API_TOKEN=other-value\n")
@@ -363,7 +364,7 @@ def test_env_files_are_found_however_deep_and_behind_a_link_but_not_among_depend
     root, beside = tmp_path / "root", tmp_path / "beside"
     for folder in (root / "a" / "b" / "c", root / "node_modules" / "x", beside):
         folder.mkdir(parents=True)
-    mask = Mask({}, root)
+    mask = Redactor({}, root)
     assert mask.text("deep-v4lue") == "deep-v4lue"
     (root / "a" / "b" / "c" / ".env").write_text("APP_TOKEN=deep-v4lue\n")
     (root / "node_modules" / "x" / ".env").write_text("APP_TOKEN=their-v4lue\n")
@@ -371,5 +372,6 @@ def test_env_files_are_found_however_deep_and_behind_a_link_but_not_among_depend
     (root / "linked").symlink_to(beside)
     (root / "turning").symlink_to(root / "turning")
     assert (
-        mask.text("deep-v4lue their-v4lue linked-v4lue") == f"{mark('deep-v4lue')} their-v4lue {mark('linked-v4lue')}"
+        mask.text("deep-v4lue their-v4lue linked-v4lue")
+        == f"{mark_for('deep-v4lue')} their-v4lue {mark_for('linked-v4lue')}"
     )

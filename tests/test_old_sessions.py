@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import log, sessions, views
 from fugu_cli.__main__ import called
-from fugu_cli.config.files import load
-from fugu_cli.events import Asked, Finished
+from fugu_cli.config.loader import load_config
+from fugu_cli.session import log, store, views
+from fugu_cli.session.events import Asked, Finished
 from tests.reacting import CHECK, repository
 
 RECORDED = Path(__file__).parent / "recorded" / "session-0.1.0.jsonl"
@@ -39,7 +39,7 @@ def session(tmp_path: Path) -> Path:
     replied = 5 * '[[step]]\ntext = "This was said already."\n'
     script.write_text(replied + "".join(f"[[step]]\n{step}\n" for step in STEPS))
     (Path.home() / ".fugurc").write_text(AGENT.format(script=script))
-    path = sessions.new_path(load(root, {}, {}).config.data, root)
+    path = store.new_path(load_config(root, {}, {}).config.data, root)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(RECORDED.read_text().replace("/repository", str(root)))
     return path
@@ -54,7 +54,7 @@ def test_its_facts_are_read_as_they_were_meant(session: Path) -> None:
     (check,) = views.checks(events)
     assert (check.by, check.ok, check.command) == ("agent", True, 'sh "$SCRIPT"')
     first, newest = views.first_tests(events), views.tests(events)
-    assert (first and first.ok, newest and newest.ok, views.regressed(events)) == (False, False, False)
+    assert (first and first.ok, newest and newest.ok, views.has_regressions(events)) == (False, False, False)
 
 
 def test_it_is_shown_and_goes_on_to_its_end(session: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,16 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import orchestrator, policy, views
-from fugu_cli.agents import Say, Wait
-from fugu_cli.agents.access import Access, Timeouts
-from fugu_cli.agents.openai import OpenAI
-from fugu_cli.agents.retry import Backoff, Retrying
-from fugu_cli.coordinators import stopping
-from fugu_cli.coordinators.fixed import Cascade
-from fugu_cli.coordinators.settings import Settings
+from fugu_cli.coordinators import CoordinatorSettings, action_space
+from fugu_cli.coordinators.rules import Cascade
+from fugu_cli.engine import orchestrator
+from fugu_cli.engine.environment import Permission, RequestLimits
 from fugu_cli.errors import AgentError
-from fugu_cli.events import (
+from fugu_cli.messages import Call, FromUser, Prompt, Reply
+from fugu_cli.providers import Say, Wait
+from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
+from fugu_cli.providers.retry import Backoff, Retrying
+from fugu_cli.safety import policy
+from fugu_cli.session import views
+from fugu_cli.session.events import (
     Assigned,
     Event,
     Failed,
@@ -29,13 +32,11 @@ from fugu_cli.events import (
     Recorded,
     Replied,
     Role,
-    Said,
+    TextStreamed,
     ToolRan,
     Undone,
 )
-from fugu_cli.log import Log
-from fugu_cli.loop.environment import Limits, Permission
-from fugu_cli.messages import Call, FromUser, Prompt, Reply
+from fugu_cli.session.log import Log
 from tests.e2e.loopback import KEY, Breaks, running
 from tests.reacting import CHECK, React, Reacting, Stage, calls, fails, repository, results, role, said, says
 
@@ -90,7 +91,7 @@ class Play:
         return asyncio.run(whole())
 
     async def again(self) -> Finished:
-        return await orchestrator.run(self.log, self.stage.crew(), self.stage.bench())
+        return await orchestrator.run(self.log, self.stage.team(), self.stage.environment())
 
     def of(self, kind: type[Event]) -> list[Event]:
         return [event for event in self.log.events if isinstance(event, kind)]
@@ -167,7 +168,7 @@ def test_a_file_that_the_user_saves_while_it_is_written_anew_is_not_overwritten_
         return calls(Call.make("1", "write", path="calc.txt", content="fixed\n"))
 
     found = play(root, (SMALL, draws))
-    found.stage.settings = Settings(turns=1)
+    found.stage.settings = CoordinatorSettings(turns=1)
     found.run()
     assert (root / "calc.txt").read_text() == "broken\nby hand\n"
     assert len(shown(found, "small")) == 1
@@ -195,7 +196,7 @@ def test_what_changes_while_the_tests_run_is_the_users_where_it_was_there_and_no
 
     once = SMALL.model_copy(update={"attempts": 1})
     found = play(root, (once, draws))
-    found.stage.settings = Settings(turns=1)
+    found.stage.settings = CoordinatorSettings(turns=1)
     found.run()
     assert [event.reason for event in found.of(Undone)] == ["the tests failed"]
     assert [(root / name).read_text() for name in ("notes.txt", "calc.txt")] == [notes, calc]
@@ -280,7 +281,7 @@ class Roles:
 
     async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
         number = len(views.turns(events))
-        end = stopping.stop(events, turns=len(self.order), verify_answers=True)
+        end = action_space.request_end(events, turns=len(self.order), verify_answers=True)
         if end is not None:
             return end
         agent, acting = self.order[number]
@@ -312,7 +313,7 @@ def test_each_role_is_offered_its_tools_and_told_its_part(root: Path) -> None:
 def test_a_thinkers_suggestion_decides_the_next_role(root: Path) -> None:
     """The work is done already: the Thinker sends it to a Verifier although the tests do not decide this request."""
     found = play(root, (CHEAP, writes()), (STRONG, says("<suggested_role>worker</suggested_role>")))
-    found.stage = replace(found.stage, coordinator=Thinks(Cascade((CHEAP, STRONG), Settings())))
+    found.stage = replace(found.stage, coordinator=Thinks(Cascade((CHEAP, STRONG), CoordinatorSettings())))
     found.run("tidy up", judged=False)
     assert [event.role for event in found.log.events if isinstance(event, Assigned)][:2] == ["thinker", "worker"]
 
@@ -387,7 +388,7 @@ def test_what_the_user_is_asked_and_what_the_answer_covers(
 
     user = Answers(answers)
     found = play(root, (CHEAP, twice))
-    found.stage = replace(found.stage, ask=user, settings=Settings(turns=1))
+    found.stage = replace(found.stage, ask=user, settings=CoordinatorSettings(turns=1))
     found.run("make it", judged=False)
     assert user.asked == ["bash(echo x >> made)"] * asked
     assert [event.by for event in found.log.events if isinstance(event, Permitted) and event.call.tool == "bash"] == by
@@ -401,14 +402,14 @@ def test_what_needs_a_yes_every_time_is_asked_every_time(root: Path) -> None:
 
     user = Answers(["session"])
     found = play(root, (CHEAP, twice))
-    found.stage = replace(found.stage, ask=user, settings=Settings(turns=1))
+    found.stage = replace(found.stage, ask=user, settings=CoordinatorSettings(turns=1))
     found.run("clean up", judged=False)
     assert len(user.asked) == 2
 
 
 def test_a_denied_call_is_told_to_the_agent_and_does_nothing(root: Path) -> None:
     found = play(root, (CHEAP, lambda prompt: Reply(text="then not") if said(prompt) else calls(FIX)))
-    found.stage = replace(found.stage, deny=("write",), settings=Settings(turns=1))
+    found.stage = replace(found.stage, deny=("write",), settings=CoordinatorSettings(turns=1))
     found.run("write it", judged=False)
     assert (root / "calc.txt").read_text() == "broken\n"
     result = results(shown(found, "cheap")[1])[0]
@@ -418,7 +419,7 @@ def test_a_denied_call_is_told_to_the_agent_and_does_nothing(root: Path) -> None
 def test_a_call_that_would_exceed_the_budget_is_not_made(root: Path) -> None:
     dear = CHEAP.model_copy(update={"price": Price(input=1000.0, output=1000.0)})
     found = play(root, (dear, says("never said")))
-    found.stage = replace(found.stage, limits=Limits(budget=0.5))
+    found.stage = replace(found.stage, limits=RequestLimits(budget=0.5))
     end = found.run()
     assert end.reason == "budget"
     assert "may cost $" in end.message
@@ -428,7 +429,7 @@ def test_a_call_that_would_exceed_the_budget_is_not_made(root: Path) -> None:
 def test_a_budget_is_one_requests_and_not_the_whole_sessions(root: Path) -> None:
     dear = CHEAP.model_copy(update={"price": Price(input=0.0, output=100.0)})
     found = play(root, (dear, says("an answer")))
-    found.stage = replace(found.stage, limits=Limits(budget=0.8199))
+    found.stage = replace(found.stage, limits=RequestLimits(budget=0.8199))
     for _ in range(8):  # each costs 0.001; the dearest a call can get is 0.8192
         assert found.run("what is it?", judged=False).reason == "answered"
 
@@ -457,7 +458,7 @@ def test_at_the_time_limit_the_turn_is_cut_and_the_request_ends(root: Path) -> N
     async def whole() -> Finished:
         await found.stage.begin(found.log, judged=False)
         clock = asyncio.get_running_loop().time  # the same clock as time.monotonic
-        found.stage = replace(found.stage, limits=Limits(deadline=clock() + 0.5))
+        found.stage = replace(found.stage, limits=RequestLimits(deadline=clock() + 0.5))
         return await found.again()
 
     assert asyncio.run(whole()) == Finished(reason="time_limit", message="`fugu run --continue` goes on from here.")
@@ -490,7 +491,7 @@ def test_an_interruption_keeps_what_was_said_and_another_run_goes_on(root: Path)
 
     assert asyncio.run(whole()).reason == "accepted"
     assert [event.turn for event in found.log.events if isinstance(event, Assigned)] == [1, 2, 3]
-    assert [item.text for item in heard if isinstance(item, Said)][:2] == ["Let me ", "see"]
+    assert [item.text for item in heard if isinstance(item, TextStreamed)][:2] == ["Let me ", "see"]
     assert [item.event for item in heard if isinstance(item, Recorded)] == list(found.log.events)
 
 
@@ -510,7 +511,7 @@ class Slow:
 
 def test_a_cut_between_turns_keeps_the_work_that_is_done(root: Path) -> None:
     found = play(root, (CHEAP, writes()), (STRONG, writes()))
-    slow = Slow(Cascade((CHEAP, STRONG), Settings()))
+    slow = Slow(Cascade((CHEAP, STRONG), CoordinatorSettings()))
     found.stage = replace(found.stage, coordinator=slow)
 
     async def whole() -> Finished:
@@ -585,7 +586,7 @@ def test_an_agent_that_left_the_pool_gives_its_open_turn_to_another(root: Path) 
 def test_no_secret_is_read_as_evidence(root: Path) -> None:
     (root / ".env").write_text("KEY=1\n")
     found = play(root, (SMALL, says("hm")))
-    found.stage = replace(found.stage, settings=Settings(turns=1), members=(SMALL,))
+    found.stage = replace(found.stage, settings=CoordinatorSettings(turns=1), members=(SMALL,))
     found.run("the tests fail since calc.txt and .env were changed, fix it")
     reads = [
         event.call.arguments for event in found.log.events if isinstance(event, Permitted) and event.call.tool == "read"
@@ -596,7 +597,7 @@ def test_no_secret_is_read_as_evidence(root: Path) -> None:
 
 def test_the_same_failing_call_again_and_again_ends_the_turn(root: Path) -> None:
     found = play(root, (CHEAP, lambda prompt: calls(Call.make("1", "read", path="gone.txt"))))
-    found.stage = replace(found.stage, settings=Settings(turns=1))
+    found.stage = replace(found.stage, settings=CoordinatorSettings(turns=1))
     assert found.run().reason == "turn_limit"
     assert found.told.count("read failed") == 3
 
@@ -606,7 +607,7 @@ def test_a_server_that_hangs_is_given_up_and_the_next_agent_goes_on(root: Path, 
     with running() as server:
         server.play("c", Breaks(how))
         limits = Timeouts(first_token=0.3, between=0.3)
-        agent = OpenAI(Access(name="cheap", model="c", base_url=server.url, key=KEY, timeouts=limits))
+        agent = OpenAI(ModelEndpoint(name="cheap", model="c", base_url=server.url, key=KEY, timeouts=limits))
         found = play(root, (STRONG, writes()))
         stage = replace(found.stage, members=(CHEAP, STRONG))
         found.stage = replace(stage, agents={**stage.agents, "cheap": Retrying(agent, Backoff(attempts=1))})
@@ -633,7 +634,7 @@ def test_a_small_model_may_not_rewrite_the_tests_that_judge_it(root: Path) -> No
 def test_a_small_model_may_write_tests_that_do_not_judge_its_request(root: Path) -> None:
     renamed = Call.make("1", "write", path="test_calc.py", content="from calc import total\n")
     found = play(root, (SMALL.model_copy(update={"attempts": 1}), lambda prompt: calls(renamed)))
-    found.stage = replace(found.stage, settings=Settings(turns=1))
+    found.stage = replace(found.stage, settings=CoordinatorSettings(turns=1))
     found.run("rename add to total in test_calc.py", judged=False)
     made = [fact for fact in found.of(Permitted) if isinstance(fact, Permitted) and fact.call.tool == "write"]
     assert [(fact.allowed, fact.by) for fact in made] == [(True, "policy")]

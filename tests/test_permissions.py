@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import permissions, policy
 from fugu_cli.errors import ConfigError, StorageError
 from fugu_cli.messages import Call
+from fugu_cli.safety import policy, saved_permissions
 
 EDIT = Call.make("1", "edit", path="src/a.py", old="x", new="y")
 BASH = Call.make("1", "bash", command="make (x) > out.txt")
@@ -39,7 +39,7 @@ def judged(call: Call, root: Path, *allow: str) -> policy.Judgement:
 )
 def test_the_rule_of_a_yes_allows_that_call_and_no_other(call: Call, rule: str, other: Call, tmp_path: Path) -> None:
     before = judged(call, tmp_path)
-    made = permissions.rule(call, before)
+    made = saved_permissions.rule_for(call, before)
     assert (before.verdict, made) == ("ask", rule.replace("{root}", str(tmp_path)))
     assert judged(call, tmp_path, made).verdict == "allow"
     assert judged(other, tmp_path, made).verdict == "ask"
@@ -47,12 +47,12 @@ def test_the_rule_of_a_yes_allows_that_call_and_no_other(call: Call, rule: str, 
 
 def test_rules_are_kept_once_in_a_file_that_says_what_it_is(tmp_path: Path) -> None:
     data, root = tmp_path / "data", tmp_path / "repo"
-    assert permissions.load(data, root) == ()
+    assert saved_permissions.load_rules(data, root) == ()
     rules = ("bash(echo 'a\nb' \"c\" \\\\)", "edit(/x/é.py)")
     for rule in (*rules, rules[0]):
-        permissions.add(data, root, rule)
-    assert permissions.load(data, root) == rules
-    first = permissions.file(data, root).read_text(encoding="utf-8").splitlines()[0]
+        saved_permissions.add_rule(data, root, rule)
+    assert saved_permissions.load_rules(data, root) == rules
+    first = saved_permissions.permissions_file(data, root).read_text(encoding="utf-8").splitlines()[0]
     assert first == f"# Calls in {root} that need no question. Remove a line to be asked again."
 
 
@@ -61,13 +61,13 @@ def test_whatever_a_folder_and_a_command_are_called_the_file_can_be_read_again(n
     data, root = tmp_path / "data", tmp_path / name
     rules = ("bash(printf '\x7f\x1b')", "bash(make)")
     for rule in rules:
-        permissions.add(data, root, rule)
-    assert permissions.load(data, root) == rules
+        saved_permissions.add_rule(data, root, rule)
+    assert saved_permissions.load_rules(data, root) == rules
 
 
 def test_a_path_that_is_no_utf8_is_not_allowed_for_good(tmp_path: Path) -> None:
     root = tmp_path / "caf\udce9"
-    assert judged(EDIT, root, permissions.rule(EDIT, judged(EDIT, root))).verdict == "ask"
+    assert judged(EDIT, root, saved_permissions.rule_for(EDIT, judged(EDIT, root))).verdict == "ask"
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_a_path_that_is_no_utf8_is_not_allowed_for_good(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_with_a_fault_is_named_with_the_way_to_mend_it(text: str, wrong: str, tmp_path: Path) -> None:
-    path = permissions.file(tmp_path, tmp_path)
+    path = saved_permissions.permissions_file(tmp_path, tmp_path)
     path.parent.mkdir(parents=True)
     path.write_text(text)
     with pytest.raises(ConfigError, match=str(path)) as refused:
-        permissions.load(tmp_path, tmp_path)
+        saved_permissions.load_rules(tmp_path, tmp_path)
     assert wrong in str(refused.value) and "remove it" in refused.value.hint
 
 
@@ -96,4 +96,4 @@ def test_a_rule_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     root = tmp_path / "repo"
     (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
     with pytest.raises(StorageError, match="cannot write"):
-        permissions.add(tmp_path / "nowhere", root, "bash(ls)")
+        saved_permissions.add_rule(tmp_path / "nowhere", root, "bash(ls)")

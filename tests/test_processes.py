@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.processes import ended, reap
-from fugu_cli.tools import spawn
-from fugu_cli.tools.process import Around, alive
+from fugu_cli.safety import process_cleanup
+from fugu_cli.system.processes import reap, wait_for_exit
+from fugu_cli.tools.shell_commands import CommandContext, start_command
 
 
 async def sleeper() -> asyncio.subprocess.Process:
@@ -72,9 +72,9 @@ def test_cancelled_again_and_again_it_takes_the_code_first() -> None:
 def test_a_process_that_does_not_go_can_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> None:
         process = await sleeper()
-        task = asyncio.create_task(ended(process))
+        task = asyncio.create_task(wait_for_exit(process))
         await asyncio.sleep(0.01)
-        monkeypatch.setattr("fugu_cli.processes.PATIENCE", 0.0)
+        monkeypatch.setattr("fugu_cli.system.processes.PATIENCE", 0.0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -93,7 +93,7 @@ def test_a_command_that_is_cancelled_while_it_is_ended_is_over_before_its_loop_i
 
         async def live() -> None:
             try:
-                async with alive(stubborn, tmp_path, lambda said: ready.set(), Around()) as now:
+                async with start_command(stubborn, tmp_path, lambda said: ready.set(), CommandContext()) as now:
                     await now.process.wait()
             finally:
                 codes.append(now.process.returncode)
@@ -123,7 +123,11 @@ def test_one_that_is_cancelled_again_while_it_starts_is_over_too(
         return process
 
     async def go() -> None:
-        task = asyncio.create_task(spawn.start(["sleep", "600"], tmp_path, dict(os.environ), spawn.Ends(-3, -3), None))
+        task = asyncio.create_task(
+            process_cleanup.start_process(
+                ["sleep", "600"], tmp_path, dict(os.environ), process_cleanup.StandardStreams(-3, -3), None
+            )
+        )
         while not made:
             await asyncio.sleep(0.01)
         for _ in range(3):

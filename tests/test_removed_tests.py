@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.events import Change
-from fugu_cli.views.removed_tests import removed_tests
+from fugu_cli.session.events import FileChange
+from fugu_cli.session.test_recognition import removed_tests
 
 
 def removed(*changes: tuple[str, str | None, str | None]) -> tuple[str, ...]:
     """Of files: path, text before and text after, None where there is no file."""
-    return removed_tests([Change(path=path, before=a, after=b) for path, a, b in changes], lambda content: content)
+    return removed_tests([FileChange(path=path, before=a, after=b) for path, a, b in changes], lambda content: content)
 
 
 PYTHON = (
@@ -49,7 +49,7 @@ def test_code_that_looks_like_a_test_and_new_tests_say_nothing() -> None:
 
 def test_what_cannot_be_read_is_named_by_its_file_where_it_is_gone() -> None:
     assert removed(("tests/test_it.lua", "function test_a() end", None)) == ("tests/test_it.lua",)
-    gone = [Change(path="test_x.py", before="a", after=None), Change(path="test_y.py", before="a", after="b")]
+    gone = [FileChange(path="test_x.py", before="a", after=None), FileChange(path="test_y.py", before="a", after="b")]
     assert removed_tests(gone, lambda content: None) == ("test_x.py",)
 
 

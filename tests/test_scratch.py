@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import fugu_cli
-from fugu_cli import scratch
+from fugu_cli.system import temp_dirs
 
 WORKS = """
 import sys
@@ -60,20 +60,20 @@ def names(place: Path) -> list[str]:
 
 def swept(place: Path, user: int | None = None) -> list[str]:
     """What is left in `place` after a process of `user` has swept it."""
-    scratch.sweep(place, time.time() - scratch.REST, os.geteuid() if user is None else user)
+    temp_dirs.remove_leftovers(place, time.time() - temp_dirs.MIN_AGE_SECONDS, os.geteuid() if user is None else user)
     return names(place)
 
 
 def test_a_folder_is_gone_when_its_block_is_left() -> None:
-    with scratch.folder("box") as made:
+    with temp_dirs.temp_dir("box") as made:
         (made / "deep" / "er").mkdir(parents=True)
         assert made.is_dir()
-        assert scratch.OURS.fullmatch(made.name)
+        assert temp_dirs.OURS.fullmatch(made.name)
     assert not made.exists()
 
 
 def test_folders_that_were_made_read_only_go_as_well() -> None:
-    with scratch.folder("box") as made:
+    with temp_dirs.temp_dir("box") as made:
         (made / "sealed" / "inner").mkdir(parents=True)
         (made / "sealed" / "inner" / "file").write_text("x")
         (made / "sealed" / "inner").chmod(0o555)
@@ -86,7 +86,7 @@ def test_what_a_folder_links_to_stays_as_it_was(tmp_path: Path) -> None:
     outside.mkdir()
     (outside / "file").write_text("mine")
     outside.chmod(0o555)
-    with scratch.folder("box") as made:
+    with temp_dirs.temp_dir("box") as made:
         (made / "link").symlink_to(outside)
         (made / "name").symlink_to(outside / "file")
     assert (oct(outside.stat().st_mode & 0o777), (outside / "file").read_text()) == ("0o555", "mine")
@@ -94,7 +94,7 @@ def test_what_a_folder_links_to_stays_as_it_was(tmp_path: Path) -> None:
 
 
 def test_folders_nested_deeper_than_python_can_go_end_nothing_in_an_error() -> None:
-    with scratch.folder("box") as made:
+    with temp_dirs.temp_dir("box") as made:
         subprocess.run(
             ["sh", "-c", 'i=0; while [ $i -lt 1500 ]; do mkdir d && cd -P ./d; i=$((i+1)); done'],
             cwd=made, check=False, capture_output=True,
@@ -166,7 +166,7 @@ def test_folders_and_files_of_other_names_are_left_alone(tmp_path: Path) -> None
 
 
 def test_a_temporary_directory_that_cannot_be_listed_is_no_failure(tmp_path: Path) -> None:
-    scratch.sweep(tmp_path / "none", time.time(), os.geteuid())
+    temp_dirs.remove_leftovers(tmp_path / "none", time.time(), os.geteuid())
 
 
 def test_nothing_else_in_the_package_makes_folders_in_the_temporary_directory() -> None:
@@ -186,14 +186,14 @@ def test_nothing_else_in_the_package_makes_folders_in_the_temporary_directory() 
 
 
 def test_a_disk_is_full_where_a_small_file_has_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not scratch.full(tmp_path)
+    assert not temp_dirs.is_disk_full(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    assert not scratch.full(tmp_path / "absent")
+    assert not temp_dirs.is_disk_full(tmp_path / "absent")
     for number in (errno.ENOSPC, errno.EDQUOT):
         monkeypatch.setattr("tempfile.TemporaryFile", failing(number))
-        assert scratch.full(tmp_path)
+        assert temp_dirs.is_disk_full(tmp_path)
     monkeypatch.setattr("tempfile.TemporaryFile", failing(errno.EACCES))
-    assert not scratch.full(tmp_path)
+    assert not temp_dirs.is_disk_full(tmp_path)
 
 
 def failing(number: int) -> Callable[..., None]:

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import log as logs
-from fugu_cli import sessions
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.events import Asked, Assigned, Finished, Interrupted, Opened, Permitted, Replied
-from fugu_cli.log import Log
 from fugu_cli.messages import Call
+from fugu_cli.session import log as logs
+from fugu_cli.session import store
+from fugu_cli.session.events import Asked, Assigned, Finished, Interrupted, Opened, Permitted, Replied
+from fugu_cli.session.log import Log
 
 
 def make(data: Path, root: Path, id: str, *, text: str = "fix it") -> Path:
-    path = sessions.folder(data, root) / f"{id}.jsonl"
+    path = store.session_folder(data, root) / f"{id}.jsonl"
     log = Log.create(path)
     for event in (Opened(version="1", repo=str(root)), Asked(text=text), Finished(reason="accepted")):
         log.append(event)
@@ -24,18 +24,18 @@ def make(data: Path, root: Path, id: str, *, text: str = "fix it") -> Path:
 def test_sessions_are_found_by_id_beginning_and_latest(tmp_path: Path) -> None:
     data, root = tmp_path / "data", tmp_path / "a repo"
     first, second = make(data, root, "20260101-000000-aaaa"), make(data, root, "20260102-000000-bbbb")
-    assert sessions.find(data, root, "latest") == second
-    assert sessions.find(data, root, "20260101") == first
-    assert sessions.find(data, root, second.stem) == second
-    assert sessions.find(data, tmp_path / "other", "20260102") == second
-    assert sessions.find(data, root, str(first)) == first
+    assert store.find_session(data, root, "latest") == second
+    assert store.find_session(data, root, "20260101") == first
+    assert store.find_session(data, root, second.stem) == second
+    assert store.find_session(data, tmp_path / "other", "20260102") == second
+    assert store.find_session(data, root, str(first)) == first
     with pytest.raises(UsageError, match="2 sessions"):
-        sessions.find(data, root, "2026")
+        store.find_session(data, root, "2026")
     for nobody in ("1999", ""):
         with pytest.raises(UsageError, match="no session"):
-            sessions.find(data, root, nobody)
+            store.find_session(data, root, nobody)
     with pytest.raises(UsageError, match="no session yet"):
-        sessions.find(data, tmp_path / "other", "latest")
+        store.find_session(data, tmp_path / "other", "latest")
 
 
 def test_what_is_no_file_any_more_is_no_session(tmp_path: Path) -> None:
@@ -43,45 +43,45 @@ def test_what_is_no_file_any_more_is_no_session(tmp_path: Path) -> None:
     (one.parent / "20260102-000000-bbbb.jsonl").symlink_to(tmp_path / "deleted")
     (one.parent / "20260103-000000-cccc.jsonl").mkdir()
     os.utime(one, (0, 0))
-    assert sessions.paths(tmp_path) == [one]
-    assert sessions.find(tmp_path, tmp_path, "latest") == one
+    assert store.session_paths(tmp_path) == [one]
+    assert store.find_session(tmp_path, tmp_path, "latest") == one
     with pytest.raises(UsageError, match="there is no session"):
-        sessions.find(tmp_path, tmp_path, "a" * 5000 + ".jsonl")
+        store.find_session(tmp_path, tmp_path, "a" * 5000 + ".jsonl")
 
 
 def test_a_session_in_which_nothing_was_asked_is_the_latest_only_where_there_is_no_other(tmp_path: Path) -> None:
     root = tmp_path / "repo"
-    log = Log.create(sessions.folder(tmp_path, root) / "20260103-000000-cccc.jsonl")
+    log = Log.create(store.session_folder(tmp_path, root) / "20260103-000000-cccc.jsonl")
     log.append(Opened(version="1", repo=str(root)))
     log.close()
     assert log.path is not None
-    assert sessions.find(tmp_path, root, "latest") == log.path
-    assert sessions.summaries([log.path]) == []
+    assert store.find_session(tmp_path, root, "latest") == log.path
+    assert store.session_summaries([log.path]) == []
     asked = make(tmp_path, root, "20260101-000000-aaaa")
     os.utime(log.path, (time.time() + 5, time.time() + 5))
-    assert sessions.find(tmp_path, root, "latest") == asked
-    assert sessions.find(tmp_path, root, "20260103") == log.path
-    assert [one.path for one in sessions.summaries(sessions.paths(tmp_path, root))] == [asked]
+    assert store.find_session(tmp_path, root, "latest") == asked
+    assert store.find_session(tmp_path, root, "20260103") == log.path
+    assert [one.path for one in store.session_summaries(store.session_paths(tmp_path, root))] == [asked]
 
 
 def test_two_repositories_of_one_name_do_not_share_sessions(tmp_path: Path) -> None:
-    assert sessions.folder(tmp_path, Path("/a/x")) != sessions.folder(tmp_path, Path("/b/x"))
+    assert store.session_folder(tmp_path, Path("/a/x")) != store.session_folder(tmp_path, Path("/b/x"))
 
 
 def test_a_summary_says_what_a_list_shows(tmp_path: Path) -> None:
     path = make(tmp_path, tmp_path / "r", "20260101-000000-aaaa", text="fix it\nplease")
-    found = sessions.summary(path)
+    found = store.session_summary(path)
     assert found is not None
     assert (found.id, found.title, found.requests, found.state) == ("20260101-000000-aaaa", "fix it", 1, "accepted")
     path.write_bytes(b"")
-    assert sessions.summary(path) is None
+    assert store.session_summary(path) is None
 
 
 def test_a_fork_is_a_copy_of_the_whole_lines(tmp_path: Path) -> None:
     path = make(tmp_path, tmp_path / "r", "20260101-000000-aaaa")
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"torn')
-    copy = sessions.fork(tmp_path, tmp_path / "r", path)
+    copy = store.fork_session(tmp_path, tmp_path / "r", path)
     assert copy.read_bytes() == whole
     assert copy.stat().st_mode & 0o777 == 0o600
 
@@ -97,44 +97,47 @@ def damage(path: Path, line: int) -> bytes:
 def test_a_damaged_session_is_listed_as_such(line: int, tmp_path: Path) -> None:
     path = make(tmp_path, tmp_path / "r", "20260101-000000-aaaa")
     damage(path, line)
-    (found,) = sessions.summaries([path])
+    (found,) = store.session_summaries([path])
     assert (found.id, found.state) == ("20260101-000000-aaaa", "damaged")
     assert (found.title, found.requests) == (("fix it", 1) if line == 3 else ("", 0))
-    assert sessions.find(tmp_path, tmp_path / "r", "latest") == path
+    assert store.find_session(tmp_path, tmp_path / "r", "latest") == path
 
 
 def test_a_repaired_session_is_a_copy_up_to_the_fault_beside_the_damaged_one(tmp_path: Path) -> None:
     path = make(tmp_path, tmp_path / "r", "20260101-000000-aaaa")
     kept = damage(path, 3)
     before = path.read_bytes()
-    copy, fault = sessions.repair(tmp_path, tmp_path / "elsewhere", path)
+    copy, fault = store.repair_session(tmp_path, tmp_path / "elsewhere", path)
     assert (copy.parent, copy.read_bytes(), fault.line) == (path.parent, kept, 3)
     assert copy.stat().st_mode & 0o777 == 0o600
     assert path.read_bytes() == before
     Log.open(copy).close()
-    assert sorted(one.state for one in sessions.summaries(sessions.paths(tmp_path))) == ["damaged", "unfinished"]
+    assert sorted(one.state for one in store.session_summaries(store.session_paths(tmp_path))) == [
+        "damaged",
+        "unfinished",
+    ]
 
 
 def test_only_damage_is_repaired_and_only_where_something_is_left(tmp_path: Path) -> None:
     path = make(tmp_path, tmp_path / "r", "20260101-000000-aaaa")
     with pytest.raises(UsageError, match="is not damaged"):
-        sessions.repair(tmp_path, tmp_path, path)
+        store.repair_session(tmp_path, tmp_path, path)
     damage(path, 1)
     with pytest.raises(StorageError, match="line 1 is not a session's line"):
-        sessions.repair(tmp_path, tmp_path, path)
+        store.repair_session(tmp_path, tmp_path, path)
     newer = Log.create(path.parent / "20260102-000000-bbbb.jsonl")
     newer.append(Opened(version="999.0.0", repo="/r"))
     newer.close()
     assert newer.path is not None
     with pytest.raises(StorageError, match=r"written by fugu 999\.0\.0"):
-        sessions.repair(tmp_path, tmp_path, newer.path)
-    (listed,) = sessions.summaries([newer.path])
+        store.repair_session(tmp_path, tmp_path, newer.path)
+    (listed,) = store.session_summaries([newer.path])
     assert listed.state == "newer fugu"
-    assert len(sessions.paths(tmp_path)) == 2
+    assert len(store.session_paths(tmp_path)) == 2
 
 
 def test_calls_that_may_have_run_behind_the_fault_are_not_open_in_the_copy(tmp_path: Path) -> None:
-    path = sessions.folder(tmp_path, tmp_path) / "20260101-000000-aaaa.jsonl"
+    path = store.session_folder(tmp_path, tmp_path) / "20260101-000000-aaaa.jsonl"
     log = Log.create(path)
     call = Call.make("1", "bash", command="make release")
     for event in (
@@ -147,7 +150,7 @@ def test_calls_that_may_have_run_behind_the_fault_are_not_open_in_the_copy(tmp_p
         log.append(event)
     log.close()
     kept = damage(path, 5)
-    copy, _ = sessions.repair(tmp_path, tmp_path, path)
+    copy, _ = store.repair_session(tmp_path, tmp_path, path)
     assert copy.read_bytes().startswith(kept)
     *_, last = logs.read(copy)
     assert last.event == Interrupted(turn=1, reason="the session's file was damaged here")
@@ -158,5 +161,5 @@ def test_a_damaged_session_is_not_forked(tmp_path: Path) -> None:
     path = make(tmp_path, tmp_path / "r", "20260101-000000-aaaa")
     damage(path, 3)
     with pytest.raises(StorageError, match="damaged at line 3"):
-        sessions.fork(tmp_path, tmp_path / "r", path)
-    assert sessions.paths(tmp_path) == [path]
+        store.fork_session(tmp_path, tmp_path / "r", path)
+    assert store.session_paths(tmp_path) == [path]

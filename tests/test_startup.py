@@ -56,14 +56,11 @@ def test_pages_and_the_help_of_commands_import_nothing_but_what_reads_the_words(
     assert [name for name in loaded if name.startswith("fugu_cli.")] == [
         "fugu_cli.__main__",
         "fugu_cli.cli",
-        "fugu_cli.commands",
-        "fugu_cli.commands.coordinator_app",
-        "fugu_cli.commands.evalflags",
-        "fugu_cli.commands.flags",
-        *(["fugu_cli.commands.interface"] if not words else []),
-        *(["fugu_cli.commands.pages"] if words[:1] == ("help",) else []),
-        "fugu_cli.commands.replay_flags",
-        "fugu_cli.commands.train",
+        "fugu_cli.cli.app",
+        "fugu_cli.cli.flags",
+        *(["fugu_cli.cli.history"] if words[:1] == ("help",) else []),
+        *(["fugu_cli.cli.interface"] if not words else []),
+        "fugu_cli.cli.training_flags",
         "fugu_cli.errors",
     ]
 
@@ -75,5 +72,5 @@ def test_small_commands_import_no_models_no_screen_and_no_network(words: tuple[s
 
 
 def test_opening_a_run_does_not_import_torch_before_a_decision_needs_it() -> None:
-    loaded = modules_after("import fugu_cli.commands.running")
+    loaded = modules_after("import fugu_cli.cli.run_session")
     assert [name for name in ("torch", "transformers", "textual") if name in loaded] == []

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.statistics import Paired, Share, mcnemar, repeated, wilson
+from fugu_cli.evaluation.intervals import PairedCounts, Proportion, mcnemar, wilson, wilson_repeated
 
 
 def test_wilsons_interval_has_the_published_values() -> None:
@@ -13,7 +13,7 @@ def test_wilsons_interval_has_the_published_values() -> None:
 
 
 def test_no_tasks_say_nothing_and_an_impossible_count_is_refused() -> None:
-    assert wilson(0, 0) == Share(0, 0, 0.0, 1.0)
+    assert wilson(0, 0) == Proportion(0, 0, 0.0, 1.0)
     with pytest.raises(ValueError, match="3 of 2 is no share"):
         wilson(3, 2)
 
@@ -30,12 +30,12 @@ def test_an_interval_holds_its_share_and_mirrors(solved: int, failed: int) -> No
 def test_only_tasks_of_both_arms_are_compared_and_only_differences_count() -> None:
     first = {"a": True, "b": True, "c": True, "d": False, "e": True, "first alone": True}
     second = {"a": True, "b": False, "c": False, "d": False, "e": False, "second alone": True}
-    assert mcnemar(first, second) == Paired(both=1, first_only=3, second_only=0, neither=1, p=0.25)
+    assert mcnemar(first, second) == PairedCounts(both=1, first_only=3, second_only=0, neither=1, p=0.25)
 
 
 def test_equal_arms_are_not_told_apart() -> None:
     assert mcnemar({"a": True, "b": False}, {"a": False, "b": True}).p == 1.0
-    assert mcnemar({}, {}) == Paired(0, 0, 0, 0, 1.0)
+    assert mcnemar({}, {}) == PairedCounts(0, 0, 0, 0, 1.0)
 
 
 def test_ten_differences_to_one_side_are_no_chance() -> None:
@@ -68,9 +68,9 @@ def test_mcnemars_test_has_the_values_of_the_exact_binomial_test() -> None:
 
 
 def test_tasks_that_were_all_solved_again_and_again_are_no_certainty() -> None:
-    assert repeated([[True] * 5, [True] * 5, [True] * 5]) == Share(15, 15, wilson(3, 3).low, 1.0)
-    assert repeated([[False] * 40]) == Share(0, 40, 0.0, wilson(0, 1).high)
-    assert repeated([]) == repeated([[]]) == Share(0, 0, 0.0, 1.0)
+    assert wilson_repeated([[True] * 5, [True] * 5, [True] * 5]) == Proportion(15, 15, wilson(3, 3).low, 1.0)
+    assert wilson_repeated([[False] * 40]) == Proportion(0, 40, 0.0, wilson(0, 1).high)
+    assert wilson_repeated([]) == wilson_repeated([[]]) == Proportion(0, 0, 0.0, 1.0)
 
 
 def test_repeated_tries_are_worth_what_they_differ() -> None:
@@ -79,7 +79,7 @@ def test_repeated_tries_are_worth_what_they_differ() -> None:
     have it, and are worth all 12. The intervals are statsmodels' proportion_confint(method="wilson") of 4 and 12."""
 
     def of(*solved: int) -> tuple[int, int, float, float]:
-        share = repeated([[place < count for place in range(3)] for count in solved])
+        share = wilson_repeated([[place < count for place in range(3)] for count in solved])
         return share.count, share.total, round(share.low, 6), round(share.high, 6)
 
     assert of(3, 3, 2, 0) == (8, 12, 0.24512, 0.924917)
@@ -88,4 +88,4 @@ def test_repeated_tries_are_worth_what_they_differ() -> None:
 
 @given(st.lists(st.booleans(), max_size=60))
 def test_one_try_a_task_is_wilsons_interval(tries: list[bool]) -> None:
-    assert repeated([[ok] for ok in tries]) == wilson(sum(tries), len(tries))
+    assert wilson_repeated([[ok] for ok in tries]) == wilson(sum(tries), len(tries))

@@ -7,16 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import undoing, views
+from fugu_cli.engine import undo
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Assigned, Change, Finished, Interrupted, Made, Permitted, Replied, ToolRan, Undone
-from fugu_cli.log import Log
-from fugu_cli.loop import cut_calls
 from fugu_cli.messages import Call
-from fugu_cli.tools.blobs import blob_id
-from fugu_cli.tools.files import WRITE
+from fugu_cli.session import views
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    FileChange,
+    FileEffects,
+    Finished,
+    Interrupted,
+    Permitted,
+    Replied,
+    ToolRan,
+    Undone,
+)
+from fugu_cli.session.log import Log
+from fugu_cli.tools.git_repositories import blob_id
+from fugu_cli.tools.read_write import WRITE
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.ui import output_dir
+from fugu_cli.ui import run_artifacts
 
 
 @pytest.fixture
@@ -34,7 +45,7 @@ async def request(log: Log, workspace: Workspace, change: Callable[[Path], None]
     log.append(Asked(text="change it", snapshot=""))
     before = await workspace.snapshot()
     change(workspace.root)
-    made = await workspace.since(before) if before else Made()
+    made = await workspace.since(before) if before else FileEffects()
     call = Call.make(f"t1-0-{len(log.events)}", "bash", command="change")
     log.append(Assigned(turn=1, agent="small", role="worker", by="cascade"))
     log.append(Replied(turn=1, agent="small", calls=(call,)))
@@ -75,14 +86,14 @@ def test_undo_and_redo_restore_the_tree_exactly(project: Path) -> None:
     async def what(log: Log, workspace: Workspace) -> None:
         await request(log, workspace, everything)
         after = state(project)
-        preview = await undoing.undo_preview(log, workspace)
+        preview = await undo.undo_preview(log, workspace)
         assert "+++ b/kept.txt" in preview and "-new" in preview
         assert state(project) == after
-        await undoing.undo(log, workspace)
+        await undo.undo_request(log, workspace)
         assert state(project) == before
-        await undoing.redo(log, workspace)
+        await undo.redo_request(log, workspace)
         assert state(project) == after
-        await undoing.undo(log, workspace)
+        await undo.undo_request(log, workspace)
         assert state(project) == before
 
     log = play(project, what)
@@ -98,15 +109,15 @@ def test_each_undo_goes_one_request_further_back(project: Path) -> None:
             await request(log, workspace, lambda root, n=number: (root / f"{n}.txt").write_text("x") and None)
             states.append(state(project))
         for expected in reversed(states[:-1]):
-            await undoing.undo(log, workspace)
+            await undo.undo_request(log, workspace)
             assert state(project) == expected
         with pytest.raises(UsageError, match="there is nothing to undo"):
-            await undoing.undo(log, workspace)
+            await undo.undo_request(log, workspace)
         for expected in states[1:]:
-            await undoing.redo(log, workspace)
+            await undo.redo_request(log, workspace)
             assert state(project) == expected
         with pytest.raises(UsageError, match="there is nothing to redo"):
-            await undoing.redo(log, workspace)
+            await undo.redo_request(log, workspace)
 
     play(project, what)
 
@@ -115,7 +126,7 @@ def test_undo_refuses_when_an_edit_made_since_to_a_file_of_the_request_would_be_
     async def what(log: Log, workspace: Workspace) -> None:
         await request(log, workspace, lambda root: (root / "changed.txt").write_text("fugu\n") and None)
         (project / "changed.txt").write_text("the user\n")
-        for way in (undoing.undo_preview, undoing.undo):
+        for way in (undo.undo_preview, undo.undo_request):
             with pytest.raises(UsageError, match=r"undo would lose edits made since in 1 file: changed\.txt"):
                 await way(log, workspace)
         assert (project / "changed.txt").read_text() == "the user\n"
@@ -134,11 +145,11 @@ def test_undo_and_redo_leave_every_other_file_alone_whoever_changed_it(project: 
         (project / "mine.txt").write_text("mine\n")
         (project / "gone.txt").unlink()
         others = state(project)
-        assert "fugu.txt" in await undoing.undo_preview(log, workspace)
-        assert (await undoing.undo(log, workspace)).paths == ("fugu.txt",)
+        assert "fugu.txt" in await undo.undo_preview(log, workspace)
+        assert (await undo.undo_request(log, workspace)).paths == ("fugu.txt",)
         assert state(project) == {name: held for name, held in others.items() if name != "fugu.txt"}
         (project / "kept.txt").write_text("by hand\n")
-        assert (await undoing.redo(log, workspace)).paths == ("fugu.txt",)
+        assert (await undo.redo_request(log, workspace)).paths == ("fugu.txt",)
         assert state(project) == others | {"kept.txt": ("by hand\n", False)}
 
     play(project, what)
@@ -163,10 +174,10 @@ def test_what_a_refused_undo_advises_keeps_the_edits_and_undoes_the_rest(
         await request(log, workspace, change)
         (project / edit).write_text("the user\n")
         with pytest.raises(UsageError) as refused:
-            await undoing.undo(log, workspace)
+            await undo.undo_request(log, workspace)
         aside, back = refused.value.hint.split("`")[1::2]
         subprocess.run(aside, shell=True, check=True, capture_output=True)
-        await undoing.undo(log, workspace)
+        await undo.undo_request(log, workspace)
         assert state(project) == {"kept.txt": ("mine\n", False)}
         subprocess.run(back, shell=True, check=True, capture_output=True, cwd=project)
         assert state(project) == {"kept.txt": ("mine\n", False), edit: ("the user\n", False)}
@@ -187,16 +198,16 @@ def test_what_a_command_had_done_when_it_was_cut_off_is_undone_and_later_edits_a
         (project / "made.txt").write_text("half\n")
         (project / "kept.txt").unlink()
         log.append(Interrupted(turn=1))
-        await asyncio.sleep(2 * cut_calls.GRACE)
+        await asyncio.sleep(2 * undo.GRACE_SECONDS)
         (project / "mine.txt").write_text("the user\n")
         after = state(project)
-        await undoing.undo(log, workspace)
+        await undo.undo_request(log, workspace)
         assert state(project) == before | {"mine.txt": ("the user\n", False)}
-        await undoing.redo(log, workspace)
+        await undo.redo_request(log, workspace)
         assert state(project) == after
         (project / "made.txt").write_text("the user\n")
         with pytest.raises(UsageError, match=r"in 1 file: made\.txt"):
-            await undoing.undo(log, workspace)
+            await undo.undo_request(log, workspace)
 
     play(project, what)
 
@@ -206,8 +217,8 @@ def test_files_of_an_output_folder_do_not_stand_in_the_way(project: Path) -> Non
 
     async def what(log: Log, workspace: Workspace) -> None:
         await request(log, workspace, lambda root: (root / "kept.txt").write_text("fugu\n") and None)
-        output_dir.write(project / "out", log.records, "s1", {}, b"a diff\n")
-        await undoing.undo(log, workspace)
+        run_artifacts.write_artifacts(project / "out", log.records, "s1", {}, b"a diff\n")
+        await undo.undo_request(log, workspace)
         assert (project / "kept.txt").read_text() == "mine\n" and (project / "out" / "summary.json").exists()
 
     play(project, what)
@@ -216,13 +227,13 @@ def test_files_of_an_output_folder_do_not_stand_in_the_way(project: Path) -> Non
 def test_redo_refuses_after_edits_of_its_files_and_ends_with_a_new_request(project: Path) -> None:
     async def what(log: Log, workspace: Workspace) -> None:
         await request(log, workspace, lambda root: (root / "a.txt").write_text("a") and None)
-        await undoing.undo(log, workspace)
+        await undo.undo_request(log, workspace)
         (project / "a.txt").write_text("edited\n")
         with pytest.raises(UsageError, match=r"redo would lose edits made since in 1 file: a\.txt"):
-            await undoing.redo_preview(log, workspace)
+            await undo.redo_preview(log, workspace)
         await request(log, workspace, lambda root: (root / "b.txt").write_text("b") and None)
         with pytest.raises(UsageError, match="there is nothing to redo"):
-            await undoing.redo(log, workspace)
+            await undo.redo_request(log, workspace)
 
     play(project, what)
 
@@ -241,9 +252,9 @@ def test_undo_needs_nothing_of_the_repository(project: Path) -> None:
         after = state(project)
         again = Workspace(project, project.parent / "store")
         assert not again.in_git
-        await undoing.undo(log, again)
+        await undo.undo_request(log, again)
         assert state(project) == before
-        await undoing.redo(log, again)
+        await undo.redo_request(log, again)
         assert state(project) == after
 
     play(project, what)
@@ -258,9 +269,9 @@ def test_a_session_of_an_older_version_is_undone_and_redone(project: Path) -> No
         log.append(Undone(snapshot=tree, reason=f"undone by the user, from tree {await workspace.snapshot()}"))
         assert tree is not None
         await workspace.restore(tree)
-        await undoing.redo(log, workspace)
+        await undo.redo_request(log, workspace)
         assert state(project) == before | {"kept.txt": ("fugu\n", False)}
-        await undoing.undo(log, workspace)
+        await undo.undo_request(log, workspace)
         assert state(project) == before
 
     play(project, what)
@@ -270,7 +281,7 @@ def test_a_request_that_changed_nothing_leaves_nothing_to_undo(project: Path) ->
     async def what(log: Log, workspace: Workspace) -> None:
         await request(log, workspace, lambda root: None)
         with pytest.raises(UsageError, match="there is nothing to undo"):
-            await undoing.undo_preview(log, workspace)
+            await undo.undo_preview(log, workspace)
 
     play(project, what)
 
@@ -284,11 +295,11 @@ def test_a_question_does_not_stand_in_the_way_of_undo(project: Path) -> None:
         after = state(project)
         await request(log, workspace, lambda root: None)
         log.append(Finished(reason="answered"))
-        await undoing.undo(log, workspace)
+        await undo.undo_request(log, workspace)
         assert state(project) == before
         with pytest.raises(UsageError, match="there is nothing to undo"):
-            await undoing.undo(log, workspace)
-        await undoing.redo(log, workspace)
+            await undo.undo_request(log, workspace)
+        await undo.redo_request(log, workspace)
         assert state(project) == after
 
     play(project, what)
@@ -306,7 +317,7 @@ def test_a_request_that_a_limit_stopped_and_that_went_on_is_undone(project: Path
         changes = await workspace.diff(snapshot, now) if snapshot and now else ()
         log.append(ToolRan(turn=1, call=Call.make("t1-0-0", "bash"), output="", ok=True, changes=changes))
         log.append(Finished(reason="accepted"))
-        await undoing.undo(log, workspace)
+        await undo.undo_request(log, workspace)
         assert state(project) == before
 
     play(project, what)
@@ -318,23 +329,23 @@ def test_a_request_that_was_undone_and_goes_on_counts_what_it_does_then(project:
         tests = Call.make("e1-0", "run_tests")
         log.append(Permitted(turn=1, call=tests, allowed=True, by="evidence"))
         log.append(ToolRan(turn=1, call=tests, output="1 passed", ok=True))
-        await undoing.undo(log, workspace)
-        await undoing.redo(log, workspace)
-        await undoing.undo(log, workspace)
+        await undo.undo_request(log, workspace)
+        await undo.redo_request(log, workspace)
+        await undo.undo_request(log, workspace)
         assert list(views.changes(log.events)) == ["first.txt"], "what an undone request did is still told"
         undone = state(project)
         log.append(Replied(turn=1, agent="small", text="I go on."))
         run = views.tests(log.events)
         assert (views.changes(log.events), run and run.stale) == ({}, True)
         with pytest.raises(UsageError, match="there is nothing to undo"):
-            await undoing.undo(log, workspace)
+            await undo.undo_request(log, workspace)
         (project / "second.txt").write_text("x")
-        made = Change(path="second.txt", before=None, after=blob_id(b"x"))
+        made = FileChange(path="second.txt", before=None, after=blob_id(b"x"))
         log.append(ToolRan(turn=1, call=Call.make("t1-0-9", "bash"), output="", ok=True, changes=(made,)))
         assert list(views.changes(log.events)) == ["second.txt"]
         with pytest.raises(UsageError, match="there is nothing to redo"):
-            await undoing.redo(log, workspace)
-        await undoing.undo(log, workspace)
+            await undo.redo_request(log, workspace)
+        await undo.undo_request(log, workspace)
         assert state(project) == undone
 
     play(project, what)
@@ -343,7 +354,7 @@ def test_a_request_that_was_undone_and_goes_on_counts_what_it_does_then(project:
 def test_without_anything_asked_there_is_nothing_to_undo(project: Path) -> None:
     async def what(log: Log, workspace: Workspace) -> None:
         with pytest.raises(UsageError, match="there is nothing to undo"):
-            await undoing.undo(log, workspace)
+            await undo.undo_request(log, workspace)
 
     play(project, what)
 
@@ -360,15 +371,15 @@ def test_outside_git_the_preview_is_a_real_diff_and_what_was_changed_since_is_le
             log.append(Permitted(turn=1, call=call, allowed=True, by="policy"))
             ran = await workspace.observe(WRITE, WRITE.arguments(path=name, content="x\n"), lambda text: None)
             log.append(ToolRan(turn=1, call=call, output="", ok=True, changes=ran.made.changes))
-        assert "--- a/one.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n" in await undoing.undo_preview(log, workspace)
+        assert "--- a/one.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n" in await undo.undo_preview(log, workspace)
         (project / "two.txt").write_text("the user\n")
-        done = await undoing.undo(log, workspace)
+        done = await undo.undo_request(log, workspace)
         assert (done.paths, done.left) == (("one.txt",), ("two.txt",))
-        assert (await undoing.redo(log, workspace)).paths == ("one.txt",)
-        await undoing.undo(log, workspace)
+        assert (await undo.redo_request(log, workspace)).paths == ("one.txt",)
+        await undo.undo_request(log, workspace)
         log.append(Asked(text="something else"))
-        with pytest.raises(undoing.Nothing):
-            await undoing.redo(log, workspace)
+        with pytest.raises(undo.NothingToUndo):
+            await undo.redo_request(log, workspace)
 
     play(project, what)
     assert state(project) == {"kept.txt": ("mine\n", False), "two.txt": ("the user\n", False)}

@@ -1,8 +1,8 @@
 import pytest
 
-from fugu_cli import views
-from fugu_cli.events import Failed, Price
 from fugu_cli.messages import Call, Usage
+from fugu_cli.session import views
+from fugu_cli.session.events import Failed, Price
 from tests.facts import CODER, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
 
@@ -61,7 +61,7 @@ def test_a_verdict_is_the_leading_word_else_the_only_one_else_revise(text: str, 
     ],
 )
 def test_counts_are_read_from_what_runners_print(output: str, failing: int | None, passing: int | None) -> None:
-    assert (views.failing(output), views.passing(output)) == (failing, passing)
+    assert (views.failed_count(output), views.passed_count(output)) == (failing, passing)
 
 
 def test_failing_tests_turn_an_accept_into_revise() -> None:
@@ -165,7 +165,7 @@ def test_tests_that_are_not_there_speak_against_the_work_only_where_they_must_pa
     events = [opened(), asked(judged=False).model_copy(update={"until": until}), assigned(1, "strong")]
     events += [replied(1, "strong", "", made), *ran(1, made, path="a.py")]
     events += ran(1, run, "no tests ran\n[exit code 5]", ok=False, by="evidence")
-    assert views.against(events) == against
+    assert views.acceptance_blocker(events) == against
 
 
 @pytest.mark.parametrize(

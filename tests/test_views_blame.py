@@ -1,26 +1,26 @@
 """Who wrote which line, from changes and contents alone."""
 
-from fugu_cli.events import Change, Event, Merged, Recorded, Undone
-from fugu_cli.tools.blobs import blob_id
-from fugu_cli.views.blame import (
-    Author,
-    Edit,
-    Follower,
-    Written,
-    carried,
-    edits,
+from fugu_cli.engine.blame import (
+    AttributedEdit,
+    AttributedLines,
+    BlameTracker,
+    LineAuthor,
+    attributed_edits,
+    carry_authors,
     lines_of,
+    merged_edits,
     moved_from,
-    together,
-    touching,
+    related_edits,
 )
-from fugu_cli.views.standing import REDONE, UNDONE, Standing, standing
-from fugu_cli.views.turn_costs import TurnCost, turn_costs
+from fugu_cli.session.costs import TurnCost, turn_costs
+from fugu_cli.session.events import Event, FileChange, Merged, Recorded, Undone
+from fugu_cli.session.turns import REDO_REASON, UNDO_REASON, UndoHistory, undo_history
+from fugu_cli.tools.git_repositories import blob_id
 from tests.facts import asked, assigned, checked, opened, ran, replied, rolled_back, write
 
 
-def author(agent: str, turn: int = 1) -> Author:
-    return Author("s", 1, turn, agent, "worker", "m", float(turn))
+def author(agent: str, turn: int = 1) -> LineAuthor:
+    return LineAuthor("s", 1, turn, agent, "worker", "m", float(turn))
 
 
 ADA, BOB = author("ada"), author("bob", 2)
@@ -36,7 +36,7 @@ class Story:
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
-        self.edits: list[Edit] = []
+        self.edits: list[AttributedEdit] = []
 
     def blob(self, text: str | None) -> str | None:
         if text is None:
@@ -45,18 +45,18 @@ class Story:
         self.contents[name] = text.encode()
         return name
 
-    def change(self, who: Author, *files: tuple[str, str | None, str | None]) -> None:
-        changes = tuple(Change(path=path, before=self.blob(old), after=self.blob(new)) for path, old, new in files)
-        self.edits.append(Edit(who, changes, float(len(self.edits)), len(self.edits)))
+    def change(self, who: LineAuthor, *files: tuple[str, str | None, str | None]) -> None:
+        changes = tuple(FileChange(path=path, before=self.blob(old), after=self.blob(new)) for path, old, new in files)
+        self.edits.append(AttributedEdit(who, changes, float(len(self.edits)), len(self.edits)))
 
     def now(self, path: str, text: str) -> list[tuple[str, str]]:
-        known = Follower(self.contents)
+        known = BlameTracker(self.contents)
         for edit in self.edits:
             known.follow(edit)
         return named(known.now(path, blob_id(text.encode()), text.encode()))
 
 
-def named(written: Written) -> list[tuple[str, str]]:
+def named(written: AttributedLines) -> list[tuple[str, str]]:
     pairs = zip(written.lines, written.authors, strict=True)
     return [(line.decode().rstrip("\n"), who.agent if who else "-") for line, who in pairs]
 
@@ -94,8 +94,8 @@ def test_a_file_that_moves_takes_its_writers_along() -> None:
     story.change(ADA, ("old", None, "1\n2\n3\n4\n"))
     story.change(BOB, ("new", None, "1\n2\n3\nfour\n"), ("old", "1\n2\n3\n4\n", None))
     assert story.now("new", "1\n2\n3\nfour\n") == [("1", "ada"), ("2", "ada"), ("3", "ada"), ("four", "bob")]
-    assert [len(edit.changes) for edit in touching(story.edits, "new")] == [1, 2]
-    assert touching(story.edits, "other") == []
+    assert [len(edit.changes) for edit in related_edits(story.edits, "new")] == [1, 2]
+    assert related_edits(story.edits, "other") == []
 
 
 def test_a_new_file_beside_an_unlike_one_that_goes_is_new() -> None:
@@ -110,7 +110,7 @@ def test_a_file_that_the_user_moved_before_an_edit_keeps_its_writers() -> None:
     story.change(ADA, ("old", "1\n", "1\n2\n"))
     story.change(BOB, ("new", "1\n2\n", "1\n2\n3\n"))
     assert story.now("new", "1\n2\n3\n") == [("1", "-"), ("2", "ada"), ("3", "bob")]
-    assert [edit.author.agent for edit in touching(story.edits, "new")] == ["ada", "bob"]
+    assert [edit.author.agent for edit in related_edits(story.edits, "new")] == ["ada", "bob"]
 
 
 def test_a_file_that_nobody_names_is_the_one_it_is_most_like_if_any() -> None:
@@ -125,7 +125,7 @@ def test_where_a_content_is_gone_nobody_is_named() -> None:
     story = Story()
     story.change(ADA, ("f", "a\n", "a\nb\n"))
     del story.contents[blob_id(b"a\n")]
-    known = Follower(story.contents)
+    known = BlameTracker(story.contents)
     known.follow(story.edits[0])
     assert named(known.now("f", blob_id(b"a\nb\n"), b"a\nb\n")) == [("a", "-"), ("b", "-")]
     assert known.lost == {"f"}
@@ -138,16 +138,19 @@ def test_only_newlines_end_lines_and_what_is_no_text_is_one() -> None:
 
 
 def test_a_last_line_that_only_gets_its_newline_is_a_change() -> None:
-    assert named(carried(Written((b"a",), (ADA,)), lines_of(b"a\nb\n"), BOB)) == [("a", "bob"), ("b", "bob")]
+    assert named(carry_authors(AttributedLines((b"a",), (ADA,)), lines_of(b"a\nb\n"), BOB)) == [
+        ("a", "bob"),
+        ("b", "bob"),
+    ]
 
 
 def test_writers_are_found_by_the_call_with_the_model_that_served() -> None:
     call = write("t1-0-0")
     reply = replied(1, "small", "", call).model_copy(update={"model": "served-7b"})
     log = records(opened(), asked(), checked(0, ok=False), assigned(1, "small"), reply, ran(1, call, path="a.py"))
-    changed = Change(path="a.py", before="a", after="b-t1-0-0")
-    who = Author("id", 1, 1, "small", "worker", "served-7b", 107.0)
-    assert edits("id", log) == [Edit(who, (changed,), 107.0, 7)]
+    changed = FileChange(path="a.py", before="a", after="b-t1-0-0")
+    who = LineAuthor("id", 1, 1, "small", "worker", "served-7b", 107.0)
+    assert attributed_edits("id", log) == [AttributedEdit(who, (changed,), 107.0, 7)]
 
 
 def test_draws_that_were_rolled_back_and_evidence_are_nobodys() -> None:
@@ -163,17 +166,17 @@ def test_draws_that_were_rolled_back_and_evidence_are_nobodys() -> None:
         replied(1, "small", "", second),
         ran(1, second, path="a.py"),
     )
-    assert [change.after for edit in edits("id", log) for change in edit.changes] == ["b-t1-1-0"]
+    assert [change.after for edit in attributed_edits("id", log) for change in edit.changes] == ["b-t1-1-0"]
 
 
 def test_what_was_taken_over_from_a_worktree_is_its_turns_work() -> None:
     call = write("t2-0-0")
-    change = Change(path="a.py", before="a", after="b")
+    change = FileChange(path="a.py", before="a", after="b")
     apart = assigned(2, "coder").model_copy(update={"plan": 1, "worktree": "/w"})
     reply = replied(2, "coder", "", call).model_copy(update={"model": "m-served"})
     merged = Merged(plan=1, turns=(1, 2), chosen=2, changes=(change,))
     log = records(opened(), asked(), apart, reply, ran(2, call, path="a.py"), merged)
-    assert [(edit.author.agent, edit.author.model, edit.changes) for edit in edits("id", log)] == [
+    assert [(edit.author.agent, edit.author.model, edit.changes) for edit in attributed_edits("id", log)] == [
         ("coder", "m-served", (change,))
     ]
 
@@ -184,25 +187,27 @@ def one_request(turn_call: str) -> list[Event]:
 
 
 def undo(words: str, path: str) -> Undone:
-    return Undone(snapshot=None, reason=words, changes=(Change(path=path, before="1", after=None),))
+    return Undone(snapshot=None, reason=words, changes=(FileChange(path=path, before="1", after=None),))
 
 
 def test_undone_requests_do_not_stand_until_they_are_redone() -> None:
     first, second = one_request("one"), one_request("two")
     both = [opened(), *first, *second]
-    back = [undo(UNDONE, "b"), undo(UNDONE, "a")]
-    assert standing(both) == Standing((0, 1), ())
-    assert standing([*both, *back]) == Standing((), tuple(back))
-    assert standing([*both, *back, undo(REDONE, "0")]) == Standing((0,), (back[0],))
-    assert standing([*both, *back, *one_request("three")]) == Standing((2,), ())
-    paths = [change.path for edit in edits("id", records(both, undo(UNDONE, "b"))) for change in edit.changes]
+    back = [undo(UNDO_REASON, "b"), undo(UNDO_REASON, "a")]
+    assert undo_history(both) == UndoHistory((0, 1), ())
+    assert undo_history([*both, *back]) == UndoHistory((), tuple(back))
+    assert undo_history([*both, *back, undo(REDO_REASON, "0")]) == UndoHistory((0,), (back[0],))
+    assert undo_history([*both, *back, *one_request("three")]) == UndoHistory((2,), ())
+    paths = [
+        change.path for edit in attributed_edits("id", records(both, undo(UNDO_REASON, "b"))) for change in edit.changes
+    ]
     assert paths == ["one.py"]
 
 
 def test_what_a_forked_session_repeats_counts_once_in_the_order_of_time() -> None:
     log = records(opened(), one_request("one"), one_request("two"))
     early = [record.model_copy(update={"at": record.at - 50}) for record in records(opened(), one_request("zero"))]
-    found = together([*edits("a", log), *edits("fork", log), *edits("b", early)])
+    found = merged_edits([*attributed_edits("a", log), *attributed_edits("fork", log), *attributed_edits("b", early)])
     assert [(edit.author.session, edit.changes[0].path) for edit in found] == [
         ("b", "zero.py"),
         ("a", "one.py"),

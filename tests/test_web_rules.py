@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from fugu_cli.messages import Call
-from fugu_cli.policy import Mode, Rules, judge, web
+from fugu_cli.safety.policy import Mode, Rules, judge, rule_matching
 
 PYTHON = "https://docs.python.org/3/library/asyncio.html"
 
@@ -76,7 +76,7 @@ def test_the_target_is_the_host_so_that_a_yes_for_the_session_covers_it() -> Non
     ],
 )
 def test_an_address_that_cannot_be_fetched_says_why(url: str, fault: str) -> None:
-    assert web.place_of(url) == fault
+    assert rule_matching.web_address(url) == fault
     assert verdict(url, allow=("web_fetch",)) == "allow"  # nothing will run
 
 
@@ -89,16 +89,16 @@ def test_a_rule_that_names_no_host_is_refused_where_it_is_written(rule: str) -> 
 
 
 def test_only_a_rule_that_names_the_tool_offers_it() -> None:
-    assert web.offered(("bash(git *)", "web_fetch(docs.python.org)"))
-    assert not web.offered(("bash(curl *)", "*", "web_*"))
+    assert rule_matching.any_names_web_fetch(("bash(git *)", "web_fetch(docs.python.org)"))
+    assert not rule_matching.any_names_web_fetch(("bash(curl *)", "*", "web_*"))
 
 
 def test_only_the_very_host_is_named_exactly() -> None:
-    here = web.place_of("http://127.0.0.1:8000/")
-    assert isinstance(here, web.Place)
+    here = rule_matching.web_address("http://127.0.0.1:8000/")
+    assert isinstance(here, rule_matching.WebAddress)
     named = [rule for rule in ("web_fetch", "web_fetch(*)", "web_fetch(127.*)", "web_fetch(127.0.0.1)",
              "web_fetch(127.0.0.1:8000)", "web_fetch(127.0.0.1:80)", "bash(127.0.0.1)")
-             if web.names_exactly((rule,), here)]  # fmt: skip
+             if rule_matching.any_names_host((rule,), here)]  # fmt: skip
     assert named == ["web_fetch(127.0.0.1)", "web_fetch(127.0.0.1:8000)"]
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fugu_cli.events import Assigned, Scores
-from fugu_cli.views.weighing import Lead, Weighed, weighing
+from fugu_cli.session.decision_scores import ScoredOption, ScoreMargin, decision_scores
+from fugu_cli.session.events import Assigned, Scores
 
 
 def decision(**scores: object) -> Assigned:
@@ -20,47 +20,47 @@ def decision(**scores: object) -> Assigned:
 
 
 def test_probabilities_are_given_before_and_after_the_masks() -> None:
-    found = weighing(decision(), "cheap")
+    found = decision_scores(decision(), "cheap")
     assert found is not None
     assert found.rows == (
-        Weighed("cheap", 1.0, 0.2447, 0.7311),
-        Weighed("middle", 0.0, 0.09, 0.2689),
-        Weighed("strong", 2.0, 0.6652, 0.0, "opted out"),
+        ScoredOption("cheap", 1.0, 0.2447, 0.7311),
+        ScoredOption("middle", 0.0, 0.09, 0.2689),
+        ScoredOption("strong", 2.0, 0.6652, 0.0, "opted out"),
     )
     assert [role.before for role in found.roles] == [0.3333] * 3
 
 
 def test_the_lead_is_over_the_next_one_that_could_act() -> None:
-    found = weighing(decision(), "cheap")
+    found = decision_scores(decision(), "cheap")
     assert found is not None
-    assert (found.lead, found.role_lead) == (Lead("cheap", 1.0, "middle"), Lead("worker", 0.0, "thinker"))
+    assert (found.lead, found.role_lead) == (ScoreMargin("cheap", 1.0, "middle"), ScoreMargin("worker", 0.0, "thinker"))
 
 
 def test_without_a_choice_there_is_no_lead() -> None:
     out = (("strong", "opted out"), ("middle", "no agent in this slot"))
-    found = weighing(decision(masked=out, role_logits=(), role_probabilities=()), "cheap")
+    found = decision_scores(decision(masked=out, role_logits=(), role_probabilities=()), "cheap")
     assert found is not None
     assert (found.lead, found.role_lead) == (None, None)
 
 
 def test_an_agent_of_a_pool_checkpoint_is_its_own_row() -> None:
-    found = weighing(decision(rows=("small", "b", "c"), masked=()))
+    found = decision_scores(decision(rows=("small", "b", "c"), masked=()))
     assert found is not None
-    assert found.lead == Lead("small", -1.0, "c")
+    assert found.lead == ScoreMargin("small", -1.0, "c")
 
 
 @pytest.mark.parametrize(("cached", "cold"), [(0, True), (2, True), (10, False)])
 def test_a_decision_is_cold_when_most_of_it_was_read_anew(cached: int, cold: bool) -> None:
-    found = weighing(decision(tokens=20, cached_tokens=cached))
+    found = decision_scores(decision(tokens=20, cached_tokens=cached))
     assert found is not None
     assert found.cold is cold
 
 
 def test_the_temperature_counts_before_the_masks_too() -> None:
-    found = weighing(decision(temperature=1000.0))
+    found = decision_scores(decision(temperature=1000.0))
     assert found is not None
     assert [round(row.before, 2) for row in found.rows] == [0.33, 0.33, 0.33]
 
 
 def test_a_rule_weighs_nothing() -> None:
-    assert weighing(Assigned(turn=1, agent="small", role="worker", by="cascade")) is None
+    assert decision_scores(Assigned(turn=1, agent="small", role="worker", by="cascade")) is None

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from fugu_cli import crew, orchestrator, prompts, wiring
-from fugu_cli.agents.circuit_breaker import CircuitBreaker
-from fugu_cli.config import trust_store
-from fugu_cli.config.files import Loaded, Setting, load
-from fugu_cli.coordinators import fixed
+from fugu_cli import prompts, wiring
+from fugu_cli.config import trust as config_trust
+from fugu_cli.config.loader import LoadedConfig, Setting, load_config
+from fugu_cli.coordinators import rules
+from fugu_cli.engine import orchestrator
 from fugu_cli.errors import ConfigError, SessionBusy, UsageError
-from fugu_cli.events import EVENT, Asked, Assigned, Event, Failed, Finished, Opened, ToolRan
-from fugu_cli.log import Log
+from fugu_cli.providers.circuit_breaker import CircuitBreaker
+from fugu_cli.session.events import EVENT, Asked, Assigned, Event, Failed, Finished, Opened, ToolRan
+from fugu_cli.session.log import Log
 from tests.reacting import never, repository
 
 SCRIPTS = {
@@ -65,7 +66,7 @@ def root(tmp_path: Path) -> Path:
     return repository(tmp_path / "repo").resolve()
 
 
-def configured(root: Path, *names: str, **flags: Setting) -> Loaded:
+def configured(root: Path, *names: str, **flags: Setting) -> LoadedConfig:
     """A configuration with scripted agents."""
     lines = ['coordinator = "cascade"', 'test_command = "sh check.sh"']
     for name in names or tuple(SCRIPTS):
@@ -73,10 +74,12 @@ def configured(root: Path, *names: str, **flags: Setting) -> Loaded:
         script.write_text(SCRIPTS[name])
         lines += ["[[agents]]", f'name = "{name}"', 'provider = "scripted"', f'model = "{script}"', f'slot = "{name}"']
     (Path.home() / ".fugurc").write_text("\n".join(lines))
-    return load(root, {}, flags)
+    return load_config(root, {}, flags)
 
 
-async def driven(loaded: Loaded, text: str | None, resume: Path | None = None) -> tuple[Finished, list[Event], Path]:
+async def driven(
+    loaded: LoadedConfig, text: str | None, resume: Path | None = None
+) -> tuple[Finished, list[Event], Path]:
     session = await wiring.open_session(loaded, {}, never, resume)
     try:
         if text is None:
@@ -113,7 +116,7 @@ def test_a_session_and_a_rollout_with_the_same_agents_leave_the_same_facts(root:
         rolled = replace(session, log=log)
         try:
             await rolled.ask("fix the tests")
-            await orchestrator.run(log, rolled.crew, rolled.bench)
+            await orchestrator.run(log, rolled.team, rolled.environment)
             return list(log.events)
         finally:
             await session.close()
@@ -215,7 +218,7 @@ def test_a_request_has_the_test_command_that_may_run_and_the_checks_that_the_use
     assert (found.test_command, found.until) == (command, until)
 
 
-async def asks(loaded: Loaded) -> Asked:
+async def asks(loaded: LoadedConfig) -> Asked:
     session = await wiring.open_session(loaded, {}, never)
     try:
         await session.ask("fix the tests")
@@ -302,19 +305,19 @@ def test_the_mode_and_the_pin_hold_from_the_next_call_on(root: Path) -> None:
         try:
             session.set_mode("plan")
             session.pin("strong")
-            pinned = session.crew.coordinator
+            pinned = session.team.coordinator
             session.pin(None)
-            return [session.bench.rules.mode, type(pinned), type(session.crew.coordinator)]
+            return [session.environment.rules.mode, type(pinned), type(session.team.coordinator)]
         finally:
             await session.close()
 
-    assert asyncio.run(changed()) == ["plan", fixed.Single, fixed.Cascade]
+    assert asyncio.run(changed()) == ["plan", rules.Single, rules.Cascade]
 
 
 def test_who_is_unavailable_is_tried_at_once_where_the_user_says_so(root: Path) -> None:
     async def called() -> list[list[str]]:
         session = await wiring.open_session(configured(root), {}, never)
-        breaker = session.crew.breaker
+        breaker = session.team.breaker
         assert isinstance(breaker, CircuitBreaker)
         for name in SCRIPTS:
             breaker.failed(name, "refused")
@@ -331,7 +334,7 @@ def test_who_is_unavailable_is_tried_at_once_where_the_user_says_so(root: Path) 
 
 
 @pytest.mark.parametrize(
-    ("rule", "kind"), [("cascade", fixed.Cascade), ("random", fixed.Random), ("single:cheap", fixed.Single)]
+    ("rule", "kind"), [("cascade", rules.Cascade), ("random", rules.Random), ("single:cheap", rules.Single)]
 )
 def test_a_rule_needs_no_model(root: Path, rule: str, kind: type) -> None:
     loaded = configured(root, coordinator=rule)
@@ -344,10 +347,10 @@ def test_a_secret_of_a_server_is_in_no_diff(root: Path) -> None:
     given = {"command": "true", "env": {"ISSUES_TOKEN": "t0ken-of-mine"}}
     (Path.home() / ".mcp.json").write_text(json.dumps({"mcpServers": {"issues": given}}))
 
-    async def shown(loaded: Loaded) -> bytes:
+    async def shown(loaded: LoadedConfig) -> bytes:
         session = await wiring.open_session(loaded, {}, never)
         await session.close()
-        return session.bench.workspace.shown(b"+t0ken-of-mine\n")
+        return session.environment.workspace.shown(b"+t0ken-of-mine\n")
 
     assert b"t0ken" not in asyncio.run(shown(configured(root, "cheap")))
 
@@ -356,14 +359,14 @@ def test_standing_instructions_count_only_in_a_trusted_folder(root: Path) -> Non
     (root / "AGENTS.md").write_text("Use tabs.")
     loaded = configured(root, "cheap")
 
-    async def instructions(loaded: Loaded) -> str:
+    async def instructions(loaded: LoadedConfig) -> str:
         session = await wiring.open_session(loaded, {}, never)
         await session.close()
-        return session.bench.instructions
+        return session.environment.instructions
 
     assert asyncio.run(instructions(loaded)) == ""
-    trust_store.trust(loaded.config.data, root)
-    assert "Use tabs." in asyncio.run(instructions(load(root, {})))
+    config_trust.trust(loaded.config.data, root)
+    assert "Use tabs." in asyncio.run(instructions(load_config(root, {})))
 
 
 def test_instructions_of_folders_down_to_where_the_user_works_come_after_the_roots(root: Path) -> None:
@@ -374,16 +377,16 @@ def test_instructions_of_folders_down_to_where_the_user_works_come_after_the_roo
     configured(root, "cheap")
 
     async def instructions(folder: Path, *, trust: bool = False) -> str:
-        session = await wiring.open_session(load(folder, {}, trust=trust), {}, never)
+        session = await wiring.open_session(load_config(folder, {}, trust=trust), {}, never)
         await session.close()
-        return session.bench.instructions
+        return session.environment.instructions
 
     said = "\nThe user's standing instructions (AGENTS.md"
-    data = load(root, {}).config.data
+    data = load_config(root, {}).config.data
     assert asyncio.run(instructions(work)) == ""
-    trust_store.trust(data, root)
+    config_trust.trust(data, root)
     assert asyncio.run(instructions(root)) == f"{said}):\nRoot."
-    (cut,) = load(work, {}).notes
+    (cut,) = load_config(work, {}).notes
     assert cut == f"{root}/pkg/inner/AGENTS.md: agents are shown its first 31,991 of 39,006 characters"
     whole = asyncio.run(instructions(work))
     assert whole.startswith(f"{said}):\nRoot.\n{said} of pkg/, for work there):\nPkg.")
@@ -402,9 +405,9 @@ def test_every_provider_and_protocol_makes_an_agent_that_calls_nobody_yet(root: 
         for protocol in ("native", "schema", "text")
     )
     (Path.home() / ".fugurc").write_text(entries)
-    loaded = load(root, {})
+    loaded = load_config(root, {})
     config = loaded.config
-    agents = crew.build(config.agents, {"KEY": "k"}, crew.Places(config.cache, config.local_idle))
+    agents = wiring.build_agents(config.agents, {"KEY": "k"}, wiring.AgentResources(config.cache, config.local_idle))
     assert [agent.name for agent in agents.values()] == list(agents) == [entry.name for entry in config.agents]
     assert not config.cache.exists()
     assert prompts.load("protocols/schema").count("===") >= 2

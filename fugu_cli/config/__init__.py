@@ -1,8 +1,9 @@
 """What a user may set: one frozen `Config`, and the entries of the pool.
 
-Stands at the top, read by the command line and wiring only; everything below gets plain values. `config/files.py` reads
-it from files, the environment and flags, `config/pool.py` turns its entries into a pool that can be used. It must not
-know how anything it names is built. Each key's description is its line in `.fugurc.example` and in `fugu help config`.
+Stands at the top, read by the command line and wiring only; everything below gets plain values. `config/files.py`
+reads it from files, the environment and flags, `config/pool.py` turns its entries into a pool that can be used. It
+must not know how anything it names is built. Each key's description is its line in `.fugurc.example` and in `fugu
+help config`.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import (
-    Discriminator,
-    Field,
-    Tag,
-    field_validator,
-)
+from pydantic import Discriminator, Field, Tag, field_validator
 from pydantic_core import PydanticCustomError
 
-from fugu_cli.config.entry import AgentEntry, Text
-from fugu_cli.config.tables import Money, Place, PlaceOrId, Positive, Settings, TimeLimit, form
+from fugu_cli.config.schema import (
+    AgentEntry,
+    ConfigPath,
+    ConfigPathOrId,
+    ConfigTable,
+    Money,
+    Positive,
+    Text,
+    TimeLimit,
+    value_form,
+)
+from fugu_cli.coordinators import CoordinatorSettings as Deciding
 from fugu_cli.coordinators import baselines
-from fugu_cli.coordinators.settings import Settings as Deciding
-from fugu_cli.policy import patterns
+from fugu_cli.safety.policy import rule_matching
 
 Mode = Literal["plan", "ask", "edit", "auto", "yolo"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -33,22 +38,22 @@ Names = tuple[Text, ...]
 RULES = ("trinity", "cascade", "random")
 
 
-class SandboxEntry(Settings):
+class SandboxEntry(ConfigTable):
     """The table `sandbox`: how commands and tests are confined."""
 
     mode: Literal["auto", "bubblewrap", "landlock", "off"] = "auto"
     """auto takes the best that works here; a name insists on it"""
     network: bool = False
     """commands may reach other machines"""
-    writable: tuple[Place, ...] = ()
+    writable: tuple[ConfigPath, ...] = ()
     """folders that may be written beside the repository"""
-    readable: tuple[Place, ...] = ()
+    readable: tuple[ConfigPath, ...] = ()
     """places that may be read although they are hidden"""
     environment: Names = ()
     """variables that commands get although their names look like secrets"""
 
 
-class TestsEntry(Settings):
+class TestsEntry(ConfigTable):
     """The table `tests`: when fugu runs the project's tests, and what must pass."""
 
     __test__ = False
@@ -63,7 +68,7 @@ class TestsEntry(Settings):
     """the tests themselves must pass before a request is accepted"""
 
 
-class ConductorEntry(Settings):
+class ConductorEntry(ConfigTable):
     """The table `conductor`: how the ultra tier plans."""
 
     agent: str = ""
@@ -80,14 +85,14 @@ class ConductorEntry(Settings):
     """the planner may be given steps, too"""
 
 
-class Config(Settings):
+class Config(ConfigTable):
     """Every key of `.fugurc`. A key that is None has no default of its own: there is no limit, or fugu finds it."""
 
     coordinator: str = "trinity"
     """who decides: trinity, cascade, random or single:NAME"""
-    checkpoint: Place | None = None
+    checkpoint: ConfigPath | None = None
     """a coordinator checkpoint; the shipped one when left out"""
-    backbone: PlaceOrId | None = None
+    backbone: ConfigPathOrId | None = None
     """a folder or hub id of the coordinator's backbone; the embedded one when left out"""
     roles: bool = True
     """false: one agent takes the whole request, and nobody verifies (the learned coordinator)"""
@@ -101,9 +106,9 @@ class Config(Settings):
     """who plans workflows, and how far: agent ("" is the strongest), steps, rounds, depth, agents offered"""
     max_turns: int = Field(default=5, ge=1, le=100)
     """turns of one request"""
-    max_budget_usd: Annotated[Positive | Annotated[Money, Tag("table")], Discriminator(form)] | None = None
+    max_budget_usd: Annotated[Positive | Annotated[Money, Tag("table")], Discriminator(value_form)] | None = None
     """USD one request may cost, no limit when left out; or { request, session, day, project }"""
-    time_limit: Annotated[Positive | Annotated[TimeLimit, Tag("table")], Discriminator(form)] | None = None
+    time_limit: Annotated[Positive | Annotated[TimeLimit, Tag("table")], Discriminator(value_form)] | None = None
     """seconds one request may take, no limit when left out; or { request, wait }: `fugu help providers`"""
     steps_per_turn: int = Field(default=30, ge=1, le=1000)
     """model calls of one turn"""
@@ -133,9 +138,9 @@ class Config(Settings):
     """files whose content never reaches an agent, as in { "secrets/**" = ["strong"] }"""
     local_idle: float = Field(default=120.0, ge=0)
     """seconds an unused local model stays loaded"""
-    data_dir: Place | None = None
+    data_dir: ConfigPath | None = None
     """where sessions are kept; the system's place for data when left out"""
-    cache_dir: Place | None = None
+    cache_dir: ConfigPath | None = None
     """where models are kept; the system's place for caches when left out"""
     agents: tuple[AgentEntry, ...] = ()
     """the pool; found from the keys in the environment when left out"""
@@ -143,9 +148,9 @@ class Config(Settings):
     @field_validator("coordinator")
     @classmethod
     def _is_a_rule(cls, value: str) -> str:
-        if value in RULES or (value.startswith("single:") and value != "single:") or baselines.is_one(value):
+        if value in RULES or (value.startswith("single:") and value != "single:") or baselines.is_baseline(value):
             return value
-        others = ", ".join((*baselines.PLAIN, *(f"{kind}:NAME" for kind in baselines.NAMED)))
+        others = ", ".join((*baselines.WITHOUT_AGENT, *(f"{kind}:NAME" for kind in baselines.WITH_AGENT)))
         named = f"{', '.join(RULES)} or single:NAME with the name of an agent"
         raise ValueError(f"must be one of {named}; to compare with them, {others}")
 
@@ -153,7 +158,7 @@ class Config(Settings):
     @classmethod
     def _are_rules(cls, value: Names) -> Names:
         for rule in value:
-            patterns.split(rule)
+            rule_matching.split_pattern(rule)
         return value
 
     @field_validator("agents")

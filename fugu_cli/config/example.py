@@ -1,4 +1,4 @@
-"""The text of `.fugurc.example`: every key of `Config` with its default and its line, written from the model itself.
+"""The text of `.fugurc.example`, written from `Config` itself.
 
 `python -m fugu_cli.config.example > .fugurc.example` writes the file anew; a test holds the two equal.
 """
@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from fugu_cli.config import Config
-from fugu_cli.config.entry import AgentEntry
+from fugu_cli.config.schema import AgentEntry
 
 HEAD = """\
 # Every key of .fugurc with its default. Copy what you want to change to ~/.fugurc, or to .fugurc in a repository

@@ -1,8 +1,7 @@
-"""Coordinators: given what has happened, what next?
-
-`trinity.py` is the default (the learned head), `fixed.py` the rules (cascade, single, random) that need no torch. A
-coordinator is a function of the log: it has no memory, asks nobody and changes nothing. What has to be done to decide
-(a planner's call, a test run) is a decision too, and the loop does it.
+"""Coordinators: given the log, what happens next? Holds the `Coordinator` protocol, the decisions there are, and the
+settings that all coordinators share. `trinity.py` is the default (a learned head); `rules.py` needs no model;
+`conductor/` plans whole workflows. A coordinator is a function of the log: it has no memory and runs nothing
+itself.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fugu_cli.events import Assigned, Event, Finished, Planned
 from fugu_cli.messages import Prompt, Reply
+from fugu_cli.session.events import Assigned, Event, Finished, Planned
 
 
 @dataclass(frozen=True)
-class Planning:
+class AskPlanner:
     """Ask an agent for a plan; `read` makes the fact of what it replied."""
 
     agent: str
@@ -25,19 +24,19 @@ class Planning:
 
 
 @dataclass(frozen=True)
-class Together:
+class ParallelTurns:
     """Turns that may run at once: what they read does not depend on one another."""
 
     turns: tuple[Assigned, ...]
 
 
 @dataclass(frozen=True)
-class Check:
+class RunSuite:
     """Run the project's tests before anything else is decided."""
 
 
 @dataclass(frozen=True)
-class Merge:
+class MergeTurns:
     """Several turns did the same job in worktrees: record their diffs and take over `chosen`'s work; or, while it
     is `open`, record only the diffs `among` which a later step chooses."""
 
@@ -49,7 +48,7 @@ class Merge:
     among: tuple[int, ...] = ()
 
 
-Decision = Assigned | Planned | Finished | Planning | Together | Check | Merge
+Decision = Assigned | Planned | Finished | AskPlanner | ParallelTurns | RunSuite | MergeTurns
 
 
 class Coordinator(Protocol):
@@ -57,3 +56,20 @@ class Coordinator(Protocol):
 
     async def decide(self, events: Sequence[Event]) -> Decision:
         """Called only between turns: the newest turn is closed. Raises CoordinatorUnavailable when it cannot decide."""
+
+
+@dataclass(frozen=True)
+class CoordinatorSettings:
+    """`turns` is TRINITY's K; `sample`, `temperature` and `seed` only matter to coordinators that draw.
+
+    `verify_answers`: an answer that changed nothing needs a Verifier too. `opt_out` names agents never to be assigned.
+    """
+
+    turns: int = 5
+    verify_answers: bool = False
+    opt_out: frozenset[str] = frozenset()
+    roles: bool = True
+    """False: one agent a request and no roles (arXiv 2606.21228), also with a checkpoint that has them."""
+    sample: bool = False
+    temperature: float = 1.0
+    seed: int = 0

@@ -1,17 +1,17 @@
-"""The backbone: reads a transcript, gives the hidden state at its penultimate token, and remembers what it has read.
+"""The backbone: tokenizes a transcript, gives the hidden state at its penultimate token, and remembers what it has
+read. A transcript that grew costs only its new tokens; the beginning that all transcripts share is kept on disk.
+Must not know what the text means.
 
-Stands between decoder.py (the arithmetic) and trinity.py (the decision). A transcript that grew costs only its new
-tokens: the longest common prefix with what was read before is kept. What is still being written can be taken in ahead
-of time (`feed`), which gives way to every `read`. Must not know what the text means, nor any head.
-
-Departures from the authors' code: plain bf16 torch without flash attention; the last token is never computed, since the
-state at the penultimate one cannot depend on it.
+Departures from the authors' code: plain bf16 torch without flash attention; the last token is never computed, since
+the state at the penultimate one cannot depend on it.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 import threading
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli.coordinators import chat, loading
-from fugu_cli.coordinators.compute import OneThread, device_of, dtype_of, enough_memory, start_torch
-from fugu_cli.coordinators.decoder import Change, Decoder, Steer
-from fugu_cli.coordinators.incremental_tokens import TAIL, Growing, whole
-from fugu_cli.coordinators.transcript import Format, Line, raw
+from fugu_cli.coordinators import backbone_files, transcript
+from fugu_cli.coordinators.decoder import Decoder, InputChange, Steer
+from fugu_cli.coordinators.read_ahead import common_prefix
+from fugu_cli.coordinators.torch_runtime import ComputeThread, device_of, dtype_of, out_of_memory_as_error, start_torch
+from fugu_cli.coordinators.transcript import TranscriptFormat, TranscriptMessage, render_raw
 from fugu_cli.errors import CoordinatorUnavailable
+from fugu_cli.system import atomic_files
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,16 +33,74 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor
 
+    from fugu_cli.coordinators.checkpoint import Checkpoint
+
+HALVES = re.compile("[\ud800-\udfff]")
+"""Halves of characters, which no tokenizer takes: a stream may have been cut between them, a file name be no UTF-8."""
+TAIL_CHARACTERS = 64
+"""Characters at the end of a text that what follows it may join to another token."""
+
+
+class IncrementalTokenizer:
+    """Remembers the newest text, its tokens and where in the text each begins. May be called from several threads."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._known: tuple[str, list[int], list[int]] = ("", [], [])
+
+    def tokens(self, text: str) -> list[int]:
+        """What the tokenizer gives for the whole of `text`."""
+        text = without_surrogates(text)
+        known, ids, starts = self._known
+        shared = _shared(known, text)
+        cut = _line(text, shared - 2 * TAIL_CHARACTERS)
+        index = bisect_left(starts, cut)
+        if cut and starts[index : index + 1] == [cut]:
+            found = self._tokenizer.encode(text[cut:])
+            same = bisect_left(starts, shared - TAIL_CHARACTERS) - 1 - index
+            if same > 0 and found.ids[:same] == ids[index : index + same]:
+                ids = ids[:index] + found.ids
+                self._known = text, ids, starts[:index] + [cut + at for at, _ in found.offsets]
+                return list(ids)
+        found = self._tokenizer.encode(text)
+        self._known = text, found.ids, [at for at, _ in found.offsets]
+        return list(found.ids)
+
+
+def without_surrogates(text: str) -> str:
+    """`text` as a tokenizer takes it."""
+    return HALVES.sub("\ufffd", text)
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters the two have in common at their beginning."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
+    return low
+
+
+def _line(text: str, limit: int) -> int:
+    """Where the last line before `limit` begins that begins with a letter; 0 where there is none."""
+    at = limit
+    while at > 0:
+        at = text.rfind("\n", 0, at)
+        if at >= 0 and text[at + 1 : at + 2].isascii() and text[at + 1 : at + 2].isalpha():
+            return at + 1
+    return 0
+
+
 CHUNK = 512
 """Tokens of one forward pass; a longer text is read in several, which bounds the memory of a pass."""
-COUNTED = 1024
+REMEMBERED_COUNTS = 1024
 """Texts whose number of tokens is remembered."""
 CONTINUATIONS = ("x", "0", " x", ".", "\n", "\n\n", ")", "_")
 """What may follow, one of each kind of character that tokenizers tell apart."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class HiddenState:
     """`hidden` (width,) fp32, final layer, penultimate token; of `tokens` read, `cached` were known when it was asked
     for. `at_once`: none were when its own pass began, so that the text alone made the state."""
 
@@ -58,15 +117,15 @@ class Backbone:
         self.decoder = decoder
         self.identity = identity
         self.tokenizer = tokenizer
-        self._growing = Growing(tokenizer)
+        self._growing = IncrementalTokenizer(tokenizer)
         self._template = template
         self._cache = decoder.new_cache()
         self._known: list[int] = []
         self._lock = threading.Lock()
-        self.compute = OneThread()
+        self.compute = ComputeThread()
         """Where all that is computed with its weights is computed."""
         self._waiting: dict[int, list[int]] = {}
-        self.count = functools.lru_cache(maxsize=COUNTED)(functools.partial(_count, tokenizer))
+        self.count = functools.lru_cache(maxsize=REMEMBERED_COUNTS)(functools.partial(_count, tokenizer))
         """How many tokens a text has. Remembers: the lines of a transcript that grew are mostly the same. It does not
         know the backbone, whose memory would else wait for the garbage collector."""
 
@@ -75,9 +134,9 @@ class Backbone:
         """Numbers in a hidden state."""
         return self.decoder.shape.width
 
-    def write(self, lines: Sequence[Line], format: Format) -> str:
+    def write(self, lines: Sequence[TranscriptMessage], format: TranscriptFormat) -> str:
         """The transcript as text: plain lines, or through the backbone's chat template, as TRINITY's authors did."""
-        return raw(lines) if format == "raw" else chat.render(self._template, lines)
+        return render_raw(lines) if format == "raw" else transcript.render_chat(self._template, lines)
 
     def tokens(self, text: str) -> list[int]:
         """Token numbers of `text`."""
@@ -85,12 +144,12 @@ class Backbone:
 
     def settled(self, text: str) -> list[int]:
         """Tokens of `text` that stay the same whatever is written after it: all but those of its last word or so."""
-        ids, tail = self.tokens(text), text[-TAIL:]
+        ids, tail = self.tokens(text), text[-TAIL_CHARACTERS:]
         found = _encoded(self.tokenizer, tail)
         kept = min(_common(found, _encoded(self.tokenizer, tail + more)) for more in CONTINUATIONS)
         return ids[: max(len(ids) - (len(found) - kept), 0)]
 
-    def read(self, tokens: Sequence[int], *, anew: bool = False) -> Reading:
+    def read(self, tokens: Sequence[int], *, anew: bool = False) -> HiddenState:
         """The hidden state at the penultimate of `tokens` (of a single one: its own), `anew`: with nothing kept from
         before, whoever else reads. Blocking: call it on a thread.
 
@@ -106,8 +165,10 @@ class Backbone:
             self._extend(wanted)
             last = self._cache.hidden[len(wanted) - 1].float().cpu()
             if not last.isfinite().all():
-                raise CoordinatorUnavailable("the backbone computes numbers that are not finite", hint=loading.AGAIN)
-            return Reading(last.numpy(), len(tokens), cached, kept == 0)
+                raise CoordinatorUnavailable(
+                    "the backbone computes numbers that are not finite", hint=backbone_files.REPLACE_HINT
+                )
+            return HiddenState(last.numpy(), len(tokens), cached, kept == 0)
 
     def feed(self, tokens: Sequence[int], stop: threading.Event, chunk: int = 64) -> int:
         """Read along: take in what is there of a transcript still being written, by chunks, until `stop` is set.
@@ -142,10 +203,10 @@ class Backbone:
 
         seen: list[list[int]] = []
 
-        def steer(_: int) -> Change | None:
+        def steer(_: int) -> InputChange | None:
             waiting = list(self._waiting.values())
             if not waiting:
-                return Change(0) if stop.is_set() else None
+                return InputChange(0) if stop.is_set() else None
             if seen and seen[0] is waiting[0]:
                 return None
             seen[:] = waiting[:1]
@@ -155,7 +216,7 @@ class Backbone:
             if kept and not more:  # all of it is under way
                 return None
             piece[kept:] = more
-            return Change(kept, torch.tensor(more, device=self.decoder.device))
+            return InputChange(kept, torch.tensor(more, device=self.decoder.device))
 
         return steer
 
@@ -219,33 +280,37 @@ class Backbone:
         return True
 
 
-def load(folder: Path, *, device: str = "auto", cache: Path | None = None) -> Backbone:
+def load_backbone(folder: Path, *, device: str = "auto", cache: Path | None = None) -> Backbone:
     """A backbone from its folder, in bf16, memory-mapped on the CPU, on the GPU where there is one.
 
     `cache` is a folder for small notes (the hash of weights without a sidecar). Raises CoordinatorUnavailable, and
     MemoryError where the weights find no room.
     """
     start_torch()
-    shape = loading.shape_of(folder)
+    shape = backbone_files.shape_of(folder)
     with ThreadPoolExecutor(1) as beside:  # a tokenizer is a large JSON text: it is parsed while the weights are mapped
-        tokenizer = beside.submit(loading.tokenizer_of, folder)
+        tokenizer = beside.submit(backbone_files.tokenizer_of, folder)
         target = device_of(device)
-        with enough_memory(f"for the backbone on {target}"):
-            weights = loading.weights_of(folder, dtype_of(target))
-            loading.check_sizes(folder, shape, weights)
+        with out_of_memory_as_error(f"for the backbone on {target}"):
+            weights = backbone_files.weights_of(folder, dtype_of(target))
+            backbone_files.check_sizes(folder, shape, weights)
             placed = {name: weight.to(target) for name, weight in weights.items()}
         try:
             decoder = Decoder(shape, placed)
         except KeyError as error:
-            raise CoordinatorUnavailable(f"the weights in {folder} lack {error}", hint=loading.AGAIN) from error
-        identity, template = loading.identity(folder, cache), loading.chat_template_of(folder)
+            raise CoordinatorUnavailable(
+                f"the weights in {folder} lack {error}", hint=backbone_files.REPLACE_HINT
+            ) from error
+        identity, template = backbone_files.backbone_identity(folder, cache), backbone_files.chat_template_of(folder)
         if tokenizer.result().get_vocab_size() > shape.vocab:
-            raise CoordinatorUnavailable(f"the tokenizer in {folder} is of a larger model", hint=loading.AGAIN)
+            raise CoordinatorUnavailable(
+                f"the tokenizer in {folder} is of a larger model", hint=backbone_files.REPLACE_HINT
+            )
         return Backbone(decoder, tokenizer.result(), identity, template)
 
 
 def _encoded(tokenizer: Tokenizer, text: str) -> Sequence[int]:
-    ids: Sequence[int] = tokenizer.encode(whole(text)).ids
+    ids: Sequence[int] = tokenizer.encode(without_surrogates(text)).ids
     return ids
 
 
@@ -259,3 +324,34 @@ def _common(known: Sequence[int], wanted: Sequence[int]) -> int:
     if known[:limit] == wanted[:limit]:
         return limit
     return next((index for index in range(limit) if known[index] != wanted[index]), limit)
+
+
+def constant_prefix(backbone: Backbone, checkpoint: Checkpoint) -> list[int]:
+    """Tokens that every transcript in the checkpoint's format begins with: its first line is always the user's."""
+    texts = [backbone.write((TranscriptMessage("user", word),), checkpoint.meta.format) for word in ("fix", "Why?")]
+    return backbone.settled(common_prefix(*texts))
+
+
+def restore_prefix(backbone: Backbone, checkpoint: Checkpoint, store: Path) -> int:
+    """Let `backbone`, with the checkpoint's offsets on it, know the constant beginning: from `store`, else by reading.
+
+    Returns how many tokens that are. A file that is broken or of another kind is written anew.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file, save_file
+
+    tokens = constant_prefix(backbone, checkpoint)
+    kind = f"{backbone.decoder.device.type}-{str(backbone.decoder.dtype).removeprefix('torch.')}"
+    file = store / f"{backbone.identity[:16]}-{checkpoint.digest[:16]}-{kind}.safetensors"
+    try:
+        if backbone.restore(tokens, load_file(file, device=str(backbone.decoder.device))):
+            return len(tokens)
+    except (OSError, SafetensorError):
+        pass
+    try:
+        known = backbone.snapshot(tokens)
+        with atomic_files.replacement_file(file) as draft:
+            save_file(known, draft)
+    except OSError:  # a disk without room: the next start reads it again
+        return len(tokens)
+    return len(tokens)

@@ -1,61 +1,63 @@
-"""Baselines on the same engine: what a learned coordinator has to be better than (`fugu help evaluation`).
+"""Baselines on the same engine, which a learned coordinator has to beat (`fugu help evaluation`): one pass, retry,
+self- reflection, mixture of agents, a panel with a judge, and a language model as router. Each is a function of the
+log and can be named in a configuration.
 
-`one-pass:NAME` one turn of one agent; `retry-same:NAME` the same agent while the tests fail; `self-reflection:NAME` one
-agent that looks at its own work five times. `panels.py` has those that ask several agents, `prompted.py` the one that
-asks an agent whom to ask. They are functions of the log like every coordinator and can be named in a configuration, but
-nobody needs them for work.
+Mixture of agents (Wang et al. 2024): layers of proposers, each reading the layer before, then an aggregator. Panel,
+judge, merge: the same with a judge that compares. Both are a fixed workflow in the log, its steps isolated from
+each other.
 
-Departures from the papers: they answer questions, these work in a repository with tools and tests. So what they sample
-in parallel is asked one after the other, and a run ends when the tests or acceptance checks pass.
+Departures from the papers: they answer questions, these work in a repository with tools and tests. So what they
+sample in parallel is asked one after the other, and a run ends when the tests or acceptance checks pass.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fugu_cli import prompts, views
-from fugu_cli.coordinators import masks, slots
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Assigned, Event, Finished, Member
+from fugu_cli import prompts
+from fugu_cli.coordinators import CoordinatorSettings, action_space
+from fugu_cli.coordinators.rules import Cascade
+from fugu_cli.session import views
+from fugu_cli.session.events import Assigned, Event, Finished, Member, Planned, Role, WorkflowStep
 
-NAMED = ("one-pass", "retry-same", "self-reflection", "prompted")
+WITH_AGENT = ("one-pass", "retry-same", "self-reflection", "prompted")
 """Those that are about one agent: `retry-same:NAME`."""
-PLAIN = ("mixture-of-agents", "panel-judge-merge")
+WITHOUT_AGENT = ("mixture-of-agents", "panel-judge-merge")
 ROUNDS = 5
 """Of self-reflection."""
 
 
-def is_one(coordinator: str) -> bool:
+def is_baseline(coordinator: str) -> bool:
     """Whether these words name a baseline."""
     kind, _, name = coordinator.partition(":")
-    return coordinator in PLAIN or (kind in NAMED and bool(name))
+    return coordinator in WITHOUT_AGENT or (kind in WITH_AGENT and bool(name))
 
 
-def build(coordinator: str, members: Sequence[Member], settings: Settings) -> Coordinator:
+def build_baseline(coordinator: str, members: Sequence[Member], settings: CoordinatorSettings) -> Coordinator:
     """The baseline that `is_one` knows."""
-    from fugu_cli.coordinators import panels
-    from fugu_cli.coordinators.prompted import Prompted
 
     kind, _, name = coordinator.partition(":")
     match kind:
         case "one-pass":
-            return Rounds("one-pass", name, 1)
+            return SingleAgentRounds("one-pass", name, 1)
         case "retry-same":
-            return Rounds("retry-same", name, settings.turns)
+            return SingleAgentRounds("retry-same", name, settings.turns)
         case "self-reflection":
-            return Rounds("self-reflection", name, 1 + ROUNDS)
+            return SingleAgentRounds("self-reflection", name, 1 + ROUNDS)
         case "mixture-of-agents":
-            return panels.mixture(members, settings)
+            return mixture_of_agents(members, settings)
         case "panel-judge-merge":
-            return panels.fusion(members, settings)
+            return panel_judge_merge(members, settings)
         case "prompted":
-            return Prompted(name, members, settings)
+            return LLMRouter(name, members, settings)
         case _:
             raise ValueError(f"{coordinator!r} is no baseline")
 
 
-class Rounds:
+class SingleAgentRounds:
     """One agent as Worker, `most` times at most; a reflecting one is told to look critically from its second turn."""
 
     def __init__(self, kind: str, name: str, most: int) -> None:
@@ -65,14 +67,14 @@ class Rounds:
 
     async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
         """The same again, until the tests pass or all turns are taken."""
-        out = masks.agents_out(events)
+        out = action_space.agents_out(events)
         if self._name in out:
-            return masks.nobody({self._name: out[self._name]})
-        taken = taken_turns(events)
-        if taken and (len(taken) >= self._most or passing(events) or self._answered(events)):
-            return over(events, f"{self._kind}: {len(taken)} of {self._most} turns were taken")
+            return action_space.finish_without_agents({self._name: out[self._name]})
+        taken = finished_turns(events)
+        if taken and (len(taken) >= self._most or checks_pass(events) or self._answered(events)):
+            return finish_baseline(events, f"{self._kind}: {len(taken)} of {self._most} turns were taken")
         return Assigned(
-            turn=masks.next_turn(events),
+            turn=action_space.next_turn_number(events),
             agent=self._name,
             role="worker",
             by=self._kind,
@@ -82,37 +84,253 @@ class Rounds:
 
     def _answered(self, events: Sequence[Event]) -> bool:
         """Nothing speaks against it: asking again would be another sample, not a retry. Reflection goes on."""
-        return self._kind == "retry-same" and not views.against(events)
+        return self._kind == "retry-same" and not views.acceptance_blocker(events)
 
 
-def taken_turns(events: Sequence[Event]) -> list[views.Turn]:
+def finished_turns(events: Sequence[Event]) -> list[views.Turn]:
     """The turns that came to an end."""
     return [turn for turn in views.turns(events) if not turn.failed and not turn.interrupted]
 
 
-def passing(events: Sequence[Event]) -> bool:
+def checks_pass(events: Sequence[Event]) -> bool:
     """There are acceptance checks, and all of them pass now; or the tests pass after a change."""
     run = views.tests(events)
     checked = bool(views.checks(events)) or (run is not None and run.passes and bool(views.changes(events)))
-    return checked and not views.against(events)
+    return checked and not views.acceptance_blocker(events)
 
 
-def over(events: Sequence[Event], what: str) -> Finished:
+def finish_baseline(events: Sequence[Event], what: str) -> Finished:
     """The end of a baseline's own protocol: the tests' word, an answer, or neither."""
-    if passing(events):
+    if checks_pass(events):
         return Finished(reason="accepted", message=f"{what}; the tests pass")
     if not views.checks(events) and not views.changes(events):
         return Finished(reason="answered", message=what)
-    said = f"; {why}" if (why := views.against(events)) else ""
+    said = f"; {why}" if (why := views.acceptance_blocker(events)) else ""
     return Finished(reason="turn_limit", message=f"{what}{said}")
 
 
-def strongest(members: Sequence[Member], out: Sequence[str] | dict[str, str]) -> Member | None:
+def strongest_agent(members: Sequence[Member], out: Sequence[str] | dict[str, str]) -> Member | None:
     """The strongest agent that can act."""
-    return next((member for member in reversed(slots.by_strength(members)) if member.name not in out), None)
+    return next((member for member in reversed(action_space.by_strength(members)) if member.name not in out), None)
 
 
 if TYPE_CHECKING:
     from fugu_cli.coordinators import Coordinator
 
-    _rounds: Coordinator = Rounds("", "", 1)
+    _rounds: Coordinator = SingleAgentRounds("", "", 1)
+
+
+PANEL_SIZE = 3
+"""Agents that are asked at most: of a larger pool the cheapest of each kind, one after the other."""
+
+
+@dataclass(frozen=True)
+class PanelStep:
+    """One step: which prompt it is given, whom of the earlier steps it reads, and in which role it acts."""
+
+    agent: str
+    prompt: str
+    reads: tuple[int, ...]
+    works: bool = False
+
+
+class Panel:
+    """A workflow that is the same for every request. `name` stands in the trace."""
+
+    def __init__(self, name: str, parts: Sequence[PanelStep], members: Sequence[Member]) -> None:
+        self._name = name
+        self._parts = tuple(parts)
+        self._members = members
+
+    async def decide(self, events: Sequence[Event]) -> Planned | Assigned | Finished:
+        """The plan, then each step once; the step of an agent that fails is another's, and a proposal's is left out."""
+        if not views.plans(events):
+            return self._plan()
+        out = action_space.agents_out(events)
+        turns = {turn.assigned.step: turn for turn in finished_turns(events)}
+        for step, part in enumerate(self._parts):
+            if step in turns:
+                continue
+            agent = part.agent
+            if agent in out:
+                if part.prompt == "propose" and any(one.prompt != "propose" for one in self._parts):
+                    continue
+                other = strongest_agent(self._members, out)
+                if other is None:
+                    return action_space.finish_without_agents(out)
+                agent = other.name
+            sees = tuple(turns[read].number for read in part.reads if read in turns)
+            return self._assigned(events, step, agent, sees)
+        return finish_baseline(events, f"{self._name}: all {len(self._parts)} steps were taken")
+
+    def _plan(self) -> Planned:
+        steps = tuple(
+            WorkflowStep(agent=part.agent, instruction=prompts.load(f"evaluation/{part.prompt}"), access=part.reads)
+            for part in self._parts
+        )
+        return Planned(steps=steps, text=f"{self._name}: the same workflow for every request")
+
+    def _assigned(self, events: Sequence[Event], step: int, agent: str, sees: tuple[int, ...]) -> Assigned:
+        part = self._parts[step]
+        return Assigned(
+            turn=action_space.next_turn_number(events),
+            agent=agent,
+            role=_role(part),
+            by=self._name,
+            reason=f"step {step + 1} of {len(self._parts)}: {part.prompt}",
+            instruction=prompts.load(f"evaluation/{part.prompt}"),
+            sees=sees,
+            plan=1,
+            step=step,
+        )
+
+
+class GivenWorkflow:
+    """A workflow that was written elsewhere, one step after the other: how a planner's reply is tried out in training.
+
+    A step whose agent fails is left out; what would have read it reads the others.
+    """
+
+    def __init__(self, steps: Sequence[WorkflowStep], text: str = "") -> None:
+        self._steps = tuple(steps)
+        self._text = text
+
+    async def decide(self, events: Sequence[Event]) -> Planned | Assigned | Finished:
+        """The plan as it was given, then each step once, in the role of a Worker."""
+        if not views.plans(events):
+            return Planned(steps=self._steps, text=self._text)
+        out = action_space.agents_out(events)
+        turns = {turn.assigned.step: turn for turn in finished_turns(events)}
+        for number, step in enumerate(self._steps):
+            if number in turns or step.agent in out:
+                continue
+            reads = range(number) if step.access == "all" else step.access
+            return Assigned(
+                turn=action_space.next_turn_number(events),
+                agent=step.agent,
+                role="worker",
+                by="workflow",
+                reason=f"step {number + 1} of {len(self._steps)}",
+                instruction=step.instruction,
+                sees=tuple(turns[read].number for read in reads if read in turns),
+                plan=1,
+                step=number,
+            )
+        return finish_baseline(events, f"{len(turns)} of {len(self._steps)} steps were taken")
+
+
+def _role(part: PanelStep) -> Role:
+    """Only who settles it works on files."""
+    return "worker" if part.works else "thinker"
+
+
+def mixture_of_agents(members: Sequence[Member], settings: CoordinatorSettings, layers: int = 2) -> Panel:
+    """`layers` of proposers, then the strongest agent as aggregator."""
+    panel = _panel_members(members, settings)
+    parts: list[PanelStep] = []
+    before: tuple[int, ...] = ()
+    for _ in range(layers):
+        first = len(parts)
+        parts += [PanelStep(member.name, "propose", before) for member in panel]
+        before = tuple(range(first, len(parts)))
+    parts.append(PanelStep(panel[-1].name if panel else "", "aggregate", before, works=True))
+    return Panel("mixture-of-agents", parts, members)
+
+
+def panel_judge_merge(members: Sequence[Member], settings: CoordinatorSettings) -> Panel:
+    """The panel, a judge and a merger: the strongest agent is both."""
+    panel = _panel_members(members, settings)
+    parts = [PanelStep(member.name, "propose", ()) for member in panel]
+    read = tuple(range(len(parts)))
+    last = panel[-1].name if panel else ""
+    parts += [PanelStep(last, "judge", read), PanelStep(last, "merge", (*read, len(read)), works=True)]
+    return Panel("panel-judge-merge", parts, members)
+
+
+def _panel_members(members: Sequence[Member], settings: CoordinatorSettings) -> list[Member]:
+    """Of each slot in turn the cheapest that is left, the strongest last; no model twice while others are to be had."""
+    able = [member for member in action_space.by_strength(members) if member.name not in settings.opt_out]
+    first: list[Member] = []
+    for slot in reversed(action_space.SLOTS):
+        first += [member for member in able if member.slot == slot][:1]
+    rest = [member for member in able if member not in first]
+    chosen = [*first, *rest][:PANEL_SIZE]
+    return [member for member in able if member in chosen]
+
+
+if TYPE_CHECKING:
+    from fugu_cli.coordinators import Coordinator
+
+    _panel_fits: Coordinator = Panel("", (), ())
+    _given_fits: Coordinator = GivenWorkflow(())
+
+
+CHOOSING = "whom to ask"
+"""The reason of a turn in which the agent chooses."""
+_AGENT_NUMBER = re.compile(r"agent\W{0,4}(\d+)", re.IGNORECASE)
+_ROLE_NAME = re.compile(r"role\W{0,4}(worker|thinker|verifier)", re.IGNORECASE)
+
+
+class LLMRouter:
+    """`name` chooses; its choices do not count as turns of the request."""
+
+    def __init__(self, name: str, members: Sequence[Member], settings: CoordinatorSettings) -> None:
+        self._name = name
+        self._members = members
+        self._settings = settings
+        self._cascade = Cascade(members, settings)
+
+    async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
+        """A question to the chooser, or what it answered."""
+        turns = finished_turns(events)
+        working = [turn for turn in turns if turn.assigned.reason != CHOOSING]
+        if turns and turns[-1].assigned.reason == CHOOSING:
+            return await self._chosen(events, turns[-1].text)
+        end = action_space.request_end(events, turns=len(turns) + 1, verify_answers=self._settings.verify_answers)
+        if end is not None:
+            return end
+        if len(working) >= self._settings.turns:
+            return finish_baseline(events, f"prompted: {len(working)} turns were taken")
+        if self._name in action_space.agents_out(events, self._settings.opt_out):
+            return await self._fallback(events, f"{self._name} cannot choose")
+        return Assigned(
+            turn=action_space.next_turn_number(events),
+            agent=self._name,
+            role="thinker",
+            by="prompted",
+            reason=CHOOSING,
+            instruction=prompts.fill(prompts.load("evaluation/choose"), agents=self._team()),
+        )
+
+    def _team(self) -> str:
+        """The agents by number: who leads knows their slots and no names."""
+        return "\n".join(f"{number}: a {member.slot} agent" for number, member in enumerate(self._members))
+
+    async def _chosen(self, events: Sequence[Event], text: str) -> Assigned | Finished:
+        agent, role = _AGENT_NUMBER.findall(text), _ROLE_NAME.findall(text)
+        if not agent or not role or int(agent[-1]) >= len(self._members):
+            return await self._fallback(events, "the chooser's reply names nobody")
+        member = self._members[int(agent[-1])]
+        wanted: Role = role[-1].lower()
+        out = action_space.agents_out_for_turn(events, self._settings.opt_out, self._members)
+        if member.name in out or wanted in action_space.roles_out(events):
+            return await self._fallback(events, f"{member.name} cannot act as {wanted} now")
+        return Assigned(
+            turn=action_space.next_turn_number(events),
+            agent=member.name,
+            role=wanted,
+            by="prompted",
+            reason=f"chosen by {self._name}",
+        )
+
+    async def _fallback(self, events: Sequence[Event], why: str) -> Assigned | Finished:
+        decision = await self._cascade.decide(events)
+        if isinstance(decision, Finished):
+            return decision
+        return decision.model_copy(update={"by": "prompted", "reason": f"{why}; the cascade: {decision.reason}"})
+
+
+if TYPE_CHECKING:
+    from fugu_cli.coordinators import Coordinator
+
+    _prompted: Coordinator = LLMRouter("", (), CoordinatorSettings())

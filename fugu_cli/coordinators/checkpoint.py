@@ -1,7 +1,10 @@
-"""A checkpoint: what training leaves behind - the head, the SVF offsets, and everything they are valid for.
+"""A checkpoint: the head, the SVF offsets, and everything they are valid for. Stored as safetensors with JSON
+metadata; `.npy` holds the flat vector alone. Also imports the published TRINITY vector, which fugu does not ship. A
+checkpoint that does not fit its backbone is refused.
 
-Our own form is safetensors with one JSON text in its metadata; `.npy` holds the flat vector alone (svf.py). A
-checkpoint names its backbone by hash, its rows, its transcript's format and budget; one that does not fit is refused.
+The published vector (19,456 numbers for Qwen3-0.6B and seven agents) does not say how it was trained to read. The
+default, raw with the Workers' replies alone, is the combination of no one source; `fugu coordinator import` takes
+--format chat and --tied authors, as the authors' code has it, and --all-replies.
 """
 
 from __future__ import annotations
@@ -18,21 +21,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from fugu_cli import atomic
 from fugu_cli.coordinators import svf
-from fugu_cli.coordinators.decoder import Shape
-from fugu_cli.coordinators.transcript import Format
-from fugu_cli.errors import CoordinatorUnavailable
-from fugu_cli.events import ROLES
+from fugu_cli.coordinators.decoder import ModelShape
+from fugu_cli.coordinators.transcript import TranscriptFormat
+from fugu_cli.errors import ConfigError, CoordinatorUnavailable
 from fugu_cli.messages import Value
+from fugu_cli.session.events import ROLES
+from fugu_cli.system import atomic_files
 
 FORMAT_VERSION = 1
 LARGEST = 1e4
 """No sane weight or offset is larger; one that is comes from a broken file."""
-_INSTEAD = "train one for this backbone, or leave the checkpoint out to use the one that ships with fugu"
+_OTHER_CHECKPOINT = "train one for this backbone, or leave the checkpoint out to use the one that ships with fugu"
 
 
-class Training(Value):
+class TrainingOrigin(Value):
     """Where a checkpoint comes from, for people: how it was made, on what, and what it reached."""
 
     stage: str = ""
@@ -42,7 +45,7 @@ class Training(Value):
     report: tuple[tuple[str, float], ...] = ()
 
 
-class Meta(Value):
+class CheckpointMeta(Value):
     """What the numbers are valid for."""
 
     format_version: int = FORMAT_VERSION
@@ -57,12 +60,12 @@ class Meta(Value):
     kind: Literal["slots", "agents"] = "slots"
     """Slots fit any pool; agents are those of one."""
     roles: bool = True
-    format: Format = "raw"
+    format: TranscriptFormat = "raw"
     workers_only: bool = False
     budget: int = 1536
     """Tokens of the transcript."""
     tied: svf.Tied = "untied"
-    training: Training = Training()
+    training: TrainingOrigin = TrainingOrigin()
 
     @property
     def head_rows(self) -> int:
@@ -74,7 +77,7 @@ class Meta(Value):
 class Checkpoint:
     """`head` (head_rows, width) and `offsets`, nine vectors of the sizes in `meta.ranks`; all fp32."""
 
-    meta: Meta
+    meta: CheckpointMeta
     head: svf.Vector
     offsets: tuple[svf.Vector, ...]
 
@@ -96,36 +99,38 @@ class Checkpoint:
         head = self.head[: len(self.meta.rows)]
         return Checkpoint(self.meta.model_copy(update={"roles": False}), head, self.offsets)
 
-    def check(self, backbone: str, shape: Shape) -> None:
+    def check(self, backbone: str, shape: ModelShape) -> None:
         """Raises CoordinatorUnavailable where this checkpoint was made for another backbone."""
         if self.meta.backbone != backbone:
             raise CoordinatorUnavailable(
                 f"the checkpoint was made for the backbone {self.meta.backbone_name or '?'} "
                 f"({self.meta.backbone[:12]}), this one is {backbone[:12]}",
-                hint=_INSTEAD,
+                hint=_OTHER_CHECKPOINT,
             )
         if self.meta.width != shape.width or self.meta.ranks != svf.ranks(shape):
-            raise CoordinatorUnavailable("the checkpoint's layout is not that of this backbone", hint=_INSTEAD)
+            raise CoordinatorUnavailable("the checkpoint's layout is not that of this backbone", hint=_OTHER_CHECKPOINT)
 
     def check_pool(self, names: Sequence[str]) -> None:
         """Raises CoordinatorUnavailable where no agent of the pool has a row: it was trained for another pool."""
         if self.meta.kind == "agents" and not set(self.meta.rows) & set(names):
             raise CoordinatorUnavailable(
                 f"the checkpoint chooses among {', '.join(self.meta.rows)}; none is in the pool ({', '.join(names)})",
-                hint=_INSTEAD,
+                hint=_OTHER_CHECKPOINT,
             )
 
 
-def make(vector: NDArray[np.floating], meta: Meta) -> Checkpoint:
+def make(vector: NDArray[np.floating], meta: CheckpointMeta) -> Checkpoint:
     """A checkpoint of a flat vector. Raises CoordinatorUnavailable for a wrong length, NaN or huge numbers."""
     wanted = sum(meta.ranks) + meta.head_rows * meta.width
     if vector.shape != (wanted,):
         raise CoordinatorUnavailable(
             f"the checkpoint holds {vector.size} numbers, {len(meta.rows)} rows on this backbone need {wanted}",
-            hint=_INSTEAD,
+            hint=_OTHER_CHECKPOINT,
         )
     if not np.isfinite(vector).all() or np.abs(vector).max() > LARGEST:
-        raise CoordinatorUnavailable("the checkpoint holds numbers that are not finite or far too large", hint=_INSTEAD)
+        raise CoordinatorUnavailable(
+            "the checkpoint holds numbers that are not finite or far too large", hint=_OTHER_CHECKPOINT
+        )
     offsets, head = svf.split(vector.astype(np.float32), meta.ranks, meta.width)
     return Checkpoint(meta, head, offsets)
 
@@ -135,7 +140,7 @@ def save(checkpoint: Checkpoint, path: Path) -> None:
     from safetensors.numpy import save as pack
 
     data = pack({"vector": checkpoint.vector}, metadata={"fugu": checkpoint.meta.model_dump_json()})
-    with atomic.beside(path) as draft:
+    with atomic_files.replacement_file(path) as draft:
         draft.write_bytes(data)
 
 
@@ -150,13 +155,15 @@ def load(path: Path) -> Checkpoint:
         size = struct.unpack("<Q", data[:8])[0]
         text = json.loads(data[8 : 8 + size])["__metadata__"]["fugu"]
     except FileNotFoundError as error:
-        raise CoordinatorUnavailable(f"there is no checkpoint at {path}", hint=_INSTEAD) from error
+        raise CoordinatorUnavailable(f"there is no checkpoint at {path}", hint=_OTHER_CHECKPOINT) from error
     except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise CoordinatorUnavailable(f"{path} is not a whole checkpoint of fugu: {error}", hint=_INSTEAD) from error
+        raise CoordinatorUnavailable(
+            f"{path} is not a whole checkpoint of fugu: {error}", hint=_OTHER_CHECKPOINT
+        ) from error
     return make(vector, _meta(text, path))
 
 
-def load_vector(path: Path, meta: Meta) -> Checkpoint:
+def load_vector(path: Path, meta: CheckpointMeta) -> Checkpoint:
     """A flat vector from `.npy`, valid for what `meta` says."""
     return make(read_npy(path), meta)
 
@@ -173,30 +180,99 @@ def read_npy(path: Path) -> NDArray[np.floating]:
         with path.open("rb") as file:
             found = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise CoordinatorUnavailable(f"{path} is not a whole .npy file: {error}", hint=_INSTEAD) from error
+        raise CoordinatorUnavailable(f"{path} is not a whole .npy file: {error}", hint=_OTHER_CHECKPOINT) from error
     if not isinstance(found, np.ndarray) or not np.issubdtype(found.dtype, np.floating):
-        raise CoordinatorUnavailable(f"{path} does not hold floating-point numbers", hint=_INSTEAD)
+        raise CoordinatorUnavailable(f"{path} does not hold floating-point numbers", hint=_OTHER_CHECKPOINT)
     return found
 
 
-def _meta(text: str, path: Path) -> Meta:
+def _meta(text: str, path: Path) -> CheckpointMeta:
     try:
         version = json.loads(text).get("format_version")
         if version != FORMAT_VERSION:
             raise CoordinatorUnavailable(
                 f"{path} has format version {version}, this fugu reads {FORMAT_VERSION}", hint="update fugu"
             )
-        return Meta.model_validate_json(text)
+        return CheckpointMeta.model_validate_json(text)
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
         raise CoordinatorUnavailable(
-            f"{path} does not say what it is valid for: {where}: {fault['msg']}", hint=_INSTEAD
+            f"{path} does not say what it is valid for: {where}: {fault['msg']}", hint=_OTHER_CHECKPOINT
         ) from error
     except (ValueError, AttributeError) as error:
-        raise CoordinatorUnavailable(f"{path} does not say what it is valid for: {error}", hint=_INSTEAD) from error
+        raise CoordinatorUnavailable(
+            f"{path} does not say what it is valid for: {error}", hint=_OTHER_CHECKPOINT
+        ) from error
 
 
-def renamed(meta: Meta, mapping: Mapping[str, str]) -> Meta:
+def renamed_rows(meta: CheckpointMeta, mapping: Mapping[str, str]) -> CheckpointMeta:
     """The same rows under the names that the user's pool has for them."""
     return meta.model_copy(update={"rows": tuple(mapping.get(row, row) for row in meta.rows)})
+
+
+PUBLISHED_SHA256 = "769f64ee4e01080ff67e64a677ed3ce5268da69cdf7a44810accb096ef64ab10"
+PUBLISHED_SHAPE = {
+    "width": 1024,
+    "layers": 28,
+    "heads": 16,
+    "kv_heads": 8,
+    "head_dim": 128,
+    "inner": 3072,
+    "vocab": 151936,
+}
+"""Qwen3-0.6B's own numbers: another backbone may have a vector of the same length."""
+PUBLISHED_ROWS = (
+    "gpt-5",
+    "claude-sonnet-4",
+    "gemini-2.5-pro",
+    "deepseek-r1-distill-qwen-32b",
+    "gemma-3-27b",
+    "qwen3-32b-reasoning",
+    "qwen3-32b-direct",
+)
+
+
+def import_published(
+    path: Path, mapping: Mapping[str, str], backbone: str, shape: ModelShape, *, sha256: str = PUBLISHED_SHA256
+) -> Checkpoint:
+    """The vector at `path` as a checkpoint for the given backbone.
+
+    `mapping` gives published agents the names of the user's; rows that are not mapped keep theirs and are masked when
+    no such agent is in the pool. Raises ConfigError for an unknown name in `mapping` or another file than the published
+    one, CoordinatorUnavailable for a vector or a backbone of another layout.
+    """
+    unknown = [name for name in mapping if name not in PUBLISHED_ROWS]
+    if unknown:
+        raise ConfigError(
+            f"--map {unknown[0]}=...: the published agents are {', '.join(PUBLISHED_ROWS)}", hint="name one of them"
+        )
+    vector = read_npy(path)
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != sha256:
+        raise ConfigError(
+            f"{path} is not the published vector: its sha256 is {found}", hint=f"the published one has {sha256}"
+        )
+    meta = CheckpointMeta(
+        backbone=backbone,
+        backbone_name="Qwen3-0.6B",
+        width=shape.width,
+        ranks=svf.ranks(shape),
+        rows=PUBLISHED_ROWS,
+        kind="agents",
+        workers_only=True,
+        budget=8192,
+        training=TrainingOrigin(stage="sep-CMA-ES, 60 iterations (TRINITY, arXiv 2512.04695)"),
+    )
+    other = (
+        [name for name, number in PUBLISHED_SHAPE.items() if getattr(shape, name) != number]
+        if sha256 == PUBLISHED_SHA256
+        else []
+    )
+    if other or vector.size != sum(meta.ranks) + meta.head_rows * meta.width:
+        raise CoordinatorUnavailable(
+            f"the published vector has {vector.size} numbers for Qwen3-0.6B; this backbone, {shape.width} wide with "
+            f"{shape.layers} layers, needs another",
+            hint="set `Qwen/Qwen3-0.6B` or its folder as the backbone",
+        )
+    return make(vector, renamed_rows(meta, mapping))

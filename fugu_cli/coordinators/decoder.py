@@ -1,20 +1,239 @@
-"""A decoder-only transformer, read but never written with: final hidden states, a key-value cache that can be cropped.
+"""A decoder-only transformer that is read and never generates: final hidden states, attention, and a key-value cache
+that can be cropped. Plain torch for the family of Qwen2, Qwen3, Llama and Mistral, because importing transformers
+takes longer than a decision. Must not know texts of tokens, heads or checkpoints.
 
-Stands under backbone.py. Plain torch for the family of Qwen2, Qwen3, Llama and Mistral (RMSNorm, rotary positions,
-grouped queries, SwiGLU): importing transformers takes twice as long as a decision, and its cache cannot be read along
-with. Checked against transformers' own models in the tests. Must not know tokens' texts, heads or checkpoints.
+Departures: where some tokens attend to many on a processor that multiplies bf16, the scores are computed at once
+instead of by torch's blockwise kernel, which takes up to twice as long. They are as exact: products of bf16
+numbers, added up in fp32. Checked against transformers' own models in the tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING
 
-from fugu_cli.coordinators import attention, packing
-from fugu_cli.coordinators.attention import Buffers, Place
-from fugu_cli.coordinators.kv_cache import Cache
-from fugu_cli.coordinators.packing import linear
+from fugu_cli.coordinators import torch_runtime
+from fugu_cli.coordinators.torch_runtime import linear
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+LEAST_PRODUCTS, MOST_PRODUCTS = 7_500, 1 << 18
+"""New tokens times tokens looked at: between these all scores are computed at once, in half to all of the time that
+torch's kernel takes. With fewer, that is as fast; with more - 15 MB of scores for 14 heads - memory takes the time."""
+LONG_CONTEXT = 1024
+"""Tokens looked at from which there is anything to gain."""
+SIZE_STEP = 256
+"""The tokens looked at are rounded up to a multiple of this: for every new size oneDNN makes new code, which takes as
+long as two layers."""
+
+
+class PassBuffers:
+    """Memory in which one pass after another computes, for as long as it is large enough: to get new memory from the
+    system takes as long as the sums."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Tensor] = {}
+
+    def take(self, name: str, size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """A tensor of this size, whatever is in it. What was taken by this name before is overwritten."""
+        import torch
+
+        count = prod(size)
+        if name not in self._held or len(self._held[name]) < count:
+            self._held[name] = torch.empty(count + count // 4, dtype=dtype)
+        return self._held[name][:count].view(size)
+
+
+@dataclass(frozen=True)
+class ScoreBuffers:
+    """Where a pass over few tokens computes, the same for every layer.
+
+    `ahead` (rows, new tokens and what rounding adds) is added to the last scores; `keys` (kv_heads, size, head_dim) and
+    `scores` (kv_heads, rows, size) are fp32, `weights` are like scores in the type of the states. `size` is the end
+    rounded up: of what is kept there only zeros or numbers are asked, for they count for nothing.
+    """
+
+    ahead: Tensor
+    keys: Tensor
+    scores: Tensor
+    weights: Tensor
+
+
+@dataclass(frozen=True)
+class AttentionSpan:
+    """Where in the text a pass reads: positions start..end, their rotations (end - start, head_dim), and what each may
+    look back at.
+
+    `mask` (rows, end) is added to the scores; rows are the tokens of every head that shares keys, one head below the
+    other. Where scores are computed at once there is `room` for them instead; neither where the text begins here or a
+    single token is read.
+    """
+
+    start: int
+    end: int
+    cos: Tensor
+    sin: Tensor
+    mask: Tensor | None = None
+    room: ScoreBuffers | None = None
+
+
+def attention_span(
+    span: tuple[int, int], rotations: tuple[int, float], heads: tuple[int, int], like: Tensor, buffers: PassBuffers
+) -> AttentionSpan:
+    """The place of the tokens of a span (start, end), in the type and on the device of `like`.
+
+    `rotations`: a head's width and theta; `heads`: how many have queries, how many keys. The place is good until the
+    next one on the same `buffers`.
+    """
+    import torch
+
+    (start, end), (width, theta) = span, rotations
+    steps = torch.arange(0, width, 2, dtype=torch.float32, device=like.device) / width
+    angles = torch.arange(start, end, dtype=torch.float32, device=like.device)[:, None] * (1.0 / theta**steps)
+    both = torch.cat((angles, angles), dim=-1)
+    cos, sin = both.cos().to(like.dtype), both.sin().to(like.dtype)
+    count, sharing = end - start, heads[0] // heads[1]
+    if start == 0 or count == 1:
+        return AttentionSpan(start, end, cos, sin)
+    size = rounded_up(end)
+    if end >= LONG_CONTEXT and LEAST_PRODUCTS <= count * end <= count * size <= MOST_PRODUCTS and _multiplies(like):
+        ahead = torch.full((count, size - start), -torch.inf).triu(1).repeat(sharing, 1)
+        rows = (heads[1], sharing * count, size)
+        keys = buffers.take("keys", (heads[1], size, width), torch.float32)
+        scores, weights = buffers.take("scores", rows, torch.float32), buffers.take("weights", rows, like.dtype)
+        return AttentionSpan(start, end, cos, sin, room=ScoreBuffers(ahead, keys, scores, weights))
+    mask = torch.full((count, end), -torch.inf, dtype=like.dtype, device=like.device).triu(start + 1)
+    return AttentionSpan(start, end, cos, sin, mask=mask.repeat(sharing, 1))
+
+
+def rounded_up(end: int) -> int:
+    """How many keys and values have to be there where the text ends: a multiple of STEP."""
+    return -(-end // SIZE_STEP) * SIZE_STEP
+
+
+def attend(q: Tensor, keys: Tensor, values: Tensor, place: AttentionSpan) -> Tensor:
+    """Attention of `q` (heads, tokens, head_dim) to the first `place.end` of keys and values (kv_heads, end or more,
+    head_dim); of q's shape. With `place.room`, `rounded(place.end)` of them are there."""
+    import torch.nn.functional as F
+
+    if place.room is not None:
+        rows, size = q.reshape(keys.shape[0], -1, q.shape[-1]), place.room.scores.shape[-1]
+        return _at_once(rows, keys[:, :size], values[:, :size], place.room).view(q.shape)
+    keys, values, mask, narrow = keys[:, : place.end], values[:, : place.end], place.mask, q.dtype
+    if torch_runtime.computes_in_fp32(q, q.shape[1]):
+        q, keys, values, mask = q.float(), keys.float(), values.float(), None if mask is None else mask.float()
+    if place.start == 0 and q.shape[1] > 1:
+        shared = q.shape[0] != keys.shape[0]
+        mixed = F.scaled_dot_product_attention(q[None], keys[None], values[None], is_causal=True, enable_gqa=shared)[0]
+    else:
+        rows = q.reshape(keys.shape[0], -1, q.shape[-1])
+        mixed = F.scaled_dot_product_attention(rows[None], keys[None], values[None], mask)[0].view(q.shape)
+    return mixed.to(narrow)
+
+
+def _at_once(rows: Tensor, keys: Tensor, values: Tensor, room: ScoreBuffers) -> Tensor:
+    """`rows` (kv_heads, rows, head_dim) against all keys."""
+    import torch
+
+    scores = room.scores
+    with _bf16_products():
+        keys = room.keys.copy_(keys).transpose(1, 2)
+        torch.baddbmm(scores, rows.float(), keys, beta=0, alpha=rows.shape[-1] ** -0.5, out=scores)
+    scores[..., -room.ahead.shape[-1] :] += room.ahead
+    torch.softmax(scores, -1, out=scores)
+    return torch.bmm(room.weights.copy_(scores), values)
+
+
+@contextmanager
+def _bf16_products() -> Iterator[None]:
+    """Products of fp32 matrices may be rounded to bf16 before they are added up: nothing is lost on what was bf16."""
+    import torch
+
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _multiplies(like: Tensor) -> bool:
+    """`like` is bf16 on a processor that multiplies such numbers."""
+    import torch
+
+    return like.device.type == "cpu" and like.dtype == torch.bfloat16 and torch_runtime.multiplies_bf16()
+
+
+_CACHE_PARTS = ("keys", "values", "hidden")
+
+
+class KeyValueCache:
+    """Keys, values and final hidden states of the tokens read so far. Grows by doubling, crops for free."""
+
+    def __init__(self, shape: ModelShape, dtype: torch.dtype, device: torch.device, capacity: int = 512) -> None:
+        self.length = 0
+        self._shape = shape
+        self._dtype = dtype
+        self._device = device
+        self._capacity = 0
+        self._numbers = 0
+        self.buffers = PassBuffers()
+        self.keys: Tensor
+        self.values: Tensor
+        self.hidden: Tensor
+        self.reserve(capacity)
+
+    def reserve(self, length: int) -> None:
+        """Room for `length` tokens, with zeros where keys and values are looked at before there are any."""
+        self._grow(length)
+        if (end := rounded_up(length)) > self._numbers:
+            for part in (self.keys, self.values):
+                part[:, :, self._numbers : end] = 0
+            self._numbers = end
+
+    def _grow(self, length: int) -> None:
+        import torch
+
+        if length <= self._capacity:
+            return
+        capacity = rounded_up(max(length, 2 * self._capacity))
+        shape = self._shape
+        new = {
+            "keys": (shape.layers, shape.kv_heads, capacity, shape.head_dim),
+            "values": (shape.layers, shape.kv_heads, capacity, shape.head_dim),
+            "hidden": (capacity, shape.width),
+        }
+        for name, size in new.items():
+            grown = torch.empty(size, dtype=self._dtype, device=self._device)
+            if self._capacity:
+                grown[..., : self._capacity, :] = getattr(self, name)
+            setattr(self, name, grown)
+        self._capacity = capacity
+
+    def state(self, length: int) -> dict[str, Tensor]:
+        """A copy of what is known of the first `length` tokens."""
+        return {name: getattr(self, name)[..., :length, :].clone() for name in _CACHE_PARTS}
+
+    def put(self, state: Mapping[str, Tensor], length: int) -> bool:
+        """Know `length` tokens from a `state` and nothing else. False where it is none of such a cache."""
+        self.reserve(length)
+        places = {name: getattr(self, name)[..., :length, :] for name in _CACHE_PARTS}
+        if any(name not in state or state[name].shape != place.shape for name, place in places.items()):
+            return False
+        for name, place in places.items():
+            place.copy_(state[name])
+        self.length = length
+        return True
+
+    def crop(self, length: int) -> None:
+        """Forget all but the first `length` tokens."""
+        self.length = min(self.length, length)
+
 
 if TYPE_CHECKING:
     import torch
@@ -24,14 +243,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Change:
+class InputChange:
     """Other tokens for a pass under way: the first `kept` of those it began with, then `more`. 0: it is given up."""
 
     kept: int
     more: Tensor | None = None
 
 
-Steer = Callable[[int], Change | None]
+Steer = Callable[[int], InputChange | None]
 """Asked of a pass that has come to this layer. None: it goes on as it is."""
 
 FAMILY = ("qwen2", "qwen3", "llama", "mistral")
@@ -39,7 +258,7 @@ FAMILY = ("qwen2", "qwen3", "llama", "mistral")
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """The numbers of a config.json that matter here."""
 
     width: int
@@ -55,7 +274,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Layer:
+class DecoderLayer:
     """One layer's weights; biases and the norms of queries and keys where the model has them."""
 
     q: Tensor
@@ -97,14 +316,14 @@ _OPTIONAL = ("q_bias", "k_bias", "v_bias", "q_norm", "k_norm")
 class Decoder:
     """The weights and how to go through them. `embedding_map` (width x width) is applied to looked-up rows only."""
 
-    def __init__(self, shape: Shape, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, shape: ModelShape, weights: Mapping[str, Tensor]) -> None:
         """`weights` by their stored names without the `model.` prefix. Raises KeyError when one is missing."""
         self.shape = shape
         self.embedding = weights["embed_tokens.weight"]
         self.final_norm = weights["norm.weight"]
         self.layers = [_layer(weights, index) for index in range(shape.layers)]
         self.embedding_map: Tensor | None = None
-        self._packed: dict[int, Layer] = {}
+        self._packed: dict[int, DecoderLayer] = {}
 
     @property
     def dtype(self) -> torch.dtype:
@@ -116,9 +335,9 @@ class Decoder:
         """Where the weights are."""
         return self.embedding.device
 
-    def new_cache(self) -> Cache:
+    def new_cache(self) -> KeyValueCache:
         """An empty cache that fits these weights."""
-        return Cache(self.shape, self.dtype, self.device)
+        return KeyValueCache(self.shape, self.dtype, self.device)
 
     def replace(self, index: int, **weights: Tensor) -> None:
         """Other weights in one layer; the tensors that were there are left as they are."""
@@ -131,15 +350,15 @@ class Decoder:
         `layers` stay as they are and can be read, from the disk where they are mapped.
         """
         index = next((index for index in range(len(self.layers)) if index not in self._packed), None)
-        if index is None or not packing.helps(self.embedding):
+        if index is None or not torch_runtime.gains_from_packing(self.embedding):
             return False
         plain = {name: getattr(self.layers[index], name) for name in _MATRICES}
-        packed = {name: packing.packed(weight) for name, weight in plain.items()}
+        packed = {name: torch_runtime.pack_weight(weight) for name, weight in plain.items()}
         self._packed[index] = replace(self.layers[index], **packed)
-        packing.release(plain.values())
+        torch_runtime.release_mapped(plain.values())
         return True
 
-    def extend(self, tokens: Tensor, cache: Cache, steer: Steer | None = None) -> bool:
+    def extend(self, tokens: Tensor, cache: KeyValueCache, steer: Steer | None = None) -> bool:
         """Read `tokens` (1-d, int64) after those in the cache; their keys, values and hidden states go into it.
 
         `steer` is asked before each layer. Where it gives the pass up, nothing counts as read and the answer is False.
@@ -157,21 +376,23 @@ class Decoder:
         cache.length = place.end
         return True
 
-    def _up_to(self, layer: int, tokens: Tensor, start: int, cache: Cache) -> tuple[Tensor, Place]:
+    def _up_to(self, layer: int, tokens: Tensor, start: int, cache: KeyValueCache) -> tuple[Tensor, AttentionSpan]:
         """`tokens` from position `start` on, taken through all layers below this one."""
         cache.reserve(start + len(tokens))
         x = self.embed(tokens)
-        place = place_of(self.shape, (start, start + len(tokens)), x, cache.buffers)
+        place = span_of(self.shape, (start, start + len(tokens)), x, cache.buffers)
         for index in range(layer):
             x = self.through(index, x, cache, place)
         return x, place
 
-    def _joined(self, layer: int, x: Tensor, more: Tensor, start: int, cache: Cache) -> tuple[Tensor, Place]:
+    def _joined(
+        self, layer: int, x: Tensor, more: Tensor, start: int, cache: KeyValueCache
+    ) -> tuple[Tensor, AttentionSpan]:
         """A pass from `start` on that has come to `layer`, with `more` tokens after it: they catch up first."""
         import torch
 
         later, place = self._up_to(layer, more, start + len(x), cache)
-        return torch.cat((x, later)), place_of(self.shape, (start, place.end), x, cache.buffers)
+        return torch.cat((x, later)), span_of(self.shape, (start, place.end), x, cache.buffers)
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Input vectors (len(tokens), width)."""
@@ -182,7 +403,7 @@ class Decoder:
             return rows
         return (rows.float() @ self.embedding_map).to(rows.dtype)
 
-    def through(self, index: int, x: Tensor, cache: Cache, place: Place) -> Tensor:
+    def through(self, index: int, x: Tensor, cache: KeyValueCache, place: AttentionSpan) -> Tensor:
         """One layer over `x` (tokens, width) at `place`; its keys and values go into the cache."""
 
         def remember(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -190,10 +411,10 @@ class Decoder:
             cache.values[index, :, place.start : place.end] = values
             return cache.keys[index], cache.values[index]
 
-        return through(self._packed.get(index, self.layers[index]), self.shape, x, place, remember)
+        return apply_layer(self._packed.get(index, self.layers[index]), self.shape, x, place, remember)
 
 
-def through(layer: Layer, shape: Shape, x: Tensor, place: Place, remember: Remember) -> Tensor:
+def apply_layer(layer: DecoderLayer, shape: ModelShape, x: Tensor, place: AttentionSpan, remember: Remember) -> Tensor:
     """One layer over `x` (tokens, width). `remember` takes the keys and values of these tokens (kv_heads, tokens,
     head_dim) and gives those of all tokens so far."""
     import torch.nn.functional as F
@@ -203,16 +424,18 @@ def through(layer: Layer, shape: Shape, x: Tensor, place: Place, remember: Remem
     k = _heads(linear(y, layer.k, layer.k_bias), shape.kv_heads, layer.k_norm, shape)
     v = _heads(linear(y, layer.v, layer.v_bias), shape.kv_heads, None, shape)
     keys, values = remember(_rotate(k, place), v)
-    mixed = attention.attend(_rotate(q, place), keys, values, place)
+    mixed = attend(_rotate(q, place), keys, values, place)
     x = x + linear(mixed.transpose(0, 1).reshape(len(x), -1), layer.o)
     y = rms_norm(x, layer.inner_norm, shape.eps)
     return x + linear(F.silu(linear(y, layer.gate)) * linear(y, layer.up), layer.down)
 
 
-def place_of(shape: Shape, span: tuple[int, int], like: Tensor, buffers: Buffers | None = None) -> Place:
+def span_of(
+    shape: ModelShape, span: tuple[int, int], like: Tensor, buffers: PassBuffers | None = None
+) -> AttentionSpan:
     """The place of a span of tokens (start, end) for such a model, in the type and on the device of `like`."""
     rotations, heads = (shape.head_dim, shape.theta), (shape.heads, shape.kv_heads)
-    return attention.place_of(span, rotations, heads, like, buffers or Buffers())
+    return attention_span(span, rotations, heads, like, buffers or PassBuffers())
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -221,21 +444,21 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return weight * (wide * (wide.square().mean(-1, keepdim=True) + eps).rsqrt()).to(x.dtype)
 
 
-def _layer(weights: Mapping[str, Tensor], index: int) -> Layer:
+def _layer(weights: Mapping[str, Tensor], index: int) -> DecoderLayer:
     named = {field: weights.get(f"layers.{index}.{name}") for field, name in _NAMES.items()}
     missing = [_NAMES[field] for field, weight in named.items() if weight is None and field not in _OPTIONAL]
     if missing:
         raise KeyError(f"layers.{index}.{missing[0]}")
-    return Layer(**{field: weight for field, weight in named.items() if weight is not None})
+    return DecoderLayer(**{field: weight for field, weight in named.items() if weight is not None})
 
 
-def _heads(x: Tensor, heads: int, norm: Tensor | None, shape: Shape) -> Tensor:
+def _heads(x: Tensor, heads: int, norm: Tensor | None, shape: ModelShape) -> Tensor:
     """(tokens, heads * head_dim) to (heads, tokens, head_dim), normed per head where the model does."""
     split = x.view(len(x), heads, shape.head_dim)
     return (split if norm is None else rms_norm(split, norm, shape.eps)).transpose(0, 1)
 
 
-def _rotate(x: Tensor, place: Place) -> Tensor:
+def _rotate(x: Tensor, place: AttentionSpan) -> Tensor:
     import torch
 
     half = x.shape[-1] // 2

@@ -1,10 +1,10 @@
 """SVF: a weight changed through its singular values alone (Transformer-Squared, ICLR 2025).
 
-    W = U diag(s) V^T (original weight),  s' = (1 + delta) * s,  W' = U diag(s') V^T * (sum s / sum s')
+W = U diag(s) V^T (original weight),  s' = (1 + delta) * s,  W' = U diag(s') V^T * (sum s / sum s')
 
-Nine matrices, in this order: input embedding; q, k, v, o, gate, up, down of the second-to-last layer; LM head. A flat
-vector is their offsets, min(rows, columns) each, then the head, row-major. Stands beside decoder.py, which it gives new
-weights.
+Nine matrices, in this order: input embedding; q, k, v, o, gate, up, down of the second-to-last layer; LM head. A
+flat vector is their offsets, min(rows, columns) each, then the head, row-major. Stands beside decoder.py, which it
+gives new weights.
 
 Departures: U diag((1 + delta) s) V^T = W V diag(1 + delta) V^T needs only the basis of the shorter side, so only that
 is kept (22 MB for nine matrices, not 1.5 GB). It comes from the Gram matrix in fp64, nearer to the exact SVD than an
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu_cli.coordinators.decoder import Decoder, Shape
+from fugu_cli.coordinators.decoder import Decoder, ModelShape
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,7 +47,7 @@ class Spectrum:
     basis: Tensor
 
 
-def ranks(shape: Shape) -> tuple[int, ...]:
+def ranks(shape: ModelShape) -> tuple[int, ...]:
     """min(rows, columns) of the nine matrices."""
     width, queries, keys = shape.width, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     table = min(shape.vocab, width)
@@ -83,7 +83,7 @@ def spectrum(weight: Tensor) -> Spectrum:
     return Spectrum(squares.clamp_min(0).sqrt().flip(0).float(), vectors.flip(1).float())
 
 
-def change(found: Spectrum, offsets: Vector) -> Tensor:
+def update_map(found: Spectrum, offsets: Vector) -> Tensor:
     """The map (r, r), fp32, that W is multiplied with on its shorter side to give W'.
 
     Raises ValueError where the changed singular values sum to zero: there is no scale that keeps the energy.
@@ -94,25 +94,25 @@ def change(found: Spectrum, offsets: Vector) -> Tensor:
     changed = (scale * found.values).sum()
     if not torch.isfinite(changed) or abs(float(changed)) < 1e-12:
         raise ValueError("these offsets cancel the singular values")
-    return scaled(found, scale)
+    return scaled_map(found, scale)
 
 
-def scaled(found: Spectrum, scale: Tensor) -> Tensor:
+def scaled_map(found: Spectrum, scale: Tensor) -> Tensor:
     """The same map for 1 + delta given as a tensor; gradients flow through it."""
     energy = found.values.sum() / (scale * found.values).sum()
     return (found.basis * (scale * energy)) @ found.basis.T
 
 
-def changed(weight: Tensor, found: Spectrum, offsets: Vector) -> Tensor:
+def updated_weight(weight: Tensor, found: Spectrum, offsets: Vector) -> Tensor:
     """W' in the type of `weight`; `weight` itself where all offsets are zero."""
     if not np.any(offsets):
         return weight
-    by = change(found, offsets).to(weight.device)
+    by = update_map(found, offsets).to(weight.device)
     wide = weight.float()
     return (wide @ by if weight.shape[0] >= weight.shape[1] else by @ wide).to(weight.dtype)
 
 
-class Adapter:
+class SvfAdapter:
     """Puts offsets on a decoder, always from its original weights, and takes them off again.
 
     Spectra are computed when a block first has a nonzero offset and kept in `store`, a folder for this very backbone.
@@ -131,7 +131,7 @@ class Adapter:
         """All nine blocks; zeros give the original weights back exactly. What was read before is stale now."""
         decoder = self._decoder
         table = offsets[8] if tied == "authors" and decoder.shape.tied else offsets[0]
-        by = change(self.spectrum("embedding"), table).to(decoder.device) if np.any(table) else None
+        by = update_map(self.spectrum("embedding"), table).to(decoder.device) if np.any(table) else None
         wide = decoder.shape.vocab >= decoder.shape.width
         decoder.embedding_map = by if wide else None
         if not wide:  # more columns than rows: the map is on the rows' side, and the table is small
@@ -147,7 +147,7 @@ class Adapter:
 
     def _changed(self, block: str, offsets: Vector) -> Tensor:
         weight = self._original[block]
-        return changed(weight, self.spectrum(block), offsets) if np.any(offsets) else weight
+        return updated_weight(weight, self.spectrum(block), offsets) if np.any(offsets) else weight
 
     def _load(self, block: str) -> Spectrum | None:
         from safetensors import SafetensorError

@@ -1,24 +1,97 @@
-"""The transcript: what the coordinator reads, built from the log alone. Pure.
+"""The transcript that a learned coordinator reads, built from the log alone: requests, turns, and a one-line digest
+of each turn's tool calls, cut to a token budget. Written as plain lines or through the backbone's chat template.
+Pure; tokens are counted by the caller.
 
-Not what an agent reads (context.py). Replies are named by their agent's label: its slot for a slot checkpoint, its name
-for one trained on a fixed pool. How tokens are counted is the caller's; this module knows no model.
-
-Departures: TRINITY leaves the layout open; here a turn is `Worker (cheap): ...` under the chat role `assistant`, what
-fugu found out itself stands under `system`. Every message is cut to a share of the budget, not only the whole.
+Departures: TRINITY leaves the layout open; here a turn is `Worker (cheap): ...` under the chat role `assistant`,
+and what fugu found out itself stands under `system`. Every message is cut to a share of the budget, not only the
+whole. Chat templates come with weights from elsewhere, so they run in jinja's sandbox.
 """
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fugu_cli import views
-from fugu_cli.coordinators.digest import digest, tests_state
-from fugu_cli.events import Asked, Event
+from fugu_cli.errors import CoordinatorUnavailable
+from fugu_cli.session import views
+from fugu_cli.session.events import Asked, Event
 
-Format = Literal["raw", "chat"]
-Count = Callable[[str], int]
+TARGET_LIMIT = 60
+DIGEST_ENTRIES = 8
+"""Different (tool, target, outcome) entries of a digest; the newest stay."""
+
+_TARGETS = ("path", "file", "command", "pattern", "query", "target")
+
+
+def tool_digest(turn: views.Turn) -> str:
+    """`[read a.py ok; edit a.py failed x2; tests failed 1; 4 calls]`, "" for a turn without tools.
+
+    The agent's own calls, then how the tests that fugu ran itself stand, and draws that were rolled back.
+    """
+    own = [run for run in turn.runs if not run.evidence]
+    parts = _entries(own)
+    checks = [run for run in turn.runs if run.evidence and run.permitted.call.tool == views.RUN_TESTS]
+    if checks:
+        parts.append(tests_state(checks[-1]))
+    if turn.draws:
+        parts.append(f"{_plural(len(turn.draws), 'try', 'tries')} rolled back")
+    if len(own) > 1:
+        parts.append(_plural(len(own), "call", "calls"))
+    return f"[{'; '.join(parts)}]" if parts else ""
+
+
+def tests_state(run: views.CallRecord) -> str:
+    """`tests passed 5`, `tests failed 2`: with the count where the output says it."""
+    if run.result is None:
+        return "tests interrupted"
+    count = views.passed_count(run.result.output) if run.result.ok else views.failed_count(run.result.output)
+    state = "passed" if run.result.ok else "failed"
+    return f"tests {state} {count}" if count else f"tests {state}"
+
+
+def _entries(runs: list[views.CallRecord]) -> list[str]:
+    """One entry per tool, target and outcome, in order of first appearance, with how often it came."""
+    times = Counter(_entry(run) for run in runs)
+    entries = [f"{entry} x{count}" if count > 1 else entry for entry, count in times.items()]
+    return entries if len(entries) <= DIGEST_ENTRIES else ["...", *entries[-DIGEST_ENTRIES:]]
+
+
+def _entry(run: views.CallRecord) -> str:
+    call = run.permitted.call
+    if call.tool == views.RUN_TESTS and run.permitted.allowed:
+        return tests_state(run)
+    return " ".join(part for part in (call.tool, _target(call.arguments), _outcome(run)) if part)
+
+
+def _outcome(run: views.CallRecord) -> str:
+    if not run.permitted.allowed:
+        return "denied"
+    if run.result is None:
+        return "interrupted"
+    return "ok" if run.result.ok else "failed"
+
+
+def _target(arguments: str) -> str:
+    try:
+        given = json.loads(arguments)
+    except ValueError:
+        return ""
+    if not isinstance(given, dict):
+        return ""
+    found = next((given[name] for name in _TARGETS if isinstance(given.get(name), str)), "")
+    line = " ".join(found.split())
+    return line if len(line) <= TARGET_LIMIT else line[: TARGET_LIMIT - 3] + "..."
+
+
+def _plural(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+TranscriptFormat = Literal["raw", "chat"]
+CountTokens = Callable[[str], int]
 """Number of tokens of a text."""
 
 CUT = "\n[... cut ...]\n"
@@ -26,7 +99,7 @@ LEFT_OUT = "[... earlier turns left out ...]"
 
 
 @dataclass(frozen=True)
-class Line:
+class TranscriptMessage:
     """One message: a chat role (system, user, assistant) and its content. `kept`: never dropped, only cut."""
 
     role: str
@@ -34,29 +107,31 @@ class Line:
     kept: bool = False
 
 
-def lines(events: Sequence[Event], labels: Mapping[str, str], *, workers_only: bool = False) -> tuple[Line, ...]:
+def transcript_messages(
+    events: Sequence[Event], labels: Mapping[str, str], *, workers_only: bool = False
+) -> tuple[TranscriptMessage, ...]:
     """Every request and every closed turn of the session, oldest first.
 
     `labels` names agents as the checkpoint was trained to read them; an agent without one keeps its own name.
     `workers_only` leaves out all replies but the Workers' (the authors' code).
     """
-    found: list[Line] = []
+    found: list[TranscriptMessage] = []
     all_requests = views.requests(events)
     for index, facts in enumerate(all_requests):
         kept = index in (0, len(all_requests) - 1)
-        found.append(Line("user", _asked(facts[0]), kept=kept))
-        found += [Line("system", state) for state in _baseline(facts)]
+        found.append(TranscriptMessage("user", _asked(facts[0]), kept=kept))
+        found += [TranscriptMessage("system", state) for state in _baseline(facts)]
         shown = [t for t in views.turns(facts) if not workers_only or t.assigned.role == "worker"]
-        found += [Line("assistant", _turn(facts, turn, labels)) for turn in shown]
+        found += [TranscriptMessage("assistant", _turn(facts, turn, labels)) for turn in shown]
     return tuple(found)
 
 
-def raw(messages: Sequence[Line]) -> str:
+def render_raw(messages: Sequence[TranscriptMessage]) -> str:
     """One line `role: content` per message, joined with newlines, none trailing."""
     return "\n".join(f"{line.role}: {line.content}" for line in messages)
 
 
-def fit(messages: Sequence[Line], budget: int, count: Count) -> tuple[Line, ...]:
+def fit_budget(messages: Sequence[TranscriptMessage], budget: int, count: CountTokens) -> tuple[TranscriptMessage, ...]:
     """At most `budget` tokens: the first request, the newest one and the newest turns stay, the middle goes.
 
     A request may take a third of the budget, any other message a quarter, each cut in its middle. Messages are dropped
@@ -76,11 +151,11 @@ def fit(messages: Sequence[Line], budget: int, count: Count) -> tuple[Line, ...]
     if not drop:
         return tuple(cut)
     kept = [line for index, line in enumerate(cut) if index not in drop]
-    kept.insert(min(drop), Line("system", LEFT_OUT))
+    kept.insert(min(drop), TranscriptMessage("system", LEFT_OUT))
     return tuple(kept)
 
 
-def cut_middle(text: str, limit: int, count: Count) -> str:
+def cut_middle(text: str, limit: int, count: CountTokens) -> str:
     """`text` in at most about `limit` tokens: its beginning and its end, and a mark where it was cut."""
     if len(text.encode(errors="replace")) <= limit:  # a token is at least one byte
         return text
@@ -96,7 +171,7 @@ def cut_middle(text: str, limit: int, count: Count) -> str:
     return shortened
 
 
-def _oldest(messages: Sequence[Line], sizes: Sequence[int], tokens: int) -> set[int]:
+def _oldest(messages: Sequence[TranscriptMessage], sizes: Sequence[int], tokens: int) -> set[int]:
     """The oldest droppable messages of at least `tokens` in all, as far as there are any; the newest one stays."""
     chosen: set[int] = set()
     for index, line in enumerate(messages[:-1]):
@@ -127,4 +202,38 @@ def _turn(facts: Sequence[Event], turn: views.Turn, labels: Mapping[str, str]) -
     elif turn.interrupted:
         said = "[interrupted]"
     head = f"{turn.assigned.role.capitalize()} ({label}):"
-    return "\n".join(part for part in (f"{head} {said}".rstrip(), digest(turn)) if part)
+    return "\n".join(part for part in (f"{head} {said}".rstrip(), tool_digest(turn)) if part)
+
+
+def render_chat(template: str, lines: Sequence[TranscriptMessage]) -> str:
+    """The text the backbone reads. Raises CoordinatorUnavailable where there is no template or it refuses the lines."""
+    from jinja2 import TemplateError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    if not template:
+        raise CoordinatorUnavailable(
+            "this checkpoint reads the chat format and the backbone has no chat template",
+            hint="use a checkpoint trained with the raw format",
+        )
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _refuse
+    messages = [{"role": line.role, "content": line.content} for line in lines]
+    try:
+        return environment.from_string(template).render(
+            messages=messages, add_generation_prompt=True, enable_thinking=False, bos_token="", eos_token=""
+        )
+    except TemplateError as error:
+        raise CoordinatorUnavailable(f"the backbone's chat template refuses the transcript: {error}") from error
+
+
+def _tojson(value: object, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _refuse(message: str) -> None:
+    from jinja2 import TemplateError
+
+    raise TemplateError(message)

@@ -1,10 +1,11 @@
-"""Trinity: a small model reads the transcript, a linear head on one hidden state says who is next and in which role.
+"""Trinity (arXiv 2512.04695), the default coordinator: a small model reads the transcript, and a linear head on one
+hidden state chooses the next agent and its role. Where it cannot be loaded, `Fallback` decides by a rule and says
+so. Must not import torch itself: the backbone is handed in and runs on a thread.
 
-The default coordinator (TRINITY, arXiv 2512.04695). Takes the log, gives one Assigned with all it saw and computed.
-Must not import torch itself: the backbone is handed in, and reads on a thread so that the event loop never waits.
+l = W h,  agent ~ softmax(l[:L] / T),  role ~ softmax(l[L:] / T), independent; a mask is -inf before the softmax.
 
-Departures: argmax unless `sample`; rows may be slots; a request that a Worker answered without a change ends there. In
-product mode (without roles) the one chosen agent goes on, with nothing read, until nothing speaks against its work
+Departures: argmax unless `sample`; rows may be slots; a request that a Worker answered without a change ends there.
+In product mode (without roles) the chosen agent goes on, with nothing read, until nothing speaks against its work
 or its turns are used up; where it cannot act another one is chosen.
 """
 
@@ -13,45 +14,211 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import math
 import random
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli import views
-from fugu_cli.coordinators import Coordinator, along, head, loading, masks, readings, slots, stopping
-from fugu_cli.coordinators.fallback import Fallback, with_fallback
-from fugu_cli.coordinators.readings import Read
-from fugu_cli.coordinators.settings import Settings
+from fugu_cli.coordinators import (
+    Coordinator,
+    CoordinatorSettings,
+    Decision,
+    action_space,
+    backbone_files,
+    read_ahead,
+    transcript,
+)
+from fugu_cli.coordinators.read_ahead import ReadsAhead
 from fugu_cli.errors import CoordinatorUnavailable, InfrastructureError
-from fugu_cli.events import ROLES, Assigned, Event, Finished, Member, Milliseconds, Role, Scores
+from fugu_cli.session import views
+from fugu_cli.session.events import ROLES, Assigned, DecisionTimings, Event, Finished, Member, Role, Scores
 
 if TYPE_CHECKING:
-    from fugu_cli.coordinators.backbone import Backbone
-    from fugu_cli.coordinators.checkpoint import Checkpoint, Meta
+    from fugu_cli.coordinators.backbone import Backbone, HiddenState
+    from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta
+
+
+def logits(head: Sequence[Sequence[float]], hidden: Sequence[float]) -> list[float]:
+    """One number per row of `head` (rows, width) for a hidden state (width,)."""
+    return [math.fsum(weight * value for weight, value in zip(row, hidden, strict=True)) for row in head]
+
+
+def probabilities(scores: Sequence[float], out: Collection[int], temperature: float) -> list[float]:
+    """Softmax of `scores` / temperature without the rows in `out`; those get 0. At least one row must be left."""
+    heat = max(temperature, 1e-6)
+    top = max(score for index, score in enumerate(scores) if index not in out)
+    weights = [0.0 if index in out else math.exp((score - top) / heat) for index, score in enumerate(scores)]
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
+
+
+def pick_row(chances: Sequence[float], draw: random.Random | None) -> int:
+    """The most probable row (the first of equals), or one drawn with its probability."""
+    if draw is None:
+        return max(range(len(chances)), key=chances.__getitem__)
+    return draw.choices(range(len(chances)), weights=chances)[0]
+
+
+def margin(scores: Sequence[float], out: Collection[int] = ()) -> float:
+    """How far the highest of those not in `out` is ahead of the second; infinite where there is no second."""
+    ordered = sorted((score for index, score in enumerate(scores) if index not in out), reverse=True)
+    return ordered[0] - ordered[1] if len(ordered) > 1 else math.inf
+
+
+def rounded_for_log(values: Sequence[float]) -> tuple[float, ...]:
+    """For the log: four digits say all that bf16 knows."""
+    return tuple(float(f"{value:.4g}") for value in values)
+
+
+@dataclass(frozen=True)
+class EncodedTranscript:
+    """A transcript as it was read: the text, the state behind it, and what each part took."""
+
+    text: str
+    reading: HiddenState
+    milliseconds: DecisionTimings
+
+
+def agent_labels(meta: CheckpointMeta, members: Sequence[Member]) -> Mapping[str, str]:
+    """How the transcript names the agents: by slot for a slot checkpoint, else by name."""
+    return {member.name: member.slot if meta.kind == "slots" else member.name for member in members}
+
+
+def transcript_text(
+    backbone: Backbone, meta: CheckpointMeta, events: Sequence[Event], members: Sequence[Member]
+) -> str:
+    """The transcript of `events`, cut to the checkpoint's budget, in its format. Who has left the pool is named too."""
+    known = {**views.pool(events), **{member.name: member for member in members}}
+    lines = transcript.transcript_messages(
+        events, agent_labels(meta, tuple(known.values())), workers_only=meta.workers_only
+    )
+    return backbone.write(transcript.fit_budget(lines, meta.budget, backbone.count), meta.format)
+
+
+def encode_transcript(
+    backbone: Backbone, meta: CheckpointMeta, events: Sequence[Event], members: Sequence[Member], *, anew: bool = False
+) -> EncodedTranscript:
+    """Format, cut, tokenise and read the transcript of `events`; `anew`: with nothing kept from before. Blocking."""
+    started = time.perf_counter()
+    text = transcript_text(backbone, meta, events, members)
+    written = time.perf_counter()
+    tokens = backbone.tokens(text)
+    tokenised = time.perf_counter()
+    reading = backbone.read(tokens, anew=anew)
+    spent = DecisionTimings(
+        format=round(1e3 * (written - started), 3),
+        tokenise=round(1e3 * (tokenised - written), 3),
+        forward=milliseconds_since(tokenised),
+    )
+    return EncodedTranscript(text, reading, spent)
+
+
+def encode_again(backbone: Backbone, known: EncodedTranscript) -> EncodedTranscript:
+    """The same text, read at once and with nothing kept from before. Blocking."""
+    started = time.perf_counter()
+    reading = backbone.read(backbone.tokens(known.text), anew=True)
+    spent = known.milliseconds.model_copy(update={"forward": known.milliseconds.forward + milliseconds_since(started)})
+    return EncodedTranscript(known.text, reading, spent)
+
+
+def milliseconds_since(started: float) -> float:
+    """Milliseconds since `started` (perf_counter)."""
+    return round(1e3 * (time.perf_counter() - started), 3)
+
+
+class Fallback:
+    """Asks what `factory` makes; once that has failed, `rule`, with the reason in every Assigned."""
+
+    def __init__(self, factory: Callable[[], Coordinator], rule: Coordinator) -> None:
+        self._factory = factory
+        self._rule = rule
+        self._loading: Future[Coordinator] | None = None
+        self._failed: CoordinatorUnavailable | None = None
+
+    def warm(self) -> None:
+        """Start loading on a thread of its own. Returns at once; may be called again."""
+        if self._loading is None:
+            thread = ThreadPoolExecutor(1, thread_name_prefix="coordinator")
+            self._loading = thread.submit(self._factory)
+            thread.shutdown(wait=False)
+
+    async def decide(self, events: Sequence[Event]) -> Decision:
+        """The learned decision, or the rule's."""
+        if self._failed is None:
+            try:
+                self.warm()
+                assert self._loading is not None
+                learned = await asyncio.shield(asyncio.wrap_future(self._loading))
+                return await learned.decide(events)
+            except CoordinatorUnavailable as error:
+                self._failed = error
+            except MemoryError as error:
+                why = f"out of memory: {error}".rstrip(": ")
+                self._failed = CoordinatorUnavailable(why, hint="close other programs")
+        return self._marked(await self._rule.decide(events), self._failed)
+
+    @property
+    def shares_processor(self) -> bool:
+        """As the learned one says; True while it is not there: then nothing is lost by waiting."""
+        learned = self._learned()
+        return learned is None or learned.shares_processor
+
+    async def ahead(self, events: Sequence[Event], said: str, stop: threading.Event) -> None:
+        """Let the learned coordinator read along, once it is loaded."""
+        learned = self._learned()
+        if learned is not None:
+            await learned.ahead(events, said, stop)
+
+    def _learned(self) -> ReadsAhead | None:
+        if self._failed is not None or self._loading is None or not self._loading.done():
+            return None
+        if self._loading.exception() is not None:
+            return None
+        learned = self._loading.result()
+        return learned if isinstance(learned, ReadsAhead) else None
+
+    def _marked(self, decision: Decision, why: CoordinatorUnavailable) -> Decision:
+        if not isinstance(decision, Assigned):
+            return decision
+        said = f"{why} ({why.hint})" if why.hint else str(why)
+        return decision.model_copy(update={"reason": f"{decision.reason} [no learned coordinator: {said}]"})
+
+
+def with_fallback(factory: Callable[[], Coordinator], rule: Coordinator) -> Fallback:
+    """A coordinator that needs nothing: `factory` may raise CoordinatorUnavailable now or whenever it decides."""
+    return Fallback(factory, rule)
+
+
+if TYPE_CHECKING:
+
+    def _fits(fallback: Fallback) -> Coordinator:
+        return fallback
+
 
 SHIPPED = Path(__file__).parent / "data" / "slots.safetensors"
 """The slot checkpoint that comes with the package, for the embedded backbone."""
 EMBEDDED = "qwen2.5-coder-0.5b"
 """The embedded model that is the backbone where no other is named."""
-NOISE = 0.1
+LOGIT_NOISE = 0.1
 """Logits that are nearer may change places with the pieces a text was read in: bf16 moved one by .10 at most
 in 500 texts (tests/benchmarks/results/coordinator-agreement.md)."""
 CONTINUATION = " and"
 """Where a reply stands for one that goes on: what differs then is not read along."""
-GUESSED = 8
+GUESSED_TOKENS = 8
 """Tokens that are read along as if the reply ended here, though they change when it goes on."""
 
-PACKED = 2
+PACKED_LAYERS = 2
 """Layers that are laid out for faster passes after each piece that was read along."""
 
 
 @dataclass(frozen=True)
-class Places:
+class TrinityFiles:
     """Where the parts are: a checkpoint (the shipped one when None), a backbone's folder or hub id (the embedded one
     when None), and the cache that holds models and what is computed once per backbone."""
 
@@ -64,7 +231,7 @@ class Trinity:
     """Decides with a checkpoint on a backbone that carries its offsets already (`ready`)."""
 
     def __init__(
-        self, checkpoint: Checkpoint, backbone: Backbone, members: Sequence[Member], settings: Settings
+        self, checkpoint: Checkpoint, backbone: Backbone, members: Sequence[Member], settings: CoordinatorSettings
     ) -> None:
         """Raises CoordinatorUnavailable when the checkpoint is of another backbone or another pool."""
         checkpoint.check(backbone.identity, backbone.decoder.shape)
@@ -80,24 +247,28 @@ class Trinity:
 
     async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
         """The next turn, or the end of the request. Raises CoordinatorUnavailable when memory runs out."""
-        end = stopping.stop(events, turns=self._settings.turns, verify_answers=self._settings.verify_answers)
+        end = action_space.request_end(events, turns=self._settings.turns, verify_answers=self._settings.verify_answers)
         if end is not None:
             return end
         meta = self._checkpoint.meta
         if not meta.roles and (end := _product_end(events)) is not None:
             return end
-        out = masks.turn_out(events, self._settings.opt_out, self._members)
+        out = action_space.agents_out_for_turn(events, self._settings.opt_out, self._members)
         if meta.kind == "slots":
-            seats = slots.slot_seats(meta.rows, self._members, out, events)
+            seats = action_space.agents_by_slot(meta.rows, self._members, out, events)
         else:
-            seats = slots.agent_seats(meta.rows, self._members, out)
+            seats = action_space.agents_by_name(meta.rows, self._members, out)
         if not meta.roles and (holder := self._holder(events, out)):
             return Assigned(
-                turn=masks.next_turn(events), agent=holder, role="worker", by="trinity", reason="it has the request"
+                turn=action_space.next_turn_number(events),
+                agent=holder,
+                role="worker",
+                by="trinity",
+                reason="it has the request",
             )
         if all(seat.member is None for seat in seats):
             rows = {name: why for name, why in out.items() if meta.kind == "slots" or name in meta.rows}
-            return masks.nobody(rows)
+            return action_space.finish_without_agents(rows)
         self._deciding += 1
         try:
             read = await self.read(events, {index for index, seat in enumerate(seats) if seat.member is None})
@@ -121,19 +292,19 @@ class Trinity:
 
         def feed() -> None:
             with suppress(MemoryError, CoordinatorUnavailable):  # the next decision will say so
-                same = [self._write(ending) for ending in along.endings(events, said, CONTINUATION)]
-                settled, ended = self.backbone.settled(along.shared(*same)), self.backbone.tokens(same[0])
-                near = len(ended) - len(settled) <= GUESSED and ended[: len(settled)] == settled
+                same = [self._write(ending) for ending in read_ahead.possible_logs(events, said, CONTINUATION)]
+                settled, ended = self.backbone.settled(read_ahead.common_prefix(*same)), self.backbone.tokens(same[0])
+                near = len(ended) - len(settled) <= GUESSED_TOKENS and ended[: len(settled)] == settled
                 self.backbone.feed(ended if near else settled, stop)
-                self.backbone.pack(stop, PACKED)
+                self.backbone.pack(stop, PACKED_LAYERS)
 
         if not self._deciding and not self._settings.sample:  # a decision reads the same, and more; a drawn one anew
             await asyncio.to_thread(feed)
 
     def _write(self, events: Sequence[Event]) -> str:
-        return readings.write(self.backbone, self._checkpoint.meta, events, self._members)
+        return transcript_text(self.backbone, self._checkpoint.meta, events, self._members)
 
-    async def read(self, events: Sequence[Event], out: Collection[int] = ()) -> Read:
+    async def read(self, events: Sequence[Event], out: Collection[int] = ()) -> EncodedTranscript:
         """What the coordinator reads of this log, and the hidden state it ends in. `out`: rows nobody stands behind."""
         try:
             return await asyncio.to_thread(self._settled, events, out)
@@ -142,42 +313,44 @@ class Trinity:
                 f"the coordinator ran out of memory: {error}", hint="close other programs, or use a smaller backbone"
             ) from error
 
-    def _settled(self, events: Sequence[Event], out: Collection[int]) -> Read:
+    def _settled(self, events: Sequence[Event], out: Collection[int]) -> EncodedTranscript:
         """Rounding depends on the pieces in which a text was read. Where the first is hardly ahead of the second it
         would decide: such a text is read again at once. Where decisions are drawn every text is, so that a training
         repeats exactly, however large the logits of its candidates are. Blocking."""
         drawn = self._settings.sample
-        found = readings.read(self.backbone, self._checkpoint.meta, events, self._members, anew=drawn)
+        found = encode_transcript(self.backbone, self._checkpoint.meta, events, self._members, anew=drawn)
         if found.reading.at_once:
             return found
-        scores = head.logits(self._head, found.reading.hidden.tolist())
+        scores = logits(self._head, found.reading.hidden.tolist())
         rows = len(self._checkpoint.meta.rows)
-        roles = {ROLES.index(role) for role in masks.roles_out(events)}
-        ahead = min(head.lead(scores[:rows], out), head.lead(scores[rows:], roles))
-        return readings.again(self.backbone, found) if ahead < NOISE else found
+        roles = {ROLES.index(role) for role in action_space.roles_out(events)}
+        ahead = min(margin(scores[:rows], out), margin(scores[rows:], roles))
+        return encode_again(self.backbone, found) if ahead < LOGIT_NOISE else found
 
-    def _assign(self, events: Sequence[Event], read: Read, seats: Sequence[slots.Seat]) -> Assigned:
+    def _assign(
+        self, events: Sequence[Event], read: EncodedTranscript, seats: Sequence[action_space.RowAgent]
+    ) -> Assigned:
         started = time.perf_counter()
         rows = len(seats)
-        scores = head.logits(self._head, read.reading.hidden.tolist())
+        scores = logits(self._head, read.reading.hidden.tolist())
         empty = {index for index, seat in enumerate(seats) if seat.member is None}
-        chances = head.probabilities(scores[:rows], empty, self._settings.temperature)
+        chances = probabilities(scores[:rows], empty, self._settings.temperature)
         draw = self._draw(events)
-        seat = seats[head.pick(chances, draw)]
+        seat = seats[pick_row(chances, draw)]
         assert seat.member is not None
         role, by_head, role_chances = self._role(events, scores[rows:], draw)
-        now = Milliseconds(**{**read.milliseconds.model_dump(), "head": readings.since(started)})
+        now = DecisionTimings(**{**read.milliseconds.model_dump(), "head": milliseconds_since(started)})
         return Assigned(
-            turn=masks.next_turn(events),
+            turn=action_space.next_turn_number(events),
             agent=seat.member.name,
             role=role,
             by="trinity",
             reason=_reason(f"{seat.row} slot" if self._checkpoint.meta.kind == "slots" else seat.row, role, by_head),
             scores=Scores(
                 rows=tuple(s.row for s in seats),
-                row_logits=head.rounded(scores[:rows]),
-                row_probabilities=head.rounded(chances),
-                role_logits=head.rounded(scores[rows:]),
+                row_logits=rounded_for_log(scores[:rows]),
+                row_probabilities=rounded_for_log(chances),
+                role_logits=rounded_for_log(scores[rows:]),
                 role_probabilities=role_chances,
                 masked=_masked(events, seats, self._checkpoint.meta),
                 read=read.text,
@@ -195,20 +368,22 @@ class Trinity:
         """The role taken, the role the head chose, and the probabilities. Without roles: a Worker."""
         if not self._checkpoint.meta.roles:
             return "worker", "worker", ()
-        out = masks.roles_out(events)
-        chances = head.probabilities(scores, {ROLES.index(role) for role in out}, self._settings.temperature)
-        by_head = ROLES[head.pick(chances, draw)]
-        return masks.suggestion(events) or by_head, by_head, head.rounded(chances)
+        out = action_space.roles_out(events)
+        chances = probabilities(scores, {ROLES.index(role) for role in out}, self._settings.temperature)
+        by_head = ROLES[pick_row(chances, draw)]
+        return action_space.thinker_suggestion(events) or by_head, by_head, rounded_for_log(chances)
 
     def _draw(self, events: Sequence[Event]) -> random.Random | None:
         """A generator of this very place in the log, so that a replay draws the same."""
         if not self._settings.sample:
             return None
-        return random.Random(f"{self._settings.seed}/{len(views.requests(events))}/{masks.next_turn(events)}")
+        return random.Random(
+            f"{self._settings.seed}/{len(views.requests(events))}/{action_space.next_turn_number(events)}"
+        )
 
 
-def build(
-    places: Places, members: Sequence[Member], settings: Settings, rule: Coordinator
+def build_trinity(
+    places: TrinityFiles, members: Sequence[Member], settings: CoordinatorSettings, rule: Coordinator
 ) -> tuple[Fallback, str | None, Callable[[], None]]:
     """A Trinity that loads when first needed and gives way to `rule` where it cannot; the checkpoint's sha256; and what
     starts loading in the background. Touches nothing but the checkpoint's file."""
@@ -217,55 +392,58 @@ def build(
 
     def factory() -> Trinity:
         stamp = path.stat().st_mtime_ns if path.is_file() else 0
-        return Trinity(*_kept(path, stamp, backbone_folder(places), places.cache), members, settings)
+        return Trinity(*_load_cached(path, stamp, backbone_folder(places), places.cache), members, settings)
 
     made = with_fallback(factory, rule)
     return made, digest, made.warm
 
 
 @functools.lru_cache(maxsize=1)
-def _kept(checkpoint: Path, stamp: int, folder: Path, cache: Path) -> tuple[Checkpoint, Backbone]:
+def _load_cached(checkpoint: Path, stamp: int, folder: Path, cache: Path) -> tuple[Checkpoint, Backbone]:
     """Loaded once a process: a pin, an exclusion or the next session finds it as the last one left it."""
-    return prepared(checkpoint, folder, cache)
+    return load_parts(checkpoint, folder, cache)
 
 
-def ready(checkpoint: Path, folder: Path, crew: tuple[Sequence[Member], Settings], cache: Path) -> Trinity:
+def load_trinity(
+    checkpoint: Path, folder: Path, team: tuple[Sequence[Member], CoordinatorSettings], cache: Path
+) -> Trinity:
     """A Trinity from files: the checkpoint, the backbone's folder, and the checkpoint's offsets put on it. Blocking.
 
     `cache` is a folder for what is computed once per backbone. Raises CoordinatorUnavailable and MemoryError.
     """
-    return Trinity(*prepared(checkpoint, folder, cache), *crew)
+    return Trinity(*load_parts(checkpoint, folder, cache), *team)
 
 
-@loading.libraries()
-def prepared(checkpoint: Path, folder: Path, cache: Path) -> tuple[Checkpoint, Backbone]:
+@backbone_files.required_libraries()
+def load_parts(checkpoint: Path, folder: Path, cache: Path) -> tuple[Checkpoint, Backbone]:
     """The checkpoint, and its backbone with the offsets on it and the transcript's constant beginning read."""
     from fugu_cli.coordinators import backbone as backbones
+    from fugu_cli.coordinators import backbone as coordinators_backbone
     from fugu_cli.coordinators import checkpoint as checkpoints
-    from fugu_cli.coordinators import prefix, preloading
-    from fugu_cli.coordinators.svf import Adapter
+    from fugu_cli.coordinators import torch_runtime
+    from fugu_cli.coordinators.svf import SvfAdapter
 
-    preloading.preload()
+    torch_runtime.preload_torch()
     chosen = checkpoints.load(checkpoint)
-    loaded = backbones.load(folder, cache=cache / "backbones")
+    loaded = backbones.load_backbone(folder, cache=cache / "backbones")
     chosen.check(loaded.identity, loaded.decoder.shape)
     try:
-        adapter = functools.partial(Adapter, loaded.decoder, cache / "svf" / loaded.identity[:16])
+        adapter = functools.partial(SvfAdapter, loaded.decoder, cache / "svf" / loaded.identity[:16])
         loaded.compute("for the offsets", lambda: adapter().apply(chosen.offsets, chosen.meta.tied))
     except ValueError as error:
         raise CoordinatorUnavailable(f"the checkpoint's offsets cannot be applied: {error}") from error
-    prefix.recall(loaded, chosen, cache / "prefixes")
+    coordinators_backbone.restore_prefix(loaded, chosen, cache / "prefixes")
     return chosen, loaded
 
 
-def backbone_folder(places: Places) -> Path:
+def backbone_folder(places: TrinityFiles) -> Path:
     """Where the backbone is; the embedded one is converted at the first call. Raises CoordinatorUnavailable."""
-    from fugu_cli.coordinators import convert
+    from fugu_cli.coordinators import backbone_files
 
     if places.backbone is not None:
-        return loading.locate(places.backbone)
+        return backbone_files.locate_backbone(places.backbone)
     try:
-        return convert.backbone_folder(places.cache / "models" / f"{EMBEDDED}.gguf", places.cache)
+        return backbone_files.backbone_folder(places.cache / "models" / f"{EMBEDDED}.gguf", places.cache)
     except InfrastructureError as error:
         raise CoordinatorUnavailable(str(error), hint=error.hint) from error
 
@@ -277,12 +455,14 @@ def _product_end(events: Sequence[Event]) -> Finished | None:
         return None
     if not (turns[-1].concluded or turns[-1].changes):
         return None
-    return None if views.against(events) else Finished(reason="answered", message="answered by one agent")
+    return None if views.acceptance_blocker(events) else Finished(reason="answered", message="answered by one agent")
 
 
-def _masked(events: Sequence[Event], seats: Sequence[slots.Seat], meta: Meta) -> tuple[tuple[str, str], ...]:
+def _masked(
+    events: Sequence[Event], seats: Sequence[action_space.RowAgent], meta: CheckpointMeta
+) -> tuple[tuple[str, str], ...]:
     rows = [(seat.row, seat.why) for seat in seats if seat.member is None]
-    roles = list(masks.roles_out(events).items()) if meta.roles else []
+    roles = list(action_space.roles_out(events).items()) if meta.roles else []
     return (*rows, *roles)
 
 
@@ -292,5 +472,5 @@ def _reason(row: str, role: Role, by_head: Role) -> str:
 
 if TYPE_CHECKING:
 
-    def _fits(trinity: Trinity) -> Coordinator:
+    def _trinity_fits(trinity: Trinity) -> Coordinator:
         return trinity

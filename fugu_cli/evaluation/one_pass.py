@@ -1,30 +1,29 @@
-"""One answer of one agent to one task: no loop, no tools. The simplest baseline, and the cell of a pass matrix.
-
-The prompt holds the instruction, the files that are not tests, and what the failing tests print; the answer is whole
-files; they are written and graded. Rows are agents x tasks x repeats, whose prompts differ as a small Worker's draws do
-(repair/aims.py): every second one shows a described function without its body. The first of either way is greedy, later
-ones are sampled at temperature 0.8 with their number as the seed. It must not know which model answers.
-"""
+"""One answer of one agent to one task, without loop or tools: the simplest baseline, and tables of the results."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
-from fugu_cli import prompts, scratch
-from fugu_cli.agents import Agent
-from fugu_cli.code_blocks import blocks
+from fugu_cli import prompts
 from fugu_cli.errors import AgentError, ModelFileError, StorageError
-from fugu_cli.evaluation import rows
+from fugu_cli.evaluation import results_folder
+from fugu_cli.evaluation.intervals import mcnemar, wilson
+from fugu_cli.evaluation.rollout import RolloutOutcome
 from fugu_cli.messages import FromUser, Prompt, Reply, Usage, Value
-from fugu_cli.repair import anew
+from fugu_cli.providers import Agent
+from fugu_cli.providers.code_blocks import blocks
+from fugu_cli.repair import excerpts
+from fugu_cli.system import temp_dirs
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.grading import grade
-from fugu_cli.tasks.repository import lay, materialise
+from fugu_cli.tasks.repository import create_repository, write_files
 
 TEMPERATURE = 0.8
 EVIDENCE = 1500
@@ -34,7 +33,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 _SECONDS = re.compile(r" in \d+\.\d+s\b")
 
 
-class Attempt(Value):
+class OnePassAttempt(Value):
     """A row. `seconds` is the model call's, `input`, `cached` and `output` its tokens; `prompt` the task's request and
     `prompt_sha` the hash of all that was sent; `error` why a call that was made is no answer (too long, refused)."""
 
@@ -53,16 +52,20 @@ class Attempt(Value):
     error: str = ""
 
 
-Tell = Callable[[Attempt | str], None]
+Tell = Callable[[OnePassAttempt | str], None]
 """Takes each row as it is measured, or a sentence about one that could not be."""
 
 
-def prompt(task: Task, evidence: str, repeat: int = 0) -> Prompt:
+def one_pass_prompt(task: Task, evidence: str, repeat: int = 0) -> Prompt:
     """What the agent is sent. `evidence` is what the failing tests printed, "" where the task shows no tests."""
-    named = targets(task)
+    named = answer_targets(task)
     files, left_out = {path: task.files[path].strip("\n") for path in task.sources}, False
     path = named[0]
-    if repeat % 2 and len(named) == 1 and (new := anew.in_file(path, task.files[path], evidence, task.prompt)):
+    if (
+        repeat % 2
+        and len(named) == 1
+        and (new := excerpts.rewrites_in_file(path, task.files[path], evidence, task.prompt))
+    ):
         files[path], left_out = new[0][1].shown.strip("\n"), True
     shown = "\n".join(f"The file `{name}`:\n```\n{content}\n```\n" for name, content in files.items())
     tests = f"`{task.test_command}` prints:\n```\n{evidence}\n```\n\n" if evidence else ""
@@ -85,19 +88,19 @@ def prompt(task: Task, evidence: str, repeat: int = 0) -> Prompt:
     )
 
 
-def sha(sent: Prompt) -> str:
+def prompt_sha(sent: Prompt) -> str:
     """What names a call: the hash of everything sent. A field that Prompt gains later and that is not used changes
     nothing, so measured rows stay valid."""
     return hashlib.sha256(sent.model_dump_json(exclude_defaults=True).encode()).hexdigest()
 
 
-def targets(task: Task) -> tuple[str, ...]:
+def answer_targets(task: Task) -> tuple[str, ...]:
     """The files the answer may replace: those the request names, else all that are not tests."""
     named = tuple(path for path in task.sources if re.search(rf"(?<![\w/.]){re.escape(path)}\b", task.prompt))
     return named or task.sources
 
 
-def answered(text: str, targets: Sequence[str]) -> dict[str, str]:
+def parse_answer(text: str, targets: Sequence[str]) -> dict[str, str]:
     """The files of an answer: contents by path, {} when it holds no block that can be placed.
 
     With one target the longest block is it. With several, a block belongs to the path on its info line or on the last
@@ -125,8 +128,8 @@ async def failing_output(task: Task, folder: Path) -> str:
     text = ""
     if task.test_files:
         visible = task.model_copy(update={"grade_command": task.test_command, "hidden": {}})
-        with scratch.folder("evidence") as temporary:
-            text = _shortened((await grade(visible, await materialise(task, temporary / "repo"))).output)
+        with temp_dirs.temp_dir("evidence") as temporary:
+            text = _shortened((await grade(visible, await create_repository(task, temporary / "repo"))).output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         kept.write_text(text, encoding="utf-8")
@@ -146,7 +149,7 @@ def _shortened(output: str) -> str:
     return f"{plain[: EVIDENCE - len(last)].rpartition(chr(10))[0]}\n...\n{last}"
 
 
-async def attempt(task: Task, agent: Agent, sent: Prompt, repeat: int) -> Attempt:
+async def ask_once(task: Task, agent: Agent, sent: Prompt, repeat: int) -> OnePassAttempt:
     """Ask once, write the answer, grade it. Raises AgentError when there is no answer to judge."""
     started = time.monotonic()
     error = ""
@@ -157,14 +160,14 @@ async def attempt(task: Task, agent: Agent, sent: Prompt, repeat: int) -> Attemp
             raise
         error, reply = str(caught), Reply(usage=Usage(), stop="refusal")
     seconds = time.monotonic() - started
-    files = answered(reply.text, targets(task))
+    files = parse_answer(reply.text, answer_targets(task))
     ok = False
     if files:
-        with scratch.folder("onepass") as temporary:
-            folder = await materialise(task, temporary / "repo")
-            lay(files, folder)
+        with temp_dirs.temp_dir("onepass") as temporary:
+            folder = await create_repository(task, temporary / "repo")
+            write_files(files, folder)
             ok = (await grade(task, folder)).ok
-    return Attempt(
+    return OnePassAttempt(
         task=task.id,
         agent=agent.name,
         repeat=repeat,
@@ -175,33 +178,37 @@ async def attempt(task: Task, agent: Agent, sent: Prompt, repeat: int) -> Attemp
         output=reply.usage.output,
         stop=reply.stop,
         prompt=task.prompt,
-        prompt_sha=sha(sent),
+        prompt_sha=prompt_sha(sent),
         reply=reply.text,
         error=error,
     )
 
 
-def newest(attempts: Sequence[Attempt]) -> list[Attempt]:
+def newest_attempts(attempts: Sequence[OnePassAttempt]) -> list[OnePassAttempt]:
     """The matrix of a file's rows: the newest row of every cell, where a prompt was changed and asked again."""
     return list({(row.agent, row.task, row.repeat): row for row in attempts}.values())
 
 
-async def measure(tasks: Sequence[Task], agent: Agent, repeats: Sequence[int], file: Path, tell: Tell) -> None:
+async def measure_agent(tasks: Sequence[Task], agent: Agent, repeats: Sequence[int], file: Path, tell: Tell) -> None:
     """Fill one agent's part of the matrix in `file`; what was asked already, in the same words, is not asked again.
 
     A call that fails for reasons of infrastructure leaves its cell empty (never a 0) and is told; three in a row end
     the measurement with their AgentError. The tests' output is kept beside the rows, in `evidence/`.
     """
-    known = {(row.task, row.repeat, row.prompt_sha) for row in rows.read(file, Attempt) if row.agent == agent.name}
+    known = {
+        (row.task, row.repeat, row.prompt_sha)
+        for row in results_folder.read_rows(file, OnePassAttempt)
+        if row.agent == agent.name
+    }
     failed = 0
     for task in tasks:
         evidence = await failing_output(task, file.parent / "evidence")
         for repeat in repeats:
-            sent = prompt(task, evidence, repeat)
-            if (task.id, repeat, sha(sent)) in known:
+            sent = one_pass_prompt(task, evidence, repeat)
+            if (task.id, repeat, prompt_sha(sent)) in known:
                 continue
             try:
-                row = await attempt(task, agent, sent, repeat)
+                row = await ask_once(task, agent, sent, repeat)
             except AgentError as error:
                 failed += 1
                 tell(f"{task.id}, {agent.name}, repeat {repeat}: {error}")
@@ -209,5 +216,141 @@ async def measure(tasks: Sequence[Task], agent: Agent, repeats: Sequence[int], f
                     raise
                 continue
             failed = 0
-            rows.append(file, row)
+            results_folder.append_row(file, row)
             tell(row)
+
+
+Sources = Mapping[str, str]
+"""The source of each task, by its id: rows of other tasks are left out, and every source gets a column."""
+
+
+def one_pass_table(attempts: Sequence[OnePassAttempt], sources: Sources) -> str:
+    """A line for each answer of each agent, in the order in which a request asks for them; then any of them."""
+    rows = [row for row in attempts if row.task in sources]
+    columns = _columns(sources)
+    lines = []
+    for agent in _unique(row.agent for row in rows):
+        own = [row for row in rows if row.agent == agent]
+        for repeat in sorted({row.repeat for row in own}):
+            lines.append([agent, _answer(repeat), *_tallied([row for row in own if row.repeat == repeat], sources)])
+        lines.append([agent, "any of them", *_tallied(own, sources)[: 2 + len(columns)], *["-"] * 3])
+    return _table(["agent", "answer", "solved", "95 %", *columns, "s an answer", "tokens in", "tokens out"], lines)
+
+
+def _answer(repeat: int) -> str:
+    return f"{repeat + 1}: {'written anew' if repeat % 2 else 'mended'}, {'sampled' if repeat > 1 else 'greedy'}"
+
+
+def _tallied(rows: Sequence[OnePassAttempt], sources: Sources) -> list[str]:
+    """Tasks that any of the rows solved, and the rows' mean costs."""
+    solved = {task: any(row.ok for row in rows if row.task == task) for task in _unique(row.task for row in rows)}
+    shares = [_share(solved.values()), _interval(solved.values()), *_by_source(solved, sources, _columns(sources))]
+    return [*shares, *_costs(rows)]
+
+
+def loop_table(outcomes: Sequence[RolloutOutcome], sources: Sources) -> str:
+    """An arm a line, then the oracle over the single agents: what perfect routing among them could reach."""
+    rows = [row for row in outcomes if row.task in sources]
+    columns = _columns(sources)
+    head = ["arm", "solved", "95 %", *columns, "accepted", "accepted, but wrong", "turns", "model calls"]
+    lines = []
+    for arm in _unique(row.arm for row in rows):
+        own = [row for row in rows if row.arm == arm]
+        solved = {row.task: row.ok for row in own}
+        lines.append(
+            [
+                f"`{arm}`",
+                _share(solved.values()),
+                _interval(solved.values()),
+                *_by_source(solved, sources, columns),
+                str(sum(row.accepted for row in own)),
+                str(sum(row.accepted and not row.ok for row in own)),
+                f"{fmean(row.turns for row in own):.1f}",
+                f"{fmean(row.calls for row in own):.1f}",
+                f"{fmean(row.model_seconds for row in own):.0f}",
+                f"{fmean(row.seconds for row in own):.0f}",
+                f"{fmean(row.input for row in own):.0f}",
+                f"{fmean(row.output for row in own):.0f}",
+            ]
+        )
+    if oracle := _oracle(rows):
+        shown = [_share(oracle.values()), _interval(oracle.values()), *_by_source(oracle, sources, columns)]
+        lines.append(["oracle of the single agents", *shown, *["-"] * 8])
+    return _table([*head, "model s", "wall s", "tokens in", "tokens out"], lines)
+
+
+def paired_table(outcomes: Sequence[RolloutOutcome], sources: Sources) -> str:
+    """Every two arms on the tasks that both were run on."""
+    solved = _solved([row for row in outcomes if row.task in sources])
+    lines = []
+    for first, second in combinations(solved, 2):
+        pair = mcnemar(solved[first], solved[second])
+        counts = [str(count) for count in (pair.both, pair.first_only, pair.second_only, pair.neither)]
+        lines.append([f"`{first}`", f"`{second}`", *counts, f"{pair.p:.3f}"])
+    return _table(["first", "second", "both", "first only", "second only", "neither", "p"], lines)
+
+
+def endings_table(outcomes: Sequence[RolloutOutcome], sources: Sources) -> str:
+    """How the requests of each arm ended, by the engine's own word."""
+    rows = [row for row in outcomes if row.task in sources]
+    reasons = sorted({row.reason for row in rows})
+    lines = [
+        [f"`{arm}`", *(str(sum(row.arm == arm and row.reason == reason for row in rows)) for reason in reasons)]
+        for arm in _unique(row.arm for row in rows)
+    ]
+    return _table(["arm", *reasons], lines)
+
+
+def _solved(rows: Sequence[RolloutOutcome]) -> dict[str, dict[str, bool]]:
+    solved: dict[str, dict[str, bool]] = {}
+    for row in rows:
+        solved.setdefault(row.arm, {})[row.task] = row.ok
+    return solved
+
+
+def _oracle(rows: Sequence[RolloutOutcome]) -> dict[str, bool]:
+    """Whether any single agent solved the task, over the tasks that all of them were run on; {} below two of them."""
+    singles = [tasks for arm, tasks in _solved(rows).items() if arm.startswith("single:")]
+    if len(singles) < 2:
+        return {}
+    common = set.intersection(*(set(tasks) for tasks in singles))
+    return {task: any(tasks[task] for tasks in singles) for task in sorted(common)}
+
+
+def _columns(sources: Sources) -> list[str]:
+    return _unique(sources.values())
+
+
+def _by_source(solved: Mapping[str, bool], sources: Sources, columns: Sequence[str]) -> list[str]:
+    return [_share(ok for task, ok in solved.items() if sources[task] == source) for source in columns]
+
+
+def _share(solved: Iterable[bool]) -> str:
+    found = list(solved)
+    return f"{sum(found)} / {len(found)}"
+
+
+def _interval(solved: Iterable[bool]) -> str:
+    found = list(solved)
+    share = wilson(sum(found), len(found))
+    return f"{100 * share.low:.0f}-{100 * share.high:.0f} %"
+
+
+def _costs(rows: Sequence[OnePassAttempt]) -> list[str]:
+    if not rows:
+        return ["-"] * 3
+    seconds, sent, written = (
+        fmean(values) for values in zip(*((r.seconds, r.input, r.output) for r in rows), strict=True)
+    )
+    return [f"{seconds:.0f}", f"{sent:.0f}", f"{written:.0f}"]
+
+
+def _unique(values: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(values))
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    if not lines:
+        return "Not measured yet.\n"
+    rule = ["---"] * len(head)
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *lines))

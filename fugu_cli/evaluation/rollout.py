@@ -1,8 +1,5 @@
-"""One rollout: a coordinator on a task or question with a seed, in the engine's own loop, from nothing to a row.
-
-A rollout is a session. Its log and its working tree stay in a folder until the row is written, so one that was killed
-goes on where it was, and no reply is asked for twice. Above tasks and the orchestrator; who works is the caller's
-business: it gives what opens a session (`Open`).
+"""One rollout: a coordinator and a pool on a task or question with a seed, in the engine's own loop, from nothing to
+a row. A rollout that was killed continues from its log.
 """
 
 from __future__ import annotations
@@ -10,43 +7,226 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from fugu_cli import log as logs
-from fugu_cli import views
-from fugu_cli.errors import StorageError
-from fugu_cli.evaluation import rows
-from fugu_cli.evaluation.loop import Open, Outcome, Place, Session, Use, spent
-from fugu_cli.evaluation.spending import Unanswered
-from fugu_cli.events import Event, Failed, Finished, Interrupted, Recorded
-from fugu_cli.messages import Value
-from fugu_cli.tasks import Expected, Problem, Question, Task
+from fugu_cli.errors import InfrastructureError, StorageError
+from fugu_cli.evaluation import results_folder
+from fugu_cli.evaluation.paid_calls import OUTSIDE_FAILURES, AgentUnanswered
+from fugu_cli.messages import Usage, Value
+from fugu_cli.session import log as logs
+from fugu_cli.session import views
+from fugu_cli.session.events import Event, Failed, Finished, Interrupted, Planned, Recorded, Replied
+from fugu_cli.session.log import Log
+from fugu_cli.system import temp_dirs
+from fugu_cli.tasks import ExpectedTests, Problem, Question, Task
 from fugu_cli.tasks.grading import grade
-from fugu_cli.tasks.questions import right, task_of
-from fugu_cli.tasks.repository import materialise
+from fugu_cli.tasks.questions import is_right, question_as_task
+from fugu_cli.tasks.repository import create_repository
 
-FOLDER = "rollouts"
-LEARNED = "trinity"
+
+class RolloutSession(Protocol):
+    """What a try needs of an open session."""
+
+    @property
+    def log(self) -> Log:
+        """Its facts."""
+
+    async def ask(self, text: str) -> None:
+        """Record the request."""
+
+    async def run(self) -> Finished:
+        """Drive it to its end, within the limits the session was opened with."""
+
+    async def close(self) -> None:
+        """Give back what it holds."""
+
+
+@dataclass(frozen=True)
+class RolloutContext:
+    """Where a try happens: the arm's name, the task, its repository, and the folder for the session's data; which
+    repetition it is, the log to go on with, and whether the task is a question that nothing but an answer solves."""
+
+    arm: str
+    task: Task
+    repository: Path
+    data: Path
+    seed: int = 0
+    resume: Path | None = None
+    question: bool = False
+
+
+OpenRolloutSession = Callable[[RolloutContext], Awaitable[RolloutSession]]
+
+
+class AgentSpending(Value):
+    """What one agent cost in a try: model calls (rolled-back draws included), tokens, seconds of waiting for it."""
+
+    agent: str
+    calls: int
+    input: int
+    cached: int
+    output: int
+    seconds: float
+
+
+class AgentUse(Value):
+    """How many turns of a try an agent took in a role."""
+
+    agent: str
+    role: str
+    turns: int
+
+
+class RolloutOutcome(Value):
+    """A row. `ok` is the grade, `accepted` what the engine said of itself; `session` the log, relative to the rows.
+
+    `seed` counts repetitions, `usd` is what the pool's prices make of it.
+    """
+
+    task: str
+    arm: str
+    ok: bool
+    accepted: bool
+    reason: str
+    turns: int
+    seconds: float
+    spent: tuple[AgentSpending, ...]
+    session: str
+    failures: tuple[str, ...] = ()
+    seed: int = 0
+    usd: float = 0.0
+    uses: tuple[AgentUse, ...] = ()
+
+    @property
+    def calls(self) -> int:
+        return sum(one.calls for one in self.spent)
+
+    @property
+    def model_seconds(self) -> float:
+        return sum(one.seconds for one in self.spent)
+
+    @property
+    def input(self) -> int:
+        return sum(one.input for one in self.spent)
+
+    @property
+    def output(self) -> int:
+        return sum(one.output for one in self.spent)
+
+
+class RolloutDropped(InfrastructureError):
+    """A try that ended for reasons outside the agents; its row stays empty and is measured again."""
+
+
+Tell = Callable[[RolloutOutcome | str], None]
+"""Takes each row as it is measured, or a sentence about one that could not be."""
+
+
+async def run_task(task: Task, arm: str, open_session: OpenRolloutSession, folder: Path) -> RolloutOutcome:
+    """One task, one arm, in a new repository; the session's log stays below `folder`.
+
+    Raises Dropped when the surroundings ended it, and whatever opening the session raises.
+    """
+    with temp_dirs.temp_dir("loop") as temporary:
+        repository = await create_repository(task, temporary / task.id)
+        session = await open_session(RolloutContext(arm, task, repository, folder / "sessions" / arm.replace(":", "-")))
+        started = time.monotonic()
+        try:
+            await session.ask(task.prompt)
+            end = await session.run()
+            events = tuple(session.log.events)
+            path = session.log.path
+        finally:
+            await session.close()
+        seconds = time.monotonic() - started
+        failures = [event for event in events if isinstance(event, Failed)]
+        if end.reason == "failed" and any(failure.kind in OUTSIDE_FAILURES for failure in failures):
+            raise RolloutDropped(f"{task.id}, {arm}: {end.message or failures[-1].message}")
+        judged = await grade(task, repository)
+    return RolloutOutcome(
+        task=task.id,
+        arm=arm,
+        ok=judged.ok,
+        accepted=end.reason == "accepted",
+        reason=end.reason,
+        turns=len(views.turns(events)),
+        seconds=round(seconds, 3),
+        spent=agent_spending(events),
+        session="" if path is None else str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path),
+        failures=tuple(f"{failure.what}: {failure.kind}: {failure.message}" for failure in failures),
+    )
+
+
+def agent_spending(events: Sequence[Event]) -> tuple[AgentSpending, ...]:
+    """The cost of a session by agent, in the order of their first reply."""
+    replies = [event for event in events if isinstance(event, Replied | Planned)]
+    total: list[AgentSpending] = []
+    for agent in dict.fromkeys(reply.agent for reply in replies):
+        own = [reply for reply in replies if reply.agent == agent]
+        usage = sum((reply.usage for reply in own), Usage())
+        seconds = round(sum(reply.seconds for reply in own), 3)
+        total.append(
+            AgentSpending(
+                agent=agent,
+                calls=len(own),
+                input=usage.input,
+                cached=usage.cached,
+                output=usage.output,
+                seconds=seconds,
+            )
+        )
+    return tuple(total)
+
+
+async def measure_arms(
+    tasks: Sequence[Task], arms: Sequence[str], open_session: OpenRolloutSession, file: Path, tell: Tell
+) -> None:
+    """Fill the table tasks x arms in `file`, task by task so that a measurement cut short compares the same tasks; what
+    is there already is not measured again. Three tries in a row that had to be dropped end it with Dropped.
+    """
+    known = {(row.task, row.arm) for row in results_folder.read_rows(file, RolloutOutcome)}
+    dropped = 0
+    for task in tasks:
+        for arm in arms:
+            if (task.id, arm) in known:
+                continue
+            try:
+                row = await run_task(task, arm, open_session, file.parent)
+            except RolloutDropped as error:
+                dropped += 1
+                tell(f"{error}; dropped")
+                if dropped == 3:
+                    raise
+                continue
+            dropped = 0
+            results_folder.append_row(file, row)
+            tell(row)
+
+
+ROLLOUTS_FOLDER = "rollouts"
+LEARNED_ARM = "trinity"
 """The arm whose decisions a session leaves to the cascade where the learned coordinator cannot load."""
 
-PAUSES = "pauses.jsonl"
+PAUSES_FILE = "pauses.jsonl"
 
 
-class Pause(Value):
+class RolloutPause(Value):
     """A rollout that was stopped with so many facts in its log, and went on at `until` (seconds since 1970)."""
 
     records: int
     until: float
 
 
-class Job(Value):
+class RolloutJob(Value):
     """What is to be rolled out. `expected` is what is known of its tests (checking.py)."""
 
     arm: str
     problem: Problem
     seed: int = 0
-    expected: Expected = Expected()
+    expected: ExpectedTests = ExpectedTests()
 
     @property
     def name(self) -> str:
@@ -54,58 +234,58 @@ class Job(Value):
         return f"{self.arm.replace(':', '-')}/{self.problem.id}-{self.seed}"
 
 
-async def rollout(job: Job, open_session: Open, folder: Path) -> Outcome:
+async def rollout(job: RolloutJob, open_session: OpenRolloutSession, folder: Path) -> RolloutOutcome:
     """Carry the job out, or on from where it was killed, and grade it. Data lies below `folder`.
 
     Raises what opening and running raise: Spent and Unanswered among them, which leave everything to be continued. The
     latter also where the arm `trinity` was decided by the cascade.
     """
-    own = folder / FOLDER / job.name
+    own = folder / ROLLOUTS_FOLDER / job.name
     resumed = time.time()
-    task = task_of(job.problem) if isinstance(job.problem, Question) else job.problem
-    repository, before = own / "repository", _found(own)
+    task = question_as_task(job.problem) if isinstance(job.problem, Question) else job.problem
+    repository, before = own / "repository", _resumable_log(own)
     if before is None:
-        _emptied(own)
-        await materialise(task, repository)
-    earlier = _earlier(own, before, resumed)
-    place = Place(job.arm, task, repository, own / "data", job.seed, before, isinstance(job.problem, Question))
+        _empty_folder(own)
+        await create_repository(task, repository)
+    earlier = _seconds_before(own, before, resumed)
+    place = RolloutContext(job.arm, task, repository, own / "data", job.seed, before, isinstance(job.problem, Question))
     session = await open_session(place)
     started = time.monotonic()
     try:
-        end = await _driven(session, task)
+        end = await _run_request(session, task)
         events = tuple(session.log.events)
         path = session.log.path
     finally:
         await session.close()
     seconds = time.monotonic() - started + earlier
-    if job.arm == LEARNED:
-        _by_itself(job, events, own)
+    if job.arm == LEARNED_ARM:
+        _require_own_decisions(job, events, own)
     solved = await _solved(job, events, repository)
-    kept = _kept(own, path)
+    kept = _keep_log(own, path)
     row = _row(job, events, end, solved)
     return row.model_copy(update={"seconds": round(seconds, 3), "session": str(kept.relative_to(folder))})
 
 
-async def _driven(session: Session, task: Task) -> Finished:
+async def _run_request(session: RolloutSession, task: Task) -> Finished:
     """To the end of its one request; not again where the log has that end already."""
     if views.asked(session.log.events) is None:
         await session.ask(task.prompt)
     return views.finished(session.log.events) or await session.run()
 
 
-async def _solved(job: Job, events: Sequence[Event], repository: Path) -> bool:
+async def _solved(job: RolloutJob, events: Sequence[Event], repository: Path) -> bool:
     if isinstance(job.problem, Question):
-        return await right(job.problem, views.answer(events))
+        return await is_right(job.problem, views.answer(events))
     return (await grade(job.problem, repository, job.expected)).ok
 
 
-def _by_itself(job: Job, events: Sequence[Event], own: Path) -> None:
+def _require_own_decisions(job: RolloutJob, events: Sequence[Event], own: Path) -> None:
     """Raises Unanswered where the cascade stood in: no row of this arm, and the rollout begins anew the next time."""
     stood_in = next((turn.assigned for turn in views.turns(events) if turn.assigned.by == "cascade"), None)
     if stood_in is None:
         return
-    _emptied(own)
-    raise Unanswered(
+    _empty_folder(own)
+    raise AgentUnanswered(
         f"{job.name}: the cascade decided in place of the learned coordinator: {stood_in.reason}",
         agent="",
         final=True,
@@ -113,11 +293,11 @@ def _by_itself(job: Job, events: Sequence[Event], own: Path) -> None:
     )
 
 
-def _row(job: Job, events: Sequence[Event], end: Finished, solved: bool) -> Outcome:
+def _row(job: RolloutJob, events: Sequence[Event], end: Finished, solved: bool) -> RolloutOutcome:
     turns = views.turns(events)
     uses = Counter((turn.assigned.agent, turn.assigned.role) for turn in turns)
     failures = [event for event in events if isinstance(event, Failed)]
-    return Outcome(
+    return RolloutOutcome(
         task=job.problem.id,
         arm=job.arm,
         ok=solved,
@@ -125,16 +305,16 @@ def _row(job: Job, events: Sequence[Event], end: Finished, solved: bool) -> Outc
         reason=end.reason,
         turns=len(turns),
         seconds=0.0,
-        spent=spent(events),
+        spent=agent_spending(events),
         session="",
         failures=tuple(f"{failure.what}: {failure.kind}: {failure.message}" for failure in failures),
         seed=job.seed,
         usd=views.cost(events),
-        uses=tuple(Use(agent=agent, role=role, turns=count) for (agent, role), count in uses.items()),
+        uses=tuple(AgentUse(agent=agent, role=role, turns=count) for (agent, role), count in uses.items()),
     )
 
 
-def _found(own: Path) -> Path | None:
+def _resumable_log(own: Path) -> Path | None:
     """The log of a rollout that was killed and can go on: with its request and its working tree, and nothing cut off in
     the middle of what an agent did. Any other begins anew and finds its replies kept."""
     if not (own / "repository" / ".git").is_dir():
@@ -152,23 +332,23 @@ def _found(own: Path) -> Path | None:
     return None
 
 
-def _earlier(own: Path, before: Path | None, now: float) -> float:
+def _seconds_before(own: Path, before: Path | None, now: float) -> float:
     """How long the session was worked on before it was stopped, without the pauses; notes that it goes on `now`."""
     records: list[Recorded] = logs.read(before) if before is not None and before.is_file() else []
     if not records:
         return 0.0
     pauses = [
         pause.until - records[pause.records - 1].at
-        for pause in rows.read(own / PAUSES, Pause)
+        for pause in results_folder.read_rows(own / PAUSES_FILE, RolloutPause)
         if pause.records < len(records)
     ]
-    rows.append(own / PAUSES, Pause(records=len(records), until=now))
+    results_folder.append_row(own / PAUSES_FILE, RolloutPause(records=len(records), until=now))
     return max(0.0, records[-1].at - records[0].at - sum(pauses))
 
 
-def _emptied(own: Path) -> None:
+def _empty_folder(own: Path) -> None:
     try:
-        for folder in (own, _going(own)):
+        for folder in (own, _log_path(own)):
             if folder.exists():
                 shutil.rmtree(folder)
         own.mkdir(parents=True)
@@ -176,19 +356,19 @@ def _emptied(own: Path) -> None:
         raise StorageError(f"{own}: cannot be made anew for a rollout: {error}") from error
 
 
-def _kept(own: Path, path: Path | None) -> Path:
+def _keep_log(own: Path, path: Path | None) -> Path:
     """The log beside the folder, and the folder gone: a thousand working trees are nobody's wish. It goes under another
     name: one that was killed in the middle of that, before its row was written, must not go on with half a tree."""
     kept = own.parent / f"{own.name}.jsonl"
     try:
         if path is not None and path.is_file():
             shutil.copyfile(path, kept)
-        own.rename(_going(own))
+        own.rename(_log_path(own))
     except OSError as error:
         raise StorageError(f"{kept}: the session cannot be kept: {error}") from error
-    shutil.rmtree(_going(own), ignore_errors=True)
+    shutil.rmtree(_log_path(own), ignore_errors=True)
     return kept
 
 
-def _going(own: Path) -> Path:
+def _log_path(own: Path) -> Path:
     return own.with_name(f"{own.name}.going")

@@ -1,4 +1,5 @@
-"""What the rows of an evaluation say, as numbers: each arm, every two arms, what a turn budget gives, who did what.
+"""What the rows of an evaluation say, as numbers: each arm, every two arms, solved by turn budget, and turns by agent
+and role. Pure.
 
 Pure: rows in, values out; `pages.py` makes a report of them. It must not know how a row was made.
 """
@@ -11,20 +12,20 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
-from fugu_cli.evaluation.loop import Outcome
-from fugu_cli.statistics import Mean, Paired, Share, bootstrap, mcnemar, repeated
+from fugu_cli.evaluation.intervals import Mean, PairedCounts, Proportion, bootstrap, mcnemar, wilson_repeated
+from fugu_cli.evaluation.rollout import RolloutOutcome
 
-Key = tuple[str, int]
+TaskAndSeed = tuple[str, int]
 """A task and a seed: what arms are paired by."""
 
 
 @dataclass(frozen=True)
-class Arm:
+class ArmSummary:
     """One arm: `solved` of all its tries; costs are means a try, `usd` and `seconds` (of model calls) with their
     intervals. `once`: no task was tried twice."""
 
     name: str
-    solved: Share
+    solved: Proportion
     usd: Mean
     seconds: Mean
     wall: float
@@ -39,39 +40,39 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Pair:
+class ArmPair:
     """Two arms on the tasks and seeds that both were run on. `difference` is the second's mean cost less the first's:
     USD where the pool has prices, else seconds of model calls."""
 
     first: str
     second: str
-    paired: Paired
+    paired: PairedCounts
     difference: Mean
 
 
 @dataclass(frozen=True)
-class Summary:
+class EvaluationSummary:
     """All of it. `priced`: costs are money, else seconds. `curves` is each arm's share solved within 1, 2, ... turns;
     `uses` turns by arm, agent and role; `oracle` the share that any single agent solved, where there are several."""
 
     priced: bool
 
-    arms: tuple[Arm, ...]
-    pairs: tuple[Pair, ...]
+    arms: tuple[ArmSummary, ...]
+    pairs: tuple[ArmPair, ...]
     curves: Mapping[str, tuple[float, ...]]
     uses: Mapping[str, Mapping[tuple[str, str], int]]
-    oracle: Share | None
+    oracle: Proportion | None
 
 
-def summarise(rows: Sequence[Outcome], sources: Mapping[str, str]) -> Summary:
+def summarise(rows: Sequence[RolloutOutcome], sources: Mapping[str, str]) -> EvaluationSummary:
     """Of the rows whose task is in `sources` (task id -> the suite it is from). Arms stay in the order of the rows."""
-    by_arm: dict[str, list[Outcome]] = defaultdict(list)
+    by_arm: dict[str, list[RolloutOutcome]] = defaultdict(list)
     for row in rows:
         if row.task in sources:
             by_arm[row.arm].append(row)
     longest = max((row.turns for own in by_arm.values() for row in own), default=0)
     priced = any(row.usd for own in by_arm.values() for row in own)
-    return Summary(
+    return EvaluationSummary(
         priced=priced,
         arms=tuple(_arm(name, own, sources) for name, own in by_arm.items()),
         pairs=tuple(_pair((one, by_arm[one]), (two, by_arm[two]), priced) for one, two in _compared(list(by_arm))),
@@ -81,25 +82,25 @@ def summarise(rows: Sequence[Outcome], sources: Mapping[str, str]) -> Summary:
     )
 
 
-MOST = 5
+MOST_COMPARED = 5
 """Arms of which every two are compared; of more, each with the first."""
 
 
 def _compared(arms: Sequence[str]) -> list[tuple[str, str]]:
-    return [(one, two) for one, two in combinations(arms, 2) if len(arms) <= MOST or one == arms[0]]
+    return [(one, two) for one, two in combinations(arms, 2) if len(arms) <= MOST_COMPARED or one == arms[0]]
 
 
-def _key(row: Outcome) -> Key:
+def _key(row: RolloutOutcome) -> TaskAndSeed:
     return row.task, row.seed
 
 
-def _arm(name: str, rows: Sequence[Outcome], sources: Mapping[str, str]) -> Arm:
+def _arm(name: str, rows: Sequence[RolloutOutcome], sources: Mapping[str, str]) -> ArmSummary:
     found: dict[str, tuple[int, int]] = {}
     for source in dict.fromkeys(sources.values()):
         own = [row.ok for row in rows if sources[row.task] == source]
         if own:
             found[source] = sum(own), len(own)
-    return Arm(
+    return ArmSummary(
         name=name,
         solved=_solved((row.task, row.ok) for row in rows),
         usd=_over_tasks(rows, [row.usd for row in rows]),
@@ -116,21 +117,23 @@ def _arm(name: str, rows: Sequence[Outcome], sources: Mapping[str, str]) -> Arm:
     )
 
 
-def _solved(tries: Iterable[tuple[str, bool]]) -> Share:
+def _solved(tries: Iterable[tuple[str, bool]]) -> Proportion:
     by_task: dict[str, list[bool]] = defaultdict(list)
     for task, ok in tries:
         by_task[task].append(ok)
-    return repeated(list(by_task.values()))
+    return wilson_repeated(list(by_task.values()))
 
 
-def _over_tasks(rows: Sequence[Outcome], values: Sequence[float]) -> Mean:
+def _over_tasks(rows: Sequence[RolloutOutcome], values: Sequence[float]) -> Mean:
     groups: dict[str, list[float]] = defaultdict(list)
     for row, value in zip(rows, values, strict=True):
         groups[row.task].append(value)
     return bootstrap(list(groups.values()))
 
 
-def _pair(first: tuple[str, Sequence[Outcome]], second: tuple[str, Sequence[Outcome]], priced: bool) -> Pair:
+def _pair(
+    first: tuple[str, Sequence[RolloutOutcome]], second: tuple[str, Sequence[RolloutOutcome]], priced: bool
+) -> ArmPair:
     one, two = ({_key(row): row for row in rows} for _, rows in (first, second))
     common = [key for key in one if key in two]
     solved = [{key: rows[key].ok for key in common} for rows in (one, two)]
@@ -139,14 +142,14 @@ def _pair(first: tuple[str, Sequence[Outcome]], second: tuple[str, Sequence[Outc
     for key in common:
         costs = [row.usd if priced else row.model_seconds for row in (one[key], two[key])]
         groups[key[0]].append(costs[1] - costs[0])
-    return Pair(first[0], second[0], paired, bootstrap(list(groups.values())))
+    return ArmPair(first[0], second[0], paired, bootstrap(list(groups.values())))
 
 
-def _curve(rows: Sequence[Outcome], longest: int) -> tuple[float, ...]:
+def _curve(rows: Sequence[RolloutOutcome], longest: int) -> tuple[float, ...]:
     return tuple(sum(row.ok and row.turns <= turns for row in rows) / len(rows) for turns in range(1, longest + 1))
 
 
-def _uses(rows: Sequence[Outcome]) -> dict[tuple[str, str], int]:
+def _uses(rows: Sequence[RolloutOutcome]) -> dict[tuple[str, str], int]:
     total: dict[tuple[str, str], int] = defaultdict(int)
     for row in rows:
         for use in row.uses:
@@ -154,7 +157,7 @@ def _uses(rows: Sequence[Outcome]) -> dict[tuple[str, str], int]:
     return dict(total)
 
 
-def _oracle(by_arm: Mapping[str, Sequence[Outcome]]) -> Share | None:
+def _oracle(by_arm: Mapping[str, Sequence[RolloutOutcome]]) -> Proportion | None:
     singles = [{_key(row): row.ok for row in own} for name, own in by_arm.items() if name.startswith("single:")]
     if len(singles) < 2:
         return None

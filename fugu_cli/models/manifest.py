@@ -1,7 +1,10 @@
-"""What the embedded models are: names, licences, sizes, hashes and the places their bytes can come from.
+"""The embedded models as `manifest.toml` declares them: names, licences, sizes, hashes and sources.
 
-The values of `manifest.toml`, parsed once into frozen types. It must not know where files live or how they are fetched.
+The values of `manifest.toml`, parsed once into frozen types. It must not know where files live or how they are
+fetched.
 """
+
+from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
@@ -64,7 +67,7 @@ class Model:
         return f"{self.name}.gguf"
 
 
-def parsed(text: str) -> tuple[Model, ...]:
+def parse_manifest(text: str) -> tuple[Model, ...]:
     """The models of a manifest in TOML; raises TypeError or KeyError when it is not one, which is a bug."""
     models = []
     for entry in tomllib.loads(text)["models"]:
@@ -75,10 +78,10 @@ def parsed(text: str) -> tuple[Model, ...]:
 
 def infills(name: str) -> bool:
     """Whether the embedded model of this name can fill in a line; False for any other."""
-    return any(model.infill for model in models() if model.name == name)
+    return any(model.infill for model in embedded_models() if model.name == name)
 
 
 @cache
-def models() -> tuple[Model, ...]:
+def embedded_models() -> tuple[Model, ...]:
     """Every embedded model, the strongest first."""
-    return parsed(files("fugu_cli.models").joinpath("manifest.toml").read_text(encoding="utf-8"))
+    return parse_manifest(files("fugu_cli.models").joinpath("manifest.toml").read_text(encoding="utf-8"))

@@ -1,8 +1,8 @@
-"""llama.cpp's HTTP server as a process of its own: `python -m fugu_cli.models.server SETTINGS`, started by `local`.
+"""llama.cpp's HTTP server as a process of its own: `python -m fugu_cli.models.server SETTINGS`, see `server_lease`.
 
 One process per model file and settings, for every fugu of the user. It puts itself in the background, writes down
-where it listens once it is ready, and ends by itself: clients hold a shared lock on the lease file, the kernel frees it
-when a client dies in whatever way, and when nobody has held it for `idle` seconds the server goes.
+where it listens once it is ready, and ends by itself: clients hold a shared lock on the lease file, the kernel
+frees it when a client dies in whatever way, and when nobody has held it for `idle` seconds the server goes.
 
 Its folder holds: `lease` (held shared by clients), `server.lock` (held by the server for life), `state.json`, `log`.
 """
@@ -32,12 +32,12 @@ REPEATED, GUESSED = 12, 48
 """After so many tokens that stand in the prompt like this, so many that follow them there are guessed and read at once.
 A file that is written anew is mostly copied: 27 instead of 15 tokens a second on two cores, and the same text. In new
 text a guess is rare; a wrong one costs a second."""
-GLANCE = 2.0
+POLL_SECONDS = 2.0
 """Seconds between two looks at who still holds a lease."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServerSettings:
     """What a server runs with. `context` is in tokens per request, `idle` in seconds, `folder` is the server's own."""
 
     model: str
@@ -51,7 +51,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ServerState:
     """Where a ready server listens. `prefix` is a secret path: other users and web pages cannot guess the address."""
 
     pid: int
@@ -63,11 +63,11 @@ class State:
         return f"http://127.0.0.1:{self.port}{self.prefix}/v1"
 
     @staticmethod
-    def read(folder: Path) -> State | None:
+    def read(folder: Path) -> ServerState | None:
         """The state in a server's folder, None when there is none or it is not one."""
         try:
             noted = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-            return State(int(noted["pid"]), int(noted["port"]), str(noted["prefix"]))
+            return ServerState(int(noted["pid"]), int(noted["port"]), str(noted["prefix"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -88,7 +88,7 @@ def physical_cores() -> int:
 
 def main() -> None:
     """Go into the background, serve, and leave when nobody needs it."""
-    settings = Settings(**json.loads(sys.argv[1]))
+    settings = ServerSettings(**json.loads(sys.argv[1]))
     folder = Path(settings.folder)
     life = os.open(folder / "server.lock", os.O_RDWR | os.O_CREAT, 0o600)
     if not _locked(life):
@@ -98,11 +98,11 @@ def main() -> None:
     os.setsid()
     (folder / "state.json").unlink(missing_ok=True)
     server = _server(settings, prefix := f"/{secrets.token_urlsafe(16)}")
-    State(os.getpid(), urlsplit(server.listening_address).port or 0, prefix).write(folder)
+    ServerState(os.getpid(), urlsplit(server.listening_address).port or 0, prefix).write(folder)
     _wait_until_idle(folder, settings.idle)
 
 
-def _server(settings: Settings, prefix: str) -> xllamacpp.Server:
+def _server(settings: ServerSettings, prefix: str) -> xllamacpp.Server:
     """Load the model and listen. llama.cpp writes what goes wrong to standard error, which is the log."""
     os.environ["OMP_WAIT_POLICY"] = "passive"  # read when the library loads; spinning threads starve a busy machine
     import xllamacpp
@@ -139,7 +139,7 @@ def _wait_until_idle(folder: Path, idle: float) -> None:
     lease = os.open(folder / "lease", os.O_RDWR | os.O_CREAT, 0o600)
     wanted = time.time()
     while True:
-        time.sleep(min(GLANCE, max(idle / 4, 0.05)))
+        time.sleep(min(POLL_SECONDS, max(idle / 4, 0.05)))
         _cut_log()
         try:
             fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)

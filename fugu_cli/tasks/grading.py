@@ -1,40 +1,194 @@
-"""Says whether a task is solved: the agent's files, with the task's own tests, in a fresh copy.
-
-Stands after the work is done, whoever did it. Three layers make the copy: what the agent left, without anything that
-could change the judge rather than the code; the task's own tests and test configuration, put back; the hidden files.
-The agent's folder is only read. The run is confined to the copy, without a network, by what the system has for that.
-Where pytest or unittest judges, its own account of the run counts (`witness.py`) and not what was printed; the tests
-it found must be those that were found when the task was checked.
+"""Says whether a task is solved: the agent's files with the task's own tests in a fresh copy; which files are put
+back; and whether the task itself can judge.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import importlib.metadata
+import importlib.util
 import json
 import os
+import platform
+import posixpath
 import re
 import secrets
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel, ValidationError
 
-from fugu_cli import scratch
 from fugu_cli.errors import StorageError
-from fugu_cli.sandbox.box import Box, Rules
-from fugu_cli.tasks import Expected, Grade, Task
-from fugu_cli.tasks.judging import Kept, put_back
-from fugu_cli.tasks.repository import lay, lay_bytes
-from fugu_cli.tools.clip import clip
-from fugu_cli.tools.process import Around, run_command
-from fugu_cli.tools.reaping import MARK
+from fugu_cli.messages import Value
+from fugu_cli.safety.process_cleanup import CALL_VARIABLE
+from fugu_cli.safety.sandbox.command_sandbox import Sandbox, SandboxSettings
+from fugu_cli.session.test_recognition import SUREFIRE, is_test, passed_count, tests_among
+from fugu_cli.system import temp_dirs
+from fugu_cli.tasks import ExpectedTests, Grade, Question, Task
+from fugu_cli.tasks.repository import create_repository, write_binaries, write_files
+from fugu_cli.tools.result import truncate
 from fugu_cli.tools.run_tests import without_network
-from fugu_cli.views.counts import SUREFIRE, passing
+from fugu_cli.tools.shell_commands import CommandContext, run_command
 
-_WITNESSED = re.compile(r"\b(?:pytest|py\.test|unittest)\b")
+_JUDGES = frozenset(
+    {
+        *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg"),
+        *("pyproject.toml", "sitecustomize.py", "usercustomize.py", "package.json", ".npmrc"),
+        *("Cargo.toml", "build.rs", "rust-toolchain", "rust-toolchain.toml"),
+        *("Makefile", "makefile", "GNUmakefile", "justfile", "Justfile", ".justfile", "noxfile.py"),
+        *("Taskfile.yml", "Taskfile.yaml", "deno.json", "deno.jsonc", "bunfig.toml", "hatch.toml"),
+        *("pom.xml", "gradle.properties", "build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"),
+        *("mix.exs", "Rakefile", "Gemfile", ".rspec", "phpunit.xml", "phpunit.xml.dist", "composer.json"),
+        *("Directory.Build.props", "Directory.Build.targets", "nuget.config"),
+    }
+)
+"""Files that change how tests are run: only the task's own count."""
+_RUNNER_SETTINGS = re.compile(
+    r"(?:jest|vitest|vite|babel|ava|karma|mocha|playwright|cypress|wdio)\.(?:config|conf|setup)(?:\..+)?"
+    r"|\.(?:mocharc|babelrc|swcrc|nycrc|taprc|jestrc)(?:\..+)?"
+    r"|(?:vitest|jest)\.(?:setup|workspace)(?:\..+)?|setupTests\.[cm]?[jt]sx?"
+    r"|.+\.mk"
+)
+"""The same of node's many runners, and what Makefiles include."""
+_JUDGING_FOLDERS = frozenset({".git", ".cargo", ".mvn", "__pycache__", ".pytest_cache", "node_modules", "target"})
+_JUDGING_ENDINGS = (".pyc", ".pyo", ".pth", ".dist-info", ".egg-info", ".egg-link")
+_RUNNER_MODULES = sys.stdlib_module_names | {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py"}
+"""A module of such a name beside the tests would be imported by the test runner instead of the real one."""
+_PLUGINS = "pytest11"
+"""The entry points by which pytest finds installed plugins: it imports them before anything else of a run."""
+_COUNTING = re.compile(r"\b(?:cargo|go|node|deno|bun|npm|npx|pnpm|yarn|jest|vitest|mocha)\b")
+_COUNTED = re.compile(r".+[._-](?:test|spec)\.[cm]?[jt]sx?|.+_test\.go")
+_BESIDE_TESTS = re.compile(r".+\.(?:rs|[cm]?[jt]sx?)")
+"""What such a command runs as a test: an agent's own would make up for those that it has end."""
+_IMPORTED = frozenset({".py", ".so", ".pyd"})
+_WORD = re.compile(r"[\w./-]+")
+_JUDGING_WORDS = re.compile(r"test|check|verify|\.sh$")
+_RECIPES = {
+    "make": frozenset({"Makefile", "makefile", "GNUmakefile"}),
+    "gmake": frozenset({"Makefile", "makefile", "GNUmakefile"}),
+    "just": frozenset({"justfile", "Justfile", ".justfile"}),
+    **dict.fromkeys(("npm", "yarn", "pnpm", "bun"), frozenset({"package.json"})),
+}
+"""The files in which these programs find what to do."""
+
+
+def judge_files(task: Task) -> set[str]:
+    """The files that judge, hidden ones included: an agent's changes to them do not count."""
+    every = {*task.files, *task.binaries}
+    steering = {
+        name for name in every if _configures_tests(PurePosixPath(name)) or _is_build_output(PurePosixPath(name))
+    }
+    fixtures = tests_among(task.binaries)
+    return {*(steering - set(task.solution)), *files_of_command(task)[0], *task.test_files, *fixtures, *task.hidden}
+
+
+def files_of_command(task: Task) -> tuple[set[str], set[str]]:
+    """The files that the grading command names and no known solution changes: those that judge, and those that might.
+
+    A known solution tells them apart; without one, names do: `sh run_tests.sh` runs a judge, `python main.py` hardly.
+    Names alone do for those that the command's Makefile or package.json runs: compilers are told sources there.
+    """
+    said = _WORD.findall(task.grade_command)
+    named = {str(PurePosixPath(word)) for word in said}.intersection(task.files) - set(task.solution)
+    judges = {name for name in named if task.solution or _like_a_judge(name)}
+    further = {
+        path
+        for program in _RECIPES.keys() & set(said)
+        for file in task.files
+        if PurePosixPath(file).name in _RECIPES[program]
+        for path in _recipes(file, task.files[file])
+    }
+    judges |= {name for name in further.intersection(task.files) - set(task.solution) if _like_a_judge(name)}
+    return judges, named - judges - set(task.test_files) - set(task.hidden)
+
+
+def _like_a_judge(name: str) -> bool:
+    return _JUDGING_WORDS.search(PurePosixPath(name).name.lower()) is not None
+
+
+def _recipes(file: str, text: str) -> Iterator[str]:
+    """The paths in the commands of a Makefile, justfile or package.json, from the repository's root."""
+    commands = "\n".join(line for line in text.splitlines() if line[:1] in "\t ")
+    if file.endswith(".json"):
+        try:
+            scripts = json.loads(text).get("scripts", {})
+            commands = "\n".join(map(str, scripts.values()))
+        except (ValueError, AttributeError):
+            return
+    for word in _WORD.findall(commands):
+        yield posixpath.normpath(posixpath.join(posixpath.dirname(file), word))
+
+
+class AgentFileFilter:
+    """What is taken of an agent's files: all but those that could take the place of a part of the test runner, or of a
+    test, and that the task does not know."""
+
+    def __init__(self, task: Task) -> None:
+        self._own = {PurePosixPath(name) for name in (*task.files, *task.binaries, *task.solution)}
+        self._folders = {parent for path in self._own for parent in path.parents}
+        self._counted = _COUNTING.search(task.grade_command) is not None
+        tests = [*map(PurePosixPath, (*task.test_files, *task.hidden))]
+        self._tests = {path.parent for path in tests if is_test(f"{path.parent.as_posix()}/-")}
+        modules = _RUNNER_MODULES | _plugins()
+        self._beside = {PurePosixPath(): set(modules)}
+        for test in tests:
+            python = (test.name.split(".")[0], "__init__") if test.suffix == ".py" else ()
+            self._beside.setdefault(test.parent, set(modules)).update(python)
+
+    def enters(self, folder: PurePosixPath) -> bool:
+        """Whether anything in the folder can count: the task's own `target` is one of sources."""
+        return folder.name not in _JUDGING_FOLDERS or folder in self._folders
+
+    def takes(self, path: PurePosixPath) -> bool:
+        """Whether a file does."""
+        if path in self._own:
+            return True
+        if (
+            _configures_tests(path)
+            or _is_build_output(path)
+            or any(part.endswith(_JUDGING_ENDINGS) for part in path.parts)
+        ):
+            return False
+        if self._counted and self._counts(path):
+            return False
+        return not any(self._shadows(path.relative_to(parent), parent) for parent in path.parents)
+
+    def _counts(self, path: PurePosixPath) -> bool:
+        """Whether the runner would take it for a test of its own accord."""
+        beside = path.parent in self._tests and _BESIDE_TESTS.fullmatch(path.name) is not None
+        return beside or _COUNTED.fullmatch(path.name) is not None
+
+    def _shadows(self, path: PurePosixPath, parent: PurePosixPath) -> bool:
+        """Whether Python would import it from `parent` instead of the runner's module of that name: a module, or what
+        makes a package of a folder. Python prefers any other module to a folder without."""
+        name = path.parts[0].split(".")[0]
+        if name not in self._beside.get(parent, ()) or path.suffix not in _IMPORTED:
+            return False
+        return len(path.parts) == 1 or (len(path.parts) == 2 and path.name.split(".")[0] == "__init__")
+
+
+@cache
+def _plugins() -> frozenset[str]:
+    """The modules of pytest's installed plugins."""
+    return frozenset(entry.module.split(".")[0] for entry in importlib.metadata.entry_points(group=_PLUGINS))
+
+
+def _configures_tests(path: PurePosixPath) -> bool:
+    """A file of this name changes how tests are run."""
+    return path.name in _JUDGES or _RUNNER_SETTINGS.fullmatch(path.name) is not None
+
+
+def _is_build_output(path: PurePosixPath) -> bool:
+    """It lies where a tool keeps what it runs, or its settings. `target` may as well be a folder of sources."""
+    return any(part in _JUDGING_FOLDERS and part != "target" for part in path.parts[:-1])
+
+
+_RECORDED_RUNNERS = re.compile(r"\b(?:pytest|py\.test|unittest)\b")
 _SITE = """import sys
 from itertools import pairwise
 from pathlib import Path
@@ -50,12 +204,12 @@ _FAILED = (
     re.compile(r"^test result: \w+\. \d+ passed; (\d+) failed", re.MULTILINE),
     re.compile(r"^(?:#|\u2139) fail (\d+)$", re.MULTILINE),
 )
-_ROOM = "make room there, or set TMPDIR to a folder on another disk"
+_DISK_HINT = "make room there, or set TMPDIR to a folder on another disk"
 _KEPT = 4000
 """Characters of output kept from each end."""
 
 
-class _Told(BaseModel):
+class _RecorderLine(BaseModel):
     """A line of the witness: at the beginning of a pytest session, or at its end."""
 
     secret: str
@@ -69,7 +223,7 @@ class _Told(BaseModel):
     tests: dict[str, str] = {}
 
 
-class _Judge:
+class _TestRecorder:
     """The witness of one grading run, in a folder of its own."""
 
     def __init__(self, folder: Path, root: Path, own: Collection[str]) -> None:
@@ -78,14 +232,14 @@ class _Judge:
         self._report = folder / secrets.token_hex(8)
         self._name = f"witness_{secrets.token_hex(8)}"
         folder.mkdir()
-        shutil.copyfile(Path(__file__).parent / "witness.py", folder / f"{self._name}.py")
+        shutil.copyfile(Path(__file__).parent / "test_recorder.py", folder / f"{self._name}.py")
         (folder / f"{self._name}.note").write_text(
             f"{self._secret}\n{self._report}\n{root}\n{json.dumps(sorted(own))}", encoding="utf-8"
         )
         (folder / "sitecustomize.py").write_text(_SITE.format(name=self._name), encoding="utf-8")
         self.environment = {"PYTHONPATH": str(folder), "PYTEST_ADDOPTS": f"-p {self._name}"}
 
-    def told(self) -> list[_Told]:
+    def told(self) -> list[_RecorderLine]:
         """What it left; lines of anybody else do not count."""
         lines = (
             self._report.read_text(encoding="utf-8", errors="replace").splitlines() if self._report.is_file() else []
@@ -93,57 +247,57 @@ class _Judge:
         found = []
         for line in lines:
             try:
-                found.append(_Told.model_validate(json.loads(line)))
+                found.append(_RecorderLine.model_validate(json.loads(line)))
             except (ValueError, ValidationError):
                 continue
         return [line for line in found if line.secret == self._secret]
 
 
-async def grade(task: Task, folder: Path, expected: Expected | None = None) -> Grade:
+async def grade(task: Task, folder: Path, expected: ExpectedTests | None = None) -> Grade:
     """Judge the working tree in `folder`. Solved means: the grading command ends with 0 within the task's time, where
     it is pytest or unittest every test that was found ran and none was wrong, the expected tests were among them, and
     as many passed (counted for cargo, node and Maven, too). Raises StorageError when the copy cannot be made, or the
     run failed on a disk that was full without it.
     """
-    expected = expected or Expected()
-    with scratch.folder("grade") as temporary:
+    expected = expected or ExpectedTests()
+    with temp_dirs.temp_dir("grade") as temporary:
         copy = temporary / "repo"
         home = temporary / "home"
         try:
             home.mkdir()
-            judge = _Judge(temporary / secrets.token_hex(8), copy.resolve(), _searched(task))
+            judge = _TestRecorder(temporary / secrets.token_hex(8), copy.resolve(), _test_files(task))
             await asyncio.to_thread(_copy, task, folder, copy)
         except OSError as error:
             raise StorageError(f"cannot copy {folder} to grade the task {task.id}: {error}") from error
-        box = Box(temporary, temporary / "store", Rules())
-        around = Around(box=box)
+        box = Sandbox(temporary, temporary / "store", SandboxSettings())
+        around = CommandContext(box=box)
         ended = await run_command(_command(task, home, judge), copy, task.timeout, lambda _text: None, around)
         told = judge.told()
-        full = ended.code != 0 and scratch.full(temporary)
-    if full and scratch.full(temporary.parent):  # what the run wrote itself is gone by now
-        raise StorageError(f"the disk of {temporary.parent} is full: {task.id} cannot be graded", hint=_ROOM)
-    output = clip(ended.output, 2 * _KEPT)
+        full = ended.code != 0 and temp_dirs.is_disk_full(temporary)
+    if full and temp_dirs.is_disk_full(temporary.parent):  # what the run wrote itself is gone by now
+        raise StorageError(f"the disk of {temporary.parent} is full: {task.id} cannot be graded", hint=_DISK_HINT)
+    output = truncate(ended.output, 2 * _KEPT)
     if ended.code is None:
         return Grade(False, f"{output}\n(stopped after {task.timeout:g} s)".lstrip(), ended.seconds, timed_out=True)
-    passed, why = _account(task, told, ended.output)
+    passed, why = _run_result(task, told, ended.output)
     tests = {name: mark for line in told for name, mark in line.tests.items()}
     if not why and passed < expected.least:
         why = f"only {passed} of {expected.least} tests passed"
-    why = why or _strange(expected, tests)
+    why = why or _unexpected_tests(expected, tests)
     if ended.code == 0 and why:
         output = f"{output}\n({why})".lstrip()
-    ok, failed = ended.code == 0 and not why, 0 if told else _counted(_FAILED, ended.output)
+    ok, failed = ended.code == 0 and not why, 0 if told else _sum_counts(_FAILED, ended.output)
     return Grade(ok, output, ended.seconds, passed=passed, failed=failed, tests=tests, code=ended.code)
 
 
-def _searched(task: Task) -> frozenset[str]:
+def _test_files(task: Task) -> frozenset[str]:
     """The files that may have tests where pytest itself is the command: a script may be meant to run an agent's."""
     if "pytest" not in task.grade_command:
         return frozenset()
     return frozenset({*task.files, *task.binaries, *task.hidden, *task.solution})
 
 
-def _strange(expected: Expected, tests: Mapping[str, str]) -> str:
+def _unexpected_tests(expected: ExpectedTests, tests: Mapping[str, str]) -> str:
     """Why the tests that ran are not those of the task; "" where they are."""
     for name, mark in expected.tests.items():
         if name not in tests:
@@ -153,32 +307,32 @@ def _strange(expected: Expected, tests: Mapping[str, str]) -> str:
     return ""
 
 
-def _account(task: Task, told: list[_Told], output: str) -> tuple[int, str]:
+def _run_result(task: Task, told: list[_RecorderLine], output: str) -> tuple[int, str]:
     """How many tests passed, and why the run does not count; "" where it does."""
     begun, ends = [line for line in told if line.begun], [line for line in told if not line.begun]
-    if not begun and not _WITNESSED.search(task.grade_command):
-        maven = passing(output) if SUREFIRE.search(output) else 0
-        return _counted(_COUNTS, output) + (maven or 0), ""
+    if not begun and not _RECORDED_RUNNERS.search(task.grade_command):
+        maven = passed_count(output) if SUREFIRE.search(output) else 0
+        return _sum_counts(_COUNTS, output) + (maven or 0), ""
     passed = sum(line.passed for line in ends)
     changed = [name for line in ends for name in line.changed]
     if not begun or len(ends) != len(begun):
         return passed, "the test run did not come to its end"
     if changed:
         return passed, f"the test runner was changed: {', '.join(changed)}"
-    if foreign := sorted({name for line in ends for name in line.plugins} - put_back(task)):
+    if foreign := sorted({name for line in ends for name in line.plugins} - judge_files(task)):
         return passed, f"{foreign[0]} took part in the test run as a plugin"
     if any(line.wrong or line.missing or line.exit for line in ends):
         return passed, "not every test that was found ran and passed"
     return passed, "" if passed else "no test passed"
 
 
-def _counted(patterns: Sequence[re.Pattern[str]], output: str) -> int:
+def _sum_counts(patterns: Sequence[re.Pattern[str]], output: str) -> int:
     return sum(int(count) for pattern in patterns for count in pattern.findall(output))
 
 
 def _copy(task: Task, folder: Path, copy: Path) -> None:
     copy.mkdir()
-    judging, kept = put_back(task), Kept(task)
+    judging, kept = judge_files(task), AgentFileFilter(task)
     for found, folders, names in os.walk(folder):
         below = PurePosixPath(Path(found).relative_to(folder).as_posix())
         folders[:] = [name for name in folders if kept.enters(below / name)]
@@ -193,15 +347,15 @@ def _copy(task: Task, folder: Path, copy: Path) -> None:
     originals = {name: task.files[name] for name in judging.intersection(task.files)}
     binaries = {name: task.binaries[name] for name in judging.intersection(task.binaries)}
     for name in (*originals, *binaries, *task.hidden):
-        _clear(copy, PurePosixPath(name))
-    lay(originals, copy)
-    lay_bytes(binaries, copy)
-    lay(task.hidden, copy)
+        _make_way(copy, PurePosixPath(name))
+    write_files(originals, copy)
+    write_binaries(binaries, copy)
+    write_files(task.hidden, copy)
     for name in judging.intersection(task.executable):
         (copy / name).chmod(0o755)
 
 
-def _clear(copy: Path, path: PurePosixPath) -> None:
+def _make_way(copy: Path, path: PurePosixPath) -> None:
     """Make room for a file: a file where one of its folders must be, or a folder in its own place, goes."""
     for parent in path.parents:
         if (copy / parent).is_file():
@@ -210,12 +364,13 @@ def _clear(copy: Path, path: PurePosixPath) -> None:
         shutil.rmtree(copy / path)
 
 
-def _command(task: Task, home: Path, judge: _Judge) -> str:
+def _command(task: Task, home: Path, judge: _TestRecorder) -> str:
     """The grading command in an environment of its own; only the mark by which its processes are found goes through."""
     values = " ".join(
         shlex.quote(f"{name}={value}") for name, value in (_environment(home) | judge.environment).items()
     )
-    return f'exec env -i {MARK}="${MARK}" {values} /bin/sh -c {shlex.quote(without_network(task.grade_command))}'
+    command = shlex.quote(without_network(task.grade_command))
+    return f'exec env -i {CALL_VARIABLE}="${CALL_VARIABLE}" {values} /bin/sh -c {command}'
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -237,3 +392,95 @@ def _environment(home: Path) -> dict[str, str]:
         "PYTHONNOUSERSITE": "1",
         "TERM": "dumb",
     }
+
+
+NOT_FOUND = frozenset({126, 127})
+NO_TESTS = frozenset({4, 5})
+"""pytest's exit codes for a command line it cannot use and for no tests."""
+
+
+class TaskCheck(Value):
+    """What came of it. `refused` is why the task cannot be used, "" where it can; `least` how many tests an answer must
+    pass: as many as the known solution, or as cargo and node found before any work (0: not known); `tests` those that
+    were found, by their marks; `sha` names the task's contents, `runner` what marks depend on."""
+
+    task: str
+    sha: str
+    refused: str = ""
+    note: str = ""
+    least: int = 0
+    tests: Mapping[str, str] = {}
+    runner: str = ""
+
+    @property
+    def expected(self) -> ExpectedTests:
+        return ExpectedTests(least=self.least, tests=self.tests)
+
+    def holds(self, problem: Task | Question) -> bool:
+        """Whether it is of these contents, and its marks are what the tests would get today."""
+        return self.sha == problem_sha(problem) and self.runner == runner_versions()
+
+
+def problem_sha(problem: Task | Question) -> str:
+    """What names a problem's contents."""
+    return hashlib.sha256(problem.model_dump_json().encode()).hexdigest()[:16]
+
+
+def runner_versions() -> str:
+    """The versions of what compiles and runs tests."""
+    pytest = importlib.metadata.version("pytest") if importlib.util.find_spec("pytest") else "none"
+    return f"python {platform.python_version()}, pytest {pytest}"
+
+
+async def check_task(task: Task) -> TaskCheck:
+    """Grade the task as it is, then with its solution where one is known. Raises StorageError."""
+    found = TaskCheck(task=task.id, sha=problem_sha(task), runner=runner_versions())
+    before = await _grade_with(task, {})
+    if before.ok:
+        return found.model_copy(update={"refused": "its tests pass before any work: there is nothing to solve"})
+    if task.solution:
+        after = await _grade_with(task, task.solution)
+        if after.timed_out:
+            why = f"its tests hang: with the known solution, too, they do not end within {task.timeout:g} s"
+            return found.model_copy(update={"refused": why})
+        if not after.ok:
+            why = f"its tests fail with the known solution, too: {_last_line(after)}"
+            return found.model_copy(update={"refused": why})
+        return found.model_copy(update={"least": after.passed, "tests": _protected_tests(task, before, after)})
+    least = before.passed + before.failed if before.failed else 0
+    found = found.model_copy(update={"least": least, "tests": _protected_tests(task, before, before)})
+    if before.timed_out:
+        note = f"its tests do not end within {task.timeout:g} s before any work; every try may take as long"
+        return found.model_copy(update={"note": note})
+    if before.code in NOT_FOUND or ("pytest" in task.grade_command and before.code in NO_TESTS):
+        why = f"its tests cannot be run: `{task.grade_command}` says: {_last_line(before)}"
+        return found.model_copy(update={"refused": why})
+    if changeable := sorted(files_of_command(task)[1]):
+        note = (
+            f"agents may change {changeable[0]}, which its test command names; if it is a test, name it in test_files"
+        )
+        return found.model_copy(update={"note": note})
+    return found
+
+
+def _protected_tests(task: Task, before: Grade, after: Grade) -> dict[str, str]:
+    """The tests in files that agents cannot change. Where a test's code lies elsewhere, or differed from run to run, an
+    answer need only have run it."""
+    judging = judge_files(task)
+    tests = {name: mark for name, mark in after.tests.items() if name.split("::")[0] in judging}
+    return {
+        name: mark if mark.rpartition(" ")[0] in judging and before.tests.get(name, mark) == mark else ""
+        for name, mark in tests.items()
+    }
+
+
+async def _grade_with(task: Task, changes: Mapping[str, str]) -> Grade:
+    with temp_dirs.temp_dir("check") as temporary:
+        folder = await create_repository(task, temporary / "repo")
+        write_files(changes, folder)
+        return await grade(task, folder)
+
+
+def _last_line(judged: Grade) -> str:
+    lines = [line.strip() for line in judged.output.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "nothing"

@@ -1,25 +1,245 @@
-"""Reads tasks and questions from `*.jsonl` files: one JSON object a line, parsed once, here.
-
-Stands at the edge: outside it are the data sets' field names, inside it `Task`. It must not know what is done with a
-task. A line that cannot be a task is the file's fault and ends the loading with its file and line; a task that
-cannot run on this machine is left out with the reason.
+"""Reads tasks and questions from JSONL files and from folders of repositories; the data sets' field names are known
+here only.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import posixpath
 import shutil
-from collections.abc import Iterator, Sequence
+import subprocess
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from fugu_cli.errors import ConfigError
-from fugu_cli.tasks import Loaded, Question, Skipped, Task, folders, questions
-from fugu_cli.tasks.repository import unlayable
-from fugu_cli.test_paths import tests_among
+from fugu_cli.errors import ConfigError, FuguError
+from fugu_cli.session.test_recognition import tests_among
+from fugu_cli.system import temp_dirs
+from fugu_cli.tasks import LoadedTasks, Question, SkippedTask, Task, questions
+from fugu_cli.tasks.repository import unwritable_reason
+
+LARGEST_REPOSITORY = 64 * 1024 * 1024
+"""Bytes of a repository that are taken at most: each try writes them anew."""
+TASK_FILES = frozenset({"task.toml", "prompt.md", "hidden", "solution"})
+BY_PRODUCTS = frozenset({".git", "__pycache__", ".pytest_cache", "node_modules", "target", ".venv", "venv"})
+
+
+class TaskDefaults(BaseModel):
+    """What holds for every repository that says nothing else."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    prompt: str = ""
+    test_command: str = ""
+    timeout_s: Annotated[float, Field(gt=0)] = 120.0
+
+
+class _Description(BaseModel):
+    """A task.toml."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    prompt: str = ""
+    test_command: str = ""
+    grade_command: str = ""
+    timeout_s: Annotated[float | None, Field(gt=0)] = None
+    test_files: tuple[str, ...] = ()
+    commit: str = "HEAD"
+    language: str = ""
+    kind: Literal["fix", "implement"] = "fix"
+    needs: tuple[str, ...] = ()
+
+
+class _Unusable(FuguError):
+    """This folder gives no task."""
+
+
+@dataclass(frozen=True)
+class _Contents:
+    files: Mapping[str, str]
+    binaries: Mapping[str, bytes]
+    executable: tuple[str, ...]
+
+
+def load_repositories(path: Path, only: Sequence[str], defaults: TaskDefaults) -> LoadedTasks:
+    """A task for every folder in `path`. Raises ConfigError where there is none, or none called as in `only`."""
+    folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+    if not folders:
+        raise ConfigError(f"{path}: no task files here", hint="give a folder of *.jsonl files, or one of repositories")
+    names = [folder.name for folder in folders]
+    if unknown := [name for name in only if name not in names]:
+        raise ConfigError(f"{path}: no folder {unknown[0]} here; there are {', '.join(names)}")
+    tasks: list[Task] = []
+    skipped: list[SkippedTask] = []
+    for folder in folders:
+        if only and folder.name not in only:
+            continue
+        try:
+            tasks.append(_repository_task(folder, path.name, defaults))
+        except _Unusable as error:
+            skipped.append(SkippedTask(folder.name, str(error)))
+    return LoadedTasks(tuple(tasks), tuple(skipped))
+
+
+def _repository_task(folder: Path, source: str, defaults: TaskDefaults) -> Task:
+    said = _description(folder)
+    prompt = said.prompt or _text(folder / "prompt.md") or defaults.prompt
+    command = said.test_command or defaults.test_command
+    if not prompt.strip() or not command.strip():
+        what = "prompt" if not prompt.strip() else "test command"
+        raise _Unusable(f"it has no {what}: write one into {folder.name}/task.toml, or give --{what.replace(' ', '-')}")
+    repository = folder / "repo" if (folder / "repo").is_dir() else folder
+    out = TASK_FILES if repository == folder else frozenset[str]()
+    found = (
+        _committed_files(repository, said.commit, out)
+        if (repository / ".git").exists()
+        else _files_on_disk(repository, out)
+    )
+    if not found.files and not found.binaries:
+        raise _Unusable("its repository is empty")
+    grading = said.grade_command or command
+    return Task(
+        id=folder.name,
+        source=source,
+        language=said.language,
+        kind=said.kind,
+        prompt=prompt.strip(),
+        files=found.files,
+        binaries=found.binaries,
+        executable=found.executable,
+        hidden=_files_on_disk(folder / "hidden").files,
+        solution=_files_on_disk(folder / "solution").files,
+        test_files=_matching_files(found.files, said.test_files)
+        if said.test_files
+        else tuple(tests_among(found.files)),
+        test_command=command,
+        grade_command=grading,
+        timeout=said.timeout_s or defaults.timeout_s,
+        needs=said.needs + (("pytest",) if "-m pytest" in grading and "pytest" not in said.needs else ()),
+    )
+
+
+def _description(folder: Path) -> _Description:
+    text = _text(folder / "task.toml")
+    try:
+        return _Description.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise _Unusable(f"task.toml is no TOML: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise _Unusable(f"task.toml: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise _Unusable(f"{path.name} cannot be read: {error}") from error
+
+
+def _matching_files(files: Iterable[str], patterns: Sequence[str]) -> tuple[str, ...]:
+    for pattern in patterns:
+        if not any(fnmatch(name, pattern) for name in files):
+            raise _Unusable(f"test_files names {pattern!r}, and no file of the repository is called so")
+    return tuple(name for name in files if any(fnmatch(name, pattern) for pattern in patterns))
+
+
+def _committed_files(repository: Path, commit: str, out: Collection[str] = ()) -> _Contents:
+    """As a checkout has it, without what is `out` at its top, in a folder and an index of our own: `git archive` obeys
+    `export-ignore`, by which many repositories leave out their tests."""
+    contents: dict[str, bytes] = {}
+    executable = []
+    links = {}
+    with temp_dirs.temp_dir("commit") as temporary:
+        tree, index = temporary / "tree", temporary / "index"
+        _git(repository, index, "read-tree", commit)
+        _git(repository, index, "checkout-index", "--all", "--quiet", f"--prefix={tree}/")
+        for path in sorted(tree.rglob("*")):
+            name = path.relative_to(tree).as_posix()
+            if name.partition("/")[0] in out:
+                continue
+            if path.is_symlink():
+                links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), path.readlink()))
+            elif path.is_file():
+                contents[name] = path.read_bytes()
+                executable += [name] if path.stat().st_mode & 0o100 else []
+    return _texts_and_binaries(*_resolve_links(contents, executable, links))
+
+
+def _git(repository: Path, index: Path, *words: str) -> None:
+    """Raises _Unusable where git says no. No repository around this one is meant."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {"GIT_INDEX_FILE": str(index), "GIT_CEILING_DIRECTORIES": str(repository.resolve().parent)}
+    done = subprocess.run(["git", *words], cwd=repository, env=environment, capture_output=True, check=False)
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise _Unusable(f"its repository is broken: git {' '.join(words[:2])}: {said[-1] if said else 'failed'}")
+
+
+def _files_on_disk(folder: Path, out: Collection[str] = ()) -> _Contents:
+    """What stands there, without what is `out` at its top."""
+    contents: dict[str, bytes] = {}
+    executable = []
+    links = {}
+    try:
+        for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
+            below = path.relative_to(folder)
+            if BY_PRODUCTS.intersection(below.parts) or below.parts[0] in out:
+                continue
+            if path.is_symlink():
+                links[below.as_posix()] = Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+            elif path.is_file():
+                contents[below.as_posix()] = path.read_bytes()
+                executable += [below.as_posix()] if path.stat().st_mode & 0o100 else []
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        raise _Unusable(f"its repository is broken: {error}") from error
+    return _texts_and_binaries(*_resolve_links(contents, executable, links))
+
+
+def _resolve_links(
+    contents: Mapping[str, bytes], executable: Sequence[str], links: Mapping[str, str]
+) -> tuple[Mapping[str, bytes], Sequence[str]]:
+    """With a copy of what each link leads to: a file, or the files of a folder. Raises _Unusable for one that leads out
+    of the repository; one that leads to nothing in it is left out."""
+    found, marked = dict(contents), list(executable)
+    for link in links:
+        target = links[link]
+        for _ in links:  # a link may lead to a link
+            target = links.get(target, target)
+        if target.startswith(("/", "..")):
+            raise _Unusable(f"its repository has a link to what is outside it: {link}")
+        copies = {
+            name: link + name.removeprefix(target)
+            for name in contents
+            if name == target or name.startswith(f"{target}/")
+        }
+        found |= {copy: contents[name] for name, copy in copies.items()}
+        marked += [copies[name] for name in executable if name in copies]
+    return found, marked
+
+
+def _texts_and_binaries(contents: Mapping[str, bytes], executable: Sequence[str]) -> _Contents:
+    """Texts and what is none. Raises _Unusable for a repository that is too large to be written for every try."""
+    size = sum(len(content) for content in contents.values())
+    if size > LARGEST_REPOSITORY:
+        raise _Unusable(
+            f"its repository is too large: {size / 2**20:.0f} MiB, {LARGEST_REPOSITORY / 2**20:.0f} can be taken"
+        )
+    files: dict[str, str] = {}
+    binaries: dict[str, bytes] = {}
+    for name, content in contents.items():
+        try:
+            files[name] = content.decode("utf-8")
+        except UnicodeDecodeError:
+            binaries[name] = content
+    return _Contents(files, binaries, tuple(executable))
 
 
 def _inside(path: str) -> str:
@@ -29,8 +249,8 @@ def _inside(path: str) -> str:
     return path
 
 
-Inside = Annotated[str, AfterValidator(_inside)]
-Line = TypeVar("Line", bound=BaseModel)
+RelativePath = Annotated[str, AfterValidator(_inside)]
+LineModel = TypeVar("LineModel", bound=BaseModel)
 
 
 class _Row(BaseModel):
@@ -46,11 +266,11 @@ class _Row(BaseModel):
     test_command: Annotated[str, Field(min_length=1)]
     grade_command: str = ""
     timeout_s: Annotated[float, Field(gt=0)]
-    test_files: tuple[Inside, ...] = ()
+    test_files: tuple[RelativePath, ...] = ()
     needs: tuple[str, ...] = ()
-    repo: Annotated[dict[Inside, str], Field(min_length=1)]
-    hidden: dict[Inside, str] = {}
-    solution: dict[Inside, str] = {}
+    repo: Annotated[dict[RelativePath, str], Field(min_length=1)]
+    hidden: dict[RelativePath, str] = {}
+    solution: dict[RelativePath, str] = {}
 
 
 class _Question(BaseModel):
@@ -65,7 +285,7 @@ class _Question(BaseModel):
     tests: tuple[str, ...] = ()
 
 
-def load(path: Path, *, only: Sequence[str] = (), defaults: folders.Defaults | None = None) -> Loaded:
+def load_tasks(path: Path, *, only: Sequence[str] = (), defaults: TaskDefaults | None = None) -> LoadedTasks:
     """The tasks of one file, or of every `*.jsonl` of a folder in the order of their names; of a folder without any,
     the repositories in it (`folders.load`, with `defaults` for what they do not say themselves).
 
@@ -74,7 +294,7 @@ def load(path: Path, *, only: Sequence[str] = (), defaults: folders.Defaults | N
     for a path with nothing to read.
     """
     if path.is_dir() and not any(path.glob("*.jsonl")):
-        return _runnable(folders.load(path, only, defaults or folders.Defaults()))
+        return _runnable(load_repositories(path, only, defaults or TaskDefaults()))
     tasks: list[Task] = []
     asked: list[Question] = []
     seen: dict[str, str] = {}
@@ -88,21 +308,21 @@ def load(path: Path, *, only: Sequence[str] = (), defaults: folders.Defaults | N
                 asked.append(found)
             else:
                 tasks.append(found)
-    return _runnable(Loaded(tuple(tasks), (), tuple(asked)))
+    return _runnable(LoadedTasks(tuple(tasks), (), tuple(asked)))
 
 
-def _runnable(loaded: Loaded) -> Loaded:
+def _runnable(loaded: LoadedTasks) -> LoadedTasks:
     """Without the tasks that ask nothing, that no disk can hold, or that need what is not on this machine."""
     found = [(task, _unrunnable(task)) for task in loaded.tasks]
-    skipped = [Skipped(task.id, why) for task, why in found if why]
-    return Loaded(tuple(task for task, why in found if not why), (*loaded.skipped, *skipped), loaded.questions)
+    skipped = [SkippedTask(task.id, why) for task, why in found if why]
+    return LoadedTasks(tuple(task for task, why in found if not why), (*loaded.skipped, *skipped), loaded.questions)
 
 
 def _unrunnable(task: Task) -> str:
     missing = [need for need in task.needs if not _present(need)]
     if missing:
         return f"needs {', '.join(missing)}, not found on this machine"
-    return "it has no prompt" if not task.prompt.strip() else unlayable(task)
+    return "it has no prompt" if not task.prompt.strip() else unwritable_reason(task)
 
 
 def _files(path: Path, only: Sequence[str]) -> list[Path]:
@@ -162,7 +382,7 @@ def _question(where: str, row: _Question, source: str) -> Question:
         prompt = questions.code_prompt(row.question, row.tests)
         tests = (*row.imports, *row.tests)
         return Question(id=row.id, source=source, kind="code", prompt=prompt, question=row.question, tests=tests)
-    if row.answer is None or questions.number(str(row.answer)) is None:
+    if row.answer is None or questions.last_number(str(row.answer)) is None:
         raise ConfigError(f"{where}: a question needs `tests`, or an `answer` that is a number")
     prompt = questions.number_prompt(row.question)
     return Question(
@@ -170,7 +390,7 @@ def _question(where: str, row: _Question, source: str) -> Question:
     )
 
 
-def _validated(model: type[Line], where: str, fields: object) -> Line:
+def _validated(model: type[LineModel], where: str, fields: object) -> LineModel:
     try:
         return model.model_validate(fields)
     except ValidationError as error:

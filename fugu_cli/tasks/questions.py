@@ -1,20 +1,23 @@
-"""Questions with a checkable answer: how they are put, and whether a reply is right.
-
-Stands beside grading.py, which judges repositories; code answers are graded by it. It must not know who answered.
+"""Questions with a checkable answer: how they are put, whether a reply is right, and generated ones from the package
+`reasoning-gym`.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import Any
 
-from fugu_cli import prompts, scratch
-from fugu_cli.code_blocks import blocks
-from fugu_cli.tasks import Expected, Question, Task
+from fugu_cli import prompts
+from fugu_cli.errors import ConfigError, installing
+from fugu_cli.providers.code_blocks import blocks
+from fugu_cli.system import temp_dirs
+from fugu_cli.tasks import ExpectedTests, LoadedTasks, Question, Task
 from fugu_cli.tasks.grading import grade
-from fugu_cli.tasks.repository import lay
+from fugu_cli.tasks.repository import write_files
 
 _MARKED = (
     re.compile(r"\banswers?\b[^.\n:=]{0,40}?(?:\bis\b|[:=])[\s:=*]*(.+)", re.IGNORECASE),  # not "to answer 1, add 3"
@@ -39,7 +42,7 @@ def exact_prompt(question: str) -> str:
     return prompts.fill(prompts.load("evaluation/exact"), question=question.strip()).strip()
 
 
-def task_of(question: Question) -> Task:
+def question_as_task(question: Question) -> Task:
     """The question as a repository that holds nothing but itself: what a session is opened on."""
     return Task(
         id=question.id,
@@ -57,27 +60,25 @@ def task_of(question: Question) -> Task:
 _NUMBER = re.compile(r"-?\$?\s?\d[\d,]*(?:\.\d+)?|-?\.\d+")
 
 
-def number(text: str) -> Decimal | None:
+def last_number(text: str) -> Decimal | None:
     """The last number in a text; None where there is none."""
     found = _NUMBER.findall(text)
     return Decimal(re.sub(r"[$,\s]", "", found[-1])) if found else None
 
 
-async def right(question: Question, reply: str) -> bool:
+async def is_right(question: Question, reply: str) -> bool:
     """Whether a reply answers the question. Raises ConfigError where a generator is needed and not installed."""
     match question.kind:
         case "number":
-            found, wanted = number(final(reply, r"\d")), number(question.answer)
+            found, wanted = last_number(final_answer(reply, r"\d")), last_number(question.answer)
             return found is not None and found == wanted
         case "code":
             return await _passes(question, reply)
         case "gym":
-            from fugu_cli.tasks import gym
-
-            return gym.right(question.dataset, json.loads(question.entry), final(reply))
+            return is_right_generated(question.dataset, json.loads(question.entry), final_answer(reply))
 
 
-def final(reply: str, holding: str = r"\w") -> str:
+def final_answer(reply: str, holding: str = r"\w") -> str:
     """The part of a reply that is its answer: after the last mark of one, else the last line that says something. What
     holds no match of `holding` is none: "the answer is:" may stand above a formula."""
     for mark in _MARKED:
@@ -95,13 +96,75 @@ async def _passes(question: Question, reply: str) -> bool:
     code = max((block.body for block in found), key=len) if found else reply
     checks = "\n".join(question.tests)
     test = f"import answer\n\n\ndef test_answer():\n    exec({checks!r}, dict(vars(answer)))\n"
-    judged = task_of(question).model_copy(
+    judged = question_as_task(question).model_copy(
         update={
             "files": {"answer.py": ""},
             "hidden": {"test_answer.py": test},
             "grade_command": "python -m pytest -q -p no:cacheprovider test_answer.py",
         }
     )
-    with scratch.folder("answer") as folder:
-        lay({"answer.py": code}, folder)
-        return (await grade(judged, folder, Expected(least=1))).ok
+    with temp_dirs.temp_dir("answer") as folder:
+        write_files({"answer.py": code}, folder)
+        return (await grade(judged, folder, ExpectedTests(least=1))).ok
+
+
+GYM_PREFIX = "gym:"
+UNUSABLE_GENERATORS = frozenset({"game_of_life_halting", "composite"})
+"""Generators whose questions can take for ever to make, and one that is made of others."""
+
+
+def load_generated(words: str) -> LoadedTasks:
+    """The questions of `gym:NAME[:COUNT[:SEED]]`, 20 with seed 0 where nothing else is said. Raises ConfigError."""
+    name, count, seed = _parsed(words)
+    dataset = _dataset(name, count, seed)
+    found = tuple(
+        Question(
+            id=f"gym-{name}-{seed}-{index}",
+            source=f"gym-{name}",
+            kind="gym",
+            prompt=exact_prompt(str(entry["question"])),
+            answer=str(entry["answer"]),
+            dataset=name,
+            entry=json.dumps(entry, default=str),
+        )
+        for index, entry in enumerate(dataset)
+    )
+    if any(not is_right_generated(name, json.loads(one.entry), final_answer(f"Answer: {one.answer}")) for one in found):
+        raise ConfigError(
+            f"gym:{name}: its answers are not one line, so that none could be graded as right",
+            hint="gym:basic_arithmetic is one whose are",
+        )
+    return LoadedTasks((), (), found)
+
+
+def is_right_generated(name: str, entry: dict[str, Any], reply: str) -> bool:
+    """The generator's own judgement: full marks only."""
+    return float(_dataset(name, 1, 0).score_answer(answer=reply, entry=entry)) >= 0.999
+
+
+def _parsed(words: str) -> tuple[str, int, int]:
+    name, *numbers = words.removeprefix(GYM_PREFIX).split(":")
+    if (
+        not name
+        or len(numbers) > 2
+        or not all(number.isdecimal() for number in numbers)
+        or int((numbers or "1")[0]) == 0
+    ):
+        raise ConfigError(f"{words!r} names no questions", hint="write gym:NAME, gym:NAME:COUNT or gym:NAME:COUNT:SEED")
+    count, seed = (*(int(number) for number in numbers), 20, 0)[:2] if len(numbers) != 1 else (int(numbers[0]), 0)
+    return name, count, seed
+
+
+def _dataset(name: str, count: int, seed: int) -> Any:
+    if importlib.util.find_spec("reasoning_gym") is None:
+        raise ConfigError(
+            "questions of `gym:` need the package 'reasoning-gym', which is not installed",
+            hint=installing("reasoning-gym>=0.1.20"),
+        )
+    import reasoning_gym
+
+    if name in UNUSABLE_GENERATORS or name not in reasoning_gym.factory.DATASETS:
+        raise ConfigError(
+            f"gym:{name}: there is no such generator that can be used", hint="gym:basic_arithmetic is one"
+        )
+    return reasoning_gym.create_dataset(name, size=count, seed=seed)

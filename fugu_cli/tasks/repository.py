@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.tasks import Task
-from fugu_cli.tools.git import said
+from fugu_cli.tools.git_repositories import communicate
 
 _WHO = "fugu"
 _MAIL = "fugu@localhost"
@@ -28,7 +28,7 @@ _ROOM = 55
 """Bytes of it that are left for what is put around a task's id."""
 
 
-def unlayable(task: Task) -> str:
+def unwritable_reason(task: Task) -> str:
     """Why no disk can hold the task, "" where one can."""
     texts = (task.id, task.prompt, task.test_command, task.grade_command)
     layers = (task.files, task.binaries, task.hidden, task.solution)
@@ -57,7 +57,7 @@ def _clash(names: Iterable[str]) -> str:
     return f"{found[0][1]} is a file, and a folder for {found[0][0]}" if found else ""
 
 
-async def materialise(task: Task, folder: Path) -> Path:
+async def create_repository(task: Task, folder: Path) -> Path:
     """Write the task's files into `folder` (created; must be empty) and commit them. Returns the folder.
 
     Raises UsageError when the folder is not empty, StorageError when it cannot be written or git fails.
@@ -66,8 +66,8 @@ async def materialise(task: Task, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise UsageError(f"{folder} is not empty", hint="give a new folder for every try at a task")
-        lay(task.files, folder)
-        lay_bytes(task.binaries, folder)
+        write_files(task.files, folder)
+        write_binaries(task.binaries, folder)
         for name in task.executable:
             (folder / name).chmod(0o755)
         await _git(folder, "init", "--quiet", "--initial-branch=main", "--template=")
@@ -81,12 +81,12 @@ async def materialise(task: Task, folder: Path) -> Path:
     return folder
 
 
-def lay(files: Mapping[str, str], folder: Path) -> None:
+def write_files(files: Mapping[str, str], folder: Path) -> None:
     """Write each file below `folder`, byte for byte, over whatever stands there."""
-    lay_bytes({path: text.encode("utf-8") for path, text in files.items()}, folder)
+    write_binaries({path: text.encode("utf-8") for path, text in files.items()}, folder)
 
 
-def lay_bytes(files: Mapping[str, bytes], folder: Path) -> None:
+def write_binaries(files: Mapping[str, bytes], folder: Path) -> None:
     """The same for contents that are no text."""
     for path, content in files.items():
         target = folder / path
@@ -120,7 +120,7 @@ async def _git(folder: Path, *arguments: str) -> None:
         )
     except FileNotFoundError as error:
         raise StorageError("git was not found", hint="install git; fugu works in git repositories") from error
-    output, _ = await said(process)
+    output, _ = await communicate(process)
     if process.returncode:
         words = output.decode("utf-8", "replace").strip()
         raise StorageError(f"git {arguments[0]} failed in {folder}: {words}")

@@ -1,6 +1,10 @@
 """acceptance_check and run_check: a command that fails before the work and must pass before it is accepted.
 
 An agent sets the check (`acceptance_check`); fugu runs it again after every change (`run_check`, which no agent is
+offered). A script that goes with it is in the log alone. Each run writes it to a temporary folder of the confined
+shell, so nothing is left in the repository and a resumed session still has it.
+
+An agent sets the check (`acceptance_check`); fugu runs it again after every change (`run_check`, which no agent is
 offered). A script that goes with it is in the log alone: each run writes it to a temporary folder of the confined
 shell, so nothing is left in the repository and a resumed session still has it.
 """
@@ -12,13 +16,11 @@ import re
 
 from pydantic import Field
 
-from fugu_cli.tools import Tool
-from fugu_cli.tools.bash import outcome
-from fugu_cli.tools.clip import clip
-from fugu_cli.tools.files import Given
-from fugu_cli.tools.process import Around, Ended, run_command
-from fugu_cli.tools.result import Result, Say
-from fugu_cli.tools.workspace import Workspace
+from fugu_cli.tools.bash import describe_exit
+from fugu_cli.tools.read_write import ToolArguments
+from fugu_cli.tools.result import Say, ToolResult, truncate
+from fugu_cli.tools.shell_commands import CommandContext, CommandResult, run_command
+from fugu_cli.tools.workspace import Tool, Workspace
 
 SECONDS = 120.0
 NOT_RUN = frozenset({126, 127})
@@ -38,7 +40,7 @@ exec < /dev/null
 """
 
 
-class AcceptanceCheck(Given):
+class AcceptanceCheckArguments(ToolArguments):
     """Arguments of acceptance_check."""
 
     command: str = Field(description="run in the repository's root; exit code 0 means that the request is done")
@@ -46,50 +48,50 @@ class AcceptanceCheck(Given):
     file: str = Field(default="check.py", description="the script's name, for runners that go by the ending")
 
 
-async def acceptance_check(given: AcceptanceCheck, workspace: Workspace, say: Say) -> Result:
+async def acceptance_check(given: AcceptanceCheckArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Run it as things were before the work: there it must fail. The test suite is not run again for this."""
     if given.command == workspace.test_command and not given.script:
-        return Result(text=SUITE)
+        return ToolResult(text=SUITE)
     ended = await _ended(given, workspace, say)
-    if isinstance(ended, Result):
+    if isinstance(ended, ToolResult):
         return ended
     fails = ended.code is not None and ended.code > 0 and ended.code not in NOT_RUN
     said = FAILS if fails else PASSES if ended.code == 0 else NEITHER
-    return Result(text=f"{_told(ended, workspace)}\n{said}", ok=fails)
+    return ToolResult(text=f"{_described(ended, workspace)}\n{said}", ok=fails)
 
 
-async def run_check(given: AcceptanceCheck, workspace: Workspace, say: Say) -> Result:
+async def run_check(given: AcceptanceCheckArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Run it as things are now."""
     ended = await _ended(given, workspace, say)
-    return ended if isinstance(ended, Result) else Result(text=_told(ended, workspace), ok=ended.code == 0)
+    return ended if isinstance(ended, ToolResult) else ToolResult(text=_described(ended, workspace), ok=ended.code == 0)
 
 
-async def _ended(given: AcceptanceCheck, workspace: Workspace, say: Say) -> Ended | Result:
+async def _ended(given: AcceptanceCheckArguments, workspace: Workspace, say: Say) -> CommandResult | ToolResult:
     if "\0" in given.command or not given.command.strip() or not _NAME.fullmatch(given.file):
-        return Result(text="The command is one line of the shell, and `file` is a plain name.", ok=False)
+        return ToolResult(text="The command is one line of the shell, and `file` is a plain name.", ok=False)
     if given.script and "SCRIPT" not in given.command:
-        return Result(text='The command names the script as "$SCRIPT".', ok=False)
+        return ToolResult(text='The command names the script as "$SCRIPT".', ok=False)
     path = os.pathsep.join(filter(None, (str(workspace.root), os.environ.get("PYTHONPATH", ""))))
     environment: dict[str, str | None] = {"PYTHONPATH": path} if given.script else {}
-    around = Around(environment, workspace.box, given.script.encode() if given.script else b"")
+    around = CommandContext(environment, workspace.box, given.script.encode() if given.script else b"")
     before = _BEFORE.replace("{name}", given.file) if given.script else ""
     try:
         return await run_command(before + given.command, workspace.root, SECONDS, say, around)
     except OSError as error:
-        return Result(text=f"The check could not be started: {error.strerror}.", ok=False)
+        return ToolResult(text=f"The check could not be started: {error.strerror}.", ok=False)
 
 
-def _told(ended: Ended, workspace: Workspace) -> str:
-    said = clip(workspace.whole_secrets(ended.output.strip())) or "(no output)"
-    return f"{said}\n{outcome(ended, SECONDS)}"
+def _described(ended: CommandResult, workspace: Workspace) -> str:
+    said = truncate(workspace.whole_secrets(ended.output.strip())) or "(no output)"
+    return f"{said}\n{describe_exit(ended, SECONDS)}"
 
 
 ACCEPTANCE_CHECK = Tool(
     name="acceptance_check",
     effect="runs",
-    arguments=AcceptanceCheck,
+    arguments=AcceptanceCheckArguments,
     run=acceptance_check,
     body="script",
     native=True,
 )
-RUN_CHECK = Tool(name="run_check", effect="runs", arguments=AcceptanceCheck, run=run_check)
+RUN_CHECK = Tool(name="run_check", effect="runs", arguments=AcceptanceCheckArguments, run=run_check)

@@ -1,5 +1,8 @@
 """apply_patch: several changes in several files, all of them or none.
 
+Every file is worked out first; only when all hunks fit is anything written. What was written is restored if the disk
+refuses the rest.
+
 Every file is worked out first; only when all hunks fit is anything written, and what was written is taken back if the
 disk refuses the rest.
 """
@@ -14,16 +17,16 @@ from pathlib import Path
 from pydantic import Field
 
 from fugu_cli.errors import StorageError
-from fugu_cli.policy import paths
-from fugu_cli.policy.arguments import patched_paths
-from fugu_cli.tools import Tool, matching, textfile
-from fugu_cli.tools.files import Given, not_a_file
-from fugu_cli.tools.patches import FilePatch, Hunk, PatchError, parse
-from fugu_cli.tools.result import Result, Say
-from fugu_cli.tools.workspace import Workspace, resolve
+from fugu_cli.safety import paths
+from fugu_cli.safety.policy.call_arguments import patched_paths
+from fugu_cli.tools import repository_files, text_edits
+from fugu_cli.tools.read_write import ToolArguments, not_a_file
+from fugu_cli.tools.result import Say, ToolResult
+from fugu_cli.tools.text_edits import FilePatch, Hunk, PatchError, parse_patch
+from fugu_cli.tools.workspace import Tool, Workspace, resolve_path
 
 
-class ApplyPatch(Given):
+class ApplyPatchArguments(ToolArguments):
     """Arguments of apply_patch."""
 
     patch: str = Field(description="unified diff, or the *** Begin Patch form")
@@ -46,10 +49,10 @@ class _Outcome:
     executable: bool | None = None
 
 
-async def apply_patch(given: ApplyPatch, workspace: Workspace, say: Say) -> Result:
+async def apply_patch(given: ApplyPatchArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Apply a patch."""
     try:
-        files = parse(given.patch)
+        files = parse_patch(given.patch)
         named = {*patched_paths(given.patch)}
         stray = [p for f in files for p in (f.path, f.target) if p and p not in named]
         if stray:  # what policy did not judge is not touched
@@ -57,10 +60,10 @@ async def apply_patch(given: ApplyPatch, workspace: Workspace, say: Say) -> Resu
         outcomes = _work_out(files, workspace)
         _carry_out(outcomes, workspace)
     except PatchError as error:
-        return Result(text=f"This is not a patch: {error}. Nothing was changed.", ok=False)
+        return ToolResult(text=f"This is not a patch: {error}. Nothing was changed.", ok=False)
     except _Misfit as error:
-        return Result(text=f"{error}\nNothing was changed.", ok=False)
-    return Result(text="\n".join(_said(outcome) for outcome in outcomes))
+        return ToolResult(text=f"{error}\nNothing was changed.", ok=False)
+    return ToolResult(text="\n".join(_said(outcome) for outcome in outcomes))
 
 
 def _work_out(files: Sequence[FilePatch], workspace: Workspace) -> list[_Outcome]:
@@ -77,7 +80,7 @@ def _work_out(files: Sequence[FilePatch], workspace: Workspace) -> list[_Outcome
 
 def _outcomes(patch: FilePatch, workspace: Workspace, planned: dict[Path, _Outcome]) -> list[_Outcome]:
     path = _located(patch.path, workspace)
-    if (patch.kind == "delete" or patch.target) and (workspace.root / paths.actual(patch.path)).is_symlink():
+    if (patch.kind == "delete" or patch.target) and (workspace.root / paths.unquoted_path(patch.path)).is_symlink():
         raise _Misfit(f"{patch.path} is a link: what it leads to would go. Remove or move the link with a command.")
     data = _content(path, patch, workspace, planned)
     if patch.kind == "delete":
@@ -89,9 +92,9 @@ def _outcomes(patch: FilePatch, workspace: Workspace, planned: dict[Path, _Outco
         bare = bool(patch.hunks) and patch.hunks[-1].ends_without_newline
         text = "\n".join(lines) + ("" if bare or not lines else "\n")
         return [_Outcome(path, patch.path, None, text.encode(), executable=patch.executable or None)]
-    if data is None or (textfile.is_binary(data) and patch.hunks):
-        raise _Misfit(f"{patch.path} is {'not there' if data is None else textfile.describe(data)}.")
-    new = _patched(textfile.decode(data), patch) if patch.hunks else data
+    if data is None or (repository_files.is_binary(data) and patch.hunks):
+        raise _Misfit(f"{patch.path} is {'not there' if data is None else repository_files.describe_binary(data)}.")
+    new = _patched(repository_files.decode_text(data), patch) if patch.hunks else data
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     executable = None if patch.executable == bool((mode or 0) & stat.S_IXUSR) else patch.executable
     if not patch.target:
@@ -103,8 +106,8 @@ def _outcomes(patch: FilePatch, workspace: Workspace, planned: dict[Path, _Outco
 
 
 def _located(name: str, workspace: Workspace) -> Path:
-    path = resolve(workspace, name)
-    if isinstance(path, Result):
+    path = resolve_path(workspace, name)
+    if isinstance(path, ToolResult):
         raise _Misfit(path.text)
     return path
 
@@ -126,14 +129,14 @@ def _content(path: Path, patch: FilePatch, workspace: Workspace, planned: dict[P
     return data
 
 
-def _patched(file: textfile.TextFile, patch: FilePatch) -> bytes:
-    text = patched(file.text, patch)
+def _patched(file: repository_files.TextFile, patch: FilePatch) -> bytes:
+    text = apply_hunks(file.text, patch)
     if char := file.misfit(text):
-        raise _Misfit(f"{patch.path} {textfile.MISFIT.format(char=char)}.")
+        raise _Misfit(f"{patch.path} {repository_files.MISFIT.format(char=char)}.")
     return file.encode(text)
 
 
-def patched(text: str, patch: FilePatch) -> str:
+def apply_hunks(text: str, patch: FilePatch) -> str:
     lines = text.split("\n")
     ended = lines[-1] == ""
     if ended:
@@ -158,12 +161,12 @@ def _ends(hunk: Hunk, ended: bool) -> bool:
     return ended or hunk.old[-1:] != hunk.new[-1:]
 
 
-def _place(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> matching.Place | None:
+def _place(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> text_edits.TextMatch | None:
     """Where a hunk belongs: nearest to the line it names, else first after the hunk before it (and its anchor)."""
     if not any(line.strip() for line in hunk.old):
         return _insertion(lines, hunk, moved, after)
-    found = [matching.Place(at, at + len(hunk.old), hunk.new) for at in _exact(lines, hunk.old)]
-    found = found or matching.places(lines, hunk.old, hunk.new)
+    found = [text_edits.TextMatch(at, at + len(hunk.old), hunk.new) for at in _exact(lines, hunk.old)]
+    found = found or text_edits.find_matches(lines, hunk.old, hunk.new)
     found = [place for place in found if place.start >= after] or found
     if hunk.anchor and (start := _anchor(lines, hunk.anchor, after)) is not None:
         found = [place for place in found if place.start >= start] or found
@@ -175,7 +178,7 @@ def _place(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> matching
     return found[0]
 
 
-def _insertion(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> matching.Place | None:
+def _insertion(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> text_edits.TextMatch | None:
     """Lines that are only added: after the line the header names, after the anchor, else at the end."""
     blanks = len(hunk.old)
     if hunk.line is not None:
@@ -188,7 +191,7 @@ def _insertion(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> matc
     else:
         at = len(lines)
     same = tuple(lines[at : at + blanks]) == hunk.old
-    return matching.Place(at, at + blanks, hunk.new) if same else None
+    return text_edits.TextMatch(at, at + blanks, hunk.new) if same else None
 
 
 def _exact(lines: Sequence[str], old: tuple[str, ...]) -> list[int]:
@@ -209,8 +212,8 @@ def _anchor(lines: Sequence[str], anchor: str, after: int) -> int | None:
 
 
 def _missed(lines: Sequence[str], hunk: Hunk, number: int, name: str) -> str:
-    near = matching.nearest(lines, hunk.old)
-    told = f" The nearest lines are:\n{matching.region(lines, *near)}" if near else " Read the file again."
+    near = text_edits.nearest_lines(lines, hunk.old)
+    told = f" The nearest lines are:\n{text_edits.numbered_region(lines, *near)}" if near else " Read the file again."
     return f"Hunk {number} of {name} does not fit: its lines are not in the file.{told}"
 
 
@@ -249,4 +252,4 @@ def _said(outcome: _Outcome) -> str:
     return f"Deleted {outcome.name}." if outcome.new is None else f"Changed {outcome.name}."
 
 
-APPLY_PATCH = Tool(name="apply_patch", effect="writes", arguments=ApplyPatch, run=apply_patch, body="patch")
+APPLY_PATCH = Tool(name="apply_patch", effect="writes", arguments=ApplyPatchArguments, run=apply_patch, body="patch")

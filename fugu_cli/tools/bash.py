@@ -1,5 +1,6 @@
-"""bash: a command in the repository, with a time limit; what it printed and how it ended. Or, with `background`, a job
-that goes on (jobs.py)."""
+"""bash: a command in the repository with a time limit, its output and exit code. With `background`: a job that keeps
+running (shell_commands.py).
+"""
 
 from __future__ import annotations
 
@@ -7,54 +8,52 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fugu_cli.tools import Tool
-from fugu_cli.tools.clip import clip
-from fugu_cli.tools.files import Given
-from fugu_cli.tools.jobs import Crowded
-from fugu_cli.tools.process import Around, Ended, run_command
-from fugu_cli.tools.result import NATIVE, Result, Say
-from fugu_cli.tools.workspace import Workspace
+from fugu_cli.tools.read_write import ToolArguments
+from fugu_cli.tools.result import HIDDEN_FROM_SMALL_MODELS, Say, ToolResult, truncate
+from fugu_cli.tools.shell_commands import CommandContext, CommandResult, TooManyJobs, run_command
+from fugu_cli.tools.workspace import Tool, Workspace
 
 DEFAULT, MOST = 120, 600
 
 
-class Bash(Given):
+class BashArguments(ToolArguments):
     """Arguments of bash."""
 
     command: str = Field(description="command line, run in the repository's root")
     timeout: Annotated[int, Field(ge=1, le=MOST, description="seconds")] = DEFAULT
     background: Annotated[
-        bool, Field(description="answer at once; the command goes on as a job", json_schema_extra=NATIVE)
+        bool,
+        Field(description="answer at once; the command goes on as a job", json_schema_extra=HIDDEN_FROM_SMALL_MODELS),
     ] = False
 
 
-async def bash(given: Bash, workspace: Workspace, say: Say) -> Result:
+async def bash(given: BashArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Run a command. A failure is told by its exit code."""
     if "\0" in given.command or not given.command.strip():
-        return Result(text="The command is empty or holds a NUL character.", ok=False)
+        return ToolResult(text="The command is empty or holds a NUL character.", ok=False)
     if given.background:
-        return await in_background(given.command, workspace)
+        return await start_job(given.command, workspace)
     try:
-        ended = await run_command(given.command, workspace.root, given.timeout, say, Around(box=workspace.box))
+        ended = await run_command(given.command, workspace.root, given.timeout, say, CommandContext(box=workspace.box))
     except OSError as error:
-        return Result(text=f"The command could not be started: {error.strerror}.", ok=False)
-    said = clip(workspace.whole_secrets(ended.output.strip())) or "(no output)"
-    return Result(text=f"{said}\n{outcome(ended, given.timeout)}", ok=ended.code == 0)
+        return ToolResult(text=f"The command could not be started: {error.strerror}.", ok=False)
+    said = truncate(workspace.whole_secrets(ended.output.strip())) or "(no output)"
+    return ToolResult(text=f"{said}\n{describe_exit(ended, given.timeout)}", ok=ended.code == 0)
 
 
-async def in_background(command: str, workspace: Workspace) -> Result:
+async def start_job(command: str, workspace: Workspace) -> ToolResult:
     """Start a job."""
     try:
-        job = await workspace.jobs.start(command, workspace.root, Around(box=workspace.box))
+        job = await workspace.jobs.start(command, workspace.root, CommandContext(box=workspace.box))
     except OSError as error:
-        return Result(text=f"The command could not be started: {error.strerror}.", ok=False)
-    except Crowded as error:
-        return Result(text=f"It was not started: {error}", ok=False)
+        return ToolResult(text=f"The command could not be started: {error.strerror}.", ok=False)
+    except TooManyJobs as error:
+        return ToolResult(text=f"It was not started: {error}", ok=False)
     text = f"Started as {job.name}, without a time limit. job_output says what it prints, job_stop ends it."
-    return Result(text=text, job=job.name)
+    return ToolResult(text=text, job=job.name)
 
 
-def outcome(ended: Ended, limit: float) -> str:
+def describe_exit(ended: CommandResult, limit: float) -> str:
     """How a command ended, in words."""
     if ended.code is None:
         return f"[It did not end within {limit:g} s and was ended.]"
@@ -65,4 +64,4 @@ def outcome(ended: Ended, limit: float) -> str:
     return f"[exit code {ended.code}]{left}"
 
 
-BASH = Tool(name="bash", effect="runs", arguments=Bash, run=bash)
+BASH = Tool(name="bash", effect="runs", arguments=BashArguments, run=bash)

@@ -1,6 +1,8 @@
 """edit: one piece of a file replaced by another.
 
 The piece must stand in the file exactly, or but for white space, and only once. A miss shows the nearest lines.
+
+The piece must stand in the file exactly, or but for white space, and only once. A miss shows the nearest lines.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ from pathlib import Path
 from pydantic import Field
 
 from fugu_cli.errors import StorageError
-from fugu_cli.tools import Tool, matching, textfile
-from fugu_cli.tools.files import Given, not_a_file
-from fugu_cli.tools.result import Result, Say
-from fugu_cli.tools.workspace import Workspace, resolve
+from fugu_cli.tools import repository_files, text_edits
+from fugu_cli.tools.read_write import ToolArguments, not_a_file
+from fugu_cli.tools.result import Say, ToolResult
+from fugu_cli.tools.workspace import Tool, Workspace, resolve_path
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
-class Edit(Given):
+class EditArguments(ToolArguments):
     """Arguments of edit."""
 
     path: str = Field(description="file, relative to the repository")
@@ -29,70 +31,72 @@ class Edit(Given):
     replace_all: bool = Field(default=False, description="replace every occurrence")
 
 
-async def edit(given: Edit, workspace: Workspace, say: Say) -> Result:
+async def edit(given: EditArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Replace `old` by `new`."""
-    path = resolve(workspace, given.path)
-    if isinstance(path, Result):
+    path = resolve_path(workspace, given.path)
+    if isinstance(path, ToolResult):
         return path
     if (refusal := not_a_file(path, given.path, workspace)) is not None:
         return refusal
     try:
         data = path.read_bytes()
-        if textfile.is_binary(data):
-            return Result(text=f"{given.path} is {textfile.describe(data)}: not text.", ok=False)
+        if repository_files.is_binary(data):
+            return ToolResult(text=f"{given.path} is {repository_files.describe_binary(data)}: not text.", ok=False)
         if (refusal := workspace.seen.refusal(path, data, given.path)) is not None:
             return refusal
         return _replace(path, data, given, workspace)
     except StorageError:
         raise
     except OSError as error:
-        return Result(text=f"{given.path} cannot be changed: {error.strerror}.", ok=False)
+        return ToolResult(text=f"{given.path} cannot be changed: {error.strerror}.", ok=False)
 
 
-def _replace(path: Path, data: bytes, given: Edit, workspace: Workspace) -> Result:
-    file = textfile.decode(data)
-    changed = replaced(file.text, given.old, given.new, every=given.replace_all)
-    if isinstance(changed, Result):
+def _replace(path: Path, data: bytes, given: EditArguments, workspace: Workspace) -> ToolResult:
+    file = repository_files.decode_text(data)
+    changed = replace_piece(file.text, given.old, given.new, every=given.replace_all)
+    if isinstance(changed, ToolResult):
         foreign = f" ({file.foreign} bytes of the file are not UTF-8: leave them out of old.)" if file.foreign else ""
-        return Result(text=f"{given.path}: {changed.text}{foreign}", ok=False)
+        return ToolResult(text=f"{given.path}: {changed.text}{foreign}", ok=False)
     text, count, tolerant = changed
     if char := file.misfit(text):
-        return Result(text=f"{given.path} {textfile.MISFIT.format(char=char)}. Nothing was changed.", ok=False)
+        return ToolResult(
+            text=f"{given.path} {repository_files.MISFIT.format(char=char)}. Nothing was changed.", ok=False
+        )
     written = file.encode(text)
     if written == data:
-        return Result(text=f"{given.path}: old and new are the same: nothing changed.", ok=False)
+        return ToolResult(text=f"{given.path}: old and new are the same: nothing changed.", ok=False)
     workspace.write(path, written)
     how = " (found but for white space; indented as the file is)" if tolerant else ""
-    return Result(text=f"Changed {given.path}: {count} place{'s' if count > 1 else ''}{how}.")
+    return ToolResult(text=f"Changed {given.path}: {count} place{'s' if count > 1 else ''}{how}.")
 
 
-def replaced(text: str, old: str, new: str, *, every: bool = False) -> tuple[str, int, bool] | Result:
+def replace_piece(text: str, old: str, new: str, *, every: bool = False) -> tuple[str, int, bool] | ToolResult:
     """`text`, whose lines end with `\\n`, with `old` replaced, how often, and whether white space had to be overlooked;
     or why not. Pure."""
     old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     if old == new:
-        return Result(text="old and new are the same: nothing changed.", ok=False)
+        return ToolResult(text="old and new are the same: nothing changed.", ok=False)
     if not old:
         if text:
-            return Result(text="old is empty; name the piece to replace, or use write.", ok=False)
+            return ToolResult(text="old is empty; name the piece to replace, or use write.", ok=False)
         return new, 1, False
     count = text.count(old)
     if count == 1 or (count and every):
         return text.replace(old, new), count, False
     if count:
         lines = [text.count("\n", 0, at) + 1 for at in _starts(text, old)]
-        return Result(text=_ambiguous(lines), ok=False)
-    return _by_lines(text, matching.unnumbered(old), matching.unnumbered(new), every=every)
+        return ToolResult(text=_ambiguous(lines), ok=False)
+    return _by_lines(text, text_edits.without_line_numbers(old), text_edits.without_line_numbers(new), every=every)
 
 
-def _by_lines(text: str, old: str, new: str, *, every: bool) -> tuple[str, int, bool] | Result:
+def _by_lines(text: str, old: str, new: str, *, every: bool) -> tuple[str, int, bool] | ToolResult:
     ends = _LINE.findall(text)
     file = [line.rstrip("\n") for line in ends]
-    found = matching.places(file, old.split("\n"), new.split("\n"))
+    found = text_edits.find_matches(file, old.split("\n"), new.split("\n"))
     if not found:
-        return Result(text=_missed(file, old), ok=False)
+        return ToolResult(text=_missed(file, old), ok=False)
     if len(found) > 1 and not every:
-        return Result(text=_ambiguous([place.start + 1 for place in found]), ok=False)
+        return ToolResult(text=_ambiguous([place.start + 1 for place in found]), ok=False)
     for place in reversed(found):
         ends[place.start : place.end] = _ended(place.lines if new else (), ends[place.start : place.end])
     return "".join(ends), len(found), True
@@ -120,10 +124,10 @@ def _ambiguous(lines: list[int]) -> str:
 
 
 def _missed(file: list[str], old: str) -> str:
-    near = matching.nearest(file, old.split("\n"))
+    near = text_edits.nearest_lines(file, old.split("\n"))
     if near is None:
         return "old does not stand in the file, nor anything like it. Read the file and copy the piece exactly."
-    return f"old does not stand in the file. The nearest lines are:\n{matching.region(file, *near)}"
+    return f"old does not stand in the file. The nearest lines are:\n{text_edits.numbered_region(file, *near)}"
 
 
-EDIT = Tool(name="edit", effect="writes", arguments=Edit, run=edit)
+EDIT = Tool(name="edit", effect="writes", arguments=EditArguments, run=edit)

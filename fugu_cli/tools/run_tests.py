@@ -1,6 +1,7 @@
-"""run_tests: the project's tests, with what fails told briefly.
+"""run_tests: the project's tests, with failures in short: the failing assertions, and the counts.
 
-fugu itself runs it as evidence, agents may. `ok` is the exit code: the tests judge, not the text.
+fugu runs it as evidence, agents may run it. `ok` is the exit code: the tests judge, not the text. Figures that differ
+from run to run (seconds, addresses, temporary folders) are removed, so that equal runs read equal.
 """
 
 from __future__ import annotations
@@ -9,26 +10,263 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from fugu_cli.events import TestReport
-from fugu_cli.policy import paths
-from fugu_cli.test_paths import is_test
-from fugu_cli.tools import Tool, tree
-from fugu_cli.tools.bash import outcome
-from fugu_cli.tools.failures import LIMIT, digest, placed, shown_at, statement
-from fugu_cli.tools.files import Given
-from fugu_cli.tools.process import Around, Ended, run_command
-from fugu_cli.tools.result import Result, Say
-from fugu_cli.tools.runner_reports import Reporting, Results, report, reporting, results, without_mention
-from fugu_cli.tools.runners import recognise
-from fugu_cli.tools.tests import runner
-from fugu_cli.tools.workspace import Workspace
+from fugu_cli.safety import paths
+from fugu_cli.session.events import TestReport
+from fugu_cli.session.test_recognition import is_test
+from fugu_cli.tools import repository_files
+from fugu_cli.tools.bash import describe_exit
+from fugu_cli.tools.read_write import ToolArguments
+from fugu_cli.tools.result import Say, ToolResult, truncate, truncate_start
+from fugu_cli.tools.shell_commands import CommandContext, CommandResult, run_command
+from fugu_cli.tools.test_discovery import output_format
+from fugu_cli.tools.test_results import (
+    ReportingCommand,
+    TestOutcomes,
+    read_results,
+    summarise_results,
+    with_report,
+    without_report_lines,
+)
+from fugu_cli.tools.test_runners import recognise_runner
+from fugu_cli.tools.workspace import Tool, Workspace
+
+DIGEST_LIMIT = 3000
+"""Characters of a digest."""
+FIRST_FAILURE, OTHER_FAILURES = 1600, 320
+"""Characters of the first failure, and of each further one."""
+MOST_FAILURES = 6
+"""Failures told; of the others the number."""
+PLACES, STATEMENT = 4, 6
+"""Places whose source is shown where a runner names them only, and lines of one statement."""
+COMPARED = 12
+"""Lines of one assertion's explanation."""
+
+
+@dataclass(frozen=True)
+class OutputPatterns:
+    """How a test runner writes: where a failure starts and ends, the lines that count, and those that only name."""
+
+    starts: re.Pattern[str]
+    ends: re.Pattern[str]
+    counts: re.Pattern[str]
+    names: re.Pattern[str]
+
+
+def _patterns(starts: str, ends: str, counts: str, names: str = r"(?!)") -> OutputPatterns:
+    return OutputPatterns(*(re.compile(pattern) for pattern in (starts, ends, counts, names)))
+
+
+OUTPUT_PATTERNS = {
+    "pytest": _patterns(
+        r"_{3,} .+ _{3,}$",
+        r"={3,} .* ={3,}$|\d+ (failed|passed|errors?)\b",
+        r"=*\s*(no tests ran|.*\d+ (failed|passed|errors?|skipped|deselected)\b)|ERROR: ",
+        r"(FAILED|ERROR) ",
+    ),
+    "unittest": _patterns(r"(FAIL|ERROR): ", r"Ran \d+ tests?", r"Ran \d+ tests?|(FAILED|OK)\b"),
+    "cargo": _patterns(
+        r"error(\[E\d+\])?: |---- .* ----$",
+        r"failures:$|test result:|For more information|error: could not compile|error: test failed|warning: ",
+        r"test result:|error: could not compile",
+        r"test .* FAILED$",
+    ),
+    "go": _patterns(r"\s*--- FAIL:|# |panic: ", r"(FAIL|ok|PASS|exit status)\b|=== ", r"\s*--- FAIL|(FAIL|ok)\s"),
+    "maven": _patterns(
+        r"(?:\[ERROR\] )?(?!Tests run:)\S.*<<< (?:FAILURE|ERROR)!\s*$|\[ERROR\] \S+:\[\d+,\d+\] ",
+        r"\[(?:INFO|WARNING|ERROR)\](?!.*<<< (?:FAILURE|ERROR)!\s*$)(?! \S+:\[\d+,\d+\] )|Tests run:|Results ?:",
+        r"(?:\[\w+\] )?Tests run: \d+, Failures: \d+, Errors: \d+, Skipped: \d+\s*$|\[ERROR\] COMPILATION ERROR",
+        r"\[ERROR\] +\S+:\d+ ",
+    ),
+    "node": _patterns(
+        r"\s*not ok \d+|  ● |\s+\d+\) ",
+        r"\s*(ok \d+|1\.\.\d)|\s*\.\.\.$|# |Test Suites:|Tests:",
+        r"# (pass|fail|tests) |Tests?:? .*\d|.*\d+ (passing|failing)",
+        r"\s*not ok \d+",
+    ),
+}
+NO_PATTERNS = _patterns(r"(?!)", r"(?!)", r"(?!)")
+
+_NOISE = re.compile(
+    r"\s*(at )?.*\(?node:\w|\s*duration_ms|# (duration_ms|suites|cancelled|todo)|\s+at /rustc/"
+    r"|\s+at (java\.base|jdk\.|sun\.|org\.(junit|opentest4j|apache\.maven|assertj|hamcrest))"
+    r"|\s+\^+\s*$|\s+\d+: (core|std|__rustc|rust_begin)|note: (Some details are omitted|run with `RUST_BACKTRACE)"
+)
+_VARYING = (
+    (re.compile(r" in \d+(\.\d+)?s( \(\d+:\d\d:\d\d\))?(?= =|$)"), ""),
+    (re.compile(r"^(Ran \d+ tests?) in [\d.]+s$"), r"\1"),
+    (re.compile(r"; finished in [\d.]+s$"), ""),
+    (re.compile(r"(?: --|,)?\s+Time elapsed: [\d.]+ s(?:ec)?\b"), ""),
+    (re.compile(r" \(\d+\.\d+s\)$|\t\d+\.\d+s$"), ""),
+    (re.compile(r"([_=-])\1{5,}"), r"\1\1\1\1\1"),
+    (re.compile(r"(_ ){5,}_?\s*$"), "_ _ _"),
+    (re.compile(r"\b0x[0-9a-f]{6,}\b"), "0x..."),
+    (re.compile(r"(/pytest-of-\w+/pytest-)\d+/"), r"\1N/"),
+)
+
+
+def digest_output(output: str, command: str, root: str, *, ok: bool, limit: int = DIGEST_LIMIT) -> str:
+    """What of `output` an agent gets, in at most about `limit` characters. Paths in `root` become relative."""
+    lines = [_steady(line) for line in output.replace(f"{root}/", "").split("\n") if not _NOISE.match(line)]
+    form = OUTPUT_PATTERNS.get(output_format(command)) or _recognised(lines)
+    counts = list(dict.fromkeys(line for line in lines if form.counts.match(line)))
+    if ok:
+        return truncate_start("\n".join(counts[-3:] or lines).strip(), limit // 4)
+    blocks = _blocks(lines, form)
+    if blocks:
+        return _assembled(blocks, counts, limit)
+    names = [line for line in lines if form.names.match(line)]
+    text = "\n".join(lines).strip()
+    return text if len(text) <= limit else _tail(text, [*names[:MOST_FAILURES], *counts[-3:]], limit)
+
+
+def unshown_places(told: str) -> list[tuple[int, str, int]]:
+    """Where a digest of node's or Maven's tests names a place without showing it: number of the line, path or the
+    file's name alone, line of the file."""
+    lines = told.split("\n")
+    if any(_FRAMED.match(line) for line in lines):
+        return []
+    found = ((number, _SCRIPT.search(line) or _STACK.match(line)) for number, line in enumerate(lines))
+    return [(number, place.group(1), int(place.group(2))) for number, place in found if place][:PLACES]
+
+
+def insert_sources(told: str, sources: Mapping[int, str]) -> str:
+    """The digest with what stands at its places, by number of the line."""
+    lines = told.split("\n")
+    return "\n".join(f"{line}\n      > {sources[n]}" if sources.get(n) else line for n, line in enumerate(lines))
+
+
+def statement_at(lines: Sequence[str], line: int) -> str:
+    """The statement that begins on this line (from 1) of a script: up to where its brackets are closed."""
+    found = ""
+    for text in lines[line - 1 : line - 1 + STATEMENT]:
+        found = f"{found} {text.strip()}".strip()
+        if found.count("(") <= found.count(")"):
+            break
+    return truncate(found, OTHER_FAILURES // 2)
+
+
+def _tail(text: str, closing: Sequence[str], limit: int) -> str:
+    """The end of `text`, and the lines that name and count where that does not hold them."""
+    tail = truncate_start(text, limit * 2 // 3)
+    more = "\n".join(line for line in closing if line not in tail)
+    return f"{tail}\n{truncate(more, limit // 3)}" if more else tail
+
+
+def _steady(line: str) -> str:
+    for varying, form in _VARYING:
+        line = varying.sub(form, line)
+    return line.rstrip()
+
+
+def _recognised(lines: Sequence[str]) -> OutputPatterns:
+    """For `make test` and other commands that do not say what they run: the form with the most failures in it."""
+    found = {name: sum(bool(form.starts.match(line)) for line in lines) for name, form in OUTPUT_PATTERNS.items()}
+    name = max(found, key=lambda one: found[one])
+    return (
+        OUTPUT_PATTERNS[name]
+        if found[name] and any(OUTPUT_PATTERNS[name].counts.match(line) for line in lines)
+        else NO_PATTERNS
+    )
+
+
+def _blocks(lines: Sequence[str], form: OutputPatterns) -> list[list[str]]:
+    blocks: list[list[str]] = []
+    inside = False
+    for line in lines:
+        if form.ends.match(line):
+            inside = False
+        elif form.starts.match(line):
+            blocks.append([line])
+            inside = True
+        elif inside:
+            blocks[-1].append(line)
+    return blocks
+
+
+def _assembled(blocks: Sequence[Sequence[str]], counts: Sequence[str], limit: int) -> str:
+    ending = [
+        line if len(line) <= 200 else line[:200] + "..."
+        for line in [*counts[:MOST_FAILURES], *counts[MOST_FAILURES:][-1:]]
+    ]
+    room = limit - sum(len(line) + 1 for line in ending)
+    parts: list[str] = []
+    for index, block in enumerate(blocks):
+        part = _brief(block) if index else _shrunk(block, FIRST_FAILURE)
+        if part in parts:
+            continue
+        if parts and (len(part) > room or len(parts) == MOST_FAILURES):
+            parts.append(f"[... {len(blocks) - index} more failures]")
+            break
+        parts.append(part)
+        room -= len(part) + 1
+    return "\n".join([*parts, *(line for line in ending if line not in parts)])
+
+
+def _brief(block: Sequence[str]) -> str:
+    """A further failure: its name, what it was called with, what was asserted and where."""
+    text = "\n".join(line for line in block if line.strip())
+    explained = [line for line in block if line.startswith("E ")]
+    if len(text) <= OTHER_FAILURES or not explained:
+        return truncate(text, OTHER_FAILURES)
+    given = [line for line in block[1:4] if re.match(r"(?!self)\w+ = ", line)]
+    places = [line for line in block if _PLACE.match(line)]
+    lines = [block[0], *given, *explained[:2], *places[-1:]]
+    return "\n".join(
+        line if len(line) <= OTHER_FAILURES // 2 else line[: OTHER_FAILURES // 2] + "..." for line in lines
+    )
+
+
+_SCRIPT = re.compile(r"(?:^|[\s(])((?:[\w.@+-]+/)*[\w.@+-]+\.[cm]?[jt]sx?):(\d+):\d+\)?$")
+_STACK = re.compile(r"\s+at [\w.$/]+\((\w+\.(?:java|kt|scala)):(\d+)\)$")
+_FRAMED = re.compile(r"\s*>?\s*\d+ \| ")
+_PLACE = re.compile(r"\S+:\d+: ")
+
+
+def _shrunk(block: Sequence[str], limit: int) -> str:
+    """A failure in `limit` characters: its head and, above all, the assertion and where it is."""
+    captured = next((i for i, line in enumerate(block) if re.match(r"-{3,} Captured ", line)), len(block))
+    whole, own = (_compared("\n".join(part).strip("\n").split("\n")) for part in (block, block[:captured]))
+    for lines in (whole, own):
+        if len("\n".join(lines)) <= limit:
+            return "\n".join(lines)
+    key = [i for i, line in enumerate(own) if re.match(r">|E ", line) or _PLACE.match(line)]
+    if not key:
+        return truncate("\n".join(own), limit)
+    wanted = sorted({0, *key, *(i for k in key if own[k].startswith(">") for i in range(max(k - 6, 1), k))})
+    return truncate("\n".join(_gapped(own, wanted)), limit)
+
+
+def _compared(lines: Sequence[str]) -> list[str]:
+    """With at most `COMPARED` lines of each explanation: comparisons of long lists go on for pages."""
+    found: list[str] = []
+    run = 0
+    for line in lines:
+        run = run + 1 if line == "E" or line.startswith("E ") else 0
+        if run <= COMPARED:
+            found.append(line)
+        elif run == COMPARED + 1:
+            found.append("E     ...")
+    return found
+
+
+def _gapped(block: Sequence[str], wanted: Sequence[int]) -> list[str]:
+    """The wanted lines, with a mark where others are left out."""
+    found: list[str] = []
+    before = -1
+    for index in wanted:
+        if index != before + 1:
+            found.append("    ...")
+        found.append(block[index])
+        before = index
+    return found
+
 
 _MAVEN = re.compile(r"(?<![\w.-])(?:mvnw|mvnd|mvn)(?=\s)")
 _BY_NAME = (".java", ".kt", ".scala")
@@ -40,7 +278,7 @@ NONE_FOUND = (
 )
 
 
-class RunTests(Given):
+class RunTestsArguments(ToolArguments):
     """Arguments of run_tests."""
 
     target: str = Field(default="", description="only this file or test id (pytest)")
@@ -48,30 +286,30 @@ class RunTests(Given):
     """At most so long, where that is less than the user allows."""
 
 
-async def run_tests(given: RunTests, workspace: Workspace, say: Say) -> Result:
+async def run_tests(given: RunTestsArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Run the tests, all or (pytest) one target."""
     command, note = workspace.test_command, ""
     limit = min(workspace.test_timeout, given.seconds or workspace.test_timeout)
     if command is None:
-        return Result(text=NONE_FOUND, ok=False)
+        return ToolResult(text=NONE_FOUND, ok=False)
     if given.target:
-        if runner(command) == "pytest":
+        if output_format(command) == "pytest":
             if (fault := _fault(given.target, workspace)) is not None:
                 return fault
             command = f"{command} {shlex.quote(given.target)}"
         else:
             note = f"\n(target is for pytest; all tests were run with `{command}`)"
     ran = await run_suite(command, workspace, limit, say)
-    return ran if isinstance(ran, Result) else ran.told(workspace, limit, note)
+    return ran if isinstance(ran, ToolResult) else ran.told(workspace, limit, note)
 
 
 @dataclass(frozen=True)
-class Ran:
+class SuiteRun:
     """A test command that was run: how it ended, and what is known of its tests."""
 
     command: str
-    ended: Ended
-    results: Results | None
+    ended: CommandResult
+    results: TestOutcomes | None
 
     @property
     def ok(self) -> bool:
@@ -80,22 +318,24 @@ class Ran:
     @property
     def report(self) -> TestReport | None:
         """None where it did not come to an end, and where neither a report nor the output tells."""
-        return None if self.ended.code is None else report(self.results, self.ended.output, ok=self.ok)
+        return None if self.ended.code is None else summarise_results(self.results, self.ended.output, ok=self.ok)
 
-    def told(self, workspace: Workspace, limit: float, note: str = "") -> Result:
+    def told(self, workspace: Workspace, limit: float, note: str = "") -> ToolResult:
         """What an agent gets."""
         ok, command = self.ok, self.command
-        said = workspace.whole_secrets(self.ended.output, LIMIT)
-        told = digest(said, command, str(workspace.root), ok=ok) or "(no output)"
-        if not ok and runner(command) in {"node", "maven"}:
-            told = shown_at(told, {number: _source(workspace, path, line) for number, path, line in placed(told)})
-        how = "" if ok else f"\n{outcome(self.ended, limit)}"
-        return Result(text=f"{told}{how}{note}", ok=ok, tests=self.report)
+        said = workspace.whole_secrets(self.ended.output, DIGEST_LIMIT)
+        told = digest_output(said, command, str(workspace.root), ok=ok) or "(no output)"
+        if not ok and output_format(command) in {"node", "maven"}:
+            told = insert_sources(
+                told, {number: _source(workspace, path, line) for number, path, line in unshown_places(told)}
+            )
+        how = "" if ok else f"\n{describe_exit(self.ended, limit)}"
+        return ToolResult(text=f"{told}{how}{note}", ok=ok, tests=self.report)
 
 
 async def run_suite(
     command: str, workspace: Workspace, limit: float, say: Say, variables: Mapping[str, str] | None = None
-) -> Ran | Result:
+) -> SuiteRun | ToolResult:
     """Run a test command for at most `limit` seconds, and have its runner report; a Result where it cannot start.
 
     A runner that refuses the options for that is run again without them.
@@ -104,28 +344,30 @@ async def run_suite(
     if box is not None and box.offline:
         command = without_network(command)
     try:
-        reports_folder(workspace).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="report-", dir=reports_folder(workspace)) as folder:
-            invocation = recognise(command, root)
-            asked = reporting(invocation, root, Path(folder)) if invocation is not None else None
-            around = Around({**_environment(workspace), **(variables or {})}, box)
+        report_folder(workspace).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="report-", dir=report_folder(workspace)) as folder:
+            invocation = recognise_runner(command, root)
+            asked = with_report(invocation, root, Path(folder)) if invocation is not None else None
+            around = CommandContext({**_environment(workspace), **(variables or {})}, box)
             if asked is None:
-                return Ran(command, await run_command(command, root, limit, say, around), None)
+                return SuiteRun(command, await run_command(command, root, limit, say, around), None)
             ended = await _reported(asked, workspace, limit, say, around)
             if asked.refused(ended.output) and ended.code:
-                return Ran(command, await run_command(command, root, limit, say, around), None)
-            found = results(asked, ended.output, root)
-            return Ran(command, replace(ended, output=without_mention(asked, ended.output)), found)
+                return SuiteRun(command, await run_command(command, root, limit, say, around), None)
+            found = read_results(asked, ended.output, root)
+            return SuiteRun(command, replace(ended, output=without_report_lines(asked, ended.output)), found)
     except OSError as error:
-        return Result(text=f"The tests could not be started: {error.strerror}.", ok=False)
+        return ToolResult(text=f"The tests could not be started: {error.strerror}.", ok=False)
 
 
-def reports_folder(workspace: Workspace) -> Path:
+def report_folder(workspace: Workspace) -> Path:
     """A folder outside the repository that commands may write."""
     return workspace.box.cache if workspace.box is not None else workspace.store / "cache"
 
 
-async def _reported(asked: Reporting, workspace: Workspace, limit: float, say: Say, around: Around) -> Ended:
+async def _reported(
+    asked: ReportingCommand, workspace: Workspace, limit: float, say: Say, around: CommandContext
+) -> CommandResult:
     events = asked.events
     around = replace(around, variables={**around.variables, **asked.variables})
     if events is None:
@@ -138,32 +380,32 @@ def without_network(command: str) -> str:
     """The command, where it is Maven's, told that there is no network: else it looks there for what nothing needs, and
     fails. (Before 3.9 no variable of the environment says it.)"""
     words = command.split()
-    if runner(command) != "maven" or {"-o", "--offline"} & set(words):
+    if output_format(command) != "maven" or {"-o", "--offline"} & set(words):
         return command
     return _MAVEN.sub(r"\g<0> -o", command, count=1)
 
 
 def _source(workspace: Workspace, path: str, line: int) -> str:
     """The statement at this line of a test in the repository, "" of any other file: some may be kept from agents."""
-    same = tree.Index(workspace.root).ending(path, most=1) if path.endswith(_BY_NAME) else []
+    same = repository_files.FileIndex(workspace.root).ending(path, most=1) if path.endswith(_BY_NAME) else []
     found = same[0] if same else paths.locate(path, workspace.root)
     if not isinstance(found, Path) or not paths.inside(found, workspace.root):
         return ""
     if not is_test(found.relative_to(workspace.root).as_posix()):
         return ""
     try:
-        return statement(found.read_text(encoding="utf-8").split("\n"), line)
+        return statement_at(found.read_text(encoding="utf-8").split("\n"), line)
     except (OSError, ValueError):
         return ""
 
 
-def _fault(target: str, workspace: Workspace) -> Result | None:
+def _fault(target: str, workspace: Workspace) -> ToolResult | None:
     """A target is a file or test in the repository, never an option."""
     path = paths.locate(target.partition("::")[0], workspace.root)
     if target.startswith("-") or not isinstance(path, Path) or not paths.inside(path, workspace.root):
-        return Result(text=f"`{target}` is not a test file or test id in this repository.", ok=False)
-    if not paths.there(path):
-        return Result(text=f"There is no test file {target.partition('::')[0]}.", ok=False)
+        return ToolResult(text=f"`{target}` is not a test file or test id in this repository.", ok=False)
+    if not paths.path_exists(path):
+        return ToolResult(text=f"There is no test file {target.partition('::')[0]}.", ok=False)
     return None
 
 
@@ -173,11 +415,11 @@ def _environment(workspace: Workspace) -> dict[str, str | None]:
     A first cargo build does not fill the repository with its target folder. Tests may stand in bare repositories.
     """
     more: dict[str, str | None] = {"RUST_BACKTRACE": "0", "GIT_CONFIG_COUNT": os.environ.get("GIT_CONFIG_COUNT")}
-    if runner(workspace.test_command or "") == "pytest":
+    if output_format(workspace.test_command or "") == "pytest":
         more["CI"] = None
     if not (workspace.root / "target").exists():
         more["CARGO_TARGET_DIR"] = str(workspace.store / "cargo-target")
     return more
 
 
-RUN_TESTS = Tool(name="run_tests", effect="runs", arguments=RunTests, run=run_tests)
+RUN_TESTS = Tool(name="run_tests", effect="runs", arguments=RunTestsArguments, run=run_tests)

@@ -1,4 +1,6 @@
-"""list, glob and grep: what is where. glob and grep are ripgrep, so what git ignores is not found.
+"""list, glob and grep: what is where. glob and grep are ripgrep, so files that git ignores are not found.
+
+Three tools that only read. Files that hold secrets are searched only when a path names them.
 
 Three tools that only read. Files that hold secrets are searched only when a path names them.
 """
@@ -18,15 +20,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fugu_cli.policy import patterns
-from fugu_cli.policy.paths import SECRET_FOLDERS, is_secret, shown
-from fugu_cli.processes import reap
-from fugu_cli.tools import Tool, tree
-from fugu_cli.tools.clip import clip, first, whole
-from fugu_cli.tools.files import Given
-from fugu_cli.tools.git import outside
-from fugu_cli.tools.result import Result, Say
-from fugu_cli.tools.workspace import Workspace, resolve
+from fugu_cli.safety.paths import SECRET_FOLDERS, is_secret, quoted_path
+from fugu_cli.safety.policy import rule_matching
+from fugu_cli.system.processes import reap
+from fugu_cli.tools import repository_files
+from fugu_cli.tools.git_repositories import search_path_outside
+from fugu_cli.tools.read_write import ToolArguments
+from fugu_cli.tools.result import Say, ToolResult, cut_between_marks, truncate, truncate_line
+from fugu_cli.tools.workspace import Tool, Workspace, resolve_path
 
 MOST = 200
 """Entries or matches shown."""
@@ -50,21 +51,21 @@ NOTHING = "Nothing in "
 """How grep says that no line matches."""
 
 
-class List(Given):
+class ListArguments(ToolArguments):
     """Arguments of list."""
 
     path: str = Field(default=".", description="folder")
     depth: Annotated[int, Field(ge=1, le=5, description="levels")] = 1
 
 
-class Glob(Given):
+class GlobArguments(ToolArguments):
     """Arguments of glob."""
 
     pattern: str = Field(description="like *.py, src/**/*.ts, {a,b}/*.md")
     path: str = Field(default=".", description="folder to look in")
 
 
-class Grep(Given):
+class GrepArguments(ToolArguments):
     """Arguments of grep."""
 
     pattern: str = Field(description="regular expression")
@@ -74,20 +75,20 @@ class Grep(Given):
     context: Annotated[int, Field(ge=0, le=20, description="lines around each match")] = 0
 
 
-async def list_folder(given: List, workspace: Workspace, say: Say) -> Result:
+async def list_folder(given: ListArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Entries of a folder, folders with a slash, files with their size where it is large."""
-    path = resolve(workspace, given.path)
-    if isinstance(path, Result):
+    path = resolve_path(workspace, given.path)
+    if isinstance(path, ToolResult):
         return path
     if not path.is_dir():
         what = "is a file; use read" if path.is_file() else "is not there"
-        return Result(text=f"{given.path} {what}.", ok=False)
+        return ToolResult(text=f"{given.path} {what}.", ok=False)
     try:
         lines = _entries(path, given.depth, "")
     except OSError as error:
-        return Result(text=f"{given.path} cannot be listed: {error.strerror}.", ok=False)
+        return ToolResult(text=f"{given.path} cannot be listed: {error.strerror}.", ok=False)
     more = f"\n({len(lines) - MOST} more)" if len(lines) > MOST else ""
-    return Result(text=("\n".join(lines[:MOST]) or "(empty)") + more)
+    return ToolResult(text=("\n".join(lines[:MOST]) or "(empty)") + more)
 
 
 def _entries(folder: Path, depth: int, indent: str) -> list[str]:
@@ -97,15 +98,15 @@ def _entries(folder: Path, depth: int, indent: str) -> list[str]:
     for entry in entries:
         if entry.name == ".git" or len(lines) > 10 * MOST:
             continue
-        name = shown(entry.name)
+        name = quoted_path(entry.name)
         if entry.is_symlink():
-            lines.append(f"{indent}{name} -> {shown(str(Path(entry).readlink()))}")
+            lines.append(f"{indent}{name} -> {quoted_path(str(Path(entry).readlink()))}")
         elif not entry.is_dir():
             size = entry.stat(follow_symlinks=False).st_size
             lines.append(f"{indent}{name}" + (f" ({size:,} bytes)" if size >= 100_000 else ""))
         else:
             lines.append(f"{indent}{name}/")
-            if depth > 1 and entry.name not in tree.SKIPPED:
+            if depth > 1 and entry.name not in repository_files.SKIPPED_FOLDERS:
                 try:
                     lines += _entries(Path(entry), depth - 1, indent + "  ")
                 except OSError as error:
@@ -121,35 +122,35 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-async def glob(given: Glob, workspace: Workspace, say: Say) -> Result:
+async def glob(given: GlobArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Files whose path (for a pattern without a slash: whose name) matches."""
-    folder = resolve(workspace, given.path)
-    if isinstance(folder, Result):
+    folder = resolve_path(workspace, given.path)
+    if isinstance(folder, ToolResult):
         return folder
     if not folder.is_dir():
-        return Result(text=f"{given.path} is not a folder.", ok=False)
+        return ToolResult(text=f"{given.path} is not a folder.", ok=False)
     done = await _ripgrep(["--files", "--null", "--sort=path"], workspace.root, folder)
-    if isinstance(done, Result):
+    if isinstance(done, ToolResult):
         return done
     out, aside = done
     pattern = given.pattern.removeprefix("./")
-    form = patterns.glob(pattern if "/" in pattern else f"**/{pattern}")
+    form = rule_matching.glob_regex(pattern if "/" in pattern else f"**/{pattern}")
     names = [os.fsdecode(name).removeprefix("./") for name in out.split(b"\0") if name]
-    found = [shown(str(Path(given.path) / name)) for name in names if form.fullmatch(name)]
+    found = [quoted_path(str(Path(given.path) / name)) for name in names if form.fullmatch(name)]
     if not found:
-        return Result(text=f"No file matches {given.pattern} (files git ignores are not looked at).{aside}")
+        return ToolResult(text=f"No file matches {given.pattern} (files git ignores are not looked at).{aside}")
     more = f"\n({len(found) - MOST} more; use a narrower pattern)" if len(found) > MOST else ""
-    return Result(text="\n".join(found[:MOST]) + more + aside)
+    return ToolResult(text="\n".join(found[:MOST]) + more + aside)
 
 
-async def grep(given: Grep, workspace: Workspace, say: Say) -> Result:
+async def grep(given: GrepArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Lines that match, as path:number:line."""
-    path = resolve(workspace, given.path)
-    if isinstance(path, Result):
+    path = resolve_path(workspace, given.path)
+    if isinstance(path, ToolResult):
         return path
     if not (path.is_file() or path.is_dir()):
         what = "is neither a file nor a folder" if path.exists() else "is not there"
-        return Result(text=f"{given.path} {what}.", ok=False)
+        return ToolResult(text=f"{given.path} {what}.", ok=False)
     options = ["--line-number", "--column", "--no-heading", "--with-filename", "--null", "--sort=path"]
     options += [f"--context={given.context}"] if given.context else []
     options += [f"--max-columns={TAKEN}", "--max-columns-preview"]
@@ -157,14 +158,14 @@ async def grep(given: Grep, workspace: Workspace, say: Say) -> Result:
     options += [f"--glob={given.glob}"] if given.glob else []
     where = os.path.relpath(path, workspace.root) if path.is_relative_to(workspace.root) else str(path)
     done = await _ripgrep(options, workspace.root, workspace.root, "--regexp", given.pattern, "--", where)
-    if isinstance(done, Result):
+    if isinstance(done, ToolResult):
         return done
     out, aside = done
     lines = list(_matches(out, functools.cache(lambda name: _kept(name, path, workspace)), workspace))
     if not lines:
-        return Result(text=f"{NOTHING}{given.path} matches {given.pattern}.{aside}")
+        return ToolResult(text=f"{NOTHING}{given.path} matches {given.pattern}.{aside}")
     more = (f"\n({len(lines) - MOST} more lines; narrow the search)" if len(lines) > MOST else "") + aside
-    return Result(text=clip(workspace.whole_secrets("\n".join(lines[:MOST]) + more)))
+    return ToolResult(text=truncate(workspace.whole_secrets("\n".join(lines[:MOST]) + more)))
 
 
 def _kept(name: str, searched: Path, workspace: Workspace) -> bool:
@@ -189,15 +190,15 @@ def _matches(out: bytes, kept: Callable[[str], bool], workspace: Workspace) -> I
         text = found["text"].decode("utf-8", "replace")
         place = _NUMBER.match(text)
         if place is None or not place["match"]:
-            text = first(workspace.whole_secrets(text, COLUMNS), COLUMNS)
-            yield f"{shown(path)}{'-' if place else ':'}{text}"
+            text = truncate_line(workspace.whole_secrets(text, COLUMNS), COLUMNS)
+            yield f"{quoted_path(path)}{'-' if place else ':'}{text}"
             continue
         said, column = text[place.end() :], int(place["column"])
         around = ""
         if column > COLUMNS - AROUND and (line := lines(path)[int(place["line"]) - 1 :][:1]):
             around = _excerpt(line[0], column, workspace)
-        said = around or first(workspace.whole_secrets(said, COLUMNS), COLUMNS)
-        yield f"{shown(path)}:{place['line']}:{said}"
+        said = around or truncate_line(workspace.whole_secrets(said, COLUMNS), COLUMNS)
+        yield f"{quoted_path(path)}:{place['line']}:{said}"
 
 
 def _lines(path: Path) -> list[bytes]:
@@ -219,7 +220,10 @@ def _excerpt(line: bytes, column: int, workspace: Workspace) -> str:
     plain = [workspace.whole_secrets(part, 0) for part in (before, after)]
     if workspace.whole_secrets(before + after, 0) != "".join(plain):
         return ""
-    start, end = whole(plain[0], max(len(plain[0]) - AROUND, 0)), whole(plain[1], COLUMNS - AROUND)
+    start, end = (
+        cut_between_marks(plain[0], max(len(plain[0]) - AROUND, 0)),
+        cut_between_marks(plain[1], COLUMNS - AROUND),
+    )
     head, tail = plain[0][start:], plain[1][:end]
     left, more = max(at - len(head.encode()), 0), max(len(line) - at - len(tail.encode()), 0)
     return f"[... {left:,} bytes ...]{head}{tail}" + (f"[... {more:,} bytes more]" if more else "")
@@ -230,38 +234,42 @@ def ripgrep(root: Path) -> str | None:
     """The ripgrep program: from its wheel beside this Python, else from PATH, not one that lies in the repository."""
     folders = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))]
     beside = next((folder / "rg" for folder in folders if os.access(folder / "rg", os.X_OK)), None)
-    return str(beside) if beside else shutil.which("rg", path=outside(root))
+    return str(beside) if beside else shutil.which("rg", path=search_path_outside(root))
 
 
-async def _ripgrep(options: Sequence[str], root: Path, folder: Path, *rest: str) -> tuple[bytes, str] | Result:
+async def _ripgrep(options: Sequence[str], root: Path, folder: Path, *rest: str) -> tuple[bytes, str] | ToolResult:
     """ripgrep's output in `folder`, hidden files included, git's own not, and a line on what it could not look into; a
     Result when it fails."""
     program = ripgrep(root)
     if program is None:
         text = "ripgrep (rg) is missing: it belongs to fugu's installation. Use list and read instead."
-        return Result(text=text, ok=False)
+        return ToolResult(text=text, ok=False)
     try:
         process = await asyncio.create_subprocess_exec(
             program, "--no-config", "--color=never", "--hidden", *options, "--glob=!.git", *rest, cwd=folder,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
     except OSError as error:  # the folder may not be entered, or an argument is too long
-        return Result(text=f"The search could not be started: {error.strerror}.", ok=False)
+        return ToolResult(text=f"The search could not be started: {error.strerror}.", ok=False)
     try:
         async with asyncio.timeout(SECONDS):
             out, errors = await _bounded(process)
     except TimeoutError:
-        return Result(text=f"The search took more than {SECONDS} s. Search in a smaller folder.", ok=False)
+        return ToolResult(text=f"The search took more than {SECONDS} s. Search in a smaller folder.", ok=False)
     finally:
         await reap(process)
     said = errors.splitlines()
     over = [
-        shown(os.fsdecode(found["path"]).removeprefix("./")) for found in map(_PASSED_OVER.fullmatch, said) if found
+        quoted_path(os.fsdecode(found["path"]).removeprefix("./"))
+        for found in map(_PASSED_OVER.fullmatch, said)
+        if found
     ]
     if process.returncode == 2 and not out and len(over) < max(len(said), 1):
         if b"not allowed in a regex" in errors:
-            return Result(text="The search goes line by line: a pattern cannot hold a line break.", ok=False)
-        return Result(text=f"The search failed: {clip(errors.decode('utf-8', 'replace').strip(), 1000)}", ok=False)
+            return ToolResult(text="The search goes line by line: a pattern cannot hold a line break.", ok=False)
+        return ToolResult(
+            text=f"The search failed: {truncate(errors.decode('utf-8', 'replace').strip(), 1000)}", ok=False
+        )
     more = f" and {len(over) - 3} more" if len(over) > 3 else ""
     return out, f"\n(could not be looked into: {', '.join(over[:3])}{more})" if over else ""
 
@@ -280,6 +288,6 @@ async def _bounded(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     return out, await errors
 
 
-LIST = Tool(name="list", effect="reads", arguments=List, run=list_folder)
-GLOB = Tool(name="glob", effect="reads", arguments=Glob, run=glob)
-GREP = Tool(name="grep", effect="reads", arguments=Grep, run=grep)
+LIST = Tool(name="list", effect="reads", arguments=ListArguments, run=list_folder)
+GLOB = Tool(name="glob", effect="reads", arguments=GlobArguments, run=glob)
+GREP = Tool(name="grep", effect="reads", arguments=GrepArguments, run=grep)

@@ -1,4 +1,4 @@
-"""todo: the list of what is to be done, replaced with each call. It is a view of the log (views/todo.py)."""
+"""todo: the list of what is to be done, replaced with each call. The list itself is a view of the log."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from typing import Annotated
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from fugu_cli import views
-from fugu_cli.tools import Tool
-from fugu_cli.tools.files import Given
-from fugu_cli.tools.result import Result, Say
-from fugu_cli.tools.workspace import Workspace
-from fugu_cli.views.todo import TODO, Status
+from fugu_cli.session import views
+from fugu_cli.session.open_work import TODO, Status
+from fugu_cli.tools.read_write import ToolArguments
+from fugu_cli.tools.result import Say, ToolResult
+from fugu_cli.tools.workspace import Tool, Workspace
 
 MOST = 50
 LONGEST = 300
 """Items of a list, and characters of one."""
 
 
-class Item(BaseModel):
+class TodoEntry(BaseModel):
     """One thing to do."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -27,16 +26,16 @@ class Item(BaseModel):
     status: Status
 
 
-class Todo(Given):
+class TodoArguments(ToolArguments):
     """Arguments of todo."""
 
-    items: Annotated[tuple[Item, ...], Field(max_length=MOST, description="the whole list, in order")]
+    items: Annotated[tuple[TodoEntry, ...], Field(max_length=MOST, description="the whole list, in order")]
 
 
-async def todo(given: Todo, workspace: Workspace, say: Say) -> Result:
+async def todo(given: TodoArguments, workspace: Workspace, say: Say) -> ToolResult:
     """The call is the list; the answer says how it stands."""
-    stands = [views.Item(item.text, item.status) for item in given.items]
-    return Result(text=f"The list stands: {views.summed(stands)}.")
+    stands = [views.TodoItem(item.text, item.status) for item in given.items]
+    return ToolResult(text=f"The list stands: {views.todo_summary(stands)}.")
 
 
-TODO_LIST = Tool(name=TODO, effect="reads", arguments=Todo, run=todo, native=True, worker=True)
+TODO_LIST = Tool(name=TODO, effect="reads", arguments=TodoArguments, run=todo, native=True, worker=True)

@@ -1,4 +1,7 @@
-"""The tools at hand by name: what an agent is told of them, and what it says made into arguments.
+"""The tools at hand by name: what an agent is told of them, and a call's text parsed into arguments.
+
+Between the engine and the tools. A call that cannot be understood is answered with what is wrong and the form
+expected.
 
 Between the loop and the tools. A call that cannot be understood is answered with what is wrong and the form expected.
 """
@@ -12,28 +15,28 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from fugu_cli import policy, prompts
+from fugu_cli import prompts
 from fugu_cli.messages import Call, ToolSpec
-from fugu_cli.policy.arguments import Malformed, arguments_of
-from fugu_cli.tools import Tool, Unread
-from fugu_cli.tools.result import NATIVE, Result, Say
-from fugu_cli.tools.workspace import Workspace
+from fugu_cli.safety import policy
+from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
+from fugu_cli.tools.result import HIDDEN_FROM_SMALL_MODELS, Say, ToolResult
+from fugu_cli.tools.workspace import RawArguments, Tool, Workspace
 
 AnyTool = Tool[Any]
-UNTOLD = frozenset({"title", "minLength", "maxLength", "maxItems", *NATIVE})
+HIDDEN_SCHEMA_KEYS = frozenset({"title", "minLength", "maxLength", "maxItems", *HIDDEN_FROM_SMALL_MODELS})
 """Words of a schema that are kept from agents: names of ours, and limits that nobody comes near."""
 Describe = Callable[[str], str]
 
 
-def from_prompts(name: str) -> str:
+def describe_from_prompts(name: str) -> str:
     """A tool's description: prompts/tools/NAME.md."""
     return prompts.load(f"tools/{name}")
 
 
-class More(Protocol):
+class ForeignTools(Protocol):
     """Foreign tools that come and go while a session is open (tools/mcp/servers.py)."""
 
-    def tools(self) -> tuple[Tool[Unread], ...]: ...
+    def tools(self) -> tuple[Tool[RawArguments], ...]: ...
 
     async def settled(self, waits: Callable[[str], None], /) -> None: ...
 
@@ -41,7 +44,9 @@ class More(Protocol):
 class Toolbox:
     """Tools by name, in the order given; behind them the foreign ones that there are at the moment."""
 
-    def __init__(self, tools: Iterable[AnyTool], describe: Describe = from_prompts, more: More | None = None) -> None:
+    def __init__(
+        self, tools: Iterable[AnyTool], describe: Describe = describe_from_prompts, more: ForeignTools | None = None
+    ) -> None:
         self._own = {tool.name: tool for tool in tools}
         self._more = more
         self._describe = describe
@@ -66,7 +71,7 @@ class Toolbox:
     @property
     def names(self) -> tuple[str, ...]:
         """All that agents may be told of."""
-        return tuple(name for name in self._tools if name not in policy.UNTOLD)
+        return tuple(name for name in self._tools if name not in policy.HIDDEN_TOOLS)
 
     def specs(self, wanted: Callable[[AnyTool], bool], *, brief: bool = False) -> tuple[ToolSpec, ...]:
         """What an agent is told of the tools it may use; `brief`: without what small models are not told of."""
@@ -77,19 +82,19 @@ class Toolbox:
         if tool.foreign is not None:
             return ToolSpec(name=tool.name, description=tool.foreign.description, parameters=tool.foreign.schema)
         if (tool.name, brief) not in self._specs:
-            self._specs[tool.name, brief] = spec(tool, self._describe(tool.name), brief=brief)
+            self._specs[tool.name, brief] = tool_spec(tool, self._describe(tool.name), brief=brief)
         return self._specs[tool.name, brief]
 
-    def parse(self, call: Call) -> tuple[AnyTool | None, BaseModel | Result]:
+    def parse(self, call: Call) -> tuple[AnyTool | None, BaseModel | ToolResult]:
         """The tool and its arguments, or a Result that names the fault and the expected form."""
         tool = self._tools.get(call.tool)
         if tool is None:
-            return None, Result(text=self._unknown(call.tool), ok=False)
+            return None, ToolResult(text=self._unknown(call.tool), ok=False)
         given = arguments_of(call)
-        if isinstance(given, Malformed):
+        if isinstance(given, MalformedArguments):
             return tool, _refused(tool, given.text)
         if tool.foreign is not None:
-            return tool, Unread.model_validate({"values": _unquoted(given, json.loads(tool.foreign.schema))})
+            return tool, RawArguments.model_validate({"values": _unquoted(given, json.loads(tool.foreign.schema))})
         given = _unquoted(given, tool.arguments.model_json_schema())
         try:
             return tool, tool.arguments.model_validate({k: v for k, v in given.items() if k in _fields(tool)})
@@ -99,16 +104,16 @@ class Toolbox:
     def note(self, call: Call) -> str:
         """What was ignored in a call, for its result; "" when nothing was."""
         tool, given = self._tools.get(call.tool), arguments_of(call)
-        if tool is None or tool.foreign is not None or isinstance(given, Malformed):
+        if tool is None or tool.foreign is not None or isinstance(given, MalformedArguments):
             return ""
         extra = [name for name in given if name not in _fields(tool)]
         return f"\n(ignored: {', '.join(extra)}; {tool.name} takes {_form(tool)})" if extra else ""
 
-    async def run(self, call: Call, workspace: Workspace, say: Say) -> Result:
+    async def run(self, call: Call, workspace: Workspace, say: Say) -> ToolResult:
         """Parse and run, without judging: for fugu's own runs and for tests."""
         tool, arguments = self.parse(call)
-        if tool is None or isinstance(arguments, Result):
-            assert isinstance(arguments, Result)
+        if tool is None or isinstance(arguments, ToolResult):
+            assert isinstance(arguments, ToolResult)
             return arguments
         result = await tool.run(arguments, workspace, say)
         return result.model_copy(update={"text": result.text + self.note(call)})
@@ -119,13 +124,13 @@ class Toolbox:
         return f"There is no tool `{name}`.{hint} The tools are: {', '.join(self.names)}."
 
 
-def spec(tool: AnyTool, description: str, *, brief: bool = False) -> ToolSpec:
+def tool_spec(tool: AnyTool, description: str, *, brief: bool = False) -> ToolSpec:
     """A tool as an agent is told of it: no titles, nothing that is not needed."""
     schema = tool.arguments.model_json_schema()
     fields = {
         name: field
         for name, field in schema.get("properties", {}).items()
-        if not (brief and NATIVE.items() <= field.items())
+        if not (brief and HIDDEN_FROM_SMALL_MODELS.items() <= field.items())
     }
     parameters = {
         "type": "object",
@@ -148,7 +153,7 @@ def _slim(field: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, obje
             slim[name] = _slim(value, shapes)
         elif name == "properties":
             slim[name] = {each: _slim(one, shapes) for each, one in value.items()}
-        elif name not in UNTOLD:
+        elif name not in HIDDEN_SCHEMA_KEYS:
             slim[name] = value
     return slim
 
@@ -157,10 +162,10 @@ def _unquoted(given: Mapping[str, object], schema: Mapping[str, Any]) -> dict[st
     """The arguments; a list or an object that came as JSON in a string, where the schema wants one, as what it is."""
     shapes = schema.get("properties")
     fields = shapes if isinstance(shapes, dict) else {}
-    return {name: _meant(value, fields.get(name)) for name, value in given.items()}
+    return {name: _parsed_json(value, fields.get(name)) for name, value in given.items()}
 
 
-def _meant(value: object, field: object) -> object:
+def _parsed_json(value: object, field: object) -> object:
     wanted = {"array": list, "object": dict}.get(str(field.get("type"))) if isinstance(field, dict) else None
     if wanted is None or not isinstance(value, str):
         return value
@@ -188,7 +193,7 @@ def _fault(error: Mapping[str, Any]) -> str:
     return f"`{where}` is missing" if error["type"] == "missing" else f"`{where}`: {error['msg']}"
 
 
-def _refused(tool: AnyTool, fault: str) -> Result:
+def _refused(tool: AnyTool, fault: str) -> ToolResult:
     if tool.foreign is not None:
-        return Result(text=f"{tool.name} was not run: {fault}.", ok=False)
-    return Result(text=f"{tool.name} was not run: {fault}. It takes {_form(tool)}.", ok=False)
+        return ToolResult(text=f"{tool.name} was not run: {fault}.", ok=False)
+    return ToolResult(text=f"{tool.name} was not run: {fault}. It takes {_form(tool)}.", ok=False)

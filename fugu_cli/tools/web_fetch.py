@@ -1,4 +1,8 @@
-"""web_fetch: a page of the web as text. Offered only where a rule of the user's names it (policy/web.py).
+"""web_fetch: a page of the web as text. Offered only where a rule of the user's names it.
+
+GET alone, without cookies and without anybody's key. The address was judged before. Its host is resolved once, private
+addresses are refused, and the connection goes to the very address that was checked. A redirect to another host is
+answered, not followed: that host is judged by a call of its own.
 
 GET alone, without cookies and without a key of anybody's. The address was judged before; where it leads is looked up
 once, private addresses are refused, and the connection goes to the very address that was looked at. A redirect to
@@ -18,11 +22,11 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from fugu_cli import __version__
-from fugu_cli.policy import patterns, web
-from fugu_cli.tools import Tool, html_process, readable
-from fugu_cli.tools.files import Given
-from fugu_cli.tools.result import Result, Say
-from fugu_cli.tools.workspace import Workspace
+from fugu_cli.safety.policy import rule_matching
+from fugu_cli.tools import html_to_text
+from fugu_cli.tools.read_write import ToolArguments
+from fugu_cli.tools.result import Say, ToolResult
+from fugu_cli.tools.workspace import Tool, Workspace
 
 if TYPE_CHECKING:
     import httpx
@@ -43,7 +47,7 @@ _LOCAL = tuple(ipaddress.IPv6Network(net) for net in ("64:ff9b:1::/48", "fec0::/
 """Networks of IPv6 that are not public, although `is_global` says so."""
 
 
-class Fetch(Given):
+class WebFetchArguments(ToolArguments):
     """Arguments of web_fetch."""
 
     url: str = Field(description="http or https address")
@@ -51,19 +55,19 @@ class Fetch(Given):
 
 
 @dataclass(frozen=True)
-class Bounds:
+class FetchLimits:
     """Of a fetch: seconds for all of it, redirects included, and bytes that are read of a page."""
 
     seconds: float = 30.0
     largest: int = 3_000_000
 
 
-class Refused(Exception):
+class FetchRefused(Exception):
     """Why nothing was fetched, for the agent."""
 
 
 @dataclass(frozen=True)
-class Page:
+class WebPage:
     """What came back: the status, the media type without parameters, the charset where one was named, the content."""
 
     url: str
@@ -74,52 +78,52 @@ class Page:
     whole: bool
 
 
-def web_fetch(rules: Sequence[str], bounds: Bounds = Bounds()) -> Tool[Fetch]:
+def web_fetch(rules: Sequence[str], bounds: FetchLimits = FetchLimits()) -> Tool[WebFetchArguments]:
     """The tool under the user's `allow` and `ask` rules: a host of this machine or its network must stand in one."""
 
-    async def run(given: Fetch, workspace: Workspace, say: Say) -> Result:
+    async def run(given: WebFetchArguments, workspace: Workspace, say: Say) -> ToolResult:
         try:
             async with asyncio.timeout(bounds.seconds):
                 page = await _fetched(given.url.strip().partition("#")[0], rules, bounds)
             text = await _text(page)
-        except Refused as error:
-            return Result(text=str(error), ok=False)
+        except FetchRefused as error:
+            return ToolResult(text=str(error), ok=False)
         except TimeoutError:
-            return Result(text=f"{given.url} did not answer within {bounds.seconds:g} s.", ok=False)
+            return ToolResult(text=f"{given.url} did not answer within {bounds.seconds:g} s.", ok=False)
         if text is None:
-            return Result(text=f"{page.url} is no text ({page.kind or 'binary'}): it is not shown.", ok=False)
+            return ToolResult(text=f"{page.url} is no text ({page.kind or 'binary'}): it is not shown.", ok=False)
         return _shown(page, text, given.offset)
 
-    return Tool(name=patterns.FETCH, effect="reads", arguments=Fetch, run=run, native=True)
+    return Tool(name=rule_matching.FETCH, effect="reads", arguments=WebFetchArguments, run=run, native=True)
 
 
-async def _text(page: Page) -> str | None:
-    if readable.is_html(page.kind, page.data):
-        return await html_process.markdown(page.data, page.charset)
-    return readable.text_of(page.data, page.charset)
+async def _text(page: WebPage) -> str | None:
+    if html_to_text.is_html(page.kind, page.data):
+        return await html_to_text.html_to_markdown_apart(page.data, page.charset)
+    return html_to_text.decode_page(page.data, page.charset)
 
 
-def _shown(page: Page, text: str, offset: int) -> Result:
+def _shown(page: WebPage, text: str, offset: int) -> ToolResult:
     part = text[offset : offset + SHOWN]
     if not part and offset:
-        return Result(text=f"{page.url} has only {len(text)} characters.", ok=False)
+        return ToolResult(text=f"{page.url} has only {len(text)} characters.", ok=False)
     end = offset + len(part)
     notes = [f"{page.url}, status {page.status}"]
     notes += [f"characters {offset} to {end} of {len(text)}; go on with offset={end}"] if end < len(text) else []
     notes += [] if page.whole else [f"only its first {len(page.data):,} bytes were read"]
-    return Result(text=f"{part or '(empty)'}\n[{'; '.join(notes)}]", ok=page.status < 400)
+    return ToolResult(text=f"{part or '(empty)'}\n[{'; '.join(notes)}]", ok=page.status < 400)
 
 
-async def _fetched(url: str, rules: Sequence[str], bounds: Bounds) -> Page:
+async def _fetched(url: str, rules: Sequence[str], bounds: FetchLimits) -> WebPage:
     """The page at the end of redirects on the same host. Raises Refused."""
     import httpx
 
     for _ in range(HOPS):
         place = _place(url)
         addresses = await _addresses(place)
-        private = next((one for one in addresses if not public(one)), None)
-        if private is not None and not web.names_exactly(rules, place):
-            raise Refused(
+        private = next((one for one in addresses if not is_public_address(one)), None)
+        if private is not None and not rule_matching.any_names_host(rules, place):
+            raise FetchRefused(
                 f"{place.host} was not asked: {private} is an address of this machine or its network. "
                 f"Only a rule that names it permits that: web_fetch({place.shown})."
             )
@@ -127,38 +131,40 @@ async def _fetched(url: str, rules: Sequence[str], bounds: Bounds) -> Page:
             async with _client(bounds, place) as client:
                 answer = await _answer(client, url, place, addresses, bounds.largest)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise Refused(f"{url} could not be fetched: {str(error) or type(error).__name__}.") from error
-        if isinstance(answer, Page):
+            raise FetchRefused(f"{url} could not be fetched: {str(error) or type(error).__name__}.") from error
+        if isinstance(answer, WebPage):
             return answer
         if not _same(place, _place(answer)):
-            raise Refused(f"{url} redirects to {answer}, which is another place: fetch that address if you need it.")
+            raise FetchRefused(
+                f"{url} redirects to {answer}, which is another place: fetch that address if you need it."
+            )
         url = answer
-    raise Refused(f"{url}: more than {HOPS} redirects.")
+    raise FetchRefused(f"{url}: more than {HOPS} redirects.")
 
 
-def _place(url: str) -> web.Place:
-    place = web.place_of(url)
+def _place(url: str) -> rule_matching.WebAddress:
+    place = rule_matching.web_address(url)
     if isinstance(place, str):
-        raise Refused(f"`{url}` was not fetched: {place}.")
+        raise FetchRefused(f"`{url}` was not fetched: {place}.")
     return place
 
 
-def _same(place: web.Place, target: web.Place) -> bool:
+def _same(place: rule_matching.WebAddress, target: rule_matching.WebAddress) -> bool:
     """What was judged holds for the target too: the same host and port, or from http to https on the usual ones."""
     upgraded = (place.scheme, target.scheme) == ("http", "https") and (place.port, target.port) == (80, 443)
     return target.host == place.host and (upgraded or (target.scheme, target.port) == (place.scheme, place.port))
 
 
-async def _addresses(place: web.Place) -> list[str]:
+async def _addresses(place: rule_matching.WebAddress) -> list[str]:
     """Where the host is, each address once. Raises Refused."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise Refused(f"there is no host {place.host}, or no network: {error}.") from error
+        raise FetchRefused(f"there is no host {place.host}, or no network: {error}.") from error
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-def public(text: str) -> bool:
+def is_public_address(text: str) -> bool:
     """Anybody's address of the internet, also as seen through the ways IPv6 wraps IPv4."""
     address = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
@@ -167,12 +173,12 @@ def public(text: str) -> bool:
             return False
         if any(address in net for net in _WRAPS):
             inside = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if inside is not None and not public(str(inside)):
+        if inside is not None and not is_public_address(str(inside)):
             return False
     return address.is_global and not address.is_multicast
 
 
-def _client(bounds: Bounds, place: web.Place) -> httpx.AsyncClient:
+def _client(bounds: FetchLimits, place: rule_matching.WebAddress) -> httpx.AsyncClient:
     """One that follows nothing by itself and uses no proxy; certificates are those the system or the user trusts."""
     import httpx
 
@@ -186,8 +192,8 @@ def _client(bounds: Bounds, place: web.Place) -> httpx.AsyncClient:
 
 
 async def _answer(
-    client: httpx.AsyncClient, url: str, place: web.Place, addresses: Sequence[str], largest: int
-) -> Page | str:
+    client: httpx.AsyncClient, url: str, place: rule_matching.WebAddress, addresses: Sequence[str], largest: int
+) -> WebPage | str:
     """The page, or where it redirects to. Asks the addresses in order until one can be connected to."""
     import httpx
 
@@ -215,26 +221,26 @@ def _unpacking(url: str, packed: str) -> Callable[[bytes, int], bytes]:
     if packed.strip().lower() in {"", "identity"}:
         return lambda piece, most: piece[:most]
     if packed.strip().lower() not in PACKED:
-        raise Refused(f"{url} is packed in a way that was not asked for ({packed}): it is not shown.")
+        raise FetchRefused(f"{url} is packed in a way that was not asked for ({packed}): it is not shown.")
     stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # with either header, gzip's or zlib's
 
     def unpacked(piece: bytes, most: int) -> bytes:
         try:
             return stream.decompress(piece, most)
         except zlib.error as error:
-            raise Refused(f"{url} could not be unpacked: {error}.") from error
+            raise FetchRefused(f"{url} could not be unpacked: {error}.") from error
 
     return unpacked
 
 
-async def _sent(client: httpx.AsyncClient, request: httpx.Request, asked: httpx.URL, largest: int) -> Page | str:
+async def _sent(client: httpx.AsyncClient, request: httpx.Request, asked: httpx.URL, largest: int) -> WebPage | str:
     response = await client.send(request, stream=True)
     try:
         if response.has_redirect_location:
             return str(asked.join(response.headers["location"]))
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if not readable.is_text(kind):
-            raise Refused(f"{asked} is no text ({kind}): it is not shown.")
+        if not html_to_text.is_text(kind):
+            raise FetchRefused(f"{asked} is no text ({kind}): it is not shown.")
         unpacked = _unpacking(str(asked), response.headers.get("content-encoding", ""))
         data, whole = b"", True
         async for piece in response.aiter_raw():
@@ -242,6 +248,6 @@ async def _sent(client: httpx.AsyncClient, request: httpx.Request, asked: httpx.
             if len(data) > largest:
                 data, whole = data[:largest], False
                 break
-        return Page(str(asked), response.status_code, kind, response.charset_encoding, data, whole)
+        return WebPage(str(asked), response.status_code, kind, response.charset_encoding, data, whole)
     finally:
         await response.aclose()

@@ -1,39 +1,131 @@
-"""The working tree: where tools work, and how it was before.
+"""The working tree: where tools work, how it was before, and which files an agent has read.
 
-Every tool gets one, with its arguments, and nothing else. Inside a git repository the whole tree can be snapshotted and
-put back; outside one, the files fugu's own tools changed can. Knows no log, no agent and no permission: paths were
-judged before a tool runs.
+Every tool gets one, with its arguments, and nothing else. Inside a git repository the whole tree can be
+snapshotted and restored; outside one, the files fugu's own tools changed can. A file that was not read, or was
+changed since, is not overwritten. Knows no log, no agent and no permission: paths were judged before a tool runs.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import os
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
-from fugu_cli.atomic import write_whole
 from fugu_cli.errors import StorageError
-from fugu_cli.events import NOTHING, Change, Made, Recorded, ToolRan, Undone, net
-from fugu_cli.policy import paths
-from fugu_cli.policy.arguments import Malformed, arguments_of
-from fugu_cli.sandbox.box import Box
-from fugu_cli.tools import Tool, blobs, clip, restoring
-from fugu_cli.tools.blobs import Blobs
-from fugu_cli.tools.git import OPTIONS, Git, program
-from fugu_cli.tools.jobs import Jobs
-from fugu_cli.tools.repository import Repository, find_repository
-from fugu_cli.tools.result import Result, Say
-from fugu_cli.tools.seen import Seen
+from fugu_cli.messages import Value
+from fugu_cli.safety import paths
+from fugu_cli.safety.paths import path_exists
+from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
+from fugu_cli.safety.sandbox.command_sandbox import Sandbox
+from fugu_cli.session.events import NO_EFFECTS, FileChange, FileEffects, Recorded, ToolRan, Undone, net_changes
+from fugu_cli.system.atomic_files import write_atomically
+from fugu_cli.tools import git_repositories, snapshots
+from fugu_cli.tools import result as tools_result
+from fugu_cli.tools.git_repositories import GIT_OPTIONS, BlobReader, Git, Repository, find_repository, git_program
+from fugu_cli.tools.result import Effect, Say, ToolResult
+from fugu_cli.tools.shell_commands import Jobs
 from fugu_cli.tools.snapshots import Snapshots, as_changes
 
 Arguments = TypeVar("Arguments", bound=BaseModel)
+
+
+class RawArguments(Value):
+    """Arguments that are handed over as they came: somebody else knows what they mean."""
+
+    values: dict[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class ForeignSpec:
+    """What an agent is told of a tool that is not fugu's own (MCP). `schema`: of its arguments, as JSON text."""
+
+    description: str
+    schema: str
+
+
+@dataclass(frozen=True)
+class Tool(Generic[Arguments]):
+    """A tool: its name, what it does to the world, the type of its arguments and the function that does it.
+
+    `run` answers with a Result for every failure of the world (no such file, a command that fails); it may raise
+    StorageError, and is cancelled when the user interrupts: then it ends what it started. `body` names the argument
+    that holds free text (a file's content, a patch), "" where there is none. A `foreign` tool takes Unread. Small
+    models are not told of a `native` tool, and a `worker`'s tool is told of to Workers alone, although it only reads.
+    What a tool says that `instructs` is the user's own word to the agents, and is not marked as data.
+    """
+
+    name: str
+    effect: Effect
+    arguments: type[Arguments]
+    run: Callable[[Arguments, Workspace, Say], Awaitable[ToolResult]]
+    body: str = ""
+    foreign: ForeignSpec | None = None
+    instructs: bool = False
+    native: bool = False
+    worker: bool = False
+
+
+CHANGED_SINCE_READ = "was changed since it was read"
+
+
+class ReadTracker:
+    """Digests by resolved path."""
+
+    def __init__(self) -> None:
+        self._digests: dict[Path, bytes] = {}
+
+    def note(self, path: Path, data: bytes) -> None:
+        """The agent knows that `path` holds `data`."""
+        self._digests[path] = _digest(data)
+
+    def note_file(self, path: Path) -> None:
+        """The agent knows (a part of) what `path` holds now; for files too large to hold in memory."""
+        with path.open("rb") as file:
+            self._digests[path] = hashlib.file_digest(file, "sha256").digest()
+
+    def recall(self, path: Path, at: float) -> None:
+        """The agent saw or wrote `path` at `at` (seconds since the epoch), in a process that is gone.
+
+        Counts only when the file was not written since.
+        """
+        if path_exists(path) and path.is_file() and path.stat().st_mtime <= at:
+            self.note_file(path)
+
+    def refresh(self, path: Path) -> None:
+        """fugu itself has put `path` to another state: known files stay known."""
+        if path in self._digests:
+            if path.is_file():
+                self._digests[path] = _digest(path.read_bytes())
+            else:
+                del self._digests[path]
+
+    def knows(self, path: Path) -> bool:
+        """`path` was read or written in this process."""
+        return path in self._digests
+
+    def changed_outside(self, path: Path, data: bytes) -> bool:
+        """`path`, which now holds `data`, is not as it was last seen."""
+        return self.knows(path) and self._digests[path] != _digest(data)
+
+    def refusal(self, path: Path, data: bytes, name: str) -> ToolResult | None:
+        """Why `path`, which now holds `data`, must not be overwritten; None when it may. `name` is how to call it."""
+        if not self.knows(path):
+            return ToolResult(text=f"{name} exists and was not read yet. Read it first, then change it.", ok=False)
+        if self.changed_outside(path, data):
+            return ToolResult(text=f"{name} {CHANGED_SINCE_READ}. Read it again, then change it.", ok=False)
+        return None
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
 
 
 @dataclass(frozen=True)
@@ -43,14 +135,14 @@ class Restored:
 
     paths: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    made: Made = NOTHING
+    made: FileEffects = NO_EFFECTS
 
 
-class Observed(NamedTuple):
+class ObservedResult(NamedTuple):
     """A tool's result with what it did to files."""
 
-    result: Result
-    made: Made = NOTHING
+    result: ToolResult
+    made: FileEffects = NO_EFFECTS
 
 
 class Workspace:
@@ -66,18 +158,18 @@ class Workspace:
         *,
         test_command: str | None = None,
         test_timeout: float = 300.0,
-        box: Box | None = None,
+        box: Sandbox | None = None,
     ) -> None:
         self.root = Path(os.path.realpath(root))
         self.store = store
         self.test_command = test_command
         self.test_timeout = test_timeout
         self.box = box
-        self.seen = Seen()
+        self.seen = ReadTracker()
         repository = _usable(self.root)
         self.snapshots = Snapshots(self.root, store, repository) if repository else None
         self._hash_name = repository.hash_name if repository else "sha1"
-        self._written: list[Change] = []
+        self._written: list[FileChange] = []
         self.jobs = Jobs()
         self.mask: Callable[[str], str] | None = None
         """Takes secrets out of the diffs that people and files are given."""
@@ -87,7 +179,7 @@ class Workspace:
     def apart(self) -> Workspace:
         """The same folder for an agent that works at the same time as others: what they saw, it has not seen."""
         other = copy.copy(self)
-        other.seen = Seen()
+        other.seen = ReadTracker()
         other._written = []
         return other
 
@@ -111,35 +203,35 @@ class Workspace:
             raise StorageError("there are no snapshots outside a git repository", hint="run `git init` first")
         return (await self.take_back(await self.since(tree))).paths
 
-    async def since(self, tree: str) -> Made:
+    async def since(self, tree: str) -> FileEffects:
         """What was done to files since a snapshot. Raises StorageError."""
         now = await self.snapshot()
-        found = await self.made(tree, now) if now else NOTHING
+        found = await self.made(tree, now) if now else NO_EFFECTS
         changes = (self._still_there(change) if change.after is None else change for change in found.changes)
-        return Made(tuple(change for change in changes if change is not None), found.attributes)
+        return FileEffects(tuple(change for change in changes if change is not None), found.attributes)
 
-    def _still_there(self, change: Change) -> Change | None:
+    def _still_there(self, change: FileChange) -> FileChange | None:
         """A file that is in no snapshot any more was removed, or is ignored now: then what it holds is kept. None where
         that is what it held before."""
-        path = self.root / paths.actual(change.path)
-        if restoring.through_link(self.root, path) or not os.path.lexists(path):
+        path = self.root / paths.unquoted_path(change.path)
+        if snapshots.through_link(self.root, path) or not os.path.lexists(path):
             return change
-        if path.lstat().st_size > blobs.LARGEST:
+        if path.lstat().st_size > git_repositories.LARGEST_BLOB:
             return None
-        name, mode = blobs.state(path, self._hash_name)
+        name, mode = git_repositories.file_state(path, self._hash_name)
         if name is None or (name, mode) == (change.before, change.mode):
             return change if name is None else None
         data = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
-        blobs.keep(self.store / "objects", data, self._hash_name)
+        git_repositories.store_blob(self.store / "objects", data, self._hash_name)
         return change.model_copy(
             update={"after": name, "mode": mode, "mode_before": change.mode if mode != change.mode else ""}
         )
 
-    async def made(self, a: str, b: str) -> Made:
+    async def made(self, a: str, b: str) -> FileEffects:
         """What was done to files from tree `a` to tree `b`."""
-        return await self.snapshots.made(a, b) if self.snapshots else NOTHING
+        return await self.snapshots.made(a, b) if self.snapshots else NO_EFFECTS
 
-    async def diff(self, a: str, b: str) -> tuple[Change, ...]:
+    async def diff(self, a: str, b: str) -> tuple[FileChange, ...]:
         """The changes alone."""
         return as_changes(await self.snapshots.differences(a, b)) if self.snapshots and a != b else ()
 
@@ -155,7 +247,7 @@ class Workspace:
             return diff
         return self.mask(diff.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
-    def whole_secrets(self, text: str, limit: int = clip.LIMIT) -> str:
+    def whole_secrets(self, text: str, limit: int = tools_result.OUTPUT_LIMIT) -> str:
         """A text that is to be cut to `limit` characters, without secrets: one that the cut takes apart would not be
         recognised in what is left of it. Use clip for the cut: it tears no mark."""
         return text if self.mask is None or len(text) <= limit else self.mask(text)
@@ -165,9 +257,9 @@ class Workspace:
         async with self.contents() as found:
             return await found.read(name)
 
-    def contents(self) -> AbstractAsyncContextManager[Blobs]:
+    def contents(self) -> AbstractAsyncContextManager[BlobReader]:
         """Many of them, read one after the other."""
-        return blobs.reading(self.store / "objects", self._git)
+        return git_repositories.open_blobs(self.store / "objects", self._git)
 
     @property
     def _git(self) -> Git | None:
@@ -178,24 +270,26 @@ class Workspace:
 
     async def observe(
         self, tool: Tool[Arguments], arguments: Arguments, say: Say, before: str | None = None
-    ) -> Observed:
+    ) -> ObservedResult:
         """Run a tool; returns its result and what it did to files, ignored ones only when fugu itself wrote them.
 
         `before`: a snapshot that was taken for this call already.
         """
         if tool.effect == "reads":
-            return Observed(await tool.run(arguments, self, say))
+            return ObservedResult(await tool.run(arguments, self, say))
         self._written.clear()
         before = before or await self.snapshot()
         result = await tool.run(arguments, self, say)
-        found = await self.since(before) if before else NOTHING
+        found = await self.since(before) if before else NO_EFFECTS
         known = {change.path for change in found.changes}
-        more = [c.model_copy(update={"beside": True}) for c in net(self._written).values() if c.path not in known]
+        more = [
+            c.model_copy(update={"beside": True}) for c in net_changes(self._written).values() if c.path not in known
+        ]
         kept = {change.path for change in more}
         attributes = tuple(one for one in found.attributes if not (one.large and one.path in kept))
-        return Observed(result, Made((*found.changes, *more), attributes))
+        return ObservedResult(result, FileEffects((*found.changes, *more), attributes))
 
-    async def take_back(self, made: Made) -> Restored:
+    async def take_back(self, made: FileEffects) -> Restored:
         """Undo what was done (in the order it was done), of each file where it still is as it was left.
 
         What is back already is left alone. Raises StorageError for what could not be put back, once all else is; doing
@@ -203,51 +297,51 @@ class Workspace:
         """
         found = self.standing(made)
         async with self.contents() as contents:
-            changed = await restoring.take_back(self.root, found.made, contents, self._git)
+            changed = await snapshots.restore_files(self.root, found.made, contents, self._git)
         for path in changed:
-            self.seen.refresh(Path(os.path.realpath(self.root / paths.actual(path))))
+            self.seen.refresh(Path(os.path.realpath(self.root / paths.unquoted_path(path))))
         return Restored(changed, (*found.conflicts, *found.beside, *found.unkept), found.made)
 
-    def standing(self, made: Made) -> restoring.Standing:
+    def standing(self, made: FileEffects) -> snapshots.RestorePlan:
         """What of it still stands. Raises StorageError for a file that may not be read."""
-        return restoring.standing(self.root, made, self._hash_name)
+        return snapshots.plan_restore(self.root, made, self._hash_name)
 
     def write(self, path: Path, data: bytes, mode: int | None = None) -> None:
         """Write a file whole, as seen and as fugu's doing. `path` is resolved; `mode` as in `write_whole`. Raises
         StorageError, OSError."""
         old = path.read_bytes() if path.is_file() else None
-        before = blobs.keep(self.store / "objects", old, self._hash_name) if old is not None else None
-        write_whole(path, data, mode)
+        before = git_repositories.store_blob(self.store / "objects", old, self._hash_name) if old is not None else None
+        write_atomically(path, data, mode)
         self.seen.note(path, data)
-        after = blobs.keep(self.store / "objects", data, self._hash_name)
-        self._written.append(Change(path=_named(path, self.root), before=before, after=after))
+        after = git_repositories.store_blob(self.store / "objects", data, self._hash_name)
+        self._written.append(FileChange(path=_named(path, self.root), before=before, after=after))
 
     def remove(self, path: Path) -> None:
         """Delete a file, kept in the store. `path` is resolved. Raises StorageError, OSError."""
-        before = blobs.keep(self.store / "objects", path.read_bytes(), self._hash_name)
+        before = git_repositories.store_blob(self.store / "objects", path.read_bytes(), self._hash_name)
         bits = path.stat().st_mode & 0o7777
         path.unlink()
-        self._written.append(Change(path=_named(path, self.root), before=before, after=None, permissions=bits))
+        self._written.append(FileChange(path=_named(path, self.root), before=before, after=None, permissions=bits))
 
 
-def resolve(workspace: Workspace, text: str) -> Path | Result:
+def resolve_path(workspace: Workspace, text: str) -> Path | ToolResult:
     """Where a path an agent wrote leads, links followed; a Result when no file can have that name or nobody may look.
 
     Outside the repository is allowed here: policy asked before the tool was run.
     """
     found = paths.locate(text, workspace.root)
     if not isinstance(found, Path):
-        return Result(text=f"`{text}` is not a path: {found.text}.", ok=False)
+        return ToolResult(text=f"`{text}` is not a path: {found.text}.", ok=False)
     try:
         found.stat()
     except (FileNotFoundError, NotADirectoryError):
         return found
     except OSError as error:  # in a folder that may not be looked into, a name too long for any file, a link to itself
-        return Result(text=f"{clip.clip(text, 300)} cannot be used: {error.strerror}.", ok=False)
+        return ToolResult(text=f"{tools_result.truncate(text, 300)} cannot be used: {error.strerror}.", ok=False)
     return found
 
 
-def recall(workspace: Workspace, records: Iterable[Recorded]) -> None:
+def recall_reads(workspace: Workspace, records: Iterable[Recorded]) -> None:
     """Take up a session again: what its agents read or wrote, and nobody changed since, counts as seen.
 
     What fugu put back counts where it had been seen before, as in the process that did it (`Seen.refresh`).
@@ -268,22 +362,22 @@ def _touched(event: ToolRan) -> list[str]:
     """Names of the files a call read or wrote."""
     given = arguments_of(event.call)
     named = [change.path for change in event.changes]
-    if event.ok and not isinstance(given, Malformed) and isinstance(given.get("path"), str):
+    if event.ok and not isinstance(given, MalformedArguments) and isinstance(given.get("path"), str):
         named.append(str(given["path"]))
     return named
 
 
 def _named(path: Path, root: Path) -> str:
-    return paths.shown(path.relative_to(root).as_posix() if paths.inside(path, root) else str(path))
+    return paths.quoted_path(path.relative_to(root).as_posix() if paths.inside(path, root) else str(path))
 
 
 def _usable(root: Path) -> Repository | None:
     """The repository of `root`, unless git is missing or ignores `root` (a project inside a home kept in git)."""
-    git = program(root)
+    git = git_program(root)
     found = find_repository(root) if git else None
     if found is None or found.top == root:
         return found
     where = (f"--git-dir={found.folder}", f"--work-tree={found.top}")
-    command = [git or "git", *OPTIONS, *where, "check-ignore", "-q", str(root)]
+    command = [git or "git", *GIT_OPTIONS, *where, "check-ignore", "-q", str(root)]
     ignored = subprocess.run(command, cwd=root, capture_output=True, check=False).returncode == 0
     return None if ignored else found

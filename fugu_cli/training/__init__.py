@@ -1,4 +1,5 @@
-"""Training the coordinator (arXiv 2512.04695): from what agents achieved to a checkpoint that decides among them.
+"""Training the coordinator (arXiv 2512.04695): from what agents achieved to a checkpoint. Stage 1 is `sft.py`, stage
+2 `evolution.py`; `replay.py` judges candidates on recorded outcomes, `mixture.py` makes the checkpoint that ships.
 
 `sft.py` is stage 1, the warm start: a pass matrix gives soft targets, transcripts are rendered exactly as the
 coordinator reads them, and the head is fitted to the hidden states behind them. `evolve.py` is stage 2: candidates of

@@ -1,11 +1,5 @@
-"""A checkpoint over slots for any pool: learned from recorded outcomes with pools drawn at random, and from a pass
-matrix of the embedded pool. The recipe of the checkpoint that ships.
-
-    warm start   stories (sft.py) for everyday requests and the loop's side ways; prior.py for replayed paths
-    evolution    replay of issues under pools drawn anew in every iteration, and of the loop's tasks, half each
-    proof        repositories and tasks held out, beside the rule cascade, before anything is written
-
-Either source may be missing. Knows nothing of files but the folder that keeps states.
+"""A checkpoint over slots for any pool, learned from recorded outcomes under random pools and from a pass matrix, and
+compared with the rule cascade on held-out data. The recipe of the checkpoint that ships.
 """
 
 from __future__ import annotations
@@ -13,49 +7,61 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 from pydantic import JsonValue
 
+from fugu_cli.coordinators import checkpoint as checkpoints
+from fugu_cli.coordinators import svf
+from fugu_cli.coordinators.action_space import SLOTS
+from fugu_cli.coordinators.backbone import Backbone
+from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, TrainingOrigin
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import ConfigError
-from fugu_cli.training import fit, frontier, outcomes
-from fugu_cli.training.candidates import Heads
-from fugu_cli.training.frontier import Arm, Paired, paired
-from fugu_cli.training.matrix import Seat, TaskRates
-from fugu_cli.training.outcomes import Case, Issue
-from fugu_cli.training.replay import Check, Replay, Rules
-from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter
-from fugu_cli.training.replay_training import Course, ReplayTraining, examples
-from fugu_cli.training.search_vector import HiddenStates
-from fugu_cli.training.study import sample, split
-from fugu_cli.training.trials import Replayed, Together
+from fugu_cli.training import fitting, frontier, pass_matrix, recorded_outcomes
+from fugu_cli.training.frontier import Numbers, PairedDifference, PolicyScores, paired_difference
+from fugu_cli.training.pass_matrix import HeadRow, TaskRates, ValueSettings
+from fugu_cli.training.recorded_outcomes import Issue, ReplayCase
+from fugu_cli.training.replay import CheckRates, CombinedTrial, Replay, ReplayRules, ReplayTrial
+from fugu_cli.training.search import HeadCandidates, HiddenStates, Layout, checkpoint_vector
+from fugu_cli.training.search import Numbers as Numbers_slot_mixture
+from fugu_cli.training.sft import WarmStart, WarmStartSettings, parse_head_row
+from fugu_cli.training.study import (
+    HeadTrainingSettings,
+    ReplayDataset,
+    learn_head,
+    replay_examples,
+    sample_cases,
+    train_validation_split,
+)
+from fugu_cli.training.synthetic_sessions import ReplaySessionWriter, TranscriptSettings
 
-TESTS = Check(1.0, 0.0)
+EXACT_TESTS = CheckRates(1.0, 0.0)
 """The embedded pool's tasks are judged by their own tests."""
 
-TALK = 0.3
+VERIFIER_COST = 0.3
 """What a Verifier's turn costs the embedded models, as a share of a Worker's: 2.7 s of 8.9 s, the means of 10 and 34
 turns of `coder` in its own loop over 14 development tasks."""
 
 
 @dataclass(frozen=True)
-class Ingredients:
+class MixtureData:
     """What is learned from. `stories` are examples told by the warm start of a pass matrix, or None."""
 
-    seats: tuple[Seat, ...]
+    seats: tuple[HeadRow, ...]
     issues: Sequence[Issue] = ()
     tasks: Sequence[TaskRates] = ()
-    stories: fit.Examples | None = None
+    stories: fitting.HeadExamples | None = None
 
 
 @dataclass(frozen=True)
-class Blend:
+class MixtureConfig:
     """How. `pools` are drawn for the warm start and for the proof; `shown` issues' texts are read for training."""
 
-    check: Check = field(default_factory=Check)
-    course: Course = field(default_factory=Course)
-    reading: Reading = field(default_factory=Reading)
+    check: CheckRates = field(default_factory=CheckRates)
+    course: HeadTrainingSettings = field(default_factory=HeadTrainingSettings)
+    reading: TranscriptSettings = field(default_factory=TranscriptSettings)
     pools: int = 6
     shown: int = 16
     turns: int = 4
@@ -64,22 +70,22 @@ class Blend:
 
 
 @dataclass(frozen=True)
-class _Compared:
+class _PairedScores:
     """Two ways to decide the same cases, and the issue of each: the same one under several pools."""
 
-    ours: Arm
-    rule: Arm
+    ours: PolicyScores
+    rule: PolicyScores
     of: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Proof:
+class HeldOutComparison:
     """One source, decided by heads that did not know its repositories or tasks, against the rule cascade."""
 
     source: str
-    ours: Arm
-    cascade: Arm
-    reward: Paired
+    ours: PolicyScores
+    cascade: PolicyScores
+    reward: PairedDifference
 
     @property
     def worse(self) -> bool:
@@ -91,13 +97,13 @@ class Mixture:
     """Trials, lessons and proofs from the ingredients."""
 
     def __init__(
-        self, made_of: Ingredients, blend: Blend, writer: ReplaySessionWriter, hidden_states: HiddenStates
+        self, made_of: MixtureData, blend: MixtureConfig, writer: ReplaySessionWriter, hidden_states: HiddenStates
     ) -> None:
         self.made_of = made_of
         self.blend = blend
         self._writer = writer
         self._states = hidden_states
-        self._looped = [Case(task, task.task, looped=True) for task in made_of.tasks]
+        self._looped = [ReplayCase(task, task.task, looped=True) for task in made_of.tasks]
 
     def about(self) -> dict[str, JsonValue]:
         """What of the data a run depends on, for its folder."""
@@ -108,41 +114,39 @@ class Mixture:
             "tasks": [task.task for task in self.made_of.tasks],
         }
 
-    def lessons(self, without: frozenset[str] = frozenset()) -> list[ReplayTraining]:
+    def lessons(self, without: frozenset[str] = frozenset()) -> list[ReplayDataset]:
         """Issues under some drawn pools, and the loop's tasks; repositories and tasks in `without` are unknown."""
         found = [
-            ReplayTraining(
-                self._known(self._issues(number), without), self._writer, self._rules(), 1 / self.blend.pools
-            )
+            ReplayDataset(self._known(self._issues(number), without), self._writer, self._rules(), 1 / self.blend.pools)
             for number in range(self.blend.pools if self.made_of.issues else 0)
         ]
         looped = [case for case in self._looped if case.group not in without]
         if looped:
-            found.append(ReplayTraining(looped, self._writer, Rules(TESTS, self.blend.turns, TALK)))
+            found.append(ReplayDataset(looped, self._writer, ReplayRules(EXACT_TESTS, self.blend.turns, VERIFIER_COST)))
         return found
 
-    def trial(self, without: frozenset[str] = frozenset()) -> Together:
+    def trial(self, without: frozenset[str] = frozenset()) -> CombinedTrial:
         """Both sources at once, half of the fitness each."""
         replay = Replay(self._writer, self._rules())
-        loop = Replay(self._writer, Rules(TESTS, self.blend.turns, TALK))
-        parts: list[tuple[Replayed, float]] = []
+        loop = Replay(self._writer, ReplayRules(EXACT_TESTS, self.blend.turns, VERIFIER_COST))
+        parts: list[tuple[ReplayTrial, float]] = []
         if self.made_of.issues:
             held = [case for number in range(self.blend.pools) for case in self._shown(number, without)[1]]
 
-            def drawn(draw: random.Random) -> Sequence[Case]:
+            def drawn(draw: random.Random) -> Sequence[ReplayCase]:
                 return self._shown(draw.randrange(10**6), without)[0]
 
-            parts.append((Replayed(replay, drawn, held, self.blend.seed), 1.0))
+            parts.append((ReplayTrial(replay, drawn, held, self.blend.seed), 1.0))
         looped = [case for case in self._looped if case.group not in without]
         if looped:
-            learned, validated = split(sample(looped, len(looped), self.blend.seed))
-            parts.append((Replayed(loop, lambda draw: learned, validated, self.blend.seed), 1.0))
-        return Together(parts)
+            learned, validated = train_validation_split(sample_cases(looped, len(looped), self.blend.seed))
+            parts.append((ReplayTrial(loop, lambda draw: learned, validated, self.blend.seed), 1.0))
+        return CombinedTrial(parts)
 
-    def told(self, without: frozenset[str] = frozenset()) -> fit.Examples:
+    def told(self, without: frozenset[str] = frozenset()) -> fitting.HeadExamples:
         """The warm start's examples."""
         course = replace(self.blend.course, shown=self.blend.shown)
-        found = examples(self.lessons(without), course, self._states)
+        found = replay_examples(self.lessons(without), course, self._states)
         found = replace(found, weights=found.weights / found.weights.sum())
         stories = self.made_of.stories
         if stories is None:
@@ -160,48 +164,53 @@ class Mixture:
         if len(known := set(self.groups())) < 2:
             raise ConfigError(f"a proof needs two repositories or tasks at least; there is {', '.join(known)}")
 
-    def prove(self, head_of: Callable[[frozenset[str]], Vector]) -> list[Proof]:
+    def prove(self, head_of: Callable[[frozenset[str]], Vector]) -> list[HeldOutComparison]:
         """Cross-validated: `head_of` learns without some groups, which are then decided by it."""
         groups = self.groups()
-        parts: dict[str, list[_Compared]] = {}
-        for held in fit.folds(groups, self.blend.folds, self.blend.seed):
+        parts: dict[str, list[_PairedScores]] = {}
+        for held in fitting.group_folds(groups, self.blend.folds, self.blend.seed):
             out = frozenset(group for group, kept in zip(groups, held, strict=True) if kept)
             head = head_of(out)
             for source, cases, rules in self._held(out):
                 ours, rule = self._compared(head, cases, rules)
-                parts.setdefault(source, []).append(_Compared(ours, rule, tuple(case.task.task for case in cases)))
-        return [_proof(source, both, self.blend.course.price) for source, both in parts.items()]
+                parts.setdefault(source, []).append(_PairedScores(ours, rule, tuple(case.task.task for case in cases)))
+        return [_comparison(source, both, self.blend.course.price) for source, both in parts.items()]
 
-    def _held(self, out: frozenset[str]) -> list[tuple[str, list[Case], Rules]]:
+    def _held(self, out: frozenset[str]) -> list[tuple[str, list[ReplayCase], ReplayRules]]:
         issues = [case for number in range(self.blend.pools) for case in self._issues(number) if case.group in out]
-        issues = sample([case for case in issues if not case.empty], 4 * self.blend.shown, self.blend.seed)
+        issues = sample_cases([case for case in issues if not case.empty], 4 * self.blend.shown, self.blend.seed)
         looped = [case for case in self._looped if case.group in out]
-        both = [("issues, pools drawn", issues, self._rules()), ("loop", looped, Rules(TESTS, self.blend.turns, TALK))]
+        both = [
+            ("issues, pools drawn", issues, self._rules()),
+            ("loop", looped, ReplayRules(EXACT_TESTS, self.blend.turns, VERIFIER_COST)),
+        ]
         return [part for part in both if part[1]]
 
-    def _compared(self, head: Vector, cases: Sequence[Case], rules: Rules) -> tuple[Arm, Arm]:
-        played = Replay(self._writer, rules).play(Heads(head[None], self._states), cases)
+    def _compared(
+        self, head: Vector, cases: Sequence[ReplayCase], rules: ReplayRules
+    ) -> tuple[PolicyScores, PolicyScores]:
+        played = Replay(self._writer, rules).play(HeadCandidates(head[None], self._states), cases)
         order = [*range(len(self.made_of.seats))]
         if cases[0].looped:  # the strongest goes on until the limit
             order += [order[-1]] * rules.turns
-        rule = frontier.sequence("cascade", cases, order[: rules.turns], rules.check, rules.talk)
-        return Arm("learned", played.solved[0], played.cost[0]), rule
+        rule = frontier.sequence_policy("cascade", cases, order[: rules.turns], rules.check, rules.talk)
+        return PolicyScores("learned", played.solved[0], played.cost[0]), rule
 
-    def _rules(self) -> Rules:
-        return Rules(self.blend.check, self.blend.turns)
+    def _rules(self) -> ReplayRules:
+        return ReplayRules(self.blend.check, self.blend.turns)
 
-    def _issues(self, number: int) -> list[Case]:
+    def _issues(self, number: int) -> list[ReplayCase]:
         draw = random.Random(f"{self.blend.seed}/{number}")
-        pool = outcomes.drawn(self.made_of.issues, len(self.made_of.seats), draw, {})
-        return outcomes.cases(self.made_of.issues, pool)
+        pool = recorded_outcomes.random_pool(self.made_of.issues, len(self.made_of.seats), draw, {})
+        return recorded_outcomes.pool_cases(self.made_of.issues, pool)
 
-    def _shown(self, number: int, without: frozenset[str]) -> tuple[list[Case], list[Case]]:
+    def _shown(self, number: int, without: frozenset[str]) -> tuple[list[ReplayCase], list[ReplayCase]]:
         """The same few issues under every pool, their texts are read once: to learn from, and to validate."""
         known = self._known(self._issues(number), without)
         wanted = self._read(without)
-        return split([case for case in known if case.task.task in wanted] or known[: self.blend.shown])
+        return train_validation_split([case for case in known if case.task.task in wanted] or known[: self.blend.shown])
 
-    def _known(self, cases: Sequence[Case], without: frozenset[str]) -> list[Case]:
+    def _known(self, cases: Sequence[ReplayCase], without: frozenset[str]) -> list[ReplayCase]:
         """Known cases, those whose texts are read first."""
         wanted = self._read(without)
         known = [case for case in cases if case.group not in without]
@@ -219,8 +228,8 @@ def sample_issues(issues: Sequence[Issue], count: int, without: frozenset[str], 
     return [issue for issue in order if (issue.repo or issue.id) not in without][:count]
 
 
-def _joined(first: fit.Examples, second: fit.Examples) -> fit.Examples:
-    return fit.Examples(
+def _joined(first: fitting.HeadExamples, second: fitting.HeadExamples) -> fitting.HeadExamples:
+    return fitting.HeadExamples(
         np.concatenate([first.hidden, second.hidden]),
         np.concatenate([first.rows, second.rows]),
         np.concatenate([first.roles, second.roles]),
@@ -229,12 +238,149 @@ def _joined(first: fit.Examples, second: fit.Examples) -> fit.Examples:
     )
 
 
-def _proof(source: str, parts: Sequence[_Compared], price: float) -> Proof:
+def _comparison(source: str, parts: Sequence[_PairedScores], price: float) -> HeldOutComparison:
     ours, rule = (_joined_arms(arms) for arms in zip(*((part.ours, part.rule) for part in parts), strict=True))
     of = [issue for part in parts for issue in part.of]
-    return Proof(source, ours, rule, paired(ours.reward(price), rule.reward(price), of))
+    return HeldOutComparison(source, ours, rule, paired_difference(ours.reward(price), rule.reward(price), of))
 
 
-def _joined_arms(arms: Sequence[Arm]) -> Arm:
+def _joined_arms(arms: Sequence[PolicyScores]) -> PolicyScores:
     solved, cost = (np.concatenate(list(each)) for each in zip(*((arm.solved, arm.cost) for arm in arms), strict=True))
-    return Arm(arms[0].name, solved, cost)
+    return PolicyScores(arms[0].name, solved, cost)
+
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class CascadeComparison:
+    """By source: heads that had not seen what they were judged on, and `before`, another checkpoint's head on the same
+    cases (which may have seen them)."""
+
+    learned: tuple[HeldOutComparison, ...]
+    before: tuple[HeldOutComparison, ...]
+
+    @property
+    def worse(self) -> tuple[str, ...]:
+        """The sources on which the cascade is better by more than chance explains."""
+        return tuple(proof.source for proof in self.learned if proof.worse)
+
+    def record(self) -> dict[str, float]:
+        """For a checkpoint's record."""
+        found: dict[str, float] = {}
+        for proof in self.learned:
+            found |= {
+                f"{proof.source}: cases": float(len(proof.ours.solved)),
+                f"{proof.source}: solved, held out": _mean(proof.ours.solved),
+                f"{proof.source}: cost, held out": _mean(proof.ours.cost),
+                f"{proof.source}: solved by the cascade": _mean(proof.cascade.solved),
+                f"{proof.source}: cost of the cascade": _mean(proof.cascade.cost),
+                f"{proof.source}: reward over the cascade": round(proof.reward.difference, 4),
+                f"{proof.source}: its standard error": round(proof.reward.error, 4),
+            }
+        for proof in self.before:
+            found[f"{proof.source}: reward over the cascade, checkpoint before"] = round(proof.reward.difference, 4)
+        return found
+
+    def table(self) -> str:
+        """As people read it."""
+        lines = [
+            "| judged on | cases | head | solved | cost | reward, against the cascade |",
+            "|---|---|---|---|---|---|",
+        ]
+        for name, proofs in (("held out", self.learned), ("checkpoint before", self.before)):
+            for proof in proofs:
+                gap = f"{proof.reward.difference:+.4f} ± {proof.reward.error:.4f}"
+                lines.append(
+                    f"| {proof.source} | {len(proof.ours.solved)} | {name} | {_scores_text(proof.ours)} | {gap} |"
+                )
+        for proof in self.learned:
+            lines.append(
+                f"| {proof.source} | {len(proof.ours.solved)} | rule cascade "
+                f"| {_scores_text(proof.cascade)} | +0.0000 |"
+            )
+        return "\n".join(lines)
+
+
+def compare_with_cascade(
+    mixture: Mixture, hidden_states: HiddenStates, before: Vector | None, tell: Tell
+) -> CascadeComparison:
+    """Every repository and task decided by a head that was learned without it, as the mixture's blend says."""
+
+    def head_of(out: frozenset[str]) -> Vector:
+        learned = learn_head(mixture.told(out), mixture.trial(out), mixture.blend.course, hidden_states, lambda _: None)
+        tell(f"learned without {len(out)} repositories and tasks")
+        return learned.head
+
+    known = () if before is None else tuple(mixture.prove(lambda _: before))
+    return CascadeComparison(tuple(mixture.prove(head_of)), known)
+
+
+def _mean(values: Numbers) -> float:
+    return round(float(values.mean()), 4)
+
+
+def _scores_text(arm: PolicyScores) -> str:
+    return f"{arm.solved.mean():.1%} | {arm.cost.mean():.3f}"
+
+
+REQUEST_TOKENS = 64
+"""Tokens of a recorded issue's text that are read: nothing of its difficulty is in it."""
+
+TellLine = Callable[[str], None]
+
+
+def load_mixture(
+    issues: Path | None,
+    table: Path | None,
+    rows: Sequence[str],
+    blend: MixtureConfig,
+    reading: tuple[Backbone, HiddenStates],
+) -> tuple[Mixture, fitting.HeadExamples]:
+    """The mixture of the files, and its warm start's examples. `rows` as in `fugu train sft`, for the pass matrix."""
+    backbone, hidden_states = reading
+    seats = tuple(parse_head_row(text) for text in rows) or tuple(HeadRow(slot, slot) for slot in SLOTS)
+    if tuple(one.row for one in seats) != SLOTS:
+        raise ConfigError(f"the rows are the slots {', '.join(SLOTS)}, in this order", hint="--row cheap=AGENT ...")
+    tasks = pass_matrix.pass_rates(pass_matrix.read_matrix(table), seats) if table is not None else ()
+    recorded = recorded_outcomes.read_issues(issues) if issues is not None else ()
+    told = None
+    if tasks:
+        like = blend.reading
+        terms = ValueSettings(turns=blend.turns, cost=blend.course.price)
+        recipe = WarmStartSettings(seats, terms, like.format, like.workers_only, like.budget, seed=blend.seed)
+        start = WarmStart(recipe, backbone, Path())
+        told = start.examples(start.tell_all(tasks), lambda _: None, hidden_states)
+    writer = ReplaySessionWriter(seats, backbone, replace(blend.reading, request=REQUEST_TOKENS), blend.seed)
+    mixture = Mixture(MixtureData(seats, recorded, tasks, told), blend, writer, hidden_states)
+    return mixture, mixture.told()
+
+
+def load_start(path: Path) -> Checkpoint:
+    """A checkpoint to begin with. Raises ConfigError where it is not over slots and roles."""
+    found = checkpoints.load(path)
+    if found.meta.rows != SLOTS or not found.meta.roles:
+        raise ConfigError(f"{path} is no checkpoint over slots and roles", hint="leave --start out")
+    return found
+
+
+def new_checkpoint(head: Vector, backbone: Backbone) -> Checkpoint:
+    """A new checkpoint over slots, without offsets."""
+    sizes = svf.ranks(backbone.decoder.shape)
+    meta = CheckpointMeta(backbone=backbone.identity, width=backbone.decoder.shape.width, ranks=sizes, rows=SLOTS)
+    return Checkpoint(meta, head, tuple(np.zeros(size, np.float32) for size in sizes))
+
+
+def mixture_record(mixture: Mixture, start: Checkpoint | None) -> str:
+    """For a checkpoint's record."""
+    about = mixture.about()
+    data = f"{about['issues']} recorded issues with random pools; {len(mixture.made_of.tasks)} tasks of a pass matrix"
+    return data if start is None else f"{data}; from {start.digest[:12]}"
+
+
+def checkpoint_at(
+    base: Checkpoint, layout: Layout, point: Numbers_slot_mixture, training: TrainingOrigin
+) -> Checkpoint:
+    """A point of the search as a checkpoint that reads like `base`."""
+    vector = checkpoint_vector(base.offsets, layout.offsets(point), layout.head(point))
+    return checkpoints.make(vector, base.meta.model_copy(update={"training": training}))

@@ -1,7 +1,5 @@
-"""A study of recorded outcomes: learn on some repositories, decide on the others, for every lambda and every check.
-
-What `fugu train replay` runs and prints: the accuracy-cost frontier of what was learned beside everything that needs no
-learning (frontier.py). Every case is decided by a head that saw no case of its repository.
+"""A study of recorded outcomes: learn a head on some repositories, decide on the others, for every lambda and check;
+and its report.
 """
 
 from __future__ import annotations
@@ -9,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,24 +17,136 @@ from pydantic import ValidationError
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import StorageError
 from fugu_cli.messages import Value
-from fugu_cli.training import budget_mixture, fit, frontier
-from fugu_cli.training.candidates import Heads
-from fugu_cli.training.evolve import Settings
-from fugu_cli.training.frontier import Arm, Paired, paired
-from fugu_cli.training.latent import Smoothing, smoothed
-from fugu_cli.training.outcomes import Case, Issue
-from fugu_cli.training.prior import Prior
-from fugu_cli.training.replay import Check, Replay, Rules
-from fugu_cli.training.replay_sessions import ReplaySessionWriter
-from fugu_cli.training.replay_training import Course, ReplayTraining, examples, learn, warm_start
-from fugu_cli.training.search_vector import HiddenStates
-from fugu_cli.training.signals import Signals
-from fugu_cli.training.trials import Replayed
+from fugu_cli.session.events import ROLES
+from fugu_cli.system import temp_dirs
+from fugu_cli.training import fitting, frontier
+from fugu_cli.training.evolution import (
+    Evolution,
+    EvolutionIteration,
+    EvolutionSettings,
+    Evolved,
+    FitnessWeights,
+    RunFolder,
+    Trial,
+)
+from fugu_cli.training.frontier import PairedDifference, PolicyScores, paired_difference, random_mix_at_cost
+from fugu_cli.training.planning import CallCountPlan, PathPlan
+from fugu_cli.training.recorded_outcomes import Issue, ReplayCase, Smoothing, smooth_cases
+from fugu_cli.training.replay import CheckRates, Replay, ReplayRules, ReplayTrial
+from fugu_cli.training.search import Candidates, Encode, HeadCandidates, HeadLayout, HiddenStates
+from fugu_cli.training.synthetic_sessions import ReplaySessionWriter
+
+TellIteration = Callable[[EvolutionIteration], None]
+
+
+@dataclass(frozen=True)
+class HeadTrainingSettings:
+    """How to learn. `price` is lambda: what a relative cost of 1 is worth. `tau` softens the targets, `seldom` leaves
+    out paths that are met less often than that, `shown` is how many cases' texts a path is shown with at least."""
+
+    rules: ReplayRules = field(default_factory=ReplayRules)
+    price: float = 0.1
+    tau: float = 0.02
+    l2: float = 3e-2
+    seldom: float = 0.04
+    shown: int = 24
+    settings: EvolutionSettings = field(default_factory=lambda: EvolutionSettings(iterations=20, patience=8))
+
+    def texts(self, weight: float) -> int:
+        """With how many texts a path is shown that is met this often: up to four times as many. The first decision is
+        met by every request, and stands on nothing but a text that must not move it."""
+        return max(self.shown, round(4 * self.shown * weight))
+
+    def evolving(self) -> EvolutionSettings:
+        """Evolution weighs cost as the lesson does."""
+        return self.settings.model_copy(update={"shaping": FitnessWeights(cost=self.price)})
+
+
+@dataclass(frozen=True)
+class ReplayDataset:
+    """Cases that belong together (one pool, or one draw of it), told by one writer, with a weight."""
+
+    cases: Sequence[ReplayCase]
+    writer: ReplaySessionWriter
+    rules: ReplayRules
+    weight: float = 1.0
+
+
+def replay_examples(
+    lessons: Sequence[ReplayDataset], course: HeadTrainingSettings, see: Encode
+) -> fitting.HeadExamples:
+    """Every path of every lesson with some of its cases' texts: soft targets over the rows, the role, how often."""
+    texts: list[str] = []
+    rows, roles, weights, groups = [], [], [], []
+    for lesson in lessons:
+        for advice in PathPlan(lesson.cases, lesson.rules, course.price).advice(course.tau):
+            if advice.weight < course.seldom:
+                continue
+            shown = lesson.cases[: course.texts(advice.weight)]
+            for case in shown:
+                texts.append(lesson.writer.scene(case, advice.path).text)
+                rows.append(advice.rows)
+                roles.append(advice.role)
+                weights.append(lesson.weight * max(advice.weight, 0.05) / len(shown))
+                groups.append(case.group)
+    return fitting.HeadExamples(
+        hidden=see(texts),
+        rows=np.array(rows, np.float32),
+        roles=np.array(roles, np.int64),
+        weights=np.array(weights, np.float32),
+        groups=tuple(groups),
+    )
+
+
+@dataclass(frozen=True)
+class LearnedHead:
+    """The head (rows + roles, width): the evolved one where validation says that it is better, else the warm start's;
+    and how evolution went."""
+
+    head: Vector
+    warm: Vector
+    evolved: Evolved
+
+
+def warm_start_head(told: fitting.HeadExamples, course: HeadTrainingSettings) -> Vector:
+    """The head that fits the examples."""
+    return fitting.fit_head(told, len(ROLES), l2=course.l2)
+
+
+def learn_head(
+    told: fitting.HeadExamples,
+    trial: Trial,
+    course: HeadTrainingSettings,
+    hidden_states: HiddenStates,
+    tell: TellIteration,
+) -> LearnedHead:
+    """Warm start, then evolution in a folder that nobody keeps."""
+    warm = warm_start_head(told, course)
+    layout = HeadLayout(hidden_states, len(warm), told.hidden)
+    with temp_dirs.temp_dir("lesson") as temporary:
+        folder = RunFolder(temporary, {}, lambda _mean, _path: None)
+        with folder.held():
+            evolved = Evolution(course.evolving(), trial, layout.breed, folder).run(layout.start(warm), tell)
+    both = layout.breed(np.stack([layout.start(warm), evolved.vector]))
+    head = layout.head(evolved.vector) if surely_better(trial, both, course.price) else warm
+    return LearnedHead(head, warm, evolved)
+
+
+def surely_better(trial: Trial, both: Candidates, price: float) -> bool:
+    """The second of two candidates is better on validation, by more than its standard error: the best of many
+    iterations on a few cases mostly was lucky."""
+    played = trial.validate(both)
+    if played is None:
+        return True
+    reward = played.solved - price * played.cost
+    gap = paired_difference(reward[1], reward[0])
+    return gap.difference > gap.error
+
 
 Tell = Callable[[str], None]
-Held = NDArray[np.bool_]
+HeldOut = NDArray[np.bool_]
 
-FITTED = Course(settings=Settings(iterations=0))
+FITTED_ONLY = HeadTrainingSettings(settings=EvolutionSettings(iterations=0))
 """The fit alone, without an evolution after it."""
 SMOOTHED = Smoothing()
 METHOD = 3
@@ -44,47 +154,47 @@ METHOD = 3
 
 
 @dataclass(frozen=True)
-class Question:
+class StudySettings:
     """What is asked: the lambdas, the checks, how many folds, and how many cases' texts are read for training. `talk`
     is what a Verifier's turn costs, as a share of a run: nothing, as a fixed cascade's check costs nothing either.
     `share` of the best single row's cost, on the training cases, is what the thrifty way may cost."""
 
     prices: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
-    checks: tuple[Check, ...] = (Check(0.95, 0.10), Check(0.90, 0.20), Check(0.80, 0.40))
+    checks: tuple[CheckRates, ...] = (CheckRates(0.95, 0.10), CheckRates(0.90, 0.20), CheckRates(0.80, 0.40))
     folds: int = 5
     sample: int = 160
     turns: int = 4
     talk: float = 0.0
     seed: int = 0
     share: float = 0.42
-    course: Course = FITTED
+    course: HeadTrainingSettings = FITTED_ONLY
     smoothing: Smoothing = SMOOTHED
 
 
 @dataclass(frozen=True)
-class Answer:
+class OperatingPoint:
     """One check and one lambda: what was learned, the best fixed way found with hindsight, and the paired difference of
     their rewards. `trained` is the fixed way that the training cases of every fold choose, `plan` a plan that
     reads the runs (signals.py), followed without a head."""
 
-    check: Check
+    check: CheckRates
     price: float
-    ours: Arm
-    fixed: Arm
-    trained: Arm
-    plan: Arm
+    ours: PolicyScores
+    fixed: PolicyScores
+    trained: PolicyScores
+    plan: PolicyScores
 
     @property
-    def reward(self) -> Paired:
+    def reward(self) -> PairedDifference:
         """What was learned, against the best fixed way."""
         return self.over(self.ours, self.fixed)
 
-    def over(self, first: Arm, second: Arm) -> Paired:
+    def over(self, first: PolicyScores, second: PolicyScores) -> PairedDifference:
         """The difference of two arms' rewards at this lambda."""
-        return paired(first.reward(self.price), second.reward(self.price))
+        return paired_difference(first.reward(self.price), second.reward(self.price))
 
 
-class Part(Value):
+class OperatingPointRow(Value):
     """A line of answers.jsonl: what was learned for one check and one lambda, by case."""
 
     study: str
@@ -95,26 +205,26 @@ class Part(Value):
 
 
 @dataclass(frozen=True)
-class Findings:
+class StudyFindings:
     """Everything, with the baselines by check."""
 
     names: tuple[str, ...]
     unit: float
-    singles: tuple[Arm, ...]
-    oracle: Arm
-    cascades: dict[Check, tuple[Arm, ...]]
-    retries: dict[Check, tuple[Arm, ...]]
-    answers: tuple[Answer, ...]
-    thrifty: dict[Check, Arm]
+    singles: tuple[PolicyScores, ...]
+    oracle: PolicyScores
+    cascades: dict[CheckRates, tuple[PolicyScores, ...]]
+    retries: dict[CheckRates, tuple[PolicyScores, ...]]
+    answers: tuple[OperatingPoint, ...]
+    thrifty: dict[CheckRates, PolicyScores]
     """The learned ways of all lambdas, mixed within a share of the best single row's cost."""
 
 
 @dataclass(frozen=True)
-class Recorded:
+class StudyData:
     """The cases of one pool, the models of its rows, and the issues they were made of: what other models did on them
     says what was luck. Without issues plans are made of the outcomes as they are."""
 
-    cases: Sequence[Case]
+    cases: Sequence[ReplayCase]
     names: Sequence[str]
     issues: Sequence[Issue] = ()
 
@@ -122,111 +232,113 @@ class Recorded:
 class Study:
     """The cases of one pool, and how texts are seen."""
 
-    def __init__(self, recorded: Recorded, writer: ReplaySessionWriter, hidden_states: HiddenStates) -> None:
+    def __init__(self, recorded: StudyData, writer: ReplaySessionWriter, hidden_states: HiddenStates) -> None:
         self._cases = list(recorded.cases)
         self._names = tuple(recorded.names)
         self._issues = tuple(recorded.issues)
         self._writer = writer
         self._states = hidden_states
-        self._seen: dict[tuple[int, int, Smoothing], list[list[Case]]] = {}
+        self._seen: dict[tuple[int, int, Smoothing], list[list[ReplayCase]]] = {}
 
-    def sha(self, question: Question) -> str:
+    def sha(self, question: StudySettings) -> str:
         """Names a study: its cases, its pool and what is asked of each of its parts."""
         asked = replace(question, prices=(), checks=())
         about = (METHOD, self._cases, self._names, self._issues, asked)
         return hashlib.sha256(repr(about).encode()).hexdigest()[:16]
 
-    def run(self, question: Question, unit: float, file: Path, tell: Tell) -> Findings:
+    def run(self, question: StudySettings, unit: float, file: Path, tell: Tell) -> StudyFindings:
         """`unit` is the cost in USD that counts as 1. Parts that `file` holds are not learned again; those of another
         study in it are left alone. Raises StorageError."""
         sha = self.sha(question)
-        known = {(part.check, part.price): part for part in _read(file) if part.study == sha}
-        singles = frontier.singles(self._cases, self._names)
+        known = {(part.check, part.price): part for part in _read_rows(file) if part.study == sha}
+        singles = frontier.single_policies(self._cases, self._names)
         cascades, retries, answers, thrifty = {}, {}, [], {}
         for check in question.checks:
-            cascades[check] = tuple(frontier.cascades(self._cases, self._names, check))
-            retries[check] = tuple(frontier.retries(self._cases, self._names, check))
+            cascades[check] = tuple(frontier.cascade_policies(self._cases, self._names, check))
+            retries[check] = tuple(frontier.retry_policies(self._cases, self._names, check))
             for price in question.prices:
                 part = known.get(((check.right, check.wrong), price))
                 if part is None:
                     part = self._part(question, check, price, sha)
-                    _append(file, part)
+                    _append_row(file, part)
                 answers.append(self._answer(question, part, [*singles, *cascades[check]]))
-                tell(said(answers[-1], unit))
+                tell(progress_line(answers[-1], unit))
             thrifty[check] = self._thrifty(question, check, [one.ours for one in answers if one.check == check])
-        oracle = frontier.oracle(self._cases)
-        return Findings(self._names, unit, tuple(singles), oracle, cascades, retries, tuple(answers), thrifty)
+        oracle = frontier.oracle_scores(self._cases)
+        return StudyFindings(self._names, unit, tuple(singles), oracle, cascades, retries, tuple(answers), thrifty)
 
-    def _thrifty(self, question: Question, check: Check, ours: Sequence[Arm]) -> Arm:
+    def _thrifty(self, question: StudySettings, check: CheckRates, ours: Sequence[PolicyScores]) -> PolicyScores:
         """`ours` by lambda, mixed in every fold as its training cases say."""
         parts = np.zeros((len(ours), len(self._cases)))
         for held, known in self._folds(question):
-            rules = Rules(check, question.turns, question.talk)
-            plans = [(replace(rules, turns=budget(known, rules, price)), price) for price in question.prices]
-            parts[:, held] = budget_mixture.chosen(known, plans, question.share)[:, None]
-        return budget_mixture.mixed(f"learned, within {question.share:.0%}", ours, parts)
+            rules = ReplayRules(check, question.turns, question.talk)
+            plans = [(replace(rules, turns=best_turn_limit(known, rules, price)), price) for price in question.prices]
+            parts[:, held] = frontier.choose_mixture(known, plans, question.share)[:, None]
+        return frontier.mix_policies(f"learned, within {question.share:.0%}", ours, parts)
 
-    def _answer(self, question: Question, part: Part, fixed: Sequence[Arm]) -> Answer:
+    def _answer(
+        self, question: StudySettings, part: OperatingPointRow, fixed: Sequence[PolicyScores]
+    ) -> OperatingPoint:
         """What was learned, beside the `fixed` ways and plans that read the runs."""
-        check, price = Check(*part.check), part.price
+        check, price = CheckRates(*part.check), part.price
         folds = self._folds(question)
         solved, cost = np.zeros(len(self._cases)), np.zeros(len(self._cases))
         asked = (question.folds, question.seed, question.smoothing)
         if asked not in self._seen:
-            self._seen[asked] = [smoothed(known, self._issues, self._names, asked[2]) for _, known in folds]
+            self._seen[asked] = [smooth_cases(known, self._issues, self._names, asked[2]) for _, known in folds]
         for (held, _), seen in zip(folds, self._seen[asked], strict=True):
-            plan = Signals(seen, Rules(check, question.turns, question.talk), price)
+            plan = CallCountPlan(seen, ReplayRules(check, question.turns, question.talk), price)
             judged = [case for case, out in zip(self._cases, held, strict=True) if out]
             solved[held], cost[held] = plan.followed(judged)
-        return Answer(
+        return OperatingPoint(
             check,
             price,
-            Arm(f"learned, lambda {price:g}", np.array(part.solved), np.array(part.cost)),
+            PolicyScores(f"learned, lambda {price:g}", np.array(part.solved), np.array(part.cost)),
             frontier.best_fixed(fixed, price),
-            frontier.trained_fixed(fixed, [held for held, _ in folds], price),
-            Arm("a plan that reads the runs", solved, cost),
+            frontier.best_fixed_without_hindsight(fixed, [held for held, _ in folds], price),
+            PolicyScores("a plan that reads the runs", solved, cost),
         )
 
-    def _folds(self, question: Question) -> list[tuple[Held, list[Case]]]:
+    def _folds(self, question: StudySettings) -> list[tuple[HeldOut, list[ReplayCase]]]:
         """What is decided, and the cases of the other repositories."""
         groups = [case.group for case in self._cases]
-        masks = fit.folds(groups, question.folds, question.seed)
+        masks = fitting.group_folds(groups, question.folds, question.seed)
         return [(held, [case for case, out in zip(self._cases, held, strict=True) if not out]) for held in masks]
 
-    def _part(self, question: Question, check: Check, price: float, sha: str) -> Part:
-        arm = self._learned(question, Rules(check, question.turns, question.talk), price)
+    def _part(self, question: StudySettings, check: CheckRates, price: float, sha: str) -> OperatingPointRow:
+        arm = self._learned(question, ReplayRules(check, question.turns, question.talk), price)
         solved, cost = (tuple(float(value) for value in each) for each in (arm.solved, arm.cost))
-        return Part(study=sha, check=(check.right, check.wrong), price=price, solved=solved, cost=cost)
+        return OperatingPointRow(study=sha, check=(check.right, check.wrong), price=price, solved=solved, cost=cost)
 
-    def _learned(self, question: Question, rules: Rules, price: float) -> Arm:
+    def _learned(self, question: StudySettings, rules: ReplayRules, price: float) -> PolicyScores:
         """Every case decided by the head of the fold that does not know its repository."""
         solved, cost = np.zeros(len(self._cases)), np.zeros(len(self._cases))
         for held, known in self._folds(question):
-            turns = budget(known, rules, price)
+            turns = best_turn_limit(known, rules, price)
             head = self._head(known, question, replace(rules, turns=turns), price)
             places = np.flatnonzero(held)
             replay = Replay(self._writer, replace(rules, turns=turns))
-            played = replay.play(Heads(head[None], self._states), [self._cases[place] for place in places])
+            played = replay.play(HeadCandidates(head[None], self._states), [self._cases[place] for place in places])
             solved[places], cost[places] = played.solved[0], played.cost[0]
-        return Arm(f"learned, lambda {price:g}", solved, cost)
+        return PolicyScores(f"learned, lambda {price:g}", solved, cost)
 
-    def _head(self, known: Sequence[Case], question: Question, rules: Rules, price: float) -> Vector:
+    def _head(self, known: Sequence[ReplayCase], question: StudySettings, rules: ReplayRules, price: float) -> Vector:
         """The targets are computed from all known cases but those that validate an evolution; the texts of some are
         read."""
         course = question.course
-        read = sample(known, question.sample, question.seed)
-        shown, held = split(read) if course.settings.iterations else (read, [])
-        lesson = ReplayTraining([*shown, *(case for case in known if case not in read)], self._writer, rules)
+        read = sample_cases(known, question.sample, question.seed)
+        shown, held = train_validation_split(read) if course.settings.iterations else (read, [])
+        lesson = ReplayDataset([*shown, *(case for case in known if case not in read)], self._writer, rules)
         course = replace(course, rules=rules, price=price, shown=len(shown))
-        told = examples([lesson], course, self._states)
+        told = replay_examples([lesson], course, self._states)
         if not course.settings.iterations:
-            return warm_start(told, course)
+            return warm_start_head(told, course)
         replay = Replay(self._writer, rules)
-        trial = Replayed(replay, lambda draw: draw.sample(shown, max(2 * len(shown) // 3, 1)), held)
-        return learn(told, trial, course, self._states, lambda _: None).head
+        trial = ReplayTrial(replay, lambda draw: draw.sample(shown, max(2 * len(shown) // 3, 1)), held)
+        return learn_head(told, trial, course, self._states, lambda _: None).head
 
 
-def said(answer: Answer, unit: float) -> str:
+def progress_line(answer: OperatingPoint, unit: float) -> str:
     """A line for who waits."""
     ours, fixed, reward = answer.ours, answer.fixed, answer.reward
     return (
@@ -237,39 +349,39 @@ def said(answer: Answer, unit: float) -> str:
     )
 
 
-def budget(cases: Sequence[Case], rules: Rules, price: float) -> int:
+def best_turn_limit(cases: Sequence[ReplayCase], rules: ReplayRules, price: float) -> int:
     """The limit on turns that pays best on these cases, at most what the rules allow: where cost weighs much, giving up
     early does. The fewest of equals."""
     start = np.stack([np.zeros(len(cases)), np.ones(len(cases))])
     worth = [
-        max(Prior(cases, replace(rules, turns=turns), price).worth((), start)) for turns in range(1, rules.turns + 1)
+        max(PathPlan(cases, replace(rules, turns=turns), price).worth((), start)) for turns in range(1, rules.turns + 1)
     ]
     return 1 + int(np.argmax(np.array(worth) >= max(worth) - 1e-3 * price))
 
 
-def split(cases: list[Case]) -> tuple[list[Case], list[Case]]:
+def train_validation_split(cases: list[ReplayCase]) -> tuple[list[ReplayCase], list[ReplayCase]]:
     """Two thirds to learn from, one third to say which iteration was best: a head knows the texts it was evolved on by
     heart, and with them who solved what."""
     cut = max(2 * len(cases) // 3, 1)
     return cases[:cut], cases[cut:] or cases[:cut]
 
 
-def sample(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
+def sample_cases(cases: Sequence[ReplayCase], count: int, seed: int) -> list[ReplayCase]:
     """The same cases for every lambda, check and fold, as far as the fold has them: a text is read once."""
     order = sorted(cases, key=lambda case: random.Random(f"{seed}/{case.task.task}").random())
     return order[:count]
 
 
-def _read(file: Path) -> list[Part]:
+def _read_rows(file: Path) -> list[OperatingPointRow]:
     """The parts of a file; a last line that was cut is left out."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.is_file() else []
-        return [Part.model_validate_json(line) for line in lines if line.endswith("\n")]
+        return [OperatingPointRow.model_validate_json(line) for line in lines if line.endswith("\n")]
     except (OSError, ValidationError) as error:
         raise StorageError(f"{file} does not hold the parts of a study: {error}", hint="give another --out") from error
 
 
-def _append(file: Path, part: Part) -> None:
+def _append_row(file: Path, part: OperatingPointRow) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a", encoding="utf-8") as stream:
@@ -278,3 +390,109 @@ def _append(file: Path, part: Part) -> None:
         raise StorageError(
             f"{file} cannot be written: {error}", hint="make room and run it again: it goes on"
         ) from error
+
+
+def study_report(found: StudyFindings) -> str:
+    """All of it."""
+    single = best_single(found)
+    parts = ["## Without learning", frontier_table(found, [*found.singles, found.oracle], single)]
+    for check in dict.fromkeys(answer.check for answer in found.answers):
+        parts.append(f"## With a check that passes {check.right:.0%} of right and {check.wrong:.0%} of wrong work")
+        parts.append("Fixed ways, the best eight by accuracy, and retrying (a second run is a guess, see above):")
+        best = sorted(found.cascades[check], key=lambda arm: -arm.solved.mean())[:8]
+        parts.append(frontier_table(found, [*best, *found.retries[check]], single))
+        parts.append("Learned, every case by a head that saw no case of its repository:")
+        parts.append(learned_table(found, check, single))
+        parts.append(
+            "The best fixed way knows the judged cases. Beside it the fixed way that the training cases of every part "
+            "choose, and a plan that reads the runs, followed without a head:"
+        )
+        parts.append(without_hindsight_table(found, check))
+        parts.append(
+            "All of these mixed in every fold, as the plans of its training issues solve most within that share of the "
+            "best single's cost:"
+        )
+        parts.append(frontier_table(found, [found.thrifty[check]], single))
+    return "\n\n".join(parts) + "\n"
+
+
+def best_single(found: StudyFindings) -> PolicyScores:
+    """The row that solves most alone."""
+    return max(found.singles, key=lambda arm: float(arm.solved.mean()))
+
+
+def frontier_table(found: StudyFindings, arms: Sequence[PolicyScores], single: PolicyScores) -> str:
+    """Accuracy, cost, and the paired difference to the best single row."""
+    lines = ["| way | solved | USD a case | of the best single's cost | solved, against it |", "|---|---|---|---|---|"]
+    for arm in arms:
+        gap = paired_difference(arm.solved, single.solved)
+        lines.append(
+            f"| {arm.name} | {arm.solved.mean():.1%} | {_usd(found, arm)} | {arm.cost.mean() / single.cost.mean():.0%} "
+            f"| {100 * gap.difference:+.1f} ± {100 * gap.error:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def learned_table(found: StudyFindings, check: CheckRates, single: PolicyScores) -> str:
+    """By lambda: what was learned, a random mix at its cost, and the fixed way that is best with hindsight."""
+    lines = [
+        "| lambda | solved | USD a case | of the best single's cost | solved, against it | random mix at this cost "
+        "| best fixed way for this lambda | reward, against it | within one s.e. |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [_line(found, answer, single) for answer in found.answers if answer.check == check]
+    return "\n".join(lines)
+
+
+def _line(found: StudyFindings, answer: OperatingPoint, single: PolicyScores) -> str:
+    ours, gap = answer.ours, paired_difference(answer.ours.solved, single.solved)
+    coin = random_mix_at_cost(found.singles, float(ours.cost.mean()))
+    fixed = f"{answer.fixed.name}: {answer.fixed.solved.mean():.1%} at {_usd(found, answer.fixed)}"
+    cells = (
+        f"{answer.price:g}",
+        f"{ours.solved.mean():.1%}",
+        _usd(found, ours),
+        f"{ours.cost.mean() / single.cost.mean():.0%}",
+        f"{100 * gap.difference:+.1f} ± {100 * gap.error:.1f}",
+        f"{coin.solved.mean():.1%}",
+        fixed,
+        _gap(answer.reward),
+        _yes_or_no(answer.reward),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def without_hindsight_table(found: StudyFindings, check: CheckRates) -> str:
+    """By lambda: rewards of the fixed way chosen on the training cases and of the plan, against the best fixed way;
+    and of what was learned against that chosen one."""
+    lines = [
+        "| lambda | chosen on the training cases | against the best fixed way | within one s.e. | a plan that reads "
+        "the runs, against the best | within one s.e. | learned, against the chosen one | within one s.e. |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for answer in found.answers:
+        if answer.check != check:
+            continue
+        blind, plan = answer.over(answer.trained, answer.fixed), answer.over(answer.plan, answer.fixed)
+        ours, arm = answer.over(answer.ours, answer.trained), answer.trained
+        cells = (f"{answer.price:g}", f"{arm.solved.mean():.1%} at {_usd(found, arm)}", _gap(blind), _yes_or_no(blind),
+                 _gap(plan), _yes_or_no(plan), _gap(ours), _yes_or_no(ours))  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _gap(gap: PairedDifference) -> str:
+    return f"{gap.difference:+.4f} ± {gap.error:.4f}"
+
+
+def _yes_or_no(gap: PairedDifference) -> str:
+    return "yes" if not_worse(gap) else "no"
+
+
+def not_worse(gap: PairedDifference) -> bool:
+    """Not further below than one paired standard error."""
+    return gap.difference >= -gap.error - 1e-9
+
+
+def _usd(found: StudyFindings, arm: PolicyScores) -> str:
+    return f"${arm.cost.mean() * found.unit:.3f}"

@@ -1,44 +1,122 @@
-"""`fugu run` without a full screen: follows the log and prints it as text, as one JSON object, or as a stream of them.
-
-Text: what people read goes to standard error, one line a fact, then the diff, how the tests stand, tokens and money,
-and where the log is; the answer goes to standard output. Holds nothing that the log does not.
+"""`fugu run` without a full screen: follows the log, prints text or JSON, and asks for approval where there is a
+terminal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Literal, Protocol, TextIO, assert_never
 
 from rich.text import Text
 
-from fugu_cli import views
-from fugu_cli.events import (
+from fugu_cli.messages import Call
+from fugu_cli.session import views
+from fugu_cli.session.events import (
     Asked,
     Assigned,
     Event,
     Finished,
     Live,
     Opened,
+    OutputStreamed,
     Permitted,
     Recorded,
     Retried,
-    Said,
-    ToolSaid,
+    TextStreamed,
     Waiting,
 )
-from fugu_cli.log import Log
-from fugu_cli.ui import render, stream
-from fugu_cli.ui.clean import clean, count, cut, one_line, seconds, spent
-from fugu_cli.ui.result import Ending, result
-from fugu_cli.ui.screen import Screen
+from fugu_cli.session.log import Log
+from fugu_cli.ui import event_text, json_output
+from fugu_cli.ui.event_text import approval_target, describe_call
+from fugu_cli.ui.formatting import compact_number, duration, escape_invisible, first_line, known_cost, sanitize, shorten
+from fugu_cli.ui.json_output import RunEnding, result_object
+from fugu_cli.ui.terminal_output import TerminalOutput
+
+Permission = Literal["once", "session", "no", "headless"]
+ANSWERS: dict[str, Permission] = {
+    "y": "once",
+    "yes": "once",
+    "o": "once",
+    "once": "once",
+    "s": "session",
+    "session": "session",
+    "n": "no",
+    "no": "no",
+    "": "no",
+}
+
+
+SETTLE_SECONDS = 0.05
+"""Seconds for the reader of the log to print what led to the question."""
+
+
+class ApprovalReason(Protocol):
+    """What policy said of the call."""
+
+    @property
+    def reason(self) -> str: ...
+
+    @property
+    def target(self) -> str: ...
+
+    @property
+    def every_time(self) -> bool: ...
+
+
+AskApproval = Callable[[Call, ApprovalReason], Awaitable[Permission]]
+
+
+async def deny_headless(call: Call, judgement: ApprovalReason) -> Permission:
+    """Without a terminal: what would be asked is denied."""
+    del call, judgement
+    return "headless"
+
+
+def ask_on_terminal(screen: TerminalOutput, read: Callable[[], Awaitable[str]]) -> AskApproval:
+    """Asks on `screen`; `read` gives the next line the user types, "" at its end (which means no)."""
+
+    async def ask(call: Call, judgement: ApprovalReason) -> Permission:
+        await asyncio.sleep(SETTLE_SECONDS)
+        with screen.held():
+            screen.show(Text(f"allow {describe_call(call)}?", "bold yellow"))
+            if judgement.target:
+                screen.show(Text(f"  {escape_invisible(approval_target(call, judgement.target))}"))
+            screen.show(Text(f"  asked because {escape_invisible(judgement.reason)}", "dim"))
+            while True:
+                screen.err.raw("  [y] once  " + ("" if judgement.every_time else "[s] for this session  ") + "[N] no: ")
+                line = await read()
+                answer = ANSWERS.get(line.strip().lower())
+                if answer is not None and not (answer == "session" and judgement.every_time):
+                    return answer
+                if not line.endswith("\n"):
+                    return "no"
+
+    return ask
+
+
+async def read_typed_line(stream: TextIO | None = None) -> str:
+    """The next line of standard input, without a thread, so that Ctrl-C ends the waiting at once."""
+    source = sys.stdin if stream is None else stream
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    file = source.fileno()
+    loop.add_reader(file, lambda: None if ready.done() else ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(file)
+    return source.readline()
+
 
 DIFF_LINES = 200
 """Lines of the diff shown at the end; the rest is said to be there."""
 
 
 @dataclass(frozen=True)
-class Report:
+class RunReport:
     """What the end of a run says beside the facts. `since` is the first line of the log that belongs to this run."""
 
     session: str
@@ -48,7 +126,7 @@ class Report:
     patch: str = ""
 
 
-async def follow_text(log: Log, screen: Screen, since: int = 0) -> None:
+async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
     """Print every fact from line `since` on, and what is being waited for, until the log is closed."""
     facts: list[Event] = []
     said = 0
@@ -57,17 +135,23 @@ async def follow_text(log: Log, screen: Screen, since: int = 0) -> None:
             if isinstance(item, Recorded):
                 facts.append(item.event)
                 said = 0
-                if item.seq >= since and (text := render.line(facts)) is not None:
+                if item.seq >= since and (text := event_text.event_line(facts)) is not None:
                     screen.show(text)
-                screen.wait(_next(item.event))
+                screen.wait(_waiting_after(item.event))
             else:
-                said = said + len(item.text) if isinstance(item, Said) else 0 if isinstance(item, Retried) else said
-                screen.wait(_now(item, said), item.seconds if isinstance(item, Waiting | Retried) else 0.0)
-                if (text := render.paused(item)) is not None:
+                said = (
+                    said + len(item.text)
+                    if isinstance(item, TextStreamed)
+                    else 0
+                    if isinstance(item, Retried)
+                    else said
+                )
+                screen.wait(_waiting_for(item, said), item.seconds if isinstance(item, Waiting | Retried) else 0.0)
+                if (text := event_text.pause_text(item)) is not None:
                     screen.show(text)
 
 
-def _next(event: Event) -> str:
+def _waiting_after(event: Event) -> str:
     """What is waited for after a fact."""
     match event:
         case Asked():
@@ -75,21 +159,21 @@ def _next(event: Event) -> str:
         case Assigned():
             return f"{event.agent} is reading"
         case Permitted(allowed=True):
-            return f"running {render.describe(event.call)}"
+            return f"running {event_text.describe_call(event.call)}"
         case Opened() | Finished():
             return ""
         case _:
             return "working"
 
 
-def _now(event: Live, said: int) -> str:
+def _waiting_for(event: Live, said: int) -> str:
     match event:
-        case Said():
+        case TextStreamed():
             # Tens, so that the line is not drawn anew for every token.
             tokens = said // 40 * 10
             return f"{event.agent} is writing" + (f", {tokens} tokens or so" if tokens else "")
-        case ToolSaid():
-            return one_line(event.text) or "running"
+        case OutputStreamed():
+            return first_line(event.text) or "running"
         case Waiting():
             return event.why
         case Retried():
@@ -98,17 +182,17 @@ def _now(event: Live, said: int) -> str:
             assert_never(event)
 
 
-async def follow_stream_json(log: Log, screen: Screen, session: str, since: int = 0) -> None:
+async def follow_stream_json(log: Log, screen: TerminalOutput, session: str, since: int = 0) -> None:
     """One JSON line for every fact from line `since` on, until the log is closed. `stream.init` was printed before."""
     facts: list[Event] = []
     async for item in log.follow():
         if isinstance(item, Recorded):
-            line = stream.line(item, facts, session) if item.seq >= since else None
+            line = json_output.event_object(item, facts, session) if item.seq >= since else None
             facts.append(item.event)
         else:
-            line = stream.live(item, session)
+            line = json_output.live_object(item, session)
         if line is not None:
-            screen.data(stream.text(line))
+            screen.data(json_output.json_line(line))
 
 
 async def follow_quietly(log: Log) -> None:
@@ -117,7 +201,7 @@ async def follow_quietly(log: Log) -> None:
         pass
 
 
-def close_text(records: Sequence[Recorded], screen: Screen, report: Report, end: Ending) -> None:
+def print_end(records: Sequence[Recorded], screen: TerminalOutput, report: RunReport, end: RunEnding) -> None:
     """The end of a run for people: diff, tests, the answer (to standard output), tokens and money, the log."""
     events = [record.event for record in records]
     if views.finished(events) is None:
@@ -125,20 +209,20 @@ def close_text(records: Sequence[Recorded], screen: Screen, report: Report, end:
     if report.patch.strip():
         for text in coloured_diff(report.patch):
             screen.show(text)
-    answer = clean(views.answer(events)).strip()
+    answer = sanitize(views.answer(events)).strip()
     if answer:
         screen.data(answer)
     for text in _totals(records, report):
         screen.show(text)
 
 
-def close_json(records: Sequence[Recorded], screen: Screen, report: Report, end: Ending) -> None:
+def print_result_object(records: Sequence[Recorded], screen: TerminalOutput, report: RunReport, end: RunEnding) -> None:
     """The final object, for `json` and as the last line of `stream-json`."""
-    screen.data(stream.text(_final(records, report, end)))
+    screen.data(json_output.json_line(_final(records, report, end)))
 
 
-def _final(records: Sequence[Recorded], report: Report, end: Ending) -> stream.Object:
-    final = result(records, report.session, end, since=report.since, milliseconds=report.milliseconds)
+def _final(records: Sequence[Recorded], report: RunReport, end: RunEnding) -> json_output.Object:
+    final = result_object(records, report.session, end, since=report.since, milliseconds=report.milliseconds)
     own = final["fugu"]
     assert isinstance(own, dict)
     return {**final, "fugu": {**own, "log": report.log}}
@@ -146,7 +230,7 @@ def _final(records: Sequence[Recorded], report: Report, end: Ending) -> stream.O
 
 def coloured_diff(patch: str, limit: int = DIFF_LINES) -> list[Text]:
     """A unified diff, line by line; after `limit` lines only their number."""
-    lines = clean(patch).rstrip("\n").splitlines()
+    lines = sanitize(patch).rstrip("\n").splitlines()
     styles = {"+": "green", "-": "red", "@": "cyan"}
     texts = [
         Text(line, "bold" if line.startswith(("+++", "---", "diff ")) else styles.get(line[:1], ""))
@@ -156,20 +240,20 @@ def coloured_diff(patch: str, limit: int = DIFF_LINES) -> list[Text]:
     return [*texts, Text(f"... {rest} more lines of diff", "dim")] if rest > 0 else texts
 
 
-def _totals(records: Sequence[Recorded], report: Report) -> list[Text]:
+def _totals(records: Sequence[Recorded], report: RunReport) -> list[Text]:
     members = views.pool([record.event for record in records])
     mine = [record.event for record in records if record.seq >= report.since]
     used = views.usage(mine)
     parts = [
-        f"{name} {count(total.input)} in"
-        + (f" ({count(total.cached)} cached)" if total.cached else "")
-        + f" {count(total.output)} out"
+        f"{name} {compact_number(total.input)} in"
+        + (f" ({compact_number(total.cached)} cached)" if total.cached else "")
+        + f" {compact_number(total.output)} out"
         for name, total in used.items()
     ]
     turns = len(views.turns([record.event for record in records]))
-    cost = spent(views.cost(mine, members), unpriced=bool(views.unpriced(mine, members)))
-    words = f"{turns} turn{'' if turns == 1 else 's'}, {seconds(report.milliseconds / 1000)}, {cost}"
-    lines = [Text(cut(", ".join([words, *parts]), 300), "dim")]
+    cost = known_cost(views.cost(mine, members), unpriced=bool(views.unpriced(mine, members)))
+    words = f"{turns} turn{'' if turns == 1 else 's'}, {duration(report.milliseconds / 1000)}, {cost}"
+    lines = [Text(shorten(", ".join([words, *parts]), 300), "dim")]
     if report.log:
-        lines.append(Text(f"log: {clean(report.log)}  (`fugu trace {report.session}`)", "dim"))
+        lines.append(Text(f"log: {sanitize(report.log)}  (`fugu trace {report.session}`)", "dim"))
     return lines

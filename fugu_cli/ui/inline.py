@@ -1,7 +1,5 @@
-"""The inline mode: the same session in the terminal's own scrollback, with a prompt below it.
-
-For those who want no full screen, and for terminals that have none. A second front of the same room: the same commands,
-the same drawing (ui/tui/draw), the same approvals.
+"""The inline mode: the same session in the terminal's own scrollback, with a prompt below it. The only module that
+imports prompt-toolkit; loaded when the mode is opened.
 """
 
 from __future__ import annotations
@@ -10,45 +8,208 @@ import asyncio
 import shutil
 import sys
 import time
-from collections.abc import Coroutine
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, ThreadedCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition, is_searching
+from prompt_toolkit.formatted_text import ANSI
+from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from fugu_cli.errors import FuguError, UsageError
-from fugu_cli.ui.tui.commands.command import choices
-from fugu_cli.ui.tui.commands.obeying import is_request, obey
-from fugu_cli.ui.tui.commands.own import every
-from fugu_cli.ui.tui.draw import ansi
-from fugu_cli.ui.tui.draw.detail import Sources, sections
-from fugu_cli.ui.tui.draw.lines import Part, line
-from fugu_cli.ui.tui.draw.palette import PALETTES
-from fugu_cli.ui.tui.draw.rows import TurnRow
-from fugu_cli.ui.tui.draw.standing import status
-from fugu_cli.ui.tui.front import SCOPES, scopes
-from fugu_cli.ui.tui.keeping import History, look
-from fugu_cli.ui.tui.printing import Printing, Terminal
-from fugu_cli.ui.tui.room import Room
-from fugu_cli.ui.tui.scrollback import Scrollback
-from fugu_cli.ui.tui.session import Desk, Options
-from fugu_cli.ui.tui.typing import Above, Acts, prompt
+from fugu_cli.ui import drawing
+from fugu_cli.ui.drawing import PALETTES, StyledPart, styled_line
+from fugu_cli.ui.inline_view import InlineScreen, InlineTerminal, Scrollback
+from fugu_cli.ui.trace_drawing import TurnSources, turn_sections
+from fugu_cli.ui.trace_rows import TurnRow
+from fugu_cli.ui.tui.commands import all_commands, command_choices, is_request, run_input
+from fugu_cli.ui.tui.preferences import InputHistory, load_preferences
+from fugu_cli.ui.tui.project_folder import FolderFiles, mention
+from fugu_cli.ui.tui.prompt import CommandChoices
+from fugu_cli.ui.tui.screen_protocol import APPROVAL_SCOPES, ApprovalScope, offered_scopes
+from fugu_cli.ui.tui.session_controller import SessionController
+from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener
+from fugu_cli.ui.tui.status_line import draw_status
 
-TAIL = 4
+
+@dataclass(frozen=True)
+class KeyActions:
+    """What keys do. `asked` says whether a question waits for its answer."""
+
+    above: Callable[[], str]
+    below: Callable[[], str]
+    asked: Callable[[], bool]
+    answer: Callable[[ApprovalScope], None]
+    stop: Callable[[], None]
+    leave: Callable[[], bool]
+    mode: Callable[[], None]
+    steer: Callable[[str], None]
+
+
+class InlineCompleter(Completer):
+    """`/` commands and `@` files."""
+
+    def __init__(self, commands: CommandChoices, files: FolderFiles) -> None:
+        self._commands = commands
+        self._files = files
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """What fits the text before the cursor."""
+        text = document.text_before_cursor
+        if text.startswith("/") and "\n" not in text:
+            for choice in self._commands(text):
+                yield Completion(choice.value, -len(text), display=choice.shown.strip(), display_meta=choice.about)
+            return
+        word = document.get_word_before_cursor(WORD=True)
+        if word.startswith("@"):
+            self._files.refresh()
+            for path in self._files.search(word[1:]):
+                yield Completion(mention(path), -len(word), display=path)
+
+
+def build_prompt(acts: KeyActions, commands: CommandChoices, root: Path, texts: Iterable[str]) -> PromptSession[str]:
+    """A prompt with fugu's keys. `texts` is what was typed before, the newest last."""
+    history = InMemoryHistory()
+    for text in texts:
+        history.append_string(text)
+    session: PromptSession[str] = PromptSession(
+        message=lambda: ANSI(acts.above()),
+        bottom_toolbar=lambda: ANSI(acts.below()),
+        completer=ThreadedCompleter(InlineCompleter(commands, FolderFiles(root))),
+        complete_while_typing=True,
+        history=history,
+        key_bindings=_keys(acts),
+        multiline=True,
+        enable_open_in_editor=True,
+        enable_suspend=True,  # Ctrl+Z stops the process, as in any program of the shell
+        erase_when_done=True,
+        prompt_continuation="  ",
+    )
+    # Escape alone is a key here: do not wait long for the rest of a key, nor for another key, as in Escape B
+    session.app.ttimeoutlen = session.app.timeoutlen = 0.05
+    return session
+
+
+class PromptPrinter:
+    """Prints above a prompt; while an editor has the terminal, it waits.
+
+    The terminal stays raw: prompt-toolkit's own way leaves raw mode while it prints, and a key that comes meanwhile is
+    echoed, Enter even becomes a new line.
+    """
+
+    def __init__(self, session: PromptSession[str]) -> None:
+        self._app = session.app
+        self._late = ""
+
+    def print(self, text: str) -> None:
+        """Lines, now or as soon as the terminal is ours again."""
+        self._late += text
+        if self._app._running_in_terminal:  # prompt-toolkit has no public word for it
+            return
+        text, self._late = self._late.replace("\n", "\r\n"), ""
+        running = self._app.is_running
+        if running:
+            self._app.renderer.erase()
+        self.send(text)
+        if running:
+            self._app.renderer.reset()
+            self._app.renderer.request_absolute_cursor_position()
+            self._app.invalidate()
+
+    def send(self, sequence: str) -> None:
+        """A sequence as it is."""
+        self._app.output.write_raw(sequence)
+        self._app.output.flush()
+
+
+def _keys(acts: KeyActions) -> KeyBindings:
+    keys = KeyBindings()
+    asked = Condition(acts.asked)
+    _bind_text_keys(keys, asked)
+    _bind_action_keys(keys, asked, acts)
+    for scope, (key, _words, _word) in APPROVAL_SCOPES.items():
+        _bind_answer_key(keys, asked, key, partial(acts.answer, scope))
+    _bind_answer_key(keys, asked, "enter", partial(acts.answer, "once"))
+    _bind_answer_key(keys, asked, "escape", partial(acts.answer, "no"))
+    return keys
+
+
+def _bind_text_keys(keys: KeyBindings, asked: Condition) -> None:
+    """Keys that change the text. While the history is searched, all keys are prompt-toolkit's."""
+
+    @keys.add("enter", filter=~asked & ~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+        elif buffer.text.strip():
+            buffer.validate_and_handle()
+
+    @keys.add("c-j", filter=~is_searching)
+    @keys.add("escape", "enter", filter=~asked & ~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    @keys.add("c-g", filter=~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.open_in_editor()
+
+
+def _bind_action_keys(keys: KeyBindings, asked: Condition, acts: KeyActions) -> None:
+    """Keys that do something."""
+
+    @keys.add("escape", filter=~asked & ~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        acts.stop()
+
+    @keys.add("s-tab")
+    def _(event: KeyPressEvent) -> None:
+        acts.mode()
+
+    @keys.add("c-s", filter=~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        text = event.current_buffer.text
+        event.current_buffer.reset()
+        acts.steer(text)
+
+    @keys.add("c-c", filter=~is_searching)
+    def _(event: KeyPressEvent) -> None:
+        if event.current_buffer.text:
+            event.current_buffer.reset()
+        elif acts.leave():
+            event.app.exit(exception=EOFError)
+
+
+def _bind_answer_key(keys: KeyBindings, asked: Condition, key: str, act: Callable[[], None]) -> None:
+    @keys.add(key, filter=asked, eager=True)
+    def _(event: KeyPressEvent) -> None:
+        act()
+
+
+TAIL_LINES = 4
 """Lines of what is under way that are shown above the prompt."""
-TWICE = 2.0
-QUIET = 0.4
+SECOND_PRESS_SECONDS = 2.0
+UNREAD_SECONDS = 0.4
 """Seconds a question stands there before a key answers it."""
-TYPING = "ctrl+c, then y or n"
+ANSWER_HINT = "ctrl+c, then y or n"
 """What answers a question while something is typed."""
 
 
-class Inline:
+class InlineApp:
     """The prompt, and what its keys do."""
 
-    def __init__(self, desk: Desk, options: Options) -> None:
-        left = look(options.state)
+    def __init__(self, desk: SessionOpener, options: InterfaceOptions) -> None:
+        left = load_preferences(options.state)
         palette = PALETTES.get(options.theme) or PALETTES.get(left.theme) or PALETTES["dark"]
-        history = History(options.state)
+        history = InputHistory(options.state)
         history.load()
-        terminal = Terminal(
+        terminal = InlineTerminal(
             self._width,
             self._redraw,
             self._typed,
@@ -58,9 +219,9 @@ class Inline:
             lambda text: self._terminal.send(text),
         )
         self.feed = Scrollback(lambda text: self._terminal.print(text), self._width, palette, self._redraw)
-        self.front = Printing(self.feed, terminal, left, options.state)
-        self.room = Room(self.front, desk, options, history)
-        acts = Acts(
+        self.front = InlineScreen(self.feed, terminal, left, options.state)
+        self.room = SessionController(self.front, desk, options, history)
+        acts = KeyActions(
             above=self._above,
             below=self._below,
             asked=self._asked,
@@ -70,8 +231,10 @@ class Inline:
             mode=self.room.next_mode,
             steer=self._steer,
         )
-        self._prompt = prompt(acts, lambda text: choices(every(self.room), self.room, text), desk.root, history.texts)
-        self._terminal = Above(self._prompt)
+        self._prompt = build_prompt(
+            acts, lambda text: command_choices(all_commands(self.room), self.room, text), desk.root, history.texts
+        )
+        self._terminal = PromptPrinter(self._prompt)
         self._wanted: asyncio.Future[str] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._early: list[str] = []
@@ -110,7 +273,7 @@ class Inline:
 
     async def _obey(self, text: str) -> None:
         try:
-            await obey(self.room, text)
+            await run_input(self.room, text)
         except FuguError as error:
             self.room.failed(error)
 
@@ -161,35 +324,37 @@ class Inline:
             self.room.say(f"there is no turn {turn}", "warn")
             return
         session = self.room.session
-        sources = Sources(session.prompt, self.room.patches.of)
-        self.front.read(f"turn {turn}", sections(session.log.records, rows[-1], sources))
+        sources = TurnSources(session.prompt, self.room.patches.of)
+        self.front.read(f"turn {turn}", turn_sections(session.log.records, rows[-1], sources))
 
     # What the prompt shows and its keys do.
 
     def _above(self) -> str:
         """The lines of what is under way, then the mark; while something is asked, its answers."""
-        system, palette = ansi.colours(), self.feed.palette
-        lines = [line([(f"  {text}", palette.dim)], self._width()) for text in self.feed.tail(TAIL)]
-        tail = ansi.text(lines, system)
+        system, palette = drawing.terminal_colours(), self.feed.palette
+        lines = [styled_line([(f"  {text}", palette.dim)], self._width()) for text in self.feed.tail(TAIL_LINES)]
+        tail = drawing.ansi_text(lines, system)
         if self._asked() and (question := self.room.asking.question) is not None:
-            answers: list[Part] = []
-            for scope in scopes(question.judgement.every_time):
-                key, _, word = SCOPES[scope]
+            answers: list[StyledPart] = []
+            for scope in offered_scopes(question.judgement.every_time):
+                key, _, word = APPROVAL_SCOPES[scope]
                 answers += [(f"{key} ", f"bold {palette.accent}"), (f"{word}  ", palette.text)]
-            return tail + ansi.text([line(answers, self._width())], system).rstrip("\n")
-        return tail + ansi.text([line([("› ", f"bold {palette.accent}")], self._width())], system).rstrip("\n")
+            return tail + drawing.ansi_text([styled_line(answers, self._width())], system).rstrip("\n")
+        return tail + drawing.ansi_text(
+            [styled_line([("› ", f"bold {palette.accent}")], self._width())], system
+        ).rstrip("\n")
 
     def _below(self) -> str:
         standing = self.front.standing
         if self.room.asking.question is not None and self._prompt.default_buffer.text:
-            standing = replace(standing, key=TYPING)
-        made = status(standing, time.time(), self._width(), self.feed.palette)
-        return ansi.text([made], ansi.colours()).rstrip("\n")
+            standing = replace(standing, key=ANSWER_HINT)
+        made = draw_status(standing, time.time(), self._width(), self.feed.palette)
+        return drawing.ansi_text([made], drawing.terminal_colours()).rstrip("\n")
 
     def _asked(self) -> bool:
         """A question waits, and nobody is typing: half a word must not be an answer."""
         asked = self.room.asking.question is not None and not self._prompt.default_buffer.text
-        return asked and time.monotonic() - self.front.asked_at > QUIET
+        return asked and time.monotonic() - self.front.asked_at > UNREAD_SECONDS
 
     def _stop(self) -> None:
         if self._wanted is not None and not self._wanted.done():
@@ -201,7 +366,7 @@ class Inline:
         """Ctrl-C on an empty prompt: stop what runs; pressed twice, leave."""
         now, before = time.monotonic(), self._pressed
         self._pressed = now
-        if now - before < TWICE:
+        if now - before < SECOND_PRESS_SECONDS:
             return True
         self.room.interrupt()
         return False
@@ -216,11 +381,11 @@ class Inline:
             self._spawn(self.room.work.send_queued())
 
 
-def run_inline(desk: Desk, options: Options) -> int:
+def run_inline(desk: SessionOpener, options: InterfaceOptions) -> int:
     """The inline mode in this terminal, until the user leaves. Raises UsageError without a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the inline mode needs a terminal", hint='use `fugu run "..."` in scripts and pipes')
-    inline = Inline(desk, options)
+    inline = InlineApp(desk, options)
     asyncio.run(inline.run())
     if inline.parting:
         print(inline.parting, file=sys.stderr)

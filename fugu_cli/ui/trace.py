@@ -1,8 +1,4 @@
-"""`fugu trace`: a finished or running session as plain text, one row a decision, or as JSON. Pure.
-
-A table where the terminal is wide enough for it; otherwise the same in a few short lines a decision. The chosen row and
-role carry a star, a masked one is `--` with its reason underneath.
-"""
+"""`fugu trace`: a session as plain text, one row a decision, with its workflows, or as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -10,25 +6,208 @@ import json
 import textwrap
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 
-from fugu_cli import views
-from fugu_cli.events import Assigned, Opened, Recorded
-from fugu_cli.ui import graph, render
-from fugu_cli.ui.clean import clean, count, cut, one_line, probability, seconds, spent
-from fugu_cli.ui.result import routing
-from fugu_cli.ui.rows import Cell, Request, Row, requests
-from fugu_cli.views.weighing import weighing
+from fugu_cli.coordinators.conductor import step_context
+from fugu_cli.coordinators.conductor.step_context import step_manifest
+from fugu_cli.session import views
+from fugu_cli.session.decision_scores import decision_scores
+from fugu_cli.session.events import Assigned, Event, Opened, Planned, Recorded, ToolRan
+from fugu_cli.ui import event_text
+from fugu_cli.ui.event_text import describe_call
+from fugu_cli.ui.formatting import (
+    compact_number,
+    duration,
+    first_line,
+    known_cost,
+    money,
+    probability,
+    sanitize,
+    shorten,
+)
+from fugu_cli.ui.json_output import routing_object
+from fugu_cli.ui.trace_rows import DecisionRow, ScoreCell, TracedRequest, traced_requests
+
+
+def workflow_lines(events: Sequence[Event], rows: Sequence[DecisionRow], width: int) -> list[str]:
+    """The workflows of the newest request of `events`: who plans, each step with its edges, what it was shown and what
+    not, what it took, what came of it, and what the planning itself took."""
+    plans = views.plans(events)
+    if not plans:
+        return []
+    lines: list[str] = []
+    for number, plan in enumerate(plans, start=1):
+        lines.append(
+            shorten(f"plan {number}: {event_text.plan_title(plan)}, by {plan.agent} in {duration(plan.seconds)}", width)
+        )
+        if plan.fault:
+            lines += _indented(f"no workflow: {first_line(plan.fault, 300)}", width)
+        for place, step in enumerate(plan.steps):
+            said = f"reads {event_text.step_access(step)}: {first_line(step.instruction, 200)}"
+            lines.append(shorten(f"  step {place}  {event_text.step_agent(step)}  {said}", width))
+            lines += _step_turns(events, rows, (number, place), width)
+    for merge in views.merges(events):
+        lines.append(shorten("  " + event_text.merge_text(merge).plain.strip(), width))
+        lines += [line for turn, diff in merge.diffs for line in _indented(f"turn {turn}: {_changed(diff)}", width)]
+    return [*lines, *_indented(_planning_totals(events), width, 2)]
+
+
+def _step_turns(events: Sequence[Event], rows: Sequence[DecisionRow], place: tuple[int, int], width: int) -> list[str]:
+    """The turns that were spent on a step (its plan's number, its place), or the plan it became."""
+    own = [row for row in rows if (row.turn.assigned.plan, row.turn.assigned.step) == place]
+    lines = [line for row in own for line in _indented(_step_turn(events, row), width)]
+    inside = [number for number, plan in enumerate(views.plans(events), start=1) if plan.within == place]
+    if inside:
+        return [f"    {'first tried as' if own else 'a workflow of its own:'} plan {inside[-1]}", *lines]
+    return lines or ["    not done"]
+
+
+def _indented(text: str, width: int, indent: int = 4) -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2))
+
+
+def _step_turn(events: Sequence[Event], row: DecisionRow) -> str:
+    """`turn 3 (a): saw the request, its own turn 1, the output of step 1 (turn 2); not turn 4. 90 in, 9 out, $0`."""
+    turn = row.turn
+    seen = step_manifest(events, turn.number)
+    parts = ["the request"]
+    parts += [f"its own turn {number}" for number in seen.own]
+    parts += [f"the output of {_step(events, step, number, turn)}" for step, number in seen.outputs]
+    parts += [f"the changes of turns {', '.join(map(str, seen.candidates))}"] if seen.candidates else []
+    kept = step_context.memory_savings(events, turn)
+    parts += [f"{_calls(kept.offered)} remembered ({_remembered(events, seen.memory)})"] if kept.offered else []
+    hidden = f"; not {_turns(seen.hidden)}" if seen.hidden else ""
+    saved = f"; {_saved(kept)}" if kept.offered else ""
+    spent = f"{compact_number(row.usage.input)} in, {compact_number(row.usage.output)} out, {row.paid}"
+    apart = ", in a worktree" if turn.assigned.worktree else ""
+    state = "" if views.is_done(turn) else f"; {_state(events, turn)}"
+    return f"turn {turn.number} ({turn.assigned.agent}{apart}): saw {', '.join(parts)}{hidden}. {spent}{saved}{state}"
+
+
+def _state(events: Sequence[Event], turn: views.Turn) -> str:
+    """What became of a turn that left nothing for others. Those that began together last may still be at work."""
+    if turn.failed or turn.interrupted:
+        return "failed" if turn.failed else "cut"
+    begun = [place for place, event in enumerate(events) if isinstance(event, Assigned)]
+    together = [place for index, place in enumerate(begun) if place - begun[-1] == index + 1 - len(begun)]
+    newest = any(events[place] is turn.assigned for place in together)
+    return "not at its end" if newest and views.finished(events) is None else "nothing came of it"
+
+
+def _step(events: Sequence[Event], step: int, number: int, reader: views.Turn) -> str:
+    """`step 1 (turn 2)`; of an earlier workflow, or of one inside, with its plan."""
+    plan = next(turn.assigned.plan for turn in views.turns(events) if turn.number == number)
+    return f"step {step}{f' of plan {plan}' if plan != reader.assigned.plan else ''} (turn {number})"
+
+
+def _remembered(events: Sequence[Event], lines: Sequence[int]) -> str:
+    """What was called, and by whom: `read calc.txt by a; grep broken by b`."""
+    said = []
+    for line in lines:
+        ran = events[line]
+        assert isinstance(ran, ToolRan)
+        said.append(f"{first_line(describe_call(ran.call), 60)} by {step_context.caller_of(events, line)}")
+    return "; ".join(said)
+
+
+def _calls(number: int) -> str:
+    return f"{number} call{'' if number == 1 else 's'}"
+
+
+def _saved(kept: step_context.MemorySavings) -> str:
+    """Calls that were not made again, and what that was worth."""
+    said = (
+        f"some {compact_number(kept.tokens)} tokens"
+        if kept.tokens >= 0
+        else f"which took {compact_number(-kept.tokens)} tokens more"
+    )
+    return f"saved {_calls(kept.calls)}, {said}"
+
+
+def _changed(diff: str) -> str:
+    """Lines added and taken away."""
+    lines = diff.splitlines()
+    added = sum(line.startswith("+") and not line.startswith("+++") for line in lines)
+    removed = sum(line.startswith("-") and not line.startswith("---") for line in lines)
+    return f"+{added} -{removed} lines"
+
+
+def _planning_totals(events: Sequence[Event]) -> str:
+    """What planning took, and, once the request is over, which turns nothing of the answer rests on."""
+    request = views.request(events)
+    spent = views.orchestration_usage(request)
+    every = sum((usage.input + usage.output for usage in views.usage(request).values()), 0)
+    plans = [event for event in request if isinstance(event, Planned)]
+    cost = sum(views.price(plan, views.pool(events).get(plan.agent)) for plan in plans)
+    share = f", {100 * (spent.input + spent.output) / every:.0f} % of all tokens" if every else ""
+    said = (
+        f"planning: orchestration_input_tokens {spent.input} ({spent.cached} cached), orchestration_output_tokens "
+        f"{spent.output}, {money(cost)}{share}."
+    )
+    if views.finished(events) is None:
+        return said
+    kept = _kept(events)
+    thrown = [turn.number for turn in views.turns(events) if turn.assigned.plan and turn.number not in kept]
+    left = f"; thrown away: {_turns(thrown)}" if thrown else ""
+    return f"{said} kept: {_turns(sorted(kept)) if kept else 'nothing'}{left}"
+
+
+def _turns(numbers: Sequence[int]) -> str:
+    return f"turn{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
+def _kept(events: Sequence[Event]) -> set[int]:
+    """Turns the result rests on: the answer's, all that those read, and those whose changes stand."""
+    turns = {turn.number: turn for turn in views.turns(events)}
+    answer = views.answering_turn(events)
+    waiting = [answer.number] if answer else []
+    waiting += [turn.number for turn in turns.values() if turn.changes and not turn.assigned.worktree]
+    waiting += [merge.chosen for merge in views.merges(events) if merge.chosen]
+    kept: set[int] = set()
+    while waiting:
+        number = waiting.pop()
+        if number in turns and number not in kept:
+            kept.add(number)
+            sees = turns[number].assigned.sees
+            apart = {turn for merge in views.merges(events) for turn in merge.turns if turn != merge.chosen}
+            waiting += [turn for turn in (sees if isinstance(sees, tuple) else ()) if turn not in apart]
+    return kept
+
+
+def plan_objects(events: Sequence[Event]) -> list[dict[str, object]]:
+    """The plans of the newest request of `events`, each step with the turns spent on it and what they were shown."""
+    every = views.turns(events)
+    return [
+        {
+            **event_text.workflow_object(plan),
+            "plan": number,
+            "taken": [
+                {
+                    "step": turn.assigned.step,
+                    "turn": turn.number,
+                    "agent": turn.assigned.agent,
+                    "came_to_something": views.is_done(turn),
+                    "shown": asdict(step_manifest(events, turn.number)),
+                    "saved": asdict(step_context.memory_savings(events, turn)),
+                }
+                for turn in every
+                if turn.assigned.plan == number
+            ],
+        }
+        for number, plan in enumerate(views.plans(events), start=1)
+    ]
+
 
 RESULT_WIDTH = 28
 """Columns the result needs at least for a table to be worth it."""
 
 
-def text(records: Sequence[Recorded], session: str, width: int = 100) -> str:
+def trace_text(records: Sequence[Recorded], session: str, width: int = 100) -> str:
     """The whole session in lines of at most `width` columns."""
     lines = [*_head(records, session, width)]
-    for request in requests(records):
+    for request in traced_requests(records):
         lines += ["", *_request(request, width)]
-        lines += graph.graph([record.event for record in records[: request.upto]], request.rows, width)
+        lines += workflow_lines([record.event for record in records[: request.upto]], request.rows, width)
     if len(lines) == len(_head(records, session, width)):
         lines += ["", "nothing was asked in this session"]
     return "\n".join([*lines, "", _totals(records, width)])
@@ -43,21 +222,21 @@ def _head(records: Sequence[Recorded], session: str, width: int) -> list[str]:
     checkpoint = f", checkpoint {opened.checkpoint[:12]}" if opened.checkpoint else ""
     pools = [event for event in events if isinstance(event, Opened)]
     lines = [
-        cut(f"session {session}  {started}  {clean(opened.repo)}", width),
+        shorten(f"session {session}  {started}  {sanitize(opened.repo)}", width),
         f"decided by {opened.coordinator}{checkpoint}, fugu {opened.version}",
     ]
     for pool in pools:
         names = [f"{member.name} ({member.slot}, {member.model})" for member in pool.pool]
-        lines += wrapped("pool" if pool is opened else "then", names, width)
+        lines += wrapped_items("pool" if pool is opened else "then", names, width)
     return lines
 
 
-def wrapped(label: str, items: Sequence[str], width: int) -> list[str]:
+def wrapped_items(label: str, items: Sequence[str], width: int) -> list[str]:
     """`label: a, b, c` over as many lines as it takes, indented under the first."""
     lines, line = [], f"{label}: "
     indent = " " * len(line)
     for index, item in enumerate(items):
-        piece = clean(item) + (", " if index < len(items) - 1 else "")
+        piece = sanitize(item) + (", " if index < len(items) - 1 else "")
         if len(line) + len(piece.rstrip()) > width and line.strip() != f"{label}:":
             lines.append(line.rstrip())
             line = indent
@@ -65,10 +244,10 @@ def wrapped(label: str, items: Sequence[str], width: int) -> list[str]:
     return [*lines, line.rstrip()]
 
 
-def _request(request: Request, width: int) -> list[str]:
-    lines = [cut(f"request {request.number}: {one_line(request.asked.said, 500)}", width)]
+def _request(request: TracedRequest, width: int) -> list[str]:
+    lines = [shorten(f"request {request.number}: {first_line(request.asked.said, 500)}", width)]
     if request.before is not None:
-        lines.append(f"tests before: {render.tests_in_words(request.before.ok, request.before.output)}")
+        lines.append(f"tests before: {event_text.test_counts_text(request.before.ok, request.before.output)}")
     if table := _table(request.rows, width):
         for row, line in zip((None, *request.rows), table, strict=True):
             lines.append(line)
@@ -78,13 +257,13 @@ def _request(request: Request, width: int) -> list[str]:
         lines += [line for row in request.rows for line in _stacked(row, width)]
     if request.end is not None:
         why = request.end.message if request.end_line.tone == "bad" else ""
-        lines.append(cut(request.end_line.text + (f": {one_line(why, 300)}" if why else ""), width))
+        lines.append(shorten(request.end_line.text + (f": {first_line(why, 300)}" if why else ""), width))
     else:
         lines.append("not finished")
-    return [*lines, *(cut(render.undone(event).plain, width) for event in request.undone)]
+    return [*lines, *(shorten(event_text.undo_text(event).plain, width) for event in request.undone)]
 
 
-def _table(rows: Sequence[Row], width: int) -> list[str]:
+def _table(rows: Sequence[DecisionRow], width: int) -> list[str]:
     """Header and one line a row, columns aligned; nothing where the width does not do.
 
     A decision has nothing under a row that its head did not have.
@@ -99,12 +278,12 @@ def _table(rows: Sequence[Row], width: int) -> list[str]:
             row.turn.assigned.agent,
             *(_shown(row.rows, name) for name in names),
             *(_shown(row.roles, name) for name in roles),
-            seconds(row.turn.assigned.milliseconds.total / 1000),
-            seconds(row.seconds),
-            count(row.usage.input),
-            count(row.usage.output),
+            duration(row.turn.assigned.milliseconds.total / 1000),
+            duration(row.seconds),
+            compact_number(row.usage.input),
+            compact_number(row.usage.output),
             row.paid,
-            result(row),
+            turn_result(row),
         ]
         for row in rows
     ]
@@ -116,40 +295,40 @@ def _table(rows: Sequence[Row], width: int) -> list[str]:
     return [
         "  ".join(
             cell.rjust(widths[column]) if column in right else cell.ljust(widths[column])
-            for column, cell in enumerate((*line[:-1], cut(line[-1], left)))
+            for column, cell in enumerate((*line[:-1], shorten(line[-1], left)))
         ).rstrip()
         for line in [header, *body]
     ]
 
 
-def _shown(cells: Sequence[Cell], name: str) -> str:
+def _shown(cells: Sequence[ScoreCell], name: str) -> str:
     cell = next((cell for cell in cells if cell.name == name), None)
-    return "" if cell is None else figure(cell)
+    return "" if cell is None else score_text(cell)
 
 
-def figure(cell: Cell) -> str:
+def score_text(cell: ScoreCell) -> str:
     """`*.61` chosen, `.22` not, `--` masked."""
     value = "--" if cell.probability is None else probability(cell.probability)
     return f"*{value}" if cell.chosen else value
 
 
-def _notes(row: Row) -> list[str]:
+def _notes(row: DecisionRow) -> list[str]:
     """What does not fit into columns: masks with their reasons, the rule's own words, an override."""
     assigned = row.turn.assigned
-    notes = [f"{cell.name} masked: {one_line(cell.masked, 200)}" for cell in (*row.rows, *row.roles) if cell.masked]
+    notes = [f"{cell.name} masked: {first_line(cell.masked, 200)}" for cell in (*row.rows, *row.roles) if cell.masked]
     if assigned.override is not None:
         notes.append(f"a Thinker asked for this role; the head had {assigned.override}")
     if row.reason or assigned.scores is None:
-        notes.append(f"by {assigned.by}" + (f": {one_line(row.reason, 400)}" if row.reason else ""))
+        notes.append(f"by {assigned.by}" + (f": {first_line(row.reason, 400)}" if row.reason else ""))
     return notes
 
 
-def result(row: Row) -> str:
+def turn_result(row: DecisionRow) -> str:
     """What came of a turn, in a few words."""
     turn = row.turn
     parts = []
     if turn.failed is not None:
-        parts.append(f"failed: {one_line(turn.failed.message, 200)}")
+        parts.append(f"failed: {first_line(turn.failed.message, 200)}")
     if turn.interrupted:
         parts.append("interrupted")
     if row.verdict is not None:
@@ -157,26 +336,26 @@ def result(row: Row) -> str:
     if (role := views.suggested_role(turn)) is not None:
         parts.append(f"suggests a {role}")
     if row.tests is not None:
-        parts.append(f"tests {render.tests_in_words(row.tests.ok, row.tests.output)}")
+        parts.append(f"tests {event_text.test_counts_text(row.tests.ok, row.tests.output)}")
     if row.checked:
         parts.append(f"acceptance check {' -> '.join('pass' if ok else 'FAIL' for ok in row.checked)}")
     if row.changed:
-        parts.append(f"changed {', '.join(clean(path) for path in row.changed)}")
+        parts.append(f"changed {', '.join(sanitize(path) for path in row.changed)}")
     if turn.draws:
         parts.append(f"{len(turn.draws) + bool(turn.replies)} draws, {len(turn.draws)} rolled back")
     return "; ".join(parts) or ("no change" if turn.assigned.role == "worker" else "answered")
 
 
-def _stacked(row: Row, width: int) -> list[str]:
+def _stacked(row: DecisionRow, width: int) -> list[str]:
     """A decision in short lines, for narrow terminals."""
     assigned = row.turn.assigned
     lines = [f"turn {row.turn.number}: {assigned.agent} as {assigned.role}"]
     for label, cells in (("agents", row.rows), ("roles", row.roles)):
         if cells:
-            lines += wrapped(f"  {label}", [f"{cell.name} {figure(cell)}" for cell in cells], width)
-    spent = f"{count(row.usage.input)} in, {count(row.usage.output)} out, {row.paid}"
-    decided = seconds(assigned.milliseconds.total / 1000)
-    said = [f"{seconds(row.seconds)} (decided in {decided}), {spent}", result(row), *_notes(row)]
+            lines += wrapped_items(f"  {label}", [f"{cell.name} {score_text(cell)}" for cell in cells], width)
+    spent = f"{compact_number(row.usage.input)} in, {compact_number(row.usage.output)} out, {row.paid}"
+    decided = duration(assigned.milliseconds.total / 1000)
+    said = [f"{duration(row.seconds)} (decided in {decided}), {spent}", turn_result(row), *_notes(row)]
     for text in said:
         lines += textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
     return lines
@@ -185,16 +364,16 @@ def _stacked(row: Row, width: int) -> list[str]:
 def _totals(records: Sequence[Recorded], width: int) -> str:
     events = [record.event for record in records]
     parts = [
-        f"{name} {count(used.input)} in"
-        + (f" ({count(used.cached)} cached)" if used.cached else "")
-        + f" {count(used.output)} out"
+        f"{name} {compact_number(used.input)} in"
+        + (f" ({compact_number(used.cached)} cached)" if used.cached else "")
+        + f" {compact_number(used.output)} out"
         for name, used in views.usage(events).items()
     ]
-    cost = spent(views.cost(events), unpriced=bool(views.unpriced(events)))
-    return "\n".join(wrapped("total", [cost, *parts], width))
+    cost = known_cost(views.cost(events), unpriced=bool(views.unpriced(events)))
+    return "\n".join(wrapped_items("total", [cost, *parts], width))
 
 
-def as_json(records: Sequence[Recorded], session: str) -> str:
+def trace_json(records: Sequence[Recorded], session: str) -> str:
     """The decisions of every request, with logits and masks, as one JSON document."""
     return json.dumps(
         {
@@ -206,18 +385,18 @@ def as_json(records: Sequence[Recorded], session: str) -> str:
                     "reason": request.end.reason if request.end else None,
                     "undone": [{"redone": event.redoes, "paths": event.paths} for event in request.undone],
                     "decisions": [_decision(row) for row in request.rows],
-                    "plans": graph.plans_json([record.event for record in records[: request.upto]]),
+                    "plans": plan_objects([record.event for record in records[: request.upto]]),
                 }
-                for request in requests(records)
+                for request in traced_requests(records)
             ],
         },
         indent=2,
     )
 
 
-def explanation(event: Assigned, slot: str) -> dict[str, object]:
+def decision_explanation(event: Assigned, slot: str) -> dict[str, object]:
     """What the coordinator read and how it weighed it, for programs; {} for a rule. `slot`: of the chosen agent."""
-    scores, found = event.scores, weighing(event, slot)
+    scores, found = event.scores, decision_scores(event, slot)
     if scores is None or found is None:
         return {}
     return {
@@ -235,12 +414,12 @@ def explanation(event: Assigned, slot: str) -> dict[str, object]:
     }
 
 
-def _decision(row: Row) -> dict[str, object]:
+def _decision(row: DecisionRow) -> dict[str, object]:
     cells = (*row.rows, *row.roles)
     return {
-        **routing(row.turn.assigned),
+        **routing_object(row.turn.assigned),
         "logits": {cell.name: cell.logit for cell in cells},
-        **explanation(row.turn.assigned, next((cell.name for cell in row.rows if cell.chosen), "")),
+        **decision_explanation(row.turn.assigned, next((cell.name for cell in row.rows if cell.chosen), "")),
         "seconds": round(row.seconds, 3),
         "model_seconds": round(row.model_seconds, 3),
         "usage": row.usage.model_dump(),

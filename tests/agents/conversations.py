@@ -12,15 +12,14 @@ import httpx
 from histories import REASONED, SEALED, SIGNED, TOOLS
 from servers import Server, quiet, unhurried
 
-from fugu_cli.agents import Agent
-from fugu_cli.agents.access import Access
-from fugu_cli.agents.anthropic import Anthropic
-from fugu_cli.agents.openai import OpenAI
-from fugu_cli.agents.responses import Responses
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Thinking
 from fugu_cli.prompts import load
-from fugu_cli.repair.schema import Schema
-from fugu_cli.repair.text import Text
+from fugu_cli.providers import Agent
+from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.providers.messages import Anthropic
+from fugu_cli.providers.responses import Responses
+from fugu_cli.repair.protocols import SchemaProtocol, TextProtocol
 
 PINNED = Path(__file__).parent / "requests"
 SYSTEM = "You are a coding agent."
@@ -97,13 +96,13 @@ ANSWERS = {
 def sent(target: str, prompt: Prompt) -> list[object]:
     """The request bodies that `target` sends for `prompt`, one for each model call."""
     server = Server(httpx.Response(200, json=ANSWERS[target]))
-    access = Access(name="strong", model="m", base_url="http://127.0.0.1/v1")
+    access = ModelEndpoint(name="strong", model="m", base_url="http://127.0.0.1/v1")
     kinds = {"anthropic": Anthropic, "responses": Responses}
     agent: Agent = kinds.get(target, OpenAI)(access, server)
     if target == "schema":
-        agent = Schema(agent, load("protocols/schema"))
+        agent = SchemaProtocol(agent, load("protocols/schema"))
     elif target == "text":
-        agent = Text(agent, load("protocols/text"))
+        agent = TextProtocol(agent, load("protocols/text"))
     asyncio.run(agent.reply(prompt, quiet, unhurried))
     return [json.loads(request) for request in server.requests]
 

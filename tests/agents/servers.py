@@ -5,11 +5,11 @@ from pathlib import Path
 
 import httpx
 
-from fugu_cli.agents import Pause
-from fugu_cli.agents.access import Access
+from fugu_cli.providers import Pause
+from fugu_cli.providers.endpoint import ModelEndpoint
 
 RECORDED = Path(__file__).parent.parent / "recorded"
-ACCESS = Access(
+ACCESS = ModelEndpoint(
     name="strong", model="gpt-5", base_url="https://api.example.org/v1", key="sk-secret", key_env="EXAMPLE_KEY"
 )
 

@@ -9,14 +9,14 @@ import httpx
 import pytest
 from servers import Portions, Server, quiet, unhurried
 
-from fugu_cli.agents.access import Access
-from fugu_cli.agents.anthropic import Anthropic
-from fugu_cli.agents.openai import OpenAI
-from fugu_cli.agents.responses import Responses
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromUser, Prompt
+from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.providers.messages import Anthropic
+from fugu_cli.providers.responses import Responses
 
-ACCESS = Access(name="endless", model="m", base_url="https://api.example.org/v1", key="sk-secret")
+ACCESS = ModelEndpoint(name="endless", model="m", base_url="https://api.example.org/v1", key="sk-secret")
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 LONG = "word " * 20_000
 Piece = Callable[[int], object]

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from fugu_cli.agents import Pause, Say, Wait
-from fugu_cli.agents.circuit_breaker import CircuitBreaker, Watched
-from fugu_cli.agents.retry import Backoff, Retrying, Time
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromUser, Prompt, Reply
+from fugu_cli.providers import Pause, Say, Wait
+from fugu_cli.providers.circuit_breaker import BreakerAgent, CircuitBreaker
+from fugu_cli.providers.retry import Backoff, RetryClock, Retrying
 
 PROMPT = Prompt(system="", messages=(FromUser(text="x"),))
 
@@ -139,7 +139,7 @@ def test_a_request_that_one_server_will_not_take_says_nothing_of_the_next() -> N
 
 def test_every_call_is_watched() -> None:
     breaker = CircuitBreaker(now=Clock().read)
-    agent = Watched(Listed("a", AgentError("down", kind="network"), Reply(text="up")), breaker)
+    agent = BreakerAgent(Listed("a", AgentError("down", kind="network"), Reply(text="up")), breaker)
 
     async def call() -> Reply:
         return await agent.reply(PROMPT, lambda text: None, lambda pause: None)
@@ -154,7 +154,7 @@ def test_every_call_is_watched() -> None:
 def test_turns_of_one_account_wait_together() -> None:
     clock = Clock()
     breaker = CircuitBreaker({"one": "key", "two": "key", "three": "another key"}, clock.read)
-    time = Time(clock.sleep, clock.read, lambda: 0.0)
+    time = RetryClock(clock.sleep, clock.read, lambda: 0.0)
     once = Backoff(attempts=1)
     first = Retrying(Listed("one", limited(20.0)), once, time, breaker)
     second = Retrying(Listed("two", Reply(text="2")), once, time, breaker)
@@ -176,7 +176,7 @@ def test_a_limit_that_is_too_long_to_wait_for_fails_at_once() -> None:
     breaker = CircuitBreaker(now=clock.read)
     breaker.limit("a", 600.0)
     agent = Listed("a", Reply(text="x"))
-    retrying = Retrying(agent, Backoff(), Time(clock.sleep, clock.read), breaker)
+    retrying = Retrying(agent, Backoff(), RetryClock(clock.sleep, clock.read), breaker)
     with pytest.raises(AgentError, match="for 600 s more") as refused:
         asyncio.run(retrying.reply(PROMPT, lambda text: None, lambda pause: None))
     assert (refused.value.kind, refused.value.after, agent.asked) == ("limited", 600.0, 0)

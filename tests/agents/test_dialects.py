@@ -6,12 +6,12 @@ import httpx
 import pytest
 from servers import ACCESS, RECORDED, Server, quiet, recorded, stream, unhurried
 
-from fugu_cli.agents.access import Effort
-from fugu_cli.agents.anthropic import Anthropic
-from fugu_cli.agents.dialects import Dialect, adapted
-from fugu_cli.agents.openai import OpenAI
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Thinking, ToolSpec
+from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.providers.endpoint import Effort
+from fugu_cli.providers.messages import Anthropic
+from fugu_cli.providers.server_quirks import ServerQuirks, adapted
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),), temperature=0.5, seed=1, reply_schema='{"type": "object"}')
 
@@ -53,13 +53,13 @@ MESSAGES = {
 @pytest.mark.parametrize("message", MESSAGES)
 def test_a_refused_parameter_is_left_out_from_then_on(message: str) -> None:
     error = AgentError(message, kind="invalid")
-    assert adapted(Dialect(), error) == replace(Dialect(), **MESSAGES[message])
+    assert adapted(ServerQuirks(), error) == replace(ServerQuirks(), **MESSAGES[message])
 
 
 def test_other_refusals_change_nothing() -> None:
-    assert adapted(Dialect(), AgentError("the prompt is too long", kind="invalid")) is None
-    assert adapted(Dialect(), AgentError("max_completion_tokens", kind="limited")) is None
-    assert adapted(Dialect(completion_tokens=True), AgentError("max_completion_tokens", kind="invalid")) is None
+    assert adapted(ServerQuirks(), AgentError("the prompt is too long", kind="invalid")) is None
+    assert adapted(ServerQuirks(), AgentError("max_completion_tokens", kind="limited")) is None
+    assert adapted(ServerQuirks(completion_tokens=True), AgentError("max_completion_tokens", kind="invalid")) is None
 
 
 def refusal(message: str) -> httpx.Response:

@@ -5,8 +5,8 @@ import json
 import pytest
 from servers import ACCESS
 
-from fugu_cli.agents import failures
 from fugu_cli.errors import AgentError
+from fugu_cli.providers import error_mapping
 
 FILTER = ("invalid", False, "the content filter of api.example.org stopped it", "in other words")
 PLACE = ("refused", False, "api.example.org does not serve the place it is called from", "--opt-out strong")
@@ -69,8 +69,8 @@ SAID: dict[str, tuple[int, str, tuple[str, bool, str, str]]] = {
 @pytest.mark.parametrize("name", SAID)
 def test_a_refusal_is_told_for_what_it_is(name: str) -> None:
     status, body, (kind, retry, what, hint) = SAID[name]
-    message, code = failures.words(body)
-    error = failures.of_status(ACCESS, status, f"{message} ({code})" if code else message)
+    message, code = error_mapping.message_of_body(body)
+    error = error_mapping.error_of_status(ACCESS, status, f"{message} ({code})" if code else message)
     assert (error.kind, error.retry) == (kind, retry)
     assert str(error).startswith(f"strong: {what} ({status})")
     assert hint in error.hint
@@ -87,12 +87,12 @@ def test_a_refusal_is_told_for_what_it_is(name: str) -> None:
     ],
 )
 def test_other_words_leave_it_at_the_status(status: int, message: str) -> None:
-    error = failures.of_status(ACCESS, status, message)
+    error = error_mapping.error_of_status(ACCESS, status, message)
     assert (error.kind, error.too_long) == ({400: "invalid", 403: "refused", 429: "limited"}[status], False)
 
 
 def in_stream(**error: object) -> AgentError:
-    return failures.in_stream(ACCESS, {"error": error})
+    return error_mapping.error_in_stream(ACCESS, {"error": error})
 
 
 def test_what_cannot_pass_is_not_tried_again_in_the_middle_of_a_stream_either() -> None:
@@ -119,4 +119,4 @@ def test_what_cannot_pass_is_not_tried_again_in_the_middle_of_a_stream_either() 
     ],
 )
 def test_how_long_a_server_wants_to_be_left_alone_is_read_from_its_words(words: str, seconds: float | None) -> None:
-    assert failures.delay(words) == seconds
+    assert error_mapping.retry_delay(words) == seconds

@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import ACCESS, Server, quiet, unhurried
 
-from fugu_cli.agents import Agent, anthropic, openai, responses
-from fugu_cli.agents.access import Access, Effort
-from fugu_cli.agents.dialects import Dialect
-from fugu_cli.agents.history import call_id, closed, flat
-from fugu_cli.agents.openai import OpenAI
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Thinking
 from fugu_cli.prompts import load
-from fugu_cli.repair.schema import Schema
-from fugu_cli.repair.text import Text
+from fugu_cli.providers import Agent, chat_completions, messages, responses
+from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.providers.endpoint import Effort, ModelEndpoint
+from fugu_cli.providers.history import as_plain_text, call_id, normalized
+from fugu_cli.providers.server_quirks import ServerQuirks
+from fugu_cli.repair.protocols import SchemaProtocol, TextProtocol
 
 DONE = json.dumps({"choices": [{"message": {"content": '{"tool": "write", "path": "a"}'}, "finish_reason": "stop"}]})
 
@@ -27,26 +26,30 @@ def body(payload: object) -> bytes:
     return json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace")
 
 
-@given(prompt=prompts, dialect=st.builds(Dialect))
-def test_any_history_renders_to_a_valid_chat_completions_request(prompt: Prompt, dialect: Dialect) -> None:
-    validate.openai(body(openai.encode(prompt, ACCESS, dialect)))
+@given(prompt=prompts, dialect=st.builds(ServerQuirks))
+def test_any_history_renders_to_a_valid_chat_completions_request(prompt: Prompt, dialect: ServerQuirks) -> None:
+    validate.openai(body(chat_completions.encode(prompt, ACCESS, dialect)))
 
 
-@given(prompt=prompts, dialect=st.builds(Dialect, longest=st.none()), effort=st.sampled_from(["", "none", "low"]))
-def test_any_history_renders_to_a_valid_responses_request(prompt: Prompt, dialect: Dialect, effort: Effort) -> None:
+@given(prompt=prompts, dialect=st.builds(ServerQuirks, longest=st.none()), effort=st.sampled_from(["", "none", "low"]))
+def test_any_history_renders_to_a_valid_responses_request(
+    prompt: Prompt, dialect: ServerQuirks, effort: Effort
+) -> None:
     access = replace(ACCESS, name=ME, effort=effort)
     validate.responses(body(responses.encode(prompt, access, dialect)))
 
 
 @given(prompt=prompts, adaptive=st.booleans(), effort=st.sampled_from(["", "low", "high"]))
 def test_any_history_renders_to_a_valid_messages_request(prompt: Prompt, adaptive: bool, effort: str) -> None:
-    access = Access(name=ME, model="claude", base_url="https://api.example.org", effort=effort)
-    validate.anthropic(body(anthropic.encode(prompt, access, Dialect(adaptive=adaptive))))
+    access = ModelEndpoint(name=ME, model="claude", base_url="https://api.example.org", effort=effort)
+    validate.anthropic(body(messages.encode(prompt, access, ServerQuirks(adaptive=adaptive))))
 
 
-@pytest.mark.parametrize("protocol", [Schema, Text])
+@pytest.mark.parametrize("protocol", [SchemaProtocol, TextProtocol])
 @given(prompt=prompts)
-def test_any_history_renders_to_words_for_a_model_without_tools(protocol: type[Schema | Text], prompt: Prompt) -> None:
+def test_any_history_renders_to_words_for_a_model_without_tools(
+    protocol: type[SchemaProtocol | TextProtocol], prompt: Prompt
+) -> None:
     server = Server(httpx.Response(200, text=DONE, headers={"content-type": "application/json"}))
     agent: Agent = OpenAI(ACCESS, server)
     if prompt.tools:
@@ -58,21 +61,21 @@ def test_any_history_renders_to_words_for_a_model_without_tools(protocol: type[S
 
 @given(history=histories)
 def test_a_closed_history_is_not_mended_again(history: list[Message]) -> None:
-    once = closed(history, ME)
-    assert closed(once, ME) == once
+    once = normalized(history, ME)
+    assert normalized(once, ME) == once
 
 
 @given(history=histories, more=histories)
 def test_a_longer_history_begins_like_a_shorter_one(history: list[Message], more: list[Message]) -> None:
     """Up to the seam, where the last group of the shorter one may grow; or every prompt cache would be cold."""
-    short, long = closed(history, ME), closed([*history, *more], ME)
+    short, long = normalized(history, ME), normalized([*history, *more], ME)
     newest = max((place for place, message in enumerate(short) if isinstance(message, FromAgent)), default=0)
     assert long[:newest] == short[:newest]
 
 
 @given(history=histories)
 def test_nothing_that_was_said_is_lost(history: list[Message]) -> None:
-    rendered = "\n".join(message.text for message in closed(history, ME))
+    rendered = "\n".join(message.text for message in normalized(history, ME))
     for message in history:
         assert not message.text.strip() or message.text in rendered
 
@@ -87,7 +90,7 @@ def test_an_interrupted_call_is_closed_and_what_was_said_meanwhile_comes_after_i
         FromTool(call="1", tool="read", text=""),
         FromTool(call="9", tool="grep", text="a hit"),
     ]
-    assert closed(history, "strong") == (
+    assert normalized(history, "strong") == (
         FromUser(text="fix it"),
         FromAgent(
             agent="cheap",
@@ -110,7 +113,7 @@ def test_agents_at_both_ends_and_side_by_side_are_joined_and_framed() -> None:
         FromAgent(agent="cheap"),
         FromUser(text=""),
     ]
-    assert closed(history, "strong") == (
+    assert normalized(history, "strong") == (
         FromUser(text="(The conversation so far begins with an agent's reply.)"),
         FromAgent(agent="strong", text="one\n\ntwo", thinking=(signed,)),
         FromUser(text="Go on."),
@@ -118,7 +121,7 @@ def test_agents_at_both_ends_and_side_by_side_are_joined_and_framed() -> None:
 
 
 def test_an_empty_history_asks_to_go_on() -> None:
-    assert closed([], ME) == (FromUser(text="Go on."),)
+    assert normalized([], ME) == (FromUser(text="Go on."),)
 
 
 def test_calls_and_results_read_as_words_when_flat() -> None:
@@ -127,7 +130,7 @@ def test_calls_and_results_read_as_words_when_flat() -> None:
         FromAgent(agent="strong", text="I look.", calls=(Call.make("1", "read", path="a.py"),)),
         FromTool(call="1", tool="read", text="no such file", ok=False),
     ]
-    assert flat(history, lambda call: [FromAgent(agent="strong", text=call.arguments)]) == (
+    assert as_plain_text(history, lambda call: [FromAgent(agent="strong", text=call.arguments)]) == (
         FromUser(text="fix it"),
         FromAgent(agent="strong", text='I look.\n\n{"path": "a.py"}'),
         FromUser(text="Failure of read:\nno such file"),

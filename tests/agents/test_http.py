@@ -5,18 +5,18 @@ import httpx
 import pytest
 from servers import ACCESS, RECORDED, Portions, Server, quiet, recorded, stream, unhurried
 
-from fugu_cli.agents.access import Access, Timeouts
-from fugu_cli.agents.anthropic import Anthropic
-from fugu_cli.agents.openai import OpenAI
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromUser, Prompt
+from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
+from fugu_cli.providers.messages import Anthropic
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 STREAM = (RECORDED / "openai/text.sse").read_bytes()
 HTML = "<!doctype html><title>Sign in</title>"
 
 
-def failure(server: httpx.AsyncBaseTransport, access: Access = ACCESS) -> AgentError:
+def failure(server: httpx.AsyncBaseTransport, access: ModelEndpoint = ACCESS) -> AgentError:
     async def ask() -> None:
         agent = OpenAI(access, server)
         try:
@@ -148,7 +148,7 @@ def test_each_failure_says_what_happened_and_whether_to_try_again(name: str) -> 
 
 
 def test_a_key_that_was_not_given_is_asked_for() -> None:
-    access = Access(name="strong", model="m", base_url="https://api.example.org/v1", key_env="EXAMPLE_KEY")
+    access = ModelEndpoint(name="strong", model="m", base_url="https://api.example.org/v1", key_env="EXAMPLE_KEY")
     server = Server(httpx.Response(401))
     error = failure(server, access)
     assert (str(error), error.hint) == (
@@ -160,7 +160,7 @@ def test_a_key_that_was_not_given_is_asked_for() -> None:
 
 @pytest.mark.parametrize("base_url", ["", "api.example.org", "http://[", "http://exa mple.org", "ftp://x"])
 def test_an_address_that_is_none_is_named(base_url: str) -> None:
-    access = Access(name="strong", model="m", base_url=base_url, key="k")
+    access = ModelEndpoint(name="strong", model="m", base_url=base_url, key="k")
 
     async def ask() -> None:
         await OpenAI(access).reply(PROMPT, quiet, unhurried)
@@ -180,7 +180,7 @@ def test_an_address_that_is_none_is_named(base_url: str) -> None:
     ],
 )
 def test_an_address_is_shown_without_what_is_secret_in_it(base_url: str, address: str | None) -> None:
-    access = Access(name="strong", model="m", base_url=base_url, key="k", key_env="EXAMPLE_KEY")
+    access = ModelEndpoint(name="strong", model="m", base_url=base_url, key="k", key_env="EXAMPLE_KEY")
     error = failure(Server(httpx.Response(404)), access)
     shown = address or "https://api.example.org/v1?api-version=1&subscription-key=***"
     assert str(error).startswith(f"strong: nothing at {shown} answers for m")
@@ -188,7 +188,7 @@ def test_an_address_is_shown_without_what_is_secret_in_it(base_url: str, address
 
 @pytest.mark.parametrize("key", ["ключ", "two\nlines"])
 def test_a_key_that_cannot_be_sent_is_said_so(key: str) -> None:
-    access = Access(name="strong", model="m", base_url="http://127.0.0.1:9", key=key, key_env="EXAMPLE_KEY")
+    access = ModelEndpoint(name="strong", model="m", base_url="http://127.0.0.1:9", key=key, key_env="EXAMPLE_KEY")
 
     async def ask() -> None:
         await OpenAI(access).reply(PROMPT, quiet, unhurried)
@@ -226,8 +226,8 @@ class Slow(httpx.AsyncByteStream):
         self.closed = True
 
 
-def hasty(**seconds: float) -> Access:
-    return Access(name="strong", model="m", base_url="https://api.example.org/v1", timeouts=Timeouts(**seconds))
+def hasty(**seconds: float) -> ModelEndpoint:
+    return ModelEndpoint(name="strong", model="m", base_url="https://api.example.org/v1", timeouts=Timeouts(**seconds))
 
 
 def slow(*portions: tuple[float, bytes]) -> httpx.Response:

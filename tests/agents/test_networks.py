@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from servers import RECORDED, quiet, unhurried
 
-from fugu_cli.agents.access import Access
-from fugu_cli.agents.openai import OpenAI
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromUser, Prompt, Reply
+from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.providers.endpoint import ModelEndpoint
 
 PROMPT = Prompt(system="", messages=(FromUser(text="x"),))
 BODY = (RECORDED / "llamacpp" / "text.sse").read_bytes()
@@ -61,7 +61,7 @@ def answering(
 
 def call(base_url: str) -> Reply:
     async def go() -> Reply:
-        agent = OpenAI(Access(name="a", model="m", base_url=base_url))
+        agent = OpenAI(ModelEndpoint(name="a", model="m", base_url=base_url))
         try:
             return await agent.reply(PROMPT, quiet, unhurried)
         finally:

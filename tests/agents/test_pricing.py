@@ -1,7 +1,7 @@
 import pytest
 
-from fugu_cli.agents.pricing import price_of
-from fugu_cli.events import Price
+from fugu_cli.config.pricing import price_of
+from fugu_cli.session.events import Price
 
 
 @pytest.mark.parametrize(

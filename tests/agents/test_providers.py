@@ -12,16 +12,15 @@ import httpx
 import pytest
 from servers import Server, quiet, recorded, unhurried
 
-from fugu_cli import crew
-from fugu_cli.agents.access import Access, Timeouts
-from fugu_cli.agents.anthropic import Anthropic
-from fugu_cli.agents.dialects import Dialect
-from fugu_cli.agents.openai import OpenAI, encode
-from fugu_cli.config.entry import AgentEntry
-from fugu_cli.config.files import parsed
-from fugu_cli.config.pool import pool
-from fugu_cli.config.tables import Phases
+from fugu_cli import wiring
+from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.config.loader import parse_layer
+from fugu_cli.config.schema import AgentEntry, TimeoutPhases
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Thinking, ToolSpec, Usage
+from fugu_cli.providers.chat_completions import OpenAI, encode
+from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
+from fugu_cli.providers.messages import Anthropic
+from fugu_cli.providers.server_quirks import ServerQuirks
 
 HELP = files("fugu_cli").joinpath("help")
 SHARED = HELP.joinpath("providers.md").read_text(encoding="utf-8")
@@ -40,18 +39,18 @@ KEY = "k-0123456789"
 def entries(provider: str) -> list[AgentEntry]:
     """The entries of the page, as the pool completes them. The first one stands at its beginning."""
     shown = "\n".join(ENTRY.findall(PAGES[provider]))
-    config = parsed("\n".join(line.removeprefix("    ") for line in shown.splitlines()), Path("/x/.fugurc")).config
+    config = parse_layer("\n".join(line.removeprefix("    ") for line in shown.splitlines()), Path("/x/.fugurc")).config
     environ = {name: KEY for one in config.agents if (name := one.api_key_env)} | {"OPENAI_API_KEY": KEY}
-    return list(pool(config, environ))
+    return list(usable_pool(config, environ))
 
 
 def entry(provider: str) -> AgentEntry:
     return entries(provider)[0]
 
 
-def access(provider: str) -> Access:
+def access(provider: str) -> ModelEndpoint:
     one = entry(provider)
-    return crew.access(one, {one.api_key_env or "": KEY})
+    return wiring.build_endpoint(one, {one.api_key_env or "": KEY})
 
 
 def agent(provider: str, server: Server) -> OpenAI | Anthropic:
@@ -159,7 +158,7 @@ def test_a_server_that_says_so_gets_such_ids_as_well() -> None:
         FromAgent(agent="gpt", calls=(Call(id="call_1", tool="read", arguments="{}"),)),
         FromTool(call="call_1", tool="read", text="x"),
     )
-    reached = Access(name="m", model="m", base_url="https://gateway.example/v1")
+    reached = ModelEndpoint(name="m", model="m", base_url="https://gateway.example/v1")
     asyncio.run(OpenAI(reached, server).reply(PROMPT.model_copy(update={"messages": messages}), quiet, unhurried))
     assert [json.loads(body)["messages"][3]["tool_call_id"] == "call_1" for body in server.requests] == [True, False]
 
@@ -193,7 +192,7 @@ def test_an_older_azure_address_keeps_its_query_at_the_end() -> None:
     old = re.search(r'base_url = "(https://my-resource.*api-version.*)"', PAGES["Azure"])
     assert old is not None
     server = Server(recorded("azure/text.sse"))
-    reached = Access(name="azure", model="m", base_url=old.group(1), key=KEY)
+    reached = ModelEndpoint(name="azure", model="m", base_url=old.group(1), key=KEY)
     asyncio.run(OpenAI(reached, server).reply(PROMPT, quiet, unhurried))
     assert server.urls == [
         "https://my-resource.openai.azure.com/openai/deployments/my-deployment/chat/completions?api-version=2024-10-21"
@@ -222,7 +221,7 @@ def test_what_only_a_server_knows_is_put_into_its_requests() -> None:
     assert call("vLLM", "vllm/reasoning_tools.sse")[2]["chat_template_kwargs"] == {"enable_thinking": False}
     assert call("OpenRouter", "openrouter/text.sse")[2]["provider"] == {"data_collection": "deny"}
     server = Server(recorded("openai/text.sse"))
-    reached = Access(name="a", model="m", base_url="https://x.example/v1", headers={"x-title": "fugu"})
+    reached = ModelEndpoint(name="a", model="m", base_url="https://x.example/v1", headers={"x-title": "fugu"})
     asyncio.run(OpenAI(reached, server).reply(PROMPT, quiet, unhurried))
     assert server.headers[0]["x-title"] == "fugu"
 
@@ -245,9 +244,9 @@ def test_two_modes_of_a_model_are_two_agents() -> None:
         effort = "max"
     """
     bodies = []
-    for one in pool(parsed(two, Path("/x/.fugurc")).config, {"ANTHROPIC_API_KEY": KEY}):
+    for one in usable_pool(parse_layer(two, Path("/x/.fugurc")).config, {"ANTHROPIC_API_KEY": KEY}):
         server = Server(recorded("anthropic/text.sse"))
-        made = Anthropic(crew.access(one, {"ANTHROPIC_API_KEY": KEY}), server)
+        made = Anthropic(wiring.build_endpoint(one, {"ANTHROPIC_API_KEY": KEY}), server)
         asyncio.run(made.reply(PROMPT, quiet, unhurried))
         bodies.append(json.loads(server.requests[0]).get("thinking"))
     assert bodies == [None, {"type": "enabled", "budget_tokens": 65536}]
@@ -307,7 +306,7 @@ def test_sealed_reasoning_goes_back_with_its_calls() -> None:
     _, _, body = call("OpenRouter", "openrouter/sealed_call.sse", prompt)
     assert "reasoning_details" not in body["messages"][2]
     gemini = replace(access("OpenRouter"), model="google/gemini-3.8-flash")
-    (piece,) = encode(prompt, gemini, Dialect())["messages"][2]["reasoning_details"]  # type: ignore[index, call-overload]
+    (piece,) = encode(prompt, gemini, ServerQuirks())["messages"][2]["reasoning_details"]  # type: ignore[index, call-overload]
     assert piece == {**sealed, "data": "skip_thought_signature_validator", "id": "tool_read_9"}
 
 
@@ -356,7 +355,9 @@ def test_patience_is_set_by_phase() -> None:
     assert access("OpenAI").timeouts == Timeouts()
     said = re.search(r"^    timeout = (\{ connect.*\})$", SHARED, re.MULTILINE)
     assert said is not None
-    given = parsed(f'[[agents]]\nname = "a"\nprovider = "openai"\nmodel = "m"\ntimeout = {said.group(1)}', Path("/x/y"))
+    given = parse_layer(
+        f'[[agents]]\nname = "a"\nprovider = "openai"\nmodel = "m"\ntimeout = {said.group(1)}', Path("/x/y")
+    )
     phases = given.config.agents[0].timeout
-    assert phases == Phases(connect=10.0, first=120.0, between=60.0, total=1800.0)
-    assert crew.timeouts(phases) == Timeouts()
+    assert phases == TimeoutPhases(connect=10.0, first=120.0, between=60.0, total=1800.0)
+    assert wiring.build_timeouts(phases) == Timeouts()

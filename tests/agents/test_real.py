@@ -10,16 +10,15 @@ import pytest
 from histories import TOOLS
 from servers import quiet, unhurried
 
-from fugu_cli.agents import Agent
-from fugu_cli.agents.local import Local
 from fugu_cli.messages import FromUser, Prompt, Reply
-from fugu_cli.models.local import lease
-from fugu_cli.models.sources import Folder, default_sources
+from fugu_cli.models.server_lease import lease_server
+from fugu_cli.models.sources import ModelFolder, default_sources
 from fugu_cli.models.store import Store
 from fugu_cli.prompts import load
-from fugu_cli.repair import gaps
-from fugu_cli.repair.schema import Schema
-from fugu_cli.repair.text import Text
+from fugu_cli.providers import Agent
+from fugu_cli.providers.llama_server import EmbeddedAgent
+from fugu_cli.repair import excerpts
+from fugu_cli.repair.protocols import SchemaProtocol, TextProtocol
 from tests.embedded import OVER_AND_FILL
 
 pytestmark = pytest.mark.real
@@ -38,12 +37,14 @@ def cache(real_cache: Path, tmp_path: Path) -> Path:
 def filled_cache(model: str, real_cache: Path, tmp_path: Path) -> Path:
     """A cache of the test's own, servers included, with the model that was pulled once."""
     asyncio.run(Store(real_cache, sources=default_sources(os.environ)).pull(model))
-    asyncio.run(Store(tmp_path, sources=[Folder(real_cache / "models")]).pull(model))
+    asyncio.run(Store(tmp_path, sources=[ModelFolder(real_cache / "models")]).pull(model))
     return tmp_path
 
 
-def local(cache: Path, model: str = MODEL) -> Local:
-    return Local("small", model, partial(lease, model, context=2048, cache=cache, idle=0.2), OVER_AND_FILL)
+def local(cache: Path, model: str = MODEL) -> EmbeddedAgent:
+    return EmbeddedAgent(
+        "small", model, partial(lease_server, model, context=2048, cache=cache, idle=0.2), OVER_AND_FILL
+    )
 
 
 async def asked(agent: Agent, prompt: Prompt) -> tuple[Reply, str]:
@@ -71,8 +72,8 @@ def test_a_real_server_holds_a_choice_to_the_schema_and_takes_the_prompts_of_bot
         agent = local(cache)
         prompt = PROMPT.model_copy(update={"tools": TOOLS, "max_tokens": 60})
         try:
-            chosen = await Schema(agent, load("protocols/schema")).reply(prompt, quiet, unhurried)
-            return chosen, await Text(agent, load("protocols/text")).reply(prompt, quiet, unhurried)
+            chosen = await SchemaProtocol(agent, load("protocols/schema")).reply(prompt, quiet, unhurried)
+            return chosen, await TextProtocol(agent, load("protocols/text")).reply(prompt, quiet, unhurried)
         finally:
             await agent.close()
 
@@ -84,15 +85,15 @@ def test_a_real_server_holds_a_choice_to_the_schema_and_takes_the_prompts_of_bot
 
 def test_a_real_model_fills_in_a_line_of_which_it_sees_both_sides(real_cache: Path, tmp_path: Path) -> None:
     function = "def gcd(a, b):\n    if b == 0:\n        return a\n    else:\n        return gcd(a % b, b)"
-    (*_, filling) = gaps.in_turn("gcd.py", f"{function}\n", "assert gcd(35, 21) == 7", "")
+    (*_, filling) = excerpts.line_infills("gcd.py", f"{function}\n", "assert gcd(35, 21) == 7", "")
 
     kept = filled_cache(FILLER, real_cache, tmp_path)
 
     async def fill() -> Reply:
         agent = local(kept, FILLER)
         try:
-            prompt = gaps.prompt("gcd.py", filling, (), 0)
-            return await Text(agent, load("protocols/text")).reply(prompt, quiet, unhurried)
+            prompt = excerpts.infill_prompt("gcd.py", filling, (), 0)
+            return await TextProtocol(agent, load("protocols/text")).reply(prompt, quiet, unhurried)
         finally:
             await agent.close()
 

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from servers import ACCESS, RECORDED, Server, quiet, recorded, unhurried
 
-from fugu_cli.agents import anthropic_stream, openai_stream
-from fugu_cli.agents.access import Access
-from fugu_cli.agents.anthropic import Anthropic
-from fugu_cli.agents.openai import OpenAI
-from fugu_cli.agents.sse import Decoder
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromUser, Prompt, Reply, Thinking, Usage
+from fugu_cli.providers import chat_completions, messages
+from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.providers.http_client import SseDecoder
+from fugu_cli.providers.messages import Anthropic
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 GPT, CLAUDE, QWEN = "gpt-5-2025-08-07", "claude-sonnet-4-5-20250929", "qwen2.5-coder-0.5b"
@@ -169,14 +169,14 @@ FAILURES = {
 }
 
 
-def decode(name: str, portions: list[bytes], access: Access = ACCESS) -> tuple[str, Reply]:
+def decode(name: str, portions: list[bytes], access: ModelEndpoint = ACCESS) -> tuple[str, Reply]:
     """The text said on the way, and the reply."""
     decoding = (
-        anthropic_stream.Decoding(access)
+        messages.MessagesDecoder(access)
         if name.startswith("anthropic/")
-        else openai_stream.Decoding(access, lambda number: f"new-{number}")
+        else chat_completions.ChatCompletionsDecoder(access, lambda number: f"new-{number}")
     )
-    decoder = Decoder()
+    decoder = SseDecoder()
     events = [event for portion in portions for event in decoder.feed(portion)]
     said = "".join([decoding.feed(event) for event in [*events, *decoder.finish()]])
     return said, decoding.reply()

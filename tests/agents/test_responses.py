@@ -15,26 +15,27 @@ from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 from servers import RECORDED, Server, recorded, stream, unhurried
 
-from fugu_cli.agents.access import Access
-from fugu_cli.agents.responses import Responses
-from fugu_cli.agents.responses_stream import Decoding
-from fugu_cli.agents.sse import Decoder, Heard
-from fugu_cli.agents.stops import Stops
 from fugu_cli.config import Config
-from fugu_cli.config.entry import AgentEntry
-from fugu_cli.config.pool import found, pool
-from fugu_cli.crew import Places, build
+from fugu_cli.config.agent_pool import detected_pool, usable_pool
+from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Thinking, Usage
+from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.providers.http_client import ReplyProgress, SseDecoder
+from fugu_cli.providers.responses import Responses, ResponsesDecoder
+from fugu_cli.providers.server_quirks import StopSequences
+from fugu_cli.wiring import AgentResources, build_agents
 from tests.serve.endpoint import endpoint, says, uses
 
-ACCESS = Access(name="strong", model="gpt-6.1-sol", base_url="https://api.openai.com/v1", key="sk-1", effort="high")
+ACCESS = ModelEndpoint(
+    name="strong", model="gpt-6.1-sol", base_url="https://api.openai.com/v1", key="sk-1", effort="high"
+)
 ASKED = Prompt(system="You code.", messages=(FromUser(text="Fix it."),), tools=TOOLS)
 STREAM = (RECORDED / "openai" / "responses.sse").read_bytes()
 WHOLE = json.loads(STREAM.split(b"data: ")[-1])["response"]
 
 
-def answered(server: Server, prompt: Prompt = ASKED, access: Access = ACCESS) -> tuple[Reply, list[str]]:
+def answered(server: Server, prompt: Prompt = ASKED, access: ModelEndpoint = ACCESS) -> tuple[Reply, list[str]]:
     async def once() -> tuple[Reply, list[str]]:
         agent, said = Responses(access, server), list[str]()
         try:
@@ -138,7 +139,7 @@ def test_what_is_asked_for() -> None:
     assert len(request["prompt_cache_key"]) == 32
     assert not {"seed", "stop", "temperature"} & set(request)
     held = Prompt(system="", messages=ASKED.messages, reply_schema='{"type": "object"}', temperature=0.5, max_tokens=1)
-    answered(server, held, Access(name="a", model="m", base_url="http://127.0.0.1/v1", effort="none"))
+    answered(server, held, ModelEndpoint(name="a", model="m", base_url="http://127.0.0.1/v1", effort="none"))
     request = validate.responses(server.requests[1])
     assert request["text"]["format"]["schema"] == {"type": "object"}
     assert (request["temperature"], request["reasoning"]) == (0.5, {"effort": "none"})
@@ -185,7 +186,7 @@ def test_thoughts_that_are_not_taken_back_stay_away(words: str) -> None:
 
 @given(text=st.text("ab#\n", max_size=12), size=st.integers(1, 5), stops=st.lists(st.sampled_from(["#", "\n\n", "ab"])))
 def test_a_reply_ends_before_a_stop_in_whatever_pieces_it_comes(text: str, size: int, stops: list[str]) -> None:
-    filter = Stops(stops)
+    filter = StopSequences(stops)
     shown = [filter.feed(text[start : start + size]) for start in range(0, len(text), size)]
     expected = text[: min([text.find(stop) for stop in stops if stop in text], default=len(text))]
     assert "".join(shown) + filter.rest() == expected == filter.cut(text)
@@ -259,16 +260,16 @@ def test_a_stream_that_is_cut_is_tried_again_and_one_that_is_no_response_is_not(
 
 
 def test_a_thought_that_takes_long_is_waited_for_as_a_first_token_is() -> None:
-    decoding = Decoding(ACCESS, str)
+    decoding = ResponsesDecoder(ACCESS, str)
     heard = []
-    for event in Decoder().feed(STREAM):
+    for event in SseDecoder().feed(STREAM):
         decoding.feed(event)
         heard.append((json.loads(event.data)["type"].removeprefix("response."), decoding.heard))
-    first = [name for name, how in heard if how == Heard.NOTHING]
+    first = [name for name, how in heard if how == ReplyProgress.NOTHING]
     assert first[-1] == "output_item.done"
     assert "reasoning_summary_text.delta" in first
-    assert heard[len(first)] == ("output_item.added", Heard.BEGUN)
-    assert heard[-1] == ("completed", Heard.WHOLE)
+    assert heard[len(first)] == ("output_item.added", ReplyProgress.BEGUN)
+    assert heard[-1] == ("completed", ReplyProgress.WHOLE)
 
 
 def test_a_server_without_it_is_named_with_what_to_set() -> None:
@@ -280,7 +281,7 @@ def test_a_server_without_it_is_named_with_what_to_set() -> None:
 
 def test_openai_itself_is_asked_on_it_and_others_where_they_are_said_to_speak_it(tmp_path: Path) -> None:
     key = {"OPENAI_API_KEY": "sk-1"}
-    assert {entry.api for entry in pool(Config(agents=found(key)), key)} == {"responses"}
+    assert {entry.api for entry in usable_pool(Config(agents=detected_pool(key)), key)} == {"responses"}
     entries = (
         AgentEntry(name="a", provider="openai", model="m", effort="low"),
         AgentEntry(name="b", provider="openai", model="m", effort="low", api="chat"),
@@ -288,10 +289,10 @@ def test_openai_itself_is_asked_on_it_and_others_where_they_are_said_to_speak_it
         AgentEntry(name="d", provider="openai", model="m", base_url="http://127.0.0.1:1/v1", api="responses"),
         AgentEntry(name="e", provider="anthropic", model="m", base_url="http://127.0.0.1:1"),
     )
-    filled = pool(Config(agents=entries), key)
+    filled = usable_pool(Config(agents=entries), key)
     assert [entry.api for entry in filled] == ["responses", "chat", "chat", "responses", None]
     assert [entry.member().thinking for entry in filled] == [2048, 0, 0, 0, 0]
-    built = build(filled, key, Places(tmp_path, 60.0))
+    built = build_agents(filled, key, AgentResources(tmp_path, 60.0))
     assert set(built) == {"a", "b", "c", "d", "e"}
     with pytest.raises(ValueError, match="goes with provider"):
         AgentEntry(name="x", provider="local", model="m", api="chat")
@@ -299,7 +300,7 @@ def test_openai_itself_is_asked_on_it_and_others_where_they_are_said_to_speak_it
 
 def test_fugus_own_endpoint_answers_it(tmp_path: Path) -> None:
     with endpoint(tmp_path, says("it is 42")).serving() as place:
-        access = Access(name="fugu", model="fugu", base_url=f"{place.url}/v1")
+        access = ModelEndpoint(name="fugu", model="fugu", base_url=f"{place.url}/v1")
         agent, said = Responses(access), list[str]()
 
         async def once() -> Reply:
@@ -315,7 +316,7 @@ def test_fugus_own_endpoint_answers_it(tmp_path: Path) -> None:
 
 def test_a_call_and_its_result_go_through_fugus_own_endpoint(tmp_path: Path) -> None:
     with endpoint(tmp_path, uses("read", path="a.py")).serving() as place:
-        access = Access(name="fugu", model="small", base_url=f"{place.url}/v1")
+        access = ModelEndpoint(name="fugu", model="small", base_url=f"{place.url}/v1")
         agent = Responses(access)
 
         async def twice() -> tuple[Reply, Reply]:

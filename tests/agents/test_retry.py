@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import ACCESS, Server, quiet, recorded, stream, unhurried
 
-from fugu_cli.agents import Pause
-from fugu_cli.agents.anthropic import Anthropic
-from fugu_cli.agents.failures import delay, limit_reset, retry_after
-from fugu_cli.agents.openai import OpenAI
-from fugu_cli.agents.retry import Backoff, Retrying, Time
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromUser, Prompt, Usage
+from fugu_cli.providers import Pause
+from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.providers.error_mapping import limit_reset, retry_after, retry_delay
+from fugu_cli.providers.messages import Anthropic
+from fugu_cli.providers.retry import Backoff, RetryClock, Retrying
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 WHOLE = "Der Fehler ist in Zeile 7 – behoben ✓"
@@ -28,7 +28,7 @@ class Watched:
 
     def __init__(self, chance: float = 1.0) -> None:
         self.now = 0.0
-        self.time = Time(sleep=self.sleep, now=lambda: self.now, chance=lambda: chance)
+        self.time = RetryClock(sleep=self.sleep, now=lambda: self.now, chance=lambda: chance)
 
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -226,7 +226,7 @@ def test_the_reset_of_a_limit_that_is_used_up_is_read(headers: dict[str, str], s
 
 @given(value=st.one_of(st.text(), st.floats().map(str), st.integers().map(lambda number: f"{number}s")))
 def test_no_reset_breaks_the_reader(value: str) -> None:
-    for seconds in (limit_reset(resets("x-ratelimit-", value), NOW), delay(f"try again in {value}")):
+    for seconds in (limit_reset(resets("x-ratelimit-", value), NOW), retry_delay(f"try again in {value}")):
         assert seconds is None or 0 <= seconds < float("inf")
 
 

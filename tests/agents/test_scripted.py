@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 from servers import quiet, unhurried
 
-from fugu_cli.agents.retry import Retrying, Time
-from fugu_cli.agents.scripted import Script, Scripted, load
 from fugu_cli.errors import AgentError, ConfigError
 from fugu_cli.messages import Call, FromUser, Prompt, Reply, Thinking, Usage
+from fugu_cli.providers.retry import RetryClock, Retrying
+from fugu_cli.providers.scripted import Script, Scripted, load_script
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 
@@ -45,7 +45,7 @@ LAST = Reply(text="Done.", thinking=(Thinking(text="hm"),), model="served-by", s
 def script(tmp_path: Path) -> Script:
     path = tmp_path / "demo.toml"
     path.write_text(SCRIPT, encoding="utf-8")
-    return load(path)
+    return load_script(path)
 
 
 def ask(agent: Scripted | Retrying) -> Reply:
@@ -84,7 +84,7 @@ def test_it_can_be_tried_again_like_any_other(script: Script) -> None:
     async def no_sleep(seconds: float) -> None:
         pass
 
-    agent = Retrying(Scripted("demo", script, done=1), time=Time(sleep=no_sleep))
+    agent = Retrying(Scripted("demo", script, done=1), time=RetryClock(sleep=no_sleep))
     reply = asyncio.run(agent.reply(PROMPT, said.append, lambda pause: waits.append((pause.why, pause.seconds))))
     assert (reply, waits, said) == (LAST, [("demo: slow down", 2.0)], ["Half a sen", "Done."])
 
@@ -102,10 +102,10 @@ def test_a_bad_script_is_named_with_its_place(text: str, fault: str, tmp_path: P
     path = tmp_path / "bad.toml"
     path.write_text(text)
     with pytest.raises(ConfigError) as raised:
-        load(path)
+        load_script(path)
     assert str(path) in str(raised.value) and fault in str(raised.value)
 
 
 def test_a_missing_script_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        load(tmp_path / "none.toml")
+        load_script(tmp_path / "none.toml")

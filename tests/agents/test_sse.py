@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.agents.sse import LIMIT, Decoder, ServerEvent
 from fugu_cli.errors import AgentError
+from fugu_cli.providers.http_client import EVENT_LIMIT, ServerEvent, SseDecoder
 
 
 def decoded(*chunks: bytes) -> list[ServerEvent]:
-    decoder = Decoder()
+    decoder = SseDecoder()
     events = [event for chunk in chunks for event in decoder.feed(chunk)]
     return events + decoder.finish()
 
@@ -74,8 +74,8 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
 
 
 def test_an_event_without_end_is_a_protocol_error() -> None:
-    decoder = Decoder()
+    decoder = SseDecoder()
     with pytest.raises(AgentError) as raised:
-        for _ in range(LIMIT // 2**20 + 1):
+        for _ in range(EVENT_LIMIT // 2**20 + 1):
             decoder.feed(b"x" * 2**20)
     assert raised.value.kind == "protocol"

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import ACCESS, Server, stream, unhurried
 
-from fugu_cli import views
-from fugu_cli.agents.openai import OpenAI
-from fugu_cli.agents.thoughts import Thoughts
 from fugu_cli.messages import FromUser, Prompt, Reply, Thinking
+from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.providers.reasoning import ThinkTagParser
+from fugu_cli.session import views
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 SPLIT = {
@@ -34,7 +34,7 @@ SPLIT = {
 @given(data=st.data())
 def test_answer_and_thought_are_told_apart_however_they_are_cut(text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=8)))
-    thoughts = Thoughts()
+    thoughts = ThinkTagParser()
     shown = "".join(thoughts.feed(text[a:b]) for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True))
     assert thoughts.parts() == SPLIT[text]
     assert "<think>" not in shown or "<think>" in SPLIT[text][0]

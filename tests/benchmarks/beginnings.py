@@ -24,17 +24,17 @@ from statistics import mean
 from on_tasks import embedded, measured, tell
 
 from fugu_cli import prompts
-from fugu_cli.agents.local import Local
-from fugu_cli.evaluation import one_pass, rows
+from fugu_cli.evaluation import one_pass, results_folder
+from fugu_cli.evaluation.intervals import wilson
 from fugu_cli.messages import Call, FromUser, Prompt, ToolSpec, Value
-from fugu_cli.repair import beginning, brief_files, excerpts
-from fugu_cli.repair.prompt import shortened
-from fugu_cli.repair.text import Text
-from fugu_cli.repair.ways import Aim, ways
-from fugu_cli.statistics import wilson
+from fugu_cli.providers.llama_server import EmbeddedAgent
+from fugu_cli.repair import excerpts, intent
+from fugu_cli.repair.harness import last_lines
+from fugu_cli.repair.protocols import TextProtocol
+from fugu_cli.repair.search import RepairTask, repair_candidates
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.grading import grade
-from fugu_cli.tasks.repository import materialise
+from fugu_cli.tasks.repository import create_repository
 
 FILE = "beginnings.jsonl"
 OUTPUT = 1500
@@ -68,33 +68,35 @@ async def measure(options: Options, tasks: Sequence[Task]) -> None:
         for number, task in enumerate(tasks):
             output = await one_pass.failing_output(task, options.out / "evidence")
             code = {path: content for path, content in task.files.items() if path in task.sources}
-            aim = next((way for way in ways(code, output, task.prompt, None, parts=True) if way.unwritten), None)
+            aim = next(
+                (way for way in repair_candidates(code, output, task.prompt, None, parts=True) if way.unwritten), None
+            )
             head = _head(aim, bare=options.bare) if aim else ""
-            known = {(row.task, row.agent, row.begun) for row in rows.read(file, Answer)}
+            known = {(row.task, row.agent, row.begun) for row in results_folder.read_rows(file, Answer)}
             for begun in (True, False) if number % 2 else (False, True):
                 if aim is not None and head and (task.id, agent.name, begun) not in known:
                     row = await _answer(task, agent, aim, output, head if begun else "")
-                    rows.append(file, row)
+                    results_folder.append_row(file, row)
                     said = f"{'begun' if begun else 'whole'}: {'right' if row.ok else 'wrong'}, {row.written} tokens"
                     tell(f"{task.id} {said}")
     finally:
         await agent.close()
-    print(report(rows.read(file, Answer)))
+    print(report(results_folder.read_rows(file, Answer)))
 
 
-def _head(aim: Aim, *, bare: bool) -> str:
-    told = beginning.of_anew(aim.shown, aim.unwritten)
+def _head(aim: RepairTask, *, bare: bool) -> str:
+    told = excerpts.prefix_of_rewrite(aim.shown, aim.unwritten)
     return told or (aim.shown.partition(aim.unwritten)[0].rstrip(" ") if bare else "")
 
 
-async def _answer(task: Task, agent: Local, aim: Aim, output: str, head: str) -> Answer:
-    text = Text(agent, prompts.load("protocols/text"))
+async def _answer(task: Task, agent: EmbeddedAgent, aim: RepairTask, output: str, head: str) -> Answer:
+    text = TextProtocol(agent, prompts.load("protocols/text"))
     reply = await text.reply(prompt_of(task, aim, output, head), lambda _: None, lambda *_: None)
     return Answer(
         task=task.id,
         agent=agent.name,
         begun=bool(head),
-        told=bool(beginning.of_anew(aim.shown, aim.unwritten)),
+        told=bool(excerpts.prefix_of_rewrite(aim.shown, aim.unwritten)),
         ok=bool(reply.calls) and await right(task, reply.calls),
         read=reply.usage.input,
         written=reply.usage.output,
@@ -104,7 +106,7 @@ async def _answer(task: Task, agent: Local, aim: Aim, output: str, head: str) ->
 async def right(task: Task, calls: Sequence[Call]) -> bool:
     """Whether the calls solve the task, graded alone."""
     with tempfile.TemporaryDirectory(prefix="fugu-beginnings-") as folder:
-        there = await materialise(task, Path(folder) / "repo")
+        there = await create_repository(task, Path(folder) / "repo")
         for call in calls:
             given, file = json.loads(call.arguments), there / json.loads(call.arguments)["path"]
             old = file.read_text(encoding="utf-8")
@@ -113,19 +115,19 @@ async def right(task: Task, calls: Sequence[Call]) -> bool:
         return (await grade(task, there)).ok
 
 
-def prompt_of(task: Task, aim: Aim, output: str, head: str, characters: int = OUTPUT) -> Prompt:
+def prompt_of(task: Task, aim: RepairTask, output: str, head: str, characters: int = OUTPUT) -> Prompt:
     """As repair/prompt.py puts it in a first draw, with so many characters of the tests' output."""
     files = {path: content for path, content in task.files.items() if path in task.sources}
-    above = excerpts.above(aim.target, files[aim.target]) if aim.part else ""
+    above = excerpts.context_above(aim.target, files[aim.target]) if aim.part else ""
     shown = files | {aim.target: f"{above}\n\n\n{aim.shown}" if above else aim.shown}
-    printed = shortened(output, characters)
+    printed = last_lines(output, characters)
     text = prompts.fill(
         prompts.load("brief"),
         request=task.prompt,
         tests=f"The tests were run. It prints:\n```\n{printed}\n```\n\n",
-        files=brief_files.section(shown, True, aim.target if aim.part else ""),
+        files=intent.files_section(shown, True, aim.target if aim.part else ""),
         earlier="",
-        role=prompts.fill(prompts.load("brief/worker_unfinished"), named=brief_files.named([aim.target])),
+        role=prompts.fill(prompts.load("brief/worker_unfinished"), named=intent.code_files_in_words([aim.target])),
     )
     return Prompt(
         system="",

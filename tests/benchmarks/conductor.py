@@ -23,13 +23,15 @@ from statistics import fmean
 
 from on_tasks import measured, tell
 
-from fugu_cli import __version__, log, policy, prompts, views, wiring
+from fugu_cli import __version__, prompts, wiring
 from fugu_cli.config import Config
-from fugu_cli.config.files import Loaded
-from fugu_cli.evaluation import loop, report, rows
-from fugu_cli.events import Event, Planned
-from fugu_cli.loop.environment import Permission
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.engine.environment import Permission
+from fugu_cli.evaluation import one_pass, results_folder, rollout
 from fugu_cli.messages import Call
+from fugu_cli.safety import policy
+from fugu_cli.session import log, views
+from fugu_cli.session.events import Event, Planned
 from fugu_cli.tasks import Task
 
 ARM = "ultra"
@@ -68,7 +70,7 @@ def options(arguments: Sequence[str]) -> Options:
     return Options(given.tasks, given.out.resolve(), given.beside, only, given.limit, given.seconds, given.report)
 
 
-async def open_session(place: loop.Place, limit: float) -> loop.Session:
+async def open_session(place: rollout.RolloutContext, limit: float) -> rollout.RolloutSession:
     """A session as `fugu run --tier ultra` opens it, with the embedded pool and nobody to ask."""
     config = Config(
         tier="ultra",
@@ -78,7 +80,7 @@ async def open_session(place: loop.Place, limit: float) -> loop.Session:
         test_timeout=place.task.timeout,
         seed=zlib.crc32(place.task.id.encode()),
     )
-    loaded = Loaded(config=config, files=(), notes=(), root=place.repository, trusted=False)
+    loaded = LoadedConfig(config=config, files=(), notes=(), root=place.repository, trusted=False)
     return await wiring.open_session(loaded, {}, no)
 
 
@@ -95,7 +97,7 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
             if time.monotonic() > until:
                 return
             file = chosen.out / "loop.jsonl"
-            await loop.measure([task], [ARM], partial(open_session, limit=chosen.limit), file, tell)
+            await rollout.measure_arms([task], [ARM], partial(open_session, limit=chosen.limit), file, tell)
     finally:
         write_report(chosen, tasks)
 
@@ -136,10 +138,10 @@ def planning(events: Sequence[Event]) -> Planning:
 
 def write_report(chosen: Options, tasks: Sequence[Task]) -> None:
     """The report of all rows there are, the other arms on the same tasks."""
-    own = rows.read(chosen.out / "loop.jsonl", loop.Outcome)
+    own = results_folder.read_rows(chosen.out / "loop.jsonl", rollout.RolloutOutcome)
     measured = {row.task for row in own}
     sources = {task.id: task.source for task in tasks if task.id in measured}
-    others = [row for row in rows.read(chosen.beside, loop.Outcome) if row.task in measured]
+    others = [row for row in results_folder.read_rows(chosen.beside, rollout.RolloutOutcome) if row.task in measured]
     found = [planning([r.event for r in log.read(chosen.out / row.session)]) for row in own]
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     text = prompts.fill(
@@ -149,9 +151,9 @@ def write_report(chosen: Options, tasks: Sequence[Task]) -> None:
         measured=str(len(own)),
         all=str(len(tasks)),
         limit=f"{chosen.limit:g}",
-        loop=report.loop_table([*own, *others], sources).rstrip(),
-        endings=report.endings([*own, *others], sources).rstrip(),
-        paired=report.paired_table([*own, *others], sources).rstrip(),
+        loop=one_pass.loop_table([*own, *others], sources).rstrip(),
+        endings=one_pass.endings_table([*own, *others], sources).rstrip(),
+        paired=one_pass.paired_table([*own, *others], sources).rstrip(),
         planning=planning_table(found).rstrip(),
     )
     chosen.report.parent.mkdir(parents=True, exist_ok=True)

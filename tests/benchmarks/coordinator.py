@@ -20,8 +20,9 @@ import sys
 from pathlib import Path
 
 from fugu_cli.config import Config
-from fugu_cli.coordinators import latency, trinity
-from fugu_cli.coordinators.latency import Line, Report
+from fugu_cli.coordinators import trinity
+from fugu_cli.evaluation import decision_latency
+from fugu_cli.evaluation.decision_latency import LatencyReport, LatencyRow
 
 RESULTS = Path(__file__).parent / "results" / "coordinator.md"
 HEAD = """# What a decision costs
@@ -48,7 +49,7 @@ print(json.dumps({"report": report.as_json(), "file": int(status["RssFile"].spli
 def places() -> tuple[Path, Path, Path]:
     """The shipped checkpoint, the embedded backbone's folder and the cache."""
     cache = Config.model_validate({"cache_dir": os.environ.get("FUGU_CACHE_DIR")}).cache
-    return trinity.SHIPPED, trinity.backbone_folder(trinity.Places(None, None, cache)), cache
+    return trinity.SHIPPED, trinity.backbone_folder(trinity.TrinityFiles(None, None, cache)), cache
 
 
 def starts(where: tuple[Path, Path, Path], times: int) -> list[dict[str, float]]:
@@ -66,17 +67,17 @@ def starts(where: tuple[Path, Path, Path], times: int) -> list[dict[str, float]]
     return found
 
 
-def row(line: Line, cold: Line) -> str:
+def row(line: LatencyRow, cold: LatencyRow) -> str:
     ratio = f"{cold.cpu / line.cpu:.1f}" if line.cpu > 1e-4 else "-"
     return f"| {line.tokens} | {line.kind} | {line.wall:.3f} | {line.cpu:.3f} | {line.ratio:.1f} | {ratio} |"
 
 
-def rows(lines: tuple[Line, ...]) -> list[str]:
+def rows(lines: tuple[LatencyRow, ...]) -> list[str]:
     cold = {line.tokens: line for line in lines if line.kind == "cold"}
     return [row(line, cold[line.tokens]) for line in lines]
 
 
-def notes(report: Report, fresh: list[dict[str, float]]) -> list[str]:
+def notes(report: LatencyReport, fresh: list[dict[str, float]]) -> list[str]:
     def median(name: str) -> float:
         return statistics.median(one[name] for one in fresh)
 
@@ -107,7 +108,7 @@ def main() -> None:
     given = parser.parse_args()
     where = places()
     fresh = starts(where, given.starts)
-    report = latency.measure(*where, (given.lengths, given.repeats))
+    report = decision_latency.measure_latency(*where, (given.lengths, given.repeats))
     head = HEAD.format(
         command="tests/benchmarks/coordinator.py",
         machine=platform.machine(),

@@ -29,7 +29,7 @@ from fugu_cli.config import Config
 from fugu_cli.coordinators import trinity
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint
-from fugu_cli.coordinators.decoder import Decoder, Layer
+from fugu_cli.coordinators.decoder import Decoder, DecoderLayer
 
 RESULTS = Path(__file__).parent / "results" / "coordinator-agreement.md"
 LINES = RESULTS.with_suffix(".jsonl")
@@ -65,7 +65,9 @@ def widened(backbone: Backbone) -> Decoder:
     decoder = backbone.decoder
     wide = copy.copy(decoder)
     wide.embedding, wide.final_norm = decoder.embedding.float(), decoder.final_norm.float()
-    wide.layers = [Layer(**{k: v.float() for k, v in vars(layer).items() if v is not None}) for layer in decoder.layers]
+    wide.layers = [
+        DecoderLayer(**{k: v.float() for k, v in vars(layer).items() if v is not None}) for layer in decoder.layers
+    ]
     return wide
 
 
@@ -117,7 +119,7 @@ def report(found: list[dict[str, Any]], digest: str) -> str:
     flips = [one for one in found if chosen(one["cold"]) != chosen(one["warm"])]
     wrong = [one for one in found if "exact" in one and chosen(one["cold"]) != chosen(one["exact"])]
     sizes, same = [one["tokens"] for one in found], len(found) - len(flips)
-    near = [one for one in found if lead(one["warm"]) < trinity.NOISE]
+    near = [one for one in found if lead(one["warm"]) < trinity.LOGIT_NOISE]
     decided = len(found) - len([one for one in flips if one not in near])
     span = statistics.median(max(one["cold"]) - min(one["cold"]) for one in found)
     lines = [
@@ -134,7 +136,8 @@ def report(found: list[dict[str, Any]], digest: str) -> str:
         _row(f"cold against the same weights in fp32, those {len(noise)}: the noise of bf16", noise),
         "",
         f"Logits of one transcript span {span:.2f} (median). Same decision: {decided} of {len(found)}. Where the "
-        f"first is less than {trinity.NOISE} ahead of the second ({len(near)} of them) a warm decision reads the text "
+        f"first is less than {trinity.LOGIT_NOISE} ahead of the second ({len(near)} of them) a warm decision "
+        f"reads the text "
         f"again at once, which costs what a cold one does. Without that, same row and role: {same} of {len(found)}.",
         *[_flip(one) for one in flips],
         "",
@@ -161,8 +164,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=450)
     given = parser.parse_args()
     cache = Config.model_validate({"cache_dir": os.environ.get("FUGU_CACHE_DIR")}).cache
-    folder = trinity.backbone_folder(trinity.Places(None, None, cache))
-    checkpoint, backbone = trinity.prepared(trinity.SHIPPED, folder, cache)
+    folder = trinity.backbone_folder(trinity.TrinityFiles(None, None, cache))
+    checkpoint, backbone = trinity.load_parts(trinity.SHIPPED, folder, cache)
     about = {"checkpoint": checkpoint.digest}
     known = [json.loads(line) for line in LINES.read_text().splitlines()] if LINES.is_file() else []
     if known[:1] != [about]:

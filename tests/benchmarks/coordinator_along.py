@@ -21,11 +21,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fugu_cli.config import Config
-from fugu_cli.coordinators import along, trinity
-from fugu_cli.coordinators.settings import Settings
+from fugu_cli.coordinators import CoordinatorSettings, read_ahead, trinity
 from fugu_cli.coordinators.trinity import Trinity
-from fugu_cli.events import Asked, Assigned, Event, Member, Opened, Replied, Said
-from fugu_cli.log import Log
+from fugu_cli.session.events import Asked, Assigned, Event, Member, Opened, Replied, TextStreamed
+from fugu_cli.session.log import Log
 
 RESULTS = Path(__file__).parent / "results" / "coordinator-along.md"
 STRONG = Member(name="strong", provider="openai", model="far away", slot="strong")
@@ -60,10 +59,10 @@ def history(draw: random.Random, count: int) -> list[Event]:
 
 
 def loaded(cache: Path, tokens: int) -> Trinity:
-    folder = trinity.backbone_folder(trinity.Places(None, None, cache))
-    checkpoint, backbone = trinity.prepared(trinity.SHIPPED, folder, cache)
+    folder = trinity.backbone_folder(trinity.TrinityFiles(None, None, cache))
+    checkpoint, backbone = trinity.load_parts(trinity.SHIPPED, folder, cache)
     roomy = replace(checkpoint, meta=checkpoint.meta.model_copy(update={"budget": 4 * tokens}))
-    return Trinity(roomy, backbone, (STRONG,), Settings(turns=10_000))
+    return Trinity(roomy, backbone, (STRONG,), CoordinatorSettings(turns=10_000))
 
 
 async def heartbeat(beats: list[float]) -> None:
@@ -77,12 +76,12 @@ async def streamed(coordinator: Trinity, events: list[Event], reply: str, rate: 
     """Tell the reply, decide, compare."""
     log, beats = Log.memory(events), []
     beating = asyncio.create_task(heartbeat(beats))
-    async with along.reading_along(log, coordinator):
+    async with read_ahead.reading_ahead(log, coordinator):
         turn = len([event for event in events if isinstance(event, Assigned)])
         words = [word + " " for word in reply.split(" ")]
         begun = time.perf_counter()
         for number, word in enumerate(words):
-            log.tell(Said(turn=turn, agent="strong", text=word))
+            log.tell(TextStreamed(turn=turn, agent="strong", text=word))
             await asyncio.sleep(max(0.0, begun + (number + 1) * 1.2 / rate - time.perf_counter()))
         log.append(Replied(turn=turn, agent="strong", text=reply))
         started = time.perf_counter()

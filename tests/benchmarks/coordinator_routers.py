@@ -27,7 +27,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fugu_cli.config import Config
-from fugu_cli.coordinators import latency, loading, trinity
+from fugu_cli.coordinators import backbone_files, trinity
+from fugu_cli.evaluation import decision_latency
 
 RESULTS = Path(__file__).parent / "results" / "coordinator-routers.md"
 NAMES = ("small", "coder", "strong")
@@ -41,7 +42,7 @@ Pair = tuple[str, str]
 
 
 def ours(where: dict[str, str]) -> tuple[Decide, Callable[[], None]]:
-    checkpoint, backbone = trinity.prepared(Path(where["checkpoint"]), Path(where["backbone"]), Path(where["cache"]))
+    checkpoint, backbone = trinity.load_parts(Path(where["checkpoint"]), Path(where["backbone"]), Path(where["cache"]))
     head = checkpoint.head
 
     def decide(text: str) -> object:
@@ -56,7 +57,7 @@ def writes(where: dict[str, str]) -> tuple[Decide, Callable[[], None]]:
 
     from fugu_cli.coordinators import backbone as backbones
 
-    backbone = backbones.load(Path(where["backbone"]), device="cpu")
+    backbone = backbones.load_backbone(Path(where["backbone"]), device="cpu")
     decoder = backbone.decoder
     state: dict[str, object] = {"cache": decoder.new_cache(), "known": []}
 
@@ -143,11 +144,11 @@ def child(kind: str, where: dict[str, str]) -> None:
                 started = time.perf_counter()
                 decide(one)
                 found[length][name].append(time.perf_counter() - started)
-    print(json.dumps({"seconds": found, "megabytes": latency.resident()}))
+    print(json.dumps({"seconds": found, "megabytes": decision_latency.resident_megabytes()}))
 
 
 def texts(folder: Path, lengths: list[int], repeats: int) -> dict[str, list[Pair]]:
-    tokenizer = loading.tokenizer_of(folder)
+    tokenizer = backbone_files.tokenizer_of(folder)
 
     class Counting:
         """What `text_of` needs of a backbone."""
@@ -157,7 +158,7 @@ def texts(folder: Path, lengths: list[int], repeats: int) -> dict[str, list[Pair
 
     found: dict[str, list[Pair]] = {}
     for length in lengths:
-        tokens = [latency.text_of(Counting(), length + latency.NEW, salt) for salt in range(repeats)]  # type: ignore[arg-type]
+        tokens = [decision_latency.text_of(Counting(), length + decision_latency.NEW, salt) for salt in range(repeats)]  # type: ignore[arg-type]
         found[str(length)] = [(tokenizer.decode(one[:length]), tokenizer.decode(one)) for one in tokens]
     return found
 
@@ -189,7 +190,7 @@ def main() -> None:
         child(given.child, json.loads(given.where))
         return
     cache = Config.model_validate({"cache_dir": os.environ.get("FUGU_CACHE_DIR")}).cache
-    folder = trinity.backbone_folder(trinity.Places(None, None, cache))
+    folder = trinity.backbone_folder(trinity.TrinityFiles(None, None, cache))
     kinds = [kind for kind in KINDS if kind != "embeds" or given.minilm]
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "texts.json"

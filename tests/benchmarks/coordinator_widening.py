@@ -19,18 +19,18 @@ from pathlib import Path
 
 import torch
 
-from fugu_cli.coordinators import backbone, packing, trinity
+from fugu_cli.coordinators import backbone, torch_runtime, trinity
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.models.store import default_cache
 
 RESULTS = Path(__file__).parent / "results" / "coordinator-widening.md"
 STEPS = ("cold", "warm +64", "warm +1")
-LACKS = packing._lacks_bf16_kernels()
+LACKS = torch_runtime._lacks_bf16_kernels()
 
 
 def measured(loaded: Backbone, tokens: list[int], length: int, *, widened: bool) -> list[float]:
     """CPU seconds of the steps, after nothing is known."""
-    packing._lacks_bf16_kernels = lambda: widened  # type: ignore[assignment]
+    torch_runtime._lacks_bf16_kernels = lambda: widened  # type: ignore[assignment]
     loaded.forget()
     spent = []
     for end in (length, length + 64, length + 65):
@@ -52,7 +52,8 @@ torch {torch.__version__}. The embedded backbone, stored in bf16; of kernels for
 |---|---|---|---|---|
 {chr(10).join(rows)}
 
-Cosine of the two hidden states of the longest text: {agreement:.5f}. Products of fewer than {packing.FEW} tokens stay
+Cosine of the two hidden states of the longest text: {agreement:.5f}. Products of fewer than
+{torch_runtime.FP32_FROM_TOKENS} tokens stay
 in bf16. No memory is kept for it: a weight is widened for one product and let go.
 """
 
@@ -63,8 +64,8 @@ def main() -> int:
     parser.add_argument("--lengths", type=int, nargs="+", default=[64, 512, 1500])
     parser.add_argument("--repeats", type=int, default=3)
     asked = parser.parse_args()
-    folder = trinity.backbone_folder(trinity.Places(None, None, default_cache()))
-    loaded = backbone.load(folder, device="cpu")
+    folder = trinity.backbone_folder(trinity.TrinityFiles(None, None, default_cache()))
+    loaded = backbone.load_backbone(folder, device="cpu")
     tokens = loaded.tokens(Path(trinity.__file__).read_text(encoding="utf-8") * 4)
     if len(tokens) < max(asked.lengths) + 65:
         print("the text is too short for these lengths", file=sys.stderr)
@@ -81,7 +82,7 @@ def main() -> int:
             rows.append(f"| {length} | {step} | {plain:.2f} | {wide:.2f} | {plain / wide:.1f} |")
             print(rows[-1], flush=True)
     for widened in (False, True):
-        packing._lacks_bf16_kernels = lambda widened=widened: widened  # type: ignore[assignment]
+        torch_runtime._lacks_bf16_kernels = lambda widened=widened: widened  # type: ignore[assignment]
         loaded.forget()
         states.append(torch.from_numpy(loaded.read(tokens[: max(asked.lengths)]).hidden).float())
     RESULTS.write_text(page(rows, float(torch.cosine_similarity(*states, dim=0))), encoding="utf-8")

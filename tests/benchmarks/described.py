@@ -23,13 +23,13 @@ from beginnings import prompt_of, right
 from on_tasks import embedded, measured, tell
 
 from fugu_cli import prompts
-from fugu_cli.agents.local import Local
-from fugu_cli.evaluation import one_pass, rows
+from fugu_cli.evaluation import one_pass, results_folder
+from fugu_cli.evaluation.intervals import mcnemar, wilson
 from fugu_cli.messages import Value
-from fugu_cli.repair import beginning
-from fugu_cli.repair.text import Text
-from fugu_cli.repair.ways import Aim, ways
-from fugu_cli.statistics import mcnemar, wilson
+from fugu_cli.providers.llama_server import EmbeddedAgent
+from fugu_cli.repair import excerpts
+from fugu_cli.repair.protocols import TextProtocol
+from fugu_cli.repair.search import RepairTask, repair_candidates
 from fugu_cli.tasks import Task
 
 FILE = "described.jsonl"
@@ -62,30 +62,32 @@ async def measure(options: Options, tasks: Sequence[Task]) -> None:
         for number, task in enumerate(tasks):
             output = await one_pass.failing_output(task, options.out / "evidence")
             code = {path: content for path, content in task.files.items() if path in task.sources}
-            aim = next((way for way in ways(code, output, task.prompt, None, parts=True) if way.unwritten), None)
-            known = {(row.task, row.agent, row.way, row.shown) for row in rows.read(file, Answer)}
+            aim = next(
+                (way for way in repair_candidates(code, output, task.prompt, None, parts=True) if way.unwritten), None
+            )
+            known = {(row.task, row.agent, row.way, row.shown) for row in results_folder.read_rows(file, Answer)}
             first = number % len(WAYS)
             for way, shown in (*WAYS[first:], *WAYS[:first]):
                 if aim is None or _bare(aim) == aim or (task.id, agent.name, way, shown) in known:
                     continue
                 row = await _answer(task, agent, (aim, output), (way, shown))
-                rows.append(file, row)
+                results_folder.append_row(file, row)
                 tell(f"{task.id} {way} {shown}: {'right' if row.ok else 'wrong'}, {row.read} + {row.written} tokens")
     finally:
         await agent.close()
-    print(report(rows.read(file, Answer)))
+    print(report(results_folder.read_rows(file, Answer)))
 
 
-def _bare(aim: Aim) -> Aim:
+def _bare(aim: RepairTask) -> RepairTask:
     """Without what the file says of the function outside of it."""
     return replace(aim, shown=aim.shown[max(aim.shown.find(aim.part.split("\n")[0]), 0) :]) if aim.part else aim
 
 
-async def _answer(task: Task, agent: Local, asked: tuple[Aim, str], how: tuple[str, int]) -> Answer:
+async def _answer(task: Task, agent: EmbeddedAgent, asked: tuple[RepairTask, str], how: tuple[str, int]) -> Answer:
     (aim, output), (way, shown) = asked, how
     aim = _bare(aim) if way == "alone" else aim
-    head = beginning.of_anew(aim.shown, aim.unwritten) if way == "begun" else ""
-    text = Text(agent, prompts.load("protocols/text"))
+    head = excerpts.prefix_of_rewrite(aim.shown, aim.unwritten) if way == "begun" else ""
+    text = TextProtocol(agent, prompts.load("protocols/text"))
     reply = await text.reply(prompt_of(task, aim, output, head, shown), lambda _: None, lambda *_: None)
     ok = bool(reply.calls) and await right(task, reply.calls)
     used = reply.usage

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu_cli.evaluation.loop import Outcome
+from fugu_cli.evaluation.rollout import RolloutOutcome
 
 CUTS = (15, 30, 45, 60, 75, 90)
 LEVELS = (5, 10, 15, 20, 30, 40)
@@ -64,7 +64,7 @@ class Pace:
     write: float
 
 
-def paces(outcomes: Sequence[Outcome]) -> dict[str, Pace]:
+def paces(outcomes: Sequence[RolloutOutcome]) -> dict[str, Pace]:
     """Each model's pace over all arms: least squares through what every request spent on it."""
     found: dict[str, list[tuple[float, float, float]]] = {}
     for row in outcomes:
@@ -83,7 +83,7 @@ def model_of(agent: str) -> str:
     return agent.partition("-5x")[0]
 
 
-def evened(row: Outcome, known: dict[str, Pace]) -> float:
+def evened(row: RolloutOutcome, known: dict[str, Pace]) -> float:
     """The row's model seconds, had the machine been equally quick all the time."""
     return sum(
         known[model_of(one.agent)].read * (one.input - one.cached) + known[model_of(one.agent)].write * one.output
@@ -91,10 +91,10 @@ def evened(row: Outcome, known: dict[str, Pace]) -> float:
     )
 
 
-def curves(outcomes: Sequence[Outcome], *, even: bool) -> list[Curve]:
+def curves(outcomes: Sequence[RolloutOutcome], *, even: bool) -> list[Curve]:
     """The arms on the tasks that all of them were run on, in seconds as measured or at an even pace."""
     known = paces(outcomes)
-    rows: dict[str, dict[str, Outcome]] = {}
+    rows: dict[str, dict[str, RolloutOutcome]] = {}
     for row in outcomes:
         rows.setdefault(row.arm, {})[row.task] = row
     common = sorted(set.intersection(*(set(own) for own in rows.values()))) if rows else []
@@ -109,7 +109,7 @@ def curves(outcomes: Sequence[Outcome], *, even: bool) -> list[Curve]:
     ]
 
 
-def anytime_table(outcomes: Sequence[Outcome], *, even: bool) -> str:
+def anytime_table(outcomes: Sequence[RolloutOutcome], *, even: bool) -> str:
     """Solved, and mean model seconds, by cut."""
     lines = []
     for curve in curves(outcomes, even=even):
@@ -118,7 +118,7 @@ def anytime_table(outcomes: Sequence[Outcome], *, even: bool) -> str:
     return table(["arm", *(f"cut at {cut} s" for cut in CUTS)], lines)
 
 
-def level_table(outcomes: Sequence[Outcome], ours: str, *, even: bool) -> str:
+def level_table(outcomes: Sequence[RolloutOutcome], ours: str, *, even: bool) -> str:
     """Solved at equal mean model seconds; then `ours` against every other arm at 70 % and at all of its seconds."""
     arms = curves(outcomes, even=even)
     mine = next((curve for curve in arms if curve.name == ours), None)
@@ -188,7 +188,7 @@ def _against(mine: Curve, others: Iterable[Curve]) -> str:
     return table(["against", "which solves", *names], lines)
 
 
-def bars(outcomes: Sequence[Outcome], ours: str, single: str) -> str:
+def bars(outcomes: Sequence[RolloutOutcome], ours: str, single: str) -> str:
     """What was to be reached, and whether it was: by the seconds as measured, and at an even pace."""
     lines = []
     for even in (False, True):
@@ -223,7 +223,7 @@ def _whole(arm: Curve) -> str:
     return f"{arm.solved.sum():.0f} at {arm.seconds.mean():.1f} s"
 
 
-def pace_table(outcomes: Sequence[Outcome]) -> str:
+def pace_table(outcomes: Sequence[RolloutOutcome]) -> str:
     """How alike the machine was for all arms: seconds as measured over seconds at an even pace, by arm and model."""
     known = paces(outcomes)
     found: dict[tuple[str, str], list[tuple[float, float, int, int]]] = {}

@@ -20,34 +20,41 @@ from statistics import mean
 import numpy as np
 from on_tasks import tell
 
-from fugu_cli.commands.train_learning import backbone_of
+from fugu_cli.cli.train import load_backbone
 from fugu_cli.config import Config
 from fugu_cli.coordinators import backbone as backbones
 from fugu_cli.coordinators import checkpoint as checkpoints
+from fugu_cli.coordinators.action_space import SLOTS
 from fugu_cli.coordinators.backbone import Backbone
-from fugu_cli.coordinators.checkpoint import Checkpoint, Training
-from fugu_cli.coordinators.slots import SLOTS
+from fugu_cli.coordinators.checkpoint import Checkpoint, TrainingOrigin
 from fugu_cli.coordinators.svf import Vector
-from fugu_cli.events import ROLES
-from fugu_cli.training import fit, frontier, matrix
-from fugu_cli.training.candidates import Heads
-from fugu_cli.training.evolve import Settings
-from fugu_cli.training.frontier import Arm
-from fugu_cli.training.mixture import TALK, TESTS, Blend, Ingredients, Mixture
-from fugu_cli.training.outcomes import Case
-from fugu_cli.training.replay import Replay, Rules
-from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter, Step
-from fugu_cli.training.replay_training import Course, learn
-from fugu_cli.training.search_vector import HeadLayout, HiddenStates
-from fugu_cli.training.sft import Recipe, WarmStart, seat
-from fugu_cli.training.slot_mixture import REQUEST, fresh, packed
-from fugu_cli.training.values import Terms
+from fugu_cli.session.events import ROLES
+from fugu_cli.training import fitting, frontier, pass_matrix
+from fugu_cli.training.evolution import EvolutionSettings
+from fugu_cli.training.frontier import PolicyScores
+from fugu_cli.training.mixture import (
+    EXACT_TESTS,
+    REQUEST_TOKENS,
+    VERIFIER_COST,
+    Mixture,
+    MixtureConfig,
+    MixtureData,
+    checkpoint_at,
+    new_checkpoint,
+)
+from fugu_cli.training.pass_matrix import ValueSettings
+from fugu_cli.training.recorded_outcomes import ReplayCase
+from fugu_cli.training.replay import Replay, ReplayRules
+from fugu_cli.training.search import HeadCandidates, HeadLayout, HiddenStates
+from fugu_cli.training.sft import WarmStart, WarmStartSettings, parse_head_row
+from fugu_cli.training.study import HeadTrainingSettings, learn_head
+from fugu_cli.training.synthetic_sessions import ReplaySessionWriter, ReplayStep, TranscriptSettings
 
 TABLE = Path(__file__).parent / "results" / "embedded-pool" / "turns.jsonl"
 ROWS = ("cheap=small", "middle=coder", "strong=coder*5")
 FOLDS = 5
-COURSE = Course(settings=Settings(iterations=20, patience=8))
-BLEND = Blend(course=COURSE)
+COURSE = HeadTrainingSettings(settings=EvolutionSettings(iterations=20, patience=8))
+BLEND = MixtureConfig(course=COURSE)
 INDEX = "folds.json"
 
 
@@ -65,9 +72,9 @@ def checkpoint_of(store: Path, task: str) -> Path:
 def make(store: Path, backbone: Backbone) -> None:
     """All folds' checkpoints, and what they do with the recorded answers."""
     hidden_states = HiddenStates(backbone, store, tell)
-    names = sorted({cell.task for cell in matrix.read(TABLE)})
+    names = sorted({cell.task for cell in pass_matrix.read_matrix(TABLE)})
     folds: dict[str, str] = {}
-    for number, held in enumerate(fit.folds(names, FOLDS, BLEND.seed)):
+    for number, held in enumerate(fitting.group_folds(names, FOLDS, BLEND.seed)):
         out = frozenset(np.array(names)[held].tolist())
         made = checkpoint(out, (backbone, hidden_states))
         name = f"fold-{number}.safetensors"
@@ -82,59 +89,73 @@ def make(store: Path, backbone: Backbone) -> None:
 def checkpoint(out: frozenset[str], reading: tuple[Backbone, HiddenStates]) -> Checkpoint:
     """Learned without the tasks in `out`: what `fugu train evolve` does, and nothing of theirs in the rates either."""
     backbone, hidden_states = reading
-    seats, cells = tuple(seat(text) for text in ROWS), matrix.read(TABLE)
-    rates = {task.task: task for task in matrix.rates(cells, seats)}
-    rates |= {task.task: task for task in matrix.rates([cell for cell in cells if cell.task not in out], seats)}
-    start = WarmStart(Recipe(seats, Terms(turns=BLEND.turns, cost=COURSE.price), seed=BLEND.seed), backbone, Path())
+    seats, cells = tuple(parse_head_row(text) for text in ROWS), pass_matrix.read_matrix(TABLE)
+    rates = {task.task: task for task in pass_matrix.pass_rates(cells, seats)}
+    rates |= {
+        task.task: task for task in pass_matrix.pass_rates([cell for cell in cells if cell.task not in out], seats)
+    }
+    start = WarmStart(
+        WarmStartSettings(seats, ValueSettings(turns=BLEND.turns, cost=COURSE.price), seed=BLEND.seed), backbone, Path()
+    )
     tasks = tuple(rates.values())
     stories = start.examples(start.tell_all(tasks), lambda _: None, hidden_states)
-    writer = ReplaySessionWriter(seats, backbone, Reading(request=REQUEST), BLEND.seed)
-    mixture = Mixture(Ingredients(seats, tasks=tasks, stories=stories), BLEND, writer, hidden_states)
+    writer = ReplaySessionWriter(seats, backbone, TranscriptSettings(request=REQUEST_TOKENS), BLEND.seed)
+    mixture = Mixture(MixtureData(seats, tasks=tasks, stories=stories), BLEND, writer, hidden_states)
     told = mixture.told(out)
-    learned = learn(told, mixture.trial(out), COURSE, hidden_states, lambda _: None)
+    learned = learn_head(told, mixture.trial(out), COURSE, hidden_states, lambda _: None)
     layout = HeadLayout(hidden_states, len(learned.head), told.hidden)
     kept = "the warm start" if learned.head is learned.warm else "evolved"
     data = f"the embedded pool's answers to {len(tasks) - len(out)} repair tasks; {kept}"
-    training = Training(stage="evolved", data=data, examples=len(told.hidden), seed=mixture.blend.seed)
-    return packed(fresh(learned.head, backbone), layout, layout.start(learned.head), training)
+    training = TrainingOrigin(stage="evolved", data=data, examples=len(told.hidden), seed=mixture.blend.seed)
+    return checkpoint_at(new_checkpoint(learned.head, backbone), layout, layout.start(learned.head), training)
 
 
 def replayed(heads: dict[str, Vector], reading: tuple[Backbone, HiddenStates]) -> str:
     """What each task's held-out head does with the recorded answers: first who it begins with, and goes on with."""
-    seats = tuple(seat(row) for row in ROWS)
-    recorded = matrix.rates(matrix.read(TABLE), seats, prior=0.0)
-    cases = [Case(task, task.task, looped=True) for task in recorded]
-    writer = ReplaySessionWriter(seats, reading[0], Reading(request=REQUEST), BLEND.seed)
+    seats = tuple(parse_head_row(row) for row in ROWS)
+    recorded = pass_matrix.pass_rates(pass_matrix.read_matrix(TABLE), seats, prior=0.0)
+    cases = [ReplayCase(task, task.task, looped=True) for task in recorded]
+    writer = ReplaySessionWriter(seats, reading[0], TranscriptSettings(request=REQUEST_TOKENS), BLEND.seed)
     lines = [f"worked so far -> next: {ways(cases, writer, heads, reading[1])}"]
-    unit = mean(cell.seconds for cell in matrix.read(TABLE) if cell.agent == "small") / recorded[0].rows[0].first_cost
-    replay = Replay(writer, Rules(TESTS, BLEND.turns, TALK))
-    each = [replay.play(Heads(heads[case.group][None], reading[1]), [case]) for case in cases]
-    ours = Arm("held out", np.array([one.solved[0, 0] for one in each]), np.array([one.cost[0, 0] for one in each]))
+    unit = (
+        mean(cell.seconds for cell in pass_matrix.read_matrix(TABLE) if cell.agent == "small")
+        / recorded[0].rows[0].first_cost
+    )
+    replay = Replay(writer, ReplayRules(EXACT_TESTS, BLEND.turns, VERIFIER_COST))
+    each = [replay.play(HeadCandidates(heads[case.group][None], reading[1]), [case]) for case in cases]
+    ours = PolicyScores(
+        "held out", np.array([one.solved[0, 0] for one in each]), np.array([one.cost[0, 0] for one in each])
+    )
     orders = {
         "cascade": (0, 1, *(2,) * (BLEND.turns - 2)),
         **{name: (row,) * BLEND.turns for row, name in enumerate(ROWS)},
     }
-    talk = {"cascade": TALK}  # who verifies costs as it does in ours; a single row verifies itself, which is left out
+    talk = {
+        "cascade": VERIFIER_COST
+    }  # who verifies costs as it does in ours; a single row verifies itself, which is left out
     arms = [
         ours,
-        *(frontier.sequence(name, cases, order, TESTS, talk.get(name, 0.0)) for name, order in orders.items()),
+        *(
+            frontier.sequence_policy(name, cases, order, EXACT_TESTS, talk.get(name, 0.0))
+            for name, order in orders.items()
+        ),
     ]
     lines += [f"{arm.name}: solved {arm.solved.mean():.1%} at {unit * arm.cost.mean():.1f} s a task" for arm in arms]
     return "\n".join(lines)
 
 
 def ways(
-    cases: Sequence[Case], writer: ReplaySessionWriter, heads: dict[str, Vector], hidden_states: HiddenStates
+    cases: Sequence[ReplayCase], writer: ReplaySessionWriter, heads: dict[str, Vector], hidden_states: HiddenStates
 ) -> dict[str, dict[str, int]]:
     """By who has worked so far: how often each row in each role is next, over the tasks."""
     found: dict[str, dict[str, int]] = {}
     rows = range(len(SLOTS))
-    failed = [(), *(tuple(Step(row, False) for _ in range(times)) for row in rows for times in (1, 2))]
-    for path in [*failed, *((Step(row, True),) for row in rows)]:
+    failed = [(), *(tuple(ReplayStep(row, False) for _ in range(times)) for row in rows for times in (1, 2))]
+    for path in [*failed, *((ReplayStep(row, True),) for row in rows)]:
         counts: Counter[str] = Counter()
         for case in cases:
             scene = writer.scene(case, path)
-            row, role = scene.choose(Heads(heads[case.group][None], hidden_states).logits([scene.text])[:, 0])
+            row, role = scene.choose(HeadCandidates(heads[case.group][None], hidden_states).logits([scene.text])[:, 0])
             counts[f"{SLOTS[int(row[0])]} {ROLES[int(role[0])]}"] += 1
         who = ", ".join(f"{SLOTS[step.row]}{' passed' if step.passed else ''}" for step in path)
         found[who or "nobody"] = dict(counts)
@@ -147,7 +168,7 @@ def main() -> None:
     parser.add_argument("--backbone", type=Path, help="its folder (the embedded one where left out)")
     given = parser.parse_args()
     given.store.mkdir(parents=True, exist_ok=True)
-    backbone = backbones.load(given.backbone) if given.backbone else backbone_of(Config())
+    backbone = backbones.load_backbone(given.backbone) if given.backbone else load_backbone(Config())
     make(given.store, backbone)
 
 

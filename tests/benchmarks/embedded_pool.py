@@ -28,14 +28,15 @@ from embedded_anytime import anytime_table, bars, level_table, pace_table
 from embedded_held_out import checkpoint_of
 from on_tasks import embedded, measured, tell
 
-from fugu_cli import __version__, policy, prompts, wiring
+from fugu_cli import __version__, prompts, wiring
 from fugu_cli.config import Config
-from fugu_cli.config.files import Loaded
-from fugu_cli.config.pool import EMBEDDED
-from fugu_cli.evaluation import loop, one_pass, report, rows
-from fugu_cli.loop.environment import Permission
+from fugu_cli.config.agent_pool import EMBEDDED
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.engine.environment import Permission
+from fugu_cli.evaluation import one_pass, results_folder, rollout
 from fugu_cli.messages import Call
 from fugu_cli.models.store import default_cache
+from fugu_cli.safety import policy
 from fugu_cli.tasks import Task
 
 ONE_PASS, HELD_OUT = "one-pass", "held-out"
@@ -104,7 +105,7 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
     arms = [arm for arm in chosen.arms if arm != ONE_PASS]
     try:
         if chosen.store is None:
-            await loop.measure(tasks, arms, partial(open_session, chosen=chosen), chosen.outcomes, tell)
+            await rollout.measure_arms(tasks, arms, partial(open_session, chosen=chosen), chosen.outcomes, tell)
         else:
             await embedded_slices.measure(
                 tasks, arms, partial(open_session, chosen=chosen), chosen.outcomes, chosen.until
@@ -117,12 +118,12 @@ async def answers(tasks: Sequence[Task], name: str, repeats: Sequence[int], file
     """One agent's part of the pass matrix."""
     agent = embedded(name)
     try:
-        await one_pass.measure(tasks, agent, repeats, file, tell)
+        await one_pass.measure_agent(tasks, agent, repeats, file, tell)
     finally:
         await agent.close()
 
 
-async def open_session(place: loop.Place, chosen: Options) -> loop.Session:
+async def open_session(place: rollout.RolloutContext, chosen: Options) -> rollout.RolloutSession:
     """A session as `fugu run` opens it, with the embedded pool and nobody to ask. Draws differ from task to task."""
     held_out = place.arm == HELD_OUT and chosen.store is not None
     config = Config(
@@ -135,7 +136,7 @@ async def open_session(place: loop.Place, chosen: Options) -> loop.Session:
         test_timeout=place.task.timeout,
         seed=zlib.crc32(place.task.id.encode()),
     )
-    loaded = Loaded(config=config, files=(), notes=(), root=place.repository, trusted=False)
+    loaded = LoadedConfig(config=config, files=(), notes=(), root=place.repository, trusted=False)
     return await wiring.open_session(loaded, {}, no)
 
 
@@ -147,8 +148,12 @@ async def no(_call: Call, _judgement: policy.Judgement) -> Permission:
 def write_report(chosen: Options, tasks: Sequence[Task]) -> None:
     """The report of all rows there are."""
     sources = {task.id: task.source for task in sorted(tasks, key=lambda task: (task.source, task.id))}
-    attempts = one_pass.newest(rows.read(chosen.out / "one_pass.jsonl", one_pass.Attempt))
-    outcomes, fresh = (rows.read(chosen.out / name, loop.Outcome) for name in ("loop.jsonl", "held_out.jsonl"))
+    attempts = one_pass.newest_attempts(
+        results_folder.read_rows(chosen.out / "one_pass.jsonl", one_pass.OnePassAttempt)
+    )
+    outcomes, fresh = (
+        results_folder.read_rows(chosen.out / name, rollout.RolloutOutcome) for name in ("loop.jsonl", "held_out.jsonl")
+    )
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     counts = {source: list(sources.values()).count(source) for source in dict.fromkeys(sources.values())}
     given = ", ".join(f"{count} of {source}" for source, count in counts.items())
@@ -158,17 +163,17 @@ def write_report(chosen: Options, tasks: Sequence[Task]) -> None:
         tasks=given,
         machine=machine,
         limit=f"{chosen.limit:g}",
-        one_pass=report.one_pass_table(attempts, sources).rstrip(),
-        loop=report.loop_table(outcomes, sources).rstrip(),
-        endings=report.endings(outcomes, sources).rstrip(),
-        paired=report.paired_table(outcomes, sources).rstrip(),
+        one_pass=one_pass.one_pass_table(attempts, sources).rstrip(),
+        loop=one_pass.loop_table(outcomes, sources).rstrip(),
+        endings=one_pass.endings_table(outcomes, sources).rstrip(),
+        paired=one_pass.paired_table(outcomes, sources).rstrip(),
         **held_out_tables(complete(fresh), sources),
     )
     chosen.report.parent.mkdir(parents=True, exist_ok=True)
     chosen.report.write_text(text, encoding="utf-8")
 
 
-def complete(outcomes: Sequence[loop.Outcome]) -> list[loop.Outcome]:
+def complete(outcomes: Sequence[rollout.RolloutOutcome]) -> list[rollout.RolloutOutcome]:
     """The rows of the tasks that every arm has finished."""
     arms = {row.arm for row in outcomes}
     done = Counter(row.task for row in outcomes)
@@ -176,14 +181,14 @@ def complete(outcomes: Sequence[loop.Outcome]) -> list[loop.Outcome]:
     return sorted(found, key=lambda row: SHOWN.index(row.arm) if row.arm in SHOWN else len(SHOWN))
 
 
-def held_out_tables(fresh: Sequence[loop.Outcome], sources: report.Sources) -> dict[str, str]:
+def held_out_tables(fresh: Sequence[rollout.RolloutOutcome], sources: one_pass.Sources) -> dict[str, str]:
     """What the report says of the arms that were measured beside the held-out one."""
     return {
         "fresh_count": str(len({row.task for row in fresh})),
-        "fresh": report.loop_table(fresh, sources).rstrip(),
+        "fresh": one_pass.loop_table(fresh, sources).rstrip(),
         "bars": bars(fresh, HELD_OUT, "single:coder"),
-        "fresh_endings": report.endings(fresh, sources).rstrip(),
-        "fresh_paired": report.paired_table(fresh, sources).rstrip(),
+        "fresh_endings": one_pass.endings_table(fresh, sources).rstrip(),
+        "fresh_paired": one_pass.paired_table(fresh, sources).rstrip(),
         "pace": pace_table(fresh),
         "anytime": anytime_table(fresh, even=False),
         "level": level_table(fresh, HELD_OUT, even=False),

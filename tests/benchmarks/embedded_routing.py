@@ -19,17 +19,15 @@ import numpy as np
 
 from fugu_cli.coordinators import backbone as backbones
 from fugu_cli.coordinators.svf import Vector
-from fugu_cli.training import fit, frontier, matrix
-from fugu_cli.training.candidates import Heads
-from fugu_cli.training.evolve import Settings
-from fugu_cli.training.frontier import Arm
-from fugu_cli.training.mixture import TALK, TESTS, Blend, Mixture
-from fugu_cli.training.outcomes import Case
-from fugu_cli.training.replay import Replay, Rules
-from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter
-from fugu_cli.training.replay_training import Course, learn
-from fugu_cli.training.search_vector import HiddenStates
-from fugu_cli.training.slot_mixture import REQUEST, mixture_of
+from fugu_cli.training import fitting, frontier, pass_matrix
+from fugu_cli.training.evolution import EvolutionSettings
+from fugu_cli.training.frontier import PolicyScores
+from fugu_cli.training.mixture import EXACT_TESTS, REQUEST_TOKENS, VERIFIER_COST, Mixture, MixtureConfig, load_mixture
+from fugu_cli.training.recorded_outcomes import ReplayCase
+from fugu_cli.training.replay import Replay, ReplayRules
+from fugu_cli.training.search import HeadCandidates, HiddenStates
+from fugu_cli.training.study import HeadTrainingSettings, learn_head
+from fugu_cli.training.synthetic_sessions import ReplaySessionWriter, TranscriptSettings
 
 RESULTS = Path(__file__).parent / "results"
 TABLE = RESULTS / "embedded-pool" / "one_pass.jsonl"
@@ -51,49 +49,53 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=8, help="of the evolution, at most")
     parser.add_argument("--out", type=Path, default=RESULTS / "embedded-routing.md")
     given = parser.parse_args()
-    backbone = backbones.load(given.backbone)
+    backbone = backbones.load_backbone(given.backbone)
     hidden_states = HiddenStates(backbone, given.store, print)
-    learned: dict[float, Arm] = {}
+    learned: dict[float, PolicyScores] = {}
     for price in given.prices:
-        course = Course(price=price, settings=Settings(population=16, iterations=given.iterations, patience=4))
-        blend = Blend(course=course, turns=TURNS, folds=FOLDS, shown=12)
-        mixture, _ = mixture_of(None, TABLE, ROWS, blend, (backbone, hidden_states))
+        course = HeadTrainingSettings(
+            price=price, settings=EvolutionSettings(population=16, iterations=given.iterations, patience=4)
+        )
+        blend = MixtureConfig(course=course, turns=TURNS, folds=FOLDS, shown=12)
+        mixture, _ = load_mixture(None, TABLE, ROWS, blend, (backbone, hidden_states))
         seats = mixture.made_of.seats
-        recorded = matrix.rates(matrix.read(TABLE), seats, prior=0.0)
-        cases = [Case(task, task.task, looped=True) for task in recorded]
-        writer = ReplaySessionWriter(seats, backbone, Reading(request=REQUEST), blend.seed)
+        recorded = pass_matrix.pass_rates(pass_matrix.read_matrix(TABLE), seats, prior=0.0)
+        cases = [ReplayCase(task, task.task, looped=True) for task in recorded]
+        writer = ReplaySessionWriter(seats, backbone, TranscriptSettings(request=REQUEST_TOKENS), blend.seed)
         learned[price] = decided(cases, writer, hidden_states, partial(_head, mixture, course, hidden_states))
         print(price, learned[price].solved.mean(), learned[price].cost.mean(), flush=True)
-    cells = [cell.seconds for cell in matrix.read(TABLE) if cell.agent == "small"]
+    cells = [cell.seconds for cell in pass_matrix.read_matrix(TABLE) if cell.agent == "small"]
     unit = mean(cells) / recorded[0].rows[0].first_cost
     given.out.write_text(report(cases, learned, unit))
     print(given.out.read_text())
 
 
-def _head(mixture: Mixture, course: Course, hidden_states: HiddenStates, out: frozenset[str]) -> Vector:
-    return learn(mixture.told(out), mixture.trial(out), course, hidden_states, lambda _: None).head
+def _head(mixture: Mixture, course: HeadTrainingSettings, hidden_states: HiddenStates, out: frozenset[str]) -> Vector:
+    return learn_head(mixture.told(out), mixture.trial(out), course, hidden_states, lambda _: None).head
 
 
-def decided(cases: Sequence[Case], writer: ReplaySessionWriter, hidden_states: HiddenStates, head_of: HeadOf) -> Arm:
+def decided(
+    cases: Sequence[ReplayCase], writer: ReplaySessionWriter, hidden_states: HiddenStates, head_of: HeadOf
+) -> PolicyScores:
     """Every task by the head of the fold that left it out."""
     solved, cost = np.zeros(len(cases)), np.zeros(len(cases))
-    for held in fit.folds([case.group for case in cases], FOLDS, 0):
+    for held in fitting.group_folds([case.group for case in cases], FOLDS, 0):
         places = np.flatnonzero(held)
         head = head_of(frozenset(cases[place].group for place in places))
-        played = Replay(writer, Rules(TESTS, TURNS, TALK)).play(
-            Heads(head[None], hidden_states), [cases[place] for place in places]
+        played = Replay(writer, ReplayRules(EXACT_TESTS, TURNS, VERIFIER_COST)).play(
+            HeadCandidates(head[None], hidden_states), [cases[place] for place in places]
         )
         solved[places], cost[places] = played.solved[0], played.cost[0]
-    return Arm("trinity, held out", solved, cost)
+    return PolicyScores("trinity, held out", solved, cost)
 
 
-def arms(cases: Sequence[Case]) -> list[Arm]:
+def arms(cases: Sequence[ReplayCase]) -> list[PolicyScores]:
     """Everything that needs no learning, with as many Workers' turns at most."""
-    singles = [frontier.sequence(name, cases, (row,) * TURNS, TESTS) for row, name in enumerate(NAMES)]
-    cascade = frontier.sequence("cascade", cases, (0, 1, *(2,) * (TURNS - 2)), TESTS)
+    singles = [frontier.sequence_policy(name, cases, (row,) * TURNS, EXACT_TESTS) for row, name in enumerate(NAMES)]
+    cascade = frontier.sequence_policy("cascade", cases, (0, 1, *(2,) * (TURNS - 2)), EXACT_TESTS)
     orders = list(product(range(len(NAMES)), repeat=TURNS))
-    every = [frontier.sequence("", cases, order, TESTS) for order in orders]
-    drawn = Arm("random", np.mean([arm.solved for arm in every], 0), np.mean([arm.cost for arm in every], 0))
+    every = [frontier.sequence_policy("", cases, order, EXACT_TESTS) for order in orders]
+    drawn = PolicyScores("random", np.mean([arm.solved for arm in every], 0), np.mean([arm.cost for arm in every], 0))
     return [*singles, cascade, drawn]
 
 
@@ -104,7 +106,7 @@ def spread(values: np.ndarray) -> Gap:
     return float(values.mean()), float(np.quantile(means, 0.025)), float(np.quantile(means, 0.975))
 
 
-def report(cases: Sequence[Case], learned: dict[float, Arm], unit: float) -> str:
+def report(cases: Sequence[ReplayCase], learned: dict[float, PolicyScores], unit: float) -> str:
     others = arms(cases)
     singles = others[: len(NAMES)]
     best = max(singles, key=lambda arm: (round(float(arm.solved.mean()), 6), -float(arm.cost.mean())))
@@ -146,7 +148,7 @@ def report(cases: Sequence[Case], learned: dict[float, Arm], unit: float) -> str
     return "\n".join(lines) + "\n"
 
 
-def at_least(arm: Arm, other: Arm) -> bool:
+def at_least(arm: PolicyScores, other: PolicyScores) -> bool:
     return float(arm.solved.mean()) >= float(other.solved.mean()) - 1e-9
 
 

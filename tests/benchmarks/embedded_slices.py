@@ -12,9 +12,9 @@ from pathlib import Path
 
 from on_tasks import tell
 
-from fugu_cli.config.pool import EMBEDDED, LOCAL_CONTEXT
-from fugu_cli.evaluation import loop, rows
-from fugu_cli.models.local import lease
+from fugu_cli.config.agent_pool import EMBEDDED, LOCAL_CONTEXT
+from fugu_cli.evaluation import results_folder, rollout
+from fugu_cli.models.server_lease import lease_server
 from fugu_cli.tasks import Task
 
 BEAT, STILL = 0.05, 2.0
@@ -22,20 +22,20 @@ BEAT, STILL = 0.05, 2.0
 
 
 async def measure(
-    tasks: Sequence[Task], arms: Sequence[str], open_session: loop.Open, file: Path, until: float
+    tasks: Sequence[Task], arms: Sequence[str], open_session: rollout.OpenRolloutSession, file: Path, until: float
 ) -> None:
     """Fill the table tasks x arms in `file`; begins nothing after `until` (of the monotonic clock)."""
     clock = leave_out_stops()
     models = sorted({entry.model for entry in EMBEDDED})
-    leases = [await lease(model, context=LOCAL_CONTEXT) for model in models] if arms else []
+    leases = [await lease_server(model, context=LOCAL_CONTEXT) for model in models] if arms else []
     try:
         for number, task in enumerate(tasks):
             first = number % max(len(arms), 1)
             for arm in (*arms[first:], *arms[:first]):
-                known = {(row.task, row.arm) for row in rows.read(file, loop.Outcome)}
+                known = {(row.task, row.arm) for row in results_folder.read_rows(file, rollout.RolloutOutcome)}
                 if (task.id, arm) not in known and time.monotonic() + clock.left_out < until:
                     before = clock.left_out
-                    await loop.measure([task], [arm], open_session, file, tell)
+                    await rollout.measure_arms([task], [arm], open_session, file, tell)
                     if stopped := clock.left_out - before:
                         tell(f"  stopped for {stopped:.1f} s meanwhile, left out")
     finally:

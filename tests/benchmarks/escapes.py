@@ -15,8 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fugu_cli.sandbox.box import Rules
-from fugu_cli.sandbox.means import Means
+from fugu_cli.safety.sandbox.command_sandbox import Mechanism, SandboxSettings
 from tests.sandbox.attempts import Attempt, attempts, made, ran
 from tests.sandbox.worlds import OTHER, Unavailable, listening, working, world
 
@@ -74,11 +73,11 @@ def measured(kind: str, area: str, user: int | None) -> Cell:
     return Cell(len(rows), harmful, _harmful(working(kind, user), harmful, user, unasked=True))
 
 
-def _harmful(found: Means, rows: Sequence[Attempt], user: int | None, *, unasked: bool) -> tuple[Attempt, ...]:
+def _harmful(found: Mechanism, rows: Sequence[Attempt], user: int | None, *, unasked: bool) -> tuple[Attempt, ...]:
     if rows and rows[0].area == "runs":
-        with world(found, Rules(), user) as bare, listening(bare) as place:
+        with world(found, SandboxSettings(), user) as bare, listening(bare) as place:
             return tuple(attempt for attempt, did in ran(place, rows, unasked=unasked) if did)
-    return tuple(attempt for attempt, did in made(rows, found, Rules(), user, unasked=unasked) if did)
+    return tuple(attempt for attempt, did in made(rows, found, SandboxSettings(), user, unasked=unasked) if did)
 
 
 def table(user: int | None) -> Iterator[str]:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fugu_cli.evaluation.pages import PICTURES
+from fugu_cli.evaluation.report import PICTURES
 
 RESULT = Path(__file__).parent / "results" / "evaluation.md"
 WORDS = """# A small example of what `fugu eval` reports

@@ -19,15 +19,20 @@ from pathlib import Path
 import numpy as np
 from cma.sigma_adaptation import CMAAdaptSigmaCSA
 
-from fugu_cli.training.optimise import Optimiser, RandomSearch, SepCMA
-from fugu_cli.training.planted import Episodes, Plan, Pool
-from fugu_cli.training.reinforce import Reinforce, Tuning
+from fugu_cli.training.planted_pool import (
+    PlantedEpisodes,
+    PlantedPool,
+    PlantedPoolSettings,
+    Reinforce,
+    ReinforceSettings,
+)
+from fugu_cli.training.search import Optimiser, RandomSearch, SepCMA
 
 RESULTS = Path(__file__).parent / "results"
 PROBLEMS = {
-    "small": Plan(),
-    "paper": Plan(width=1024, blocks=9),
-    "sampled": Plan(width=1024, blocks=9, sampled=True),
+    "small": PlantedPoolSettings(),
+    "paper": PlantedPoolSettings(width=1024, blocks=9),
+    "sampled": PlantedPoolSettings(width=1024, blocks=9, sampled=True),
 }
 EPISODES, BATCH, TEST, MARKS = 30_720, 512, 4000, 6
 RATES = {
@@ -76,8 +81,8 @@ MEASURED = {"small": ("64 x 8", "32 x 16"), "paper": ("32 x 16",), "sampled": ("
 class Bench:
     """One pool with its test."""
 
-    pool: Pool
-    test: Episodes
+    pool: PlantedPool
+    test: PlantedEpisodes
     best: float
 
     def shares(self, points: np.ndarray) -> list[float]:
@@ -85,8 +90,8 @@ class Bench:
         return [round(float(one) / self.best, 4) for one in self.pool.play(points, self.test).mean(1)]
 
 
-def bench(problem: str, seed: int, scaled: bool) -> Bench:
-    pool = Pool(replace(PROBLEMS[problem], seed=seed, scaled=scaled))
+def environment(problem: str, seed: int, scaled: bool) -> Bench:
+    pool = PlantedPool(replace(PROBLEMS[problem], seed=seed, scaled=scaled))
     test = pool.episodes(TEST, 10**6)
     return Bench(pool, test, float(pool.optimum(test).mean()))
 
@@ -108,7 +113,7 @@ def searched(place: Bench, search: Optimiser, way: Way) -> list[float]:
     return curve
 
 
-def climbed(place: Bench, tunings: Sequence[Tuning]) -> list[list[float]]:
+def climbed(place: Bench, tunings: Sequence[ReinforceSettings]) -> list[list[float]]:
     """The same for REINFORCE by each tuning, on the same episodes."""
     learner, points = Reinforce(place.pool, tunings), []
     rounds = EPISODES // BATCH
@@ -119,20 +124,20 @@ def climbed(place: Bench, tunings: Sequence[Tuning]) -> list[list[float]]:
     return [list(curve) for curve in zip(*points, strict=True)]
 
 
-def named(tuning: Tuning, scaled: bool) -> str:
+def named(tuning: ReinforceSettings, scaled: bool) -> str:
     return f"REINFORCE {tuning.rate:g}{'' if tuning.baseline else ', no baseline'}{'' if scaled else ', raw numbers'}"
 
 
 def curves(problem: str, seed: int, tune: bool, known: set[str]) -> Iterator[tuple[str, list[float]]]:
     """Names and curves of what is not known yet."""
     for scaled in (True, False) if problem == "small" else (True,):
-        tunings = [Tuning(rate, baseline) for rate in RATES[problem] for baseline in (True, False)]
+        tunings = [ReinforceSettings(rate, baseline) for rate in RATES[problem] for baseline in (True, False)]
         learned = [one for one in tunings if named(one, scaled) not in known]
         ways = {name: way for name, way in chosen(problem, tune).items() if name not in known and way.scaled == scaled}
         drawn = scaled and "random search" not in known
         if not (learned or ways or drawn):
             continue
-        place = bench(problem, seed, scaled)
+        place = environment(problem, seed, scaled)
         count = place.pool.count
         for name, way in ways.items():
             search = SepCMA(np.zeros(count), way.population, sigma=way.sigma, seed=seed, more=way.more)

@@ -24,11 +24,10 @@ import numpy as np
 from fugu_cli.coordinators import backbone as backbones
 from fugu_cli.coordinators import svf
 from fugu_cli.coordinators.backbone import Backbone
-from fugu_cli.coordinators.compute import start_torch
-from fugu_cli.coordinators.decoder import place_of, rms_norm, through
+from fugu_cli.coordinators.decoder import apply_layer, rms_norm, span_of
 from fugu_cli.coordinators.svf import LAYER_BLOCKS, Vector
-from fugu_cli.training.offsets import Tail
-from fugu_cli.training.population import Population
+from fugu_cli.coordinators.torch_runtime import start_torch
+from fugu_cli.training.fitting import LastLayers, PopulationLayers
 
 
 class Ways:
@@ -36,9 +35,9 @@ class Ways:
 
     def __init__(self, backbone: Backbone, store: Path) -> None:
         self._backbone = backbone
-        self._adapter = svf.Adapter(backbone.decoder, store / "svf" / backbone.identity[:16])
-        self._tail = Tail(backbone.decoder, self._adapter)
-        self._shared = Population(backbone.decoder, self._adapter)
+        self._adapter = svf.SvfAdapter(backbone.decoder, store / "svf" / backbone.identity[:16])
+        self._tail = LastLayers(backbone.decoder, self._adapter)
+        self._shared = PopulationLayers(backbone.decoder, self._adapter)
         self.count = sum(self._shared.sizes)
         self._ends = np.cumsum(self._shared.sizes)[:-1]
         self._zero = [np.zeros(size, np.float32) for size in svf.ranks(backbone.decoder.shape)]
@@ -66,13 +65,15 @@ class Ways:
         first, last = decoder.layers[-2:]
         for one in offsets:
             blocks = zip(LAYER_BLOCKS, np.split(one, self._ends), strict=True)
-            changed = {name: svf.changed(getattr(first, name), self._tail.spectra[name], part) for name, part in blocks}
+            changed = {
+                name: svf.updated_weight(getattr(first, name), self._tail.spectra[name], part) for name, part in blocks
+            }
             layers, own = (replace(first, **changed), last), []
             for below in self._below:
                 with torch.inference_mode():
-                    x, place = below, place_of(decoder.shape, (0, len(below)), below)
+                    x, place = below, span_of(decoder.shape, (0, len(below)), below)
                     for layer in layers:
-                        x = through(layer, decoder.shape, x, place, lambda keys, values: (keys, values))
+                        x = apply_layer(layer, decoder.shape, x, place, lambda keys, values: (keys, values))
                     own.append(rms_norm(x[-1], decoder.final_norm, decoder.shape.eps).float().numpy())
             found.append(own)
         return np.array(found)
@@ -97,7 +98,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2)
     given = parser.parse_args()
     start_torch()
-    ways = Ways(backbones.load(given.backbone, device="cpu", cache=given.store), given.store)
+    ways = Ways(backbones.load_backbone(given.backbone, device="cpu", cache=given.store), given.store)
     draw = np.random.default_rng(0)
     ways.below([draw.integers(1000, 50000, given.tokens).tolist() for _ in range(given.texts)])
     offsets = draw.normal(scale=0.03, size=(given.population, ways.count)).astype(np.float32)

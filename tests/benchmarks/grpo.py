@@ -20,17 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from fugu_cli import prompts
-from fugu_cli.conductor.parse import Fault
-from fugu_cli.conductor.validate import workflow
-from fugu_cli.config.pool import EMBEDDED
+from fugu_cli.config.agent_pool import EMBEDDED
+from fugu_cli.coordinators.conductor.planner import InvalidPlan, parse_workflow
 from fugu_cli.errors import FuguError
-from fugu_cli.evaluation import rows
+from fugu_cli.evaluation import results_folder
+from fugu_cli.evaluation.intervals import wilson
 from fugu_cli.messages import Value
-from fugu_cli.statistics import wilson
-from fugu_cli.tasks.loading import load
-from fugu_cli.training import conductor, grpo_warm
-from fugu_cli.training.grpo_examples import OPENING, Course, examples
-from fugu_cli.training.grpo_reward import Example, Rewards
+from fugu_cli.tasks.loading import load_tasks
+from fugu_cli.training import conductor_examples, conductor_grpo
+from fugu_cli.training.conductor_examples import OPENING, ExampleSettings, planner_examples
+from fugu_cli.training.conductor_grpo import PlannerExample, WorkflowRewards
 
 TEMPLATE = Path(__file__).with_name("grpo.template.md")
 RESULT = Path(__file__).parent / "results" / "grpo.md"
@@ -57,7 +56,9 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="where the run is kept")
     parser.add_argument("--steps", type=int, default=40, help="optimisation steps (default: %(default)s)")
     parser.add_argument("--replies", type=int, default=8, help="replies to each question (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=conductor.SMALL.rate, help="learning rate (default: %(default)s)")
+    parser.add_argument(
+        "--rate", type=float, default=conductor_grpo.SMALL_SETTINGS.rate, help="learning rate (default: %(default)s)"
+    )
     parser.add_argument("--warm", type=int, default=40, help="supervised steps at most (default: %(default)s)")
     parser.add_argument("--name", default="", help="what the model is called in the report")
     parser.add_argument("--held", type=int, default=0, help="questions to ask before and after (default: %(default)s)")
@@ -65,23 +66,27 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def made(given: argparse.Namespace) -> list[Example]:
+def made(given: argparse.Namespace) -> list[PlannerExample]:
     """What is trained on, in its order; a step takes one."""
     from transformers import AutoTokenizer
 
-    problems = load(given.tasks, only=given.only.split(",")).problems
+    problems = load_tasks(given.tasks, only=given.only.split(",")).problems
     members = {entry.name: entry.model_copy(update={"protocol": "text"}).member() for entry in EMBEDDED}
     tokenizer = AutoTokenizer.from_pretrained(given.model)
-    return list(examples(problems, members, tokenizer, Course("brief", times=2, most=3)))
+    return list(planner_examples(problems, members, tokenizer, ExampleSettings("brief", times=2, most=3)))
 
 
 def train(given: argparse.Namespace) -> None:
     """To the last step."""
     course = made(given)
-    settings = replace(conductor.SMALL, steps=given.steps, replies=given.replies, rate=given.rate, part=given.replies)
-    run = conductor.Run(given.out, partial(rows.append, given.out / conductor.LOG))
-    model = grpo_warm.warm(given.model, course, OPENING, given.warm, given.out) if given.warm else given.model
-    conductor.train(str(model), course, settings, Rewards(OPENING, None), run)
+    settings = replace(
+        conductor_grpo.SMALL_SETTINGS, steps=given.steps, replies=given.replies, rate=given.rate, part=given.replies
+    )
+    run = conductor_grpo.GrpoRun(given.out, partial(results_folder.append_row, given.out / conductor_grpo.GRPO_LOG))
+    model = (
+        conductor_examples.warm_up(given.model, course, OPENING, given.warm, given.out) if given.warm else given.model
+    )
+    conductor_grpo.train_planner(str(model), course, settings, WorkflowRewards(OPENING, None), run)
 
 
 def held(given: argparse.Namespace) -> None:
@@ -101,9 +106,11 @@ def held(given: argparse.Namespace) -> None:
         model = PeftModel.from_pretrained(model, str(after)) if which == "after" else model
         for example in asked:
             for reply in drawn(model, tokenizer, example.prompt, given.replies):
-                steps = workflow(OPENING + reply, example.form())
-                count = 0 if isinstance(steps, Fault) else len(steps)
-                rows.append(given.out / HELD, Held(which=which, problem=example.problem, steps=count, reply=reply))
+                steps = parse_workflow(OPENING + reply, example.form())
+                count = 0 if isinstance(steps, InvalidPlan) else len(steps)
+                results_folder.append_row(
+                    given.out / HELD, Held(which=which, problem=example.problem, steps=count, reply=reply)
+                )
 
 
 def drawn(model: Any, tokenizer: Any, prompt: str, replies: int) -> list[str]:
@@ -114,7 +121,11 @@ def drawn(model: Any, tokenizer: Any, prompt: str, replies: int) -> list[str]:
     asked = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
     with torch.inference_mode():
         out = model.generate(
-            **asked, max_new_tokens=conductor.SMALL.tokens, do_sample=True, top_k=0, num_return_sequences=replies
+            **asked,
+            max_new_tokens=conductor_grpo.SMALL_SETTINGS.tokens,
+            do_sample=True,
+            top_k=0,
+            num_return_sequences=replies,
         )
     found: list[str] = tokenizer.batch_decode(out[:, asked["input_ids"].shape[1] :], skip_special_tokens=True)
     return found
@@ -140,7 +151,9 @@ def held_table(found: Sequence[Held]) -> str:
 
 def report(given: argparse.Namespace) -> None:
     """The curve as a table and a picture."""
-    lines = conductor.newest_lines(rows.read(given.out / conductor.LOG, conductor.Line))
+    lines = conductor_grpo.newest_lines(
+        results_folder.read_rows(given.out / conductor_grpo.GRPO_LOG, conductor_grpo.GrpoStep)
+    )
     smooth = [sum(one.readable for one in part) / len(part) for part in _windows(lines)]
     table = [
         f"| {part[0].step}-{part[-1].step} | {sum(one.replies for one in part)} | {100 * share:.0f} % "
@@ -154,11 +167,11 @@ def report(given: argparse.Namespace) -> None:
         steps=str(len(lines)),
         replies=str(given.replies),
         rate=f"{given.rate:g}",
-        rank=str(conductor.SMALL.lora),
-        tokens=str(conductor.SMALL.tokens),
+        rank=str(conductor_grpo.SMALL_SETTINGS.lora),
+        tokens=str(conductor_grpo.SMALL_SETTINGS.tokens),
         warm=str(given.warm),
         rows="\n".join(table),
-        held=held_table(rows.read(given.out / HELD, Held)) or "| not asked | | | | | |",
+        held=held_table(results_folder.read_rows(given.out / HELD, Held)) or "| not asked | | | | | |",
         first=f"{100 * smooth[0]:.0f}",
         last=f"{100 * smooth[-1]:.0f}",
     )
@@ -167,11 +180,11 @@ def report(given: argparse.Namespace) -> None:
     CURVE.write_text(_curve(lines), encoding="utf-8")
 
 
-def _windows(lines: Sequence[conductor.Line]) -> list[Sequence[conductor.Line]]:
+def _windows(lines: Sequence[conductor_grpo.GrpoStep]) -> list[Sequence[conductor_grpo.GrpoStep]]:
     return [lines[start : start + WINDOW] for start in range(0, len(lines), WINDOW)]
 
 
-def _curve(lines: Sequence[conductor.Line]) -> str:
+def _curve(lines: Sequence[conductor_grpo.GrpoStep]) -> str:
     """Each step's share as a dot, the mean of the last five as a line."""
     wide, high, most = 640.0, 220.0, max(line.step for line in lines)
 

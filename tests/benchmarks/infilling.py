@@ -26,12 +26,12 @@ from on_tasks import measured, tell
 
 from fugu_cli import wiring
 from fugu_cli.config import Config
-from fugu_cli.config.files import Loaded
-from fugu_cli.evaluation import loop, one_pass, rows
-from fugu_cli.events import Replied, ToolRan
-from fugu_cli.log import read
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.evaluation import one_pass, results_folder, rollout
+from fugu_cli.evaluation.intervals import wilson
 from fugu_cli.models.store import default_cache
-from fugu_cli.statistics import wilson
+from fugu_cli.session.events import Replied, ToolRan
+from fugu_cli.session.log import read
 from fugu_cli.tasks import Task
 
 ANSWERS = Path(__file__).parent / "results" / "embedded-pool" / "one_pass.jsonl"
@@ -69,15 +69,15 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
     """Every agent's first turn on every task, then the report and the matrix."""
     arms = [f"single:{name}" for name in chosen.agents]
     try:
-        await loop.measure(tasks, arms, open_session, chosen.file, tell)
+        await rollout.measure_arms(tasks, arms, open_session, chosen.file, tell)
     finally:
-        outcomes = [row for row in rows.read(chosen.file, loop.Outcome) if row.arm in arms]
-        answers = list(one_pass.newest(rows.read(ANSWERS, one_pass.Attempt)))
+        outcomes = [row for row in results_folder.read_rows(chosen.file, rollout.RolloutOutcome) if row.arm in arms]
+        answers = list(one_pass.newest_attempts(results_folder.read_rows(ANSWERS, one_pass.OnePassAttempt)))
         print(report(chosen, outcomes, answers))
         write_matrix(chosen, {task.id: task.prompt for task in tasks}, outcomes, answers)
 
 
-async def open_session(place: loop.Place) -> loop.Session:
+async def open_session(place: rollout.RolloutContext) -> rollout.RolloutSession:
     """As `fugu run` opens it with the embedded pool, but for one turn."""
     config = Config(
         coordinator=place.arm,
@@ -89,11 +89,13 @@ async def open_session(place: loop.Place) -> loop.Session:
         test_timeout=place.task.timeout,
         seed=zlib.crc32(place.task.id.encode()),
     )
-    loaded = Loaded(config=config, files=(), notes=(), root=place.repository, trusted=False)
+    loaded = LoadedConfig(config=config, files=(), notes=(), root=place.repository, trusted=False)
     return await wiring.open_session(loaded, {}, no)
 
 
-def report(chosen: Options, outcomes: Sequence[loop.Outcome], answers: Sequence[one_pass.Attempt]) -> str:
+def report(
+    chosen: Options, outcomes: Sequence[rollout.RolloutOutcome], answers: Sequence[one_pass.OnePassAttempt]
+) -> str:
     """A table in Markdown; a row for each agent and way, over the tasks that have all of them."""
     lines = [
         "| agent | way | solved | 95 % | model s | wall s | calls | tests run | tokens in, out |",
@@ -113,7 +115,7 @@ def report(chosen: Options, outcomes: Sequence[loop.Outcome], answers: Sequence[
     return "\n".join(lines)
 
 
-def _line(name: str, way: str, own: Sequence[loop.Outcome], out: Path) -> str:
+def _line(name: str, way: str, own: Sequence[rollout.RolloutOutcome], out: Path) -> str:
     if not own:
         return f"| {name} | {way} | - | - | - | - | - | - | - |"
     runs = mean(_runs(out / row.session) for row in own)
@@ -136,7 +138,10 @@ def _runs(session: Path) -> int:
 
 
 def write_matrix(
-    chosen: Options, prompts: dict[str, str], outcomes: Sequence[loop.Outcome], answers: Sequence[one_pass.Attempt]
+    chosen: Options,
+    prompts: dict[str, str],
+    outcomes: Sequence[rollout.RolloutOutcome],
+    answers: Sequence[one_pass.OnePassAttempt],
 ) -> None:
     """The pass matrix: an agent's first turn as it was measured, and the function written anew, which is what a turn
     after another agent's begins with."""

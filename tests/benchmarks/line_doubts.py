@@ -26,16 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 from on_tasks import embedded, measured, tell
 
-from fugu_cli.agents import Pause
-from fugu_cli.agents.local import Local
-from fugu_cli.evaluation import one_pass, rows
+from fugu_cli.evaluation import one_pass, results_folder
+from fugu_cli.evaluation.intervals import wilson
 from fugu_cli.messages import Value
-from fugu_cli.repair import brief_files, gaps
-from fugu_cli.repair.filling import filled
-from fugu_cli.statistics import wilson
+from fugu_cli.providers import Pause
+from fugu_cli.providers.llama_server import EmbeddedAgent
+from fugu_cli.repair import excerpts, intent
+from fugu_cli.repair.protocols import with_infill_edit
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.grading import grade
-from fugu_cli.tasks.repository import materialise
+from fugu_cli.tasks.repository import create_repository
 
 FIRST, SECOND = "small", "coder"
 FILE = "line_doubts.jsonl"
@@ -87,26 +87,26 @@ async def measure(out: Path, tasks: Sequence[Task]) -> None:
         agent = embedded(name)
         try:
             for task in tasks:
-                if not any((row.task, row.agent) == (task.id, name) for row in rows.read(file, Lines)):
+                if not any((row.task, row.agent) == (task.id, name) for row in results_folder.read_rows(file, Lines)):
                     row = await of_task(task, agent, out / "evidence")
-                    rows.append(file, row)
+                    results_folder.append_row(file, row)
                     tell(
                         f"{name} {task.id}: {len(row.lines)} lines, right: {[one.place for one in row.lines if one.ok]}"
                     )
         finally:
             await agent.close()
-    print(report(rows.read(file, Lines)))
+    print(report(results_folder.read_rows(file, Lines)))
 
 
-async def of_task(task: Task, agent: Local, evidence: Path) -> Lines:
+async def of_task(task: Task, agent: EmbeddedAgent, evidence: Path) -> Lines:
     """Every line once. Raises AgentError where the model does not answer."""
     output = await one_pass.failing_output(task, evidence)
     found = []
-    for path in (path for path in brief_files.targets(task.files) if path in task.sources):
-        for one in gaps.in_turn(path, task.files[path], output, task.prompt):
-            prompt, start = gaps.prompt(path, one, (), 0), time.monotonic()
+    for path in (path for path in intent.target_files(task.files) if path in task.sources):
+        for one in excerpts.line_infills(path, task.files[path], output, task.prompt):
+            prompt, start = excerpts.infill_prompt(path, one, (), 0), time.monotonic()
             said = await agent.reply(prompt, _nothing, _no_wait)
-            seconds, reply = time.monotonic() - start, filled(prompt, said)
+            seconds, reply = time.monotonic() - start, with_infill_edit(prompt, said)
             ok = bool(reply.calls) and await _right(task, path, reply.calls[0].arguments)
             usage = said.usage
             found.append(
@@ -126,7 +126,7 @@ async def of_task(task: Task, agent: Local, evidence: Path) -> Lines:
 async def _right(task: Task, path: str, arguments: str) -> bool:
     given = json.loads(arguments)
     with tempfile.TemporaryDirectory(prefix="fugu-lines-") as folder:
-        there = await materialise(task, Path(folder) / "repo")
+        there = await create_repository(task, Path(folder) / "repo")
         (there / path).write_text(task.files[path].replace(given["old"], given["new"], 1), encoding="utf-8")
         return (await grade(task, there)).ok
 

@@ -11,15 +11,15 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 
-from fugu_cli.agents.local import Local, Small
-from fugu_cli.config.pool import EMBEDDED
+from fugu_cli.config.agent_pool import EMBEDDED
 from fugu_cli.errors import FuguError
-from fugu_cli.evaluation import loop, one_pass
-from fugu_cli.models.local import lease
-from fugu_cli.repair.enough import over
-from fugu_cli.repair.infill import fill
+from fugu_cli.evaluation import one_pass, rollout
+from fugu_cli.models.server_lease import lease_server
+from fugu_cli.providers.llama_server import EmbeddedAgent, SmallModelSupport
+from fugu_cli.repair.fim_client import fill_in_middle
+from fugu_cli.repair.reply_trimming import stop_reason
 from fugu_cli.tasks import Task
-from fugu_cli.tasks.loading import load
+from fugu_cli.tasks.loading import load_tasks
 
 
 def measured(
@@ -29,7 +29,7 @@ def measured(
     interpreter = str(Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join([interpreter, os.environ.get("PATH", os.defpath)])  # tasks say `python`
     try:
-        loaded = load(folder, only=tuple(only))
+        loaded = load_tasks(folder, only=tuple(only))
         for skipped in loaded.skipped:
             tell(f"{skipped.id}: left out: {skipped.reason}")
         asyncio.run(measure(mixed(loaded.tasks)))
@@ -42,11 +42,11 @@ def measured(
     return 0
 
 
-def embedded(name: str) -> Local:
+def embedded(name: str) -> EmbeddedAgent:
     """The embedded pool's agent of this name, without its protocol."""
     entry = next(entry for entry in EMBEDDED if entry.name == name)
-    start = partial(lease, entry.model, context=entry.context or 16384)
-    return Local(entry.name, entry.model, start, Small(over, fill))
+    start = partial(lease_server, entry.model, context=entry.context or 16384)
+    return EmbeddedAgent(entry.name, entry.model, start, SmallModelSupport(stop_reason, fill_in_middle))
 
 
 def mixed(tasks: Sequence[Task]) -> list[Task]:
@@ -54,15 +54,15 @@ def mixed(tasks: Sequence[Task]) -> list[Task]:
     return sorted(tasks, key=lambda task: zlib.crc32(task.id.encode()))
 
 
-def tell(row: one_pass.Attempt | loop.Outcome | str) -> None:
+def tell(row: one_pass.OnePassAttempt | rollout.RolloutOutcome | str) -> None:
     """One line on stderr for each row."""
     match row:
         case str():
             line = row
-        case one_pass.Attempt():
+        case one_pass.OnePassAttempt():
             cost = f"{row.seconds:.0f} s, {row.input} + {row.output} tokens"
             line = f"{row.agent} {row.task} answer {row.repeat}: {'solved' if row.ok else 'not solved'}, {cost}"
-        case loop.Outcome():
+        case rollout.RolloutOutcome():
             cost = f"{row.turns} turns, {row.calls} calls, {row.seconds:.0f} s"
             line = f"{row.arm} {row.task}: {'solved' if row.ok else 'not solved'}, {row.reason}, {cost}"
     print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)

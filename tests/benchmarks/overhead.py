@@ -27,18 +27,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from fugu_cli import orchestrator, views
-from fugu_cli.agents import Agent, Say, Wait
-from fugu_cli.events import Change, Event, Finished, Member
-from fugu_cli.log import Log
-from fugu_cli.loop.environment import Bench
+from fugu_cli.engine import orchestrator
+from fugu_cli.engine.environment import Environment
 from fugu_cli.messages import Call, Prompt, Reply
-from fugu_cli.tools.result import Result
+from fugu_cli.providers import Agent, Say, Wait
+from fugu_cli.session import views
+from fugu_cli.session.events import Event, FileChange, Finished, Member
+from fugu_cli.session.log import Log
 from fugu_cli.tools.result import Say as ToolSay
+from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.toolbox import AnyTool, Toolbox
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import headless
-from fugu_cli.ui.screen import Screen
+from fugu_cli.ui.terminal_output import TerminalOutput
 from fugu_cli.wiring import build_toolbox
 from tests.facts import asked, assigned, checked, opened, ran, replied
 from tests.reacting import Reacting, Stage, calls, repository, results, role
@@ -94,7 +95,7 @@ class Timed:
 def timed(tool: AnyTool, spent: Spent) -> AnyTool:
     """A tool whose time is counted."""
 
-    async def run(arguments: object, workspace: Workspace, say: ToolSay) -> Result:
+    async def run(arguments: object, workspace: Workspace, say: ToolSay) -> ToolResult:
         with spent.on("tools"):
             return await tool.run(arguments, workspace, say)
 
@@ -110,7 +111,7 @@ class Photographed(Workspace):
         with self.spent.on("git"):
             return await super().snapshot()
 
-    async def diff(self, a: str, b: str) -> tuple[Change, ...]:
+    async def diff(self, a: str, b: str) -> tuple[FileChange, ...]:
         with self.spent.on("git"):
             return await super().diff(a, b)
 
@@ -154,15 +155,17 @@ async def measure(folder: Path, events: list[Event]) -> dict[str, float]:
     agents = {member.name: Timed(Reacting(member.name, works), spent) for member in stage.members}
     box = build_toolbox()
     toolbox = Toolbox([timed(box[name], spent) for name in box.names])
-    bench: Bench = replace(stage.bench(), toolbox=toolbox, workspace=workspace)
-    reader = asyncio.create_task(headless.follow_text(log, Screen(io.StringIO(), io.StringIO()), len(log.records)))
+    environment: Environment = replace(stage.environment(), toolbox=toolbox, workspace=workspace)
+    reader = asyncio.create_task(
+        headless.follow_text(log, TerminalOutput(io.StringIO(), io.StringIO()), len(log.records))
+    )
     await asyncio.sleep(0)
     await workspace.snapshot()
     toolbox.specs(lambda tool: True)
     spent.clock.clear()
     spent.cpu.clear()
     begin, cpu = time.perf_counter(), time.process_time()
-    end = await orchestrator.run(log, replace(stage.crew(), agents=agents), bench)
+    end = await orchestrator.run(log, replace(stage.team(), agents=agents), environment)
     whole, worked = time.perf_counter() - begin, time.process_time() - cpu
     log.close()
     await reader

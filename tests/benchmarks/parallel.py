@@ -23,10 +23,10 @@ sys.path.insert(0, str(ROOT))
 
 from fugu_cli import __version__, prompts, wiring
 from fugu_cli.config import ConductorEntry, Config
-from fugu_cli.config.entry import AgentEntry
-from fugu_cli.config.files import Loaded
-from fugu_cli.events import Assigned, Recorded, Replied
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.config.schema import AgentEntry
 from fugu_cli.messages import Call
+from fugu_cli.session.events import Assigned, Recorded, Replied
 from tests.e2e.loopback import KEY, Asked, Loopback, Says, Use, running
 from tests.reacting import repository
 
@@ -89,7 +89,7 @@ async def steps(loopback: Loopback, text: str, folder: Path) -> tuple[float, lis
         data_dir=folder / "data",
         conductor=ConductorEntry(agent="a", rounds=1, depth=0),
     )
-    loaded = Loaded(config=config, files=(), notes=(), root=folder / "repo", trusted=False)
+    loaded = LoadedConfig(config=config, files=(), notes=(), root=folder / "repo", trusted=False)
     session = await wiring.open_session(loaded, {"KEY": KEY}, no)  # type: ignore[arg-type]
     try:
         await session.ask("what is in it?")

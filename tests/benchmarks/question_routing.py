@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from fugu_cli.config import Config
-from fugu_cli.coordinators import backbone, checkpoint, masks, readings, trinity
+from fugu_cli.coordinators import action_space, backbone, checkpoint, trinity
+from fugu_cli.coordinators.action_space import SLOTS
 from fugu_cli.coordinators.checkpoint import Checkpoint
-from fugu_cli.coordinators.slots import SLOTS
-from fugu_cli.events import ROLES, Asked, Assigned, Event, Member, Opened, Replied
+from fugu_cli.session.events import ROLES, Asked, Assigned, Event, Member, Opened, Replied
 from fugu_cli.tasks import Question
-from fugu_cli.tasks.loading import load
+from fugu_cli.tasks.loading import load_tasks
 
 RESULTS = Path(__file__).parent / "results" / "question-routing.md"
 POOL = tuple(Member(name=slot, provider="local", model=slot, protocol="text", slot=slot) for slot in SLOTS)
@@ -60,7 +60,7 @@ def decided(head: np.ndarray, hidden: np.ndarray, events: Sequence[Event]) -> tu
     """(slot, role) of the highest logits."""
     logits = head @ hidden
     roles = logits[len(SLOTS) :].copy()
-    roles[[ROLES.index(role) for role in masks.roles_out(events)]] = -np.inf
+    roles[[ROLES.index(role) for role in action_space.roles_out(events)]] = -np.inf
     return SLOTS[int(np.argmax(logits[: len(SLOTS)]))], ROLES[int(np.argmax(roles))]
 
 
@@ -90,14 +90,14 @@ def main() -> None:
     cache = Config.model_validate({"cache_dir": os.environ.get("FUGU_CACHE_DIR")}).cache
     files = given.checkpoint or [trinity.SHIPPED]
     loaded: dict[Path, Checkpoint] = {file: checkpoint.load(file) for file in files}
-    reader = backbone.load(trinity.backbone_folder(trinity.Places(None, None, cache)), device="cpu")
+    reader = backbone.load_backbone(trinity.backbone_folder(trinity.TrinityFiles(None, None, cache)), device="cpu")
     counts: dict[Path, Counter[tuple[str, str, str, str]]] = {file: Counter() for file in files}
     sources = given.only.split(",")
     for source in sources:
-        for question in load(given.tasks, only=(source,)).questions[: given.limit]:
+        for question in load_tasks(given.tasks, only=(source,)).questions[: given.limit]:
             for point, events in stories(question).items():
                 reader.forget()
-                hidden = readings.read(reader, loaded[files[0]].meta, events, POOL).reading.hidden
+                hidden = trinity.encode_transcript(reader, loaded[files[0]].meta, events, POOL).reading.hidden
                 for file, made in loaded.items():
                     counts[file][source, point, *decided(made.head, hidden, events)] += 1
     parts = [HEAD.format(limit=given.limit, sources=" and ".join(sources))]

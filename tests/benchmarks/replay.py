@@ -15,14 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from fugu_cli.coordinators import backbone as backbones
-from fugu_cli.training import outcomes, study, study_report
-from fugu_cli.training.evolve import Settings
-from fugu_cli.training.frontier import Arm, Paired, paired
-from fugu_cli.training.matrix import Seat
-from fugu_cli.training.replay import Check
-from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter
-from fugu_cli.training.search_vector import HiddenStates
-from fugu_cli.training.study import Answer, Findings
+from fugu_cli.training import recorded_outcomes, study
+from fugu_cli.training.evolution import EvolutionSettings
+from fugu_cli.training.frontier import PairedDifference, PolicyScores, paired_difference
+from fugu_cli.training.pass_matrix import HeadRow
+from fugu_cli.training.replay import CheckRates
+from fugu_cli.training.search import HiddenStates
+from fugu_cli.training.study import OperatingPoint, StudyFindings
+from fugu_cli.training.synthetic_sessions import ReplaySessionWriter, TranscriptSettings
 
 MODELS = ("deepseek-v3.2-reasoner", "gpt-5-mini", "gemini-3-pro-preview")
 ROWS = ("cheap", "middle", "strong")
@@ -40,20 +40,20 @@ def main() -> None:
     parser.add_argument("--lambdas", nargs="+", type=float, default=[0.0, 0.05, 0.1, 0.15, 0.2, 0.4, 0.8])
     parser.add_argument("--cases", type=int, default=None)
     parser.add_argument("--iterations", type=int, default=0, help="of the evolution, at most")
-    parser.add_argument("--l2", type=float, default=study.FITTED.l2)
+    parser.add_argument("--l2", type=float, default=study.FITTED_ONLY.l2)
     parser.add_argument("--out", type=Path, default=RESULTS / "replay.md")
     given = parser.parse_args()
-    issues = outcomes.read(given.outcomes)
-    pool = outcomes.pool(issues, MODELS, {})
-    cases = outcomes.cases(issues, pool)
-    cases = study.sample(cases, given.cases or len(cases), 0)
-    backbone = backbones.load(given.backbone)
+    issues = recorded_outcomes.read_issues(given.outcomes)
+    pool = recorded_outcomes.named_pool(issues, MODELS, {})
+    cases = recorded_outcomes.pool_cases(issues, pool)
+    cases = study.sample_cases(cases, given.cases or len(cases), 0)
+    backbone = backbones.load_backbone(given.backbone)
     hidden_states = HiddenStates(backbone, given.store, tell)
-    writer = ReplaySessionWriter([Seat(row, row) for row in ROWS], backbone, Reading(request=TOKENS))
+    writer = ReplaySessionWriter([HeadRow(row, row) for row in ROWS], backbone, TranscriptSettings(request=TOKENS))
     learning = replace(
-        study.FITTED,
+        study.FITTED_ONLY,
         l2=given.l2,
-        settings=Settings(population=16, iterations=given.iterations, patience=3),
+        settings=EvolutionSettings(population=16, iterations=given.iterations, patience=3),
     )
     repos = len({case.group for case in cases})
     search = f"sep-CMA-ES for at most {given.iterations} iterations, kept where validation is sure of it"
@@ -67,15 +67,15 @@ def main() -> None:
         l2=given.l2,
         shown=SHOWN,
     )
-    one = study.Study(study.Recorded(cases, MODELS, issues), writer, hidden_states)
-    known = [Check(*(float(part) / 100 for part in text.split("/"))) for text in given.check]
+    one = study.Study(study.StudyData(cases, MODELS, issues), writer, hidden_states)
+    known = [CheckRates(*(float(part) / 100 for part in text.split("/"))) for text in given.check]
     for number in range(1, len(known) + 1):  # the report is whole after every check
-        asked = study.Question(tuple(given.lambdas), tuple(known[:number]), sample=SHOWN, course=learning)
+        asked = study.StudySettings(tuple(given.lambdas), tuple(known[:number]), sample=SHOWN, course=learning)
         found = one.run(asked, pool.unit, given.answers, tell)
-        given.out.write_text(f"{intro}\n{verdicts(found)}\n\n{study_report.report(found)}")
+        given.out.write_text(f"{intro}\n{verdicts(found)}\n\n{study.study_report(found)}")
 
 
-def verdicts(found: Findings) -> str:
+def verdicts(found: StudyFindings) -> str:
     """By check: on or above the frontier of the fixed ways, and the best single model's accuracy for less."""
     lines = [
         "| check | lambdas within one s.e. of the best fixed way, or above | the fixed way chosen on the training "
@@ -83,7 +83,7 @@ def verdicts(found: Findings) -> str:
         "of the best single model's cost | solved, against it | and cost |",
         "|---|---|---|---|---|---|---|",
     ]
-    single = study_report.best_single(found)
+    single = study.best_single(found)
     for check in dict.fromkeys(answer.check for answer in found.answers):
         answers = [answer for answer in found.answers if answer.check == check]
         blind = [(answer, answer.over(answer.trained, answer.fixed)) for answer in answers]
@@ -93,18 +93,18 @@ def verdicts(found: Findings) -> str:
     return "\n".join(lines)
 
 
-def held(gaps: Sequence[tuple[Answer, Paired]]) -> str:
+def held(gaps: Sequence[tuple[OperatingPoint, PairedDifference]]) -> str:
     """At how many lambdas a difference is not below zero by more than its standard error, and at which it is."""
-    missed = [f"{answer.price:g}" for answer, gap in gaps if not study_report.held(gap)]
+    missed = [f"{answer.price:g}" for answer, gap in gaps if not study.not_worse(gap)]
     but = f" (not {', '.join(missed)})" if missed else ""
     return f"{len(gaps) - len(missed)} of {len(gaps)}{but}"
 
 
-def within(arm: Arm, single: Arm) -> str:
+def within(arm: PolicyScores, single: PolicyScores) -> str:
     """What a budget reached, and its paired differences to the single model."""
     gap, saved = (
-        paired(arm.solved, single.solved),
-        paired(arm.cost / single.cost.mean(), single.cost / single.cost.mean()),
+        paired_difference(arm.solved, single.solved),
+        paired_difference(arm.cost / single.cost.mean(), single.cost / single.cost.mean()),
     )
     return (
         f"{arm.solved.mean():.1%} at {arm.cost.mean() / single.cost.mean():.1%} "

@@ -20,13 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 from replay import MODELS
 
-from fugu_cli.training import fit, frontier, outcomes
-from fugu_cli.training.frontier import Arm, Paired, paired
-from fugu_cli.training.latent import Smoothing, smoothed
-from fugu_cli.training.matrix import Rates
-from fugu_cli.training.outcomes import Case, Issue
-from fugu_cli.training.replay import Check, Rules
-from fugu_cli.training.signals import RIDGE, Signals
+from fugu_cli.training import fitting, frontier, recorded_outcomes
+from fugu_cli.training.frontier import PairedDifference, PolicyScores, paired_difference
+from fugu_cli.training.pass_matrix import RowRates
+from fugu_cli.training.planning import RIDGE, CallCountPlan
+from fugu_cli.training.recorded_outcomes import Issue, ReplayCase, Smoothing, smooth_cases
+from fugu_cli.training.replay import CheckRates, ReplayRules
 
 LAMBDAS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.4, 0.8)
 FOLDS, TURNS = 5, 4
@@ -42,7 +41,7 @@ PLANS = {
 CHOSEN = "the fixed way that the training issues choose"
 TEMPLATE = Path(__file__).with_suffix(".template.md")
 RESULT = Path(__file__).parent / "results" / "replay-limits.md"
-Gaps = list[tuple[Paired, Paired]]
+Gaps = list[tuple[PairedDifference, PairedDifference]]
 """By lambda: against the best fixed way with hindsight, and against the one that the training issues choose."""
 
 
@@ -51,19 +50,19 @@ class Pool:
     """A pool's cases, and every fixed way on them."""
 
     models: tuple[str, ...]
-    cases: list[Case]
-    check: Check
+    cases: list[ReplayCase]
+    check: CheckRates
 
     @property
-    def fixed(self) -> list[Arm]:
+    def fixed(self) -> list[PolicyScores]:
         """Every single row and every cascade."""
         names = self.models
-        return [*frontier.singles(self.cases, names), *frontier.cascades(self.cases, names, self.check)]
+        return [*frontier.single_policies(self.cases, names), *frontier.cascade_policies(self.cases, names, self.check)]
 
     @property
     def folds(self) -> list[NDArray[np.bool_]]:
         """As the study divides them: by repository."""
-        return fit.folds([case.group for case in self.cases], FOLDS, 0)
+        return fitting.group_folds([case.group for case in self.cases], FOLDS, 0)
 
 
 def main() -> None:
@@ -73,7 +72,7 @@ def main() -> None:
     parser.add_argument("--pools", type=int, default=24)
     parser.add_argument("--out", type=Path, default=RESULT)
     given = parser.parse_args()
-    issues, check = outcomes.read(given.outcomes), Check(0.95, 0.10)
+    issues, check = recorded_outcomes.read_issues(given.outcomes), CheckRates(0.95, 0.10)
     own = pool(issues, MODELS, check)
     known = list(told(own, issues, given.draws))
     ladders = drawn(issues, given.pools)
@@ -84,37 +83,37 @@ def main() -> None:
     given.out.write_text(page(known, chosen, rows, len(ladders)))
 
 
-def pool(issues: Sequence[Issue], models: tuple[str, ...], check: Check) -> Pool:
+def pool(issues: Sequence[Issue], models: tuple[str, ...], check: CheckRates) -> Pool:
     """The cases of these models."""
-    return Pool(models, outcomes.cases(issues, outcomes.pool(issues, models, {})), check)
+    return Pool(models, recorded_outcomes.pool_cases(issues, recorded_outcomes.named_pool(issues, models, {})), check)
 
 
-def told(own: Pool, issues: Sequence[Issue], draws: int) -> Iterator[list[Paired]]:
+def told(own: Pool, issues: Sequence[Issue], draws: int) -> Iterator[list[PairedDifference]]:
     """Somebody who knows how likely each model is to solve each issue follows the fixed way that is truly best for each
     lambda, on as many issues as there are, drawn with their outcomes from that truth: by lambda, against the fixed
     way that is best on what was drawn."""
-    truth = replace(own, cases=smoothed(own.cases, issues, own.models, Smoothing(trust=0.0)))
+    truth = replace(own, cases=smooth_cases(own.cases, issues, own.models, Smoothing(trust=0.0)))
     fixed, draw = truth.fixed, np.random.default_rng(0)
     best = [int(np.argmax([arm.reward(price).mean() for arm in fixed])) for price in LAMBDAS]
     for _ in range(draws):
         places = draw.integers(0, len(truth.cases), len(truth.cases))
         here = replace(truth, cases=[ran(truth.cases[place], draw) for place in places]).fixed
         yield [
-            paired(here[way].reward(price), frontier.best_fixed(here, price).reward(price))
+            paired_difference(here[way].reward(price), frontier.best_fixed(here, price).reward(price))
             for way, price in zip(best, LAMBDAS, strict=True)
         ]
 
 
-def ran(case: Case, draw: np.random.Generator) -> Case:
+def ran(case: ReplayCase, draw: np.random.Generator) -> ReplayCase:
     """Every model runs once."""
-    rows: tuple[Rates, ...] = tuple(replace(row, first=float(draw.random() < row.first)) for row in case.task.rows)
+    rows: tuple[RowRates, ...] = tuple(replace(row, first=float(draw.random() < row.first)) for row in case.task.rows)
     return replace(case, task=replace(case.task, rows=rows))
 
 
 def drawn(issues: Sequence[Issue], count: int) -> list[tuple[str, ...]]:
     """Pools of three that are a ladder: each a third dearer than the one before and right more often, none of them a
     model of the measured pool, the cheapest right on 30 % at least."""
-    prices = outcomes.costs(issues)
+    prices = recorded_outcomes.mean_costs(issues)
     solved = {
         model: float(np.mean([issue.outcomes[model].ok for issue in issues if model in issue.outcomes]))
         for model in prices
@@ -133,7 +132,7 @@ def drawn(issues: Sequence[Issue], count: int) -> list[tuple[str, ...]]:
 def planned(here: Pool, issues: Sequence[Issue], trust: float, ridge: float) -> Gaps:
     """A plan of the training issues, followed by somebody who reads paths and calls without error."""
     seen = [
-        smoothed(
+        smooth_cases(
             [case for case, out in zip(here.cases, held, strict=True) if not out],
             issues,
             here.models,
@@ -145,11 +144,11 @@ def planned(here: Pool, issues: Sequence[Issue], trust: float, ridge: float) -> 
     for price in LAMBDAS:
         solved, cost = np.zeros(len(here.cases)), np.zeros(len(here.cases))
         for held, known in zip(here.folds, seen, strict=True):
-            plan = Signals(known, Rules(here.check, TURNS, 0.0), price, ridge)
+            plan = CallCountPlan(known, ReplayRules(here.check, TURNS, 0.0), price, ridge)
             solved[held], cost[held] = plan.followed([case for case, out in zip(here.cases, held, strict=True) if out])
-        ours = Arm("plan", solved, cost).reward(price)
-        beside = (frontier.best_fixed(fixed, price), frontier.trained_fixed(fixed, here.folds, price))
-        first, second = (paired(ours, arm.reward(price)) for arm in beside)
+        ours = PolicyScores("plan", solved, cost).reward(price)
+        beside = (frontier.best_fixed(fixed, price), frontier.best_fixed_without_hindsight(fixed, here.folds, price))
+        first, second = (paired_difference(ours, arm.reward(price)) for arm in beside)
         found.append((first, second))
     return found
 
@@ -158,17 +157,19 @@ def blind(here: Pool) -> Gaps:
     """The fixed way that the training issues choose."""
     fixed, found = here.fixed, []
     for price in LAMBDAS:
-        chosen = frontier.trained_fixed(fixed, here.folds, price).reward(price)
-        found.append((paired(chosen, frontier.best_fixed(fixed, price).reward(price)), Paired(0.0, 0.0)))
+        chosen = frontier.best_fixed_without_hindsight(fixed, here.folds, price).reward(price)
+        found.append(
+            (paired_difference(chosen, frontier.best_fixed(fixed, price).reward(price)), PairedDifference(0.0, 0.0))
+        )
     return found
 
 
-def held(gap: Paired) -> bool:
+def held(gap: PairedDifference) -> bool:
     """Not behind by more than a standard error."""
     return gap.difference >= -gap.error - 1e-12
 
 
-def page(known: list[list[Paired]], chosen: list[Gaps], rows: dict[str, list[Gaps]], count: int) -> str:
+def page(known: list[list[PairedDifference]], chosen: list[Gaps], rows: dict[str, list[Gaps]], count: int) -> str:
     """results/replay-limits.md."""
     every = np.array([[held(gap) for gap in gaps] for gaps in known])
     lambdas = [f"{price:g}" for price in LAMBDAS]

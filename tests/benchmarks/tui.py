@@ -25,13 +25,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from fugu_cli import __version__, sessions
-from fugu_cli.events import (
+from fugu_cli import __version__
+from fugu_cli.messages import Call, Usage
+from fugu_cli.session import store
+from fugu_cli.session.events import (
     RECORDED,
     Asked,
     Assigned,
-    Change,
     Event,
+    FileChange,
     Finished,
     Member,
     Opened,
@@ -40,7 +42,6 @@ from fugu_cli.events import (
     Replied,
     ToolRan,
 )
-from fugu_cli.messages import Call, Usage
 from tests.e2e.driving import FILES, Agent, Place
 from tests.e2e.loopback import Loopback, Says, running
 from tests.ui.tui.terminal import Terminal
@@ -130,7 +131,7 @@ def write_session(place: Place, entries: int) -> str:
         for turn in range(1, 4):
             call = Call.make(f"t{turn}-0-0", "edit", path=f"src/f{number}.py", old="a\nb\n", new="a\nc\n")
             ran = ToolRan(
-                turn=turn, call=call, output="edited", ok=True, changes=(Change(path="a", before="1", after="2"),)
+                turn=turn, call=call, output="edited", ok=True, changes=(FileChange(path="a", before="1", after="2"),)
             )
             usage = Usage(input=1000, output=100)
             facts += [
@@ -140,7 +141,10 @@ def write_session(place: Place, entries: int) -> str:
                 ran,
             ]
         facts.append(Finished(reason="answered", message=f"the end of {number}"))
-    path = sessions.folder(place.home / "data" / "fugu", place.repo.resolve()) / f"20250101-000000-{entries:04x}.jsonl"
+    path = (
+        store.session_folder(place.home / "data" / "fugu", place.repo.resolve())
+        / f"20250101-000000-{entries:04x}.jsonl"
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = (Recorded(seq=seq, at=1.7e9 + seq, event=event) for seq, event in enumerate(facts))
     path.write_bytes(b"".join(RECORDED.dump_json(line) + b"\n" for line in lines))

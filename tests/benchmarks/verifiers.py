@@ -27,10 +27,11 @@ from on_tasks import measured, tell
 from verifiers_live import Case, Judged, Script, Shown, judge, reproduce
 from verifiers_works import Found, Work
 
-from fugu_cli import __version__, log, prompts, views
-from fugu_cli.evaluation import loop, one_pass, rows
-from fugu_cli.events import Event
-from fugu_cli.statistics import wilson
+from fugu_cli import __version__, prompts
+from fugu_cli.evaluation import one_pass, results_folder, rollout
+from fugu_cli.evaluation.intervals import wilson
+from fugu_cli.session import log, views
+from fugu_cli.session.events import Event
 from fugu_cli.tasks import Task
 
 HERE = Path(__file__).parent / "results"
@@ -73,7 +74,7 @@ def options(arguments: Sequence[str]) -> Options:
 
 async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
     """Task by task, so that every agent has judged the same works in every way; the works first."""
-    recorded = rows.read(chosen.rows / "one_pass.jsonl", one_pass.Attempt)
+    recorded = results_folder.read_rows(chosen.rows / "one_pass.jsonl", one_pass.OnePassAttempt)
     for task in tasks:
         found = _found(chosen).get(task.id)
         enough = sum(one.number is not None for one in _found(chosen).values()) >= chosen.most
@@ -81,7 +82,7 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
             return
         if found is None and not enough:
             found = await verifiers_works.find(task, recorded)
-            rows.append(chosen.out / "works.jsonl", found)
+            results_folder.append_row(chosen.out / "works.jsonl", found)
             tell(f"{task.id}: {found.source or 'no wrong work found'}")
         works = verifiers_works.works(task, recorded, found) if found is not None else ()
         for agent in AGENTS if works else ():
@@ -91,7 +92,7 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
 async def _judged_by(chosen: Options, task: Task, works: Sequence[Work], agent: str) -> None:
     """What is missing of this agent's judgements of the task's works."""
     file = chosen.out / "judged.jsonl"
-    known = {(row.task, row.right, row.agent, row.shown) for row in rows.read(file, Judged)}
+    known = {(row.task, row.right, row.agent, row.shown) for row in results_folder.read_rows(file, Judged)}
     for work in works:
         for shown in chosen.shown:
             if (task.id, work.right, agent, shown) in known:
@@ -100,29 +101,31 @@ async def _judged_by(chosen: Options, task: Task, works: Sequence[Work], agent: 
                 return
             script = await _script(chosen, task, agent) if "reproduction" in shown else ""
             row = await judge(task, Case(work, agent, shown, script))
-            rows.append(file, row)
+            results_folder.append_row(file, row)
             truth = "right" if work.right else "wrong"
             tell(f"{agent} {task.id}, {truth}, {shown}: {row.said}, {row.verdict}, {row.seconds:.1f} s")
 
 
 async def _script(chosen: Options, task: Task, agent: str) -> str:
     file = chosen.out / "scripts.jsonl"
-    kept = next((row for row in rows.read(file, Script) if (row.task, row.agent) == (task.id, agent)), None)
+    kept = next(
+        (row for row in results_folder.read_rows(file, Script) if (row.task, row.agent) == (task.id, agent)), None
+    )
     if kept is None:
         kept = await reproduce(task, agent)
-        rows.append(file, kept)
+        results_folder.append_row(file, kept)
         tell(f"{agent} {task.id}: a reproduction of {len(kept.text)} characters, {kept.seconds:.1f} s")
     return kept.text
 
 
 def _found(chosen: Options) -> dict[str, Found]:
-    return {row.task: row for row in rows.read(chosen.out / "works.jsonl", Found)}
+    return {row.task: row for row in results_folder.read_rows(chosen.out / "works.jsonl", Found)}
 
 
 def write_report(chosen: Options) -> None:
     """The report of all rows there are."""
-    judged = rows.read(chosen.out / "judged.jsonl", Judged)
-    scripts = rows.read(chosen.out / "scripts.jsonl", Script)
+    judged = results_folder.read_rows(chosen.out / "judged.jsonl", Judged)
+    scripts = results_folder.read_rows(chosen.out / "scripts.jsonl", Script)
     measured = {row.task for row in judged}
     wrong = [row for row in _found(chosen).values() if row.task in measured]
     sources = Counter(row.source.partition(":")[0] for row in wrong)
@@ -215,7 +218,7 @@ def costs_table(judged: Sequence[Judged], scripts: Sequence[Script]) -> str:
 def sessions_table(folder: Path) -> str:
     """The Verifier turns of whole sessions whose end was graded."""
     counts: dict[tuple[str, str], Counter[tuple[bool, bool]]] = defaultdict(Counter)
-    for row in rows.read(folder / "loop.jsonl", loop.Outcome):
+    for row in results_folder.read_rows(folder / "loop.jsonl", rollout.RolloutOutcome):
         if (folder / row.session).is_file():
             for agent, state, accepted in after_the_last_change([one.event for one in log.read(folder / row.session)]):
                 counts[agent, state][row.ok, accepted] += 1

@@ -17,19 +17,21 @@ from typing import Literal
 
 from verifiers_works import Work
 
-from fugu_cli import policy, prompts, views, wiring
+from fugu_cli import prompts, wiring
 from fugu_cli.config import Config
-from fugu_cli.config.entry import AgentEntry
-from fugu_cli.config.files import Loaded
-from fugu_cli.config.pool import EMBEDDED
+from fugu_cli.config.agent_pool import EMBEDDED
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.config.schema import AgentEntry
+from fugu_cli.engine.environment import Permission
 from fugu_cli.errors import InfrastructureError
-from fugu_cli.evaluation.one_pass import targets
-from fugu_cli.events import Assigned, Event, Finished
-from fugu_cli.loop.environment import Permission
+from fugu_cli.evaluation.one_pass import answer_targets
 from fugu_cli.messages import Call, Usage, Value
-from fugu_cli.session import Session
+from fugu_cli.open_session import Session
+from fugu_cli.safety import policy
+from fugu_cli.session import views
+from fugu_cli.session.events import Assigned, Event, Finished
 from fugu_cli.tasks import Task
-from fugu_cli.tasks.repository import materialise
+from fugu_cli.tasks.repository import create_repository
 
 Shown = Literal["nothing", "reproduction", "half", "half+reproduction", "all"]
 SCRIPT = "reproduce.py"
@@ -82,12 +84,12 @@ class Fixed:
 
 async def reproduce(task: Task, agent: str, entries: Sequence[AgentEntry] = EMBEDDED) -> Script:
     """Let the agent write a script that fails while the bug is there. It has the code, and no tests."""
-    path = targets(task)[0]
+    path = answer_targets(task)[0]
     _, ask, stub, _ = _words(path, code=task.files[path].strip())
     own = _without_tests(task) | {SCRIPT: stub + "\n"}
     turn = Assigned(turn=1, agent=agent, role="worker", by="benchmark")
     with tempfile.TemporaryDirectory(prefix="fugu-verifiers-", ignore_cleanup_errors=True) as temporary:
-        folder = await materialise(task.model_copy(update={"files": own}), Path(temporary) / task.id)
+        folder = await create_repository(task.model_copy(update={"files": own}), Path(temporary) / task.id)
         config = Config(agents=tuple(entries), data_dir=Path(temporary) / "data")
         events = await _session(config, folder, ask, (turn,))
         text = (folder / SCRIPT).read_text(encoding="utf-8")
@@ -113,11 +115,11 @@ class Case:
 
 async def judge(task: Task, case: Case, entries: Sequence[AgentEntry] = EMBEDDED) -> Judged:
     """The Verifier's turn after the work. Raises InfrastructureError where the agent failed."""
-    path, work = targets(task)[0], case.work
+    path, work = answer_targets(task)[0], case.work
     ask, _, _, told = _words(path, script=case.script.strip())
     with tempfile.TemporaryDirectory(prefix="fugu-verifiers-", ignore_cleanup_errors=True) as temporary:
         files = _files(task, case)
-        folder = await materialise(task.model_copy(update={"files": files}), Path(temporary) / task.id)
+        folder = await create_repository(task.model_copy(update={"files": files}), Path(temporary) / task.id)
         author = _author(Path(temporary) / "author.toml", path, work.files[path])
         config = Config(
             agents=(*entries, author),
@@ -203,9 +205,9 @@ def _quoted(arguments: Mapping[str, str]) -> str:
 async def _session(config: Config, folder: Path, ask: str, turns: Sequence[Assigned]) -> tuple[Event, ...]:
     if cache := os.environ.get("FUGU_CACHE_DIR"):
         config = config.model_copy(update={"cache_dir": Path(cache)})
-    loaded = Loaded(config=config, files=(), notes=(), root=folder, trusted=False)
+    loaded = LoadedConfig(config=config, files=(), notes=(), root=folder, trusted=False)
     session: Session = await wiring.open_session(loaded, {}, _no)
-    session.crew = replace(session.crew, coordinator=Fixed(turns))
+    session.team = replace(session.team, coordinator=Fixed(turns))
     try:
         await session.ask(ask)
         await session.run()

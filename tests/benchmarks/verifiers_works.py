@@ -23,7 +23,7 @@ from fugu_cli.evaluation import one_pass
 from fugu_cli.messages import Value
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.grading import grade
-from fugu_cli.tasks.repository import lay, materialise
+from fugu_cli.tasks.repository import create_repository, write_files
 
 CANDIDATES = 20
 """Wrong works tried for a task until one passes half of its tests; else the one that passes most of them is taken."""
@@ -93,7 +93,7 @@ def tests_of(task: Task) -> Tests:
     return Tests(path, task.files[path], tuple((n.lineno - 1, n.end_lineno or n.lineno) for n in found), whole)
 
 
-def works(task: Task, recorded: Sequence[one_pass.Attempt], found: Found) -> tuple[Work, ...]:
+def works(task: Task, recorded: Sequence[one_pass.OnePassAttempt], found: Found) -> tuple[Work, ...]:
     """The right one and the wrong one; none where no wrong one was found. Runs nothing."""
     if found.number is None:
         return ()
@@ -101,13 +101,13 @@ def works(task: Task, recorded: Sequence[one_pass.Attempt], found: Found) -> tup
     right = _solutions(task)[found.whole]
     wrong = _tried(task, right, recorded)[found.number][1]
     half = {tests.path: tests.keeping(found.kept)}
-    path = one_pass.targets(task)[0]
+    path = one_pass.answer_targets(task)[0]
     return Work(task.id, True, {path: right}, half), Work(task.id, False, {path: wrong}, half)
 
 
-async def find(task: Task, recorded: Sequence[one_pass.Attempt]) -> Found:
+async def find(task: Task, recorded: Sequence[one_pass.OnePassAttempt]) -> Found:
     """Look for a wrong work that passes a test which failed before, by running the tests."""
-    path, tests = one_pass.targets(task)[0], tests_of(task)
+    path, tests = one_pass.answer_targets(task)[0], tests_of(task)
     solutions = _solutions(task)
     whole = not await _solves(task, {path: solutions[0]})
     before = await _passing(task, tests, {})
@@ -132,7 +132,7 @@ async def find(task: Task, recorded: Sequence[one_pass.Attempt]) -> Found:
 
 def _solutions(task: Task) -> tuple[str, str]:
     """The solution's functions in the buggy file, and the solution's file."""
-    path = one_pass.targets(task)[0]
+    path = one_pass.answer_targets(task)[0]
     return transplanted(task.files[path], task.solution[path]) or "", task.solution[path]
 
 
@@ -151,20 +151,20 @@ def transplanted(original: str, answer: str) -> str | None:
     return "\n".join(lines) + "\n"
 
 
-def _tried(task: Task, right: str, recorded: Sequence[one_pass.Attempt]) -> list[tuple[str, str]]:
+def _tried(task: Task, right: str, recorded: Sequence[one_pass.OnePassAttempt]) -> list[tuple[str, str]]:
     return list(islice(_candidates(task, right, recorded), CANDIDATES))
 
 
-def _candidates(task: Task, right: str, recorded: Sequence[one_pass.Attempt]) -> Iterator[tuple[str, str]]:
+def _candidates(task: Task, right: str, recorded: Sequence[one_pass.OnePassAttempt]) -> Iterator[tuple[str, str]]:
     """Recorded answers, then mistakes in the lines the solution changed, in the buggy function, and elsewhere."""
-    path = one_pass.targets(task)[0]
+    path = one_pass.answer_targets(task)[0]
     original = task.files[path]
     seen = {_tree(original), _tree(right)}
     found = [
         (f"recorded: {row.agent}", transplanted(original, text))
         for row in recorded
         if row.task == task.id and not row.ok
-        for text in one_pass.answered(row.reply, (path,)).values()
+        for text in one_pass.parse_answer(row.reply, (path,)).values()
     ]
     known = set(original.splitlines())
     changed = [n for n, line in enumerate(right.splitlines(), start=1) if line not in known]
@@ -218,8 +218,8 @@ def _is_text(node: ast.stmt) -> bool:
 
 async def _solves(task: Task, files: Mapping[str, str]) -> bool:
     with tempfile.TemporaryDirectory(prefix="fugu-works-") as temporary:
-        folder = await materialise(task, Path(temporary) / "repo")
-        lay(files, folder)
+        folder = await create_repository(task, Path(temporary) / "repo")
+        write_files(files, folder)
         return (await grade(task, folder)).ok
 
 
@@ -234,7 +234,7 @@ async def _passing(task: Task, tests: Tests, files: Mapping[str, str]) -> list[i
     update = {"files": given, "hidden": {}, "grade_command": command, "test_files": (*task.test_files, *names)}
     probe = task.model_copy(update=update)
     with tempfile.TemporaryDirectory(prefix="fugu-works-") as temporary:
-        folder = await materialise(probe, Path(temporary) / "repo")
-        lay(files, folder)
+        folder = await create_repository(probe, Path(temporary) / "repo")
+        write_files(files, folder)
         results = _RESULT.findall((await grade(probe, folder)).output)
     return [n for n, result in enumerate(results) if result == "PASSED"] if len(results) == len(tests.parts) else []

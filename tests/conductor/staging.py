@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fugu_cli import orchestrator
-from fugu_cli.agents import Agent
-from fugu_cli.conductor.conductor import Bounds, Conductor
-from fugu_cli.coordinators.fixed import Cascade
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Event, Finished, Member
-from fugu_cli.log import Log
-from fugu_cli.loop.environment import Bench
+from fugu_cli.coordinators import CoordinatorSettings
+from fugu_cli.coordinators.conductor.conductor import Conductor, ConductorSettings
+from fugu_cli.coordinators.rules import Cascade
+from fugu_cli.engine import orchestrator
+from fugu_cli.engine.environment import Environment
 from fugu_cli.messages import FromUser, Prompt, Reply
+from fugu_cli.providers import Agent
+from fugu_cli.session.events import Event, Finished, Member
+from fugu_cli.session.log import Log
 from tests.reacting import React, Reacting, Stage, repository, says
 
 A = Member(name="a", provider="openai", model="m-a", slot="cheap")
@@ -71,8 +71,8 @@ class Play:
     root: Path
     agents: Mapping[str, Agent]
     members: tuple[Member, ...] = POOL
-    bounds: Bounds = field(default_factory=lambda: Bounds(agent="c", rounds=1))
-    settings: Settings = field(default_factory=Settings)
+    bounds: ConductorSettings = field(default_factory=lambda: ConductorSettings(agent="c", rounds=1))
+    settings: CoordinatorSettings = field(default_factory=CoordinatorSettings)
     log: Log = field(default_factory=Log.memory)
     change: Callable[[Stage], Stage] = lambda stage: stage
 
@@ -82,8 +82,8 @@ class Play:
         stage = Stage(self.root, self.root.parent / "data" / "store", self.members, self.agents, conductor)
         return self.change(stage)
 
-    def bench(self) -> Bench:
-        return replace(self.stage().bench(), remembers=True)
+    def environment(self) -> Environment:
+        return replace(self.stage().environment(), remembers=True)
 
     def run(self, text: str = "tell me of it", *, judged: bool = False) -> Finished:
         async def whole() -> Finished:
@@ -94,7 +94,7 @@ class Play:
         return asyncio.run(whole())
 
     async def again(self) -> Finished:
-        return await orchestrator.run(self.log, self.stage().crew(), self.bench())
+        return await orchestrator.run(self.log, self.stage().team(), self.environment())
 
     def of(self, kind: type[Event]) -> list[Event]:
         return [event for event in self.log.events if isinstance(event, kind)]

@@ -15,13 +15,13 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fugu_cli import views
-from fugu_cli.conductor.conductor import Bounds
-from fugu_cli.conductor.seen import manifest
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Assigned, Event, Member, Recorded, Replied, ToolRan
-from fugu_cli.log import Log
+from fugu_cli.coordinators import CoordinatorSettings
+from fugu_cli.coordinators.conductor.conductor import ConductorSettings
+from fugu_cli.coordinators.conductor.step_context import step_manifest
 from fugu_cli.messages import Call, FromTool, Prompt, Reply, Thinking
+from fugu_cli.session import views
+from fugu_cli.session.events import Assigned, Event, Member, Recorded, Replied, ToolRan
+from fugu_cli.session.log import Log
 from tests.conductor.staging import POOL, Play, everything, lists, plans
 from tests.reacting import Reacting, calls, repository, results, says
 
@@ -85,7 +85,9 @@ def played(folder: Path, scripts: list[str], reads: list[int]) -> tuple[Log, Mar
         member.name: Reacting(member.name, lambda prompt, name=member.name: marking.react(name, prompt))  # type: ignore[misc]
         for member in POOL
     }
-    play = Play(root, agents, bounds=Bounds(agent="c", rounds=1, depth=0), settings=Settings(turns=9))
+    play = Play(
+        root, agents, bounds=ConductorSettings(agent="c", rounds=1, depth=0), settings=CoordinatorSettings(turns=9)
+    )
     marking.log = play.log
     for number in range(len(scripts)):
         play.run(f"mark-request-{number}")
@@ -143,7 +145,7 @@ def follow_up(tmp_path: Path, member: Member = POOL[2]) -> str:
     scripts = [TWO, AGAIN]
     agents = {m.name: Reacting(m.name, says(f"mark-output-{number} " * 40)) for number, m in enumerate(POOL)}
     agents["c"] = Reacting("c", lambda prompt: Reply(text=scripts.pop(0) if plans(prompt) else "again"))
-    play = Play(repository(tmp_path / "repo", FILES), agents, bounds=Bounds(agent="c", rounds=1, depth=0))
+    play = Play(repository(tmp_path / "repo", FILES), agents, bounds=ConductorSettings(agent="c", rounds=1, depth=0))
     play.members = (*POOL[:2], member)
     play.run("what is mark-request-0?")
     play.run("and mark-request-1?")
@@ -171,7 +173,7 @@ def test_where_an_agents_own_turns_have_no_room_it_is_shown_the_answer(tmp_path:
     agents = {member.name: Reacting(member.name, says(lists((0, "Say it.", [])))) for member in POOL}
     agents["a"] = Reacting("a", a)
     root = repository(tmp_path / "repo", {"f0.txt": "mark-file-0\n" * 500})
-    play = Play(root, agents, bounds=Bounds(agent="c", rounds=1, depth=0))
+    play = Play(root, agents, bounds=ConductorSettings(agent="c", rounds=1, depth=0))
     play.members = tuple(member.model_copy(update={"context": 4000}) for member in POOL)
     play.run("mark-request-0")
     play.run("mark-request-1")
@@ -186,7 +188,7 @@ def test_in_a_long_session_a_step_is_shown_the_newest_of_its_agents_turns(tmp_pa
         member.name: Reacting(member.name, lambda prompt: Reply(text=lists((0, "Say it.", [])))) for member in POOL
     }
     agents["a"] = Reacting("a", lambda prompt: Reply(text=said[len(agents["a"].shown) - 1]))
-    play = Play(repository(tmp_path / "repo", FILES), agents, bounds=Bounds(agent="c", rounds=1, depth=0))
+    play = Play(repository(tmp_path / "repo", FILES), agents, bounds=ConductorSettings(agent="c", rounds=1, depth=0))
     play.members = tuple(member.model_copy(update={"context": 4000}) for member in POOL)
     for number in range(3):
         play.run(f"mark-request-{number}")
@@ -197,9 +199,9 @@ def test_in_a_long_session_a_step_is_shown_the_newest_of_its_agents_turns(tmp_pa
 def test_the_manifest_says_what_was_shown_and_what_was_not(tmp_path: Path) -> None:
     plan = lists((0, "One.", []), (1, "Two.", []), (0, "Three.", [1]))
     log, _ = played(tmp_path, [plan], [0])
-    seen = manifest(log.events, 3)
+    seen = step_manifest(log.events, 3)
     assert (seen.own, seen.outputs, seen.memory, seen.hidden) == ((1,), ((1, 2),), (), ())
-    other = manifest(log.events, 2)
+    other = step_manifest(log.events, 2)
     assert (other.own, other.outputs, other.hidden) == ((), (), (1,))
 
 
@@ -212,7 +214,7 @@ def test_the_memory_offers_what_is_unchanged_and_never_what_is_stale(tmp_path: P
         member.name: Reacting(member.name, lambda prompt, name=member.name: marking.react(name, prompt))  # type: ignore[misc]
         for member in POOL
     }
-    play = Play(root, agents, bounds=Bounds(agent="c", rounds=1, depth=0))
+    play = Play(root, agents, bounds=ConductorSettings(agent="c", rounds=1, depth=0))
     marking.log = play.log
     play.run("first")
     marking._reads = [0]

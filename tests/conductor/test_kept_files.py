@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fugu_cli.denials import Denials
-from fugu_cli.events import Permitted, ToolRan
-from fugu_cli.log import Log
 from fugu_cli.messages import Call, Prompt, Reply
+from fugu_cli.safety.path_rules import Denials
+from fugu_cli.session.events import Permitted, ToolRan
+from fugu_cli.session.log import Log
 from tests.conductor.staging import Play, everything, lists, planning, play
 from tests.reacting import CHECK, React, calls, repository, results
 

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import orchestrator, sessions
-from fugu_cli.conductor.conductor import Bounds
-from fugu_cli.events import RECORDED, Event, Finished, Merged, Permitted, Planned, ToolRan
-from fugu_cli.log import Log
+from fugu_cli.coordinators.conductor.conductor import ConductorSettings
+from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, Prompt, Reply
-from fugu_cli.tools.workspace import recall
+from fugu_cli.session import store
+from fugu_cli.session.events import RECORDED, Event, Finished, Merged, Permitted, Planned, ToolRan
+from fugu_cli.session.log import Log
+from fugu_cli.tools.workspace import recall_reads
 from tests.conductor.staging import POOL, Play, both, lists, newest, planning
 from tests.filming import Begin, Film, Frame, shoot
 from tests.reacting import CHECK, Reacting, calls, repository, results
@@ -62,7 +63,7 @@ def session(world: Path, log: Log) -> Play:
         "c": Reacting("c", both(planning("prose", PLAN), works("fixed third\n"))),
     }
     change = lambda stage: replace(stage, mode="yolo", store=world / "data" / "store")  # noqa: E731
-    return Play(world / "repo", agents, POOL, Bounds(agent="c"), log=log, change=change)
+    return Play(world / "repo", agents, POOL, ConductorSettings(agent="c"), log=log, change=change)
 
 
 Staged = Callable[[Path, Log], Play]
@@ -101,14 +102,14 @@ async def resumed(film: Film, staged: Staged, number: int, turn: asyncio.Semapho
     async with turn:
         text = b"".join(film.lines[: frame.lines])
         path.write_bytes(text.replace(str(film.world).encode(), str(world).encode()))
-        if (apart := sessions.worktrees(world, film.world.parent / "whole.jsonl")).is_dir():
-            apart.rename(sessions.worktrees(world, path))
+        if (apart := store.worktrees_folder(world, film.world.parent / "whole.jsonl")).is_dir():
+            apart.rename(store.worktrees_folder(world, path))
         log = Log.open(path)
         play = staged(world, log)
-        bench = play.bench()
-        recall(bench.workspace, log.records)
+        environment = play.environment()
+        recall_reads(environment.workspace, log.records)
         try:
-            end = await orchestrator.run(log, play.stage().crew(), bench)
+            end = await orchestrator.run(log, play.stage().team(), environment)
             return Resumed(frame, world, end, list(log.events))
         finally:
             log.close()
@@ -165,7 +166,7 @@ def rounds(world: Path, log: Log) -> Play:
         "c": Reacting("c", both(planner, works("c"))),
     }
     change = lambda stage: replace(stage, mode="yolo", store=world / "data" / "store")  # noqa: E731
-    return Play(world / "repo", agents, POOL, Bounds(agent="c"), log=log, change=change)
+    return Play(world / "repo", agents, POOL, ConductorSettings(agent="c"), log=log, change=change)
 
 
 def faults_inside(one: Resumed) -> list[str]:

@@ -8,16 +8,15 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from fugu_cli.conductor import memory
-from fugu_cli.events import Assigned, ToolRan
-from fugu_cli.log import Log
-from fugu_cli.loop.bench import run_call
-from fugu_cli.loop.environment import Bench
+from fugu_cli.coordinators.conductor import step_context
+from fugu_cli.engine.environment import Environment
+from fugu_cli.engine.tool_calls import run_call
 from fugu_cli.messages import Call, Prompt, Reply
-from fugu_cli.tools import Tool
-from fugu_cli.tools.result import Result, Say
+from fugu_cli.session.events import Assigned, ToolRan
+from fugu_cli.session.log import Log
+from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.toolbox import Toolbox
-from fugu_cli.tools.workspace import Workspace
+from fugu_cli.tools.workspace import Tool, Workspace
 from tests.conductor.staging import A, B, C, Play, everything, lists, newest, planning, play
 from tests.reacting import React, calls, repository, results, says
 
@@ -104,16 +103,16 @@ class Path_(BaseModel):
 def test_a_file_that_changed_while_it_was_read_is_not_remembered(tmp_path: Path) -> None:
     """Nobody can tell which content was seen; if the old one came back, the new one would pass for it."""
 
-    async def read(given: Path_, workspace: Workspace, say: Say) -> Result:
+    async def read(given: Path_, workspace: Workspace, say: Say) -> ToolResult:
         (workspace.root / given.path).write_text("changed by somebody meanwhile\n")
-        return Result(text="changed by somebody meanwhile")
+        return ToolResult(text="changed by somebody meanwhile")
 
     found = play(tmp_path, planning(LOOK), {})
-    bench: Bench = replace(
-        found.bench(), toolbox=Toolbox((Tool(name="read", effect="reads", arguments=Path_, run=read),))
+    environment: Environment = replace(
+        found.environment(), toolbox=Toolbox((Tool(name="read", effect="reads", arguments=Path_, run=read),))
     )
     log = Log.memory()
-    asyncio.run(run_call(log, bench, 1, Call.make("1", "read", path="calc.txt")))
+    asyncio.run(run_call(log, environment, 1, Call.make("1", "read", path="calc.txt")))
     (ran,) = [event for event in log.events if isinstance(event, ToolRan)]
     assert (ran.ok, ran.state) == (True, "")
 
@@ -143,4 +142,4 @@ def test_a_small_model_is_not_told_what_fugu_reads_for_it_anyway(tmp_path: Path)
     first, again, other = [event for event in found.log.events if isinstance(event, Assigned)]
     assert [turn.agent for turn in (first, again, other)] == ["a", "a", "b"]
     assert again.remembers == ()
-    assert [memory.who(found.log.events, line) for line in other.remembers] == ["fugu"]
+    assert [step_context.caller_of(found.log.events, line) for line in other.remembers] == ["fugu"]

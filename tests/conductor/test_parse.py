@@ -11,14 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fugu_cli.conductor.parse import LIMIT, Fault, parse
-from fugu_cli.conductor.validate import SUBTASK, Access, Form, same_job, workflow
-from fugu_cli.events import Step
+from fugu_cli.coordinators.conductor.planner import (
+    REPLY_LIMIT,
+    SUBTASK_LIMIT,
+    AccessList,
+    InvalidPlan,
+    PlanLimits,
+    parse_lists,
+    parse_workflow,
+    same_job,
+)
+from fugu_cli.session.events import WorkflowStep
 
-FORM = Form(("a", "b", "c"))
-ONE = (Step(agent="b", instruction="Do it."),)
-TWO = (Step(agent="a", instruction="Look."), Step(agent="c", instruction="Do.", access=(0,)))
-ALL = (Step(agent="a", instruction="Look."), Step(agent="c", instruction="Do.", access="all"))
+FORM = PlanLimits(("a", "b", "c"))
+ONE = (WorkflowStep(agent="b", instruction="Do it."),)
+TWO = (WorkflowStep(agent="a", instruction="Look."), WorkflowStep(agent="c", instruction="Do.", access=(0,)))
+ALL = (WorkflowStep(agent="a", instruction="Look."), WorkflowStep(agent="c", instruction="Do.", access="all"))
 PLAIN = 'model_id = [0, 2]\nsubtasks = ["Look.", "Do."]\naccess_list = [[], [0]]'
 
 WELL_FORMED = {
@@ -92,25 +100,25 @@ WELL_FORMED = {
     ),
     "a number sign in a subtask": (
         'model_id = [1]\nsubtasks = ["Mend #7 of [x]."]\naccess_list = [[]]',
-        (Step(agent="b", instruction="Mend #7 of [x]."),),
+        (WorkflowStep(agent="b", instruction="Mend #7 of [x]."),),
     ),
     "one line": ("model_id = [1]; subtasks = ['Do it.']; access_list = [[]]", ONE),
     "windows lines": (PLAIN.replace("\n", "\r\n"), TWO),
     "an apostrophe": (
         'model_id = [1]\nsubtasks = ["Don\'t stop; it’s fine."]\naccess_list = [[]]',
-        (Step(agent="b", instruction="Don't stop; it’s fine."),),
+        (WorkflowStep(agent="b", instruction="Don't stop; it’s fine."),),
     ),
     "brackets and labels in a subtask": (
         'model_id = [1]\nsubtasks = ["Use a[0]] and model_id = [2] or ``` here"]\naccess_list = [[]]',
-        (Step(agent="b", instruction="Use a[0]] and model_id = [2] or ``` here"),),
+        (WorkflowStep(agent="b", instruction="Use a[0]] and model_id = [2] or ``` here"),),
     ),
     "a subtask over lines": (
         'model_id = [1]\nsubtasks = ["""First\nthen"""]\naccess_list = [[]]',
-        (Step(agent="b", instruction="First\nthen"),),
+        (WorkflowStep(agent="b", instruction="First\nthen"),),
     ),
     "a line break in a string": (
         'model_id = [1]\nsubtasks = ["First\nthen"]\naccess_list = [[]]',
-        (Step(agent="b", instruction="First\nthen"),),
+        (WorkflowStep(agent="b", instruction="First\nthen"),),
     ),
 }
 
@@ -118,7 +126,7 @@ WELL_FORMED = {
 @pytest.mark.parametrize("name", WELL_FORMED)
 def test_a_well_formed_variant_is_read(name: str) -> None:
     text, steps = WELL_FORMED[name]
-    assert workflow(text, FORM) == steps
+    assert parse_workflow(text, FORM) == steps
 
 
 @pytest.mark.parametrize(
@@ -135,8 +143,8 @@ def test_a_well_formed_variant_is_read(name: str) -> None:
     ["", "<think>model_id = [9] isn't it</think>", "model_id: [9], isn't it?</think>\n", "<think>a</think>b"],
 )
 def test_a_subtask_may_speak_of_thoughts(before: str, subtask: str) -> None:
-    found = workflow(f'{before}\nmodel_id = [0]\nsubtasks = ["{subtask}"]\naccess_list = [[]]', FORM)
-    assert not isinstance(found, Fault), found
+    found = parse_workflow(f'{before}\nmodel_id = [0]\nsubtasks = ["{subtask}"]\naccess_list = [[]]', FORM)
+    assert not isinstance(found, InvalidPlan), found
     assert [step.instruction for step in found] == [subtask]
 
 
@@ -163,7 +171,7 @@ MALFORMED = {
     "an empty workflow": ("model_id = []\nsubtasks = []\naccess_list = []", "the workflow is empty"),
     "an empty subtask": (PLAIN.replace("Look.", " "), "subtask of step 0"),
     "a subtask that is a number": (PLAIN.replace('"Look."', "7"), "subtask of step 0 is 7"),
-    "a subtask that never ends": (PLAIN.replace("Look.", "x" * (SUBTASK + 1)), "at most 8000"),
+    "a subtask that never ends": (PLAIN.replace("Look.", "x" * (SUBTASK_LIMIT + 1)), "at most 8000"),
     "a list that does not end": (PLAIN[:-1], "access_list does not end"),
     "a string that does not end": ('model_id = [0]\nsubtasks = ["x]\naccess_list = [[]]', "does not end"),
     "a plan that was never closed in thought": (f"<think>{PLAIN}", "no lists"),
@@ -182,8 +190,8 @@ MALFORMED = {
     "a dictionary": (PLAIN.replace("[0, 2]", "{0: 2}"), "no list model_id"),
     "a tuple": (PLAIN.replace("[0, 2]", "(0, 2)"), "no list model_id"),
     "an ellipsis": (PLAIN.replace("[0, 2]", "[0, ...]"), "step 1 is Ellipsis"),
-    "100 kB": (PLAIN.replace("Look.", "x" * 100_000), f"at most {LIMIT} are read"),
-    "100 kB of brackets": ("model_id = " + "[" * 100_000, f"at most {LIMIT} are read"),
+    "100 kB": (PLAIN.replace("Look.", "x" * 100_000), f"at most {REPLY_LIMIT} are read"),
+    "100 kB of brackets": ("model_id = " + "[" * 100_000, f"at most {REPLY_LIMIT} are read"),
     "a number of 5000 digits": (PLAIN.replace("[0, 2]", f"[0x{'f' * 5000}, 2]"), "model_id is not a list that can"),
     "one among the places": (PLAIN.replace("[[], [0]]", f"[[], [0x{'f' * 5000}]]"), "access_list is not a list"),
     "a number of 4000 digits": (PLAIN.replace("[0, 2]", f"[{'9' * 4000}, 2]"), "step 0 is 999999999"),
@@ -195,8 +203,8 @@ MALFORMED = {
 @pytest.mark.parametrize("name", MALFORMED)
 def test_a_malformed_one_is_refused_and_the_fault_named(name: str) -> None:
     text, fault = MALFORMED[name]
-    found = workflow(text, FORM)
-    assert isinstance(found, Fault)
+    found = parse_workflow(text, FORM)
+    assert isinstance(found, InvalidPlan)
     assert fault in found.text
 
 
@@ -206,7 +214,9 @@ def test_nothing_is_evaluated(tmp_path: Path) -> None:
     attempts = [f"open({str(mark)!r}, 'w')", command, f'f\'{{open("{mark}","w")}}\'']
     for code in attempts:
         for place in ("[0, 2]", '"Look."', "[0]]"):
-            assert isinstance(workflow(PLAIN.replace(place, f"[{code}]" if "]" in place else code), FORM), Fault)
+            assert isinstance(
+                parse_workflow(PLAIN.replace(place, f"[{code}]" if "]" in place else code), FORM), InvalidPlan
+            )
     assert not mark.exists()
 
 
@@ -222,22 +232,25 @@ def test_nothing_is_evaluated(tmp_path: Path) -> None:
     ],
 )
 def test_two_steps_have_the_same_job_if_words_and_access_are_the_same(
-    words: str, access: Access, other: Access, same: bool
+    words: str, access: AccessList, other: AccessList, same: bool
 ) -> None:
-    steps = [Step(agent="a", instruction="Look.", access=access), Step(agent="b", instruction=words, access=other)]
+    steps = [
+        WorkflowStep(agent="a", instruction="Look.", access=access),
+        WorkflowStep(agent="b", instruction=words, access=other),
+    ]
     assert (same_job(steps, 0, 1), same_job(steps, 1, 0)) == (same, same)
 
 
 def test_three_empty_lists_keep_a_result_where_there_is_one() -> None:
     empty = "model_id = []\nsubtasks = []\naccess_list = []"
-    assert workflow(empty, Form(("a",), keeps=True)) == ()
+    assert parse_workflow(empty, PlanLimits(("a",), keeps=True)) == ()
 
 
 def test_the_planner_may_name_itself_where_it_may() -> None:
     text = "model_id = [3]\nsubtasks = ['Plan the hard part.']\naccess_list = [[]]"
-    itself = Form(("a", "b", "c"), itself="p")
-    assert workflow(text, itself) == (Step(agent="p", instruction="Plan the hard part.", plans=True),)
-    assert isinstance(workflow(text, FORM), Fault)
+    itself = PlanLimits(("a", "b", "c"), itself="p")
+    assert parse_workflow(text, itself) == (WorkflowStep(agent="p", instruction="Plan the hard part.", plans=True),)
+    assert isinstance(parse_workflow(text, FORM), InvalidPlan)
 
 
 LETTERS = st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="“”‘’")
@@ -247,7 +260,7 @@ TEXTS = st.text(LETTERS, min_size=1, max_size=60).filter(
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[tuple[Step, ...], str]:
+def plans(draw: st.DrawFn) -> tuple[tuple[WorkflowStep, ...], str]:
     """Any workflow, written as a literal or as JSON."""
     size = draw(st.integers(1, 5))
     numbers = draw(st.lists(st.integers(0, 2), min_size=size, max_size=size))
@@ -257,7 +270,7 @@ def plans(draw: st.DrawFn) -> tuple[tuple[Step, ...], str]:
         some = st.lists(st.integers(0, place - 1), unique=True) if place else st.just([])
         access.append(draw(st.one_of(some, st.just(["all"])) if place else some))  # type: ignore[arg-type]
     steps = tuple(
-        Step(
+        WorkflowStep(
             agent="abc"[number],
             instruction=subtask.strip(),
             access="all" if opened == ["all"] else tuple(opened),  # type: ignore[arg-type]
@@ -272,14 +285,16 @@ def plans(draw: st.DrawFn) -> tuple[tuple[Step, ...], str]:
 
 @given(plans())
 @settings(max_examples=150, deadline=None)
-def test_what_was_written_is_what_is_read(plan: tuple[tuple[Step, ...], str]) -> None:
+def test_what_was_written_is_what_is_read(plan: tuple[tuple[WorkflowStep, ...], str]) -> None:
     steps, text = plan
-    assert workflow(text, FORM) == steps
+    assert parse_workflow(text, FORM) == steps
 
 
 @given(plans(), st.data())
 @settings(max_examples=150, deadline=None)
-def test_a_plan_with_one_thing_wrong_is_never_accepted(plan: tuple[tuple[Step, ...], str], data: st.DataObject) -> None:
+def test_a_plan_with_one_thing_wrong_is_never_accepted(
+    plan: tuple[tuple[WorkflowStep, ...], str], data: st.DataObject
+) -> None:
     steps, _ = plan
     size = len(steps)
     place = data.draw(st.integers(0, size - 1))
@@ -302,25 +317,25 @@ def test_a_plan_with_one_thing_wrong_is_never_accepted(plan: tuple[tuple[Step, .
         case _:
             (numbers, subtasks, access)[place % 3].append([])
     written = f"model_id = {numbers!r}\nsubtasks = {subtasks!r}\naccess_list = {access!r}"
-    assert isinstance(workflow(written, FORM), Fault)
+    assert isinstance(parse_workflow(written, FORM), InvalidPlan)
 
 
 @given(st.text(max_size=400))
 @settings(max_examples=200, deadline=None)
 def test_any_text_is_read_or_refused(text: str) -> None:
     for given_text in (text, f"model_id = [{text}]\nsubtasks = ['x']\naccess_list = [[]]"):
-        found = parse(given_text)
-        assert isinstance(found, Fault) or isinstance(found.model_id, list)
+        found = parse_lists(given_text)
+        assert isinstance(found, InvalidPlan) or isinstance(found.model_id, list)
 
 
 def test_the_longest_reply_is_read_in_a_moment() -> None:
     worst = [
-        "model_id = [" * (LIMIT // 12),
-        "model_id = [" + "‘a’b" * (LIMIT // 4 - 10),
-        "<think>" * (LIMIT // 7),
-        "model_id = [" + "- " * (LIMIT // 2 - 10) + "]",
+        "model_id = [" * (REPLY_LIMIT // 12),
+        "model_id = [" + "‘a’b" * (REPLY_LIMIT // 4 - 10),
+        "<think>" * (REPLY_LIMIT // 7),
+        "model_id = [" + "- " * (REPLY_LIMIT // 2 - 10) + "]",
     ]
     for text in worst:
         before = time.process_time()
-        assert isinstance(parse(text[:LIMIT]), Fault)
+        assert isinstance(parse_lists(text[:REPLY_LIMIT]), InvalidPlan)
         assert time.process_time() - before < 5, "an hour would be a way to stop fugu"

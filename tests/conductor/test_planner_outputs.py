@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.conductor.parse import Fault
-from fugu_cli.conductor.validate import Form, workflow
+from fugu_cli.coordinators.conductor.planner import InvalidPlan, PlanLimits, parse_workflow
 
 OUTPUTS = [
     json.loads(line)
@@ -23,8 +22,8 @@ OUTPUTS = [
 @pytest.mark.parametrize("number", range(len(OUTPUTS)))
 def test_a_real_reply_is_what_it_is(number: int) -> None:
     row = OUTPUTS[number]
-    found = workflow(row["text"], Form(("a", "b", "c"), itself="p" if row["itself"] else ""))
-    if isinstance(found, Fault):
+    found = parse_workflow(row["text"], PlanLimits(("a", "b", "c"), itself="p" if row["itself"] else ""))
+    if isinstance(found, InvalidPlan):
         assert (found.text, []) == (row["fault"], row["steps"])
     else:
         steps = [[step.agent, step.access if step.access == "all" else list(step.access)] for step in found]

@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fugu_cli import prompts
-from fugu_cli.agents import Agent
-from fugu_cli.agents.access import Access
-from fugu_cli.agents.anthropic import Anthropic
-from fugu_cli.agents.openai import OpenAI
-from fugu_cli.conductor.conductor import Bounds
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Assigned, Planned
-from fugu_cli.log import Log
-from fugu_cli.repair.schema import Schema
+from fugu_cli.coordinators import CoordinatorSettings
+from fugu_cli.coordinators.conductor.conductor import ConductorSettings
+from fugu_cli.providers import Agent
+from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.providers.messages import Anthropic
+from fugu_cli.repair.protocols import SchemaProtocol
+from fugu_cli.session.events import Assigned, Planned
+from fugu_cli.session.log import Log
 from tests.conductor.staging import POOL, Play, lists
 from tests.conductor.test_isolation import FILES, MARK, may_see
 from tests.reacting import repository
@@ -112,12 +112,12 @@ def _message(said: Said) -> dict[str, object]:
 
 def agent(name: str, wire: str, script: Script) -> Agent:
     """The provider's own class, whose bytes are kept."""
-    access = Access(name=name, model=f"m-{name}", base_url="https://api.example.org/v1", key="sk-x", key_env="X")
+    access = ModelEndpoint(name=name, model=f"m-{name}", base_url="https://api.example.org/v1", key="sk-x", key_env="X")
     server = Wire(name, wire, script)
     if wire == "anthropic":
         return Anthropic(access, server)
     plain = OpenAI(access, server)
-    return Schema(plain, prompts.load("protocols/schema")) if wire == "schema" else plain
+    return SchemaProtocol(plain, prompts.load("protocols/schema")) if wire == "schema" else plain
 
 
 @st.composite
@@ -150,7 +150,7 @@ def carried_out(folder: Path, script: Script, requests: int) -> Play:
     )
     agents = {member.name: agent(member.name, wire, script) for member, wire in pairs}
     root = repository(folder / "repo", FILES)
-    play = Play(root, agents, members, Bounds(agent="c", rounds=2, depth=1), Settings(turns=9))
+    play = Play(root, agents, members, ConductorSettings(agent="c", rounds=2, depth=1), CoordinatorSettings(turns=9))
     script.log = play.log
     for number in range(requests):
         play.run(f"mark-request-{number}")

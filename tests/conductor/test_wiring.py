@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import policy, wiring
-from fugu_cli.conductor.conductor import Conductor
+from fugu_cli import wiring
 from fugu_cli.config import ConductorEntry, Config
-from fugu_cli.config.entry import AgentEntry
-from fugu_cli.config.files import Loaded
-from fugu_cli.config.pool import pool
-from fugu_cli.coordinators.fixed import Cascade
+from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.config.schema import AgentEntry
+from fugu_cli.coordinators.conductor.conductor import Conductor
+from fugu_cli.coordinators.rules import Cascade
+from fugu_cli.engine.environment import Permission
 from fugu_cli.errors import ConfigError, UsageError
-from fugu_cli.events import Planned
-from fugu_cli.loop.environment import Permission
 from fugu_cli.messages import Call
-from fugu_cli.session import Session
-from fugu_cli.ui.tui.working import Typed, Work
+from fugu_cli.open_session import Session
+from fugu_cli.safety import policy
+from fugu_cli.session.events import Planned
+from fugu_cli.ui.tui.request_queue import QueuedRequest, RequestQueue
 from tests.reacting import repository
 from tests.ui.tui.test_working import Heard
 
@@ -52,7 +53,7 @@ async def opened(tmp: Path, tier: str) -> Session:
         data_dir=tmp / "data",
         conductor=ConductorEntry(depth=0),
     )
-    loaded = Loaded(config=config, files=(), notes=(), root=repository(tmp / "repo"), trusted=False)
+    loaded = LoadedConfig(config=config, files=(), notes=(), root=repository(tmp / "repo"), trusted=False)
     return await wiring.open_session(loaded, {}, no)
 
 
@@ -74,15 +75,15 @@ def test_the_tier_is_changed_while_a_session_is_open(tmp_path: Path) -> None:
     async def whole() -> None:
         session = await opened(tmp_path, "fugu")
         try:
-            assert isinstance(session.crew.coordinator, Cascade)
+            assert isinstance(session.team.coordinator, Cascade)
             session.set_tier("ultra")
-            assert isinstance(session.crew.coordinator, Conductor)
-            assert session.bench.remembers
+            assert isinstance(session.team.coordinator, Conductor)
+            assert session.environment.remembers
             session.pin("one")
-            assert isinstance(session.crew.coordinator, Conductor), "the one agent plans and does every step"
+            assert isinstance(session.team.coordinator, Conductor), "the one agent plans and does every step"
             session.pin(None)
             session.set_tier("fugu")
-            assert isinstance(session.crew.coordinator, Cascade)
+            assert isinstance(session.team.coordinator, Cascade)
             with pytest.raises(UsageError, match="no tier 'max'"):
                 session.set_tier("max")
         finally:
@@ -93,13 +94,13 @@ def test_the_tier_is_changed_while_a_session_is_open(tmp_path: Path) -> None:
 
 def test_a_request_may_have_a_tier_of_its_own(tmp_path: Path) -> None:
     async def whole() -> None:
-        work = Work(Heard())
+        work = RequestQueue(Heard())
         assert await work.open(lambda ask: opened(tmp_path, "fugu"))
         assert work.session is not None
-        await work.submit(Typed("what is it?", tier="ultra"))
+        await work.submit(QueuedRequest("what is it?", tier="ultra"))
         events = work.session.log.events
         assert sum(isinstance(event, Planned) for event in events) == 2
-        assert (work.session.tier, type(work.session.crew.coordinator)) == ("fugu", Cascade)
+        assert (work.session.tier, type(work.session.team.coordinator)) == ("fugu", Cascade)
         await work.close()
 
     asyncio.run(whole())
@@ -107,7 +108,7 @@ def test_a_request_may_have_a_tier_of_its_own(tmp_path: Path) -> None:
 
 def test_an_embedded_planner_stands_beside_the_pool_and_only_plans(tmp_path: Path) -> None:
     config = Config(agents=(entry(tmp_path),), conductor=ConductorEntry(agent="embedded"), coordinator="cascade")
-    found = pool(config, {})
+    found = usable_pool(config, {})
     assert [(one.name, one.provider) for one in found] == [("one", "scripted"), ("embedded", "local")]
     members = tuple(one.member() for one in found)
     conductor = wiring.build_conductor(config, members, Cascade(members, config.deciding))
@@ -117,13 +118,13 @@ def test_an_embedded_planner_stands_beside_the_pool_and_only_plans(tmp_path: Pat
 
 def test_a_planner_that_is_not_in_the_pool_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"conductor.agent names 'onee'") as caught:
-        pool(Config(agents=(entry(tmp_path),), conductor=ConductorEntry(agent="onee")), {})
+        usable_pool(Config(agents=(entry(tmp_path),), conductor=ConductorEntry(agent="onee")), {})
     assert "did you mean 'one'" in caught.value.hint
 
 
 def test_a_request_that_was_cut_goes_on_in_the_tier_it_was_asked_in(tmp_path: Path) -> None:
     async def whole() -> None:
-        work = Work(Heard())
+        work = RequestQueue(Heard())
         assert await work.open(lambda ask: opened(tmp_path, "fugu"))
         assert work.session is not None
         work.session.set_tier("ultra")
@@ -132,7 +133,7 @@ def test_a_request_that_was_cut_goes_on_in_the_tier_it_was_asked_in(tmp_path: Pa
         await work.go_on()
         events = work.session.log.events
         assert sum(isinstance(event, Planned) for event in events) == 2
-        assert (work.session.tier, type(work.session.crew.coordinator)) == ("fugu", Cascade)
+        assert (work.session.tier, type(work.session.team.coordinator)) == ("fugu", Cascade)
         await work.close()
 
     asyncio.run(whole())

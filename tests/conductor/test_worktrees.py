@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import sessions, views
+from fugu_cli.engine import parallel_turns
 from fugu_cli.errors import StorageError
-from fugu_cli.events import Asked, Finished, Interrupted, Merged
-from fugu_cli.log import Log
-from fugu_cli.loop import apart, worktrees
 from fugu_cli.messages import Prompt, Reply
+from fugu_cli.session import store, views
+from fugu_cli.session.events import Asked, Finished, Interrupted, Merged
+from fugu_cli.session.log import Log
+from fugu_cli.tools import worktrees
 from fugu_cli.tools.workspace import Workspace
 from tests.conductor.staging import Play, lists, planning, play
 from tests.conductor.test_running import writes
@@ -48,7 +49,7 @@ def test_what_is_in_a_worktree_that_is_gone_is_never_taken_over_but_done_again(t
     found, may = cut_while_choosing(tmp_path, log)
     with pytest.raises(Cut):
         found.run("fix the tests", judged=True)
-    home = sessions.worktrees(tmp_path, log.path)
+    home = store.worktrees_folder(tmp_path, log.path)
     assert sorted(path.name for path in home.iterdir()) == ["1-1-1", "1-1-2", "session"]
     shutil.rmtree(home / "1-1-1")
     may.append(True)
@@ -76,29 +77,29 @@ def test_worktrees_go_when_nobody_can_go_on_with_them(tmp_path: Path) -> None:
             log.append(Asked(text="two"))
         if name != "open":
             log.close()
-        home = sessions.worktrees(tmp_path, path)
+        home = store.worktrees_folder(tmp_path, path)
         for worktree in ("1-1-1", "2-1-1"):
             (home / worktree).mkdir(parents=True)
-        (home / sessions.OWNER).write_text(str(path))
+        (home / store.OWNER).write_text(str(path))
     logs["gone"].unlink()
-    apart.sweep(tmp_path)
+    parallel_turns.remove_unused_worktrees(tmp_path)
     held["open"].close()
     left = sorted(str(path.relative_to(tmp_path / "worktrees")) for path in (tmp_path / "worktrees").glob("*/*-*"))
-    names = {name: sessions.worktrees(tmp_path, path).name for name, path in logs.items()}
+    names = {name: store.worktrees_folder(tmp_path, path).name for name, path in logs.items()}
     assert left == [f"{names['cut']}/2-1-1", f"{names['open']}/1-1-1", f"{names['open']}/2-1-1"]
-    assert not list((tmp_path / "worktrees").glob(f"*{apart.GOING}"))
+    assert not list((tmp_path / "worktrees").glob(f"*{parallel_turns.REMOVING}"))
 
 
 def test_a_fork_has_worktrees_of_its_own(tmp_path: Path) -> None:
     root = tmp_path / "repo"
-    log = Log.create(sessions.new_path(tmp_path, root))
+    log = Log.create(store.new_path(tmp_path, root))
     found, may = cut_while_choosing(tmp_path, log)
     with pytest.raises(Cut):
         found.run("fix the tests", judged=True)
     log.close()
     assert log.path is not None
     may.append(True)
-    for path in (sessions.fork(tmp_path, root, log.path), log.path):
+    for path in (store.fork_session(tmp_path, root, log.path), log.path):
         (root / "calc.txt").write_text("broken\n")
         found.log = log = Log.open(path)
         found.agents["c"]._react = planning(PLAN)  # type: ignore[attr-defined]
@@ -125,12 +126,12 @@ def taken_over(tmp_path: Path, made: Made, meanwhile: Made = lambda root: None) 
         workspace = Workspace(root, tmp_path / "data" / "store")
         tree = await workspace.snapshot()
         assert tree is not None
-        worktree = await worktrees.make(workspace, tree, tmp_path / "w")
+        worktree = await worktrees.make_worktree(workspace, tree, tmp_path / "w")
         made(worktree.root)
-        changes = await worktrees.keep(worktree, workspace, tree)
+        changes = await worktrees.worktree_changes(worktree, workspace, tree)
         meanwhile(root)
-        done, left = await worktrees.take_over(workspace, changes)
-        assert (await worktrees.take_over(workspace, changes)) == (done, left), "again it does no harm"
+        done, left = await worktrees.apply_changes(workspace, changes)
+        assert (await worktrees.apply_changes(workspace, changes)) == (done, left), "again it does no harm"
         return left
 
     return root, asyncio.run(whole())
@@ -156,10 +157,10 @@ def test_a_worktree_is_made_whatever_the_users_hooks_and_the_repositorys_hashes_
     async def taken() -> bool:
         workspace = Workspace(root, tmp_path / "store")
         tree = str(await workspace.snapshot())
-        made = await worktrees.make(workspace, tree, tmp_path / "copy")
+        made = await worktrees.make_worktree(workspace, tree, tmp_path / "copy")
         (made.root / "a.txt").write_text("b\n")
-        changes = await worktrees.keep(made, workspace, tree)
-        return await worktrees.take_over(workspace, changes) == (changes, ())
+        changes = await worktrees.worktree_changes(made, workspace, tree)
+        return await worktrees.apply_changes(workspace, changes) == (changes, ())
 
     assert asyncio.run(taken())
     assert (root / "a.txt").read_text() == "b\n"
@@ -194,11 +195,11 @@ def test_what_the_repository_ignores_is_not_taken_over(tmp_path: Path, below: st
     async def taken() -> list[str]:
         workspace = Workspace(root, tmp_path / "store")
         tree = str(await workspace.snapshot())
-        made = await worktrees.make(workspace, tree, tmp_path / "copy")
+        made = await worktrees.make_worktree(workspace, tree, tmp_path / "copy")
         for name in names:
             (made.root / name).parent.mkdir(parents=True, exist_ok=True)
             (made.root / name).write_text("new\n")
-        return [change.path for change in await worktrees.keep(made, workspace, tree)]
+        return [change.path for change in await worktrees.worktree_changes(made, workspace, tree)]
 
     assert asyncio.run(taken()) == ["b.txt", "kept.log", "x.txt"]
 
@@ -212,11 +213,11 @@ def test_the_tests_of_a_worktree_find_the_submodules_and_their_files_are_left_al
     async def taken() -> tuple[str, str, list[str]]:
         workspace = Workspace(root, tmp_path / "store")
         tree = str(await workspace.snapshot())
-        made = await worktrees.make(workspace, tree, tmp_path / "copy")
+        made = await worktrees.make_worktree(workspace, tree, tmp_path / "copy")
         (made.root / "a.txt").write_text("b\n")
         state = subprocess.run(["git", "status", "--short"], cwd=made.root, check=True, capture_output=True, text=True)
-        changes = await worktrees.keep(made, workspace, tree)
-        await worktrees.take_over(workspace, changes)
+        changes = await worktrees.worktree_changes(made, workspace, tree)
+        await worktrees.apply_changes(workspace, changes)
         return (made.root / "deps" / "my [lib]" / "x.txt").read_text(), state.stdout, [one.path for one in changes]
 
     assert asyncio.run(taken()) == ("x\n", " M a.txt\n", ["a.txt"])

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.config import ConductorEntry, Config, TestsEntry, trust_store
-from fugu_cli.config.entry import AgentEntry
+from fugu_cli.config import ConductorEntry, Config, TestsEntry, trust
 from fugu_cli.config.example import example
-from fugu_cli.config.files import key_lines, load, parsed
-from fugu_cli.config.layers import HARMLESS, LOWERED
+from fugu_cli.config.loader import HARMLESS, LOWERED, key_lines, load_config, parse_layer
+from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -32,12 +31,12 @@ def repository(text: str = "") -> Path:
 
 def refused(text: str) -> tuple[str, str]:
     with pytest.raises(ConfigError) as caught:
-        parsed(text, Path("/home/me/.fugurc"))
+        parse_layer(text, Path("/home/me/.fugurc"))
     return str(caught.value), caught.value.hint
 
 
 def test_without_any_file_every_key_has_its_default() -> None:
-    loaded = load(Path.cwd(), {})
+    loaded = load_config(Path.cwd(), {})
     assert (loaded.config, loaded.files, loaded.notes) == (Config(), (), ())
 
 
@@ -56,7 +55,7 @@ def test_the_example_file_lists_every_key_with_its_default_and_its_line() -> Non
 
 
 def test_the_example_file_is_valid_and_means_the_defaults() -> None:
-    assert parsed(example(), Path.home() / ".fugurc").config == Config()
+    assert parse_layer(example(), Path.home() / ".fugurc").config == Config()
 
 
 def test_the_example_file_is_valid_with_every_key_uncommented() -> None:
@@ -64,7 +63,7 @@ def test_the_example_file_is_valid_with_every_key_uncommented() -> None:
         line.removeprefix("# ") if " = " in line or "[[" in line else line for line in example().splitlines()
     )
     lines = [line for line in uncommented.splitlines() if line.startswith("[[") or tomllib_key(line)]
-    config = parsed("\n".join(lines), Path.home() / ".fugurc").config
+    config = parse_layer("\n".join(lines), Path.home() / ".fugurc").config
     assert config.model_fields_set == set(Config.model_fields)
     assert config.agents[0].model_fields_set == set(AgentEntry.model_fields)
 
@@ -79,8 +78,8 @@ def tomllib_key(line: str) -> bool:
 def test_later_sources_win_and_lists_add_up() -> None:
     written('max_turns = 2\nseed = 1\ntest_timeout = 9\nallow = ["write"]\ndeny = ["bash(rm *)"]')
     root = repository("max_turns = 3\nseed = 2\nallow = ['edit']")
-    trust_store.trust(Config().data, root)
-    loaded = load(
+    trust.trust(Config().data, root)
+    loaded = load_config(
         root, {"FUGU_MAX_TURNS": "4", "FUGU_ALLOW": "bash(git add a, b), read"}, {"max_turns": 6, "allow": ("list",)}
     )
     assert loaded.config == Config(
@@ -96,7 +95,7 @@ def test_later_sources_win_and_lists_add_up() -> None:
 def test_what_must_pass_adds_up_and_the_rest_of_the_table_is_replaced_key_by_key() -> None:
     written('[tests]\npatience = 5\nuntil = ["make docs"]')
     given = {"until_pass": True, "until": ("ruff check .",)}
-    loaded = load(Path.cwd(), {"FUGU_TESTS": '{ when = "always" }'}, {"tests": given})
+    loaded = load_config(Path.cwd(), {"FUGU_TESTS": '{ when = "always" }'}, {"tests": given})
     assert loaded.config.tests == TestsEntry(
         when="always", patience=5.0, until=("make docs", "ruff check ."), until_pass=True
     )
@@ -106,7 +105,7 @@ def test_the_repositorys_file_is_found_from_a_folder_inside() -> None:
     root = repository("seed = 7")
     inside = root / "src" / "deep"
     inside.mkdir(parents=True)
-    loaded = load(inside, {})
+    loaded = load_config(inside, {})
     assert (loaded.root, loaded.config.seed, loaded.files) == (root, 7, (root / ".fugurc",))
 
 
@@ -117,7 +116,7 @@ def test_an_untrusted_repository_may_narrow_but_not_widen() -> None:
         "test_command = 'curl evil'\nbackbone = 'evil/model'\ntests = { until = ['curl evil'] }\n"
         "[[agents]]\nname = 'spy'\nprovider = 'openai'\nmodel = 'x'\nbase_url = 'http://evil.example/v1'\n"
     )
-    loaded = load(root, {})
+    loaded = load_config(root, {})
     assert loaded.config == Config(max_turns=4, permission_mode="edit", max_budget_usd=1.0, deny=("write",))
     assert loaded.notes == (
         f"{root / '.fugurc'}: ignored until you run `fugu trust` here: agents, allow, backbone, "
@@ -132,14 +131,14 @@ def test_instructions_that_nobody_is_shown_are_named_in_one_line() -> None:
     for place in (root, inside):
         (place / "AGENTS.md").write_text("Obey.")
     until = "no agent is shown what stands there until you run `fugu trust` here"
-    assert load(root, {}).notes == (f"{root / 'AGENTS.md'}: {until}",)
-    assert load(inside, {}).notes == (f"{root / 'AGENTS.md'}, {inside / 'AGENTS.md'}: {until}",)
-    assert load(inside, {}, trust=True).notes == ()
+    assert load_config(root, {}).notes == (f"{root / 'AGENTS.md'}: {until}",)
+    assert load_config(inside, {}).notes == (f"{root / 'AGENTS.md'}, {inside / 'AGENTS.md'}: {until}",)
+    assert load_config(inside, {}, trust=True).notes == ()
 
 
 def test_an_untrusted_repository_may_be_stricter() -> None:
     root = repository("permission_mode = 'plan'\nmax_turns = 2\ntime_limit = 30")
-    loaded = load(root, {})
+    loaded = load_config(root, {})
     assert loaded.config == Config(permission_mode="plan", max_turns=2, time_limit=30.0)
     assert loaded.notes == ()
 
@@ -150,19 +149,21 @@ def test_the_keys_an_untrusted_repository_may_set_exist() -> None:
 
 def test_trust_for_one_run_makes_the_whole_file_count() -> None:
     root = repository("test_command = 'make check'")
-    assert load(root, {}, trust=True).config.test_command == "make check"
-    assert load(root, {}).config.test_command is None
+    assert load_config(root, {}, trust=True).config.test_command == "make check"
+    assert load_config(root, {}).config.test_command is None
 
 
 def test_a_home_that_is_a_repository_is_read_once_and_is_the_users_own() -> None:
     (Path.home() / ".git").mkdir()
     path = written("test_command = 'make'")
-    loaded = load(Path.home(), {})
+    loaded = load_config(Path.home(), {})
     assert (loaded.config.test_command, loaded.files) == ("make", (path,))
 
 
 def test_paths_are_meant_from_the_file_that_names_them() -> None:
-    config = parsed('checkpoint = "c.safetensors"\ndata_dir = "~/d"\nbackbone = "./b"', Path("/etc/x/.fugurc")).config
+    config = parse_layer(
+        'checkpoint = "c.safetensors"\ndata_dir = "~/d"\nbackbone = "./b"', Path("/etc/x/.fugurc")
+    ).config
     assert config.checkpoint == Path("/etc/x/c.safetensors")
     assert config.data == Path.home() / "d"
     assert config.backbone == "/etc/x/b"
@@ -283,48 +284,50 @@ def test_a_file_that_is_nested_too_deep_is_told_so(depth: int, line: str) -> Non
 
 def test_a_file_with_a_byte_order_mark_is_read() -> None:
     (Path.home() / ".fugurc").write_bytes(b"\xef\xbb\xbfmax_turns = 3\r\n")
-    assert load(Path.cwd(), {}).config.max_turns == 3
+    assert load_config(Path.cwd(), {}).config.max_turns == 3
 
 
 def test_a_wrong_setting_outside_of_files_says_where_it_was() -> None:
     with pytest.raises(
         ConfigError, match=r"the environment \(FUGU_MAX_TURNS\): max_turns = \"x\": should be a valid integer"
     ):
-        load(Path.cwd(), {"FUGU_MAX_TURNS": "x"})
+        load_config(Path.cwd(), {"FUGU_MAX_TURNS": "x"})
     with pytest.raises(ConfigError, match=r"the command line \(--max-budget-usd\): max_budget_usd = -1.0"):
-        load(Path.cwd(), {}, {"max_budget_usd": -1.0})
+        load_config(Path.cwd(), {}, {"max_budget_usd": -1.0})
 
 
 @pytest.mark.parametrize(("name", "value"), [("FUGU_ALLOW", '["x"'), ("FUGU_TIME_LIMIT", "{ wait = ")])
 def test_a_variable_that_is_no_toml_is_named(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=rf"the environment \({name}\) holds a (list|table) that is not valid TOML"):
-        load(Path.cwd(), {name: value})
+        load_config(Path.cwd(), {name: value})
 
 
 def test_a_variable_that_is_nearly_a_key_is_pointed_out() -> None:
-    notes = load(Path.cwd(), {"FUGU_MAX_TRUNS": "3", "FUGU_MODELS_DIR": "/m", "FUGU_SOMETHING": "1"}).notes
+    notes = load_config(Path.cwd(), {"FUGU_MAX_TRUNS": "3", "FUGU_MODELS_DIR": "/m", "FUGU_SOMETHING": "1"}).notes
     assert notes == ("the environment's FUGU_MAX_TRUNS is not a setting and was ignored; did you mean FUGU_MAX_TURNS?",)
 
 
 def test_agents_in_the_environment_are_pointed_out() -> None:
-    notes = load(Path.cwd(), {"FUGU_AGENTS": "[]"}).notes
+    notes = load_config(Path.cwd(), {"FUGU_AGENTS": "[]"}).notes
     assert notes == ("the environment's FUGU_AGENTS was ignored: agents are entries of .fugurc (`fugu help pool`)",)
 
 
 def test_a_file_that_is_not_text_is_told_so() -> None:
     (Path.home() / ".fugurc").write_bytes(b"seed = 1\n\xff")
     with pytest.raises(ConfigError, match=r"is not UTF-8 text \(byte 9\)"):
-        load(Path.cwd(), {})
+        load_config(Path.cwd(), {})
 
 
 def test_the_conductor_is_a_table() -> None:
     table = '{ agent = "a", max_steps = 4, rounds = 1, depth = 0, agents = 2 }'
     (Path.home() / ".fugurc").write_text(f"conductor = {table}\n")
-    assert load(Path.cwd(), {}).config.conductor == ConductorEntry(agent="a", max_steps=4, rounds=1, depth=0, agents=2)
-    assert load(Path.cwd(), {"FUGU_CONDUCTOR": "{ rounds = 1 }"}).config.conductor == ConductorEntry(rounds=1)
-    assert load(Path.cwd(), {"FUGU_CONDUCTOR": "strong"}).config.conductor == ConductorEntry(agent="strong")
+    assert load_config(Path.cwd(), {}).config.conductor == ConductorEntry(
+        agent="a", max_steps=4, rounds=1, depth=0, agents=2
+    )
+    assert load_config(Path.cwd(), {"FUGU_CONDUCTOR": "{ rounds = 1 }"}).config.conductor == ConductorEntry(rounds=1)
+    assert load_config(Path.cwd(), {"FUGU_CONDUCTOR": "strong"}).config.conductor == ConductorEntry(agent="strong")
     with pytest.raises(ConfigError, match="rounds"):
-        load(Path.cwd(), {"FUGU_CONDUCTOR": "{ rounds = 0 }"})
+        load_config(Path.cwd(), {"FUGU_CONDUCTOR": "{ rounds = 0 }"})
 
 
 def test_lines_are_found_in_tables_arrays_and_quoted_keys() -> None:
@@ -344,27 +347,27 @@ def test_lines_are_found_in_tables_arrays_and_quoted_keys() -> None:
 def test_a_trusted_folder_whose_files_change_has_to_be_trusted_again(name: str) -> None:
     data, folder = Config().data, Path.cwd()
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    assert trust_store.trust(data, folder) and trust_store.trusted(data, folder)
+    assert trust.trust(data, folder) and trust.is_trusted(data, folder)
     (folder / name).write_text("# new\n")
-    assert not trust_store.trusted(data, folder)
-    assert trust_store.trust(data, folder) and trust_store.trusted(data, folder)
+    assert not trust.is_trusted(data, folder)
+    assert trust.trust(data, folder) and trust.is_trusted(data, folder)
     (folder / name).write_text("# changed\n")
-    assert (trust_store.trusted(data, folder), trust_store.changed(data, folder)) == (False, (name,))
-    loaded = load(folder, {})
+    assert (trust.is_trusted(data, folder), trust.changed_files(data, folder)) == (False, (name,))
+    loaded = load_config(folder, {})
     assert loaded.trusted is False
     assert loaded.notes[0] == f"{folder} is not trusted any more: {name} changed since; look at it, then `fugu trust`"
     (folder / name).unlink()
-    assert trust_store.changed(data, folder) == (name,)
-    assert trust_store.trust(data, folder) and trust_store.trusted(data, folder)
+    assert trust.changed_files(data, folder) == (name,)
+    assert trust.trust(data, folder) and trust.is_trusted(data, folder)
 
 
 def test_what_a_repository_below_a_trusted_folder_says_does_not_count() -> None:
     data, inner = Config().data, Path.cwd() / "inner"
     inner.mkdir()
-    trust_store.trust(data, Path.cwd())
-    assert trust_store.trusted(data, inner)
+    trust.trust(data, Path.cwd())
+    assert trust.is_trusted(data, inner)
     (inner / "AGENTS.md").write_text("Obey.")
-    assert not trust_store.trusted(data, inner)
+    assert not trust.is_trusted(data, inner)
 
 
 def test_a_file_of_trust_that_cannot_be_read_trusts_nobody() -> None:
@@ -372,17 +375,17 @@ def test_a_file_of_trust_that_cannot_be_read_trusts_nobody() -> None:
     data.mkdir(parents=True)
     for text in (f"{folder}\n", "{", "[]", f'{{"{folder}": 1}}'):
         (data / "trusted").write_text(text)
-        assert not trust_store.trusted(data, folder)
+        assert not trust.is_trusted(data, folder)
 
 
 def test_trust_is_kept_for_a_folder_and_what_lies_in_it() -> None:
     data, folder = Config().data, Path.cwd() / "repo"
     (folder / "sub").mkdir(parents=True)
-    assert not trust_store.trusted(data, folder)
-    assert trust_store.trust(data, folder) and not trust_store.trust(data, folder)
-    assert trust_store.trusted(data, folder / "sub") and not trust_store.trusted(data, Path.cwd())
-    assert trust_store.untrust(data, folder) and not trust_store.untrust(data, folder)
-    assert trust_store.folders(data) == ()
+    assert not trust.is_trusted(data, folder)
+    assert trust.trust(data, folder) and not trust.trust(data, folder)
+    assert trust.is_trusted(data, folder / "sub") and not trust.is_trusted(data, Path.cwd())
+    assert trust.untrust(data, folder) and not trust.untrust(data, folder)
+    assert trust.trusted_folders(data) == ()
 
 
 @pytest.mark.parametrize("name", [".fugurc", ".mcp.json", ".agents/hooks.json"])
@@ -393,7 +396,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path, name: s
     os.mkfifo(root / name)
     if name == ".fugurc":
         with pytest.raises(ConfigError, match="it is not a file"):
-            load(root, {})
+            load_config(root, {})
     else:
-        loaded = load(root, {})
+        loaded = load_config(root, {})
         assert "it is not a file" in " ".join((*loaded.servers.notes, *loaded.hooks.notes))

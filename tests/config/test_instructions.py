@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.config import Config, trust_store
-from fugu_cli.config.files import load
-from fugu_cli.config.instructions import nearer, standing
-from fugu_cli.events import ToolRan
-from fugu_cli.log import Log
-from fugu_cli.loop.bench import run_call
+from fugu_cli.config import Config, trust
+from fugu_cli.config.loader import load_config
+from fugu_cli.engine.tool_calls import run_call
+from fugu_cli.extensions.instruction_files import nested_instructions, standing_instructions
 from fugu_cli.messages import Call
+from fugu_cli.session.events import ToolRan
+from fugu_cli.session.log import Log
 from tests.hooks.test_running import Play
 from tests.skills.making import text
 
 
 def shown(root: Path) -> str:
-    return standing(root, (), lambda _: True).text
+    return standing_instructions(root, (), lambda _: True).text
 
 
 @pytest.mark.parametrize("name", ["AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md", ".cursorrules"])
@@ -32,7 +32,7 @@ def test_other_agents_names_count_where_there_is_no_agents_md(tmp_path: Path, na
 def test_the_users_own_count_in_every_repository_before_its_own(tmp_path: Path, name: str) -> None:
     text(Path.home() / name, "Answer in Basque.")
     own = "\nThe user's standing instructions (AGENTS.md, for every repository):\nAnswer in Basque."
-    assert standing(None, (), lambda _: False).text == own
+    assert standing_instructions(None, (), lambda _: False).text == own
     text(tmp_path / "CLAUDE.md", "Use tabs.")
     assert shown(tmp_path) == f"{own}\n\nThe user's standing instructions (CLAUDE.md):\nUse tabs."
 
@@ -53,9 +53,9 @@ def test_what_is_imported_is_trusted_with_what_imports_it(tmp_path: Path) -> Non
     data, root = Config().data, tmp_path
     text(root / "AGENTS.md", "@docs/style.md")
     text(root / "docs/style.md", "Tabs.")
-    assert trust_store.trust(data, root)
+    assert trust.trust(data, root)
     text(root / "docs/style.md", "Spaces.")
-    assert trust_store.changed(data, root) == ("docs/style.md",)
+    assert trust.changed_files(data, root) == ("docs/style.md",)
 
 
 def test_instructions_below_the_root_count_as_they_were_when_it_was_trusted(tmp_path: Path) -> None:
@@ -66,13 +66,13 @@ def test_instructions_below_the_root_count_as_they_were_when_it_was_trusted(tmp_
     text(root / "web/deep/CLAUDE.md", "Deeper.")
     text(root / "other/.git/HEAD", "")
     text(root / "other/AGENTS.md", "Another repository.")
-    trust_store.trust(Config().data, root)
+    trust.trust(Config().data, root)
     text(root / "late/AGENTS.md", "Nobody has seen it.")
 
     def of(path: str) -> list[str]:
-        loaded = load(root, {})
+        loaded = load_config(root, {})
         assert loaded.trusted
-        return [said for said in nearer(root, loaded.below, loaded.vouched)(Path(path)).values()]
+        return [said for said in nested_instructions(root, loaded.below, loaded.vouched)(Path(path)).values()]
 
     assert of("web/a.ts") == ["Use tabs. @style.md\n\n[style.md:]\nWide ones."]
     assert of("web/deep/er/a.ts")[1:] == ["Deeper."]
@@ -94,10 +94,10 @@ def test_an_agent_is_shown_them_once_when_it_works_there(tmp_path: Path) -> None
         from dataclasses import replace
 
         await stage.begin(log, "change it", judged=False)
-        bench = replace(stage.bench(), nearer=nearer(root, (), lambda _: True))
+        environment = replace(stage.environment(), nearer=nested_instructions(root, (), lambda _: True))
         for number, tool in enumerate(("read", "read")):
-            await run_call(log, bench, 1, Call.make(str(number), tool, path="web/a.ts"))
-        await run_call(log, bench, 1, Call.make("2", "read", path="calc.txt"))
+            await run_call(log, environment, 1, Call.make(str(number), tool, path="web/a.ts"))
+        await run_call(log, environment, 1, Call.make("2", "read", path="calc.txt"))
         return [event.output for event in log.events if isinstance(event, ToolRan)]
 
     first, second, third = asyncio.run(calls(play.log))

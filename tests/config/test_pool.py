@@ -3,10 +3,18 @@
 import pytest
 
 from fugu_cli.config import Config
-from fugu_cli.config.entry import AgentEntry
-from fugu_cli.config.pool import EMBEDDED, SERVICES, LeftOut, found, keys_found, left_out, pool
+from fugu_cli.config.agent_pool import (
+    EMBEDDED,
+    SERVICES,
+    UnusableEntry,
+    detected_keys,
+    detected_pool,
+    unusable_entries,
+    usable_pool,
+)
+from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import ConfigError
-from fugu_cli.events import Member, Price
+from fugu_cli.session.events import Member, Price
 
 
 def entry(name: str, **fields: object) -> AgentEntry:
@@ -14,7 +22,7 @@ def entry(name: str, **fields: object) -> AgentEntry:
 
 
 def test_without_keys_the_embedded_models_are_the_pool() -> None:
-    members = [agent.member() for agent in pool(Config(), {})]
+    members = [agent.member() for agent in usable_pool(Config(), {})]
     assert [(m.name, m.model, m.slot, m.attempts, m.price) for m in members] == [
         ("small", "qwen2.5-coder-0.5b", "cheap", 1, Price(cached=0.0)),
         ("coder", "qwen2.5-coder-1.5b", "middle", 1, Price(cached=0.0)),
@@ -23,7 +31,7 @@ def test_without_keys_the_embedded_models_are_the_pool() -> None:
 
 
 def test_a_key_in_the_environment_brings_its_providers_agents() -> None:
-    agents = pool(Config(), {"ANTHROPIC_API_KEY": "k", "PATH": "/bin"})
+    agents = usable_pool(Config(), {"ANTHROPIC_API_KEY": "k", "PATH": "/bin"})
     assert [(a.name, a.provider, a.slot, a.protocol, a.api_key_env) for a in agents] == [
         ("claude-haiku-5-5", "anthropic", "cheap", "native", "ANTHROPIC_API_KEY"),
         ("claude-sonnet-5-5", "anthropic", "middle", "native", "ANTHROPIC_API_KEY"),
@@ -33,7 +41,7 @@ def test_a_key_in_the_environment_brings_its_providers_agents() -> None:
 
 def test_the_models_chosen_for_each_service_have_a_known_price_that_rises_with_the_slot() -> None:
     for service in SERVICES:
-        agents = pool(Config(), {service.variable: "k"})
+        agents = usable_pool(Config(), {service.variable: "k"})
         costs = [(a.price.input * 3 + a.price.output) if a.price else None for a in agents]
         known = [cost for cost in costs if cost is not None]
         assert len(known) == len(costs) and known == sorted(known), (service.variable, costs)
@@ -41,9 +49,9 @@ def test_the_models_chosen_for_each_service_have_a_known_price_that_rises_with_t
 
 def test_names_stay_unique_with_every_key_set() -> None:
     everything = {service.variable: "k" for service in SERVICES}
-    names = [agent.name for agent in found(everything)]
+    names = [agent.name for agent in detected_pool(everything)]
     assert len(names) == len(set(names)) == sum(len(service.models) for service in SERVICES)
-    assert keys_found(everything) == tuple(everything)
+    assert detected_keys(everything) == tuple(everything)
 
 
 def test_slots_follow_prices_and_a_named_slot_stays() -> None:
@@ -54,7 +62,7 @@ def test_slots_follow_prices_and_a_named_slot_stays() -> None:
         entry("d", base_url="http://x/v1", slot="cheap", price={"input": 9.0, "output": 9.0}),
         entry("unpriced", base_url="http://x/v1"),
     )
-    slots = {agent.name: agent.slot for agent in pool(Config(agents=entries), {})}
+    slots = {agent.name: agent.slot for agent in usable_pool(Config(agents=entries), {})}
     assert slots == {"a": "cheap", "b": "middle", "c": "strong", "d": "cheap", "unpriced": "middle"}
 
 
@@ -62,14 +70,14 @@ def test_an_entry_has_the_context_of_the_same_model_found_by_its_key() -> None:
     service = next(one for one in SERVICES if one.variable == "ANTHROPIC_API_KEY")
     entries = tuple(entry(model, provider="anthropic") for _, model, _ in service.models)
     environ = {service.variable: "k"}
-    written, found_here = pool(Config(agents=entries), environ), pool(Config(), environ)
+    written, found_here = usable_pool(Config(agents=entries), environ), usable_pool(Config(), environ)
     assert [agent.context for agent in written] == [agent.context for agent in found_here] == [1_000_000] * 3
     elsewhere = entry("claude-opus-5-5", provider="anthropic", base_url="http://127.0.0.1:1/v1")
-    assert pool(Config(agents=(elsewhere,)), {})[0].context == 128_000
+    assert usable_pool(Config(agents=(elsewhere,)), {})[0].context == 128_000
 
 
 def test_one_agent_alone_is_the_strong_one() -> None:
-    (agent,) = pool(Config(agents=(entry("only", base_url="http://localhost:1/v1"),)), {})
+    (agent,) = usable_pool(Config(agents=(entry("only", base_url="http://localhost:1/v1"),)), {})
     assert agent.member() == Member(
         name="only", provider="openai", model="only", slot="strong", context=128_000, price=Price()
     )
@@ -77,14 +85,14 @@ def test_one_agent_alone_is_the_strong_one() -> None:
 
 def test_an_entry_without_its_key_is_left_out_with_the_reason() -> None:
     config = Config(agents=(entry("paid"), entry("near", base_url="http://localhost:8000/v1")))
-    assert [agent.name for agent in pool(config, {})] == ["near"]
-    assert left_out(config, {}) == (LeftOut("paid", "OPENAI_API_KEY is not set", "OPENAI_API_KEY"),)
+    assert [agent.name for agent in usable_pool(config, {})] == ["near"]
+    assert unusable_entries(config, {}) == (UnusableEntry("paid", "OPENAI_API_KEY is not set", "OPENAI_API_KEY"),)
 
 
 def test_a_pool_without_a_usable_agent_says_which_variable_to_set() -> None:
     config = Config(agents=(entry("paid"), entry("dear", provider="anthropic"), entry("own", api_key_env="MY_KEY")))
     with pytest.raises(ConfigError) as caught:
-        pool(config, {"MY_KEY": ""})
+        usable_pool(config, {"MY_KEY": ""})
     assert str(caught.value) == (
         "no agent of the pool can be used: paid: OPENAI_API_KEY is not set; "
         "dear: ANTHROPIC_API_KEY is not set; own: MY_KEY is not set"
@@ -108,7 +116,7 @@ def test_a_pool_without_a_usable_agent_says_which_variable_to_set() -> None:
 )
 def test_a_name_that_is_not_in_the_pool_is_refused(config: Config, message: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        pool(config, {})
+        usable_pool(config, {})
     assert message in str(caught.value) and hint in caught.value.hint
 
 
@@ -116,10 +124,10 @@ def test_the_common_temperature_is_for_agents_that_name_none() -> None:
     config = Config(
         temperature=0.3, agents=(entry("a", base_url="http://x"), entry("b", base_url="http://x", temperature=0.9))
     )
-    assert [agent.temperature for agent in pool(config, {})] == [0.3, 0.9]
+    assert [agent.temperature for agent in usable_pool(config, {})] == [0.3, 0.9]
 
 
 def test_the_embedded_pool_is_made_of_models_that_exist() -> None:
-    from fugu_cli.models.manifest import models
+    from fugu_cli.models.manifest import embedded_models
 
-    assert {agent.model for agent in EMBEDDED} <= {model.name for model in models()}
+    assert {agent.model for agent in EMBEDDED} <= {model.name for model in embedded_models()}

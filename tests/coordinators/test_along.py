@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 
 from fugu_cli import wiring
-from fugu_cli.config.files import load
-from fugu_cli.coordinators import Decision, backbone, checkpoint
-from fugu_cli.coordinators.along import ReadsAlong, local_agent_computes, reading_along, shared
-from fugu_cli.coordinators.fallback import with_fallback
-from fugu_cli.coordinators.fixed import Cascade
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.coordinators.trinity import Trinity
+from fugu_cli.config.loader import load_config
+from fugu_cli.coordinators import CoordinatorSettings, Decision, backbone, checkpoint
+from fugu_cli.coordinators.read_ahead import ReadsAhead, common_prefix, local_agent_computes, reading_ahead
+from fugu_cli.coordinators.rules import Cascade
+from fugu_cli.coordinators.trinity import Trinity, with_fallback
 from fugu_cli.errors import CoordinatorUnavailable
-from fugu_cli.events import Assigned, Event, Finished, Said
-from fugu_cli.log import Log
 from fugu_cli.messages import Call
+from fugu_cli.session.events import Assigned, Event, Finished, TextStreamed
+from fugu_cli.session.log import Log
 from tests.coordinators import tiny
 from tests.coordinators.test_stopping import BROKEN, worked
 from tests.facts import POOL, assigned, checked, ran, replied
@@ -47,7 +45,7 @@ class Listening:
 
 def build(folder: Path, **about: object) -> Trinity:
     made = tiny.checkpoint(tiny.meta(folder, **about))
-    return Trinity(made, backbone.load(folder, device="cpu"), POOL, Settings())
+    return Trinity(made, backbone.load_backbone(folder, device="cpu"), POOL, CoordinatorSettings())
 
 
 @pytest.fixture
@@ -60,14 +58,14 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def heard(coordinator: Listening, log: Log, *items: Event | Said) -> list[tuple[int, str]]:
+def heard(coordinator: Listening, log: Log, *items: Event | TextStreamed) -> list[tuple[int, str]]:
     """What was read along while these were told."""
 
     async def told() -> None:
-        async with reading_along(log, coordinator):
+        async with reading_ahead(log, coordinator):
             await settle()
             for item in items:
-                if isinstance(item, Said):
+                if isinstance(item, TextStreamed):
                     log.tell(item)
                 else:
                     log.append(item)
@@ -77,8 +75,8 @@ def heard(coordinator: Listening, log: Log, *items: Event | Said) -> list[tuple[
     return coordinator.given
 
 
-def said(text: str, agent: str = "strong") -> Said:
-    return Said(turn=1, agent=agent, text=text)
+def said(text: str, agent: str = "strong") -> TextStreamed:
+    return TextStreamed(turn=1, agent=agent, text=text)
 
 
 def test_what_is_in_the_log_is_read_first_then_what_is_being_said() -> None:
@@ -91,7 +89,7 @@ def test_the_first_word_is_heard() -> None:
     coordinator, log = Listening(), Log.memory([*BROKEN, assigned(1, "strong")])
 
     async def told() -> None:
-        async with reading_along(log, coordinator):
+        async with reading_ahead(log, coordinator):
             log.tell(said("a" * 30))
             await settle()
 
@@ -109,7 +107,7 @@ def test_an_agent_that_pauses_is_read_up_to_there() -> None:
     coordinator, log = Listening(), Log.memory([*BROKEN, assigned(1, "strong")])
 
     async def told() -> None:
-        async with reading_along(log, coordinator):
+        async with reading_ahead(log, coordinator):
             await settle()
             log.tell(said("short"))
             while len(coordinator.given) < 2:
@@ -159,12 +157,12 @@ def test_a_local_agent_computes_from_its_assignment_except_while_tools_run(event
 
 
 def test_a_rule_is_left_alone() -> None:
-    rule = Cascade(POOL, Settings())
-    assert not isinstance(rule, ReadsAlong)
+    rule = Cascade(POOL, CoordinatorSettings())
+    assert not isinstance(rule, ReadsAhead)
 
     async def opened() -> int:
         log = Log.memory(BROKEN)
-        async with reading_along(log, rule):
+        async with reading_ahead(log, rule):
             await settle()
             return len(asyncio.all_tasks())
 
@@ -173,7 +171,7 @@ def test_a_rule_is_left_alone() -> None:
 
 def test_nothing_is_left_running_when_it_ends() -> None:
     async def opened() -> int:
-        async with reading_along(Log.memory(BROKEN), Listening()):
+        async with reading_ahead(Log.memory(BROKEN), Listening()):
             await settle()
         return len(asyncio.all_tasks())
 
@@ -262,7 +260,7 @@ def test_without_a_loaded_coordinator_nothing_is_read_along() -> None:
     def refuse() -> Cascade:
         raise CoordinatorUnavailable("no torch")
 
-    rule = Cascade(POOL, Settings())
+    rule = Cascade(POOL, CoordinatorSettings())
     coordinator = with_fallback(refuse, rule)
     asyncio.run(coordinator.ahead(BROKEN, "", threading.Event()))
     coordinator.warm()
@@ -272,7 +270,7 @@ def test_without_a_loaded_coordinator_nothing_is_read_along() -> None:
 
 
 def test_a_loaded_coordinator_reads_along_behind_the_fallback(folder: Path) -> None:
-    coordinator = with_fallback(lambda: build(folder), Cascade(POOL, Settings()))
+    coordinator = with_fallback(lambda: build(folder), Cascade(POOL, CoordinatorSettings()))
     events = [*BROKEN, assigned(1, "strong")]
     asyncio.run(coordinator.decide(BROKEN))
     asyncio.run(coordinator.ahead(events, REPLY, threading.Event()))
@@ -285,7 +283,7 @@ def test_a_loaded_coordinator_reads_along_behind_the_fallback(folder: Path) -> N
 def thinking(folder: Path, path: Path) -> None:
     """A checkpoint that makes every turn a Thinker's, as far as one can say."""
     made = tiny.checkpoint(tiny.meta(folder, budget=8000))
-    one = backbone.load(folder, device="cpu")
+    one = backbone.load_backbone(folder, device="cpu")
     state = one.read(one.tokens("user: think")).hidden
     made.head[:] = 0
     made.head[4] = state / np.linalg.norm(state)
@@ -308,7 +306,7 @@ def test_a_session_reads_along_and_ends_as_one_that_does_not(folder: Path, tmp_p
     repo = repository(tmp_path / "repo").resolve()
 
     async def driven() -> list[Event]:
-        session = await wiring.open_session(load(repo, {}, {}), {}, never)
+        session = await wiring.open_session(load_config(repo, {}, {}), {}, never)
         session.warm()
         await session.ask("think")
         await session.run()
@@ -329,4 +327,4 @@ def test_a_session_reads_along_and_ends_as_one_that_does_not(folder: Path, tmp_p
     ("texts", "same"), [(("abc", "abd"), "ab"), (("ab", "abc"), "ab"), (("", "x"), ""), (("abc",), "abc")]
 )
 def test_the_longest_common_beginning(texts: tuple[str, ...], same: str) -> None:
-    assert shared(*texts) == same
+    assert common_prefix(*texts) == same

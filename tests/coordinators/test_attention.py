@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fugu_cli.coordinators import attention
-from fugu_cli.coordinators.attention import Buffers, Place, Room, attend, place_of, rounded
+from fugu_cli.coordinators import decoder
+from fugu_cli.coordinators.decoder import AttentionSpan, PassBuffers, ScoreBuffers, attend, attention_span, rounded_up
 
 HEADS, KV_HEADS, WIDTH = 6, 2, 16
 TYPES = torch.float32, torch.bfloat16
 
 
-def place(start: int, end: int, dtype: torch.dtype) -> Place:
-    return place_of((start, end), (WIDTH, 1e4), (HEADS, KV_HEADS), torch.zeros(1, dtype=dtype), Buffers())
+def place(start: int, end: int, dtype: torch.dtype) -> AttentionSpan:
+    return attention_span((start, end), (WIDTH, 1e4), (HEADS, KV_HEADS), torch.zeros(1, dtype=dtype), PassBuffers())
 
 
 def drawn(start: int, end: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     draw = torch.Generator().manual_seed(7)
-    sizes = (HEADS, end - start), (KV_HEADS, rounded(end)), (KV_HEADS, rounded(end))
+    sizes = (HEADS, end - start), (KV_HEADS, rounded_up(end)), (KV_HEADS, rounded_up(end))
     q, keys, values = (torch.randn(*size, WIDTH, generator=draw).to(dtype) for size in sizes)
     keys[:, end:], values[:, end:] = 9, 9  # what is left there of a longer text
     return 3 * q, keys, values
@@ -52,17 +52,18 @@ def test_scores_computed_at_once_are_as_exact_as_those_of_torchs_own_kernel() ->
     like = place(500, 512, torch.bfloat16)
     exact = defined(q, keys, values, 500)
 
-    def error(where: Place) -> float:
+    def error(where: AttentionSpan) -> float:
         return float((attend(q, keys, values, where).double() - exact).square().mean().sqrt())
 
     room = [torch.empty(KV_HEADS, 512, WIDTH), *(torch.empty(KV_HEADS, len(ahead), 512, dtype=t) for t in TYPES)]
-    at_once = error(Place(500, 512, like.cos, like.sin, room=Room(ahead, *room)))
-    kernel = error(Place(500, 512, like.cos, like.sin, mask=mask))
+    at_once = error(AttentionSpan(500, 512, like.cos, like.sin, room=ScoreBuffers(ahead, *room)))
+    kernel = error(AttentionSpan(500, 512, like.cos, like.sin, mask=mask))
     assert at_once < 1.5 * kernel
 
 
 @pytest.mark.parametrize(
-    ("start", "end"), [(900, 1000), (3000, 3002), (2000, 2003), (attention.FEW // 64 - 63, attention.FEW // 64 + 1)]
+    ("start", "end"),
+    [(900, 1000), (3000, 3002), (2000, 2003), (decoder.MOST_PRODUCTS // 64 - 63, decoder.MOST_PRODUCTS // 64 + 1)],
 )
 def test_few_to_look_at_few_to_read_or_many_are_left_to_the_kernel_that_needs_no_room(start: int, end: int) -> None:
     assert place(start, end, torch.bfloat16).room is None
@@ -70,7 +71,7 @@ def test_few_to_look_at_few_to_read_or_many_are_left_to_the_kernel_that_needs_no
 
 
 def test_passes_one_after_another_compute_in_the_same_memory() -> None:
-    buffers = Buffers()
+    buffers = PassBuffers()
     first = buffers.take("scores", (2, 100), torch.float32)
     smaller = buffers.take("scores", (3, 50), torch.float32)
     assert smaller.data_ptr() == first.data_ptr()

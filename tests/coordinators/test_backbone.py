@@ -15,9 +15,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fugu_cli.coordinators import backbone
-from fugu_cli.coordinators.backbone import Backbone, Reading
-from fugu_cli.coordinators.loading import identity, locate
-from fugu_cli.coordinators.transcript import Line
+from fugu_cli.coordinators.backbone import Backbone, HiddenState
+from fugu_cli.coordinators.backbone_files import backbone_identity, locate_backbone
+from fugu_cli.coordinators.transcript import TranscriptMessage
 from fugu_cli.errors import CoordinatorUnavailable, installing
 from tests.coordinators import tiny
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def loaded(folder: Path) -> Backbone:
-    return backbone.load(folder, device="cpu")
+    return backbone.load_backbone(folder, device="cpu")
 
 
 def fresh(loaded: Backbone, tokens: list[int]) -> np.ndarray:
@@ -55,7 +55,7 @@ def test_the_last_token_does_not_matter(loaded: Backbone) -> None:
 
 
 def test_a_text_that_another_began_while_it_was_waited_for_was_not_read_at_once(loaded: Backbone) -> None:
-    tokens, found = loaded.tokens(TEXT * 5), list[Reading]()
+    tokens, found = loaded.tokens(TEXT * 5), list[HiddenState]()
     waits = threading.Thread(target=lambda: found.append(loaded.read(tokens)))
     with loaded._lock:
         waits.start()
@@ -203,37 +203,37 @@ def test_a_long_text_is_read_in_pieces(loaded: Backbone) -> None:
 
 
 def test_the_raw_format_is_plain_lines(loaded: Backbone) -> None:
-    lines = (Line("user", "a"), Line("assistant", "b\nc"))
+    lines = (TranscriptMessage("user", "a"), TranscriptMessage("assistant", "b\nc"))
     assert loaded.write(lines, "raw") == "user: a\nassistant: b\nc"
 
 
 def test_the_chat_format_goes_through_the_backbones_template(loaded: Backbone) -> None:
-    lines = (Line("user", "a"), Line("assistant", "b"))
+    lines = (TranscriptMessage("user", "a"), TranscriptMessage("assistant", "b"))
     assert loaded.write(lines, "chat") == "<|user|>a<|end|><|assistant|>b<|end|><|assistant|>"
 
 
 def test_a_chat_template_may_not_reach_outside(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}")
     with pytest.raises(CoordinatorUnavailable, match="refuses"):
-        backbone.load(folder, device="cpu").write((Line("user", "a"),), "chat")
+        backbone.load_backbone(folder, device="cpu").write((TranscriptMessage("user", "a"),), "chat")
 
 
 def test_a_backbone_without_a_chat_template_says_so(folder: Path) -> None:
     (folder / "chat_template.jinja").unlink()
     with pytest.raises(CoordinatorUnavailable, match="has no chat template"):
-        backbone.load(folder, device="cpu").write((Line("user", "a"),), "chat")
+        backbone.load_backbone(folder, device="cpu").write((TranscriptMessage("user", "a"),), "chat")
 
 
 def test_a_backbone_is_named_by_what_it_came_from_else_by_its_weights(folder: Path, tmp_path: Path) -> None:
-    assert identity(folder) == "tiny-qwen3-0"
+    assert backbone_identity(folder) == "tiny-qwen3-0"
     (folder / "fugu.json").unlink()
-    found = identity(folder, tmp_path / "notes")
+    found = backbone_identity(folder, tmp_path / "notes")
     assert len(found) == 64
-    assert [identity(folder, tmp_path / "notes"), identity(folder)] == [found, found]
+    assert [backbone_identity(folder, tmp_path / "notes"), backbone_identity(folder)] == [found, found]
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-2] + b"\x01\x02")
     os.utime(weights, (1, 1))
-    assert identity(folder, tmp_path / "notes") != found
+    assert backbone_identity(folder, tmp_path / "notes") != found
 
 
 def rewrite(folder: Path, **changes: object) -> None:
@@ -277,7 +277,7 @@ BREAKS = {
 def test_a_folder_that_is_no_backbone_is_refused_with_what_is_wrong(folder: Path, message: str) -> None:
     BREAKS[message](folder)
     with pytest.raises(CoordinatorUnavailable, match=message) as caught:
-        backbone.load(folder, device="cpu")
+        backbone.load_backbone(folder, device="cpu")
     assert caught.value.hint
 
 
@@ -285,7 +285,7 @@ def test_numbers_that_are_not_finite_decide_nothing(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     weights["model.norm.weight"][3] = torch.nan
     save_file(weights, folder / "model.safetensors")
-    loaded = backbone.load(folder, device="cpu")
+    loaded = backbone.load_backbone(folder, device="cpu")
     with pytest.raises(CoordinatorUnavailable, match="numbers that are not finite"):
         loaded.read(loaded.tokens("user: x"))
 
@@ -298,11 +298,11 @@ def test_halves_of_characters_are_read_as_unknown_ones(loaded: Backbone) -> None
 
 
 def test_a_backbone_that_is_nowhere_is_refused(tmp_path: Path) -> None:
-    assert locate(str(tmp_path)) == tmp_path
+    assert locate_backbone(str(tmp_path)) == tmp_path
     with pytest.raises(CoordinatorUnavailable, match="there is no backbone at /nowhere/at/all"):
-        locate("/nowhere/at/all")
+        locate_backbone("/nowhere/at/all")
     with pytest.raises(CoordinatorUnavailable, match="there is no backbone at a--b/c, and no model on the hub"):
-        locate("a--b/c")
+        locate_backbone("a--b/c")
 
 
 def test_without_torch_the_message_says_what_is_missing(folder: Path) -> None:
@@ -322,7 +322,7 @@ def test_without_torch_the_message_says_what_is_missing(folder: Path) -> None:
 def test_importing_the_coordinator_loads_no_library() -> None:
     code = (
         "import sys\n"
-        "import fugu_cli.coordinators.trinity, fugu_cli.coordinators.backbone, fugu_cli.coordinators.fixed\n"
+        "import fugu_cli.coordinators.trinity, fugu_cli.coordinators.backbone, fugu_cli.coordinators.rules\n"
         "print(sorted({'torch', 'transformers', 'numpy', 'safetensors', 'tokenizers', 'jinja2'} & set(sys.modules)))\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -330,8 +330,8 @@ def test_importing_the_coordinator_loads_no_library() -> None:
 
 
 def test_a_backbone_that_nobody_needs_gives_its_memory_back_at_once(folder: Path) -> None:
-    backbone.load(folder, device="cpu")  # what a first one brings with it stays
-    held = backbone.load(folder, device="cpu")
+    backbone.load_backbone(folder, device="cpu")  # what a first one brings with it stays
+    held = backbone.load_backbone(folder, device="cpu")
     held.read(held.tokens(TEXT))
     held.count(TEXT)
     gone = weakref.ref(held), weakref.ref(held.decoder)

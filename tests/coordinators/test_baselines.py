@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import orchestrator, views
-from fugu_cli.coordinators import Coordinator, baselines
-from fugu_cli.coordinators.panels import Given
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Assigned, Event, Failed, Finished, Member, Planned, Step
-from fugu_cli.log import Log
+from fugu_cli.coordinators import Coordinator, CoordinatorSettings, baselines
+from fugu_cli.coordinators.baselines import GivenWorkflow
+from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, Prompt, Reply
+from fugu_cli.session import views
+from fugu_cli.session.events import Assigned, Event, Failed, Finished, Member, Planned, WorkflowStep
+from fugu_cli.session.log import Log
 from tests.reacting import Reacting, Stage, calls, fails, repository, results, role, says
 
 MEMBERS = tuple(
@@ -30,14 +30,14 @@ def fixes(prompt: Prompt) -> Reply:
 def played(tmp_path: Path, words: str, *, judged: bool = True, **agents: object) -> tuple[Event, ...]:
     """The facts of a request under a baseline; agents that are not given say the same thing every time."""
     reacting = {m.name: Reacting(m.name, agents.get(m.name, says(f"{m.name} has an idea."))) for m in MEMBERS}  # type: ignore[arg-type]
-    coordinator: Coordinator = baselines.build(words, MEMBERS, Settings())
+    coordinator: Coordinator = baselines.build_baseline(words, MEMBERS, CoordinatorSettings())
     root = repository(tmp_path / "repo")
     stage = Stage(root, tmp_path / "store", MEMBERS, reacting, coordinator)
 
     async def steps() -> tuple[Event, ...]:
         log = Log.memory()
         await stage.begin(log, "fix the tests" if judged else "What is it?", judged=judged)
-        await orchestrator.run(log, stage.crew(), stage.bench())
+        await orchestrator.run(log, stage.team(), stage.environment())
         return tuple(log.events)
 
     return asyncio.run(steps())
@@ -65,7 +65,7 @@ def end(events: tuple[Event, ...]) -> Finished:
     ],
 )
 def test_a_baseline_is_known_by_its_words(word: str, known: bool) -> None:
-    assert baselines.is_one(word) is known
+    assert baselines.is_baseline(word) is known
 
 
 def test_one_pass_is_one_turn_whatever_came_of_it(tmp_path: Path) -> None:
@@ -165,21 +165,23 @@ def test_a_choice_that_names_nobody_leaves_the_decision_to_the_cascade(tmp_path:
 
 def test_a_workflow_that_was_written_elsewhere_is_carried_out_step_by_step(tmp_path: Path) -> None:
     steps = (
-        Step(agent="small", instruction="Find the cause."),
-        Step(agent="medium", instruction="Say something else."),
-        Step(agent="large", instruction="Repair it.", access=(0, 1)),
+        WorkflowStep(agent="small", instruction="Find the cause."),
+        WorkflowStep(agent="medium", instruction="Say something else."),
+        WorkflowStep(agent="large", instruction="Repair it.", access=(0, 1)),
     )
     reacting = {
         "small": Reacting("small", says("calc.txt must say fixed.")),
         "medium": Reacting("medium", fails),
         "large": Reacting("large", fixes),
     }
-    stage = Stage(repository(tmp_path / "repo"), tmp_path / "store", MEMBERS, reacting, Given(steps, "the plan"))
+    stage = Stage(
+        repository(tmp_path / "repo"), tmp_path / "store", MEMBERS, reacting, GivenWorkflow(steps, "the plan")
+    )
 
     async def driven() -> tuple[Event, ...]:
         log = Log.memory()
         await stage.begin(log)
-        await orchestrator.run(log, stage.crew(), stage.bench())
+        await orchestrator.run(log, stage.team(), stage.environment())
         return tuple(log.events)
 
     events = asyncio.run(driven())

@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from fugu_cli.coordinators import checkpoint as checkpoints
-from fugu_cli.coordinators.checkpoint import Checkpoint, Meta, Training
-from fugu_cli.coordinators.loading import shape_of
+from fugu_cli.coordinators.backbone_files import shape_of
+from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, TrainingOrigin
 from fugu_cli.coordinators.trinity import SHIPPED
 from fugu_cli.errors import CoordinatorUnavailable
 from tests.coordinators import tiny
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def made(folder: Path) -> Checkpoint:
-    training = Training(stage="warm start", data="35 tasks", examples=12, seed=3, report=(("kl", 0.25),))
+    training = TrainingOrigin(stage="warm start", data="35 tasks", examples=12, seed=3, report=(("kl", 0.25),))
     return tiny.checkpoint(tiny.meta(folder, training=training, budget=900), offsets=0.1)
 
 
@@ -45,7 +45,7 @@ def test_a_flat_vector_comes_back_as_it_was(made: Checkpoint, tmp_path: Path) ->
 
 
 def test_the_digest_is_of_the_numbers_and_what_they_are_valid_for(made: Checkpoint, folder: Path) -> None:
-    other = made.meta.model_copy(update={"training": Training()})
+    other = made.meta.model_copy(update={"training": TrainingOrigin()})
     assert Checkpoint(other, made.head, made.offsets).digest == made.digest
     assert tiny.checkpoint(made.meta, seed=1).digest != made.digest
     assert Checkpoint(tiny.meta(folder, format="chat"), made.head, made.offsets).digest != made.digest
@@ -56,7 +56,7 @@ def test_a_checkpoint_without_roles_has_a_row_per_agent_only(folder: Path) -> No
     assert made.head.shape == (2, tiny.WIDTH)
 
 
-def pack(path: Path, vector: np.ndarray, about: Meta | str) -> Path:
+def pack(path: Path, vector: np.ndarray, about: CheckpointMeta | str) -> Path:
     text = about if isinstance(about, str) else about.model_dump_json()
     save_file({"vector": vector}, path, metadata={"fugu": text})
     return path

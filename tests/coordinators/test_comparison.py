@@ -2,10 +2,10 @@
 
 import asyncio
 
-from fugu_cli.coordinators.comparison import Compared, Place, compare, places
-from fugu_cli.coordinators.fixed import Cascade, Single
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Assigned, Event, Finished, Member, Planned
+from fugu_cli.coordinators import CoordinatorSettings
+from fugu_cli.coordinators.rules import Cascade, Single
+from fugu_cli.engine.decision_replay import RecordedDecision, ReplayedDecision, decision_points, replay_decisions
+from fugu_cli.session.events import Assigned, Event, Finished, Member, Planned
 from tests.facts import POOL, SMALL, STRONG, asked, assigned, checked, opened, ran, replied, write
 
 END = Finished(reason="accepted")
@@ -22,9 +22,11 @@ def session() -> list[Event]:
     ]  # fmt: skip
 
 
-def compared(events: list[Event], pool: tuple[Member, ...] | None = None) -> list[Compared]:
+def compared(events: list[Event], pool: tuple[Member, ...] | None = None) -> list[ReplayedDecision]:
     return asyncio.run(
-        compare(events, places(events)[0], lambda members: Cascade(members, Settings()), pool),
+        replay_decisions(
+            events, decision_points(events)[0], lambda members: Cascade(members, CoordinatorSettings()), pool
+        ),
     )
 
 
@@ -44,7 +46,7 @@ def test_an_end_where_the_other_goes_on_is_no_agreement() -> None:
     events = [*session()[:-3], Finished(reason="accepted")]
     last = compared(events)[-1]
     assert (last.same, last.same_agent, isinstance(last.other, Assigned)) == (False, None, True)
-    limit = Compared(Place(1, 9, Finished(reason="turn_limit")), END, POOL)
+    limit = ReplayedDecision(RecordedDecision(1, 9, Finished(reason="turn_limit")), END, POOL)
     assert not limit.same
 
 
@@ -61,9 +63,9 @@ def test_each_place_has_the_pool_its_session_had_then() -> None:
 
     def build(members: tuple[Member, ...]) -> Single:
         asked_for.append(members)
-        return Single(members[0].name, members, Settings())
+        return Single(members[0].name, members, CoordinatorSettings())
 
-    asyncio.run(compare(events, places(events)[0], build))
+    asyncio.run(replay_decisions(events, decision_points(events)[0], build))
     assert asked_for == [POOL, (SMALL,)]
 
 
@@ -72,4 +74,4 @@ def test_steps_of_a_workflow_and_ends_that_nobody_decided_are_left_out() -> None
     planned: list[Event] = [asked(), Planned(steps=(), text=""), step, replied(1, "coder", "x"), END]
     stopped: list[Event] = [asked(), assigned(1, "small"), Finished(reason="budget")]
     events = [opened(), *planned, *stopped]
-    assert places(events) == ([Place(2, 7, assigned(1, "small"))], 1)
+    assert decision_points(events) == ([RecordedDecision(2, 7, assigned(1, "small"))], 1)

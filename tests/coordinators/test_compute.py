@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from fugu_cli.coordinators import compute
+from fugu_cli.coordinators import torch_runtime
 
 
 def test_all_sums_are_done_on_one_thread_without_gradients() -> None:
-    one = compute.OneThread()
+    one = torch_runtime.ComputeThread()
     found: list[tuple[int, bool]] = []
 
     def look() -> None:
@@ -36,7 +36,7 @@ def test_what_fails_there_fails_where_it_was_asked_for() -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
     with pytest.raises(MemoryError, match="to read 9 tokens"):
-        compute.OneThread()("to read 9 tokens", fail)
+        torch_runtime.ComputeThread()("to read 9 tokens", fail)
 
 
 @pytest.mark.parametrize(
@@ -48,15 +48,15 @@ def test_what_fails_there_fails_where_it_was_asked_for() -> None:
     ],
 )
 def test_every_way_torch_runs_out_of_memory_is_known(error: Exception, expected: type[Exception]) -> None:
-    with pytest.raises(expected), compute.enough_memory("for this"):
+    with pytest.raises(expected), torch_runtime.out_of_memory_as_error("for this"):
         raise error
 
 
 def test_the_processor_computes_in_bf16_and_is_taken_where_there_is_no_gpu() -> None:
-    assert compute.dtype_of(torch.device("cpu")) == torch.bfloat16
-    assert compute.device_of("cpu") == torch.device("cpu")
+    assert torch_runtime.dtype_of(torch.device("cpu")) == torch.bfloat16
+    assert torch_runtime.device_of("cpu") == torch.device("cpu")
     expected = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    assert compute.device_of("auto").type == expected
+    assert torch_runtime.device_of("auto").type == expected
 
 
 def test_a_torch_that_cannot_be_loaded_is_not_said_to_be_missing(tmp_path: Path) -> None:

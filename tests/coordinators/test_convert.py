@@ -10,7 +10,7 @@ import torch
 from gguf import GGUFWriter
 from transformers import AutoModel, AutoTokenizer
 
-from fugu_cli.coordinators.convert import FORMAT, Note, backbone_folder, read_note
+from fugu_cli.coordinators.backbone_files import CONVERSION_FORMAT, BackboneNote, backbone_folder, read_note
 from fugu_cli.errors import ModelFileError
 
 WIDTH, LAYERS, HEADS, KV_HEADS, INNER = 16, 2, 4, 2, 24
@@ -113,9 +113,9 @@ def test_the_folder_is_made_once_and_says_what_it_was_made_from(tmp_path: Path) 
     assert backbone_folder(source, tmp_path, lambda done, what: pytest.fail(what)) == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == made
     now = source.stat()
-    assert read_note(folder) == Note(
+    assert read_note(folder) == BackboneNote(
         source_sha256=hashlib.sha256(source.read_bytes()).hexdigest(),
-        format=FORMAT,
+        format=CONVERSION_FORMAT,
         size=now.st_size,
         mtime_ns=now.st_mtime_ns,
     )
@@ -134,11 +134,13 @@ def test_a_source_that_was_only_touched_keeps_its_folder_a_new_one_does_not(tmp_
 
 def test_what_a_killed_conversion_left_is_no_backbone_and_in_nobodys_way(tmp_path: Path) -> None:
     source = written(tmp_path / "tiny.gguf")
-    left = tmp_path / "backbones" / f"tiny-{FORMAT}.new"
+    left = tmp_path / "backbones" / f"tiny-{CONVERSION_FORMAT}.new"
     left.mkdir(parents=True)
     (left / "model.safetensors").write_bytes(b"half")
     folder = backbone_folder(source, tmp_path)
-    assert sorted(path.name for path in folder.parent.iterdir() if path.suffix != ".lock") == [f"tiny-{FORMAT}"]
+    assert sorted(path.name for path in folder.parent.iterdir() if path.suffix != ".lock") == [
+        f"tiny-{CONVERSION_FORMAT}"
+    ]
 
 
 def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:

@@ -6,13 +6,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaModel, Qwen2Config, Qwen2Model, Qwen3Config, Qwen3Model
 
-from fugu_cli.coordinators import packing
-from fugu_cli.coordinators.decoder import Change, Decoder, Shape
-from fugu_cli.coordinators.kv_cache import Cache
+from fugu_cli.coordinators import torch_runtime
+from fugu_cli.coordinators.decoder import Decoder, InputChange, KeyValueCache, ModelShape
 from tests.coordinators import tiny
 
 KINDS = {"qwen2": (Qwen2Config, Qwen2Model), "qwen3": (Qwen3Config, Qwen3Model), "llama": (LlamaConfig, LlamaModel)}
-SHAPE = Shape(
+SHAPE = ModelShape(
     width=tiny.WIDTH,
     layers=tiny.LAYERS,
     heads=tiny.HEADS,
@@ -52,7 +51,7 @@ def theirs(kind: str, weights: dict[str, torch.Tensor]) -> torch.Tensor:
 def test_hidden_states_are_those_of_transformers(
     kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packing, "_lacks_bf16_kernels", lambda: False)
+    monkeypatch.setattr(torch_runtime, "_lacks_bf16_kernels", lambda: False)
     weights = tiny.weights(kind, dtype=dtype)
     assert torch.equal(read(Decoder(SHAPE, weights), TEXT), theirs(kind, weights))
 
@@ -61,7 +60,7 @@ def test_hidden_states_are_those_of_transformers(
 def test_without_kernels_for_bf16_they_are_as_near_to_the_exact_ones(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packing, "_lacks_bf16_kernels", lambda: True)
+    monkeypatch.setattr(torch_runtime, "_lacks_bf16_kernels", lambda: True)
     weights = tiny.weights(kind, dtype=torch.bfloat16)
     exact = theirs(kind, {name: weight.float() for name, weight in weights.items()})
     own, other = read(Decoder(SHAPE, weights), TEXT), theirs(kind, weights)
@@ -90,7 +89,7 @@ def test_a_cropped_cache_forgets_what_was_cut_off() -> None:
 
 def test_a_cache_that_outgrows_its_room_keeps_what_it_holds() -> None:
     decoder = Decoder(SHAPE, tiny.weights("qwen3", dtype=torch.float32))
-    cache = Cache(SHAPE, torch.float32, torch.device("cpu"), capacity=4)
+    cache = KeyValueCache(SHAPE, torch.float32, torch.device("cpu"), capacity=4)
     with torch.inference_mode():
         for token in TEXT[:30]:
             decoder.extend(token[None], cache)
@@ -108,11 +107,11 @@ def test_a_missing_weight_is_named() -> None:
 @pytest.mark.parametrize(("kept", "end"), [(20, 60), (13, 60), (1, 22), (20, 21)])
 def test_tokens_that_join_a_pass_under_way_are_read_as_if_they_had_been_there(layer: int, kept: int, end: int) -> None:
     decoder = Decoder(SHAPE, tiny.weights("qwen3", dtype=torch.float32))
-    cache = Cache(SHAPE, torch.float32, torch.device("cpu"), capacity=4)
+    cache = KeyValueCache(SHAPE, torch.float32, torch.device("cpu"), capacity=4)
     wrong = torch.cat((TEXT[10 : 10 + kept], TEXT[:5]))
     with torch.inference_mode():
         decoder.extend(TEXT[:10], cache)
-        change = Change(kept, TEXT[10 + kept : 10 + end])
+        change = InputChange(kept, TEXT[10 + kept : 10 + end])
         assert decoder.extend(wrong, cache, lambda index: change if index == layer else None)
     assert cache.length == 10 + max(kept, end)
     torch.testing.assert_close(cache.hidden[: cache.length], read(decoder, TEXT[: cache.length]), atol=1e-4, rtol=1e-4)
@@ -123,7 +122,7 @@ def test_a_pass_that_is_given_up_has_read_nothing() -> None:
     cache = decoder.new_cache()
     with torch.inference_mode():
         decoder.extend(TEXT[:10], cache)
-        assert not decoder.extend(TEXT[10:30], cache, lambda index: Change(0) if index == 2 else None)
+        assert not decoder.extend(TEXT[10:30], cache, lambda index: InputChange(0) if index == 2 else None)
         assert cache.length == 10
         decoder.extend(TEXT[10:30], cache)
     torch.testing.assert_close(cache.hidden[:30], read(decoder, TEXT[:30]), atol=1e-4, rtol=1e-4)

@@ -6,17 +6,16 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from fugu_cli.coordinators import Coordinator, Decision
-from fugu_cli.coordinators.fallback import with_fallback
-from fugu_cli.coordinators.fixed import Cascade, Single
-from fugu_cli.coordinators.settings import Settings
+from fugu_cli.coordinators import Coordinator, CoordinatorSettings, Decision
+from fugu_cli.coordinators.rules import Cascade, Single
+from fugu_cli.coordinators.trinity import with_fallback
 from fugu_cli.errors import CoordinatorUnavailable
-from fugu_cli.events import Assigned, Event
+from fugu_cli.session.events import Assigned, Event
 from tests.coordinators.test_stopping import BROKEN, verified, worked
 from tests.facts import POOL
 
-RULE = Cascade(POOL, Settings())
-LEARNED = Single("strong", POOL, Settings())
+RULE = Cascade(POOL, CoordinatorSettings())
+LEARNED = Single("strong", POOL, CoordinatorSettings())
 
 
 class Breaking:

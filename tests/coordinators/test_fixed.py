@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-from fugu_cli.coordinators import Coordinator
-from fugu_cli.coordinators.fixed import Cascade, Random, Single
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Assigned, Event, Failed, Finished, Role
+from fugu_cli.coordinators import Coordinator, CoordinatorSettings
+from fugu_cli.coordinators.rules import Cascade, Random, Single
+from fugu_cli.session.events import Assigned, Event, Failed, Finished, Role
 from tests.coordinators.test_stopping import BROKEN, said, verified, worked
 from tests.facts import POOL, asked, assigned, opened, ran, replied, rolled_back, write
 
@@ -19,7 +18,7 @@ def decide(coordinator: Coordinator, events: list[Event]) -> Assigned:
 
 
 def cascade(events: list[Event], **settings: object) -> tuple[str, Role]:
-    found = decide(Cascade(POOL, Settings(**settings)), events)  # type: ignore[arg-type]
+    found = decide(Cascade(POOL, CoordinatorSettings(**settings)), events)  # type: ignore[arg-type]
     return found.agent, found.role
 
 
@@ -28,7 +27,7 @@ def failed(turn: int, agent: str) -> list[Event]:
 
 
 def test_the_cascade_begins_cheap() -> None:
-    found = decide(Cascade(POOL, Settings()), BROKEN)
+    found = decide(Cascade(POOL, CoordinatorSettings()), BROKEN)
     assert found == Assigned(turn=1, agent="small", role="worker", by="cascade", reason="cheap first")
 
 
@@ -85,7 +84,7 @@ def test_an_agent_verifies_its_own_work_only_when_alone() -> None:
 
 
 def test_the_cascade_ends_when_nobody_is_left() -> None:
-    everyone = Settings(opt_out=frozenset(member.name for member in POOL))
+    everyone = CoordinatorSettings(opt_out=frozenset(member.name for member in POOL))
     found = asyncio.run(Cascade(POOL, everyone).decide(BROKEN))
     assert found == Finished(
         reason="failed",
@@ -96,14 +95,18 @@ def test_the_cascade_ends_when_nobody_is_left() -> None:
 
 def test_every_rule_ends_where_the_request_does() -> None:
     events = [*BROKEN, *worked(1, ok=True), *verified(2, "ACCEPT")]
-    for rule in (Cascade(POOL, Settings()), Single("coder", POOL, Settings()), Random(POOL, Settings())):
+    for rule in (
+        Cascade(POOL, CoordinatorSettings()),
+        Single("coder", POOL, CoordinatorSettings()),
+        Random(POOL, CoordinatorSettings()),
+    ):
         found = asyncio.run(rule.decide(events))
         assert isinstance(found, Finished)
         assert found.reason == "accepted"
 
 
 def test_a_single_agent_takes_every_role() -> None:
-    single = Single("coder", POOL, Settings())
+    single = Single("coder", POOL, CoordinatorSettings())
     assert decide(single, BROKEN) == Assigned(
         turn=1, agent="coder", role="worker", by="single", reason="coder takes every turn"
     )
@@ -112,14 +115,14 @@ def test_a_single_agent_takes_every_role() -> None:
 
 
 def test_a_single_agent_that_failed_ends_the_request() -> None:
-    found = asyncio.run(Single("coder", POOL, Settings()).decide([*BROKEN, *failed(1, "coder")]))
+    found = asyncio.run(Single("coder", POOL, CoordinatorSettings()).decide([*BROKEN, *failed(1, "coder")]))
     assert isinstance(found, Finished)
     assert (found.reason, "coder: network: reset" in found.message) == ("failed", True)
 
 
 def test_random_draws_differ_by_seed_and_repeat_with_it() -> None:
     def drawn(seed: int) -> list[tuple[str, Role]]:
-        rule = Random(POOL, Settings(seed=seed))
+        rule = Random(POOL, CoordinatorSettings(seed=seed))
         logs = [[*BROKEN, *[fact for turn in range(1, n) for fact in worked(turn, ok=False)]] for n in range(1, 5)]
         return [(found.agent, found.role) for found in (decide(rule, events) for events in logs)]
 
@@ -128,11 +131,11 @@ def test_random_draws_differ_by_seed_and_repeat_with_it() -> None:
 
 
 def test_random_never_verifies_before_there_is_work() -> None:
-    roles = {decide(Random(POOL, Settings(seed=seed)), BROKEN).role for seed in range(40)}
+    roles = {decide(Random(POOL, CoordinatorSettings(seed=seed)), BROKEN).role for seed in range(40)}
     assert roles == {"worker", "thinker"}
 
 
 def test_random_says_which_role_a_suggestion_replaced() -> None:
     thought = [assigned(1, "strong", "thinker"), replied(1, "strong", "<suggested_role>worker</suggested_role>")]
-    found = [decide(Random(POOL, Settings(seed=seed)), [*BROKEN, *thought]) for seed in range(20)]
+    found = [decide(Random(POOL, CoordinatorSettings(seed=seed)), [*BROKEN, *thought]) for seed in range(20)]
     assert {(one.role, one.override) for one in found} == {("worker", None)}, "two Thinkers in a row make no sense"

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from fugu_cli.coordinators.head import logits, pick, probabilities, rounded
+from fugu_cli.coordinators.trinity import logits, pick_row, probabilities, rounded_for_log
 
 
 def test_logits_are_rows_times_the_hidden_state() -> None:
@@ -33,15 +33,15 @@ def test_huge_logits_do_not_overflow() -> None:
 
 
 def test_the_best_row_is_picked_and_the_first_of_equals() -> None:
-    assert pick([0.2, 0.4, 0.4], None) == 1
+    assert pick_row([0.2, 0.4, 0.4], None) == 1
 
 
 def test_draws_follow_the_probabilities_and_the_seed() -> None:
     draw = random.Random(3)
-    counts = [pick([0.1, 0.0, 0.9], draw) for _ in range(500)]
+    counts = [pick_row([0.1, 0.0, 0.9], draw) for _ in range(500)]
     assert (counts.count(1), 20 < counts.count(0) < 90) == (0, True)
-    assert [pick([0.5, 0.5], random.Random(7)) for _ in range(3)] == [pick([0.5, 0.5], random.Random(7))] * 3
+    assert [pick_row([0.5, 0.5], random.Random(7)) for _ in range(3)] == [pick_row([0.5, 0.5], random.Random(7))] * 3
 
 
 def test_the_log_gets_four_digits() -> None:
-    assert rounded([1.23456789, -0.000012345]) == (1.235, -1.234e-05)
+    assert rounded_for_log([1.23456789, -0.000012345]) == (1.235, -1.234e-05)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from fugu_cli.coordinators.incremental_tokens import Growing
+from fugu_cli.coordinators.backbone import IncrementalTokenizer
 from tests.coordinators import tiny
 
 PLAIN = tiny.tokenizer()
@@ -29,7 +29,7 @@ def counted(tokenizer: Tokenizer, texts: list[str]) -> int:
             return tokenizer.encode(text)
 
     counting = Counting()
-    growing = Growing(counting)  # type: ignore[arg-type]
+    growing = IncrementalTokenizer(counting)  # type: ignore[arg-type]
     for text in texts:
         assert growing.tokens(text) == tokenizer.encode(text).ids
     return counting.characters

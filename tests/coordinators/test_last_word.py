@@ -4,11 +4,10 @@ from typing import Literal
 
 import pytest
 
-from fugu_cli.coordinators.masks import roles_out
-from fugu_cli.coordinators.stopping import refusal
-from fugu_cli.events import ROLE, Event, Permitted
+from fugu_cli.coordinators.action_space import end_by_refusals, roles_out
 from fugu_cli.messages import Call
-from fugu_cli.policy import PLANS
+from fugu_cli.safety.policy import PLAN_MODE_REASON
+from fugu_cli.session.events import ROLE, Event, Permitted
 from tests.coordinators.test_stopping import end, said
 from tests.facts import asked, assigned, opened, ran, replied, write
 
@@ -52,7 +51,7 @@ def test_a_call_that_was_killed_may_have_changed_what_is_to_be_verified() -> Non
 def test_a_request_whose_work_was_refused_ends_as_that(by: str) -> None:
     events = [*TOLD, *tried(REFUSED.model_copy(update={"by": by}))]
     assert end(events) == end(events, verify=True) == "denied"
-    found = refusal(events)
+    found = end_by_refusals(events)
     assert found is not None and f"this was refused: bash ({by}: it runs something)." in found.message
 
 
@@ -73,7 +72,7 @@ def test_a_refusal_does_not_end_what_changed_something_and_what_the_user_refused
     "fact",
     [
         REFUSED.model_copy(update={"by": ROLE}),
-        REFUSED.model_copy(update={"by": "policy", "reason": PLANS}),
+        REFUSED.model_copy(update={"by": "policy", "reason": PLAN_MODE_REASON}),
         REFUSED.model_copy(update={"call": Call.make("c1", "read", path=".env")}),
     ],
     ids=["its role has no such tool", "plan mode", "it would only read"],

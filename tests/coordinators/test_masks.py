@@ -1,8 +1,8 @@
 """Roles and agents that cannot be chosen now, and why."""
 
-from fugu_cli.coordinators import masks
-from fugu_cli.events import Change, Event, Failed, Interrupted, ToolRan
+from fugu_cli.coordinators import action_space
 from fugu_cli.messages import Call
+from fugu_cli.session.events import Event, Failed, FileChange, Interrupted, ToolRan
 from tests.facts import POOL, asked, assigned, checked, opened, ran, replied, write
 
 FREE: list[Event] = [opened(), asked("rename a to b", judged=False)]
@@ -12,75 +12,79 @@ WORKED: list[Event] = [
     *ran(1, write("w"), path="a.py"),
     replied(1, "coder", "done"),
 ]
-DUE = dict.fromkeys(("worker", "thinker"), masks.DUE)
+DUE = dict.fromkeys(("worker", "thinker"), action_space.VERDICT_DUE)
 
 
 def test_a_verifier_is_not_asked_before_there_is_an_answer_nor_while_a_check_fails() -> None:
     start: list[Event] = [opened(), asked(), *checked(0, ok=False)]
-    assert masks.roles_out(start) == {"verifier": "there is no Worker answer yet"}
+    assert action_space.roles_out(start) == {"verifier": "there is no Worker answer yet"}
     out = {"verifier": "the tests must pass and do not, and no verdict changes that"}
-    assert masks.roles_out([*start, *WORKED]) == out, "they have not run since"
-    assert masks.roles_out([*start, *WORKED, *checked(1, ok=False)]) == out
-    assert masks.roles_out([*start, *WORKED, *checked(1, ok=True)]) == DUE
+    assert action_space.roles_out([*start, *WORKED]) == out, "they have not run since"
+    assert action_space.roles_out([*start, *WORKED, *checked(1, ok=False)]) == out
+    assert action_space.roles_out([*start, *WORKED, *checked(1, ok=True)]) == DUE
 
 
 def test_tests_that_failed_before_keep_nobody_from_verifying() -> None:
     failing = [*FREE, *checked(0, ok=False), *WORKED, *checked(1, ok=False)]
-    assert masks.roles_out(failing) == DUE
+    assert action_space.roles_out(failing) == DUE
 
 
 def test_no_verifier_is_asked_while_tests_fail_that_passed_before() -> None:
     before = [*FREE, *checked(0, ok=True), *WORKED]
     out = {"verifier": "tests that passed before fail now, and no verdict changes that"}
-    assert masks.roles_out([*before, *checked(1, ok=False)]) == out
-    assert masks.roles_out([*before, *checked(1, ok=True)]) == DUE
+    assert action_space.roles_out([*before, *checked(1, ok=False)]) == out
+    assert action_space.roles_out([*before, *checked(1, ok=True)]) == DUE
 
 
 def test_work_is_verified_before_anybody_works_or_thinks_again() -> None:
-    assert masks.roles_out([*FREE, *WORKED]) == DUE
+    assert action_space.roles_out([*FREE, *WORKED]) == DUE
     judging = [*FREE, *WORKED, assigned(2, "small", "verifier")]
-    assert masks.roles_out([*judging, Interrupted(turn=2)]) == DUE, "it has judged nothing"
+    assert action_space.roles_out([*judging, Interrupted(turn=2)]) == DUE, "it has judged nothing"
     failed = Failed(turn=2, what="small", kind="network", message="reset")
-    assert masks.roles_out([*judging, failed]) == DUE
+    assert action_space.roles_out([*judging, failed]) == DUE
     refused = [*judging, replied(2, "small", "REVISE\nThe README says otherwise.")]
     out = {"verifier": "nobody has worked since the newest verdict"}
-    assert masks.roles_out(refused) == out
+    assert action_space.roles_out(refused) == out
     thought = [*refused, assigned(3, "strong", "thinker"), replied(3, "strong", "Read the README.")]
-    assert masks.roles_out(thought) == {**out, "thinker": "a Thinker has just spoken"}
+    assert action_space.roles_out(thought) == {**out, "thinker": "a Thinker has just spoken"}
     again = [*thought, assigned(4, "coder"), replied(4, "coder", "Done.")]
-    assert masks.roles_out(again) == DUE
+    assert action_space.roles_out(again) == DUE
 
 
 def test_work_that_came_to_no_last_word_may_go_on_or_be_verified_unless_the_tests_pass() -> None:
     cut_short = [*FREE, *WORKED[:-1]]
-    assert masks.roles_out(cut_short) == {}
-    assert masks.roles_out([*cut_short, *checked(1, ok=True)]) == DUE
+    assert action_space.roles_out(cut_short) == {}
+    assert action_space.roles_out([*cut_short, *checked(1, ok=True)]) == DUE
     later = ToolRan(
-        turn=2, call=Call(id="x", tool="bash"), output="", ok=True, changes=(Change(path="b.py", before="", after="b"),)
+        turn=2,
+        call=Call(id="x", tool="bash"),
+        output="",
+        ok=True,
+        changes=(FileChange(path="b.py", before="", after="b"),),
     )
-    assert masks.roles_out([*cut_short, *checked(1, ok=True), assigned(2, "coder"), later]) == {}
+    assert action_space.roles_out([*cut_short, *checked(1, ok=True), assigned(2, "coder"), later]) == {}
 
 
 def test_an_agent_does_not_verify_its_own_newest_work_while_another_one_can() -> None:
     out = {"coder": "it did the work that is to be verified"}
-    assert masks.turn_out([*FREE, *WORKED], (), POOL) == out
-    assert masks.agents_out([*FREE, *WORKED], (), POOL) == {}, "a workflow's steps are the planner's choice"
+    assert action_space.agents_out_for_turn([*FREE, *WORKED], (), POOL) == out
+    assert action_space.agents_out([*FREE, *WORKED], (), POOL) == {}, "a workflow's steps are the planner's choice"
     others = ["small", "strong"]
-    assert masks.turn_out([*FREE, *WORKED], others, POOL) == dict.fromkeys(others, "opted out")
+    assert action_space.agents_out_for_turn([*FREE, *WORKED], others, POOL) == dict.fromkeys(others, "opted out")
     refused = [*FREE, *WORKED, assigned(2, "strong", "verifier"), replied(2, "strong", "REVISE")]
-    assert masks.turn_out(refused, (), POOL) == {}, "now somebody works, maybe the same"
+    assert action_space.agents_out_for_turn(refused, (), POOL) == {}, "now somebody works, maybe the same"
 
 
 def test_an_agent_that_needs_tests_is_out_while_no_check_judges_and_somebody_else_can_act() -> None:
     weak = [member.model_copy(update={"needs_tests": member.name == "small"}) for member in POOL]
     out = {"small": "no acceptance check judges this request"}
-    assert masks.agents_out(FREE, members=weak) == out
-    assert masks.agents_out(FREE) == {}, "nobody says who may be chosen from"
-    assert masks.agents_out([opened(), asked()], members=weak) == {}, "the tests must pass"
-    assert masks.agents_out(FREE, ["coder", "strong"], weak) == dict.fromkeys(["coder", "strong"], "opted out")
-    assert masks.agents_out(FREE, ["coder"], weak) == {"coder": "opted out", **out}
+    assert action_space.agents_out(FREE, members=weak) == out
+    assert action_space.agents_out(FREE) == {}, "nobody says who may be chosen from"
+    assert action_space.agents_out([opened(), asked()], members=weak) == {}, "the tests must pass"
+    assert action_space.agents_out(FREE, ["coder", "strong"], weak) == dict.fromkeys(["coder", "strong"], "opted out")
+    assert action_space.agents_out(FREE, ["coder"], weak) == {"coder": "opted out", **out}
     failed = [*FREE, assigned(1, "coder"), Failed(turn=1, what="coder", kind="network", message="reset")]
-    assert set(masks.agents_out(failed, ["strong"], weak)) == {"coder", "strong"}, "nobody else is left"
+    assert set(action_space.agents_out(failed, ["strong"], weak)) == {"coder", "strong"}, "nobody else is left"
 
 
 def test_what_a_thinker_suggests_is_followed_if_the_role_may_act_and_the_turn_was_not_cut() -> None:
@@ -88,9 +92,9 @@ def test_what_a_thinker_suggests_is_followed_if_the_role_may_act_and_the_turn_wa
         words = f"Look first. <suggested_role>{role}</suggested_role>"
         return [*FREE, assigned(1, "coder", "thinker"), replied(1, "coder", words)]
 
-    assert masks.suggestion(FREE) is None
-    assert masks.suggestion(thought("worker")) == "worker"
-    assert masks.suggestion(thought("verifier")) is None, "there is nothing to verify"
-    assert masks.suggestion([*thought("worker"), Interrupted(turn=1)]) is None
+    assert action_space.thinker_suggestion(FREE) is None
+    assert action_space.thinker_suggestion(thought("worker")) == "worker"
+    assert action_space.thinker_suggestion(thought("verifier")) is None, "there is nothing to verify"
+    assert action_space.thinker_suggestion([*thought("worker"), Interrupted(turn=1)]) is None
     failed = Failed(turn=1, what="coder", kind="network", message="reset")
-    assert masks.suggestion([*thought("worker"), failed]) is None
+    assert action_space.thinker_suggestion([*thought("worker"), failed]) is None

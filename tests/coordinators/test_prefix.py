@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fugu_cli.coordinators import backbone, checkpoint, prefix
+from fugu_cli.coordinators import backbone, checkpoint
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint
-from fugu_cli.coordinators.transcript import Line
-from fugu_cli.coordinators.trinity import prepared
+from fugu_cli.coordinators.transcript import TranscriptMessage
+from fugu_cli.coordinators.trinity import load_parts
 from tests.coordinators import tiny
 
 SYSTEM = "<|system|>You are helpful.<|end|>"
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def loaded(folder: Path) -> Backbone:
-    return backbone.load(folder, device="cpu")
+    return backbone.load_backbone(folder, device="cpu")
 
 
 def made(folder: Path, format: str) -> Checkpoint:
@@ -33,22 +33,22 @@ def made(folder: Path, format: str) -> Checkpoint:
 def test_every_transcript_begins_with_it(folder: Path) -> None:
     one = loaded(folder)
     for format, least in (("raw", "user"), ("chat", "<|system|>You are helpful.<|end|><|user|")):
-        tokens = prefix.constant(one, made(folder, format))
+        tokens = backbone.constant_prefix(one, made(folder, format))
         text = one.tokenizer.decode(tokens)
         assert text.startswith(least)
         for words in ("fix it", "Why?", "\n", "你好"):
-            assert one.tokens(one.write((Line("user", words),), format))[: len(tokens)] == tokens  # type: ignore[arg-type]
+            assert one.tokens(one.write((TranscriptMessage("user", words),), format))[: len(tokens)] == tokens  # type: ignore[arg-type]
 
 
 def test_another_process_finds_it_and_reads_on_as_if_it_had_read_it(folder: Path, tmp_path: Path) -> None:
     first, second = loaded(folder), loaded(folder)
     about = made(folder, "chat")
-    count = prefix.recall(first, about, tmp_path / "store")
+    count = backbone.restore_prefix(first, about, tmp_path / "store")
     (file,) = (tmp_path / "store").iterdir()
     stamp = file.stat().st_mtime_ns
-    assert prefix.recall(second, about, tmp_path / "store") == count
+    assert backbone.restore_prefix(second, about, tmp_path / "store") == count
     assert file.stat().st_mtime_ns == stamp
-    tokens = first.tokens(first.write((Line("user", "fix the tests"),), "chat"))
+    tokens = first.tokens(first.write((TranscriptMessage("user", "fix the tests"),), "chat"))
     one, other = first.read(tokens), second.read(tokens)
     assert one.cached == other.cached == count > 20
     assert np.array_equal(one.hidden, other.hidden)
@@ -58,11 +58,11 @@ def test_another_process_finds_it_and_reads_on_as_if_it_had_read_it(folder: Path
 def test_a_broken_file_is_written_anew(folder: Path, tmp_path: Path, content: bytes | None) -> None:
     store = tmp_path / "store"
     about = made(folder, "chat")
-    prefix.recall(loaded(folder), about, store)
+    backbone.restore_prefix(loaded(folder), about, store)
     (file,) = store.iterdir()
     good = file.read_bytes()
     file.write_bytes(good[: len(good) // 2] if content is None else content)
-    assert prefix.recall(loaded(folder), about, store) > 20
+    assert backbone.restore_prefix(loaded(folder), about, store) > 20
     assert file.read_bytes() == good
 
 
@@ -71,8 +71,8 @@ def test_it_belongs_to_one_checkpoint(folder: Path, tmp_path: Path) -> None:
     for seed in (0, 1):
         path = tmp_path / f"{seed}.safetensors"
         checkpoint.save(tiny.checkpoint(tiny.meta(folder, format="chat"), seed=seed, offsets=0.3), path)
-        found, one = prepared(path, folder, tmp_path / "cache")
-        tokens = one.tokens(one.write((Line("user", "fix the tests"),), "chat"))
+        found, one = load_parts(path, folder, tmp_path / "cache")
+        tokens = one.tokens(one.write((TranscriptMessage("user", "fix the tests"),), "chat"))
         warm = one.read(tokens)
         one.forget()
         np.testing.assert_allclose(warm.hidden, one.read(tokens).hidden, atol=0.15)
@@ -93,4 +93,4 @@ def test_a_snapshot_of_another_shape_is_not_taken(folder: Path) -> None:
 
 def test_a_store_that_cannot_be_written_costs_only_time(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert prefix.recall(loaded(folder), made(folder, "chat"), tmp_path / "file" / "store") > 20
+    assert backbone.restore_prefix(loaded(folder), made(folder, "chat"), tmp_path / "file" / "store") > 20

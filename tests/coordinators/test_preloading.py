@@ -5,7 +5,7 @@ import sys
 
 LOOK = """
 import sys
-from fugu_cli.coordinators.preloading import preload
+from fugu_cli.coordinators.torch_runtime import preload
 preload()
 maps = open("/proc/self/maps").read()
 print("libtorch_python" in maps, "torch" in sys.modules)

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from fugu_cli.coordinators import svf
-from fugu_cli.coordinators.decoder import Shape
-from fugu_cli.coordinators.loading import shape_of
-from fugu_cli.coordinators.published import ROWS, SHA256, import_published
+from fugu_cli.coordinators.backbone_files import shape_of
+from fugu_cli.coordinators.checkpoint import PUBLISHED_ROWS, PUBLISHED_SHA256, import_published
+from fugu_cli.coordinators.decoder import ModelShape
 from fugu_cli.errors import ConfigError, CoordinatorUnavailable
 from tests.coordinators import tiny
 
-QWEN3 = Shape(1024, 28, 16, 8, 128, 3072, 151936, 1e-6, 1e6, True)
+QWEN3 = ModelShape(1024, 28, 16, 8, 128, 3072, 151936, 1e-6, 1e6, True)
 
 
 def vector(path: Path, size: int) -> str:
@@ -25,7 +25,7 @@ def vector(path: Path, size: int) -> str:
 def test_a_vector_of_the_published_length_fits_qwen3(tmp_path: Path) -> None:
     found = vector(tmp_path / "a.npy", 19456)
     made = import_published(tmp_path / "a.npy", {}, "hash", QWEN3, sha256=found)
-    assert made.meta.rows == ROWS
+    assert made.meta.rows == PUBLISHED_ROWS
     assert made.head.shape == (10, 1024)
     assert [len(block) for block in made.offsets] == [1024] * 9
     assert np.allclose(made.head[9], np.load(tmp_path / "a.npy")[-1024:])
@@ -51,7 +51,7 @@ def test_another_file_is_refused_by_its_hash(tmp_path: Path) -> None:
     vector(tmp_path / "a.npy", 19456)
     with pytest.raises(ConfigError, match="is not the published vector") as caught:
         import_published(tmp_path / "a.npy", {}, "hash", QWEN3)
-    assert SHA256 in caught.value.hint
+    assert PUBLISHED_SHA256 in caught.value.hint
 
 
 def test_another_backbone_is_refused(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import torch
 from safetensors.torch import save_file
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from fugu_cli.coordinators import loading, published, svf
+from fugu_cli.coordinators import backbone_files, svf
+from fugu_cli.coordinators import checkpoint as coordinators_checkpoint
 from fugu_cli.coordinators.backbone import Backbone
-from fugu_cli.coordinators.checkpoint import Checkpoint
-from fugu_cli.coordinators.decoder import Decoder, Shape
-from fugu_cli.coordinators.published import ROWS, import_published
-from fugu_cli.coordinators.svf import Adapter
+from fugu_cli.coordinators.checkpoint import PUBLISHED_ROWS, Checkpoint, import_published
+from fugu_cli.coordinators.decoder import Decoder, ModelShape
+from fugu_cli.coordinators.svf import SvfAdapter
 from tests.coordinators import tiny
 
 CONFIG = {
@@ -34,10 +34,10 @@ CONFIG = {
 
 
 @pytest.fixture(scope="module")
-def shape(tmp_path_factory: pytest.TempPathFactory) -> Shape:
+def shape(tmp_path_factory: pytest.TempPathFactory) -> ModelShape:
     folder = tmp_path_factory.mktemp("qwen3")
     (folder / "config.json").write_text(json.dumps(CONFIG))
-    return loading.shape_of(folder)
+    return backbone_files.shape_of(folder)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def weights() -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def checkpoint(shape: Shape, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+def checkpoint(shape: ModelShape, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     path = tmp_path_factory.mktemp("vector") / "a.npy"
     np.save(path, np.random.default_rng(0).normal(0, 0.1, 19456))
     found = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -72,22 +72,22 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_block_has_the_rank_of_its_matrix(shape: Shape, weights: dict[str, torch.Tensor]) -> None:
+def test_every_block_has_the_rank_of_its_matrix(shape: ModelShape, weights: dict[str, torch.Tensor]) -> None:
     decoder = Decoder(shape, weights)
     layer = decoder.layers[26]
     nine = [decoder.embedding, *(getattr(layer, name) for name in svf.LAYER_BLOCKS), decoder.embedding]
     assert tuple(min(matrix.shape) for matrix in nine) == svf.ranks(shape) == (1024,) * 9
-    assert sum(svf.ranks(shape)) + len(ROWS) * 1024 + 3 * 1024 == 19456
+    assert sum(svf.ranks(shape)) + len(PUBLISHED_ROWS) * 1024 + 3 * 1024 == 19456
 
 
 @pytest.mark.parametrize("tied", ["untied", "authors"])
 def test_the_vector_changes_layer_26_and_the_embedding_and_the_backbone_reads(
-    shape: Shape, weights: dict[str, torch.Tensor], checkpoint: Checkpoint, store: Path, tied: svf.Tied
+    shape: ModelShape, weights: dict[str, torch.Tensor], checkpoint: Checkpoint, store: Path, tied: svf.Tied
 ) -> None:
     decoder = Decoder(shape, weights)
     plain = Backbone(decoder, tiny.tokenizer(), "random")
     before = plain.read(range(1, 9)).hidden
-    Adapter(decoder, store).apply(checkpoint.offsets, tied)
+    SvfAdapter(decoder, store).apply(checkpoint.offsets, tied)
     plain.forget()
     after = plain.read(range(1, 9)).hidden
     assert decoder.embedding_map is not None
@@ -104,4 +104,4 @@ def test_only_qwen3s_own_numbers_are_those_of_the_published_file() -> None:
     wanted = {"hidden_size": "width", "num_hidden_layers": "layers", "num_attention_heads": "heads"}
     wanted |= {"num_key_value_heads": "kv_heads", "head_dim": "head_dim", "intermediate_size": "inner"}
     wanted |= {"vocab_size": "vocab"}
-    assert {name: CONFIG[key] for key, name in wanted.items()} == published.QWEN3
+    assert {name: CONFIG[key] for key, name in wanted.items()} == coordinators_checkpoint.PUBLISHED_SHAPE

@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fugu_cli.coordinators import backbone
+from fugu_cli.coordinators import CoordinatorSettings, backbone
 from fugu_cli.coordinators.backbone import Backbone
+from fugu_cli.coordinators.backbone_files import backbone_folder
 from fugu_cli.coordinators.checkpoint import load
-from fugu_cli.coordinators.convert import backbone_folder
-from fugu_cli.coordinators.fixed import Cascade
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.coordinators.transcript import Line, raw
-from fugu_cli.coordinators.trinity import EMBEDDED, SHIPPED, Places, build, ready
-from fugu_cli.events import Assigned, Event, Role
+from fugu_cli.coordinators.rules import Cascade
+from fugu_cli.coordinators.transcript import TranscriptMessage, render_raw
+from fugu_cli.coordinators.trinity import EMBEDDED, SHIPPED, TrinityFiles, build_trinity, load_trinity
+from fugu_cli.session.events import Assigned, Event, Role
 from tests.coordinators.test_stopping import BROKEN, said, worked
 from tests.facts import POOL, asked, assigned, opened, replied
 
@@ -28,14 +27,14 @@ CASES = json.loads((Path(__file__).parent / "data" / "token_counts.json").read_t
 
 @pytest.fixture(scope="module")
 def loaded(real_cache: Path, pulled: Callable[[str], Path]) -> Backbone:
-    return backbone.load(backbone_folder(pulled(EMBEDDED), real_cache), device="cpu")
+    return backbone.load_backbone(backbone_folder(pulled(EMBEDDED), real_cache), device="cpu")
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 def test_a_transcript_has_the_tokens_it_is_known_to_have(loaded: Backbone, case: dict[str, object]) -> None:
     messages = case["messages"]
     assert isinstance(messages, list)
-    text = raw([Line(role, content) for role, content in messages])
+    text = render_raw([TranscriptMessage(role, content) for role, content in messages])
     assert loaded.count(text) == case["tokens"]
 
 
@@ -50,7 +49,7 @@ def test_a_text_that_grew_has_the_tokens_of_the_whole(loaded: Backbone) -> None:
 
 
 def test_the_chat_format_ends_with_the_generation_prompt(loaded: Backbone) -> None:
-    text = loaded.write((Line("user", "hello"),), "chat")
+    text = loaded.write((TranscriptMessage("user", "hello"),), "chat")
     assert text.endswith("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n")
 
 
@@ -102,8 +101,11 @@ def test_the_shipped_checkpoint_gives_the_role_that_the_state_asks_for(
     loaded: Backbone, real_cache: Path, state: str
 ) -> None:
     events, role = STATES[state]
-    coordinator, digest, _ = build(
-        Places(None, None, real_cache), POOL, Settings(verify_answers=True), Cascade(POOL, Settings())
+    coordinator, digest, _ = build_trinity(
+        TrinityFiles(None, None, real_cache),
+        POOL,
+        CoordinatorSettings(verify_answers=True),
+        Cascade(POOL, CoordinatorSettings()),
     )
     found = asyncio.run(coordinator.decide(events))
     assert isinstance(found, Assigned)
@@ -116,7 +118,7 @@ def test_decisions_of_a_log_that_grew_or_was_read_along_are_the_cold_ones(
     real_cache: Path, pulled: Callable[[str], Path]
 ) -> None:
     folder = backbone_folder(pulled(EMBEDDED), real_cache)
-    coordinator = ready(SHIPPED, folder, (POOL, Settings()), real_cache)
+    coordinator = load_trinity(SHIPPED, folder, (POOL, CoordinatorSettings()), real_cache)
     reply = "The loop ends one too early: the last element is never compared, so the result is wrong for short lists."
     steps = [BROKEN, said(1, reply), worked(2, ok=False), said(3, reply[:40]), worked(4, ok=False)]
     growing: list[list[Event]] = [[fact for step in steps[:upto] for fact in step] for upto in range(1, len(steps) + 1)]

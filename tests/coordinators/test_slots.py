@@ -1,7 +1,14 @@
 """Slots: any pool maps onto three of them, and one of several agents takes a seat."""
 
-from fugu_cli.coordinators.slots import Seat, agent_seats, assign_slots, by_strength, choose, slot_seats
-from fugu_cli.events import Failed, Member, Price
+from fugu_cli.coordinators.action_space import (
+    RowAgent,
+    agents_by_name,
+    agents_by_slot,
+    assign_slots,
+    by_strength,
+    choose_agent,
+)
+from fugu_cli.session.events import Failed, Member, Price
 from tests.facts import POOL, SMALL, STRONG, asked, assigned, opened
 
 PRICY = Member(name="pricy", provider="openai", model="m", slot="strong", price=Price(input=15.0, output=75.0))
@@ -30,49 +37,55 @@ def test_agents_of_one_price_are_all_middle() -> None:
 
 
 def test_a_slots_row_is_taken_by_an_agent_of_that_slot() -> None:
-    assert slot_seats(("cheap", "strong"), POOL, {}, START) == (Seat("cheap", SMALL), Seat("strong", STRONG))
+    assert agents_by_slot(("cheap", "strong"), POOL, {}, START) == (
+        RowAgent("cheap", SMALL),
+        RowAgent("strong", STRONG),
+    )
 
 
 def test_an_agents_row_is_taken_by_its_namesake_whatever_it_is_called() -> None:
     named = Member(name="cheap", provider="openai", model="m", slot="strong")
-    assert agent_seats(("cheap", "small"), (SMALL, named), {}) == (Seat("cheap", named), Seat("small", SMALL))
+    assert agents_by_name(("cheap", "small"), (SMALL, named), {}) == (
+        RowAgent("cheap", named),
+        RowAgent("small", SMALL),
+    )
 
 
 def test_an_empty_seat_says_why() -> None:
     out = {"small": "network: refused"}
-    assert slot_seats(("cheap", "middle"), (SMALL,), out, START) == (
-        Seat("cheap", None, "small: network: refused"),
-        Seat("middle", None, "no agent in this slot"),
+    assert agents_by_slot(("cheap", "middle"), (SMALL,), out, START) == (
+        RowAgent("cheap", None, "small: network: refused"),
+        RowAgent("middle", None, "no agent in this slot"),
     )
-    assert agent_seats(("small", "ghost"), (SMALL,), out) == (
-        Seat("small", None, "small: network: refused"),
-        Seat("ghost", None, "not in the pool"),
+    assert agents_by_name(("small", "ghost"), (SMALL,), out) == (
+        RowAgent("small", None, "small: network: refused"),
+        RowAgent("ghost", None, "not in the pool"),
     )
 
 
 def test_the_cheaper_of_two_healthy_agents_is_chosen() -> None:
-    assert choose((PRICY, MODEST), {}, START) == MODEST
+    assert choose_agent((PRICY, MODEST), {}, START) == MODEST
 
 
 def test_a_warm_cache_counts_for_more_than_the_price() -> None:
     events = [opened(), asked(), assigned(1, "pricy")]
-    assert choose((PRICY, MODEST), {}, events) == PRICY
+    assert choose_agent((PRICY, MODEST), {}, events) == PRICY
 
 
 def test_health_counts_for_more_than_a_warm_cache() -> None:
     failed = Failed(turn=1, what="modest", kind="network", message="reset")
     events = [opened(), asked(), assigned(1, "modest"), failed, asked("again")]
-    assert choose((PRICY, MODEST), {}, events) == PRICY
+    assert choose_agent((PRICY, MODEST), {}, events) == PRICY
 
 
 def test_an_old_failure_is_forgiven() -> None:
     failed = Failed(turn=1, what="modest", kind="network", message="reset")
     events = [opened(), asked(), assigned(1, "modest"), failed, asked("b"), asked("c"), asked("d")]
-    assert choose((PRICY, MODEST), {}, events) == MODEST
+    assert choose_agent((PRICY, MODEST), {}, events) == MODEST
 
 
 def test_nobody_is_chosen_where_all_are_out() -> None:
-    assert choose((PRICY,), {"pricy": "opted out"}, START) is None
+    assert choose_agent((PRICY,), {"pricy": "opted out"}, START) is None
 
 
 def test_strength_goes_by_slot_and_then_by_price() -> None:

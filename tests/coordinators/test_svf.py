@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fugu_cli.coordinators import backbone, svf
+from fugu_cli.coordinators.backbone_files import shape_of, weights_of
 from fugu_cli.coordinators.decoder import Decoder
-from fugu_cli.coordinators.loading import shape_of, weights_of
 from tests.coordinators import tiny
 
 
@@ -26,7 +26,7 @@ def draw(size: int, seed: int = 0) -> np.ndarray:
 def test_a_changed_weight_is_what_the_svd_says(size: tuple[int, int]) -> None:
     weight = torch.randn(size, generator=torch.Generator().manual_seed(2))
     offsets = draw(min(size))
-    found = svf.changed(weight, svf.spectrum(weight), offsets)
+    found = svf.updated_weight(weight, svf.spectrum(weight), offsets)
     torch.testing.assert_close(found.double(), by_definition(weight, offsets), atol=1e-5, rtol=1e-5)
 
 
@@ -37,7 +37,7 @@ def test_the_spectrum_is_that_of_the_svd_largest_first() -> None:
 
 def test_the_energy_stays() -> None:
     weight = torch.randn(20, 20, generator=torch.Generator().manual_seed(5))
-    found = svf.changed(weight, svf.spectrum(weight), draw(20))
+    found = svf.updated_weight(weight, svf.spectrum(weight), draw(20))
     assert float(torch.linalg.svdvals(found).sum()) == pytest.approx(
         float(torch.linalg.svdvals(weight).sum()), rel=1e-4
     )
@@ -46,18 +46,18 @@ def test_the_energy_stays() -> None:
 def test_a_weight_without_full_rank_is_no_trouble() -> None:
     weight = torch.ones(6, 4)
     offsets = np.array([0.2, 0.3, -0.1, 0.0], dtype=np.float32)
-    torch.testing.assert_close(svf.changed(weight, svf.spectrum(weight), offsets), weight)
+    torch.testing.assert_close(svf.updated_weight(weight, svf.spectrum(weight), offsets), weight)
 
 
 def test_zero_offsets_give_the_very_same_tensor() -> None:
     weight = torch.randn(5, 5).bfloat16()
-    assert svf.changed(weight, svf.spectrum(weight), np.zeros(5, np.float32)) is weight
+    assert svf.updated_weight(weight, svf.spectrum(weight), np.zeros(5, np.float32)) is weight
 
 
 def test_offsets_that_cancel_the_singular_values_are_refused() -> None:
     weight = torch.randn(5, 5)
     with pytest.raises(ValueError, match="cancel"):
-        svf.changed(weight, svf.spectrum(weight), np.full(5, -1.0, np.float32))
+        svf.updated_weight(weight, svf.spectrum(weight), np.full(5, -1.0, np.float32))
 
 
 def test_the_flat_vector_splits_and_joins() -> None:
@@ -76,7 +76,7 @@ def test_a_vector_of_another_length_does_not_split(size: int) -> None:
 
 
 def test_the_published_layout_is_that_of_qwen3() -> None:
-    full = svf.Shape(1024, 28, 16, 8, 128, 3072, 151936, 1e-6, 1e6, True)
+    full = svf.ModelShape(1024, 28, 16, 8, 128, 3072, 151936, 1e-6, 1e6, True)
     assert svf.ranks(full) == (1024,) * 9
     assert sum(svf.ranks(full)) + 10 * 1024 == 19456
 
@@ -106,7 +106,7 @@ def blocks(folder: Path, **nonzero: int) -> tuple[np.ndarray, ...]:
 def test_all_nine_zero_changes_nothing_at_all(folder: Path) -> None:
     made = decoder(folder)
     before = hidden(made)
-    svf.Adapter(made).apply(blocks(folder))
+    svf.SvfAdapter(made).apply(blocks(folder))
     assert torch.equal(hidden(made), before)
     assert made.embedding_map is None
 
@@ -114,7 +114,7 @@ def test_all_nine_zero_changes_nothing_at_all(folder: Path) -> None:
 def test_offsets_are_put_on_the_original_and_come_off_again(folder: Path) -> None:
     made = decoder(folder)
     before = hidden(made)
-    adapter = svf.Adapter(made)
+    adapter = svf.SvfAdapter(made)
     adapter.apply(blocks(folder, q=1, down=2, embedding=3))
     once = hidden(made)
     adapter.apply(blocks(folder, q=1, down=2, embedding=3))
@@ -127,7 +127,7 @@ def test_offsets_are_put_on_the_original_and_come_off_again(folder: Path) -> Non
 def test_only_the_second_to_last_layer_is_touched(folder: Path) -> None:
     made = decoder(folder)
     originals = list(made.layers)
-    svf.Adapter(made).apply(blocks(folder, **dict.fromkeys(svf.LAYER_BLOCKS, 1)))
+    svf.SvfAdapter(made).apply(blocks(folder, **dict.fromkeys(svf.LAYER_BLOCKS, 1)))
     assert [made.layers[index] is originals[index] for index in range(4)] == [True, True, False, True]
     changed = made.layers[2]
     for name in svf.LAYER_BLOCKS:
@@ -140,7 +140,7 @@ def test_looked_up_rows_are_those_of_the_changed_table(folder: Path) -> None:
     made = decoder(folder)
     table = made.embedding.float()
     offsets = blocks(folder, embedding=4)
-    svf.Adapter(made).apply(offsets)
+    svf.SvfAdapter(made).apply(offsets)
     rows = made.embed(torch.tensor([3, 77, 3])).float()
     torch.testing.assert_close(rows, by_definition(table, offsets[0])[[3, 77, 3]].float(), atol=0.02, rtol=0.02)
     assert torch.equal(made.embedding.float(), table)
@@ -148,7 +148,7 @@ def test_looked_up_rows_are_those_of_the_changed_table(folder: Path) -> None:
 
 def test_with_tied_embeddings_the_first_block_moves_the_input_and_for_the_authors_the_ninth(folder: Path) -> None:
     made = decoder(folder)
-    adapter = svf.Adapter(made)
+    adapter = svf.SvfAdapter(made)
     both = blocks(folder, embedding=1, lm_head=2)
     adapter.apply(blocks(folder, embedding=1))
     first = hidden(made)
@@ -165,7 +165,7 @@ def test_without_tied_embeddings_the_ninth_block_never_matters(tmp_path: Path) -
     folder = tiny.folder(tmp_path / "untied", tied=False)
     made = decoder(folder)
     before = hidden(made)
-    svf.Adapter(made).apply(blocks(folder, lm_head=2), "authors")
+    svf.SvfAdapter(made).apply(blocks(folder, lm_head=2), "authors")
     assert torch.equal(hidden(made), before)
 
 
@@ -173,11 +173,11 @@ def test_spectra_are_computed_once_and_read_from_the_disk_afterwards(folder: Pat
     store = tmp_path / "svf"
     offsets = blocks(folder, k=1, embedding=2)
     first = decoder(folder)
-    svf.Adapter(first, store).apply(offsets)
+    svf.SvfAdapter(first, store).apply(offsets)
     files = {path.name: path.stat().st_mtime_ns for path in store.iterdir()}
     assert set(files) == {"k.safetensors", "embedding.safetensors"}
     second = decoder(folder)
-    svf.Adapter(second, store).apply(offsets)
+    svf.SvfAdapter(second, store).apply(offsets)
     assert {path.name: path.stat().st_mtime_ns for path in store.iterdir()} == files
     assert torch.equal(hidden(first), hidden(second))
 
@@ -187,17 +187,17 @@ def test_a_spectrum_cut_short_on_the_disk_is_computed_again(folder: Path, tmp_pa
     store.mkdir()
     (store / "k.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{")
     made, whole = decoder(folder), decoder(folder)
-    svf.Adapter(made, store).apply(blocks(folder, k=1))
-    svf.Adapter(whole).apply(blocks(folder, k=1))
+    svf.SvfAdapter(made, store).apply(blocks(folder, k=1))
+    svf.SvfAdapter(whole).apply(blocks(folder, k=1))
     assert torch.equal(hidden(made), hidden(whole))
     assert (store / "k.safetensors").stat().st_size > 100
 
 
 def test_a_read_after_a_change_starts_anew(folder: Path) -> None:
-    loaded = backbone.load(folder, device="cpu")
+    loaded = backbone.load_backbone(folder, device="cpu")
     tokens = loaded.tokens("user: a text that is long enough")
     before = loaded.read(tokens).hidden
-    svf.Adapter(loaded.decoder).apply(blocks(folder, v=1, o=2))
+    svf.SvfAdapter(loaded.decoder).apply(blocks(folder, v=1, o=2))
     loaded.forget()
     assert not np.array_equal(loaded.read(tokens).hidden, before)
     assert loaded.read(tokens).cached == len(tokens) - 1

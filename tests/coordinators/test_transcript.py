@@ -4,11 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli import views
-from fugu_cli.coordinators.digest import digest
-from fugu_cli.coordinators.transcript import LEFT_OUT, Line, cut_middle, fit, lines, raw
-from fugu_cli.events import Event, Failed, Interrupted, Permitted
+from fugu_cli.coordinators.transcript import (
+    LEFT_OUT,
+    TranscriptMessage,
+    cut_middle,
+    fit_budget,
+    render_raw,
+    tool_digest,
+    transcript_messages,
+)
 from fugu_cli.messages import Call
+from fugu_cli.session import views
+from fugu_cli.session.events import Event, Failed, Interrupted, Permitted
 from tests.coordinators.test_stopping import BROKEN, verified, worked
 from tests.facts import POOL, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
@@ -23,7 +30,7 @@ def words(text: str) -> int:
 def test_a_whole_request_reads_like_this() -> None:
     fixed = [assigned(3, "strong"), replied(3, "strong", "Fixed the base case."), *worked(3, ok=True)[2:]]
     events = [*BROKEN, *worked(1, ok=False), *verified(2, "REVISE: the base case."), *fixed]
-    assert raw(lines(events, SLOTS)) == (
+    assert render_raw(transcript_messages(events, SLOTS)) == (
         "user: fix the tests\n"
         "system: tests failed 1\n"
         "assistant: Worker (cheap):\n[write a.py ok; tests failed 1]\n"
@@ -33,29 +40,31 @@ def test_a_whole_request_reads_like_this() -> None:
 
 
 def test_agents_of_a_fixed_pool_are_named() -> None:
-    assert lines([*BROKEN, *verified(1, "REVISE")], {})[-1] == Line("assistant", "Verifier (coder): REVISE")
+    assert transcript_messages([*BROKEN, *verified(1, "REVISE")], {})[-1] == TranscriptMessage(
+        "assistant", "Verifier (coder): REVISE"
+    )
 
 
 def test_workers_only_leaves_other_replies_out() -> None:
     events = [*BROKEN, *worked(1, ok=True), *verified(2, "REVISE")]
-    assert [line.role for line in lines(events, SLOTS)] == ["user", "system", "assistant", "assistant"]
-    shown = lines(events, SLOTS, workers_only=True)
+    assert [line.role for line in transcript_messages(events, SLOTS)] == ["user", "system", "assistant", "assistant"]
+    shown = transcript_messages(events, SLOTS, workers_only=True)
     assert [line.content.split(" ")[0] for line in shown if line.role == "assistant"] == ["Worker"]
 
 
 def test_earlier_requests_of_the_session_stay_in_sight() -> None:
     events = [opened(), asked("one", judged=False), *verified(1, "REVISE"), asked("two", judged=False)]
-    assert lines(events, {}) == (
-        Line("user", "one", kept=True),
-        Line("assistant", "Verifier (coder): REVISE"),
-        Line("user", "two", kept=True),
+    assert transcript_messages(events, {}) == (
+        TranscriptMessage("user", "one", kept=True),
+        TranscriptMessage("assistant", "Verifier (coder): REVISE"),
+        TranscriptMessage("user", "two", kept=True),
     )
 
 
 def test_turns_without_an_answer_say_why() -> None:
     failed = [assigned(1, "small"), Failed(turn=1, what="small", kind="limited", message="429")]
     cut = [assigned(2, "coder", "thinker"), Interrupted(turn=2)]
-    shown = lines([*BROKEN, *failed, *cut], SLOTS)
+    shown = transcript_messages([*BROKEN, *failed, *cut], SLOTS)
     assert [line.content for line in shown[2:]] == [
         "Worker (cheap): [failed: limited]",
         "Thinker (middle): [interrupted]",
@@ -64,7 +73,9 @@ def test_turns_without_an_answer_say_why() -> None:
 
 def test_attachments_are_named() -> None:
     request = asked("look", judged=False).model_copy(update={"attachments": ("a.png", "b.txt")})
-    assert lines([opened(), request], {}) == (Line("user", "look\n[attached: a.png, b.txt]", kept=True),)
+    assert transcript_messages([opened(), request], {}) == (
+        TranscriptMessage("user", "look\n[attached: a.png, b.txt]", kept=True),
+    )
 
 
 def test_a_digest_counts_repeats_and_names_outcomes() -> None:
@@ -79,7 +90,9 @@ def test_a_digest_counts_repeats_and_names_outcomes() -> None:
     facts += ran(1, Call.make("t", "run_tests"), "2 failed, 1 passed in 1s", ok=False)
     turn = views.turns([*BROKEN, assigned(1, "small"), *facts])[-1]
     command = "pytest -q " + "x" * 47 + "..."
-    assert digest(turn) == (f"[edit a.py failed x3; bash {command} ok; bash rm -rf / denied; tests failed 2; 6 calls]")
+    assert tool_digest(turn) == (
+        f"[edit a.py failed x3; bash {command} ok; bash rm -rf / denied; tests failed 2; 6 calls]"
+    )
 
 
 def test_a_digest_keeps_the_newest_of_many_entries() -> None:
@@ -87,20 +100,20 @@ def test_a_digest_keeps_the_newest_of_many_entries() -> None:
     facts = [fact for call in calls for fact in ran(1, call)]
     turn = views.turns([*BROKEN, assigned(1, "small"), replied(1, "small", "", *calls), *facts])[-1]
     kept = "; ".join(f"read {n}.py ok" for n in range(4, 12))
-    assert digest(turn) == f"[...; {kept}; 12 calls]"
+    assert tool_digest(turn) == f"[...; {kept}; 12 calls]"
 
 
 def test_a_digest_survives_arguments_that_are_not_json() -> None:
     bad = [Call(id="1", tool="edit", arguments="{path:"), Call(id="2", tool="edit", arguments="[1]")]
     facts = [fact for call in bad for fact in ran(1, call, "bad arguments", ok=False)]
     turn = views.turns([*BROKEN, assigned(1, "small"), replied(1, "small", "", *bad), *facts])[-1]
-    assert digest(turn) == "[edit failed x2; 2 calls]"
+    assert tool_digest(turn) == "[edit failed x2; 2 calls]"
 
 
 def test_draws_that_were_rolled_back_are_counted() -> None:
     call = write("c1")
     draw = [replied(1, "coder", "", call), *ran(1, call, path="a.py"), *checked(1, ok=False), rolled_back(1)]
-    shown = lines([*BROKEN, assigned(1, "coder"), *draw], SLOTS)
+    shown = transcript_messages([*BROKEN, assigned(1, "coder"), *draw], SLOTS)
     assert shown[-1].content == "Worker (middle):\n[1 try rolled back]"
 
 
@@ -108,31 +121,34 @@ def test_a_run_without_a_result_was_interrupted() -> None:
     call = Call.make("t", "run_tests")
     started = Permitted(turn=1, call=call, allowed=True, by="policy")
     events = [*BROKEN, assigned(1, "small"), replied(1, "small", "", call), started]
-    assert digest(views.turns(events)[-1]) == "[tests interrupted]"
+    assert tool_digest(views.turns(events)[-1]) == "[tests interrupted]"
 
 
 def test_what_fits_is_left_alone() -> None:
-    short = (Line("user", "a", kept=True), Line("assistant", "b"))
-    assert fit(short, 100, words) == short
+    short = (TranscriptMessage("user", "a", kept=True), TranscriptMessage("assistant", "b"))
+    assert fit_budget(short, 100, words) == short
 
 
 def test_the_middle_goes_and_the_ends_stay() -> None:
-    many = [Line("user", "first", kept=True), *[Line("assistant", f"{n:02} " + "x" * 60) for n in range(20)]]
-    many += [Line("user", "now", kept=True), Line("assistant", "newest")]
-    kept = fit(many, 200, words)
-    assert kept[:2] == (Line("user", "first", kept=True), Line("system", LEFT_OUT))
-    assert kept[-2:] == (Line("user", "now", kept=True), Line("assistant", "newest"))
+    many = [
+        TranscriptMessage("user", "first", kept=True),
+        *[TranscriptMessage("assistant", f"{n:02} " + "x" * 60) for n in range(20)],
+    ]
+    many += [TranscriptMessage("user", "now", kept=True), TranscriptMessage("assistant", "newest")]
+    kept = fit_budget(many, 200, words)
+    assert kept[:2] == (TranscriptMessage("user", "first", kept=True), TranscriptMessage("system", LEFT_OUT))
+    assert kept[-2:] == (TranscriptMessage("user", "now", kept=True), TranscriptMessage("assistant", "newest"))
     assert [line.content[:2] for line in kept[2:-2]] == ["16", "17", "18", "19"]
 
 
 def test_a_growing_transcript_keeps_its_beginning_for_many_turns() -> None:
-    budget, start = 400, [Line("user", "first", kept=True)]
-    cuts = {fit([*start, *_turns(count)], budget, words)[:3] for count in range(30, 60)}
+    budget, start = 400, [TranscriptMessage("user", "first", kept=True)]
+    cuts = {fit_budget([*start, *_turns(count)], budget, words)[:3] for count in range(30, 60)}
     assert len(cuts) <= 5
 
 
-def _turns(count: int) -> list[Line]:
-    return [Line("assistant", f"{n:03} " + "x" * 60) for n in range(count)]
+def _turns(count: int) -> list[TranscriptMessage]:
+    return [TranscriptMessage("assistant", f"{n:03} " + "x" * 60) for n in range(count)]
 
 
 def test_a_message_is_cut_in_its_middle() -> None:
@@ -143,14 +159,16 @@ def test_a_message_is_cut_in_its_middle() -> None:
     assert words(short) <= 50
 
 
-LINE = st.builds(Line, st.sampled_from(["user", "assistant", "system"]), st.text(max_size=400), kept=st.booleans())
+LINE = st.builds(
+    TranscriptMessage, st.sampled_from(["user", "assistant", "system"]), st.text(max_size=400), kept=st.booleans()
+)
 
 
 @given(st.lists(LINE, min_size=1, max_size=30))
-def test_any_transcript_fits_where_few_messages_must_stay(many: list[Line]) -> None:
-    only_two = [Line(line.role, line.content, kept=index == 0) for index, line in enumerate(many)]
-    kept = fit(only_two, 120, words)
-    assert words(raw(kept)) <= 130
+def test_any_transcript_fits_where_few_messages_must_stay(many: list[TranscriptMessage]) -> None:
+    only_two = [TranscriptMessage(line.role, line.content, kept=index == 0) for index, line in enumerate(many)]
+    kept = fit_budget(only_two, 120, words)
+    assert words(render_raw(kept)) <= 130
     assert kept[-1].content.startswith(only_two[-1].content[:5])
 
 

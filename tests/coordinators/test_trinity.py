@@ -8,16 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fugu_cli.coordinators import Coordinator, backbone, checkpoint, readings, trinity
+from fugu_cli.coordinators import Coordinator, CoordinatorSettings, backbone, checkpoint, trinity
 from fugu_cli.coordinators.checkpoint import Checkpoint
-from fugu_cli.coordinators.fallback import with_fallback
-from fugu_cli.coordinators.fixed import Cascade
-from fugu_cli.coordinators.head import lead
-from fugu_cli.coordinators.settings import Settings
+from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.coordinators.svf import split
-from fugu_cli.coordinators.trinity import Places, Trinity, ready
+from fugu_cli.coordinators.trinity import Trinity, TrinityFiles, load_trinity, margin, with_fallback
 from fugu_cli.errors import CoordinatorUnavailable
-from fugu_cli.events import Assigned, Event, Failed, Finished, Member, Milliseconds, Opened
+from fugu_cli.session.events import Assigned, DecisionTimings, Event, Failed, Finished, Member, Opened
 from tests.coordinators import tiny
 from tests.coordinators.test_stopping import BROKEN, said, verified, worked
 from tests.facts import CODER, POOL, SMALL, STRONG, asked, assigned, checked, opened, replied
@@ -31,9 +28,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def built(
-    folder: Path, made: Checkpoint, settings: Settings | None = None, members: tuple[Member, ...] = POOL
+    folder: Path, made: Checkpoint, settings: CoordinatorSettings | None = None, members: tuple[Member, ...] = POOL
 ) -> Trinity:
-    return Trinity(made, backbone.load(folder, device="cpu"), members, settings or Settings())
+    return Trinity(made, backbone.load_backbone(folder, device="cpu"), members, settings or CoordinatorSettings())
 
 
 def decide(coordinator: Coordinator, events: list[Event]) -> Assigned:
@@ -55,7 +52,9 @@ def leaning(folder: Path, events: list[Event], row: int, role: int, **about: obj
 
 def hidden(folder: Path, made: Checkpoint, events: list[Event]) -> np.ndarray:
     """The state behind the transcript of `events`."""
-    return readings.read(backbone.load(folder, device="cpu"), made.meta, events, POOL).reading.hidden
+    return trinity.encode_transcript(
+        backbone.load_backbone(folder, device="cpu"), made.meta, events, POOL
+    ).reading.hidden
 
 
 def softmax(values: list[float]) -> list[float]:
@@ -67,7 +66,7 @@ def softmax(values: list[float]) -> list[float]:
 def test_a_decision_is_the_head_times_the_state_at_the_penultimate_token(folder: Path) -> None:
     made = tiny.checkpoint(tiny.meta(folder))
     found = decide(built(folder, made), [*BROKEN, *worked(1, ok=False)])
-    loaded = backbone.load(folder, device="cpu")
+    loaded = backbone.load_backbone(folder, device="cpu")
     text = "user: fix the tests\nsystem: tests failed 1\nassistant: Worker (cheap):\n[write a.py ok; tests failed 1]"
     logits = (made.head @ loaded.read(loaded.tokens(text)).hidden).tolist()
     scores = found.scores
@@ -106,9 +105,9 @@ def test_where_rounding_could_decide_a_grown_text_is_read_again_at_once(folder: 
 
 
 def test_a_row_that_is_masked_leads_nobody() -> None:
-    assert lead([3.0, 1.0, 2.5]) == 0.5
-    assert lead([3.0, 1.0, 2.5], {0}) == 1.5
-    assert lead([3.0], ()) == lead([1.0, 2.0], {0}) == math.inf
+    assert margin([3.0, 1.0, 2.5]) == 0.5
+    assert margin([3.0, 1.0, 2.5], {0}) == 1.5
+    assert margin([3.0], ()) == margin([1.0, 2.0], {0}) == math.inf
 
 
 def test_an_agent_that_has_left_the_pool_is_named_by_its_slot_as_well(folder: Path) -> None:
@@ -139,7 +138,7 @@ def test_a_masked_row_keeps_its_logit_and_loses_its_probability(folder: Path) ->
     assert scores.row_logits[2] == max(scores.row_logits)
     assert scores.row_probabilities[2] == 0
     assert scores.masked[0] == ("strong", "strong: limited: 429")
-    opted = decide(built(folder, made, Settings(opt_out=frozenset({"strong"}))), BROKEN)
+    opted = decide(built(folder, made, CoordinatorSettings(opt_out=frozenset({"strong"}))), BROKEN)
     assert opted.scores is not None
     assert opted.scores.masked[0] == ("strong", "strong: opted out")
 
@@ -185,20 +184,20 @@ def test_samples_repeat_with_their_seed_and_spread_over_the_rows(folder: Path) -
     made = tiny.checkpoint(tiny.meta(folder))
 
     def drawn(seed: int) -> tuple[str, str]:
-        hot = Settings(sample=True, temperature=50.0, seed=seed)
+        hot = CoordinatorSettings(sample=True, temperature=50.0, seed=seed)
         found = decide(Trinity(made, loaded, POOL, hot), BROKEN)
         return found.agent, found.role
 
-    loaded = backbone.load(folder, device="cpu")
+    loaded = backbone.load_backbone(folder, device="cpu")
     assert drawn(3) == drawn(3)
     assert len({drawn(seed) for seed in range(30)}) > 3
 
 
 @pytest.mark.parametrize("scale", [1.0, 100.0])
 def test_what_is_drawn_depends_on_the_text_alone_however_large_the_logits_are(folder: Path, scale: float) -> None:
-    made, loaded = tiny.checkpoint(tiny.meta(folder)), backbone.load(folder, device="cpu")
+    made, loaded = tiny.checkpoint(tiny.meta(folder)), backbone.load_backbone(folder, device="cpu")
     louder = Checkpoint(made.meta, made.head * np.float32(scale), made.offsets)
-    coordinator = Trinity(louder, loaded, POOL, Settings(sample=True))
+    coordinator = Trinity(louder, loaded, POOL, CoordinatorSettings(sample=True))
     events, settled = [*BROKEN, *worked(1, ok=False)], threading.Event()
     found = []
     for before in ([], BROKEN, [*BROKEN, *worked(1, ok=True)]):
@@ -220,7 +219,7 @@ def test_a_request_that_is_over_is_not_read(folder: Path) -> None:
 
 
 def test_a_pool_where_nobody_can_act_ends_the_request(folder: Path) -> None:
-    everyone = Settings(opt_out=frozenset(member.name for member in POOL))
+    everyone = CoordinatorSettings(opt_out=frozenset(member.name for member in POOL))
     found = asyncio.run(built(folder, tiny.checkpoint(tiny.meta(folder)), everyone).decide(BROKEN))
     assert isinstance(found, Finished)
     assert (found.reason, "(coder: opted out; small: opted out" in found.message) == ("failed", True)
@@ -257,7 +256,7 @@ def test_without_roles_who_was_chosen_goes_on_and_nothing_is_read(folder: Path) 
 
 def test_roles_can_be_left_out_of_a_checkpoint_that_has_them(folder: Path) -> None:
     made = leaning(folder, BROKEN, 1, 2)
-    found = decide(built(folder, made, Settings(roles=False)), BROKEN)
+    found = decide(built(folder, made, CoordinatorSettings(roles=False)), BROKEN)
     whole = decide(built(folder, made), BROKEN)
     assert (found.agent, found.role) == ("coder", "worker")
     assert found.scores is not None
@@ -269,7 +268,7 @@ def test_roles_can_be_left_out_of_a_checkpoint_that_has_them(folder: Path) -> No
 def test_running_out_of_memory_while_reading_leaves_the_decision_to_the_cascade_and_says_so(folder: Path) -> None:
     coordinator = built(folder, tiny.checkpoint(tiny.meta(folder)))
     tiny.crowd(coordinator.backbone)
-    found = asyncio.run(with_fallback(lambda: coordinator, Cascade(POOL, Settings())).decide(BROKEN))
+    found = asyncio.run(with_fallback(lambda: coordinator, Cascade(POOL, CoordinatorSettings())).decide(BROKEN))
     assert isinstance(found, Assigned)
     assert (found.by, found.agent) == ("cascade", "small")
     assert "the coordinator ran out of memory: no memory to read" in found.reason
@@ -320,7 +319,9 @@ def test_the_checkpoints_offsets_are_on_the_backbone_when_it_is_ready(folder: Pa
         vector = np.concatenate([*made.offsets, plain.head.reshape(-1)])
         made = Checkpoint(made.meta, split(vector, made.meta.ranks, tiny.WIDTH)[1], made.offsets)
         checkpoint.save(made, tmp_path / f"{number}.safetensors")
-        opened_one = ready(tmp_path / f"{number}.safetensors", folder, (POOL, Settings()), tmp_path / "cache")
+        opened_one = load_trinity(
+            tmp_path / f"{number}.safetensors", folder, (POOL, CoordinatorSettings()), tmp_path / "cache"
+        )
         scores.append(decide(opened_one, BROKEN).scores)
     assert scores[0] is not None
     assert scores[1] is not None
@@ -338,8 +339,10 @@ def test_a_checkpoint_of_another_backbone_or_pool_is_refused(folder: Path) -> No
 def test_what_is_built_from_places_decides_and_names_its_checkpoint(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     checkpoint.save(tiny.checkpoint(tiny.meta(folder)), path)
-    places = Places(path, str(folder), tmp_path / "cache")
-    coordinator, digest, warm = trinity.build(places, POOL, Settings(), Cascade(POOL, Settings()))
+    places = TrinityFiles(path, str(folder), tmp_path / "cache")
+    coordinator, digest, warm = trinity.build_trinity(
+        places, POOL, CoordinatorSettings(), Cascade(POOL, CoordinatorSettings())
+    )
     warm()
     found = asyncio.run(coordinator.decide(BROKEN))
     assert isinstance(found, Assigned)
@@ -349,11 +352,11 @@ def test_what_is_built_from_places_decides_and_names_its_checkpoint(folder: Path
 def test_the_same_files_are_loaded_once_and_other_ones_anew(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     checkpoint.save(tiny.checkpoint(tiny.meta(folder)), path)
-    places = Places(path, str(folder), tmp_path / "cache")
+    places = TrinityFiles(path, str(folder), tmp_path / "cache")
 
     def cached(opt_out: str) -> int:
-        settings = Settings(opt_out=frozenset({opt_out}))
-        found = decide(trinity.build(places, POOL, settings, Cascade(POOL, settings))[0], BROKEN)
+        settings = CoordinatorSettings(opt_out=frozenset({opt_out}))
+        found = decide(trinity.build_trinity(places, POOL, settings, Cascade(POOL, settings))[0], BROKEN)
         assert found.scores is not None
         return found.scores.tokens - 1 - found.scores.cached_tokens
 
@@ -365,7 +368,9 @@ def test_the_same_files_are_loaded_once_and_other_ones_anew(folder: Path, tmp_pa
 def test_without_the_embedded_model_the_cascade_decides_and_says_so(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     checkpoint.save(tiny.checkpoint(tiny.meta(folder)), path)
-    coordinator, _, _ = trinity.build(Places(path, None, tmp_path), POOL, Settings(), Cascade(POOL, Settings()))
+    coordinator, _, _ = trinity.build_trinity(
+        TrinityFiles(path, None, tmp_path), POOL, CoordinatorSettings(), Cascade(POOL, CoordinatorSettings())
+    )
     found = asyncio.run(coordinator.decide(BROKEN))
     assert isinstance(found, Assigned)
     assert (found.agent, found.by) == ("small", "cascade")
@@ -374,10 +379,12 @@ def test_without_the_embedded_model_the_cascade_decides_and_says_so(folder: Path
 
 
 def test_without_a_checkpoint_the_cascade_decides_and_there_is_no_digest(folder: Path, tmp_path: Path) -> None:
-    places = Places(tmp_path / "none.safetensors", str(folder), tmp_path)
-    coordinator, digest, _ = trinity.build(places, POOL, Settings(), Cascade(POOL, Settings()))
+    places = TrinityFiles(tmp_path / "none.safetensors", str(folder), tmp_path)
+    coordinator, digest, _ = trinity.build_trinity(
+        places, POOL, CoordinatorSettings(), Cascade(POOL, CoordinatorSettings())
+    )
     found = asyncio.run(coordinator.decide(BROKEN))
     assert isinstance(found, Assigned)
     assert digest is None
     assert "there is no checkpoint at" in found.reason
-    assert found.milliseconds == Milliseconds()
+    assert found.milliseconds == DecisionTimings()

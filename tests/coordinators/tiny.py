@@ -11,9 +11,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from fugu_cli.coordinators import svf
 from fugu_cli.coordinators.backbone import Backbone
-from fugu_cli.coordinators.checkpoint import Checkpoint, Meta, make
-from fugu_cli.coordinators.kv_cache import Cache
-from fugu_cli.coordinators.loading import shape_of
+from fugu_cli.coordinators.backbone_files import shape_of
+from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, make
+from fugu_cli.coordinators.decoder import KeyValueCache
 
 WIDTH, INNER, LAYERS, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 32, 48, 4, 4, 2, 8, 300
 TEMPLATE = (
@@ -22,7 +22,7 @@ TEMPLATE = (
 )
 
 
-class Crowded(Cache):
+class Crowded(KeyValueCache):
     """A cache on a machine without memory to let it grow."""
 
     def reserve(self, length: int) -> None:
@@ -106,7 +106,7 @@ def folder(path: Path, kind: str = "qwen3", *, tied: bool = True, seed: int = 0)
     return path
 
 
-def meta(path: Path, **changes: object) -> Meta:
+def meta(path: Path, **changes: object) -> CheckpointMeta:
     """What a checkpoint of the backbone at `path` is valid for; slots and roles unless said otherwise."""
     shape = shape_of(path)
     identity = json.loads((path / "fugu.json").read_text())["source_sha256"]
@@ -116,10 +116,10 @@ def meta(path: Path, **changes: object) -> Meta:
         "ranks": svf.ranks(shape),
         "rows": ("cheap", "middle", "strong"),
     }
-    return Meta.model_validate({**about, **changes})
+    return CheckpointMeta.model_validate({**about, **changes})
 
 
-def checkpoint(about: Meta, *, seed: int = 0, offsets: float = 0.0) -> Checkpoint:
+def checkpoint(about: CheckpointMeta, *, seed: int = 0, offsets: float = 0.0) -> Checkpoint:
     """Random numbers of the right count; `offsets` is how far the SVF blocks are from zero."""
     draw = torch.Generator().manual_seed(seed)
     blocks = torch.randn(sum(about.ranks), generator=draw) * offsets

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.denials.obfuscation import disguises
+from fugu_cli.safety.path_rules import may_disguise
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Path:
     ],
 )
 def test_what_shows_text_as_it_is_or_a_named_file_otherwise_does_not(root: Path, command: str) -> None:
-    assert not disguises(command, root)
+    assert not may_disguise(command, root)
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_what_shows_text_as_it_is_or_a_named_file_otherwise_does_not(root: Path,
     ],
 )
 def test_what_could_show_any_file_in_other_words_does(root: Path, command: str) -> None:
-    assert disguises(command, root)
+    assert may_disguise(command, root)

@@ -8,30 +8,30 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fugu_cli.agents.guarded import guarded
-from fugu_cli.conductor.conductor import Bounds, Conductor
-from fugu_cli.coordinators import Planning
-from fugu_cli.coordinators.fixed import Cascade
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.denials import Denials, withheld
-from fugu_cli.events import (
+from fugu_cli.coordinators import AskPlanner, CoordinatorSettings
+from fugu_cli.coordinators.conductor.conductor import Conductor, ConductorSettings
+from fugu_cli.coordinators.rules import Cascade
+from fugu_cli.engine.orchestrator import run
+from fugu_cli.messages import Call, Prompt, Reply, Thinking
+from fugu_cli.providers.wrappers import filtered_prompt
+from fugu_cli.safety import path_rules
+from fugu_cli.safety.path_rules import Denials
+from fugu_cli.session.events import (
     Asked,
     Assigned,
-    Change,
     Compacted,
     Event,
+    FileChange,
     Finished,
     Member,
     Opened,
     Permitted,
     Planned,
     Replied,
-    Step,
     ToolRan,
+    WorkflowStep,
 )
-from fugu_cli.log import Log
-from fugu_cli.messages import Call, Prompt, Reply, Thinking
-from fugu_cli.orchestrator import run
+from fugu_cli.session.log import Log
 from tests.facts import prompt_of
 from tests.reacting import Reacting, Stage, calls, repository, results
 
@@ -57,9 +57,9 @@ def all_text(prompt: Prompt) -> str:
 
 def shown(events: list[Event], denials: Denials, reader: Member = KEPT) -> str:
     """What the agent is sent at the end of `events`."""
-    known = withheld.visible(events, reader.name, denials)
+    known = path_rules.visible_events(events, reader.name, denials)
     prompt = prompt_of(known, reader, ())
-    return all_text(guarded(prompt, withheld.hidden(events, reader.name, denials)))
+    return all_text(filtered_prompt(prompt, path_rules.disclosure_check(events, reader.name, denials)))
 
 
 def test_a_path_is_denied_by_its_name_and_by_where_it_leads(root: Path) -> None:
@@ -91,15 +91,15 @@ def test_what_everybody_may_read_elsewhere_gives_nothing_away(root: Path) -> Non
 )
 def test_the_agent_itself_cannot_ask_for_one(root: Path, call: Call, why: str) -> None:
     denials = Denials(RULES, root)
-    assert withheld.barred([], "kept", call, denials).startswith(why)
-    assert (withheld.barred([], "kept", call, denials) == "") == (why == "")
-    assert withheld.barred([], "free", call, denials) == ""
+    assert path_rules.call_refusal([], "kept", call, denials).startswith(why)
+    assert (path_rules.call_refusal([], "kept", call, denials) == "") == (why == "")
+    assert path_rules.call_refusal([], "free", call, denials) == ""
 
 
 def test_without_rules_nothing_changes(root: Path) -> None:
     events: list[Event] = [Asked(text="x")]
-    assert withheld.visible(events, "kept", None) is events
-    assert withheld.visible(events, "free", Denials(RULES, root)) is events
+    assert path_rules.visible_events(events, "kept", None) is events
+    assert path_rules.visible_events(events, "free", Denials(RULES, root)) is events
 
 
 OUTPUTS = st.sampled_from(
@@ -142,7 +142,7 @@ def stories(draw: st.DrawFn) -> list[Event]:
             call = Call(id=f"t{turn}-{number}", tool=tool, arguments=json.dumps(arguments))
             events.append(Replied(turn=turn, agent="free", text="", calls=(call,), stop="calls"))
             events.append(Permitted(turn=turn, call=call, allowed=True, by="policy"))
-            changes = (Change(path="notes.md", before=None, after="b"),) if tool == "write" else ()
+            changes = (FileChange(path="notes.md", before=None, after="b"),) if tool == "write" else ()
             events.append(ToolRan(turn=turn, call=call, output=output, ok=True, changes=changes))
             exposed = exposed or any(form in output for form in (SECRET, SECRET[::-1], "4711"))
         said = draw(WORDS) if exposed else "Nothing to see."
@@ -151,12 +151,12 @@ def stories(draw: st.DrawFn) -> list[Event]:
         if exposed and draw(st.booleans()):
             events.append(Compacted(summary=f"So far: {said} {SECRET}", upto=len(events) - 1, agent="free"))
         if exposed and draw(st.booleans()):
-            step = Step(agent="kept", instruction=f"use {SECRET}")
+            step = WorkflowStep(agent="kept", instruction=f"use {SECRET}")
             events.append(Planned(steps=(step,), text=f"plan with {SECRET}", agent="free"))
     instruction = f"use {SECRET[::-1]}" if exposed else ""
     last = Assigned(turn=9, agent="kept", role="worker", by="conductor", instruction=instruction)
     if draw(st.booleans()):  # a step of a workflow: it is told outputs of others and what the tool memory holds
-        events.append(Planned(steps=(Step(agent="kept", instruction=instruction),), text="", agent=""))
+        events.append(Planned(steps=(WorkflowStep(agent="kept", instruction=instruction),), text="", agent=""))
         lines = tuple(number for number, event in enumerate(events) if isinstance(event, ToolRan))
         turns = tuple({event.turn for event in events if isinstance(event, Assigned)})
         plan = sum(isinstance(event, Planned) for event in events)
@@ -192,18 +192,18 @@ def test_a_planner_is_not_shown_the_beginning_of_a_line_that_is_kept_from_it(roo
         Finished(reason="answered"),
         Asked(text="and now?"),
     ]
-    plain = Settings()
-    conductor = Conductor((FREE, KEPT), Bounds(agent="kept"), plain, Cascade((FREE, KEPT), plain))
+    plain = CoordinatorSettings()
+    conductor = Conductor((FREE, KEPT), ConductorSettings(agent="kept"), plain, Cascade((FREE, KEPT), plain))
     decision = asyncio.run(conductor.decide(events))
-    assert isinstance(decision, Planning)
-    text = all_text(guarded(decision.prompt, withheld.hidden(events, "kept", Denials(RULES, root))))
+    assert isinstance(decision, AskPlanner)
+    text = all_text(filtered_prompt(decision.prompt, path_rules.disclosure_check(events, "kept", Denials(RULES, root))))
     assert ("and now?" in text, SECRET[::-1] in text) == (True, False)
 
 
 @given(events=stories())
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_other_agent_reads_everything(root: Path, events: list[Event]) -> None:
-    assert withheld.visible(events, "free", Denials(RULES, root)) is events
+    assert path_rules.visible_events(events, "free", Denials(RULES, root)) is events
 
 
 def test_an_agent_with_the_same_rule_passes_its_words_on(root: Path) -> None:
@@ -242,14 +242,14 @@ def test_a_whole_session_keeps_it_from_the_agent(root: Path, tmp_path: Path) -> 
         root, tmp_path / "store", (FREE, KEPT), {"free": Reacting("free", reads), "kept": kept}, mode="yolo",
         test_command=None,
     )  # fmt: skip
-    stage.coordinator = Cascade(stage.members, Settings(verify_answers=True, turns=2))
+    stage.coordinator = Cascade(stage.members, CoordinatorSettings(verify_answers=True, turns=2))
 
     async def go() -> Log:
         log = Log.memory()
         await stage.begin(log, "what does it say?", judged=False)
-        bench = stage.bench()
-        object.__setattr__(bench, "denials", Denials(RULES, root))
-        await run(log, stage.crew(), bench)
+        environment = stage.environment()
+        object.__setattr__(environment, "denials", Denials(RULES, root))
+        await run(log, stage.team(), environment)
         return log
 
     log = asyncio.run(go())

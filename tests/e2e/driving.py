@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import fugu_cli
-from fugu_cli import log as logs
-from fugu_cli.events import Event, Finished
+from fugu_cli.session import log as logs
+from fugu_cli.session.events import Event, Finished
 from tests.e2e.loopback import KEY
 
 MARK = "FUGU_E2E_MARK"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fugu_cli.events import Assigned, Finished, Replied, ToolRan
+from fugu_cli.session.events import Assigned, Finished, Replied, ToolRan
 from tests.e2e.driving import Agent, Place
 from tests.e2e.loopback import Answer, Asked, Loopback, Reaction, Says, Use
 from tests.e2e.test_failing_over import WIRES

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from fugu_cli import views
-from fugu_cli.events import Assigned, Failed, Replied
+from fugu_cli.session import views
+from fugu_cli.session.events import Assigned, Failed, Replied
 from tests.e2e.driving import Agent, Place, objects
 from tests.e2e.loopback import Breaks, Loopback, Refuses, Says
 

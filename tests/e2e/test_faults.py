@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import views
-from fugu_cli.events import Assigned, Failed, Finished, Interrupted, Permitted, Replied, ToolRan
+from fugu_cli.session import views
+from fugu_cli.session.events import Assigned, Failed, Finished, Interrupted, Permitted, Replied, ToolRan
 from tests.e2e.driving import Agent, Place, ended
 from tests.e2e.loopback import Asked, Breaks, Loopback, Refuses, Says, Use
 from tests.e2e.test_run import ACCEPT, DONE, READ, WORKS, WRITE

@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-from fugu_cli.events import Asked, Permitted, ToolRan
+from fugu_cli.session.events import Asked, Permitted, ToolRan
 from tests.e2e.driving import Agent, Place
 from tests.e2e.loopback import Loopback, Says, Use
 from tests.e2e.test_run import ACCEPT, DONE, READ, WRITE

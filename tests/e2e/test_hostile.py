@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.sandbox import means
+from fugu_cli.safety.sandbox import command_sandbox
 from tests.e2e.driving import Agent, Place
 from tests.e2e.loopback import Asked, Loopback, Says, Use
 from tests.e2e.test_run import ACCEPT, DONE, READ, WRITE
@@ -130,7 +130,7 @@ CALLS = (
 def test_a_repository_that_means_harm_runs_nothing_outside_and_tells_nobody_a_secret(
     place: Place, server: Loopback
 ) -> None:
-    if not means.find("auto", os.environ["PATH"]).apart:
+    if not command_sandbox.find_mechanism("auto", os.environ["PATH"]).apart:
         pytest.skip("no sandbox here seals the repository: commands of an agent are asked about")
     marks = place.folder / "marks"
     marks.mkdir()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.events import JobEnded, ToolRan
+from fugu_cli.session.events import JobEnded, ToolRan
 from tests.e2e.driving import Place, ended, objects
 
 AWAY = "(setsid nohup sleep 600 >/dev/null 2>&1 &); sleep 600"

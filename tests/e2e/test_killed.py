@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import sessions
-from fugu_cli.events import Asked
+from fugu_cli.session import store
+from fugu_cli.session.events import Asked
 from tests.e2e.driving import FILES, Place
 from tests.e2e.test_jobs import script, step
 from tests.e2e.test_undo import DONE, bash, files
@@ -94,7 +94,7 @@ def test_killed_at_any_moment_a_request_goes_on_and_is_undone_exactly(tmp_path: 
     asked = any(isinstance(event, Asked) for event in events)
     if number % 2:
         again = place.fugu("run", "--continue", *script(place, *REQUEST))
-        assert again.code in ({0, 3} if sessions.unfinished(events) else {1}), f"{moment}: {again.err}"
+        assert again.code in ({0, 3} if store.unfinished(events) else {1}), f"{moment}: {again.err}"
         whole = [text[: text.rfind(b"\n") + 1] for text in kept]
         assert [path.read_bytes()[: len(text)] for path, text in zip(place.sessions(), whole, strict=True)] == whole
     undone = place.fugu("undo", "--yes")

@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from fugu_cli.events import Permitted, ToolRan
-from fugu_cli.injection import MARK as DATA
+from fugu_cli.safety.prompt_injection import INJECTION_MARK as DATA
+from fugu_cli.session.events import Permitted, ToolRan
 from tests.e2e.driving import MARK, Agent, Place
 from tests.e2e.loopback import Loopback, Says, Use
 from tests.e2e.test_run import ACCEPT, DONE, READ, WRITE

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import log, sessions, views
 from fugu_cli.coordinators.trinity import EMBEDDED
-from fugu_cli.events import Assigned, Replied
+from fugu_cli.session import log, store, views
+from fugu_cli.session.events import Assigned, Replied
 
 pytestmark = pytest.mark.real
 
@@ -52,7 +52,7 @@ def test_a_real_model_carries_a_request_to_its_end(
     )  # fmt: skip
     assert done.returncode in (0, 3), done.stderr
     result = json.loads(done.stdout)
-    events = [record.event for record in log.read(sessions.paths(home / "data")[0])]
+    events = [record.event for record in log.read(store.session_paths(home / "data")[0])]
     end = views.finished(events)
     assert end is not None
     assert (end.reason in ("accepted", "answered")) == (done.returncode == 0) == (not result["is_error"])

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from fugu_cli import views
-from fugu_cli.events import Assigned, Finished, Replied
+from fugu_cli.session import views
+from fugu_cli.session.events import Assigned, Finished, Replied
 from tests.e2e.driving import Agent, Place, objects
 from tests.e2e.loopback import Loopback, Says, Use
 

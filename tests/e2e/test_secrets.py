@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fugu_cli.masking import mark
+from fugu_cli.safety.redaction import mark_for
 from tests.e2e.driving import Agent, Place
 from tests.e2e.loopback import Loopback, Says, Use
 
@@ -44,7 +44,7 @@ def test_words_that_are_passwords_are_written_and_run_as_the_agent_wrote_them(pl
 
 def test_an_env_file_deep_in_the_repository_is_shown_masked_and_written_whole(place: Place, server: Loopback) -> None:
     root, path = folder(place), "deploy/prod/.env"
-    shown = ENV.replace(SECRET, mark(SECRET))
+    shown = ENV.replace(SECRET, mark_for(SECRET))
     told = played(
         place,
         server,

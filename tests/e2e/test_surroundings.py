@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from fugu_cli.events import Asked, Finished, ToolRan
+from fugu_cli.session.events import Asked, Finished, ToolRan
 from tests.e2e.driving import Agent, Place
 from tests.e2e.loopback import Loopback, Says, Use
 from tests.e2e.test_run import ACCEPT, DONE, WORKS

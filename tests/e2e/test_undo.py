@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.events import Finished, Permitted
-from fugu_cli.log import ALIVE
+from fugu_cli.session.events import Finished, Permitted
+from fugu_cli.session.log import HEARTBEAT_SECONDS
 from tests.e2e.driving import Place, ended
 from tests.e2e.test_jobs import script, step
 
@@ -47,7 +47,7 @@ def test_what_only_the_agent_made_is_undone_after_a_kill_and_later_edits_stay(
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     ended(process)
-    time.sleep(3 * ALIVE)
+    time.sleep(3 * HEARTBEAT_SECONDS)
     (place.repo / "mine.txt").write_text("by hand\n")
     if go_on:
         again = place.fugu("run", "--continue", *script(place, bash("echo more > more"), *DONE))

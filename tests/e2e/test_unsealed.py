@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from fugu_cli.events import Permitted
-from fugu_cli.policy import UNSEALED
-from fugu_cli.sandbox.box import ASKED
+from fugu_cli.safety.policy import UNSEALED
+from fugu_cli.safety.sandbox.command_sandbox import ASKED
+from fugu_cli.session.events import Permitted
 from tests.e2e.driving import Place
 from tests.e2e.test_jobs import script, step
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import fugu_cli
-from fugu_cli.commands import eval as command
-from fugu_cli.commands.evalflags import EvalFlags
+from fugu_cli.cli import eval as command
+from fugu_cli.cli.training_flags import EvalFlags
 from fugu_cli.errors import ConfigError, FuguError, SessionBusy, UsageError
-from fugu_cli.evaluation import rows
-from fugu_cli.evaluation.loop import Outcome
-from fugu_cli.evaluation.setup import alone
-from fugu_cli.evaluation.spending import Paid
+from fugu_cli.evaluation import results_folder
+from fugu_cli.evaluation.paid_calls import PaidCall
+from fugu_cli.evaluation.results_folder import locked_folder
+from fugu_cli.evaluation.rollout import RolloutOutcome
 from tests.e2e.loopback import KEY, Answer, Asked, Breaks, Loopback, Refuses, Says, Use, running
 from tests.evaluation.pool import Gate, configured, fixes, idles, suite, task
 
@@ -46,12 +46,12 @@ def evaluate(folder: Path, *arms: str, **more: object) -> int:
     return command.evaluate(EvalFlags(suites=suites, arms=list(arms), out=folder / "out", **more))  # type: ignore[arg-type]
 
 
-def measured(folder: Path) -> list[Outcome]:
-    return rows.read(folder / "out" / "rows.jsonl", Outcome)
+def measured(folder: Path) -> list[RolloutOutcome]:
+    return results_folder.read_rows(folder / "out" / "rows.jsonl", RolloutOutcome)
 
 
-def paid(folder: Path) -> list[Paid]:
-    return rows.read(folder / "out" / "paid.jsonl", Paid)
+def paid(folder: Path) -> list[PaidCall]:
+    return results_folder.read_rows(folder / "out" / "paid.jsonl", PaidCall)
 
 
 def cells(folder: Path) -> list[tuple[str, str, int, bool]]:
@@ -261,7 +261,7 @@ def test_an_agent_that_is_opted_out_is_no_arm_of_its_own_and_never_asked(here: P
 
 def test_two_evaluations_do_not_write_to_one_folder(here: Path) -> None:
     suite(here, task("one"))
-    with alone(here / "out"), pytest.raises(SessionBusy, match="another evaluation writes to"):
+    with locked_folder(here / "out"), pytest.raises(SessionBusy, match="another evaluation writes to"):
         evaluate(here, "single:worker")
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.commands import eval as command
-from fugu_cli.commands.evalflags import EvalFlags
+from fugu_cli.cli import eval as command
+from fugu_cli.cli.training_flags import EvalFlags
 from fugu_cli.coordinators import checkpoint
 from fugu_cli.errors import ConfigError, FuguError, SessionBusy
-from fugu_cli.evaluation import rows
-from fugu_cli.evaluation.loop import Outcome
-from fugu_cli.evaluation.setup import alone
+from fugu_cli.evaluation import results_folder
+from fugu_cli.evaluation.results_folder import locked_folder
+from fugu_cli.evaluation.rollout import RolloutOutcome
 from tests.coordinators import tiny
 from tests.e2e.loopback import KEY, Loopback, Refuses, running
 from tests.evaluation.pool import configured, fixes, idles, suite, task
@@ -63,7 +63,7 @@ def test_the_time_between_a_stop_and_going_on_is_not_counted(here: Path) -> None
             evaluate("single:worker", max_requests=requests)
         put_back(own, 1000.0)
     assert evaluate("single:worker") == 0
-    (row,) = rows.read(here / "out" / "rows.jsonl", Outcome)
+    (row,) = results_folder.read_rows(here / "out" / "rows.jsonl", RolloutOutcome)
     assert (row.ok, row.calls, row.turns) == (True, 4, 2)
     assert 0 < row.seconds < 1000
 
@@ -90,7 +90,7 @@ def test_one_killed_while_its_working_tree_was_removed_begins_anew_and_pays_noth
     assert not (here / "out" / "rows.jsonl").exists()
     paid = len(server.asked("worker"))
     assert evaluate("single:worker") == 0
-    (row,) = rows.read(here / "out" / "rows.jsonl", Outcome)
+    (row,) = results_folder.read_rows(here / "out" / "rows.jsonl", RolloutOutcome)
     assert (row.ok, len(server.asked("worker")) - paid) == (True, 0)
     assert not [path for path in (here / "out" / "rollouts").rglob("*") if path.is_dir() and "one-0" in path.name]
 
@@ -98,7 +98,7 @@ def test_one_killed_while_its_working_tree_was_removed_begins_anew_and_pays_noth
 def test_a_folder_that_does_not_go_on_keeps_its_report(here: Path, server: Loopback) -> None:
     evaluate("single:worker")
     before = (here / "out" / "report.md").read_bytes()
-    with alone(here / "out"), pytest.raises(SessionBusy):
+    with locked_folder(here / "out"), pytest.raises(SessionBusy):
         evaluate("single")
     configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
     with pytest.raises(ConfigError, match="was begun with another pool"):

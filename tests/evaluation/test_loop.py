@@ -6,13 +6,21 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import UsageError
-from fugu_cli.evaluation import rows
-from fugu_cli.evaluation.loop import Dropped, Outcome, Place, Session, Spent, measure, spent
-from fugu_cli.events import Asked, Assigned, Event, Failed, Finished, Replied
-from fugu_cli.log import Log
+from fugu_cli.evaluation import results_folder
+from fugu_cli.evaluation.rollout import (
+    AgentSpending,
+    RolloutContext,
+    RolloutDropped,
+    RolloutOutcome,
+    RolloutSession,
+    agent_spending,
+    measure_arms,
+)
 from fugu_cli.messages import Usage
+from fugu_cli.session.events import Asked, Assigned, Event, Failed, Finished, Replied
+from fugu_cli.session.log import Log
 from fugu_cli.tasks import Task
-from fugu_cli.tasks.repository import lay
+from fugu_cli.tasks.repository import write_files
 
 ACCEPTED = Finished(reason="accepted")
 
@@ -41,7 +49,7 @@ class Played:
     async def run(self) -> Finished:
         for fact in self.facts:
             self.log.append(fact)
-        lay(self.files, self.repository)
+        write_files(self.files, self.repository)
         self.log.append(self.end)
         return self.end
 
@@ -54,24 +62,24 @@ class Played:
 class Stage:
     """Opens a Played session for each place, by its arm; keeps where it was asked to."""
 
-    plays: Mapping[str, Callable[[Place], Played]]
-    places: list[Place] = field(default_factory=list)
+    plays: Mapping[str, Callable[[RolloutContext], Played]]
+    places: list[RolloutContext] = field(default_factory=list)
     opened: list[Played] = field(default_factory=list)
 
-    async def open(self, place: Place) -> Session:
+    async def open(self, place: RolloutContext) -> RolloutSession:
         self.places.append(place)
         self.opened.append(self.plays[place.arm](place))
         return self.opened[-1]
 
 
-def play(facts: list[Event], end: Finished = ACCEPTED, **files: str) -> Callable[[Place], Played]:
+def play(facts: list[Event], end: Finished = ACCEPTED, **files: str) -> Callable[[RolloutContext], Played]:
     named = {name.replace("_py", ".py"): text for name, text in files.items()}
     return lambda place: Played(Log.create(place.data / "one.jsonl"), place.repository, facts, named, end)
 
 
-def measured(task: Task, stage: Stage, arms: list[str], file: Path) -> list[Outcome | str]:
-    told: list[Outcome | str] = []
-    asyncio.run(measure([task], arms, stage.open, file, told.append))
+def measured(task: Task, stage: Stage, arms: list[str], file: Path) -> list[RolloutOutcome | str]:
+    told: list[RolloutOutcome | str] = []
+    asyncio.run(measure_arms([task], arms, stage.open, file, told.append))
     return told
 
 
@@ -80,8 +88,8 @@ def test_a_row_says_how_the_session_ended_and_what_it_cost(task: Task, tmp_path:
     facts += turn(3, "small", input=20, cached=10, output=1)
     stage = Stage({"cascade": play(facts, double_py=task.solution["double.py"])})
     (row,) = measured(task, stage, ["cascade"], tmp_path / "rows.jsonl")
-    assert isinstance(row, Outcome)
-    assert row == Outcome(
+    assert isinstance(row, RolloutOutcome)
+    assert row == RolloutOutcome(
         task="double",
         arm="cascade",
         ok=True,
@@ -90,13 +98,13 @@ def test_a_row_says_how_the_session_ended_and_what_it_cost(task: Task, tmp_path:
         turns=3,
         seconds=row.seconds,
         spent=(
-            Spent(agent="small", calls=2, input=30, cached=10, output=3, seconds=3.0),
-            Spent(agent="coder", calls=1, input=30, cached=8, output=4, seconds=1.5),
+            AgentSpending(agent="small", calls=2, input=30, cached=10, output=3, seconds=3.0),
+            AgentSpending(agent="coder", calls=1, input=30, cached=8, output=4, seconds=1.5),
         ),
         session="sessions/cascade/one.jsonl",
     )
     assert (row.calls, row.model_seconds, row.input, row.output) == (3, 4.5, 60, 7)
-    assert rows.read(tmp_path / "rows.jsonl", Outcome) == [row]
+    assert results_folder.read_rows(tmp_path / "rows.jsonl", RolloutOutcome) == [row]
     assert stage.opened[0].closed
 
 
@@ -113,7 +121,7 @@ def test_what_the_engine_accepts_is_not_what_counts_as_solved(task: Task, tmp_pa
     wrong = play([], double_py="def double(n):\n    return 4\n")
     right = play([], Finished(reason="turn_limit"), double_py=task.solution["double.py"])
     told = measured(task, Stage({"wrong": wrong, "right": right}), ["wrong", "right"], tmp_path / "rows.jsonl")
-    assert [(row.ok, row.accepted, row.reason) for row in told if isinstance(row, Outcome)] == [
+    assert [(row.ok, row.accepted, row.reason) for row in told if isinstance(row, RolloutOutcome)] == [
         (False, True, "accepted"),
         (True, False, "turn_limit"),
     ]
@@ -126,7 +134,7 @@ def test_what_was_measured_is_not_measured_again(task: Task, tmp_path: Path) -> 
     (tmp_path / "sessions" / "a" / "one.jsonl").unlink()
     measured(task, stage, ["a", "b"], file)
     assert [place.arm for place in stage.places] == ["a", "b"]
-    assert [row.arm for row in rows.read(file, Outcome)] == ["a", "b"]
+    assert [row.arm for row in results_folder.read_rows(file, RolloutOutcome)] == ["a", "b"]
 
 
 def test_a_failure_of_the_surroundings_is_dropped_and_one_of_the_agents_is_not(task: Task, tmp_path: Path) -> None:
@@ -136,7 +144,7 @@ def test_a_failure_of_the_surroundings_is_dropped_and_one_of_the_agents_is_not(t
     file = tmp_path / "rows.jsonl"
     told = measured(task, Stage({"network": network, "invalid": invalid}), ["network", "invalid"], file)
     assert told[0] == "double, network: nobody is left; dropped"
-    (row,) = rows.read(file, Outcome)
+    (row,) = results_folder.read_rows(file, RolloutOutcome)
     assert (row.arm, row.ok, row.failures) == ("invalid", False, ("small: invalid: too long",))
 
 
@@ -144,7 +152,7 @@ def test_three_drops_in_a_row_end_the_measurement(task: Task, tmp_path: Path) ->
     facts: list[Event] = [Failed(turn=1, what="a", kind="refused", message="no key")]
     end = Finished(reason="failed")
     stage = Stage(dict.fromkeys("abcd", lambda place: Played(Log.memory(), place.repository, facts, {}, end)))
-    with pytest.raises(Dropped, match="double, c: no key"):
+    with pytest.raises(RolloutDropped, match="double, c: no key"):
         measured(task, stage, list("abcd"), tmp_path / "rows.jsonl")
 
 
@@ -158,8 +166,8 @@ def test_a_session_that_fails_to_run_is_closed_and_leaves_no_row(task: Task, tmp
     with pytest.raises(UsageError, match="broken"):
         measured(task, stage, ["a"], tmp_path / "rows.jsonl")
     assert stage.opened[0].closed
-    assert rows.read(tmp_path / "rows.jsonl", Outcome) == []
+    assert results_folder.read_rows(tmp_path / "rows.jsonl", RolloutOutcome) == []
 
 
 def test_nothing_was_spent_before_a_reply() -> None:
-    assert spent([Asked(text="x")]) == ()
+    assert agent_spending([Asked(text="x")]) == ()

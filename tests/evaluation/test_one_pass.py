@@ -6,8 +6,17 @@ from typing import Any
 import pytest
 
 from fugu_cli.errors import AgentError
-from fugu_cli.evaluation import rows
-from fugu_cli.evaluation.one_pass import Attempt, Tell, answered, failing_output, measure, newest, prompt, targets
+from fugu_cli.evaluation import results_folder
+from fugu_cli.evaluation.one_pass import (
+    OnePassAttempt,
+    Tell,
+    answer_targets,
+    failing_output,
+    measure_agent,
+    newest_attempts,
+    one_pass_prompt,
+    parse_answer,
+)
 from fugu_cli.messages import FromUser
 from fugu_cli.tasks import Task
 
@@ -17,12 +26,12 @@ Give = Callable[..., Any]
 
 
 def text(task: Task, evidence: str = "") -> str:
-    (message,) = prompt(task, evidence).messages
+    (message,) = one_pass_prompt(task, evidence).messages
     assert isinstance(message, FromUser)
     return message.text
 
 
-def kept(told: list[Attempt | str]) -> Tell:
+def kept(told: list[OnePassAttempt | str]) -> Tell:
     return told.append
 
 
@@ -37,7 +46,7 @@ def test_the_prompt_holds_the_request_the_sources_and_what_the_tests_print(task:
 
 
 def test_the_first_answer_is_greedy_and_later_ones_are_sampled_each_with_its_own_seed(task: Task) -> None:
-    settings = [(sent.temperature, sent.seed) for sent in (prompt(task, "", repeat) for repeat in range(3))]
+    settings = [(sent.temperature, sent.seed) for sent in (one_pass_prompt(task, "", repeat) for repeat in range(3))]
     assert settings == [(0.0, 0), (0.8, 1), (0.8, 2)]
 
 
@@ -60,7 +69,10 @@ def test_the_answer_may_replace_the_files_that_the_request_names_else_all(
     task: Task, words: str, expected: tuple[str, ...]
 ) -> None:
     files = {"src/a.py": "", "a.py": "", "data.py": "", "test_a.py": ""}
-    assert targets(task.model_copy(update={"prompt": words, "files": files, "test_files": ("test_a.py",)})) == expected
+    assert (
+        answer_targets(task.model_copy(update={"prompt": words, "files": files, "test_files": ("test_a.py",)}))
+        == expected
+    )
 
 
 def test_several_targets_are_asked_for_with_their_paths(task: Task) -> None:
@@ -79,12 +91,12 @@ def test_several_targets_are_asked_for_with_their_paths(task: Task) -> None:
     ],
 )
 def test_one_target_takes_the_longest_block(answer: str, expected: dict[str, str]) -> None:
-    assert answered(answer, ["a.py"]) == expected
+    assert parse_answer(answer, ["a.py"]) == expected
 
 
 def test_several_targets_take_the_blocks_that_name_them() -> None:
     answer = "**`a.py`**:\n\n```python\nx\n```\n```python src/b.py\ny\n```\nother.py\n```\nz\n```\n"
-    assert answered(answer, ["a.py", "src/b.py"]) == {"a.py": "x\n", "src/b.py": "y\n"}
+    assert parse_answer(answer, ["a.py", "src/b.py"]) == {"a.py": "x\n", "src/b.py": "y\n"}
 
 
 def test_what_the_tests_print_is_kept_so_that_every_prompt_is_the_same(judged_by_pytest: Task, tmp_path: Path) -> None:
@@ -114,9 +126,9 @@ def test_a_task_without_visible_tests_has_no_output(task: Task, tmp_path: Path) 
 
 def test_rows_say_who_solved_what_at_which_cost(task: Task, given: Give, tmp_path: Path) -> None:
     agent = given("small", WRONG, RIGHT, "I do not know.")
-    told: list[Attempt | str] = []
-    asyncio.run(measure([task], agent, [0, 1, 2], tmp_path / "rows.jsonl", kept(told)))
-    measured = rows.read(tmp_path / "rows.jsonl", Attempt)
+    told: list[OnePassAttempt | str] = []
+    asyncio.run(measure_agent([task], agent, [0, 1, 2], tmp_path / "rows.jsonl", kept(told)))
+    measured = results_folder.read_rows(tmp_path / "rows.jsonl", OnePassAttempt)
     assert measured == told
     assert [(row.agent, row.task, row.repeat, row.ok, row.reply) for row in measured] == [
         ("small", "double", 0, False, WRONG),
@@ -129,41 +141,41 @@ def test_rows_say_who_solved_what_at_which_cost(task: Task, given: Give, tmp_pat
 
 def test_a_stopped_measurement_goes_on_where_it_was(task: Task, given: Give, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    asyncio.run(measure([task], given("small", WRONG), [0], file, kept([])))
-    asyncio.run(measure([task], given("small", RIGHT), [0, 1], file, kept([])))
-    asyncio.run(measure([task], given("other", RIGHT), [0], file, kept([])))
-    cells = [(row.agent, row.repeat, row.ok) for row in rows.read(file, Attempt)]
+    asyncio.run(measure_agent([task], given("small", WRONG), [0], file, kept([])))
+    asyncio.run(measure_agent([task], given("small", RIGHT), [0, 1], file, kept([])))
+    asyncio.run(measure_agent([task], given("other", RIGHT), [0], file, kept([])))
+    cells = [(row.agent, row.repeat, row.ok) for row in results_folder.read_rows(file, OnePassAttempt)]
     assert cells == [("small", 0, False), ("small", 1, True), ("other", 0, True)]
 
 
 def test_a_prompt_in_other_words_is_asked_again_and_its_row_counts(task: Task, given: Give, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    asyncio.run(measure([task], given("small", WRONG), [0], file, kept([])))
+    asyncio.run(measure_agent([task], given("small", WRONG), [0], file, kept([])))
     reworded = task.model_copy(update={"prompt": "Please fix `double.py`."})
-    asyncio.run(measure([reworded], given("small", RIGHT), [0], file, kept([])))
-    measured = rows.read(file, Attempt)
+    asyncio.run(measure_agent([reworded], given("small", RIGHT), [0], file, kept([])))
+    measured = results_folder.read_rows(file, OnePassAttempt)
     assert [(row.prompt, row.ok) for row in measured] == [(task.prompt, False), (reworded.prompt, True)]
-    assert newest(measured) == measured[1:]
+    assert newest_attempts(measured) == measured[1:]
 
 
 def test_a_failure_of_infrastructure_leaves_the_cell_empty(task: Task, given: Give, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    told: list[Attempt | str] = []
+    told: list[OnePassAttempt | str] = []
     agent = given("small", AgentError("the server is gone", kind="network"), RIGHT)
-    asyncio.run(measure([task], agent, [0, 1], file, kept(told)))
+    asyncio.run(measure_agent([task], agent, [0, 1], file, kept(told)))
     assert told[0] == "double, small, repeat 0: the server is gone"
-    assert [row.repeat for row in rows.read(file, Attempt)] == [1]
+    assert [row.repeat for row in results_folder.read_rows(file, OnePassAttempt)] == [1]
 
 
 def test_three_failures_in_a_row_end_the_measurement(task: Task, given: Give, tmp_path: Path) -> None:
     agent = given("small", *[AgentError("busy", kind="overloaded")] * 3, RIGHT)
     with pytest.raises(AgentError, match="busy"):
-        asyncio.run(measure([task], agent, range(9), tmp_path / "rows.jsonl", kept([])))
+        asyncio.run(measure_agent([task], agent, range(9), tmp_path / "rows.jsonl", kept([])))
     assert len(agent.sent) == 3
 
 
 def test_a_prompt_that_the_model_cannot_take_counts_as_unsolved(task: Task, given: Give, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
-    asyncio.run(measure([task], given("small", AgentError("too long", kind="invalid")), [0], file, kept([])))
-    (row,) = rows.read(file, Attempt)
+    asyncio.run(measure_agent([task], given("small", AgentError("too long", kind="invalid")), [0], file, kept([])))
+    (row,) = results_folder.read_rows(file, OnePassAttempt)
     assert (row.ok, row.error, row.stop) == (False, "too long", "refusal")

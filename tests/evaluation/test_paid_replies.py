@@ -6,11 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.agents import Agent
-from fugu_cli.evaluation.paid_replies import REPLIES, Account, Paying, named
-from fugu_cli.evaluation.spending import Limits, Spending
-from fugu_cli.events import Member
+from fugu_cli.evaluation.paid_calls import (
+    REPLIES_FOLDER,
+    PaidAgent,
+    RolloutBilling,
+    Spending,
+    SpendingLimits,
+    task_literals,
+)
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt
+from fugu_cli.providers import Agent
+from fugu_cli.session.events import Member
 from fugu_cli.tasks import Task
 
 MEMBER = Member(name="worker", provider="scripted", model="m", slot="strong")
@@ -19,10 +25,10 @@ Give = Callable[..., Agent]
 
 def asked(agent: Agent, folder: Path, task: Task, *messages: Message, where: str = "here") -> str:
     """The reply to these messages in a rollout of the task, whose repository lies in `where`."""
-    spending = Spending(folder / "paid.jsonl", Limits())
-    account = Account("rollout", folder / where / "repository", 0, folder, spending, named(task))
+    spending = Spending(folder / "paid.jsonl", SpendingLimits())
+    account = RolloutBilling("rollout", folder / where / "repository", 0, folder, spending, task_literals(task))
     prompt = Prompt(system="You work here.", messages=messages)
-    paying = Paying(agent, MEMBER, {"model": "m"}, account)
+    paying = PaidAgent(agent, MEMBER, {"model": "m"}, account)
     return asyncio.run(paying.reply(prompt, lambda _text: None, lambda _pause: None)).text
 
 
@@ -100,5 +106,5 @@ def test_a_reply_keeps_its_name_over_versions_where_only_tools_printed_what_chan
         FromAgent(agent="a", text="I look."),
         FromTool(call="1", tool="bash", text=f"/tmp/x1/a.py: finished in 2.53s\n{tmp_path}/here/repository/calc.txt"),
     )
-    (kept,) = (tmp_path / REPLIES).rglob("*.json")
+    (kept,) = (tmp_path / REPLIES_FOLDER).rglob("*.json")
     assert kept.parent.name + kept.stem == "bfe795f666c44ec0c75fe6056694a4ae298badd940a2d12d422fb84403261283"

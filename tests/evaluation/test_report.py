@@ -1,12 +1,11 @@
-from fugu_cli.evaluation.loop import Outcome, Spent
-from fugu_cli.evaluation.one_pass import Attempt
-from fugu_cli.evaluation.report import endings, loop_table, one_pass_table, paired_table
+from fugu_cli.evaluation.one_pass import OnePassAttempt, endings_table, loop_table, one_pass_table, paired_table
+from fugu_cli.evaluation.rollout import AgentSpending, RolloutOutcome
 
 SOURCES = {"q1": "quixbugs", "q2": "quixbugs", "h1": "hefix"}
 
 
-def answer(agent: str, task: str, repeat: int, ok: bool) -> Attempt:
-    return Attempt(
+def answer(agent: str, task: str, repeat: int, ok: bool) -> OnePassAttempt:
+    return OnePassAttempt(
         task=task,
         agent=agent,
         repeat=repeat,
@@ -22,9 +21,9 @@ def answer(agent: str, task: str, repeat: int, ok: bool) -> Attempt:
     )
 
 
-def outcome(arm: str, task: str, ok: bool, reason: str = "accepted") -> Outcome:
-    cost = Spent(agent="small", calls=2, input=900, cached=0, output=200, seconds=12.0)
-    return Outcome(
+def outcome(arm: str, task: str, ok: bool, reason: str = "accepted") -> RolloutOutcome:
+    cost = AgentSpending(agent="small", calls=2, input=900, cached=0, output=200, seconds=12.0)
+    return RolloutOutcome(
         task=task,
         arm=arm,
         ok=ok,
@@ -94,7 +93,7 @@ def test_arms_are_compared_on_the_tasks_that_both_were_run_on() -> None:
 
 
 def test_endings_are_counted_by_the_engines_own_word() -> None:
-    assert endings(OUTCOMES, SOURCES) == (
+    assert endings_table(OUTCOMES, SOURCES) == (
         "| arm | accepted | time_limit | turn_limit |\n"
         "| --- | --- | --- | --- |\n"
         "| `single:small` | 2 | 0 | 1 |\n"
@@ -104,5 +103,10 @@ def test_endings_are_counted_by_the_engines_own_word() -> None:
 
 
 def test_a_table_without_rows_says_so() -> None:
-    tables = [one_pass_table([], SOURCES), loop_table([], SOURCES), paired_table([], SOURCES), endings([], SOURCES)]
+    tables = [
+        one_pass_table([], SOURCES),
+        loop_table([], SOURCES),
+        paired_table([], SOURCES),
+        endings_table([], SOURCES),
+    ]
     assert tables == ["Not measured yet.\n"] * 4

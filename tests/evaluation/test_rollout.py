@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.commands.opening import Opening
-from fugu_cli.config.files import load as configuration
+from fugu_cli.cli.eval import RolloutSessionFactory
+from fugu_cli.config.loader import load_config as configuration
 from fugu_cli.coordinators import checkpoint
-from fugu_cli.evaluation.rollout import FOLDER, Job, rollout
-from fugu_cli.evaluation.spending import Limits, Spending, Unanswered
-from fugu_cli.tasks.loading import load
+from fugu_cli.evaluation.paid_calls import AgentUnanswered, Spending, SpendingLimits
+from fugu_cli.evaluation.rollout import ROLLOUTS_FOLDER, RolloutJob, rollout
+from fugu_cli.tasks.loading import load_tasks
 from tests.coordinators import tiny
 from tests.e2e.loopback import KEY, running
 from tests.evaluation.pool import configured, fixes, idles, suite, task
@@ -20,20 +20,22 @@ from tests.evaluation.pool import configured, fixes, idles, suite, task
 def test_what_the_cascade_decided_is_no_row_of_the_learned_coordinator_and_begins_anew(tmp_path: Path) -> None:
     """Its backbone comes to this machine after a first try without it."""
     rc, folder = Path(os.environ["HOME"]) / ".fugurc", tmp_path / "backbone"
-    job = Job(arm="trinity", problem=load(suite(tmp_path, task("one"))).tasks[0])
+    job = RolloutJob(arm="trinity", problem=load_tasks(suite(tmp_path, task("one"))).tasks[0])
     with running() as server:
         configured(rc.parent, server, ("idler", "cheap"), ("worker", "strong"))
         server.react("idler", idles)
         server.react("worker", fixes)
         rc.write_text(f'backbone = "{folder}"\ncheckpoint = "{tmp_path / "made.safetensors"}"\n{rc.read_text()}')
-        opening = Opening(configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out")
-        opened = opening(Spending(tmp_path / "paid.jsonl", Limits()))
+        opening = RolloutSessionFactory(
+            configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out"
+        )
+        opened = opening(Spending(tmp_path / "paid.jsonl", SpendingLimits()))
         with pytest.raises(
-            Unanswered, match=f"in place of the learned coordinator: .*no backbone at {folder}"
+            AgentUnanswered, match=f"in place of the learned coordinator: .*no backbone at {folder}"
         ) as caught:
             asyncio.run(rollout(job, opened, tmp_path / "out"))
         assert caught.value.final
-        assert list((tmp_path / "out" / FOLDER / "trinity" / "one-0").iterdir()) == []
+        assert list((tmp_path / "out" / ROLLOUTS_FOLDER / "trinity" / "one-0").iterdir()) == []
         checkpoint.save(tiny.checkpoint(tiny.meta(tiny.folder(folder))), tmp_path / "made.safetensors")
         row = asyncio.run(rollout(job, opened, tmp_path / "out"))
     assert (row.arm, row.task) == ("trinity", "one")

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import fugu_cli
-from fugu_cli.commands import eval as command
-from fugu_cli.commands.evalflags import EngineName, EvalFlags
+from fugu_cli.cli import eval as command
+from fugu_cli.cli.training_flags import EngineName, EvalFlags
 from fugu_cli.errors import FuguError
-from fugu_cli.evaluation import rows
-from fugu_cli.evaluation.loop import Outcome
-from fugu_cli.evaluation.spending import Limits
-from fugu_cli.evaluation.spread import Result, work
+from fugu_cli.evaluation import results_folder
+from fugu_cli.evaluation.paid_calls import SpendingLimits
+from fugu_cli.evaluation.rollout import RolloutOutcome
+from fugu_cli.evaluation.runner import RemoteResult, run_remote_job
 from tests.e2e.loopback import KEY, Refuses, running
 from tests.evaluation.pool import configured, fixes, idles, suite, task
 
@@ -45,7 +45,7 @@ def test_rollouts_are_spread_over_two_workers_and_kept_like_any_others(
             rollouts=2,
         )
         assert command.evaluate(flags) == 0
-        found = rows.read(tmp_path / "out" / "rows.jsonl", Outcome)
+        found = results_folder.read_rows(tmp_path / "out" / "rows.jsonl", RolloutOutcome)
         assert sorted((row.arm, row.task, row.ok) for row in found) == [
             ("one-pass:idler", "one", False),
             ("one-pass:idler", "two", False),
@@ -69,28 +69,28 @@ def test_a_cluster_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: p
 
 
 def test_a_worker_says_what_it_spent_and_why_there_is_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fugu_cli.commands.opening import Opening
-    from fugu_cli.config.files import load as configuration
-    from fugu_cli.evaluation.rollout import Job
-    from fugu_cli.tasks.loading import load
+    from fugu_cli.cli.eval import RolloutSessionFactory
+    from fugu_cli.config.loader import load_config as configuration
+    from fugu_cli.evaluation.rollout import RolloutJob
+    from fugu_cli.tasks.loading import load_tasks
 
-    problem = load(suite(tmp_path, task("one"))).tasks[0]
-    job = Job(arm="single:worker", problem=problem).model_dump_json()
+    problem = load_tasks(suite(tmp_path, task("one"))).tasks[0]
+    job = RolloutJob(arm="single:worker", problem=problem).model_dump_json()
     with running() as server:
         configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
         config = configuration(tmp_path, os.environ).config
-        opening = Opening(config, (("LOOPBACK_KEY", KEY),), tmp_path / "out")
+        opening = RolloutSessionFactory(config, (("LOOPBACK_KEY", KEY),), tmp_path / "out")
         server.react("worker", fixes)
 
-        def worked(limits: Limits) -> Result:
-            return Result.model_validate_json(work(job, opening, str(tmp_path / "out"), limits))
+        def worked(limits: SpendingLimits) -> RemoteResult:
+            return RemoteResult.model_validate_json(run_remote_job(job, opening, str(tmp_path / "out"), limits))
 
-        stopped = worked(Limits(requests=2))
+        stopped = worked(SpendingLimits(requests=2))
         assert (stopped.row, stopped.why, stopped.requests) == (None, "spent", 2)
         server.play("worker", Refuses(401, "no such key"))
-        refused = worked(Limits())
+        refused = worked(SpendingLimits())
         assert (refused.why, refused.agent, refused.final, refused.requests) == ("unanswered", "worker", True, 0)
         server.react("worker", fixes)
-        done = worked(Limits())
+        done = worked(SpendingLimits())
         assert done.row is not None
         assert (done.row.ok, done.row.calls, done.requests) == (True, 4, 2)

@@ -6,19 +6,20 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.evaluation import arms, capacity, pages, plots
-from fugu_cli.evaluation.loop import Outcome, Spent, Use
-from fugu_cli.evaluation.summary import Summary, summarise
-from fugu_cli.events import Member
-from fugu_cli.statistics import Mean, Paired, Share, bootstrap, wilson
+from fugu_cli.evaluation import report as evaluation_report
+from fugu_cli.evaluation import runner
+from fugu_cli.evaluation.intervals import Mean, PairedCounts, Proportion, bootstrap, wilson
+from fugu_cli.evaluation.rollout import AgentSpending, AgentUse, RolloutOutcome
+from fugu_cli.evaluation.summary import EvaluationSummary, summarise
+from fugu_cli.session.events import Member
 
 SOURCES = {"a": "one", "b": "one", "c": "two"}
 
 
 def row(
     arm: str, task: str, ok: bool, *, seed: int = 0, turns: int = 1, usd: float = 0.0, agent: str = "small"
-) -> Outcome:
-    return Outcome(
+) -> RolloutOutcome:
+    return RolloutOutcome(
         task=task,
         arm=arm,
         ok=ok,
@@ -26,11 +27,11 @@ def row(
         reason="accepted",
         turns=turns,
         seconds=2.0,
-        spent=(Spent(agent=agent, calls=1, input=100, cached=0, output=10, seconds=float(turns)),),
+        spent=(AgentSpending(agent=agent, calls=1, input=100, cached=0, output=10, seconds=float(turns)),),
         session="",
         seed=seed,
         usd=usd,
-        uses=(Use(agent=agent, role="worker", turns=turns),),
+        uses=(AgentUse(agent=agent, role="worker", turns=turns),),
     )
 
 
@@ -57,11 +58,11 @@ def test_arms_pairs_curves_and_the_oracle_are_counted_from_the_rows() -> None:
     assert (cascade.accepted, cascade.wrongly, cascade.turns, cascade.tokens_in) == (3, 1, 7 / 3, 100)
     assert found.curves == {"cascade": (1 / 3, 1 / 3, 2 / 3), "single:small": (0.5,) * 3, "single:large": (0.5,) * 3}
     assert found.uses["cascade"] == {("small", "worker"): 7}
-    assert found.oracle == Share(2, 2, wilson(2, 2).low, 1.0)
+    assert found.oracle == Proportion(2, 2, wilson(2, 2).low, 1.0)
     assert [(pair.first, pair.second, pair.paired) for pair in found.pairs] == [
-        ("cascade", "single:small", Paired(1, 1, 0, 0, 1.0)),
-        ("cascade", "single:large", Paired(1, 1, 0, 0, 1.0)),
-        ("single:small", "single:large", Paired(0, 1, 1, 0, 1.0)),
+        ("cascade", "single:small", PairedCounts(1, 1, 0, 0, 1.0)),
+        ("cascade", "single:large", PairedCounts(1, 1, 0, 0, 1.0)),
+        ("single:small", "single:large", PairedCounts(0, 1, 1, 0, 1.0)),
     ]
     assert found.pairs[0].difference.value == -0.5
     assert not found.priced
@@ -74,7 +75,7 @@ def test_repeated_tasks_are_paired_by_seed_and_their_interval_is_over_tasks() ->
     cascade = found.arms[0]
     assert (cascade.once, cascade.solved.count, cascade.solved.total) == (False, 3, 6)
     assert (cascade.solved.low, cascade.solved.high) == (wilson(1, 2).low, wilson(1, 2).high)
-    assert found.pairs[0].paired == Paired(2, 0, 2, 0, 1.0)
+    assert found.pairs[0].paired == PairedCounts(2, 0, 2, 0, 1.0)
     assert found.pairs[0].difference == Mean(1.0, 1.0, 1.0)
 
 
@@ -95,9 +96,11 @@ def test_a_bootstrap_holds_its_mean_and_is_the_same_each_time() -> None:
     assert bootstrap([]) == Mean(0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("draw", [plots.accuracy_against_cost, plots.turn_budget, plots.use_by_role])
+@pytest.mark.parametrize(
+    "draw", [evaluation_report.accuracy_against_cost, evaluation_report.turn_budget, evaluation_report.use_by_role]
+)
 @pytest.mark.parametrize("rows", [ROWS, ROWS[:1], [row("single:<b>&", "a", False, turns=0)], []])
-def test_a_picture_is_well_formed_and_names_its_arms(draw: object, rows: list[Outcome]) -> None:
+def test_a_picture_is_well_formed_and_names_its_arms(draw: object, rows: list[RolloutOutcome]) -> None:
     summary = summarise(rows, SOURCES)
     picture = xml.fromstring(draw(summary))  # type: ignore[operator]
     words = {element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")}
@@ -106,20 +109,20 @@ def test_a_picture_is_well_formed_and_names_its_arms(draw: object, rows: list[Ou
 
 
 def test_a_point_stands_where_its_cost_and_share_are() -> None:
-    picture = plots.accuracy_against_cost(summarise(ROWS[:3], SOURCES))
+    picture = evaluation_report.accuracy_against_cost(summarise(ROWS[:3], SOURCES))
     (x, y) = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', picture)[0]
     assert float(x) == pytest.approx(50 + 500 * (7 / 3) / 2.5, abs=0.1)
     assert float(y) == pytest.approx(30 + 260 / 3, abs=0.1)
 
 
 def test_an_axis_is_divided_by_round_numbers() -> None:
-    steps = [plots.step(largest) for largest in (0.0, 0.00012, 1.0, 80.0, 94.0, 12345.0)]
+    steps = [evaluation_report.axis_step(largest) for largest in (0.0, 0.00012, 1.0, 80.0, 94.0, 12345.0)]
     assert steps == pytest.approx([1.0, 0.00002, 0.2, 10.0, 20.0, 2000.0])
 
 
 def test_names_of_many_equal_arms_stand_below_each_other_inside_the_picture() -> None:
     many = [row(f"single:{name}", "a", False, turns=turns) for turns, name in enumerate("abcdefghijkl", start=1)]
-    for draw in (plots.accuracy_against_cost, plots.turn_budget):
+    for draw in (evaluation_report.accuracy_against_cost, evaluation_report.turn_budget):
         picture = draw(summarise(many, SOURCES))
         named = re.findall(r'y="([\d.]+)" style="fill[^>]*>single:(\w)', picture)
         heights = sorted(float(y) for y, _ in named)
@@ -129,15 +132,15 @@ def test_names_of_many_equal_arms_stand_below_each_other_inside_the_picture() ->
 
 
 def test_a_turn_budget_rises_at_whole_turns_only() -> None:
-    picture = plots.turn_budget(summarise(ROWS[:3], SOURCES))
+    picture = evaluation_report.turn_budget(summarise(ROWS[:3], SOURCES))
     (points,) = re.findall(r'points="([^"]+)"', picture)
     xs = [float(pair.split(",")[0]) for pair in points.split()]
     assert xs == pytest.approx([50 + 500 * turn / 3 - 0.6 for turn in (0, 1, 1, 2, 2, 3, 3)], abs=0.1)
 
 
 def test_the_report_is_written_twice_and_can_say_that_nothing_is_there(tmp_path: Path) -> None:
-    report = pages.Report("Evaluation <x>", {"pool": "small & large"}, ("Refused: t: it passes.",))
-    page, html = pages.write(tmp_path, report, summarise(ROWS, SOURCES))
+    report = evaluation_report.ReportNotes("Evaluation <x>", {"pool": "small & large"}, ("Refused: t: it passes.",))
+    page, html = evaluation_report.write_report(tmp_path, report, summarise(ROWS, SOURCES))
     assert page.read_text().startswith(
         "# Evaluation \\<x>\n\n- pool: small & large\n\nRefused: t: it passes.\n\n## Solved\n"
     )
@@ -148,10 +151,10 @@ def test_the_report_is_written_twice_and_can_say_that_nothing_is_there(tmp_path:
         "agent-use.svg",
         "turn-budget.svg",
     ]
-    empty = pages.markdown(report, summarise([], SOURCES))
+    empty = evaluation_report.as_markdown(report, summarise([], SOURCES))
     assert "There are no rows yet." in empty
     with pytest.raises(StorageError, match="the report cannot be written"):
-        pages.write(tmp_path / "absent", report, Summary(False, (), (), {}, {}, None))
+        evaluation_report.write_report(tmp_path / "absent", report, EvaluationSummary(False, (), (), {}, {}, None))
 
 
 MEMBERS = [
@@ -162,8 +165,10 @@ MEMBERS = [
 
 def test_names_that_mean_something_to_markdown_are_shown_as_they_are() -> None:
     found = summarise([row("cascade", "a", True)], {"a": "a|b <i>*c*"})
-    report = pages.Report("Evaluation", {"tasks": "1 of a|b"}, ("Refused: <script>: its tests\nsay `no`.",))
-    page = pages.markdown(report, found)
+    report = evaluation_report.ReportNotes(
+        "Evaluation", {"tasks": "1 of a|b"}, ("Refused: <script>: its tests\nsay `no`.",)
+    )
+    page = evaluation_report.as_markdown(report, found)
     assert "- tasks: 1 of a\\|b\n\nRefused: \\<script>: its tests say \\`no\\`.\n" in page
     head = next(line for line in page.splitlines() if line.startswith("| arm | solved"))
     assert head == "| arm | solved | 95 % | a\\|b \\<i>\\*c\\* | accepted | accepted, but wrong |"
@@ -174,7 +179,7 @@ LONG = "retry-same:a-model-with-a-very-long-name-20251101"
 
 def test_names_of_any_length_stand_inside_the_pictures() -> None:
     found = summarise([row(arm, "a", True, agent=f"{arm}-agent") for arm in ("cascade", LONG, f"{LONG}-b")], SOURCES)
-    for draw in pages.PICTURES.values():
+    for draw in evaluation_report.PICTURES.values():
         picture = xml.fromstring(draw(found))
         width = float(picture.attrib["viewBox"].split()[2])
         for text in picture.iter("{http://www.w3.org/2000/svg}text"):
@@ -185,16 +190,16 @@ def test_names_of_any_length_stand_inside_the_pictures() -> None:
 
 
 def test_many_turns_are_numbered_with_room_between_them() -> None:
-    picture = xml.fromstring(plots.turn_budget(summarise([row("cascade", "a", True, turns=60)], SOURCES)))
+    picture = xml.fromstring(evaluation_report.turn_budget(summarise([row("cascade", "a", True, turns=60)], SOURCES)))
     numbers = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert [number for number in numbers if (number or "").isdigit()] == ["0", "10", "20", "30", "40", "50", "60"]
 
 
 def test_words_for_arms_mean_every_agent_or_the_strongest() -> None:
-    assert arms.expand(["single", "prompted", "single:small", "random"], MEMBERS) == (
+    assert runner.expand_arms(["single", "prompted", "single:small", "random"], MEMBERS) == (
         *("single:large", "single:small", "prompted:large", "random"),
     )
-    assert arms.expand(["all"], MEMBERS) == (
+    assert runner.expand_arms(["all"], MEMBERS) == (
         *("trinity", "conductor", "one-pass:large", "one-pass:small", "single:large", "single:small", "random"),
         *("self-reflection:large", "mixture-of-agents", "panel-judge-merge", "prompted:large", "cascade"),
         *("retry-same:large", "retry-same:small"),
@@ -204,17 +209,17 @@ def test_words_for_arms_mean_every_agent_or_the_strongest() -> None:
 @pytest.mark.parametrize("word", ["magic", "single:nobody", "cascade:small", ""])
 def test_an_arm_that_is_none_is_refused(word: str) -> None:
     with pytest.raises(UsageError):
-        arms.expand([word], MEMBERS)
+        runner.expand_arms([word], MEMBERS)
 
 
 def test_an_arm_of_an_agent_that_is_opted_out_is_refused_and_says_so() -> None:
     with pytest.raises(UsageError, match="'single:other' names an agent that is opted out") as caught:
-        arms.expand(["single:other"], MEMBERS, ["other"])
+        runner.expand_arms(["single:other"], MEMBERS, ["other"])
     assert caught.value.hint == "take other out of opt_out"
 
 
 def test_the_smallest_limit_counts_and_one_rollout_always_fits() -> None:
-    assert capacity.at_once(8, 4, 2.5) == 2
-    assert capacity.at_once(None, 3, None) == 3
-    assert capacity.at_once(None, None, 0.2) == 1
-    assert 1 <= capacity.at_once(None, None, None) <= 4
+    assert runner.rollouts_at_once(8, 4, 2.5) == 2
+    assert runner.rollouts_at_once(None, 3, None) == 3
+    assert runner.rollouts_at_once(None, None, 0.2) == 1
+    assert 1 <= runner.rollouts_at_once(None, None, None) <= 4

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import atomic, permissions, sessions
-from fugu_cli.config import trust_store
+from fugu_cli.config import trust as config_trust
 from fugu_cli.errors import StorageError
-from fugu_cli.ui import output_dir
+from fugu_cli.safety import saved_permissions
+from fugu_cli.session import store
+from fugu_cli.system import atomic_files
+from fugu_cli.ui import run_artifacts
 
 LONG = "x" * 3000
 
@@ -33,15 +35,15 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def trust(data: Path, text: str) -> None:
-    trust_store.trust(data, Path("/repo", *(text[at : at + 100] for at in range(0, len(text), 100))))
+    config_trust.trust(data, Path("/repo", *(text[at : at + 100] for at in range(0, len(text), 100))))
 
 
 def allow(data: Path, text: str) -> None:
-    permissions.add(data, Path("/repo"), f"bash({text})")
+    saved_permissions.add_rule(data, Path("/repo"), f"bash({text})")
 
 
 def title(data: Path, text: str) -> None:
-    sessions.rename(data / "one.jsonl", text)
+    store.rename_session(data / "one.jsonl", text)
 
 
 @pytest.mark.parametrize("write", [trust, allow, title])
@@ -55,14 +57,14 @@ def test_the_old_file_stays_and_nothing_lies_beside_it(write: Callable[[Path, st
 
 def test_a_file_of_an_output_folder_is_whole_or_missing(tmp_path: Path) -> None:
     with full():
-        said = output_dir.write(tmp_path, [], "s", {"short": True}, LONG.encode())
-    assert [str(tmp_path / output_dir.PATCH) in one for one in said] == [True]
-    assert sorted(tree(tmp_path)) == sorted([output_dir.SESSION, output_dir.TRAJECTORY, output_dir.SUMMARY])
+        said = run_artifacts.write_artifacts(tmp_path, [], "s", {"short": True}, LONG.encode())
+    assert [str(tmp_path / run_artifacts.PATCH) in one for one in said] == [True]
+    assert sorted(tree(tmp_path)) == sorted([run_artifacts.SESSION, run_artifacts.TRAJECTORY, run_artifacts.SUMMARY])
 
 
 def test_a_new_file_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
-    with atomic.beside(tmp_path / "new.json") as draft:
+    with atomic_files.replacement_file(tmp_path / "new.json") as draft:
         draft.write_text("{}")
     assert (tmp_path / "new.json").stat().st_mode == (tmp_path / "plain").stat().st_mode
     assert draft.suffix == ".json" and not draft.exists()

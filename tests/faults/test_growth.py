@@ -15,15 +15,15 @@ import pytest
 from pydantic import BaseModel
 
 from fugu_cli import wiring
-from fugu_cli.config.files import load
-from fugu_cli.ui import ask
+from fugu_cli.config.loader import load_config
+from fugu_cli.ui import headless
 from tests.e2e import loopback
 from tests.e2e.driving import FILES, Agent, Place
 from tests.e2e.loopback import Says, Use
 from tests.serve.endpoint import endpoint, says
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files and processes as /proc shows them")
-CACHED = "fugu_cli.loop.context._Past"
+CACHED = "fugu_cli.engine.message_history._Past"
 """What prompts are made of, of the newest 256 earlier requests."""
 WARM, ALL = 40, 200
 """Requests after which everything that is kept on purpose is there; and all."""
@@ -63,7 +63,7 @@ def test_a_session_of_many_requests_keeps_nothing_but_its_facts(tmp_path: Path) 
 
         async def work() -> None:
             environ = {**os.environ, "LOOPBACK_KEY": loopback.KEY}
-            session = await wiring.open_session(load(place.repo, environ), environ, ask.never)
+            session = await wiring.open_session(load_config(place.repo, environ), environ, headless.deny_headless)
             for number in range(1, ALL + 1):
                 await session.ask(f"what is calc.txt? ({number})")
                 assert (await session.run()).reason == "answered"

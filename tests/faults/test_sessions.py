@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import log as logs
-from fugu_cli import orchestrator
+from fugu_cli.engine import orchestrator
 from fugu_cli.errors import StorageError
-from fugu_cli.events import Asked, Permitted
-from fugu_cli.log import Log
-from fugu_cli.tools.workspace import recall
+from fugu_cli.session import log as logs
+from fugu_cli.session.events import Asked, Permitted
+from fugu_cli.session.log import Log
+from fugu_cli.tools.workspace import recall_reads
 from fugu_cli.ui import trace
 from tests.reacting import Stage, repository
 from tests.test_crash import appends, stage_of
@@ -30,9 +30,9 @@ async def whole(stage: Stage, path: Path) -> str:
     try:
         if not any(isinstance(event, Asked) for event in log.events):
             await stage.begin(log)
-        bench = stage.bench()
-        recall(bench.workspace, log.records)
-        return (await orchestrator.run(log, stage.crew(), bench)).reason
+        environment = stage.environment()
+        recall_reads(environment.workspace, log.records)
+        return (await orchestrator.run(log, stage.team(), environment)).reason
     finally:
         log.close()
 
@@ -97,8 +97,8 @@ def test_a_clock_that_jumps_changes_nothing_but_the_times(tmp_path: Path, jump: 
 
     async def play() -> str:
         await stage.begin(log)
-        return (await orchestrator.run(log, stage.crew(), stage.bench())).reason
+        return (await orchestrator.run(log, stage.team(), stage.environment())).reason
 
     assert asyncio.run(play()) == "accepted"
     assert [record.seq for record in log.records] == list(range(len(log.records)))
-    assert trace.text(log.records, "session").count("verified by") >= 1
+    assert trace.trace_text(log.records, "session").count("verified by") >= 1

@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from fugu_cli.agents import anthropic_stream, openai_stream, responses_stream
-from fugu_cli.agents.access import Access
-from fugu_cli.agents.sse import Decoder
 from fugu_cli.errors import AgentError
-from fugu_cli.events import RECORDED, Recorded, Replied
-from fugu_cli.log import Log
 from fugu_cli.messages import Reply
+from fugu_cli.providers import chat_completions, messages, responses
+from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.providers.http_client import SseDecoder
+from fugu_cli.session.events import RECORDED, Recorded, Replied
+from fugu_cli.session.log import Log
 
 STREAMS = sorted((Path(__file__).parent.parent / "recorded").rglob("*.sse"))
-ACCESS = Access(name="a", model="m", base_url="https://api.example.org/v1", key="k", key_env="K")
+ACCESS = ModelEndpoint(name="a", model="m", base_url="https://api.example.org/v1", key="k", key_env="K")
 PIECES = [
     b"\n\n",
     b"\r",
@@ -32,14 +32,14 @@ PIECES = [
 
 
 def decode(path: Path, data: bytes) -> Reply:
-    decoding: anthropic_stream.Decoding | openai_stream.Decoding | responses_stream.Decoding
+    decoding: messages.MessagesDecoder | chat_completions.ChatCompletionsDecoder | responses.ResponsesDecoder
     if path.parent.name == "anthropic":
-        decoding = anthropic_stream.Decoding(ACCESS)
+        decoding = messages.MessagesDecoder(ACCESS)
     elif path.stem == "responses":
-        decoding = responses_stream.Decoding(ACCESS, lambda number: f"new-{number}")
+        decoding = responses.ResponsesDecoder(ACCESS, lambda number: f"new-{number}")
     else:
-        decoding = openai_stream.Decoding(ACCESS, lambda number: f"new-{number}")
-    decoder = Decoder()
+        decoding = chat_completions.ChatCompletionsDecoder(ACCESS, lambda number: f"new-{number}")
+    decoder = SseDecoder()
     for event in [*decoder.feed(data), *decoder.finish()]:
         decoding.feed(event)
     return decoding.reply()

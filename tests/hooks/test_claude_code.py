@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.hooks.declared import read
+from fugu_cli.extensions.hook_settings import read_hooks
 from fugu_cli.messages import Call
 from tests.hooks.claude_code import CASES, Made
 from tests.hooks.test_running import Play
@@ -26,7 +26,7 @@ def test_a_hook_written_for_claude_code_comes_to_its_verdict(tmp_path: Path, nam
     (root / "mk.sh").write_text("touch made\n")
     (root / ".claude").mkdir()
     (root / ".claude/settings.json").write_text(json.dumps({"hooks": {"PreToolUse": case.hooks}}))
-    hooks = read(tmp_path / "home", root, trusted=True).hooks
+    hooks = read_hooks(tmp_path / "home", root, trusted=True).hooks
     play = Play(tmp_path, hooks, ours(case.call), rules={"allow": ("bash(touch *)",)})
     play.run()
     ((allowed, _, reason),) = play.permitted()

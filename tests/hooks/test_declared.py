@@ -7,10 +7,17 @@ from typing import Any
 
 import pytest
 
-from fugu_cli.config import trust_store
-from fugu_cli.config.files import load
-from fugu_cli.hooks.calls import fits, told
-from fugu_cli.hooks.declared import MOMENTS, Declared, Hook, named_files, read
+from fugu_cli.config import trust
+from fugu_cli.config.loader import load_config
+from fugu_cli.extensions.hook_settings import (
+    HOOK_EVENTS,
+    DeclaredHooks,
+    Hook,
+    describe_call,
+    files_named_by_hooks,
+    read_hooks,
+    rule_fits,
+)
 from fugu_cli.messages import Call
 
 FORMAT = {"type": "command", "command": "sh lint.sh", "timeout": 5}
@@ -28,11 +35,11 @@ def written(folder: Path, content: object, name: str = ".agents/hooks.json") -> 
 
 def test_every_event_is_read_in_the_order_of_the_file(tmp_path: Path) -> None:
     groups = [{"matcher": "edit|mcp__.*", "hooks": [FORMAT]}, {"hooks": [{"type": "command", "command": "true"}]}]
-    path = written(tmp_path, {"hooks": {moment: groups for moment in MOMENTS}})
-    assert read(tmp_path, None, trusted=False) == Declared(
+    path = written(tmp_path, {"hooks": {moment: groups for moment in HOOK_EVENTS}})
+    assert read_hooks(tmp_path, None, trusted=False) == DeclaredHooks(
         tuple(
             hook
-            for moment in MOMENTS
+            for moment in HOOK_EVENTS
             for hook in (
                 Hook(
                     moment=moment,
@@ -69,7 +76,8 @@ def test_every_event_is_read_in_the_order_of_the_file(tmp_path: Path) -> None:
 def test_a_matcher_is_for_names_of_tools_there_and_here(matcher: str, tools: list[str]) -> None:
     hook = Hook(moment="PreToolUse", matcher=matcher, command="x", source="f", own=True)
     of = {
-        name: told(Call.make("1", name), Path("/r"))[0].names for name in ("bash", "edit", "write", "mcp__docs__find")
+        name: describe_call(Call.make("1", name), Path("/r"))[0].names
+        for name in ("bash", "edit", "write", "mcp__docs__find")
     }
     assert [name for name, names in of.items() if hook.matches(names)] == tools
 
@@ -95,7 +103,7 @@ def test_a_file_that_cannot_be_read_is_named_and_left_out_while_the_other_counts
     content, said = WHOLE[case]
     bad = written(tmp_path / "home", content)
     written(tmp_path / "repo", GUARD)
-    found = read(tmp_path / "home", tmp_path / "repo", trusted=True)
+    found = read_hooks(tmp_path / "home", tmp_path / "repo", trusted=True)
     assert [hook.command for hook in found.hooks] == ["sh guard.sh"]
     assert found.notes == (f"{bad}{said}; its hooks are left out",)
 
@@ -124,7 +132,7 @@ def test_a_fault_leaves_out_itself_alone(tmp_path: Path, case: str) -> None:
     content, said = FAULTS[case]
     assert isinstance(content, dict)
     bad = written(tmp_path, {"hooks": content["hooks"] | GUARD["hooks"]})
-    found = read(tmp_path, None, trusted=True)
+    found = read_hooks(tmp_path, None, trusted=True)
     assert [hook.command for hook in found.hooks] == ["sh guard.sh"]
     assert found.notes == (f"{bad}, hooks{said}",)
 
@@ -141,7 +149,7 @@ def test_a_guard_that_cannot_be_run_is_kept_to_say_no(tmp_path: Path, content: o
     path = written(tmp_path, content)
     guard = Hook(moment="PreToolUse", source=str(path), own=True, fault=fault)
     note = f"{path}, hooks.PreToolUse{fault}; it cannot be run, so it says no"
-    assert read(tmp_path, None, trusted=True) == Declared((guard,), (note,))
+    assert read_hooks(tmp_path, None, trusted=True) == DeclaredHooks((guard,), (note,))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +164,7 @@ def test_a_guard_that_cannot_be_run_is_kept_to_say_no(tmp_path: Path, content: o
 def test_a_matcher_that_fits_no_tool_is_said(tmp_path: Path, matcher: str, why: str) -> None:
     path = written(tmp_path, matched(matcher))
     said = (f"{path}, hooks: the matcher `{matcher}` of PreToolUse fits no tool: {why}",) if why else ()
-    assert read(tmp_path, None, trusted=True).notes == said
+    assert read_hooks(tmp_path, None, trusted=True).notes == said
 
 
 @pytest.mark.parametrize(
@@ -173,12 +181,12 @@ def test_a_matcher_that_fits_no_tool_is_said(tmp_path: Path, matcher: str, why: 
     ],
 )
 def test_a_rule_narrows_a_hook_to_calls(tmp_path: Path, rule: str, call: Call, fit: bool) -> None:
-    assert fits(rule, call, tmp_path) is fit
+    assert rule_fits(rule, call, tmp_path) is fit
 
 
 def test_arguments_given_apart_are_words_of_their_own(tmp_path: Path) -> None:
     written(tmp_path, one(command="${CLAUDE_PROJECT_DIR}/run me.sh", args=["a b", "$HOME"]))
-    (hook,) = read(tmp_path, None, trusted=True).hooks
+    (hook,) = read_hooks(tmp_path, None, trusted=True).hooks
     done = subprocess.run(
         ["bash", "-c", f"printf '%s\n' {hook.command}"],
         env={"CLAUDE_PROJECT_DIR": "/the place"}, capture_output=True, text=True, check=True,
@@ -190,20 +198,22 @@ def test_settings_of_claude_code_are_read_beside_and_their_other_keys_are_no_fau
     written(tmp_path, GUARD | {"description": "ours"})
     written(tmp_path, {"permissions": {"allow": []}} | one(command="a"), ".claude/settings.json")
     local = written(tmp_path, one(command="b"), ".claude/settings.local.json")
-    found = read(tmp_path, None, trusted=False)
+    found = read_hooks(tmp_path, None, trusted=False)
     assert ([hook.command for hook in found.hooks], found.notes) == (["sh guard.sh", "a", "b"], ())
     written(tmp_path, {"disableAllHooks": True} | one(command="b"), ".claude/settings.local.json")
-    assert [hook.command for hook in read(tmp_path, None, trusted=False).hooks] == ["sh guard.sh", "a"]
+    assert [hook.command for hook in read_hooks(tmp_path, None, trusted=False).hooks] == ["sh guard.sh", "a"]
     local.write_text("{}")
     written(tmp_path, {}, ".claude/settings.json")
-    assert read(tmp_path, None, trusted=False).notes == ()
+    assert read_hooks(tmp_path, None, trusted=False).notes == ()
 
 
 def test_no_file_and_one_that_is_no_text_are_no_crash(tmp_path: Path) -> None:
-    assert read(tmp_path / "none", tmp_path / "a" / "none", trusted=True) == Declared()
+    assert read_hooks(tmp_path / "none", tmp_path / "a" / "none", trusted=True) == DeclaredHooks()
     path = written(tmp_path, "x")
     path.write_bytes(b"\xff\xfe")
-    assert read(tmp_path, None, trusted=True).notes == (f"{path} is not UTF-8 text (byte 0); its hooks are left out",)
+    assert read_hooks(tmp_path, None, trusted=True).notes == (
+        f"{path} is not UTF-8 text (byte 0); its hooks are left out",
+    )
 
 
 def test_a_repositorys_hooks_count_once_it_is_trusted_after_the_users_own(tmp_path: Path) -> None:
@@ -211,16 +221,16 @@ def test_a_repositorys_hooks_count_once_it_is_trusted_after_the_users_own(tmp_pa
     path = written(tmp_path, GUARD)
     (tmp_path / ".git").mkdir()
     note = f"{path} names hooks (PreToolUse): none is run until you run `fugu trust` here"
-    loaded = load(tmp_path, {})
+    loaded = load_config(tmp_path, {})
     assert ([hook.moment for hook in loaded.hooks.hooks], loaded.hooks.notes) == (["Stop"], (note,))
-    loaded = load(tmp_path, {}, trust=True)
+    loaded = load_config(tmp_path, {}, trust=True)
     assert [(hook.moment, hook.own) for hook in loaded.hooks.hooks] == [("Stop", True), ("PreToolUse", False)]
     assert loaded.hooks.notes == ()
 
 
 def test_in_the_home_itself_the_users_file_is_read_once() -> None:
     written(Path.home(), GUARD)
-    assert [hook.own for hook in load(Path.home(), {}).hooks.hooks] == [True]
+    assert [hook.own for hook in load_config(Path.home(), {}).hooks.hooks] == [True]
 
 
 @pytest.mark.parametrize("changed", [".agents/hooks.json", "tools/guard.py", "tools/link.sh"])
@@ -233,13 +243,16 @@ def test_a_changed_hooks_file_or_script_that_it_names_asks_again(tmp_path: Path,
     command = "python3 tools/guard.py --strict && sh ./tools/link.sh; echo it\\'s done"
     content = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": command}]}]}}
     written(root, content)
-    assert [path.relative_to(root).as_posix() for path in named_files(root)] == ["tools/guard.py", "tools/link.sh"]
-    assert trust_store.trust(data, root)
-    assert trust_store.trusted(data, root)
+    assert [path.relative_to(root).as_posix() for path in files_named_by_hooks(root)] == [
+        "tools/guard.py",
+        "tools/link.sh",
+    ]
+    assert trust.trust(data, root)
+    assert trust.is_trusted(data, root)
     path = root / changed
     path.write_text(path.read_text() + " ")
-    assert not trust_store.trusted(data, root)
-    assert trust_store.changed(data, root) == (changed,)
+    assert not trust.is_trusted(data, root)
+    assert trust.changed_files(data, root) == (changed,)
 
 
 def test_a_script_named_by_another_way_into_the_folder_is_watched_too(tmp_path: Path) -> None:
@@ -249,9 +262,9 @@ def test_a_script_named_by_another_way_into_the_folder_is_watched_too(tmp_path: 
     (tmp_path / "way").symlink_to("repo")
     command = f"sh {tmp_path}/way/guard.sh"
     written(root, {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": command}]}]}})
-    assert trust_store.trust(tmp_path / "data", root)
+    assert trust.trust(tmp_path / "data", root)
     (root / "guard.sh").write_text("false")
-    assert trust_store.changed(tmp_path / "data", root) == ("guard.sh",)
+    assert trust.changed_files(tmp_path / "data", root) == ("guard.sh",)
 
 
 def test_of_settings_only_the_hooks_are_watched(tmp_path: Path) -> None:
@@ -262,10 +275,10 @@ def test_of_settings_only_the_hooks_are_watched(tmp_path: Path) -> None:
     settings = one("PreToolUse", command=command)
     assert isinstance(settings, dict)
     path = written(root, settings, ".claude/settings.json")
-    assert trust_store.trust(data, root)
+    assert trust.trust(data, root)
     path.write_text(json.dumps({"permissions": {"allow": ["Bash(ls)"]}} | settings))
-    assert trust_store.trusted(data, root)
+    assert trust.is_trusted(data, root)
     (root / ".claude/hooks/guard.sh").write_text("false")
-    assert trust_store.changed(data, root) == (".claude/hooks/guard.sh",)
+    assert trust.changed_files(data, root) == (".claude/hooks/guard.sh",)
     path.write_text(json.dumps(settings | {"disableAllHooks": True}))
-    assert ".claude/settings.json" in trust_store.changed(data, root)
+    assert ".claude/settings.json" in trust.changed_files(data, root)

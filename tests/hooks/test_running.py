@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import orchestrator, views
-from fugu_cli.coordinators.fixed import Single
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Event, Finished, Member, Permitted, Replied, ToolRan
-from fugu_cli.hooks.declared import Declared, Hook, Moment, read
-from fugu_cli.hooks.running import WITHHELD, Hooks, Verdict
-from fugu_cli.log import Log
-from fugu_cli.loop.environment import Bench
+from fugu_cli.coordinators import CoordinatorSettings
+from fugu_cli.coordinators.rules import Single
+from fugu_cli.engine import orchestrator
+from fugu_cli.engine.environment import Environment
+from fugu_cli.extensions.hook_runner import WITHHELD, Hooks, HookVerdict
+from fugu_cli.extensions.hook_settings import DeclaredHooks, Hook, HookEvent, read_hooks
 from fugu_cli.messages import Call, Prompt, Reply
-from fugu_cli.policy import Judgement
+from fugu_cli.safety.policy import Judgement
+from fugu_cli.session import views
+from fugu_cli.session.events import Event, Finished, Member, Permitted, Replied, ToolRan
+from fugu_cli.session.log import Log
 from fugu_cli.tools.workspace import Workspace
 from tests.reacting import Reacting, Stage, calls, repository, results
 
@@ -26,11 +27,11 @@ CHEAP = Member(name="cheap", provider="openai", model="c", slot="cheap")
 WRITE = Call.make("1", "write", path="made.txt", content="by the agent\n")
 
 
-def hook(moment: Moment, command: str, matcher: str = "", timeout: float = 120.0) -> Hook:
+def hook(moment: HookEvent, command: str, matcher: str = "", timeout: float = 120.0) -> Hook:
     return Hook(moment=moment, matcher=matcher, command=command, timeout=timeout, source="FILE", own=True)
 
 
-def decided(moment: Moment = "PreToolUse", **said: object) -> str:
+def decided(moment: HookEvent = "PreToolUse", **said: object) -> str:
     """A command that prints a decision as JSON."""
     return f"echo '{json.dumps({'hookSpecificOutput': {'hookEventName': moment} | said})}'"
 
@@ -59,7 +60,7 @@ class Play:
     log: Log = field(default_factory=Log.memory)
 
     def made(self) -> Hooks:
-        return Hooks(Declared(self.hooks), {"session_id": "session-1"}, self.told.append, mute=self.mute)
+        return Hooks(DeclaredHooks(self.hooks), {"session_id": "session-1"}, self.told.append, mute=self.mute)
 
     async def ask(self, call: Call, judgement: Judgement) -> str:
         self.questions.append(call)
@@ -72,20 +73,20 @@ class Play:
             self.root / "store",
             members,
             {"cheap": asking(self.call)},
-            coordinator=Single("cheap", members, Settings(turns=1)),
+            coordinator=Single("cheap", members, CoordinatorSettings(turns=1)),
             ask=self.ask,  # type: ignore[arg-type]
             test_command=None,
         )
 
-    def bench(self, stage: Stage) -> Bench:
-        bench = stage.bench()
-        return replace(bench, hooks=self.made(), rules=bench.rules.model_copy(update=self.rules))
+    def environment(self, stage: Stage) -> Environment:
+        environment = stage.environment()
+        return replace(environment, hooks=self.made(), rules=environment.rules.model_copy(update=self.rules))
 
     def run(self) -> Sequence[Event]:
         async def whole() -> Finished:
             stage = self.stage()
             await stage.begin(self.log, "write it", judged=False)
-            return await orchestrator.run(self.log, stage.crew(), self.bench(stage))
+            return await orchestrator.run(self.log, stage.team(), self.environment(stage))
 
         asyncio.run(whole())
         return self.log.events
@@ -150,12 +151,12 @@ def test_a_hook_that_fails_is_said_once_and_passed_over(tmp_path: Path) -> None:
     play = Play(tmp_path, (hook("PreToolUse", "echo broken >&2; exit 1"),))
     stage, hooks = play.stage(), play.made()
 
-    async def twice() -> list[Verdict]:
-        workspace = stage.bench().workspace
+    async def twice() -> list[HookVerdict]:
+        workspace = stage.environment().workspace
         return [await hooks.before(WRITE, workspace) for _ in range(2)]
 
     said = "the PreToolUse hook `echo broken >&2; exit 1` in FILE failed with exit code 1: broken; it was passed over"
-    assert asyncio.run(twice()) == [Verdict(WRITE)] * 2
+    assert asyncio.run(twice()) == [HookVerdict(WRITE)] * 2
     assert hooks.notes == (said,)
     assert play.told == ["the hook `echo broken >&2; exit 1` runs", said] * 2
 
@@ -211,7 +212,7 @@ ANSWERS = """echo '{"hookSpecificOutput": {"hookEventName": "PermissionRequest",
 
 @pytest.mark.parametrize(("moment", "command"), [("PreToolUse", ALLOWS), ("PermissionRequest", ANSWERS)])
 def test_a_hooks_yes_stands_for_the_users_but_not_for_a_rules_or_an_every_time_question(
-    tmp_path: Path, moment: Moment, command: str
+    tmp_path: Path, moment: HookEvent, command: str
 ) -> None:
     yes = hook(moment, command)
     make = Call.make("1", "bash", command="make it")
@@ -239,7 +240,7 @@ def test_a_repositorys_hook_says_yes_only_as_it_was_when_it_was_trusted(tmp_path
     files = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "sh yes.sh"}]}]}}
     (root / ".agents").mkdir()
     (root / ".agents/hooks.json").write_text(json.dumps(files))
-    (own,) = read(tmp_path / "home", root, trusted=True).hooks
+    (own,) = read_hooks(tmp_path / "home", root, trusted=True).hooks
     make = Call.make("1", "bash", command="make it")
     play = Play(tmp_path, (own,), make)
     play.run()
@@ -304,7 +305,7 @@ def test_a_later_hook_judges_what_an_earlier_one_made_of_the_call(tmp_path: Path
 
 
 @pytest.mark.parametrize("moment", ["PreToolUse", "PostToolUse"])
-def test_what_a_hook_adds_stands_above_the_answer(tmp_path: Path, moment: Moment) -> None:
+def test_what_a_hook_adds_stands_above_the_answer(tmp_path: Path, moment: HookEvent) -> None:
     play = Play(tmp_path, (hook(moment, decided(moment, additionalContext="ours is Python 3.11")),))
     play.run()
     assert play.ran()[0].output == "[A hook says: ours is Python 3.11]\nCreated made.txt (1 line)."
@@ -317,7 +318,7 @@ def test_a_hook_replaces_what_a_tool_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["PreToolUse", "PostToolUse"])
-def test_a_hook_ends_the_work(tmp_path: Path, moment: Moment) -> None:
+def test_a_hook_ends_the_work(tmp_path: Path, moment: HookEvent) -> None:
     play = Play(tmp_path, (hook(moment, """echo '{"continue": false, "stopReason": "the disk is full"}'"""),))
     play.run()
     assert play.log.events[-1] == Finished(reason="denied", message="a hook ended the work: the disk is full")
@@ -346,16 +347,16 @@ def test_a_call_that_failed_is_told_as_a_failure(tmp_path: Path) -> None:
 def test_a_hook_that_nobody_waits_for_decides_nothing_and_ends_with_the_session(tmp_path: Path) -> None:
     slow = hook("PreToolUse", "echo $$ > ../pid; exec sleep 60").model_copy(update={"apart": True})
     play = Play(tmp_path, (slow,))
-    hooks, workspace = play.made(), play.stage().bench().workspace
+    hooks, workspace = play.made(), play.stage().environment().workspace
 
-    async def session() -> Verdict:
+    async def session() -> HookVerdict:
         verdict = await hooks.before(WRITE, workspace)
         while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()):
             await asyncio.sleep(0.02)
         await hooks.closed(workspace)
         return verdict
 
-    assert asyncio.run(session()) == Verdict(WRITE)
+    assert asyncio.run(session()) == HookVerdict(WRITE)
     assert not _lives(int((tmp_path / "pid").read_text()))
 
 
@@ -425,11 +426,11 @@ def test_a_hook_after_reading_is_watched_for_what_it_changes(tmp_path: Path) -> 
 
 
 def test_evidence_is_not_the_agents_and_runs_no_hook(tmp_path: Path) -> None:
-    from fugu_cli.loop.bench import run_evidence
+    from fugu_cli.engine.tool_calls import run_evidence
 
     play = Play(tmp_path, (hook("PreToolUse", "exit 2"), hook("PostToolUse", "echo x >&2; exit 2")))
     stage = play.stage()
-    asyncio.run(run_evidence(play.log, play.bench(stage), 0, Call.make("e0", "read", path="calc.txt")))
+    asyncio.run(run_evidence(play.log, play.environment(stage), 0, Call.make("e0", "read", path="calc.txt")))
     assert (play.permitted(), play.told) == ([(True, "evidence", "")], [])
     assert "hook" not in play.ran()[0].output
 
@@ -443,7 +444,7 @@ def test_a_call_that_was_permitted_is_asked_about_no_second_time(tmp_path: Path)
     for event in play.log.events[: kept + 1]:
         again.log.append(event)
     stage = again.stage()
-    asyncio.run(orchestrator.run(again.log, stage.crew(), again.bench(stage)))
+    asyncio.run(orchestrator.run(again.log, stage.team(), again.environment(stage)))
     assert (tmp_path / "asked").read_text() == "x\n"
     assert isinstance(again.log.events[-1], Finished)
 
@@ -455,7 +456,7 @@ def test_a_turn_that_is_cut_ends_its_hook_and_all_it_started(tmp_path: Path) -> 
 
     async def cut() -> None:
         await stage.begin(play.log, "write it", judged=False)
-        work = asyncio.create_task(orchestrator.run(play.log, stage.crew(), play.bench(stage)))
+        work = asyncio.create_task(orchestrator.run(play.log, stage.team(), play.environment(stage)))
         pids = tmp_path / "pid"
         while not pids.exists() or len(pids.read_text().split()) < 2:
             await asyncio.sleep(0.02)
@@ -481,7 +482,7 @@ def _lives(pid: int) -> bool:
 def test_what_a_hook_writes_is_clipped_and_masked(tmp_path: Path) -> None:
     play = Play(tmp_path, (hook("PreToolUse", "yes word | head -c 100000 >&2; echo hunter2 >&2; exit 2"),))
     stage = play.stage()
-    workspace = stage.bench().workspace
+    workspace = stage.environment().workspace
     workspace.mask = lambda text: text.replace("hunter2", "[secret]")
     said = asyncio.run(play.made().before(WRITE, workspace))
     assert len(said.reason) < 2200
@@ -498,24 +499,24 @@ def test_where_files_are_kept_from_agents_no_word_of_a_hook_reaches_one(tmp_path
     play.run()
     assert play.ran()[0].output.splitlines()[0] == f"[A hook objects: {WITHHELD}]"
     play = Play(tmp_path / "c", (hook("Stop", says),), mute=True)
-    hooks, workspace = play.made(), play.stage().bench().workspace
+    hooks, workspace = play.made(), play.stage().environment().workspace
     assert asyncio.run(hooks.ended({"reason": "answered"}, workspace, again=False)) == ""
     assert hooks.notes == (f"the Stop hook `{says}` in FILE cannot ask to go on; {WITHHELD}; it was passed over",)
 
 
 def test_a_repositorys_hook_is_confined_like_its_tests_and_the_users_own_is_not(tmp_path: Path) -> None:
-    from fugu_cli.sandbox.box import Box, Rules
+    from fugu_cli.safety.sandbox.command_sandbox import Sandbox, SandboxSettings
 
     play = Play(tmp_path, ())
-    workspace = play.stage().bench().workspace
-    workspace.box = Box(workspace.root, tmp_path / "store", Rules())
+    workspace = play.stage().environment().workspace
+    workspace.box = Sandbox(workspace.root, tmp_path / "store", SandboxSettings())
     if workspace.box.held.kind == "none":
         pytest.skip("no sandbox holds here")
     command = f"touch {tmp_path}/outside"
     found = {}
     for own in (False, True):
         one = hook("PreToolUse", command).model_copy(update={"own": own})
-        hooks = Hooks(Declared((one,)), {}, play.told.append)
+        hooks = Hooks(DeclaredHooks((one,)), {}, play.told.append)
         asyncio.run(hooks.before(WRITE, workspace))
         found[own] = (tmp_path / "outside").exists()
     assert found == {False: False, True: True}
@@ -533,7 +534,7 @@ def test_hooks_hear_of_a_sessions_beginning_once_of_summaries_and_of_steps(tmp_p
             hook("SessionEnd", heard),
         ),
     )
-    hooks, workspace = play.made(), play.stage().bench().workspace
+    hooks, workspace = play.made(), play.stage().environment().workspace
 
     async def session() -> list[str]:
         for _ in range(2):

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import orchestrator, policy, views
 from fugu_cli.__main__ import called
-from fugu_cli.coordinators import masks, stopping
-from fugu_cli.events import Assigned, Event, Finished, Interrupted, Member, Permitted, Role, ToolRan
-from fugu_cli.log import Log
+from fugu_cli.coordinators import action_space
+from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
+from fugu_cli.safety import policy
+from fugu_cli.session import views
+from fugu_cli.session.events import Assigned, Event, Finished, Interrupted, Member, Permitted, Role, ToolRan
+from fugu_cli.session.log import Log
 from tests.reacting import CHECK, Reacting, Stage, calls, repository
 
 ONE = Member(name="one", provider="openai", model="o", slot="strong")
@@ -33,8 +35,8 @@ class Roles:
         self._roles = roles
 
     async def decide(self, events: tuple[Event, ...]) -> Assigned | Finished:
-        end = stopping.stop(events, turns=len(self._roles), verify_answers=False)
-        number = masks.next_turn(events)
+        end = action_space.request_end(events, turns=len(self._roles), verify_answers=False)
+        number = action_space.next_turn_number(events)
         return end or Assigned(turn=number, agent="one", role=self._roles[number - 1], by="test")
 
 
@@ -70,7 +72,7 @@ class Play:
 
         async def whole() -> Finished:
             await stage.begin(self.log, text, judged=False, until=self.until)
-            return await orchestrator.run(self.log, stage.crew(), stage.bench())
+            return await orchestrator.run(self.log, stage.team(), stage.environment())
 
         return asyncio.run(whole())
 
@@ -119,7 +121,7 @@ def test_an_accept_while_it_fails_is_none_and_no_verifier_may_be_asked(root: Pat
     turns = views.turns(found.log.events)
     assert views.verdict(found.log.events, turns[-1]) == "REVISE"
     worked = found.log.events[: next(n for n, e in enumerate(found.log.events) if e is turns[-1].assigned)]
-    assert masks.roles_out(worked) == {
+    assert action_space.roles_out(worked) == {
         "verifier": 'an acceptance check fails: sh "$SCRIPT", and no verdict changes that'
     }
 
@@ -205,7 +207,7 @@ def test_a_check_that_is_the_test_command_is_the_suite_and_is_not_run_twice(root
     found = Play(root, parts)
     assert found.run().reason == "accepted"
     assert found.tried == [(1, "acceptance_check", True)]
-    assert views.suite_decides(found.log.events) and views.unmet(found.log.events) == ()
+    assert views.suite_decides(found.log.events) and views.unmet_checks(found.log.events) == ()
 
 
 def test_the_script_sees_the_repository_and_leaves_nothing_in_it(root: Path) -> None:

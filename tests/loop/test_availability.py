@@ -6,18 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from fugu_cli import views
-from fugu_cli.agents import Pause
-from fugu_cli.agents.circuit_breaker import CircuitBreaker
-from fugu_cli.coordinators import Decision, masks
-from fugu_cli.coordinators.fixed import Cascade
-from fugu_cli.coordinators.settings import Settings
+from fugu_cli.coordinators import CoordinatorSettings, Decision, action_space
+from fugu_cli.coordinators.rules import Cascade
+from fugu_cli.engine import availability
+from fugu_cli.engine.availability import CallPauses, OtherAgents
+from fugu_cli.engine.environment import Team, WaitLimit
 from fugu_cli.errors import AgentError
-from fugu_cli.events import Asked, Assigned, Event, Failed, Finished, Masked, Member, Opened, Replied, Waiting
-from fugu_cli.log import Log
-from fugu_cli.loop import availability
-from fugu_cli.loop.availability import Others, Pauses
-from fugu_cli.loop.environment import Crew, WaitLimit
+from fugu_cli.providers import Pause
+from fugu_cli.providers.circuit_breaker import CircuitBreaker
+from fugu_cli.session import views
+from fugu_cli.session.events import Asked, Assigned, Event, Failed, Finished, Masked, Member, Opened, Replied, Waiting
+from fugu_cli.session.log import Log
 
 A = Member(name="a", provider="openai", model="m", slot="cheap")
 B = Member(name="b", provider="openai", model="m", slot="strong")
@@ -41,24 +40,26 @@ class Scoring:
         self._scores = scores
 
     async def decide(self, events: Sequence[Event]) -> Decision:
-        out = masks.agents_out(events)
+        out = action_space.agents_out(events)
         able = {name: score for name, score in self._scores.items() if name not in out}
         if not able:
             return Finished(reason="failed", message="nobody")
-        return Assigned(turn=masks.next_turn(events), agent=max(able, key=able.__getitem__), role="worker", by="test")
+        return Assigned(
+            turn=action_space.next_turn_number(events), agent=max(able, key=able.__getitem__), role="worker", by="test"
+        )
 
 
 def begun() -> Log:
     return Log.memory([Opened(version="1", repo="/r", pool=(A, B)), Asked(text="x")])
 
 
-def crew(breaker: CircuitBreaker, seconds: float | None = None, clock: Clock | None = None) -> Crew:
+def team(breaker: CircuitBreaker, seconds: float | None = None, clock: Clock | None = None) -> Team:
     limit = WaitLimit(seconds, (clock or Clock()).sleep)
-    return Crew({"a": A, "b": B}, {}, Scoring(a=0.9, b=0.4), breaker, limit)
+    return Team({"a": A, "b": B}, {}, Scoring(a=0.9, b=0.4), breaker, limit)
 
 
 def decided(log: Log, breaker: CircuitBreaker, seconds: float | None = None, clock: Clock | None = None) -> Decision:
-    return asyncio.run(availability.decide(log, crew(breaker, seconds, clock), {}))
+    return asyncio.run(availability.decide(log, team(breaker, seconds, clock), {}))
 
 
 def test_nothing_is_written_while_all_is_well() -> None:
@@ -158,7 +159,7 @@ def test_when_nobody_is_available_the_request_waits_for_the_first_if_the_user_wa
 
         listener = asyncio.create_task(listen())
         await asyncio.sleep(0)
-        decision = await availability.decide(log, crew(breaker, 60.0, clock), {})
+        decision = await availability.decide(log, team(breaker, 60.0, clock), {})
         log.close()
         await listener
         return decision, told
@@ -183,7 +184,7 @@ def test_otherwise_it_ends_and_nothing_is_lost() -> None:
 def test_the_cascade_keeps_to_it_too() -> None:
     breaker = CircuitBreaker(now=Clock().read)
     breaker.failed("a", "network")
-    cascade = replace(crew(breaker), coordinator=Cascade((A, B), Settings()))
+    cascade = replace(team(breaker), coordinator=Cascade((A, B), CoordinatorSettings()))
     decision = asyncio.run(availability.decide(begun(), cascade, {}))
     assert isinstance(decision, Assigned) and decision.agent == "b"
 
@@ -207,9 +208,9 @@ def test_a_time_that_a_server_named_is_waited_for_and_no_other() -> None:
 LIMITED = AgentError("slow down", kind="limited", retry=True, after=30.0)
 
 
-def pausing(found: Crew, log: Log, *seconds: float, others: Others = "soon") -> list[float]:
+def pausing(found: Team, log: Log, *seconds: float, others: OtherAgents = "soon") -> list[float]:
     """The pauses that `a` makes, up to the one it must not make."""
-    pauses, made = Pauses(found, "a", others), list[float]()
+    pauses, made = CallPauses(found, "a", others), list[float]()
     for length in seconds:
         try:
             pauses.check(Pause("busy", length, error=LIMITED, retry=1, retries=4), log.events)
@@ -221,28 +222,30 @@ def pausing(found: Crew, log: Log, *seconds: float, others: Others = "soon") -> 
 
 
 def test_a_call_waits_a_moment_and_no_longer_where_another_agent_can_act() -> None:
-    found = crew(CircuitBreaker())
+    found = team(CircuitBreaker())
     assert pausing(found, begun(), 30.0) == []
     assert pausing(found, begun(), 1.0, 2.0, 4.0, 8.0) == [1.0, 2.0]
 
 
 def test_the_last_agent_is_waited_for_up_to_the_limit() -> None:
-    alone = replace(crew(CircuitBreaker()), never=frozenset({"b"}))
+    alone = replace(team(CircuitBreaker()), never=frozenset({"b"}))
     assert pausing(alone, begun(), 30.0, 90.0, 181.0) == [30.0, 90.0]
     assert pausing(replace(alone, wait_limit=WaitLimit(0.0)), begun(), 2.0, 2.0) == [2.0]
     log = begun()
     log.append(Masked(agents=(("b", "opted out of this request"),)))
-    assert pausing(crew(CircuitBreaker()), log, 30.0) == [30.0]
+    assert pausing(team(CircuitBreaker()), log, 30.0) == [30.0]
 
 
 @pytest.mark.parametrize(
     ("after", "others", "waits"), [(20.0, "soon", False), (40.0, "soon", True), (20.0, "now", True)]
 )
-def test_of_limited_agents_the_one_is_waited_for_that_is_back_first(after: float, others: Others, waits: bool) -> None:
+def test_of_limited_agents_the_one_is_waited_for_that_is_back_first(
+    after: float, others: OtherAgents, waits: bool
+) -> None:
     breaker = CircuitBreaker(now=Clock().read)
     breaker.failed("b", "limited", after=after)
-    assert pausing(crew(breaker), begun(), 30.0, others=others) == ([30.0] if waits else [])
+    assert pausing(team(breaker), begun(), 30.0, others=others) == ([30.0] if waits else [])
 
 
 def test_a_pause_without_a_failure_is_always_made() -> None:
-    Pauses(crew(CircuitBreaker()), "a").check(Pause("loading the model", 60.0), begun().events)
+    CallPauses(team(CircuitBreaker()), "a").check(Pause("loading the model", 60.0), begun().events)

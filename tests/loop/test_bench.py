@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from fugu_cli.events import Permitted, Replied, ToolRan
-from fugu_cli.log import Log
-from fugu_cli.loop.bench import CUT, MOVED, run_call
-from fugu_cli.loop.environment import Bench, Permission
+from fugu_cli.engine.environment import Environment, Permission
+from fugu_cli.engine.tool_calls import CUT_OFF, MOVED, run_call
 from fugu_cli.messages import Call
-from fugu_cli.policy import Judgement, Rules
+from fugu_cli.safety.policy import Judgement, Rules
+from fugu_cli.session.events import Permitted, Replied, ToolRan
+from fugu_cli.session.log import Log
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.wiring import build_toolbox
 
@@ -26,9 +26,12 @@ def test_a_yes_does_not_hold_for_another_place_that_a_link_leads_to_by_then(tmp_
         (root / "folder").symlink_to(other)
         return "once"
 
-    log, bench = Log.memory(), Bench(build_toolbox(), Workspace(root, tmp_path / "store"), Rules(mode="ask"), turned)
+    log, environment = (
+        Log.memory(),
+        Environment(build_toolbox(), Workspace(root, tmp_path / "store"), Rules(mode="ask"), turned),
+    )
     call = Call.make("1", "write", path="folder/a.txt", content="x")
-    asyncio.run(run_call(log, bench, 1, call))
+    asyncio.run(run_call(log, environment, 1, call))
     assert log.events == [Permitted(turn=1, call=call, allowed=False, by="user", reason=MOVED)]
     assert list(other.iterdir()) == []
 
@@ -39,12 +42,12 @@ def test_a_call_that_the_reply_limit_cut_is_told_so(tmp_path: Path) -> None:
 
     root = tmp_path / "work"
     root.mkdir()
-    log, bench = Log.memory(), Bench(build_toolbox(), Workspace(root, tmp_path / "store"), Rules(), never)
+    log, environment = Log.memory(), Environment(build_toolbox(), Workspace(root, tmp_path / "store"), Rules(), never)
     whole = Call.make("1", "write", path="a.txt", content="x")
     cut = Call(id="2", tool="write", arguments='{"path": "big.txt", "content": "aaa')
     log.append(Replied(turn=1, agent="a", calls=(whole, cut), stop="length"))
     for call in (whole, cut):
-        asyncio.run(run_call(log, bench, 1, call))
+        asyncio.run(run_call(log, environment, 1, call))
     outputs = [event.output for event in log.events if isinstance(event, ToolRan)]
-    assert outputs == ["Created a.txt (1 line).", CUT.format(tool="write")]
+    assert outputs == ["Created a.txt (1 line).", CUT_OFF.format(tool="write")]
     assert [path.name for path in root.iterdir()] == ["a.txt"]

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fugu_cli import orchestrator, prompts, views
-from fugu_cli.coordinators.fixed import Single
-from fugu_cli.coordinators.settings import Settings
+from fugu_cli import prompts
+from fugu_cli.coordinators import CoordinatorSettings
+from fugu_cli.coordinators.rules import Single
+from fugu_cli.engine import compaction, orchestrator
 from fugu_cli.errors import AgentError
-from fugu_cli.events import Asked, Assigned, Compacted, Event, Failed, Finished, JobEnded, Member, ToolRan
-from fugu_cli.log import Log
-from fugu_cli.loop import compaction
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Usage
+from fugu_cli.session import views
+from fugu_cli.session.events import Asked, Assigned, Compacted, Event, Failed, Finished, JobEnded, Member, ToolRan
+from fugu_cli.session.log import Log
 from tests.facts import STRONG, assigned, opened, prompt_of, ran, replied
 from tests.reacting import React, Reacting, Stage, calls, fails, repository
 
@@ -144,8 +145,8 @@ def test_a_small_models_brief_carries_the_summary_instead_of_the_request_before(
 
 def test_the_summary_keeps_requests_word_for_word_and_says_what_it_dropped() -> None:
     log = Log.memory(session(2, 2))
-    scribe = compaction.Scribe(STRONG, Reacting("strong", lambda prompt: Reply(text="Done: much.")))
-    fact = asyncio.run(compaction.shorten(log, (scribe,), len(log.events) - 1))
+    scribe = compaction.Summarizer(STRONG, Reacting("strong", lambda prompt: Reply(text="Done: much.")))
+    fact = asyncio.run(compaction.compact(log, (scribe,), len(log.events) - 1))
     assert fact.summary == (
         "Done: much.\n\n"
         "The user asked, word for word:\n"
@@ -181,7 +182,7 @@ def test_beside_the_summary_stand_the_open_items_of_the_list_and_the_jobs_that_r
 
 def test_where_no_agent_can_write_it_the_facts_are_listed() -> None:
     log = Log.memory(session(2, 1))
-    fact = asyncio.run(compaction.shorten(log, (compaction.Scribe(STRONG, Reacting("strong", fails)),), 12))
+    fact = asyncio.run(compaction.compact(log, (compaction.Summarizer(STRONG, Reacting("strong", fails)),), 12))
     assert fact.agent == ""
     assert fact.summary.startswith("Request 1: changed nothing. Answer: answer 0\nRequest 2: changed nothing.")
 
@@ -189,16 +190,16 @@ def test_where_no_agent_can_write_it_the_facts_are_listed() -> None:
 def test_what_the_summary_is_written_from_fits_the_agent_that_writes_it() -> None:
     log = Log.memory(session(30, 6))
     agent = Reacting("strong", lambda prompt: Reply(text="short"))
-    asyncio.run(compaction.shorten(log, (compaction.Scribe(TIGHT, agent),), len(log.events) - 1))
-    assert compaction.size(agent.shown[0]) + agent.shown[0].max_tokens <= TIGHT.context
+    asyncio.run(compaction.compact(log, (compaction.Summarizer(TIGHT, agent),), len(log.events) - 1))
+    assert compaction.prompt_tokens(agent.shown[0]) + agent.shown[0].max_tokens <= TIGHT.context
     assert "characters left out" in agent.shown[0].messages[0].model_dump()["text"]
 
 
 def test_the_first_who_can_sum_up_does_and_nobody_else_is_paid() -> None:
     log = Log.memory(session(1, 1))
     first, second = (Reacting(name, lambda prompt: Reply(text="short")) for name in ("strong", "other"))
-    scribes = [compaction.Scribe(STRONG.model_copy(update={"name": one.name}), one) for one in (first, second)]
-    fact = asyncio.run(compaction.shorten(log, scribes, 6))
+    scribes = [compaction.Summarizer(STRONG.model_copy(update={"name": one.name}), one) for one in (first, second)]
+    fact = asyncio.run(compaction.compact(log, scribes, 6))
     assert (fact.agent, len(first.shown), len(second.shown)) == ("strong", 1, 0)
 
 
@@ -226,7 +227,7 @@ def test_before_a_call_would_not_fit_the_loop_compacts_and_goes_on(tmp_path: Pat
     shown_sizes: list[int] = []
 
     def react(prompt: Prompt) -> Reply:
-        shown_sizes.append(compaction.size(prompt))
+        shown_sizes.append(compaction.prompt_tokens(prompt))
         if "memory of a coding session" in prompt.system:
             return Reply(text="Known: the files say x = 1.")
         step = len(shown_sizes)
@@ -234,13 +235,18 @@ def test_before_a_call_would_not_fit_the_loop_compacts_and_goes_on(tmp_path: Pat
 
     agent = Reacting("strong", react)
     stage = Stage(
-        root, tmp_path / "store", (TIGHT,), {"strong": agent}, Single("strong", (TIGHT,), Settings()), test_command=None
+        root,
+        tmp_path / "store",
+        (TIGHT,),
+        {"strong": agent},
+        Single("strong", (TIGHT,), CoordinatorSettings()),
+        test_command=None,
     )
 
     async def play() -> tuple[Log, Finished]:
         log = Log.memory()
         await stage.begin(log, "read them all", judged=False)
-        return log, await orchestrator.run(log, stage.crew(), stage.bench())
+        return log, await orchestrator.run(log, stage.team(), stage.environment())
 
     log, end = asyncio.run(play())
     facts = [event for event in log.events if isinstance(event, Compacted)]
@@ -258,13 +264,13 @@ def too_long(prompt: Prompt) -> Reply:
 
 def played(tmp_path: Path, react: React, member: Member = STRONG) -> tuple[Log, Finished]:
     root = repository(tmp_path / "repo", {f"f{number}.py": BIG for number in range(6)})
-    agent, lone = Reacting("strong", react), Single("strong", (member,), Settings())
+    agent, lone = Reacting("strong", react), Single("strong", (member,), CoordinatorSettings())
     stage = Stage(root, tmp_path / "store", (member,), {"strong": agent}, lone, test_command=None)
 
     async def play() -> tuple[Log, Finished]:
         log = Log.memory()
         await stage.begin(log, "read them all", judged=False)
-        return log, await orchestrator.run(log, stage.crew(), stage.bench())
+        return log, await orchestrator.run(log, stage.team(), stage.environment())
 
     return asyncio.run(play())
 
@@ -274,11 +280,11 @@ def test_a_prompt_that_the_server_finds_too_long_is_summed_up_and_the_turn_goes_
     steps: list[int] = []
 
     def react(prompt: Prompt) -> Reply:
-        if compaction.size(prompt) > 25_000:
+        if compaction.prompt_tokens(prompt) > 25_000:
             return too_long(prompt)
         if "memory of a coding session" in prompt.system:
             return Reply(text="Known: the files say x = 1.")
-        steps.append(compaction.size(prompt))
+        steps.append(compaction.prompt_tokens(prompt))
         return calls(Call.make("1", "read", path=f"f{len(steps) % 6}.py")) if len(steps) < 9 else Reply(text="all read")
 
     log, end = played(tmp_path, react, STRONG.model_copy(update={"context": 500_000}))
@@ -317,13 +323,13 @@ def test_where_nothing_can_be_left_out_a_prompt_that_is_too_long_fails(tmp_path:
 @pytest.mark.parametrize("script", ["x = 1\n", "これは長い文章です。", "длинный текст "])
 def test_a_prompt_is_measured_in_bytes_for_other_scripts_have_more_tokens(script: str) -> None:
     prompt = Prompt(system="", messages=(FromUser(text=script * 100),))
-    assert compaction.size(prompt) >= len((script * 100).encode()) / views.BYTES
+    assert compaction.prompt_tokens(prompt) >= len((script * 100).encode()) / views.BYTES
     facts = [*session(3, 2)[:-1], Finished(reason="answered")]
     long = [fact.model_copy(update={"output": script * 1500}) if isinstance(fact, ToolRan) else fact for fact in facts]
     log = Log.memory(long)
     agent = Reacting("strong", lambda prompt: Reply(text="short"))
-    asyncio.run(compaction.shorten(log, (compaction.Scribe(TIGHT, agent),), len(long) - 1))
-    assert compaction.size(agent.shown[0]) + agent.shown[0].max_tokens <= TIGHT.context
+    asyncio.run(compaction.compact(log, (compaction.Summarizer(TIGHT, agent),), len(long) - 1))
+    assert compaction.prompt_tokens(agent.shown[0]) + agent.shown[0].max_tokens <= TIGHT.context
 
 
 def too_dear(prompt: Prompt, lost: float) -> None:
@@ -333,7 +339,7 @@ def too_dear(prompt: Prompt, lost: float) -> None:
 def test_a_summary_that_cannot_be_paid_for_is_not_asked_for() -> None:
     agent = Reacting("strong", lambda prompt: Reply(text="dear"))
     log = Log.memory(session(1, 1))
-    fact = asyncio.run(compaction.shorten(log, (compaction.Scribe(STRONG, agent, too_dear),), 6))
+    fact = asyncio.run(compaction.compact(log, (compaction.Summarizer(STRONG, agent, too_dear),), 6))
     assert (agent.shown, fact.agent) == ([], "")
 
 
@@ -349,7 +355,7 @@ def breaks_off(prompt: Prompt) -> Reply:
 )
 def test_a_summary_without_words_is_paid_for_all_the_same(react: React, paid: Usage) -> None:
     log = Log.memory(session(1, 1))
-    fact = asyncio.run(compaction.shorten(log, (compaction.Scribe(STRONG, Reacting("strong", react)),), 6))
+    fact = asyncio.run(compaction.compact(log, (compaction.Summarizer(STRONG, Reacting("strong", react)),), 6))
     assert (fact.agent, fact.usage) == ("strong", paid)
     assert "Request 1: changed nothing." in fact.summary
     assert views.usage([fact]) == {"strong": paid}
@@ -357,4 +363,4 @@ def test_a_summary_without_words_is_paid_for_all_the_same(react: React, paid: Us
 
 def test_a_prompt_that_fits_is_left_alone() -> None:
     facts = session(2, 1, done=False)
-    assert not compaction.due(facts, shown(facts), STRONG.model_copy(update={"context": 200_000}))
+    assert not compaction.is_due(facts, shown(facts), STRONG.model_copy(update={"context": 200_000}))

@@ -8,17 +8,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fugu_cli import prompts, views
-from fugu_cli.agents import anthropic, openai
-from fugu_cli.agents.access import Access
-from fugu_cli.agents.dialects import Dialect
-from fugu_cli.events import (
+from fugu_cli import prompts
+from fugu_cli.engine import message_history
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Thinking
+from fugu_cli.providers import chat_completions
+from fugu_cli.providers import messages as providers_messages
+from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.providers.server_quirks import ServerQuirks
+from fugu_cli.session import turns, views
+from fugu_cli.session.events import (
     Asked,
     Assigned,
-    Change,
     Compacted,
     Event,
     Failed,
+    FileChange,
     Finished,
     Interrupted,
     Member,
@@ -27,9 +31,6 @@ from fugu_cli.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.loop import put_back
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Thinking
-from fugu_cli.views import standing
 from tests.facts import (
     POOL,
     SMALL,
@@ -95,7 +96,7 @@ FACTS: st.SearchStrategy[Event] = st.one_of(
         call=CALLS,
         output=GREEK,
         ok=st.booleans(),
-        changes=st.just(()) | st.builds(lambda path: (Change(path=path, before=None, after="b"),), GREEK),
+        changes=st.just(()) | st.builds(lambda path: (FileChange(path=path, before=None, after="b"),), GREEK),
     ),
     st.builds(Failed, turn=TURNS, what=NAMES, kind=st.just("network"), message=GREEK),
     st.builds(Compacted, summary=GREEK, upto=st.just(0)),
@@ -179,9 +180,9 @@ def test_thinking_goes_back_to_its_author_and_to_nobody_else(name: str, sent: bo
     reply = Replied(turn=1, agent="strong", thinking=(thought,), calls=(call,))
     events = [opened(), asked(), assigned(1, "strong"), reply, *ran(1, call)]
     built = prompt_of(events, STRONG, ())
-    access = Access(name=name, model="m", base_url="http://127.0.0.1/v1")
-    assert ("a hidden thought" in json.dumps(anthropic.encode(built, access, Dialect()))) is sent
-    assert "a hidden thought" not in json.dumps(openai.encode(built, access, Dialect()))
+    access = ModelEndpoint(name=name, model="m", base_url="http://127.0.0.1/v1")
+    assert ("a hidden thought" in json.dumps(providers_messages.encode(built, access, ServerQuirks()))) is sent
+    assert "a hidden thought" not in json.dumps(chat_completions.encode(built, access, ServerQuirks()))
 
 
 def test_a_failed_turn_and_an_interrupted_one_are_said() -> None:
@@ -203,15 +204,15 @@ def test_a_cut_between_turns_is_not_told_as_a_cut_turn() -> None:
 def test_an_agent_is_told_what_the_user_undid_and_brought_back(plan: int) -> None:
     done: list[Event] = [opened(), asked("add it"), assigned(1, "strong"), replied(1, "strong", "", write("w"))]
     done += [*ran(1, write("w"), path="a.py"), replied(1, "strong", "added"), Finished(reason="accepted")]
-    undone = Undone(snapshot="tree0", reason=standing.UNDONE.format(tree="abc"))
-    redone = Undone(snapshot="abc", reason=standing.REDONE.format(tree="def"))
+    undone = Undone(snapshot="tree0", reason=turns.UNDO_REASON.format(tree="abc"))
+    redone = Undone(snapshot="abc", reason=turns.REDO_REASON.format(tree="def"))
 
     def told(*facts: Event) -> tuple[Message, ...]:
         now = assigned(1, "strong").model_copy(update={"plan": plan})
         return prompt_of([*done, *facts, asked("and now?"), now], STRONG, ()).messages
 
     *before, request, role = told()
-    gone, back = FromUser(text=put_back.UNDONE), FromUser(text=put_back.REDONE)
+    gone, back = FromUser(text=message_history.UNDO_MESSAGE), FromUser(text=message_history.REDO_MESSAGE)
     assert told(undone) == (*before, gone, request, role)
     assert told(undone, redone) == (*before, gone, back, request, role)
 
@@ -221,7 +222,7 @@ def test_what_was_undone_before_a_stopped_request_went_on_is_told_where_it_was()
     done += [assigned(1, "strong"), replied(1, "strong", "one"), Finished(reason="turn_limit")]
     done += [Undone(snapshot="tree0", reason="undone by the user"), opened(), assigned(2, "strong")]
     messages = prompt_of(done, STRONG, ()).messages
-    role, gone = FromUser(text=prompts.load("worker")), FromUser(text=put_back.UNDONE)
+    role, gone = FromUser(text=prompts.load("worker")), FromUser(text=message_history.UNDO_MESSAGE)
     one = FromAgent(agent="strong", text="one")
     assert messages == (FromUser(text="add it"), gone, role, one, gone, role)
 

@@ -5,12 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import policy, views
-from fugu_cli.events import Asked, Change, Event, Interrupted, Permitted, Role, TestReport, ToolRan
-from fugu_cli.loop.environment import Bench, Closed, Evidence, Limits, Reply, RollBack, Run, Step
-from fugu_cli.loop.evidence import TestRules
-from fugu_cli.loop.harness import TOOL_CALLING
+from fugu_cli.engine.environment import (
+    Environment,
+    GatherEvidence,
+    NextStep,
+    RequestLimits,
+    RequestReply,
+    RollBackAttempt,
+    RunCall,
+    TestRules,
+    TurnClosed,
+)
+from fugu_cli.engine.harness import TOOL_CALLING
 from fugu_cli.messages import Call
+from fugu_cli.safety import policy
+from fugu_cli.session import views
+from fugu_cli.session.events import Asked, Event, FileChange, Interrupted, Permitted, Role, TestReport, ToolRan
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.wiring import build_toolbox
 from tests.facts import FAILS, STRONG, assigned, opened, ran, replied, write
@@ -22,9 +32,9 @@ TRIES = STRONG.model_copy(update={"attempts": 2})
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def environment(tmp_path: Path) -> Environment:
     workspace = Workspace(repository(tmp_path / "repo"), tmp_path / "store", test_command="pytest")
-    return Bench(build_toolbox(), workspace, policy.Rules(), never, Limits(replies=5))
+    return Environment(build_toolbox(), workspace, policy.Rules(), never, RequestLimits(replies=5))
 
 
 def suite(turn: int, *, ok: bool, failing: tuple[str, ...] = (), id: str = "s", seconds: float = 0.0) -> list[Event]:
@@ -44,52 +54,54 @@ def looked_up(turn: int, ids: tuple[str, ...], *, failed: tuple[str, ...] = (), 
     ]
 
 
-def tool(step: Step) -> str:
-    assert isinstance(step, Evidence), step
+def tool(step: NextStep) -> str:
+    assert isinstance(step, GatherEvidence), step
     return step.call.tool
 
 
-def test_a_worker_begins_with_its_reply_and_runs_its_calls_one_by_one(bench: Bench) -> None:
+def test_a_worker_begins_with_its_reply_and_runs_its_calls_one_by_one(environment: Environment) -> None:
     made = (Call.make("t1", "read", path="a"), Call.make("t2", "read", path="b"))
     events = [*START, assigned(1, "strong")]
-    assert TOOL_CALLING.next_step(events, STRONG, bench) == Reply()
+    assert TOOL_CALLING.next_step(events, STRONG, environment) == RequestReply()
     events.append(replied(1, "strong", "", *made))
     for call in made:
-        assert TOOL_CALLING.next_step(events, STRONG, bench) == Run(call)
+        assert TOOL_CALLING.next_step(events, STRONG, environment) == RunCall(call)
         events += ran(1, call)
-    assert TOOL_CALLING.next_step(events, STRONG, bench) == Reply()
+    assert TOOL_CALLING.next_step(events, STRONG, environment) == RequestReply()
 
 
-def test_an_answer_in_words_runs_no_tests(bench: Bench) -> None:
+def test_an_answer_in_words_runs_no_tests(environment: Environment) -> None:
     events = [*START, assigned(1, "strong"), replied(1, "strong", "It adds.")]
-    assert TOOL_CALLING.next_step(events, STRONG, bench) == Closed()
+    assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
 
 
-def test_the_suite_runs_once_after_the_changes_of_a_turn(bench: Bench) -> None:
+def test_the_suite_runs_once_after_the_changes_of_a_turn(environment: Environment) -> None:
     events = [*START, *WORKED, replied(1, "strong", "done")]
-    assert tool(TOOL_CALLING.next_step(events, STRONG, bench)) == "run_tests"
-    assert TOOL_CALLING.next_step([*events, *suite(1, ok=True)], STRONG, bench) == Closed()
+    assert tool(TOOL_CALLING.next_step(events, STRONG, environment)) == "run_tests"
+    assert TOOL_CALLING.next_step([*events, *suite(1, ok=True)], STRONG, environment) == TurnClosed()
 
 
-def test_failing_tests_are_looked_up_on_the_files_as_they_were_before_each_id_once(bench: Bench) -> None:
+def test_failing_tests_are_looked_up_on_the_files_as_they_were_before_each_id_once(environment: Environment) -> None:
     events = [*START, *WORKED, replied(1, "strong", "done"), *suite(1, ok=False, failing=("a", "b"))]
-    step = TOOL_CALLING.next_step(events, STRONG, bench)
-    assert isinstance(step, Evidence)
+    step = TOOL_CALLING.next_step(events, STRONG, environment)
+    assert isinstance(step, GatherEvidence)
     assert (step.call.tool, '"ids": ["a", "b"]' in step.call.arguments) == ("tests_before", True)
     events += looked_up(1, ("a", "b"), failed=("a",))
-    assert TOOL_CALLING.next_step(events, STRONG, bench) == Closed()
-    assert (views.broken(events), views.regressed(events)) == (("b",), True)
-    assert not views.regressed([*events[:-2], *looked_up(1, ("a", "b"), failed=("a", "b"))])
+    assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
+    assert (views.regressions(events), views.has_regressions(events)) == (("b",), True)
+    assert not views.has_regressions([*events[:-2], *looked_up(1, ("a", "b"), failed=("a", "b"))])
 
 
-def test_where_the_state_before_cannot_be_found_out_nothing_is_blocked_and_it_is_not_asked_again(bench: Bench) -> None:
+def test_where_the_state_before_cannot_be_found_out_nothing_is_blocked_and_it_is_not_asked_again(
+    environment: Environment,
+) -> None:
     events = [*START, *WORKED, replied(1, "strong", "done"), *suite(1, ok=False, failing=("a",))]
     events += looked_up(1, ("a",), ok=False)
-    assert TOOL_CALLING.next_step(events, STRONG, bench) == Closed()
-    assert not views.regressed(events)
+    assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
+    assert not views.has_regressions(events)
 
 
-def test_a_run_before_the_first_change_is_the_state_before(bench: Bench) -> None:
+def test_a_run_before_the_first_change_is_the_state_before(environment: Environment) -> None:
     call = Call(id="t1", tool="run_tests")
     report = TestReport(passed=1, failed=1, failing=("a",), by_id=True)
     own: list[Event] = [
@@ -99,8 +111,8 @@ def test_a_run_before_the_first_change_is_the_state_before(bench: Bench) -> None
     events = [*START, assigned(1, "strong"), replied(1, "strong", "", call), *own]
     events += [replied(1, "strong", "", write("w")), *ran(1, write("w"), path="b.py"), replied(1, "strong", "done")]
     events += suite(1, ok=False, failing=("a",))
-    assert TOOL_CALLING.next_step(events, STRONG, bench) == Closed()
-    assert not views.regressed(events)
+    assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
+    assert not views.has_regressions(events)
 
 
 @pytest.mark.parametrize(
@@ -114,18 +126,18 @@ def test_a_run_before_the_first_change_is_the_state_before(bench: Bench) -> None
     ],
 )
 def test_a_slow_suite_runs_once_before_the_verifier(
-    bench: Bench, rules: TestRules, seconds: float, after_work: str, before_verifier: str
+    environment: Environment, rules: TestRules, seconds: float, after_work: str, before_verifier: str
 ) -> None:
-    bench = replace(bench, tests=rules)
+    environment = replace(environment, tests=rules)
     earlier = [*START, *WORKED, *suite(1, ok=True, seconds=seconds)]
     events = [*earlier, *START[1:], *WORKED, replied(1, "strong", "done")]
-    step = TOOL_CALLING.next_step(events, STRONG, bench)
-    assert (tool(step) if isinstance(step, Evidence) else "") == after_work
+    step = TOOL_CALLING.next_step(events, STRONG, environment)
+    assert (tool(step) if isinstance(step, GatherEvidence) else "") == after_work
     events.append(assigned(2, "strong", "verifier"))
-    assert tool(TOOL_CALLING.next_step(events, STRONG, bench)) == before_verifier
+    assert tool(TOOL_CALLING.next_step(events, STRONG, environment)) == before_verifier
 
 
-def test_a_run_that_the_user_ended_is_not_made_again_until_something_changes(bench: Bench) -> None:
+def test_a_run_that_the_user_ended_is_not_made_again_until_something_changes(environment: Environment) -> None:
     events = [*START, *WORKED, replied(1, "strong", "done")]
     call = Call(id="e1", tool="run_tests")
     events += [
@@ -133,57 +145,59 @@ def test_a_run_that_the_user_ended_is_not_made_again_until_something_changes(ben
         ToolRan(turn=1, call=call, output="", ok=False, skipped=True),
         assigned(2, "strong", "verifier"),
     ]
-    step = TOOL_CALLING.next_step(events, STRONG, bench)
+    step = TOOL_CALLING.next_step(events, STRONG, environment)
     assert tool(step) == "diff"
     assert views.tests(events) is None
     told = TOOL_CALLING.prompt(events, STRONG, (), "").messages[-1].model_dump_json()
     assert "The user ended the test run: no tests were run." in told
 
 
-def test_a_verifier_of_changes_begins_with_the_tests_and_the_diff(bench: Bench) -> None:
+def test_a_verifier_of_changes_begins_with_the_tests_and_the_diff(environment: Environment) -> None:
     events = [*START, *WORKED, replied(1, "strong", "done"), assigned(2, "strong", "verifier")]
-    assert tool(TOOL_CALLING.next_step(events, STRONG, bench)) == "run_tests"
+    assert tool(TOOL_CALLING.next_step(events, STRONG, environment)) == "run_tests"
     events += suite(2, ok=True)
-    step = TOOL_CALLING.next_step(events, STRONG, bench)
-    assert isinstance(step, Evidence)
+    step = TOOL_CALLING.next_step(events, STRONG, environment)
+    assert isinstance(step, GatherEvidence)
     assert (step.call.tool, step.call.arguments) == ("diff", '{"since": "tree0"}')
-    assert TOOL_CALLING.next_step([*events, *ran(2, step.call, by="evidence")], STRONG, bench) == Reply()
+    assert TOOL_CALLING.next_step([*events, *ran(2, step.call, by="evidence")], STRONG, environment) == RequestReply()
 
 
-def test_removed_tests_are_looked_for_where_a_test_file_was_changed(bench: Bench) -> None:
+def test_removed_tests_are_looked_for_where_a_test_file_was_changed(environment: Environment) -> None:
     edit = Call.make("w", "write", path="tests/test_a.py", content="")
     events = [*START, assigned(1, "strong"), replied(1, "strong", "", edit)]
     events += ran(1, edit, path="tests/test_a.py")
     events += [replied(1, "strong", "done"), *suite(1, ok=True)]
-    step = TOOL_CALLING.next_step(events, STRONG, bench)
-    assert isinstance(step, Evidence)
+    step = TOOL_CALLING.next_step(events, STRONG, environment)
+    assert isinstance(step, GatherEvidence)
     assert (step.call.tool, "tests/test_a.py" in step.call.arguments) == ("tests_before", True)
-    assert TOOL_CALLING.next_step([*events, *looked_up(1, ())], STRONG, bench) == Closed()
+    assert TOOL_CALLING.next_step([*events, *looked_up(1, ())], STRONG, environment) == TurnClosed()
 
 
-def test_an_attempt_is_rolled_back_where_something_speaks_against_it_and_there_are_several(bench: Bench) -> None:
+def test_an_attempt_is_rolled_back_where_something_speaks_against_it_and_there_are_several(
+    environment: Environment,
+) -> None:
     failing = [replied(1, "strong", "done"), *suite(1, ok=False, failing=("a",))]
     broke = [*START, *WORKED, *failing, *looked_up(1, ("a",))]
-    assert TOOL_CALLING.next_step(broke, TRIES, bench) == RollBack("tests that passed before fail now")
-    assert TOOL_CALLING.next_step(broke, STRONG, bench) == Closed()
+    assert TOOL_CALLING.next_step(broke, TRIES, environment) == RollBackAttempt("tests that passed before fail now")
+    assert TOOL_CALLING.next_step(broke, STRONG, environment) == TurnClosed()
     failed_before = [*START, *WORKED, *failing, *looked_up(1, ("a",), failed=("a",))]
-    assert TOOL_CALLING.next_step(failed_before, TRIES, bench) == Closed()
+    assert TOOL_CALLING.next_step(failed_before, TRIES, environment) == TurnClosed()
 
 
 @pytest.mark.parametrize("role", ["thinker", "verifier"])
-def test_the_last_word_of_whoever_does_not_work_closes_the_turn(bench: Bench, role: Role) -> None:
+def test_the_last_word_of_whoever_does_not_work_closes_the_turn(environment: Environment, role: Role) -> None:
     events = [*START, *WORKED, replied(1, "strong", "done"), assigned(2, "strong", role), replied(2, "strong", "So.")]
-    assert TOOL_CALLING.next_step(events, STRONG, bench) == Closed()
+    assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
 
 
-def test_a_call_that_was_started_and_killed_is_not_run_again(bench: Bench) -> None:
+def test_a_call_that_was_started_and_killed_is_not_run_again(environment: Environment) -> None:
     call = Call.make("t1", "bash", command="rm x")
     events = [*START, assigned(1, "strong"), replied(1, "strong", "", call)]
     events.append(Permitted(turn=1, call=call, allowed=True, by="policy"))
-    assert TOOL_CALLING.next_step(events, STRONG, bench) == Reply()
+    assert TOOL_CALLING.next_step(events, STRONG, environment) == RequestReply()
 
 
-def test_the_same_call_three_times_in_vain_and_too_many_replies_close_the_turn(bench: Bench) -> None:
+def test_the_same_call_three_times_in_vain_and_too_many_replies_close_the_turn(environment: Environment) -> None:
     def repeated(times: int) -> list[Event]:
         events = [*START, assigned(1, "strong")]
         for index in range(times):
@@ -191,42 +205,42 @@ def test_the_same_call_three_times_in_vain_and_too_many_replies_close_the_turn(b
             events += [replied(1, "strong", "", call), *ran(1, call, "no such file", ok=False)]
         return events
 
-    assert TOOL_CALLING.next_step(repeated(2), STRONG, bench) == Reply()
-    assert TOOL_CALLING.next_step(repeated(3), STRONG, bench) == Closed()
-    few = replace(bench, limits=Limits(replies=2))
-    assert TOOL_CALLING.next_step(repeated(2), STRONG, few) == Closed()
+    assert TOOL_CALLING.next_step(repeated(2), STRONG, environment) == RequestReply()
+    assert TOOL_CALLING.next_step(repeated(3), STRONG, environment) == TurnClosed()
+    few = replace(environment, limits=RequestLimits(replies=2))
+    assert TOOL_CALLING.next_step(repeated(2), STRONG, few) == TurnClosed()
 
 
-def test_a_turn_that_was_cut_is_closed(bench: Bench) -> None:
+def test_a_turn_that_was_cut_is_closed(environment: Environment) -> None:
     events = [*START, assigned(1, "strong"), Interrupted(turn=1, partial="I")]
-    assert TOOL_CALLING.next_step(events, STRONG, bench) == Closed()
+    assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
 
 
-def test_roles_have_their_tools_and_a_call_of_another_is_refused(bench: Bench) -> None:
-    def names(role: Role, bench: Bench) -> set[str]:
-        return {spec.name for spec in TOOL_CALLING.tools([*START, assigned(1, "strong", role)], STRONG, bench)}
+def test_roles_have_their_tools_and_a_call_of_another_is_refused(environment: Environment) -> None:
+    def names(role: Role, environment: Environment) -> set[str]:
+        return {spec.name for spec in TOOL_CALLING.tools([*START, assigned(1, "strong", role)], STRONG, environment)}
 
-    worker, thinker, verifier = (names(role, bench) for role in ("worker", "thinker", "verifier"))
+    worker, thinker, verifier = (names(role, environment) for role in ("worker", "thinker", "verifier"))
     assert {"read", "edit", "bash", "run_tests", "acceptance_check"} <= worker
     assert not {"diff", "run_check", "tests_before"} & worker
     assert {"read", "acceptance_check"} <= thinker and not {"edit", "bash", "run_tests"} & thinker
     assert verifier == thinker | {"run_tests"}
     events = [*START, assigned(1, "strong", "thinker")]
-    assert TOOL_CALLING.refuses(write("w"), events, STRONG, bench) == "a Thinker has no tool write"
-    planning = replace(bench, rules=policy.Rules(mode="plan"))
+    assert TOOL_CALLING.refuses(write("w"), events, STRONG, environment) == "a Thinker has no tool write"
+    planning = replace(environment, rules=policy.Rules(mode="plan"))
     assert "acceptance_check" not in names("worker", planning)
 
 
-def test_a_deleted_file_of_tests_blocks_nothing(bench: Bench) -> None:
+def test_a_deleted_file_of_tests_blocks_nothing(environment: Environment) -> None:
     gone = ToolRan(
         turn=1,
         call=Call.make("w", "bash", command="rm test_legacy.py"),
         output="",
         ok=True,
-        changes=(Change(path="test_legacy.py", before="a", after=None),),
+        changes=(FileChange(path="test_legacy.py", before="a", after=None),),
     )
     events = [*START, assigned(1, "strong"), replied(1, "strong", "", gone.call)]
     events += [Permitted(turn=1, call=gone.call, allowed=True, by="policy"), gone, replied(1, "strong", "done")]
     events += [*suite(1, ok=True), *looked_up(1, ())]
-    assert TOOL_CALLING.next_step(events, STRONG, bench) == Closed()
-    assert views.against(events) == ""
+    assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
+    assert views.acceptance_blocker(events) == ""

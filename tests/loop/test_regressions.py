@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import orchestrator, views
 from fugu_cli.__main__ import called
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Finished, Member, Opened, ToolRan
-from fugu_cli.log import Log
+from fugu_cli.coordinators import CoordinatorSettings
+from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, Prompt, Reply
+from fugu_cli.session import views
+from fugu_cli.session.events import Finished, Member, Opened, ToolRan
+from fugu_cli.session.log import Log
 from tests.conductor.staging import lists, planning
 from tests.conductor.staging import play as planned
 from tests.reacting import CHECK, React, Reacting, Stage, calls, fails, repository, results, role, says
@@ -55,7 +56,7 @@ class Play:
         return asyncio.run(whole())
 
     async def again(self) -> Finished:
-        return await orchestrator.run(self.log, self.stage.crew(), self.stage.bench())
+        return await orchestrator.run(self.log, self.stage.team(), self.stage.environment())
 
     @property
     def roles(self) -> list[str]:
@@ -89,7 +90,7 @@ def test_what_breaks_tests_that_passed_is_not_accepted_and_the_next_worker_mends
 
 
 def test_while_they_fail_the_request_is_not_accepted_and_says_why(tmp_path: Path) -> None:
-    found = play(tmp_path, GREEN, writes("mended\n"), writes("gone\n"), settings=Settings(turns=3))
+    found = play(tmp_path, GREEN, writes("mended\n"), writes("gone\n"), settings=CoordinatorSettings(turns=3))
     end = found.run()
     assert end.reason == "turn_limit" and "Tests that passed before fail now." in end.message
     assert found.roles == ["worker", "worker", "worker"]
@@ -120,7 +121,7 @@ def test_a_question_runs_no_tests(tmp_path: Path, text: str) -> None:
 
 
 def test_a_request_that_is_opened_again_looks_nothing_up_twice(tmp_path: Path) -> None:
-    found = play(tmp_path, GREEN, writes("mended\n"), writes("gone\n"), settings=Settings(turns=1))
+    found = play(tmp_path, GREEN, writes("mended\n"), writes("gone\n"), settings=CoordinatorSettings(turns=1))
     assert found.run().reason == "turn_limit"
     found.log.append(Opened(version="1", repo=str(found.stage.root), pool=found.stage.members))
     assert asyncio.run(found.again()).reason == "turn_limit"

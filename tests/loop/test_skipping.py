@@ -3,10 +3,11 @@
 import asyncio
 from pathlib import Path
 
-from fugu_cli import orchestrator, views
-from fugu_cli.events import Finished, Member, ToolRan, ToolSaid
-from fugu_cli.log import Log
+from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, Prompt, Reply
+from fugu_cli.session import views
+from fugu_cli.session.events import Finished, Member, OutputStreamed, ToolRan
+from fugu_cli.session.log import Log
 from tests.reacting import React, Reacting, Stage, calls, repository, results, role
 
 MEMBERS = (
@@ -30,18 +31,18 @@ def works() -> React:
 def test_a_run_that_is_ended_says_nothing_and_is_not_made_again(tmp_path: Path) -> None:
     agents = {member.name: Reacting(member.name, works()) for member in MEMBERS}
     stage = Stage(repository(tmp_path / "repo", FILES), tmp_path / "store", MEMBERS, agents)
-    log, bench = Log.memory(), stage.bench()
+    log, environment = Log.memory(), stage.environment()
 
     async def impatient() -> None:
         async for item in log.follow():
-            if isinstance(item, ToolSaid) and "started" in item.text:
-                assert bench.skip.now()
+            if isinstance(item, OutputStreamed) and "started" in item.text:
+                assert environment.skip.now()
                 return
 
     async def whole() -> Finished:
         await stage.begin(log, "change it", judged=False)
         watching = asyncio.create_task(impatient())
-        end = await orchestrator.run(log, stage.crew(), bench)
+        end = await orchestrator.run(log, stage.team(), environment)
         await watching
         return end
 
@@ -55,5 +56,5 @@ def test_a_run_that_is_ended_says_nothing_and_is_not_made_again(tmp_path: Path) 
 
 
 def test_where_nothing_runs_there_is_nothing_to_end(tmp_path: Path) -> None:
-    bench = Stage(repository(tmp_path / "repo", FILES), tmp_path / "store", MEMBERS, {}).bench()
-    assert not bench.skip.now()
+    environment = Stage(repository(tmp_path / "repo", FILES), tmp_path / "store", MEMBERS, {}).environment()
+    assert not environment.skip.now()

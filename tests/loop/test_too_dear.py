@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.agents import Say, Wait
-from fugu_cli.conductor.conductor import Bounds, Conductor
-from fugu_cli.coordinators import Coordinator, masks, stopping
-from fugu_cli.coordinators.baselines import Rounds
-from fugu_cli.coordinators.fixed import Cascade, Random, Single
-from fugu_cli.coordinators.prompted import Prompted
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Assigned, Event, Failed, Finished, Masked, Member, Price, Replied
-from fugu_cli.loop.environment import Limits
+from fugu_cli.coordinators import Coordinator, CoordinatorSettings, action_space
+from fugu_cli.coordinators.baselines import LLMRouter, SingleAgentRounds
+from fugu_cli.coordinators.conductor.conductor import Conductor, ConductorSettings
+from fugu_cli.coordinators.rules import Cascade, Random, Single
+from fugu_cli.engine.environment import RequestLimits
 from fugu_cli.messages import Call, Prompt, Reply, Usage
+from fugu_cli.providers import Say, Wait
+from fugu_cli.session.events import Assigned, Event, Failed, Finished, Masked, Member, Price, Replied
 from tests.reacting import React, Reacting, Stage, calls, repository, said, says
 from tests.test_orchestrator import Play
 
@@ -23,14 +21,14 @@ CHEAP = Member(name="cheap", provider="openai", model="c", slot="cheap", price=P
 STRONG = Member(name="strong", provider="openai", model="s", slot="strong", price=Price(input=100.0, output=1000.0))
 POOL = (CHEAP, STRONG)
 DEAR = "budget: its next call may cost $8."
-SETTINGS = Settings()
+SETTINGS = CoordinatorSettings()
 
 
 def play(tmp: Path, coordinator: Coordinator, budget: float, **reacts: React) -> Play:
     """`budget`: of the request, in USD; a call of `strong` may cost some $8.20, one of `cheap` less than a cent."""
     agents = {member.name: Paid(member.name, reacts.get(member.name, says("ACCEPT"))) for member in POOL}
     root = repository(tmp / "repo")
-    return Play(Stage(root, tmp / "store", POOL, agents, coordinator, Limits(budget)))
+    return Play(Stage(root, tmp / "store", POOL, agents, coordinator, RequestLimits(budget)))
 
 
 def actors(found: Play) -> list[str]:
@@ -47,12 +45,16 @@ class Dearest:
     """Takes the last of the pool that can act: what a learned head does that prefers it."""
 
     async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
-        if end := stopping.stop(events, turns=5, verify_answers=False):
+        if end := action_space.request_end(events, turns=5, verify_answers=False):
             return end
-        out = masks.agents_out(events)
+        out = action_space.agents_out(events)
         able = [member.name for member in POOL if member.name not in out]
-        turn = masks.next_turn(events)
-        return Assigned(turn=turn, agent=able[-1], role="worker", by="test") if able else masks.nobody(out)
+        turn = action_space.next_turn_number(events)
+        return (
+            Assigned(turn=turn, agent=able[-1], role="worker", by="test")
+            if able
+            else action_space.finish_without_agents(out)
+        )
 
 
 class Paid(Reacting):
@@ -68,10 +70,10 @@ class Paid(Reacting):
 
 MADE: dict[str, Callable[[], Coordinator]] = {
     "learned": Dearest,
-    "cascade": lambda: Cascade(POOL, Settings(verify_answers=True)),
-    "random": lambda: Random(POOL, Settings(seed=3)),
-    "prompted": lambda: Prompted("strong", POOL, SETTINGS),
-    "ultra": lambda: Conductor(POOL, Bounds(rounds=1), SETTINGS, Cascade(POOL, SETTINGS)),
+    "cascade": lambda: Cascade(POOL, CoordinatorSettings(verify_answers=True)),
+    "random": lambda: Random(POOL, CoordinatorSettings(seed=3)),
+    "prompted": lambda: LLMRouter("strong", POOL, SETTINGS),
+    "ultra": lambda: Conductor(POOL, ConductorSettings(rounds=1), SETTINGS, Cascade(POOL, SETTINGS)),
 }
 
 
@@ -97,7 +99,7 @@ def test_where_nobody_fits_the_request_ends_and_says_what_each_may_cost(tmp_path
     assert actors(found) == []
 
 
-@pytest.mark.parametrize("alone", [Single("strong", POOL, SETTINGS), Rounds("one-pass", "strong", 1)])
+@pytest.mark.parametrize("alone", [Single("strong", POOL, SETTINGS), SingleAgentRounds("one-pass", "strong", 1)])
 def test_one_agent_alone_that_is_too_dear_ends_it_by_the_budget(tmp_path: Path, alone: Coordinator) -> None:
     assert play(tmp_path, alone, 0.05).run("what is it?", judged=False).reason == "budget"
 
@@ -132,7 +134,7 @@ def test_who_has_no_known_price_is_masked_where_there_is_a_budget(tmp_path: Path
 def test_a_planned_step_goes_to_another_where_its_own_agent_is_too_dear(tmp_path: Path) -> None:
     """The plan itself is short: `strong` may write it, and cannot work after it."""
     plan = 'model_id = [1]\nsubtasks = ["Say it."]\naccess_list = [[]]'
-    plans = Conductor(POOL, Bounds(agent="strong", rounds=1), SETTINGS, Cascade(POOL, SETTINGS))
+    plans = Conductor(POOL, ConductorSettings(agent="strong", rounds=1), SETTINGS, Cascade(POOL, SETTINGS))
     found = play(tmp_path, plans, 9.0, strong=says(plan), cheap=says("It holds a word."))
     assert found.run("what is in calc.txt?", judged=False).reason == "answered"
     (step,) = found.of(Assigned)
@@ -144,7 +146,7 @@ def test_a_planned_step_goes_to_another_where_its_own_agent_is_too_dear(tmp_path
 def test_steps_at_once_wait_for_the_money_that_others_hold(tmp_path: Path) -> None:
     """The budget carries one call of `strong` at a time, and both in the end."""
     plan = 'model_id = [1, 1]\nsubtasks = ["Say it.", "Say more."]\naccess_list = [[], []]'
-    plans = Conductor(POOL, Bounds(agent="cheap", rounds=1), SETTINGS, Cascade(POOL, SETTINGS))
+    plans = Conductor(POOL, ConductorSettings(agent="cheap", rounds=1), SETTINGS, Cascade(POOL, SETTINGS))
     found = play(tmp_path, plans, 10.0, cheap=says(plan), strong=says("A word."))
     assert found.run("what is in calc.txt?", judged=False).reason == "answered"
     assert actors(found) == ["strong", "strong"]

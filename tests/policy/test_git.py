@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fugu_cli.messages import Call
-from fugu_cli.policy import Judgement, Mode, Rules, judge
-from fugu_cli.policy.git import aliases
-from fugu_cli.policy.shell import Unreadable
+from fugu_cli.safety.policy import Judgement, Mode, Rules, judge
+from fugu_cli.safety.policy.git_commands import git_aliases
+from fugu_cli.safety.policy.shell_parser import Unreadable
 
 PUSH = ("bash(git push *)",)
 
@@ -245,7 +245,7 @@ def test_aliases_are_read_as_git_reads_them_or_not_at_all(root: Path, text: str)
         name, _, value = setting.partition("\n")
         if name.startswith("alias.") and value.strip():
             try:
-                found = aliases(name.removeprefix("alias."), [root])
+                found = git_aliases(name.removeprefix("alias."), [root])
             except Unreadable:
                 continue
             assert [one.split() for one in found].count(value.split()), (text, name, value, found)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fugu_cli.messages import Call
-from fugu_cli.policy import Judgement, Mode, Rules, judge
-from fugu_cli.policy.paths import actual, shown
-from fugu_cli.policy.shell import Unreadable, read
+from fugu_cli.safety.paths import quoted_path, unquoted_path
+from fugu_cli.safety.policy import Judgement, Mode, Rules, judge
+from fugu_cli.safety.policy.shell_parser import Unreadable, parse_command_line
 
 TESTS = "python3 -m pytest -q -p no:cacheprovider"
 
@@ -414,7 +414,7 @@ def test_a_rule_for_a_tool_alone_forbids_it_everywhere(root: Path) -> None:
 
 
 def test_what_a_terminal_would_obey_is_not_shown_as_it_is() -> None:
-    assert shown("a\x1b[31m\n.py") == '"a\\033[31m\\012.py"'
+    assert quoted_path("a\x1b[31m\n.py") == '"a\\033[31m\\012.py"'
 
 
 def test_a_judgement_says_why_and_what(root: Path) -> None:
@@ -450,8 +450,8 @@ def test_a_name_that_no_file_can_have_is_judged(name: str, root: Path) -> None:
 @given(st.text(max_size=30))
 def test_a_shown_name_leads_back_to_the_file(name: str) -> None:
     foreign = name.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
-    assert actual(shown(foreign)) == foreign
-    shown(foreign).encode()
+    assert unquoted_path(quoted_path(foreign)) == foreign
+    quoted_path(foreign).encode()
 
 
 PIECES = [
@@ -463,7 +463,7 @@ LOGGED = "command_not_found_handle() { { printf '%s\\x1f' \"$@\"; printf '\\x1e'
 
 @pytest.mark.parametrize("line", ["''x=", 'x""=1', "\\x=1"])
 def test_a_name_with_quotes_in_it_is_a_command_and_no_assignment(line: str) -> None:
-    (command,) = read(line)
+    (command,) = parse_command_line(line)
     assert len(command.words) == 1
 
 
@@ -472,7 +472,7 @@ def test_a_name_with_quotes_in_it_is_a_command_and_no_assignment(line: str) -> N
 @settings(max_examples=60, deadline=None)
 def test_whatever_bash_runs_is_among_the_commands_that_were_read(line: str) -> None:
     try:
-        commands_read = read(line)
+        commands_read = parse_command_line(line)
     except Unreadable:
         return
     if any(word.dynamic or word.globbed or "=" in word.text for c in commands_read for word in c.words):

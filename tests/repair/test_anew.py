@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fugu_cli.repair import anew
-from fugu_cli.repair.stubs import is_stub
+from fugu_cli.repair import excerpts
+from fugu_cli.repair.code_structure import is_stub
 
 TOTAL = '''def total(prices):
     """What all prices come to."""
@@ -19,24 +19,24 @@ LEFT = '''def total(prices):
 
 
 def body(path: str, content: str, function: str) -> str:
-    new = anew.without_body(path, content, function)
+    new = excerpts.without_body(path, content, function)
     return new.shown if new else ""
 
 
 def test_the_file_is_shown_without_the_body_of_what_the_failing_test_calls() -> None:
-    ((_, new),) = anew.in_file("a.py", FILE, "    assert total([1]) == first([1])", "")
+    ((_, new),) = excerpts.rewrites_in_file("a.py", FILE, "    assert total([1]) == first([1])", "")
     assert new.shown == FILE.replace(TOTAL, LEFT), "nothing says what `first` is to do"
     assert new.placeholder in new.shown
     assert is_stub(new.shown)
-    assert anew.in_file("a.py", FILE, "it broke", "Mend `total`.") == ((TOTAL, new),)
-    assert anew.in_file("a.py", FILE, "assert first([1]) == 1", "Mend `total`.") == ()
-    assert anew.in_file("a.py", FILE, "it broke", "Mend it.") == ()
-    assert len(anew.in_file("a.py", f"{TOTAL}\n", "it broke", "Mend it.")) == 1, "there is but one"
+    assert excerpts.rewrites_in_file("a.py", FILE, "it broke", "Mend `total`.") == ((TOTAL, new),)
+    assert excerpts.rewrites_in_file("a.py", FILE, "assert first([1]) == 1", "Mend `total`.") == ()
+    assert excerpts.rewrites_in_file("a.py", FILE, "it broke", "Mend it.") == ()
+    assert len(excerpts.rewrites_in_file("a.py", f"{TOTAL}\n", "it broke", "Mend it.")) == 1, "there is but one"
 
 
 def test_of_a_function_in_another_the_outer_one_is_written_anew() -> None:
     outer = 'def all_of(prices):\n    """All."""\n    def one(price):\n        return price\n    return one(prices)'
-    ((_, new),) = anew.in_file("a.py", outer, "    one(prices)\n    all_of([1])", "")
+    ((_, new),) = excerpts.rewrites_in_file("a.py", outer, "    one(prices)\n    all_of([1])", "")
     assert new.shown == 'def all_of(prices):\n    """All."""\n    raise NotImplementedError  # TODO: implement'
 
 
@@ -53,7 +53,7 @@ def test_what_it_is_to_do_is_said_in_it_above_it_or_in_the_file(above: str, insi
     function = f"def added(one, two):\n{inside}    return one - two"
     left = f"def added(one, two):\n{inside}    raise NotImplementedError  # TODO: implement"
     assert body("a.py", f"{above}{function}{below}", function) == left
-    new = anew.without_body("a.py", f"{above}{function}{below}", function)
+    new = excerpts.without_body("a.py", f"{above}{function}{below}", function)
     told = above.strip() or below.strip()
     assert new is not None
     assert new.alone.split() == [*told.split(), *left.split()], "what is said of it is shown with it"
@@ -108,7 +108,7 @@ def test_a_method_keeps_its_place() -> None:
 def test_what_cannot_be_written_anew_stays_as_it_is() -> None:
     said = '    """The sum."""\n'
     cases = [
-        f"def added(one):\n{said}" + "    one += 1\n" * (anew.MOST_LINES + 1),
+        f"def added(one):\n{said}" + "    one += 1\n" * (excerpts.MOST_REWRITTEN_LINES + 1),
         f"def added(one):\n{said}".rstrip(),
         "def added(one): return one  # the sum",
         f"def added(one):\n{said}    return one\n\n\ndef more(one):\n{said}    return one",
@@ -138,7 +138,7 @@ def test_what_is_not_written_yet_is_not_shown_twice(path: str, function: str) ->
 def test_of_a_long_text_about_it_the_beginning_is_shown() -> None:
     function = "def added(one, two):\n    return one - two"
     many = "more\n" * 1000
-    new = anew.without_body("a.py", f'{function}\n\n\n"""Adds.\n{many}"""\n', function)
+    new = excerpts.without_body("a.py", f'{function}\n\n\n"""Adds.\n{many}"""\n', function)
     assert new is not None
     assert new.told.startswith('"""Adds.\nmore\n')
-    assert anew.TOLD - 10 < len(new.told) <= anew.TOLD + 2
+    assert excerpts.MOST_DESCRIPTION - 10 < len(new.told) <= excerpts.MOST_DESCRIPTION + 2

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fugu_cli.events import Event, Member
-from fugu_cli.repair.beginning import of_anew, of_stub
+from fugu_cli.repair.excerpts import prefix_of_rewrite, prefix_of_stub
+from fugu_cli.session.events import Event, Member
 from tests.facts import asked, opened, prompt_of
 from tests.repair.test_filling_turns import BODY, FAILING, FILE, FILLER, asked_for, begun
 
@@ -26,7 +26,7 @@ DOCUMENTED = "/** Says one. */\nfunction f() {\n"
     ],
 )
 def test_what_is_shown_above_a_body_is_not_written_again(shown: str, head: str) -> None:
-    assert of_anew(shown, BLANK) == head
+    assert prefix_of_rewrite(shown, BLANK) == head
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_is_shown_above_a_body_is_not_written_again(shown: str, head: str) 
 def test_the_only_stub_at_the_end_of_a_file_is_not_written_from_its_beginning(
     path: str, content: str, head: str
 ) -> None:
-    assert of_stub(path, content) == head
+    assert prefix_of_stub(path, content) == head
 
 
 def test_only_a_model_that_goes_on_from_there_is_given_a_beginning() -> None:

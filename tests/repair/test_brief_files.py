@@ -2,15 +2,15 @@
 
 import pytest
 
-from fugu_cli.events import Asked
-from fugu_cli.repair import brief_files
+from fugu_cli.repair import intent
+from fugu_cli.session.events import Asked
 
 STUB = "def f():\n    pass\n"
 
 
 def test_documents_are_quoted_before_tests_and_the_code_comes_last() -> None:
     files = {"a.py": "x = 1\n", "SPEC.md": "# What\n\n```python\nx == 2\n```\n", "test_a.py": "import a\n"}
-    assert brief_files.section(files, judged=True) == (
+    assert intent.files_section(files, judged=True) == (
         "What `SPEC.md` says:\n> # What\n>\n> ```python\n> x == 2\n> ```\n\n"
         "The file `test_a.py`:\n```\nimport a\n```\n\n"
         "The file `a.py`:\n```\nx = 1\n```\n\n"
@@ -19,38 +19,38 @@ def test_documents_are_quoted_before_tests_and_the_code_comes_last() -> None:
 
 def test_where_no_tests_judge_a_document_may_be_what_is_to_be_written() -> None:
     files = {"README.md": "# Name\n", "a.py": "x = 1\n"}
-    assert brief_files.section(files, judged=False) == (
+    assert intent.files_section(files, judged=False) == (
         "The file `README.md`:\n```\n# Name\n```\n\nThe file `a.py`:\n```\nx = 1\n```\n\n"
     )
 
 
 def test_long_documents_keep_their_beginning_and_their_end_and_long_tests_their_beginning() -> None:
     lines = [f"line {number}" for number in range(1000)]
-    told = brief_files.section({"SPEC.md": "\n".join(lines), "a.py": "x\n"}, judged=True)
+    told = intent.files_section({"SPEC.md": "\n".join(lines), "a.py": "x\n"}, judged=True)
     assert "> line 0\n" in told and "> line 999\n" in told and "\n> [...]\n" in told and "> line 500\n" not in told
     assert len(told) < 5500
-    told = brief_files.section({"test_a.py": "\n".join(lines), "a.py": "x\n"}, judged=True)
+    told = intent.files_section({"test_a.py": "\n".join(lines), "a.py": "x\n"}, judged=True)
     assert "\nline 0\n" in told and "\n...\n```" in told and "line 999" not in told
     assert len(told) < 3200
 
 
 def test_the_empty_lines_that_a_file_begins_with_are_shown() -> None:
-    assert brief_files.section({"a.py": "\n\nx = 1\n"}, judged=True) == "The file `a.py`:\n```\n\n\nx = 1\n```\n\n"
+    assert intent.files_section({"a.py": "\n\nx = 1\n"}, judged=True) == "The file `a.py`:\n```\n\n\nx = 1\n```\n\n"
 
 
 def test_what_is_to_be_worked_on_is_code_and_no_test_and_no_document() -> None:
-    assert brief_files.named(["a.py", "SPEC.md", "tests/test_a.py"]) == "The code in `a.py`"
-    assert brief_files.named(["a.py", "b.py"]) == "The code in `a.py` or `b.py`"
-    assert brief_files.named(["test_a.py"]) == "The code that `test_a.py` asks for"
-    assert brief_files.named(["README.md"]) == "The code in `README.md`"
-    assert brief_files.named([]) == "The code"
+    assert intent.code_files_in_words(["a.py", "SPEC.md", "tests/test_a.py"]) == "The code in `a.py`"
+    assert intent.code_files_in_words(["a.py", "b.py"]) == "The code in `a.py` or `b.py`"
+    assert intent.code_files_in_words(["test_a.py"]) == "The code that `test_a.py` asks for"
+    assert intent.code_files_in_words(["README.md"]) == "The code in `README.md`"
+    assert intent.code_files_in_words([]) == "The code"
 
 
 def test_code_is_unfinished_where_it_is_a_stub_or_not_there_at_all() -> None:
-    assert brief_files.unfinished({"a.py": STUB, "SPEC.md": "x"})
-    assert brief_files.unfinished({"test_a.py": "import a\n"})
-    assert not brief_files.unfinished({"a.py": "x = 1\n", "test_a.py": STUB})
-    assert not brief_files.unfinished({})
+    assert intent.is_unfinished({"a.py": STUB, "SPEC.md": "x"})
+    assert intent.is_unfinished({"test_a.py": "import a\n"})
+    assert not intent.is_unfinished({"a.py": "x = 1\n", "test_a.py": STUB})
+    assert not intent.is_unfinished({})
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_code_is_unfinished_where_it_is_a_stub_or_not_there_at_all() -> None:
     ],
 )
 def test_other_files_than_those_shown_may_be_meant(text: str, judged: bool, files: list[str], expected: bool) -> None:
-    assert brief_files.open_ended(Asked(text=text), files, judged=judged) is expected
+    assert intent.is_open_ended(Asked(text=text), files, judged=judged) is expected
 
 
 @pytest.mark.parametrize(
@@ -100,4 +100,4 @@ def test_other_files_than_those_shown_may_be_meant(text: str, judged: bool, file
 )
 def test_the_one_file_that_is_named_and_not_there_is_to_be_made(text: str, files: list[str], expected: str) -> None:
     request = Asked(text=text)
-    assert brief_files.target(request, files) == expected
+    assert intent.target_file(request, files) == expected

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from fugu_cli.agents.openai import OpenAI
 from fugu_cli.messages import FromUser, Prompt, Usage
-from fugu_cli.repair.enough import enough, kept, over
+from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.repair.reply_trimming import is_complete, stop_reason, without_extra_code
 from tests.agents.servers import ACCESS, Portions, Server, quiet, unhurried
 
 ASKED = Prompt(system="", messages=(FromUser(text="go on"),))
@@ -19,7 +19,7 @@ PART = ASKED.model_copy(update={"target": "a.py", "part": "    def f(self):\n   
 
 def at(prompt: Prompt, text: str) -> int | None:
     """How many characters are read of a reply that comes one by one; None for all of them."""
-    ends = (end for end in range(1, len(text) + 1) if enough(prompt, list(text[:end])))
+    ends = (end for end in range(1, len(text) + 1) if is_complete(prompt, list(text[:end])))
     return next(ends, None)
 
 
@@ -100,13 +100,16 @@ def test_a_file_is_read_up_to_where_it_goes_on_behind_what_it_defined(further: s
     text = WHOLE + further
     assert at(STANDS, text) == (None if read is None else len(WHOLE + read))
     if read is not None:
-        assert kept(STANDS, WHOLE + read) == WHOLE + read.removesuffix(read.splitlines(keepends=True)[-1]) + "```"
+        assert (
+            without_extra_code(STANDS, WHOLE + read)
+            == WHOLE + read.removesuffix(read.splitlines(keepends=True)[-1]) + "```"
+        )
 
 
 def test_what_comes_before_all_is_defined_is_no_end() -> None:
     early = "```python\nCASES = [1]\n\n\nclass A:\n    def g(self):\n        return 1\n"
     assert at(STANDS, early) is None
-    assert kept(STANDS, early) == early
+    assert without_extra_code(STANDS, early) == early
 
 
 def test_a_file_that_runs_something_itself_is_read_to_the_end() -> None:
@@ -119,7 +122,10 @@ def test_a_name_that_the_code_uses_is_given_a_value_behind_it() -> None:
 
 
 def test_what_a_closed_block_goes_on_with_is_left_out_and_what_follows_stays() -> None:
-    assert kept(STANDS, f"Here:\n{WHOLE}CASES = [1]\n```\nThat is all.") == f"Here:\n{WHOLE}```\nThat is all."
+    assert (
+        without_extra_code(STANDS, f"Here:\n{WHOLE}CASES = [1]\n```\nThat is all.")
+        == f"Here:\n{WHOLE}```\nThat is all."
+    )
 
 
 def test_lines_that_are_no_function_are_read_to_the_end() -> None:
@@ -141,7 +147,7 @@ def test_what_follows_is_not_read_and_only_of_embedded_models() -> None:
     def said(*, early: bool) -> tuple[str, str, int]:
         taken.clear()
         answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Portions(body()))
-        agent = OpenAI(ACCESS, Server(answer), over=over if early else None)
+        agent = OpenAI(ACCESS, Server(answer), over=stop_reason if early else None)
         reply = asyncio.run(agent.reply(JUDGED, quiet, unhurried))
         assert not early or reply.usage == Usage(input=25, cached=5, output=3)
         return reply.text.strip(), reply.stop, len(taken)

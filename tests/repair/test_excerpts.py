@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fugu_cli.repair.excerpts import ABOVE, above, in_turn, told
-from fugu_cli.repair.text import LONG
+from fugu_cli.repair.excerpts import MOST_ABOVE, context_above, described_function, excerpts_in_turn
+from fugu_cli.repair.protocols import LONG
 
 LONG_PYTHON = '''"""Sums."""
 
@@ -34,7 +34,7 @@ PADDING = "const more = [1, 2, 3];\n" * (LONG // 20)
 
 
 def found(path: str, content: str, output: str, draws: int = 3) -> list[str]:
-    ways = in_turn(path, content, output)
+    ways = excerpts_in_turn(path, content, output)
     return [ways[draw % len(ways)] if ways else "" for draw in range(draws)]
 
 
@@ -65,7 +65,7 @@ def test_where_it_broke_comes_first() -> None:
 )
 def test_functions_of_other_languages_are_found_with_the_comment_above_them(path: str, function: str) -> None:
     content = f"{PADDING}\n{function}\n\n{PADDING}"
-    assert in_turn(path, content, "assert.equal(added(1, 2), 3)") == [function]
+    assert excerpts_in_turn(path, content, "assert.equal(added(1, 2), 3)") == [function]
 
 
 def test_without_a_function_to_blame_there_is_no_part() -> None:
@@ -79,7 +79,7 @@ def test_without_a_function_to_blame_there_is_no_part() -> None:
         ("a.js", f"function added(one) {{\n  {'x();' * LONG}\n}}\n", "assert.equal(added(1), 3)"),
         ("a.js", f"{PADDING}if (added(1)) {{\n  x();\n}}\n", "if (added(1)) {"),
     ]
-    assert [in_turn(*case) for case in cases] == [[]] * len(cases)
+    assert [excerpts_in_turn(*case) for case in cases] == [[]] * len(cases)
 
 
 def test_functions_that_a_test_calls_together_are_shown_together_first() -> None:
@@ -100,11 +100,11 @@ TIERS = (
 
 
 def test_what_a_function_finds_in_its_file_is_imports_and_constants() -> None:
-    assert above("a.py", f'"""A shop."""\n\n{OUTSIDE}\n\n\ndef f():\n    x = 1\n\n\nprint(1)\n') == OUTSIDE
-    assert above("a.js", "const x = 1") == ""
-    assert above("a.py", "def broken(") == ""
-    many = above("a.py", "".join(f"NAME_{number} = {number}\n" for number in range(200)))
-    assert len(many) <= ABOVE
+    assert context_above("a.py", f'"""A shop."""\n\n{OUTSIDE}\n\n\ndef f():\n    x = 1\n\n\nprint(1)\n') == OUTSIDE
+    assert context_above("a.js", "const x = 1") == ""
+    assert context_above("a.py", "def broken(") == ""
+    many = context_above("a.py", "".join(f"NAME_{number} = {number}\n" for number in range(200)))
+    assert len(many) <= MOST_ABOVE
     assert many.endswith(tuple("0123456789"))
 
 
@@ -129,5 +129,5 @@ NAMES = "class Cart:\n    def add(self):\n        return 1\n\n    def total(self
     ],
 )
 def test_the_one_function_is_found_that_a_request_is_about(request_: str, function: str) -> None:
-    found = told("cart.py", NAMES, request_)
+    found = described_function("cart.py", NAMES, request_)
     assert [part.split("(")[0].strip() for part in found] == ([f"def {function}"] if function else [])

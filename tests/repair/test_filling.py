@@ -9,34 +9,34 @@ from typing import Any
 import httpx
 import pytest
 
-from fugu_cli.agents.access import Access
-from fugu_cli.agents.http import Connection
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import Gap, Prompt, Reply, path_of
-from fugu_cli.repair import gaps
-from fugu_cli.repair.filling import filled
-from fugu_cli.repair.infill import fill
+from fugu_cli.messages import InfillHole, Prompt, Reply, hole_path
+from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.providers.http_client import HttpConnection
+from fugu_cli.repair import excerpts
+from fugu_cli.repair.fim_client import fill_in_middle
+from fugu_cli.repair.protocols import with_infill_edit
 
 PART = "def f(x):\n    if x:\n        return x + 1\n    return 0"
-ACCESS = Access(name="coder", model="m", base_url="http://127.0.0.1:1/secret")
+ACCESS = ModelEndpoint(name="coder", model="m", base_url="http://127.0.0.1:1/secret")
 
 
 def asked(number: int, path: str = "a.py", part: str = PART, tried: int = 0, *, more: bool = False) -> Prompt:
     """The prompt for one line of a function that is all of its file, or for one more behind it."""
-    found = gaps.in_turn(path, f"{part}\n", "f(1)", "", more=more)
-    return gaps.prompt(path, next(one for one in found if one.gap.number == number), (), tried)
+    found = excerpts.line_infills(path, f"{part}\n", "f(1)", "", more=more)
+    return excerpts.infill_prompt(path, next(one for one in found if one.gap.number == number), (), tried)
 
 
 def edit(prompt: Prompt, text: str, **more: Any) -> dict[str, str] | None:
     """The arguments of the edit that the reply asks for."""
-    reply = filled(prompt, Reply(text=text, **more))
+    reply = with_infill_edit(prompt, Reply(text=text, **more))
     return json.loads(reply.calls[0].arguments) if reply.calls else None
 
 
 def test_a_line_becomes_an_edit_of_that_line_with_its_indent() -> None:
     given = edit(asked(2), " return x - 1")
     assert given == {"path": "a.py", "old": "        return x + 1", "new": "        return x - 1"}
-    reply = filled(asked(2), Reply(text="return x - 1\nreturn 7"))
+    reply = with_infill_edit(asked(2), Reply(text="return x - 1\nreturn 7"))
     assert (reply.text, reply.stop) == ("a.py:3: `return x - 1`", "calls")
 
 
@@ -54,7 +54,7 @@ def test_a_line_that_was_cut_is_no_edit() -> None:
 def test_one_line_more_stands_behind_the_line_as_it_was_written() -> None:
     given = edit(asked(1, more=True), "        x = x - 1")
     assert given == {"path": "a.py", "old": "    if x:", "new": "    if x:\n        x = x - 1"}
-    reply = filled(asked(1, more=True), Reply(text="        x = x - 1"))
+    reply = with_infill_edit(asked(1, more=True), Reply(text="        x = x - 1"))
     assert reply.text == "a.py:2+: `x = x - 1`"
 
 
@@ -64,8 +64,8 @@ def test_what_stands_on_either_side_or_cannot_be_read_is_no_line_more(text: str)
 
 
 def test_that_nothing_changed_is_said() -> None:
-    assert filled(asked(2), Reply(text="return x + 1")).text == "a.py:3: as it is"
-    assert filled(asked(2), Reply(text="")).text == ""
+    assert with_infill_edit(asked(2), Reply(text="return x + 1")).text == "a.py:3: as it is"
+    assert with_infill_edit(asked(2), Reply(text="")).text == ""
 
 
 def test_in_other_languages_a_semicolon_alone_changes_nothing() -> None:
@@ -88,10 +88,10 @@ def answered(prompt: Prompt, answer: httpx.Response) -> tuple[Reply, dict[str, A
         return answer
 
     async def talk() -> Reply:
-        connection = Connection(ACCESS, {}, httpx.MockTransport(serve))
+        connection = HttpConnection(ACCESS, {}, httpx.MockTransport(serve))
         assert prompt.gap is not None
         try:
-            return await fill(connection, ACCESS, prompt, prompt.gap)
+            return await fill_in_middle(connection, ACCESS, prompt, prompt.gap)
         finally:
             await connection.close()
 
@@ -111,7 +111,7 @@ def test_the_server_is_given_both_sides_and_asked_for_one_line() -> None:
     assert url == "http://127.0.0.1:1/secret/completion"
     before, after = "def f(x):\n    if x:\n        ", "\n    return 0\n"
     assert sent["prompt"] == f"<|fim_prefix|>{before}<|fim_suffix|>{after}<|fim_middle|>"
-    assert (sent["stop"], sent["temperature"], sent["n_predict"]) == (["\n"], 0.0, gaps.TOKENS)
+    assert (sent["stop"], sent["temperature"], sent["n_predict"]) == (["\n"], 0.0, excerpts.INFILL_TOKENS)
     assert "seed" not in sent
     assert (reply.text, reply.stop, reply.model) == ("return x - 1", "end", "m")
     assert (reply.usage.input, reply.usage.cached, reply.usage.output) == (42, 30, 6)
@@ -144,7 +144,7 @@ def test_a_server_that_answers_something_else_is_the_agents_failure(answer: http
 
 def test_of_a_word_the_rest_of_its_line_stays() -> None:
     part = "def total(prices):\n    found.add(prices)\n    return found"
-    gap = Gap(
+    gap = InfillHole(
         before="def total(prices):\n    found.",
         after="(prices)\n    return found\n",
         number=1,
@@ -156,13 +156,13 @@ def test_of_a_word_the_rest_of_its_line_stays() -> None:
     )
     prompt = Prompt(system="", messages=(), target="a.py", part=part, gap=gap)
     for said in ("append", "append(prices)", " append \n    return 1"):
-        reply = filled(prompt, Reply(text=said))
+        reply = with_infill_edit(prompt, Reply(text=said))
         assert reply.text == "a.py:2:11: `append`"
         assert json.loads(reply.calls[0].arguments)["new"] == "    found.append(prices)"
-    assert filled(prompt, Reply(text="add")).text == "a.py:2:11: as it is"
+    assert with_infill_edit(prompt, Reply(text="add")).text == "a.py:2:11: as it is"
     for said in ("", "append(1).append", "append(prices) or [].add"):
-        assert not filled(prompt, Reply(text=said)).calls, "no word"
-    assert path_of(gap.place) == path_of("a.py:2") == path_of("a.py:2+") == "a.py"
+        assert not with_infill_edit(prompt, Reply(text=said)).calls, "no word"
+    assert hole_path(gap.place) == hole_path("a.py:2") == hole_path("a.py:2+") == "a.py"
     assert '"head"' in prompt.model_dump_json()
     plain = gap.model_copy(update={"head": "", "tail": ""})
     assert '"head"' not in prompt.model_copy(update={"gap": plain}).model_dump_json(), "kept replies are found again"

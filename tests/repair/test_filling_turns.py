@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fugu_cli.events import Event, Member, Replied, ToolRan
-from fugu_cli.loop.environment import Closed, Reply, RollBack, Run, Step
+from fugu_cli.engine.environment import NextStep, RequestReply, RollBackAttempt, RunCall, TurnClosed
 from fugu_cli.messages import Call, Prompt
-from fugu_cli.repair import ways
+from fugu_cli.repair import search
+from fugu_cli.session.events import Event, Member, Replied, ToolRan
 from tests.facts import CODER, asked, assigned, checked, opened, prompt_of, ran, replied, rolled_back, write
 from tests.repair.conftest import Next
 
@@ -59,7 +59,7 @@ def test_few_lines_come_first_then_it_is_written_anew_then_one_more_line_then_it
 
 
 def test_many_lines_come_after_the_function_was_written_anew() -> None:
-    many = FILE.replace("    return found", "    found = found + 1\n" * ways.FEW + "    return found")
+    many = FILE.replace("    return found", "    found = found + 1\n" * search.FEW + "    return found")
     built = asked_for(FILLER, 2, many)
     assert bool(built[0].unwritten)
     assert left_out(built[1]) == LINES[0]
@@ -128,16 +128,16 @@ def test_another_model_that_follows_whole_answers_first_writes_anew() -> None:
 def test_all_lines_are_one_draw(next_step: Next) -> None:
     events: list[Event] = [opened(), asked(), *FAILING, *begun()]
     for line in LINES:
-        assert next_step(events, FILLER) == Reply()
+        assert next_step(events, FILLER) == RequestReply()
         prompt = prompt_of(events, FILLER, ())
         assert left_out(prompt) == line
         draw = drawn(prompt, changes=line != LINES[1])
-        assert next_step([*events, *draw[:-1]], FILLER) == RollBack(
+        assert next_step([*events, *draw[:-1]], FILLER) == RollBackAttempt(
             "the tests failed" if line != LINES[1] else "nothing was changed"
         )
         events += draw
-    assert next_step(events, FILLER) == Closed()
-    assert next_step(events, FILLER.model_copy(update={"attempts": 2})) == Reply()
+    assert next_step(events, FILLER) == TurnClosed()
+    assert next_step(events, FILLER.model_copy(update={"attempts": 2})) == RequestReply()
 
 
 def test_a_line_that_passes_ends_the_turn(next_step: Next) -> None:
@@ -145,7 +145,7 @@ def test_a_line_that_passes_ends_the_turn(next_step: Next) -> None:
     prompt = prompt_of(events, FILLER, ())
     draw = drawn(prompt)
     events += [draw[0], *ran(1, write("w1"), path="a.py"), *checked(1, ok=True)]
-    assert next_step(events, FILLER) == Closed()
+    assert next_step(events, FILLER) == TurnClosed()
 
 
 def test_what_was_filled_in_is_kept_in_the_log() -> None:
@@ -191,15 +191,15 @@ def test_what_another_model_wrote_and_the_tests_refused_is_not_tried_again(next_
     again = replied(2, "coder", "x", write("w2")).model_copy(update={"filled": prompt.gap.place if prompt.gap else ""})
     other = again.model_copy(update={"calls": (Call.make("w2", "write", path="a.py", content="y"),)})
 
-    def next_of(reply: Replied, file: str = FILE, member: Member = FILLER) -> Step:
+    def next_of(reply: Replied, file: str = FILE, member: Member = FILLER) -> NextStep:
         return next_step([*events, *begun("coder", file, number=2), reply], member)
 
-    assert next_of(again) == RollBack("the tests failed"), "for the reason of the first time"
-    assert next_of(other) == Run(other.calls[0])
-    assert next_of(again, file=f"{FILE}\n") == Run(again.calls[0]), "the file is another one by now"
-    assert next_of(again, member=FILLER.model_copy(update={"protocol": "native"})) == Run(again.calls[0])
+    assert next_of(again) == RollBackAttempt("the tests failed"), "for the reason of the first time"
+    assert next_of(other) == RunCall(other.calls[0])
+    assert next_of(again, file=f"{FILE}\n") == RunCall(again.calls[0]), "the file is another one by now"
+    assert next_of(again, member=FILLER.model_copy(update={"protocol": "native"})) == RunCall(again.calls[0])
     passing = [*events[:-2], *checked(1, ok=True), rolled_back(1), *begun("coder", number=2), again]
-    assert next_step(passing, FILLER) == Run(again.calls[0]), "it was rolled back for another reason"
+    assert next_step(passing, FILLER) == RunCall(again.calls[0]), "it was rolled back for another reason"
 
 
 def test_what_was_not_tried_again_is_followed_by_what_comes_next(next_step: Next) -> None:
@@ -209,7 +209,7 @@ def test_what_was_not_tried_again_is_followed_by_what_comes_next(next_step: Next
         asks.append(prompt_of(events, FILLER, ()))
         place = asks[-1].gap.place if asks[-1].gap else ""
         events += [replied(1, "coder", "x", write("w1")).model_copy(update={"filled": place})]
-        assert isinstance(next_step(events, FILLER), RollBack if len(asks) > 1 else Run)
+        assert isinstance(next_step(events, FILLER), RollBackAttempt if len(asks) > 1 else RunCall)
         events += [] if len(asks) > 1 else [*ran(1, write("w1"), path="a.py"), *checked(1, ok=False)]
         events.append(rolled_back(1))
     assert [left_out(prompt) for prompt in asks] == LINES[:3]

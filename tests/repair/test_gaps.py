@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fugu_cli.repair import gaps
+from fugu_cli.repair import excerpts
 
 KTH = '''def kth(numbers, k):
     """The k-th smallest.
@@ -22,7 +22,7 @@ FAILS = "    assert kth([3, 1], 1) == 3"
 
 def lines(path: str, content: str, output: str = "", request: str = "") -> list[str]:
     """What stands in the gaps."""
-    found = gaps.in_turn(path, content, output, request)
+    found = excerpts.line_infills(path, content, output, request)
     return [one.part.split("\n")[one.gap.number].strip() for one in found]
 
 
@@ -51,7 +51,7 @@ def test_each_line_that_says_something_is_left_out_in_turn() -> None:
 
 
 def test_the_model_reads_the_file_around_the_line_and_not_the_line() -> None:
-    gap = gaps.in_turn("src/a.py", FILE, FAILS, "")[2].gap
+    gap = excerpts.line_infills("src/a.py", FILE, FAILS, "")[2].gap
     assert gap.before.startswith("SIZE = 3\n"), "what follows the function stands first, and is read once for all lines"
     assert gap.before.endswith("    below = [x for x in numbers if x < pivot]\n    ")
     assert gap.after == "\n        return kth(below, k)\n    else:\n        return pivot\n"
@@ -62,13 +62,13 @@ def test_the_model_reads_the_file_around_the_line_and_not_the_line() -> None:
 
 def test_of_a_long_file_only_what_is_near_is_read() -> None:
     long = f"{'# above' * 1000}\n{FILE}{'# below' * 1000}\n"
-    gap = gaps.in_turn("a.py", long, FAILS, "")[0].gap
-    assert len(gap.before) < gaps.ABOVE + gaps.BELOW + len(KTH)
+    gap = excerpts.line_infills("a.py", long, FAILS, "")[0].gap
+    assert len(gap.before) < excerpts.INFILL_ABOVE + excerpts.INFILL_BELOW + len(KTH)
 
 
 def test_the_edit_stands_for_lines_that_are_in_the_file_once() -> None:
     twice = "def f(x):\n    x = x + 1\n    y = 2\n    x = x + 1\n    return x + y"
-    for one in gaps.in_turn("a.py", f"{twice}\n", "    assert f(1) == 5", ""):
+    for one in excerpts.line_infills("a.py", f"{twice}\n", "    assert f(1) == 5", ""):
         old = "\n".join(one.part.split("\n")[one.gap.start : one.gap.end])
         assert f"{twice}\n".count(old) == 1
         assert one.part.split("\n")[one.gap.number] in old
@@ -97,7 +97,7 @@ def test_stubs_long_functions_and_what_cannot_be_read_have_none() -> None:
 
 
 def test_behind_each_line_one_more_may_belong() -> None:
-    plain, more = (gaps.in_turn("a.py", FILE, FAILS, "", more=more)[2].gap for more in (False, True))
+    plain, more = (excerpts.line_infills("a.py", FILE, FAILS, "", more=more)[2].gap for more in (False, True))
     assert (plain.number, plain.place, more.number, more.place) == (8, "a.py:12", 8, "a.py:12+")
     assert more.before.endswith("    if k < len(below):\n")
     assert more.after == "        return kth(below, k)\n    else:\n        return pivot\n"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fugu_cli import views
-from fugu_cli.events import Event, ToolRan
-from fugu_cli.loop.environment import Evidence
+from fugu_cli.engine.environment import GatherEvidence
 from fugu_cli.messages import Call
-from fugu_cli.repair import hanging
+from fugu_cli.repair import harness
+from fugu_cli.session import views
+from fugu_cli.session.events import Event, ToolRan
 from tests.facts import CODER, FAILS, asked, assigned, opened, ran, replied, write
 from tests.repair.conftest import Next
 
@@ -52,7 +52,7 @@ def filled(first: str = FAILS, *, seconds: float = 1.0, place: str = "a.py:3", a
 )
 def test_how_long_they_may_take(events: list[Event], limit: float | None, next_step: Next) -> None:
     step = next_step(events, FILLER)
-    assert isinstance(step, Evidence)
+    assert isinstance(step, GatherEvidence)
     wanted = {} if limit is None else {"seconds": limit}
     assert step.call == Call.make(step.call.id, "run_tests", **wanted)
     assert views.is_whole_run(step.call), "it judges the draw all the same"
@@ -61,4 +61,4 @@ def test_how_long_they_may_take(events: list[Event], limit: float | None, next_s
 def test_a_request_without_a_run_before_has_no_limit() -> None:
     events = [event for event in filled() if getattr(event, "call", None) != Call(id="e0", tool="run_tests")]
     call = Call(id="e", tool="run_tests")
-    assert hanging.bounded(call, events, views.turns(events)[-1]) == call
+    assert harness.with_test_timeout(call, events, views.turns(events)[-1]) == call

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.repair.localization import ROOM, fitting, implicated, shown_for
+from fugu_cli.repair.localization import PROMPT_ROOM, fitting, implicated_files, shown_for
 from tests.tools.conftest import lay
 
 TREE: dict[str, str | bytes] = {
@@ -101,12 +101,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )  # fmt: skip
 def test_named_files_and_imports_are_found(output: str, request_: str, expected: list[str], root: Path) -> None:
-    assert implicated(output.replace("{root}", str(root)), request_, root) == expected
+    assert implicated_files(output.replace("{root}", str(root)), request_, root) == expected
 
 
 @given(st.text(max_size=200))
 def test_any_text_is_searched_without_an_error(text: str) -> None:
-    assert implicated(text, text, Path("/nowhere")) == []
+    assert implicated_files(text, text, Path("/nowhere")) == []
 
 
 @pytest.mark.parametrize(
@@ -196,21 +196,21 @@ def test_where_only_an_assertion_failed_what_the_tested_code_imports_is_found_to
         },
     )
     failed = "    assert load('a') == 1\ntest_stock.py:4: AssertionError"
-    assert implicated(failed, "", tmp_path) == ["stock.py", "parsing.py", "test_stock.py"]
-    assert implicated(f"stock.py:5: KeyError\n{failed}", "", tmp_path) == ["stock.py", "test_stock.py"]
+    assert implicated_files(failed, "", tmp_path) == ["stock.py", "parsing.py", "test_stock.py"]
+    assert implicated_files(f"stock.py:5: KeyError\n{failed}", "", tmp_path) == ["stock.py", "test_stock.py"]
     lay(tmp_path, {"stock.py": "from parsing import line\n\n\ndef load(text):\n    raise NotImplementedError\n"})
-    assert implicated(failed, "", tmp_path) == ["stock.py", "test_stock.py"]
+    assert implicated_files(failed, "", tmp_path) == ["stock.py", "test_stock.py"]
 
 
 def test_of_what_a_test_imports_comes_first_what_defines_a_name_that_the_failure_calls(tmp_path: Path) -> None:
     files = {name: f"def use_{name[0]}():\n    return 1\n" for name in ("a.py", "b.py", "c.py")}
     lay(tmp_path, {**files, "test_all.py": "import a\nimport b\nimport c\n"})
     failed = "    assert b.use_b() == 2\ntest_all.py:7: AssertionError"
-    assert implicated(failed, "", tmp_path) == ["b.py", "a.py", "c.py", "test_all.py"]
+    assert implicated_files(failed, "", tmp_path) == ["b.py", "a.py", "c.py", "test_all.py"]
 
 
 def test_files_that_would_not_fit_beside_likelier_ones_are_left_out(tmp_path: Path) -> None:
-    third = "x" * (ROOM // 3)
+    third = "x" * (PROMPT_ROOM // 3)
     lay(tmp_path, {"a": third, "b": third * 2, "c": third * 2, "d": third[1:], "long": third * 4})
     assert fitting(["a", "b", "c"], tmp_path) == ["a", "b"]
     assert fitting(["a", "d", "b", "d"], tmp_path) == ["a", "d", "d"]
@@ -227,7 +227,9 @@ def test_a_package_only_passes_on_what_the_test_uses(tmp_path: Path) -> None:
         "tests/test_bills.py": "from bills import as_text\n",
     }
     lay(tmp_path, files)
-    found = implicated("tests/test_bills.py:3: AssertionError: assert as_text(1) == 2", "fix it", tmp_path.resolve())
+    found = implicated_files(
+        "tests/test_bills.py:3: AssertionError: assert as_text(1) == 2", "fix it", tmp_path.resolve()
+    )
     code = ["bills/layout.py", "bills/columns.py", "bills/__init__.py"]
     assert found == [*code, "tests/test_bills.py"], "one step further than what it names, and not all"
 
@@ -236,6 +238,14 @@ def test_a_module_that_is_only_named_leads_further_one_that_broke_does_not(tmp_p
     lay(tmp_path, {"pkg/sheet.py": "from pkg.value import of\n", "pkg/value.py": "def of(x):\n    return x\n"})
     lay(tmp_path, {"tests/test_sheet.py": "from pkg.sheet import Sheet\n"})
     root, test = tmp_path.resolve(), "tests/test_sheet.py:3: AssertionError"
-    assert implicated(f"assert sheet.value('A1') == 2\n{test}", "fix it", root)[:2] == ["pkg/sheet.py", "pkg/value.py"]
-    assert implicated(f"{test}\npkg/sheet.py:1: ImportError", "fix it", root) == ["pkg/sheet.py", "tests/test_sheet.py"]
-    assert "pkg/value.py" not in implicated(f"assert sheet.value('A1') == 2\n{test}", "correct pkg/sheet.py", root)
+    assert implicated_files(f"assert sheet.value('A1') == 2\n{test}", "fix it", root)[:2] == [
+        "pkg/sheet.py",
+        "pkg/value.py",
+    ]
+    assert implicated_files(f"{test}\npkg/sheet.py:1: ImportError", "fix it", root) == [
+        "pkg/sheet.py",
+        "tests/test_sheet.py",
+    ]
+    assert "pkg/value.py" not in implicated_files(
+        f"assert sheet.value('A1') == 2\n{test}", "correct pkg/sheet.py", root
+    )

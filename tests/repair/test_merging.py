@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fugu_cli.repair.merging import completed, mended
+from fugu_cli.repair.partial_files import changed_definitions, complete_file
 
 FILE = '''"""A cart."""
 
@@ -28,15 +28,15 @@ def total(cart):
 
 def test_a_new_function_alone_is_added_to_the_file() -> None:
     new = "def empty(cart):\n    return not cart.items"
-    assert completed(FILE, f"{new}\n") == f"{FILE}\n\n{new}\n"
+    assert complete_file(FILE, f"{new}\n") == f"{FILE}\n\n{new}\n"
 
 
 def test_a_function_alone_takes_the_place_of_the_one_of_its_name_and_brings_its_imports() -> None:
     body = "import json\nimport math\n\n@cache\ndef total(cart):\n    return math.fsum(cart.items)\n"
     expected = FILE.replace("import json\n", "import json\nimport math\n")
     expected = expected.replace("def total(cart):\n    return sum", "@cache\ndef total(cart):\n    return math.fsum")
-    assert completed(FILE, body) == expected
-    assert completed('"""Sums."""\n\n\ndef a():\n    pass\n', "import os\n\n\ndef b():\n    pass\n") == (
+    assert complete_file(FILE, body) == expected
+    assert complete_file('"""Sums."""\n\n\ndef a():\n    pass\n', "import os\n\n\ndef b():\n    pass\n") == (
         '"""Sums."""\n\nimport os\n\n\ndef a():\n    pass\n\n\ndef b():\n    pass\n'
     )
 
@@ -45,12 +45,12 @@ def test_a_class_with_some_of_its_methods_keeps_the_others() -> None:
     method = "    def remove(self, price):\n        self.items.remove(price)\n"
     body = f"class Cart:\n    def add(self, price):\n        self.items += [price]\n\n{method}"
     expected = FILE.replace("self.items.append(price)\n", f"self.items += [price]\n\n{method}")
-    assert completed(FILE, body) == expected
+    assert complete_file(FILE, body) == expected
 
 
 def test_the_docstring_of_the_file_stays() -> None:
     rest = FILE.partition("\n\n")[2].replace("sum", "min")
-    assert completed(FILE, rest) == FILE.replace("sum", "min")
+    assert complete_file(FILE, rest) == FILE.replace("sum", "min")
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,20 @@ def test_the_docstring_of_the_file_stays() -> None:
     ],
 )
 def test_what_is_whole_and_what_holds_no_definition_stays_as_it_is(body: str) -> None:
-    assert completed(FILE, body) == body
+    assert complete_file(FILE, body) == body
 
 
 def test_of_a_part_each_function_is_put_where_it_stood_and_nothing_else_is_taken() -> None:
     one, two = "def one(x):\n    return x", "@cache\ndef two(x):\n    return x"
     new = "def two(x):\n    return math.sqrt(x)"
     body = f"import math\n\n{one}\n\n\n{new}\n\n\ndef three(x):\n    return x\n\n\nassert two(4) == 2\n"
-    assert mended(f"{one}\n\n\n{two}", body) == [(two, f"import math\n\n\n{new}")]
-    assert mended(one, f"{new}\n") == mended(one, "def one(x:\n") == mended(one, one) == []
+    assert changed_definitions(f"{one}\n\n\n{two}", body) == [(two, f"import math\n\n\n{new}")]
+    assert (
+        changed_definitions(one, f"{new}\n")
+        == changed_definitions(one, "def one(x:\n")
+        == changed_definitions(one, one)
+        == []
+    )
 
 
 SCRIPT = """'use strict';
@@ -92,17 +97,17 @@ module.exports = { added, first };
 
 def test_in_languages_of_braces_what_is_left_out_stays_too() -> None:
     new = "function added(one, two) {\n  return one + two;\n}"
-    assert completed(SCRIPT, f"{new}\n") == SCRIPT.replace("one - two", "one + two"), "with the comment above it"
+    assert complete_file(SCRIPT, f"{new}\n") == SCRIPT.replace("one - two", "one + two"), "with the comment above it"
     bare = SCRIPT.replace("/** The sum. */\n", "").replace("// The first.\n", "").replace("one - two", "one + two")
-    assert completed(SCRIPT, bare) == SCRIPT.replace("one - two", "one + two"), "and so do comments"
+    assert complete_file(SCRIPT, bare) == SCRIPT.replace("one - two", "one + two"), "and so do comments"
     own = f"/** Both. */\n{new}"
-    assert completed(SCRIPT, own) == SCRIPT.replace("one - two", "one + two").replace("The sum.", "Both.")
+    assert complete_file(SCRIPT, own) == SCRIPT.replace("one - two", "one + two").replace("The sum.", "Both.")
     more = (
         "const path = require('path');\n\nfunction last(all) {\n  return all.at(-1);\n}\n\nmodule.exports = { added };"
     )
     merged = SCRIPT.replace("one - two;\n}\n", "one + two;\n}\n\nfunction last(all) {\n  return all.at(-1);\n}\n")
     merged = merged.replace("require('fs');\n", "require('fs');\nconst path = require('path');\n")
-    assert completed(SCRIPT, f"{new}\n\n{more}\n") == merged
+    assert complete_file(SCRIPT, f"{new}\n\n{more}\n") == merged
 
 
 def test_in_languages_of_braces_what_is_more_than_functions_is_the_file() -> None:
@@ -117,7 +122,7 @@ def test_in_languages_of_braces_what_is_more_than_functions_is_the_file() -> Non
         (f"{twice}\nfn more() {{\n    1\n}}\n", alone),
     ]
     for shown, body in cases:
-        assert completed(shown, body) == body
+        assert complete_file(shown, body) == body
 
 
 CONSTANTS = '''"""Text."""
@@ -152,7 +157,7 @@ MENDED = CONSTANTS.replace("s.lower()", 's.lower().replace(" ", "-")')
     ],
 )
 def test_a_part_of_a_file_never_takes_the_place_of_all_of_it(body: str) -> None:
-    assert completed(CONSTANTS, body) == MENDED
+    assert complete_file(CONSTANTS, body) == MENDED
 
 
 def test_what_a_part_brings_that_is_new_comes_with_it() -> None:
@@ -161,7 +166,7 @@ def test_what_a_part_brings_that_is_new_comes_with_it() -> None:
         '"""\n', '"""\n\nfrom __future__ import annotations\n\n', 1
     )
     expected = expected.replace("import re\n\n", 'import re\nimport os\n\nSIGN = "-"\n\n') + "\n\nregistry.add(slug)\n"
-    assert completed(CONSTANTS, body) == expected
+    assert complete_file(CONSTANTS, body) == expected
 
 
 PROPERTY = """class Heat:
@@ -183,18 +188,18 @@ PROPERTY = """class Heat:
 def test_members_of_one_name_are_told_apart_by_their_decorators() -> None:
     getter = "    @property\n    def fahrenheit(self):\n        return self.celsius * 2\n"
     right = PROPERTY.replace("return self.celsius\n", "return self.celsius * 2\n")
-    assert completed(PROPERTY, f"class Heat:\n{getter}") == right
+    assert complete_file(PROPERTY, f"class Heat:\n{getter}") == right
     setter = "    @fahrenheit.setter\n    def fahrenheit(self, value):\n        self.celsius = value / 2\n"
     both = right.replace("= value\n", "= value / 2\n")
-    assert completed(PROPERTY, f"class Heat:\n{getter}\n{setter}") == both
+    assert complete_file(PROPERTY, f"class Heat:\n{getter}\n{setter}") == both
     overloads = (
         "@overload\ndef f(x: int): ...\n@overload\ndef f(x: str): ...\ndef f(x):\n    return x\n\ndef g():\n    pass\n"
     )
-    assert completed(overloads, "def f(x):\n    return 2\n") == overloads.replace("return x", "return 2")
+    assert complete_file(overloads, "def f(x):\n    return 2\n") == overloads.replace("return x", "return 2")
 
 
 def test_a_method_alone_goes_into_its_class_and_a_class_keeps_what_its_answer_leaves_out() -> None:
-    assert completed(FILE, "def add(self, price):\n    self.items += [price]\n") == FILE.replace(
+    assert complete_file(FILE, "def add(self, price):\n    self.items += [price]\n") == FILE.replace(
         "self.items.append(price)", "self.items += [price]"
     )
     body = (
@@ -205,14 +210,14 @@ def test_a_method_alone_goes_into_its_class_and_a_class_keeps_what_its_answer_le
         "    def __init__(self, celsius):\n        self.celsius = celsius\n",
         "    SCALE: int = 2\n\n    def __init__(self):\n        pass\n",
     )
-    assert completed(PROPERTY, body) == expected
+    assert complete_file(PROPERTY, body) == expected
 
 
 def test_an_answer_is_indented_as_the_file_is() -> None:
     tabs = FILE.replace("    ", "\t")
     body = "class Cart:\n  def add(self, price):\n    if price:\n      self.items += [price]\n"
     expected = tabs.replace("\t\tself.items.append(price)", "\t\tif price:\n\t\t\tself.items += [price]")
-    assert completed(tabs, body) == expected
+    assert complete_file(tabs, body) == expected
 
 
 RUST = """/// The sum.
@@ -268,14 +273,14 @@ func (b *B) String() string {
 
 def test_in_languages_of_braces_tests_classes_constants_and_methods_stay() -> None:
     new = "pub fn total(prices: &[i32]) -> i32 {\n    prices.iter().sum()\n}\n"
-    assert completed(RUST, new) == RUST.replace("    0\n", "    prices.iter().sum()\n")
+    assert complete_file(RUST, new) == RUST.replace("    0\n", "    prices.iter().sum()\n")
     sums = "import c from 'c';\n\nexport function total(items) {\n  return 2;\n}\n\nconsole.log(total([1]));\n"
     expected = CLASS.replace("items.length", "2").replace("from 'x';\n", "from 'x';\nimport c from 'c';\n")
-    assert completed(CLASS, sums) == expected
+    assert complete_file(CLASS, sums) == expected
     added = CLASS.replace("push(x)", "unshift(x)")
-    assert completed(CLASS, "export class Cart {\n  add(x) {\n    this.items.unshift(x);\n  }\n}\n") == added
-    assert completed(CLASS, "add(x) {\n  this.items.unshift(x);\n}\n") == added
-    assert completed(GO, 'func (b *B) String() string {\n\treturn "c"\n}\n') == GO.replace('"b"', '"c"')
+    assert complete_file(CLASS, "export class Cart {\n  add(x) {\n    this.items.unshift(x);\n  }\n}\n") == added
+    assert complete_file(CLASS, "add(x) {\n  this.items.unshift(x);\n}\n") == added
+    assert complete_file(GO, 'func (b *B) String() string {\n\treturn "c"\n}\n') == GO.replace('"b"', '"c"')
     limited = "const LIMIT = 3;\n\nfunction added(one, two) {\n  return LIMIT;\n}\n"
     expected = SCRIPT.replace("one - two", "LIMIT").replace("require('fs');\n", "require('fs');\n\nconst LIMIT = 3;\n")
-    assert completed(SCRIPT, limited) == expected
+    assert complete_file(SCRIPT, limited) == expected

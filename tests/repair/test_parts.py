@@ -3,7 +3,7 @@
 import pytest
 
 from fugu_cli.messages import FromUser, Prompt
-from fugu_cli.repair.parts import in_place, meant
+from fugu_cli.repair.reply_trimming import closest_body, part_edits
 
 METHOD = '    def total(self):\n        """The sum."""\n        return 1'
 BETTER = '    def total(self):\n        """The sum."""\n        return 2'
@@ -12,7 +12,7 @@ BARE = 'def total(self):\n    """The sum."""\n    return 2\n'
 
 def put(part: str, answer: str, path: str = "a.py", said: str = "", *, judged: bool = True) -> list[tuple[str, str]]:
     messages = (FromUser(text=said),)
-    return in_place(Prompt(system="", messages=messages, target=path, part=part, judged=judged), answer)
+    return part_edits(Prompt(system="", messages=messages, target=path, part=part, judged=judged), answer)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_a_function_whose_end_is_not_found_is_not_cut() -> None:
 
 def test_the_block_meant_is_the_one_like_the_part_however_it_is_indented() -> None:
     usage = "cart = Cart()\ncart.items = [1, 2, 3]\nprint(cart.total())\nprint(cart.items)\nprint(cart)\n"
-    assert meant(f"```python\n{BARE}```\nUse it:\n```python\n{usage}```\n", METHOD) == (BARE, True)
-    assert meant("Nothing.", METHOD) == ("", True)
+    assert closest_body(f"```python\n{BARE}```\nUse it:\n```python\n{usage}```\n", METHOD) == (BARE, True)
+    assert closest_body("Nothing.", METHOD) == ("", True)
 
 
 def test_a_part_that_an_answer_only_stands_in_for_stays_and_so_does_its_docstring() -> None:

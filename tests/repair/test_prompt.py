@@ -3,16 +3,11 @@
 import pytest
 
 from fugu_cli import prompts
-from fugu_cli.events import (
-    Asked,
-    Event,
-    Finished,
-    Undone,
-)
 from fugu_cli.messages import Call, FromUser
-from fugu_cli.repair import brief_files
-from fugu_cli.repair.written import shown_files
-from fugu_cli.views import standing
+from fugu_cli.repair import intent
+from fugu_cli.repair.edit_parser import shown_files
+from fugu_cli.session import turns
+from fugu_cli.session.events import Asked, Event, Finished, Undone
 from tests.facts import (
     CODER,
     SMALL,
@@ -112,12 +107,12 @@ def test_a_conversation_in_words_is_told_in_its_order() -> None:
 
 
 def test_what_the_user_took_back_since_is_told_behind_the_answer() -> None:
-    undone = Undone(snapshot="tree0", reason=standing.UNDONE.format(tree="abc"))
-    redone = Undone(snapshot="abc", reason=standing.REDONE.format(tree="def"))
+    undone = Undone(snapshot="tree0", reason=turns.UNDO_REASON.format(tree="abc"))
+    redone = Undone(snapshot="abc", reason=turns.REDO_REASON.format(tree="def"))
     events = [*conversation(("add it", "It is added.")), undone]
     asks = "(Before, the user asked: add it\nand got: It is added.\n{said})\n\nfix it"
-    assert asks.format(said=standing.TAKEN) in brief_of(events, asked("fix it"))
-    both = f"{standing.TAKEN}\n{standing.BROUGHT}"
+    assert asks.format(said=turns.UNDO_NOTICE) in brief_of(events, asked("fix it"))
+    both = f"{turns.UNDO_NOTICE}\n{turns.REDO_NOTICE}"
     assert asks.format(said=both) in brief_of([*events, redone], asked("fix it"))
 
 
@@ -365,4 +360,4 @@ def test_what_a_test_command_prints_is_not_taken_for_the_file_it_names() -> None
 )
 def test_a_document_that_is_called_by_its_name_is_the_file_that_is_asked_for(text: str, target: str) -> None:
     shown = ["cart.js", "README.md", "CHANGELOG.rst"]
-    assert brief_files.target(asked(text, judged=False), shown) == target
+    assert intent.target_file(asked(text, judged=False), shown) == target

@@ -5,12 +5,11 @@ import json
 
 import pytest
 
-from fugu_cli.agents.scripted import Script, Scripted, Step
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromUser, Prompt, Reply, ToolSpec, Usage
 from fugu_cli.prompts import load
-from fugu_cli.repair.schema import Schema, describe, variants
-from fugu_cli.repair.text import Text
+from fugu_cli.providers.scripted import Script, Scripted, ScriptedStep
+from fugu_cli.repair.protocols import SchemaProtocol, TextProtocol, answer_schema, describe_tools
 from tests.agents.histories import READ, TESTS, TOOLS, WRITE
 from tests.agents.servers import quiet, unhurried
 
@@ -23,7 +22,7 @@ class Listening(Scripted):
     """A scripted agent that keeps the prompts it was given."""
 
     def __init__(self, *texts: str, stop: str = "") -> None:
-        steps = [Step.model_validate({"text": text, "usage": ONE, "stop": stop}) for text in texts]
+        steps = [ScriptedStep.model_validate({"text": text, "usage": ONE, "stop": stop}) for text in texts]
         super().__init__("small", Script(step=tuple(steps)))
         self.prompts: list[Prompt] = []
 
@@ -34,13 +33,13 @@ class Listening(Scripted):
 
 def by_schema(*texts: str, prompt: Prompt = PROMPT, stop: str = "") -> tuple[Reply, Listening, str]:
     inner, said = Listening(*texts, stop=stop), list[str]()
-    reply = asyncio.run(Schema(inner, load("protocols/schema")).reply(prompt, said.append, unhurried))
+    reply = asyncio.run(SchemaProtocol(inner, load("protocols/schema")).reply(prompt, said.append, unhurried))
     return reply, inner, "".join(said)
 
 
 def by_text(text: str, prompt: Prompt = PROMPT, stop: str = "") -> tuple[Reply, Listening]:
     inner = Listening(text, stop=stop)
-    return asyncio.run(Text(inner, load("protocols/text")).reply(prompt, quiet, unhurried)), inner
+    return asyncio.run(TextProtocol(inner, load("protocols/text")).reply(prompt, quiet, unhurried)), inner
 
 
 def made(reply: Reply) -> list[tuple[str, object]]:
@@ -114,9 +113,9 @@ def test_an_unknown_tool_and_odd_arguments_are_left_to_the_toolbox() -> None:
 @pytest.mark.parametrize(("text", "stop"), [("```\nx = 1\ny =", "length"), ("I cannot.", "")])
 def test_half_a_file_is_never_written(text: str, stop: str) -> None:
     inner = Listening('{"tool": "write", "path": "a.py"}')
-    second = Step.model_validate({"text": text, "stop": stop})
-    inner = Scripted("small", Script(step=(Step(text='{"tool": "write", "path": "a.py"}'), second)))
-    reply = asyncio.run(Schema(inner, load("protocols/schema")).reply(PROMPT, quiet, unhurried))
+    second = ScriptedStep.model_validate({"text": text, "stop": stop})
+    inner = Scripted("small", Script(step=(ScriptedStep(text='{"tool": "write", "path": "a.py"}'), second)))
+    reply = asyncio.run(SchemaProtocol(inner, load("protocols/schema")).reply(PROMPT, quiet, unhurried))
     assert (reply.text, reply.calls, reply.stop) == (text, (), stop or "end")
 
 
@@ -134,13 +133,13 @@ def test_without_tools_both_are_a_plain_call() -> None:
 
 
 def test_tools_are_described_without_their_body() -> None:
-    assert describe(TOOLS) == (
+    assert describe_tools(TOOLS) == (
         "- read(path, offset?): Read a file.\n- write(path): Write a file.\n- run_tests(): Run the tests."
     )
 
 
 def test_there_is_a_variant_for_each_tool_and_for_being_done() -> None:
-    assert json.loads(variants([READ, TESTS])) == {
+    assert json.loads(answer_schema([READ, TESTS])) == {
         "anyOf": [
             {
                 "type": "object",
@@ -233,8 +232,8 @@ def test_calls_of_one_reply_have_ids_that_a_replay_repeats() -> None:
     assert isinstance(one.calls[0], Call)
 
 
-@pytest.mark.parametrize("protocol", [Schema, Text])
-def test_a_protocol_text_of_other_parts_is_refused(protocol: type[Schema | Text]) -> None:
+@pytest.mark.parametrize("protocol", [SchemaProtocol, TextProtocol])
+def test_a_protocol_text_of_other_parts_is_refused(protocol: type[SchemaProtocol | TextProtocol]) -> None:
     with pytest.raises(ValueError, match="parts is needed"):
         protocol(Listening(), "one part")
 
@@ -412,7 +411,7 @@ def test_a_second_call_that_fails_leaves_the_first_one_to_be_paid_for() -> None:
     steps = [{"text": '{"tool": "write", "path": "a.py"}', "usage": ONE}, {"error": {"kind": "invalid"}, "usage": ONE}]
     inner = Scripted("small", Script.model_validate({"step": steps}))
     with pytest.raises(AgentError) as raised:
-        asyncio.run(Schema(inner, load("protocols/schema")).reply(PROMPT, quiet, unhurried))
+        asyncio.run(SchemaProtocol(inner, load("protocols/schema")).reply(PROMPT, quiet, unhurried))
     assert raised.value.usage == ONE + ONE
 
 

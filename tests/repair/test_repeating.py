@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from fugu_cli.agents.openai import OpenAI
 from fugu_cli.messages import FromUser, Prompt, Usage
-from fugu_cli.repair.enough import over
-from fugu_cli.repair.repeating import begins
+from fugu_cli.providers.chat_completions import OpenAI
+from fugu_cli.repair.reply_trimming import repetition_start, stop_reason
 from tests.agents.servers import ACCESS, Portions, Server, quiet, unhurried
 
 HEAD = "def test_f():\n"
@@ -27,7 +26,7 @@ LINE = "    assert f(1) == 2\n"
     ],
 )
 def test_repetitions_are_kept_once(text: str, kept: str | None) -> None:
-    place = begins(text)
+    place = repetition_start(text)
     assert place is not None
     assert kept is None or text[:place] == kept
     assert len(text[:place]) < len(text)
@@ -45,13 +44,13 @@ def test_repetitions_are_kept_once(text: str, kept: str | None) -> None:
     ],
 )
 def test_other_texts_are_not_cut(text: str) -> None:
-    assert begins(text) is None
+    assert repetition_start(text) is None
 
 
 def test_what_the_model_was_shown_like_that_it_may_write_like_that() -> None:
     table = "    (1, 2, 3),\n" * 30
-    assert begins(table) is not None
-    assert begins(table, f"The file:\n{table}") is None
+    assert repetition_start(table) is not None
+    assert repetition_start(table, f"The file:\n{table}") is None
 
 
 def portions(taken: list[int]) -> Iterator[bytes]:
@@ -68,7 +67,7 @@ def portions(taken: list[int]) -> Iterator[bytes]:
 def test_a_reply_without_an_end_is_cut_and_what_it_took_is_counted() -> None:
     taken: list[int] = []
     body = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Portions(portions(taken)))
-    agent = OpenAI(ACCESS, Server(body), over=over)
+    agent = OpenAI(ACCESS, Server(body), over=stop_reason)
     prompt = Prompt(system="", messages=(FromUser(text="write tests"),))
     reply = asyncio.run(agent.reply(prompt, quiet, unhurried))
     assert (reply.stop, reply.text) == ("length", HEAD + LINE * 8)

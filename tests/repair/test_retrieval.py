@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.repair.retrieval import SMALL, meant
+from fugu_cli.repair.localization import SMALL_REPOSITORY, retrieve
 from tests.tools.conftest import lay
 
 PRICES = "def net_total(items):\n    return sum(items)\n\n\ndef gross(n):\n    return round(n * RATE, 2)\n"
 CART = "from shop.prices import net_total\n\n\nclass CartView:\n    total = net_total\n    again = net_total\n"
 TREE: dict[str, str | bytes] = {
-    "shop/prices.py": PRICES + "x = 1\n" * (SMALL // 6),
+    "shop/prices.py": PRICES + "x = 1\n" * (SMALL_REPOSITORY // 6),
     "shop/cart.py": CART,
     "shop/mail.py": "def send(message):\n    connect().send(message)\n",
     "tests/test_prices.py": "from shop.prices import net_total\n\n\ndef test_sum():\n    assert net_total([1]) == 1\n",
@@ -38,23 +38,23 @@ def test_files_are_found_by_the_names_and_the_words_of_a_request(
     request_: str, expected: list[str], tmp_path: Path
 ) -> None:
     lay(tmp_path, TREE)
-    assert [path.relative_to(tmp_path).as_posix() for path in meant(request_, tmp_path)] == expected
+    assert [path.relative_to(tmp_path).as_posix() for path in retrieve(request_, tmp_path)] == expected
 
 
 def test_a_small_repository_is_shown_whole_where_nothing_is_found(tmp_path: Path) -> None:
     lay(tmp_path, {"a.py": "def f():\n    return 1\n", "b.py": "import a\n", "README.md": "# A\n"})
-    assert [path.name for path in meant("Create a README.md", tmp_path)] == ["a.py", "b.py"]
+    assert [path.name for path in retrieve("Create a README.md", tmp_path)] == ["a.py", "b.py"]
 
 
 def test_pages_and_their_styles_are_found(tmp_path: Path) -> None:
     lay(tmp_path, {"style.css": "body { background: #fff }\n", "index.html": "<h1>Hello</h1>\n", "app.js": "run()\n"})
-    found = meant("Make the background of the page dark", tmp_path)
+    found = retrieve("Make the background of the page dark", tmp_path)
     assert [path.name for path in found] == ["style.css"]
 
 
 def test_at_most_four_files_are_meant(tmp_path: Path) -> None:
     lay(tmp_path, {f"f{number}.py": "shared_name = 1\n" for number in range(9)})
-    assert len(meant("what is shared_name?", tmp_path)) == 4
+    assert len(retrieve("what is shared_name?", tmp_path)) == 4
 
 
 LEGS = "A restaurant has 40 tables with 4 legs and 50 tables with 3 legs. Calculate the total number of legs"
@@ -76,9 +76,9 @@ EXERCISE: dict[str, str | bytes] = {
 )
 def test_a_question_about_something_else_is_shown_no_file(request_: str, tmp_path: Path) -> None:
     lay(tmp_path, EXERCISE)
-    assert meant(request_, tmp_path) == []
+    assert retrieve(request_, tmp_path) == []
     lay(tmp_path, TREE)
-    assert meant(request_, tmp_path) == []
+    assert retrieve(request_, tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_a_question_about_something_else_is_shown_no_file(request_: str, tmp_pat
 )
 def test_a_small_repository_is_shown_to_a_question_about_it_and_to_any_work(request_: str, tmp_path: Path) -> None:
     lay(tmp_path, EXERCISE)
-    assert [path.name for path in meant(request_, tmp_path)][:1] == ["cards.py"]
+    assert [path.name for path in retrieve(request_, tmp_path)][:1] == ["cards.py"]
 
 
 def test_in_a_repository_of_few_files_words_that_all_of_them_hold_say_something(tmp_path: Path) -> None:
-    filler = "x = 1\n" * (SMALL // 6)
+    filler = "x = 1\n" * (SMALL_REPOSITORY // 6)
     lay(tmp_path, {"cart.py": f"def vouchers():\n    pass\n{filler}", "test_cart.py": "import cart  # vouchers\n"})
-    found = meant("Let vouchers be taken off twice", tmp_path)
+    found = retrieve("Let vouchers be taken off twice", tmp_path)
     assert [path.name for path in found] == ["cart.py", "test_cart.py"]

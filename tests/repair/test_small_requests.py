@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.events import Permitted, Undone
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
+from fugu_cli.session.events import Permitted, Undone
 from tests.reacting import calls, repository, role, says
 from tests.test_orchestrator import SMALL, play, shown
 

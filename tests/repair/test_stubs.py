@@ -2,7 +2,7 @@
 
 import pytest
 
-from fugu_cli.repair.stubs import body_to_write, is_stub
+from fugu_cli.repair.code_structure import body_to_write, is_stub
 
 STUBS = (
     "",

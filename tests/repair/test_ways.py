@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fugu_cli.repair.ways import FEW, Aim, Known, ways
+from fugu_cli.repair.search import FEW, InfillHistory, RepairTask, repair_candidates
 
 SHOP = '''\
 def net(lines):
@@ -26,12 +26,12 @@ LONG = "def long(x):\n" + "".join(f"    x += {number}\n" for number in range(FEW
 FILES = {"shop.py": SHOP}
 
 
-def places(found: list[Aim]) -> list[str]:
+def places(found: list[RepairTask]) -> list[str]:
     return [way.gap.place.removeprefix("shop.py:") if way.gap else way.key for way in found]
 
 
-def ordered(output: str, files: dict[str, str] | None = None, known: Known | None = None) -> list[str]:
-    return places(ways(files or FILES, output, "fix it", known or Known(), parts=True))
+def ordered(output: str, files: dict[str, str] | None = None, known: InfillHistory | None = None) -> list[str]:
+    return places(repair_candidates(files or FILES, output, "fix it", known or InfillHistory(), parts=True))
 
 
 def test_after_the_lines_of_what_a_test_calls_come_those_of_what_that_calls_then_all_is_written_anew() -> None:
@@ -58,23 +58,23 @@ def test_every_way_stands_there_once_and_nothing_is_lost() -> None:
     output = "shop.py:5: AttributeError\nnet() == priced()"
     found = ordered(output)
     assert len(found) == len(set(found))
-    plain = places(ways(FILES, output, "fix it", None, parts=True))
+    plain = places(repair_candidates(FILES, output, "fix it", None, parts=True))
     assert plain == ["shop.py", "shop.py:1 net anew", "shop.py:9 priced anew"]
     assert set(plain) <= set(found)
     assert {f"{number}{more}" for number in (3, 4, 5, 6, 11) for more in ("", "+")} <= set(found)
 
 
 def test_what_another_model_wrote_otherwise_comes_before_what_it_has_not_seen_and_what_it_left_waits() -> None:
-    known = Known({"shop.py:3": None, "shop.py:4": -0.5, "shop.py:6": -0.1})
+    known = InfillHistory({"shop.py:3": None, "shop.py:4": -0.5, "shop.py:6": -0.1})
     assert ordered("net()", known=known)[:7] == ["6", "4", "5", "11", "16", "shop.py:1 net anew", "3"]
 
 
 def test_the_smaller_part_of_a_short_file_is_written_anew_alone_and_a_larger_one_with_all_of_it() -> None:
-    found = {way.key: way for way in ways(FILES, "net() == rounded()", "fix it", None, parts=True)}
+    found = {way.key: way for way in repair_candidates(FILES, "net() == rounded()", "fix it", None, parts=True)}
     assert found["shop.py:14 rounded anew"].part.startswith("def rounded(cents)")
     assert "def net" not in found["shop.py:14 rounded anew"].shown
     large = {"shop.py": SHOP[: SHOP.index("def rounded")]}
-    (whole, new) = ways(large, "net()", "fix it", None, parts=True)
+    (whole, new) = repair_candidates(large, "net()", "fix it", None, parts=True)
     assert (whole.part, whole.shown) == ("", "")
     assert new.part == ""
     assert "def priced" in new.shown
@@ -84,18 +84,24 @@ def test_of_a_file_that_is_not_short_functions_are_asked_for_and_all_of_it_last(
     files = {
         "shop.py": SHOP + "".join(f"\n\ndef other_{number}(x):\n    return x + {number}\n" for number in range(40))
     }
-    found = ways(files, "net([])", "fix it", None, parts=True)
+    found = repair_candidates(files, "net([])", "fix it", None, parts=True)
     assert places(found) == ["shop.py:1 net", "shop.py:1 net anew", "shop.py"]
     assert found[0].part.startswith("def net(lines)")
     unwritten = {"shop.py": f"{files['shop.py']}\n\ndef new(x):\n    raise NotImplementedError\n"}
-    assert places(ways(unwritten, "new(1) == net([])", "fix it", None, parts=True)) == ["shop.py", "shop.py:1 net anew"]
+    assert places(repair_candidates(unwritten, "new(1) == net([])", "fix it", None, parts=True)) == [
+        "shop.py",
+        "shop.py:1 net anew",
+    ]
     long = {"shop.py": files["shop.py"] + "# a remark\n" * 600}
-    assert places(ways(long, "net([])", "fix it", None, parts=True)) == ["shop.py:1 net", "shop.py:1 net anew"]
+    assert places(repair_candidates(long, "net([])", "fix it", None, parts=True)) == [
+        "shop.py:1 net",
+        "shop.py:1 net anew",
+    ]
 
 
 def test_of_the_line_where_it_broke_the_word_that_was_not_found_comes_first() -> None:
     output = "E  AttributeError: 'list' object has no attribute 'append'\nshop.py:5: AttributeError\nnet()"
-    found = ways(FILES, output, "fix it", Known(), parts=True)
+    found = repair_candidates(FILES, output, "fix it", InfillHistory(), parts=True)
     assert places(found)[:4] == ["5:15", "5", "4+", "3"]
     gap = found[0].gap
     assert gap is not None
@@ -111,9 +117,13 @@ def test_of_the_line_where_it_broke_the_word_that_was_not_found_comes_first() ->
 def test_what_says_how_code_is_built_is_asked_for_only_where_something_names_it() -> None:
     stub = 'pub fn map(input: &str) -> String {\n    todo!("{input}");\n}\n'
     files = {"src/lib.rs": stub, "Cargo.toml": '[package]\nname = "map"\nversion = "0.1.0"\n'}
-    assert {way.target for way in ways(files, "1 failed", "implement it", None, parts=True)} == {""}
-    named = ways(files, "error: failed to parse manifest at `/tmp/map/Cargo.toml`", "fix it", None, parts=True)
+    assert {way.target for way in repair_candidates(files, "1 failed", "implement it", None, parts=True)} == {""}
+    named = repair_candidates(
+        files, "error: failed to parse manifest at `/tmp/map/Cargo.toml`", "fix it", None, parts=True
+    )
     assert "Cargo.toml" in {way.target for way in named}
-    assert "Cargo.toml" in {way.target for way in ways(files, "1 failed", "mend Cargo.toml", None, parts=True)}
+    assert "Cargo.toml" in {
+        way.target for way in repair_candidates(files, "1 failed", "mend Cargo.toml", None, parts=True)
+    }
     alone = {"Cargo.toml": files["Cargo.toml"]}
-    assert places(ways(alone, "1 failed", "fix it", None, parts=True)) == ["Cargo.toml"]
+    assert places(repair_candidates(alone, "1 failed", "fix it", None, parts=True)) == ["Cargo.toml"]

@@ -12,10 +12,9 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fugu_cli import policy
 from fugu_cli.messages import Call
-from fugu_cli.sandbox.box import Rules
-from fugu_cli.sandbox.means import Means
+from fugu_cli.safety import policy
+from fugu_cli.safety.sandbox.command_sandbox import Mechanism, SandboxSettings
 from tests.sandbox import worlds
 from tests.sandbox.worlds import SECRET, Contents, World
 
@@ -271,7 +270,7 @@ def attempts(area: str) -> list[Attempt]:
 
 
 def made(
-    rows: Iterable[Attempt], found: Means, rules: Rules, user: int | None = None, *, unasked: bool = False
+    rows: Iterable[Attempt], found: Mechanism, rules: SandboxSettings, user: int | None = None, *, unasked: bool = False
 ) -> Iterator[tuple[Attempt, str]]:
     """Each row with the harm it did, in a world that is made anew after one that left something behind. `unasked`: only
     the lines that auto mode runs without a question are run."""

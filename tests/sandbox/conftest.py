@@ -7,11 +7,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from fugu_cli.sandbox.box import Rules
+from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings
 from tests.sandbox import worlds
 from tests.sandbox.worlds import KINDS, Unavailable, World
 
-Make = Callable[[Rules], World]
+Make = Callable[[SandboxSettings], World]
 
 
 @pytest.fixture(params=KINDS)
@@ -33,4 +33,4 @@ def make(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 
 @pytest.fixture
 def world(make: Make) -> World:
-    return make(Rules())
+    return make(SandboxSettings())

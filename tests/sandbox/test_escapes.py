@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.sandbox.box import ASKED, Rules
-from fugu_cli.sandbox.gitdirs import GitPlaces, git_places
-from fugu_cli.sandbox.places import OBEYED
+from fugu_cli.safety.sandbox.access_rules import CONFIGURATION_FILES
+from fugu_cli.safety.sandbox.command_sandbox import ASKED, SandboxSettings
+from fugu_cli.safety.sandbox.git_access import GitFolderAccess, git_folder_access
 from tests.sandbox.attempts import Attempt, attempts, made
 from tests.sandbox.conftest import Make
 from tests.sandbox.worlds import OTHER, SECRET, Unavailable, World, working
@@ -41,7 +41,7 @@ __attribute__((constructor)) static void run(void) {
 
 
 AREAS = ("reads", "writes", "reaches", "history")
-PLAIN = Rules()
+PLAIN = SandboxSettings()
 SOME = 4
 """Of the rows, every fourth is made as an ordinary user as well; `tests/benchmarks/escapes.py` makes all of them."""
 
@@ -60,10 +60,12 @@ def test_no_attempt_of_an_ordinary_user_gets_through(area: str, kind: str) -> No
 
 def test_with_a_network_sockets_of_this_machine_and_the_kernel_stay_out_of_reach(kind: str) -> None:
     rows = [row for row in attempts("reaches") if "PORT" not in row.lines[0] or "AF_UNIX" in row.lines[0]]
-    assert harmful(kind, "reaches", rows, rules=Rules(network=True)) == []
+    assert harmful(kind, "reaches", rows, rules=SandboxSettings(network=True)) == []
 
 
-def harmful(kind: str, area: str, rows: list[Attempt], user: int | None = None, rules: Rules = PLAIN) -> list[Attempt]:
+def harmful(
+    kind: str, area: str, rows: list[Attempt], user: int | None = None, rules: SandboxSettings = PLAIN
+) -> list[Attempt]:
     """The rows that do harm. Landlock alone seals no repository and knows nothing of modes and times: of the rows that
     it cannot hold, what is asked about is not made."""
     try:
@@ -126,7 +128,7 @@ def test_no_daemon_lives_on(world: World, daemon: str) -> None:
 
 def test_nothing_lives_on_when_fugu_itself_is_killed(world: World, tmp_path: Path) -> None:
     script = (
-        "import asyncio, sys\nfrom pathlib import Path\nfrom fugu_cli.tools.process import run_command\n"
+        "import asyncio, sys\nfrom pathlib import Path\nfrom fugu_cli.tools.shell_commands import run_command\n"
         "command = 'setsid env -i sleep 4321.5 & (setsid sleep 4321.5 &) ; touch up; sleep 4321.5'\n"
         "asyncio.run(run_command(command, Path(sys.argv[1]), 60, lambda text: None))\n"
     )
@@ -203,7 +205,7 @@ def test_a_git_folder_that_names_another_as_its_own_opens_nothing(world: World, 
         (evil / "commondir").write_text(f"{world.outside}")
     else:
         (git / "commondir").write_text(f"{world.outside}")
-    places = git_places(world.root, git)
+    places = git_folder_access(world.root, git)
     assert [path for path in places.writable if path not in {git, world.root / "evil"}] == []
     before = world.untouched()
     world.run(f"touch {world.outside}/planted")
@@ -213,7 +215,7 @@ def test_a_git_folder_that_names_another_as_its_own_opens_nothing(world: World, 
 
 def test_a_pipe_in_the_place_of_a_git_folder_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".git")
-    assert git_places(tmp_path) == GitPlaces(sealed=(tmp_path / ".git",))
+    assert git_folder_access(tmp_path) == GitFolderAccess(sealed=(tmp_path / ".git",))
 
 
 def _sleeping(seconds: str) -> list[int]:
@@ -247,7 +249,7 @@ mv .config away; ln -s evil .config
 
 def obeyed(root: Path) -> dict[str, str]:
     """The files of OBEYED that there are, those in its folders among them, and what they hold."""
-    named = [path for name in OBEYED for path in (root / name, *(root / name).rglob("*"))]
+    named = [path for name in CONFIGURATION_FILES for path in (root / name, *(root / name).rglob("*"))]
     return {path.relative_to(root).as_posix(): path.read_text() for path in named if path.is_file()}
 
 
@@ -255,9 +257,9 @@ def obeyed(root: Path) -> dict[str, str]:
 def test_where_the_home_is_the_repository_no_command_changes_what_the_next_run_obeys(
     make: Make, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
-    world = make(Rules())
+    world = make(SandboxSettings())
     monkeypatch.setenv("HOME", str(world.root))
-    files = [f"{name}/mine.md" if name.endswith(("skills", "commands")) else name for name in OBEYED]
+    files = [f"{name}/mine.md" if name.endswith(("skills", "commands")) else name for name in CONFIGURATION_FILES]
     for name in files if there else ():
         (world.root / name).parent.mkdir(parents=True, exist_ok=True)
         (world.root / name).write_text("mine")

@@ -7,8 +7,7 @@ import struct
 
 import pytest
 
-from fugu_cli.sandbox.confine import APART, NETWORK
-from fugu_cli.sandbox.kernel import MACHINES, Machine, filter_program
+from fugu_cli.safety.sandbox.confinement import APART, MACHINES, NETWORK, SeccompMachine, filter_program
 
 ALLOWED, REFUSED, ABSENT = "allowed", "EPERM", "ENOSYS"
 SAID = {0x7FFF0000: ALLOWED, 0x00050001: REFUSED, 0x00050026: ABSENT}
@@ -37,7 +36,7 @@ def verdict(program: bytes, audit: int, number: int, family: int = 0) -> str:
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES.keys())
-def test_only_named_families_and_neither_rings_nor_keyrings_are_let_through(machine: Machine) -> None:
+def test_only_named_families_and_neither_rings_nor_keyrings_are_let_through(machine: SeccompMachine) -> None:
     for families, unix in ((APART, ALLOWED), (NETWORK, REFUSED), ((), REFUSED)):
         program = filter_program(machine, families)
         made = {family: verdict(program, machine.audit, machine.socket, family) for family in (VSOCK, PACKET, ALG)}

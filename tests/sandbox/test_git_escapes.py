@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.sandbox.box import Rules
-from fugu_cli.sandbox.gitfolders import RACY, GitFolders
-from fugu_cli.sandbox.gitguard import GitGuard
+from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings
+from fugu_cli.safety.sandbox.git_access import RACY, GitFolders
+from fugu_cli.safety.sandbox.restoration import GitGuard
 from tests.sandbox.attempts import as_the_user, attempts, furnish, ran
 from tests.sandbox.conftest import Make
 from tests.sandbox.worlds import World
@@ -32,7 +32,7 @@ def test_no_git_command_of_the_users_runs_what_a_command_left_behind(world: Worl
 
 
 def test_what_git_needs_goes_on_working_in_repositories_inside_the_repository(make: Make) -> None:
-    world = make(Rules(environment=()))
+    world = make(SandboxSettings(environment=()))
     furnish(world)
     ended = world.run(
         "set -e; git init -q made; cd made; git commit -q --allow-empty -m a; git checkout -q -b b; "
@@ -56,7 +56,7 @@ def test_what_git_needs_goes_on_working_in_repositories_inside_the_repository(ma
 
 
 def test_a_repository_that_a_command_makes_runs_nothing(make: Make) -> None:
-    world = make(Rules())
+    world = make(SandboxSettings())
     subprocess.run(["rm", "-rf", ".git"], cwd=world.root, check=True)
     mark = world.outside / "ran"
     world.run(f"git init -q .; git config core.fsmonitor 'touch {mark}'; git config user.name B; git add tracked.txt")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.sandbox.gitlines import written_by
+from fugu_cli.safety.sandbox.git_access import git_folder_written_by
 
 ALONE = r"""
 git add -A; git commit -qm 'x y'
@@ -137,14 +137,14 @@ def lines(table: str) -> list[str]:
 
 
 def test_lines_of_git_and_what_does_no_harm_beside_it_write_the_repository_they_work_in(root: Path) -> None:
-    assert [line for line in lines(ALONE) if written_by(line, root) != root / ".git"] == []
-    assert written_by("cd nested && git commit -m x", root) == root / "nested" / ".git"
-    assert written_by("git -C nested commit -m x", root) == root / "nested" / ".git"
+    assert [line for line in lines(ALONE) if git_folder_written_by(line, root) != root / ".git"] == []
+    assert git_folder_written_by("cd nested && git commit -m x", root) == root / "nested" / ".git"
+    assert git_folder_written_by("git -C nested commit -m x", root) == root / "nested" / ".git"
 
 
 def test_other_lines_write_no_git_folder(root: Path) -> None:
-    assert [line for line in lines(NOT_ALONE) if written_by(line, root) is not None] == []
+    assert [line for line in lines(NOT_ALONE) if git_folder_written_by(line, root) is not None] == []
 
 
 def test_without_a_repository_there_is_nothing_to_write(tmp_path: Path) -> None:
-    assert written_by("git add x", tmp_path) is None
+    assert git_folder_written_by("git add x", tmp_path) is None

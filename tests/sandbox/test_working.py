@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.sandbox import means
-from fugu_cli.sandbox.box import Rules
-from fugu_cli.sandbox.gitfolders import RACY
+from fugu_cli.safety.sandbox import command_sandbox
+from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings
+from fugu_cli.safety.sandbox.git_access import RACY
 from tests.sandbox.conftest import Make
 from tests.sandbox.worlds import SECRET, World, working
 
@@ -96,7 +96,7 @@ def test_a_repository_that_the_one_around_it_ignores_is_left_to_the_build(world:
 
 def test_who_names_the_git_folder_among_what_may_be_written_has_it_written(world: World) -> None:
     box = world.box.at(world.root)
-    box.rules = Rules(writable=(world.root / ".git",))
+    box.rules = SandboxSettings(writable=(world.root / ".git",))
     ended = World(world.root, world.home, world.outside, box).run(
         "echo x > new; python3 -c 1 && git add new && git commit -q -m new; echo x >> .git/config"
     )
@@ -166,17 +166,17 @@ def test_keys_are_taken_out_of_the_environment(make: Make, monkeypatch: pytest.M
     monkeypatch.setenv("REDIS_URL", f"redis://:{SECRET}@cache/0")
     monkeypatch.setenv("KEYBOARD", "plain")
     monkeypatch.setenv("GIT_AUTHOR_NAME", "A. Tester")
-    world = make(Rules(environment=("CI_KEY",)))
+    world = make(SandboxSettings(environment=("CI_KEY",)))
     found = dict(line.split("=", 1) for line in world.run("env").output.splitlines() if "=" in line)
     assert [name for name, value in found.items() if SECRET in value] == ["CI_KEY"]
     assert (found["KEYBOARD"], found["GIT_AUTHOR_NAME"]) == ("plain", "A. Tester")
 
 
 def test_what_the_user_allows_is_allowed(make: Make) -> None:
-    world = make(Rules())
+    world = make(SandboxSettings())
     more = world.outside.parent / "more"
     more.mkdir()
-    world.box.rules = Rules(network=True, writable=(more,), readable=(world.home / ".aws",))
+    world.box.rules = SandboxSettings(network=True, writable=(more,), readable=(world.home / ".aws",))
     assert world.run(f"echo x > {more}/x; cat ~/.aws/credentials").output == SECRET
     assert (more / "x").read_text() == "x\n"
     assert SECRET not in world.run("cat ~/.ssh/id_rsa").output
@@ -202,8 +202,10 @@ def test_a_linked_working_tree_can_be_committed_in(world: World, tmp_path: Path)
 
 
 def test_a_means_that_is_asked_for_must_hold() -> None:
-    assert means.find("off", "").said == "none: the sandbox is turned off"
-    assert means.find("bubblewrap", "/nowhere") == means.Means("none", why="bubblewrap is not installed")
+    assert command_sandbox.find_mechanism("off", "").said == "none: the sandbox is turned off"
+    assert command_sandbox.find_mechanism("bubblewrap", "/nowhere") == command_sandbox.Mechanism(
+        "none", why="bubblewrap is not installed"
+    )
     assert working("landlock").said == "Landlock with namespaces"
 
 

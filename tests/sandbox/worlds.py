@@ -22,11 +22,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fugu_cli.sandbox import kernel, means
-from fugu_cli.sandbox.box import Box, Rules
-from fugu_cli.sandbox.gitfolders import RACY
-from fugu_cli.sandbox.means import Means
-from fugu_cli.tools.process import Around, Ended, run_command
+from fugu_cli.safety.sandbox import command_sandbox, confinement
+from fugu_cli.safety.sandbox.command_sandbox import Mechanism, Sandbox, SandboxSettings
+from fugu_cli.safety.sandbox.git_access import RACY
+from fugu_cli.tools.shell_commands import CommandContext, CommandResult, run_command
 
 SECRET = "S3CRET-that-nobody-may-see"
 KINDS = ("landlock", "bare landlock", "bubblewrap")
@@ -42,13 +41,13 @@ class Unavailable(Exception):
     """This cannot be tried here; the message says why."""
 
 
-class Fixed(Box):
+class Fixed(Sandbox):
     """A sandbox whose means is given."""
 
-    means = Means("none")
+    means = Mechanism("none")
 
     @property
-    def held(self) -> Means:
+    def held(self) -> Mechanism:
         return self.means
 
     def at(self, root: Path) -> Fixed:
@@ -64,13 +63,13 @@ class World:
     root: Path
     home: Path
     outside: Path
-    box: Box
+    box: Sandbox
     user: int | None = None
     port: int = 9
     """Where a program outside waits, by TCP."""
 
-    def run(self, command: str, seconds: float = 20.0) -> Ended:
-        around = Around(box=self.box)
+    def run(self, command: str, seconds: float = 20.0) -> CommandResult:
+        around = CommandContext(box=self.box)
         if self.user is None:
             return asyncio.run(run_command(command, self.root, seconds, lambda text: None, around))
         return as_user(
@@ -142,10 +141,10 @@ def as_user(user: int, what: Callable[[], T]) -> T:
 def _warm() -> None:
     """Import what running a command needs: another user may not be able to read where Python lies."""
     with tempfile.TemporaryDirectory() as place:
-        box = Fixed(Path(place), Path(place) / "store", Rules())
-        box.means = Means("landlock")
-        asyncio.run(run_command("true", Path(place), 20, lambda text: None, Around(box=box)))
-    means.find("auto", os.environ["PATH"])
+        box = Fixed(Path(place), Path(place) / "store", SandboxSettings())
+        box.means = Mechanism("landlock")
+        asyncio.run(run_command("true", Path(place), 20, lambda text: None, CommandContext(box=box)))
+    command_sandbox.find_mechanism("auto", os.environ["PATH"])
 
 
 @cache
@@ -162,7 +161,7 @@ def interpreter(user: int) -> str:
     raise Unavailable("no Python that another user may run")
 
 
-def working(kind: str, user: int | None = None) -> Means:
+def working(kind: str, user: int | None = None) -> Mechanism:
     """The means of this kind. Raises Unavailable where it does not work."""
     if user is not None:
         interpreter(user)
@@ -174,22 +173,22 @@ def working(kind: str, user: int | None = None) -> Means:
     return found
 
 
-def _working(kind: str) -> Means:
-    means.find.cache_clear()
+def _working(kind: str) -> Mechanism:
+    command_sandbox.find_mechanism.cache_clear()
     if kind == "none":
-        return Means("none", why="the sandbox is turned off")
+        return Mechanism("none", why="the sandbox is turned off")
     if kind == "bubblewrap":
-        return means.find("bubblewrap", os.path.dirname(BWRAP) if BWRAP else "")  # noqa: PTH120
-    if not kernel.landlock_abi():
-        return Means("none", why="no Landlock")
-    found = means.find("landlock", "")
+        return command_sandbox.find_mechanism("bubblewrap", os.path.dirname(BWRAP) if BWRAP else "")  # noqa: PTH120
+    if not confinement.landlock_abi():
+        return Mechanism("none", why="no Landlock")
+    found = command_sandbox.find_mechanism("landlock", "")
     if kind == "bare landlock":
-        return Means("landlock")
-    return found if found.namespaces else Means("none", why="no namespaces")
+        return Mechanism("landlock")
+    return found if found.namespaces else Mechanism("none", why="no namespaces")
 
 
 @contextmanager
-def world(found: Means, rules: Rules, user: int | None = None) -> Iterator[World]:
+def world(found: Mechanism, rules: SandboxSettings, user: int | None = None) -> Iterator[World]:
     """A new one, in a folder of its own; HOME leads into it meanwhile."""
     with ExitStack() as held:
         place = Path(os.path.realpath(held.enter_context(tempfile.TemporaryDirectory(prefix="fugu-escape-"))))
@@ -209,7 +208,7 @@ def _set(values: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def _made(place: Path, found: Means, rules: Rules, user: int | None) -> World:
+def _made(place: Path, found: Mechanism, rules: SandboxSettings, user: int | None) -> World:
     home, root, outside, data = (place / name for name in ("home", "repo", "outside", "data"))
     for folder in (home, root, outside, data, place / "private"):
         folder.mkdir()

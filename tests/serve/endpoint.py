@@ -13,31 +13,28 @@ from typing import Protocol
 
 import uvicorn
 
-from fugu_cli import sessions
-from fugu_cli.agents import Agent, Say, Wait
-from fugu_cli.agents.circuit_breaker import CircuitBreaker, Watched
-from fugu_cli.agents.retry import Retrying, Time
-from fugu_cli.budgets import Budgets
-from fugu_cli.coordinators import Coordinator
-from fugu_cli.coordinators.fixed import Cascade
-from fugu_cli.coordinators.settings import Settings
+from fugu_cli.coordinators import Coordinator, CoordinatorSettings
+from fugu_cli.coordinators.rules import Cascade
+from fugu_cli.engine.environment import Environment, Permission, Team
 from fugu_cli.errors import AgentError
-from fugu_cli.events import Member, Opened, Price
-from fugu_cli.ledger import Ledger
-from fugu_cli.log import read
-from fugu_cli.loop.environment import Bench, Permission
 from fugu_cli.messages import Call, Prompt, Reply, Thinking, Usage
-from fugu_cli.orchestrator import Crew
-from fugu_cli.policy import Judgement, Rules
-from fugu_cli.serve.app import build
-from fugu_cli.serve.house import House
-from fugu_cli.serve.places import Bounds
-from fugu_cli.serve.running import config
-from fugu_cli.serve.service import Service
-from fugu_cli.serve.traces import Traces
+from fugu_cli.providers import Agent, Say, Wait
+from fugu_cli.providers.circuit_breaker import BreakerAgent, CircuitBreaker
+from fugu_cli.providers.retry import RetryClock, Retrying
+from fugu_cli.safety.policy import Judgement, Rules
+from fugu_cli.server import EndpointLimits
+from fugu_cli.server.app import build_app
+from fugu_cli.server.http_server import uvicorn_config
+from fugu_cli.server.service import EndpointService
+from fugu_cli.server.single_agent import EndpointSettings
+from fugu_cli.server.traces import Traces
+from fugu_cli.session import store
+from fugu_cli.session.events import Member, Opened, Price
+from fugu_cli.session.log import read
+from fugu_cli.session.spending import Budgets, Ledger
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.wiring import harness
+from fugu_cli.wiring import build_harness
 
 SMALL = Member(name="small", provider="openai", model="m-small", slot="cheap", price=Price(input=1.0, output=2.0))
 STRONG = Member(name="strong", provider="openai", model="m-strong", slot="strong", price=Price(input=10.0, output=20.0))
@@ -146,32 +143,32 @@ class Endpoint:
     budgets: Budgets = field(default_factory=Budgets)
     ledger: Ledger | None = None
     opted_out: frozenset[str] = frozenset()
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: EndpointLimits = field(default_factory=EndpointLimits)
     token: str | None = None
     url: str = ""
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     clients: list[Closing] = field(default_factory=list)
     """Closed with the endpoint."""
 
-    def house(self) -> House:
-        settings = Settings(verify_answers=True, opt_out=self.opted_out)
+    def house(self) -> EndpointSettings:
+        settings = CoordinatorSettings(verify_answers=True, opt_out=self.opted_out)
         watched: dict[str, Agent] = {
-            name: Watched(Retrying(agent, time=Time(sleep=_at_once)), self.breaker)
+            name: BreakerAgent(Retrying(agent, time=RetryClock(sleep=_at_once)), self.breaker)
             for name, agent in self.agents.items()
         }
         coordinator = self.coordinator or Cascade(self.members, settings)
         empty = self.data / "empty"
         empty.mkdir(parents=True, exist_ok=True)
-        return House(
+        return EndpointSettings(
             opened=Opened(version="1", repo="/repo", pool=tuple(self.members), coordinator="cascade", served=True),
-            crew=Crew(
+            team=Team(
                 {member.name: member for member in self.members},
                 watched,
                 coordinator,
                 self.breaker,
-                harnesses={member.name: harness(member) for member in self.members},
+                harnesses={member.name: build_harness(member) for member in self.members},
             ),
-            bench=Bench(Toolbox(()), Workspace(empty, empty), Rules(mode="plan"), _nobody),
+            environment=Environment(Toolbox(()), Workspace(empty, empty), Rules(mode="plan"), _nobody),
             budgets=self.budgets,
             opted_out=self.opted_out,
             single=self.single,
@@ -182,10 +179,10 @@ class Endpoint:
     @contextmanager
     def serving(self) -> Iterator[Endpoint]:
         """Answers on a free port until the block ends; then every trace is on the disk."""
-        service = Service(self.house(), Traces(self.data), self.bounds)
+        service = EndpointService(self.house(), Traces(self.data), self.bounds)
         opened = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{opened.getsockname()[1]}"
-        server = uvicorn.Server(config(build(service, self.token), grace=30.0))
+        server = uvicorn.Server(uvicorn_config(build_app(service, self.token), grace=30.0))
         thread = threading.Thread(target=lambda: asyncio.run(_run(server, service, opened)))
         thread.start()
         try:
@@ -198,10 +195,10 @@ class Endpoint:
 
     def events(self, trace: str) -> list[str]:
         """The facts of a trace as they lie on the disk, once the endpoint has stopped."""
-        return [record.event.type for record in read(sessions.find(self.data, Path("/nowhere"), trace))]
+        return [record.event.type for record in read(store.find_session(self.data, Path("/nowhere"), trace))]
 
 
-async def _run(server: uvicorn.Server, service: Service, opened: socket.socket) -> None:
+async def _run(server: uvicorn.Server, service: EndpointService, opened: socket.socket) -> None:
     await server.serve([opened])
     await service.close()
 

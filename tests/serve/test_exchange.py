@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Finished
-from fugu_cli.log import read
 from fugu_cli.prompts import load
-from fugu_cli.serve.places import Bounds, Place, check
+from fugu_cli.server import EndpointLimits, ListenAddress, check_address
+from fugu_cli.session.events import Finished
+from fugu_cli.session.log import read
 from tests.serve.endpoint import endpoint, says
 
 BODY = {"model": "small", "messages": [{"role": "user", "content": "tell"}]}
@@ -42,7 +42,7 @@ def test_a_client_that_leaves_ends_its_model_call(tmp_path: Path, stream: bool) 
 
 def test_a_body_that_is_too_long_is_refused(tmp_path: Path) -> None:
     place = endpoint(tmp_path, says("x"))
-    place.bounds = Bounds(body=1000)
+    place.bounds = EndpointLimits(body=1000)
     with place.serving():
         long = {**BODY, "messages": [{"role": "user", "content": "x" * 1000}]}
         answer = httpx.post(f"{place.url}/v1/chat/completions", json=long)
@@ -60,7 +60,7 @@ def trickling(url: str) -> Iterator[socket.socket]:
 
 def test_a_body_that_only_trickles_in_is_not_waited_for(tmp_path: Path) -> None:
     place = endpoint(tmp_path, says("x"))
-    place.bounds = Bounds(seconds=0.1)
+    place.bounds = EndpointLimits(seconds=0.1)
     with place.serving(), trickling(place.url) as slow:
         said = slow.recv(65536).decode()
     assert said.startswith("HTTP/1.1 408 ")
@@ -68,7 +68,7 @@ def test_a_body_that_only_trickles_in_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_a_body_on_its_way_in_holds_a_place(tmp_path: Path) -> None:
     place = endpoint(tmp_path, says("x"))
-    place.bounds = Bounds(at_once=1)
+    place.bounds = EndpointLimits(at_once=1)
     with place.serving(), trickling(place.url):
         answer = httpx.post(f"{place.url}/v1/chat/completions", json=BODY)
         while answer.status_code == 200:  # until the server has seen the other one
@@ -78,7 +78,7 @@ def test_a_body_on_its_way_in_holds_a_place(tmp_path: Path) -> None:
 
 def test_a_body_that_is_not_sent_on_gives_way_to_others(tmp_path: Path) -> None:
     place = endpoint(tmp_path, says("x"))
-    place.bounds = Bounds(at_once=1)
+    place.bounds = EndpointLimits(at_once=1)
     with place.serving(), trickling(place.url) as slow:
         statuses = []
         while 429 not in statuses or statuses[-1] != 200:
@@ -97,7 +97,7 @@ def test_an_answer_that_every_agent_is_kept_from_is_refused_as_the_clients_fault
 
 def test_more_answers_at_once_than_allowed_are_refused_with_a_time_to_come_back(tmp_path: Path) -> None:
     place = endpoint(tmp_path, says("a b"), pace=60.0)
-    place.bounds = Bounds(at_once=1)
+    place.bounds = EndpointLimits(at_once=1)
     with place.serving():
         chat = f"{place.url}/v1/chat/completions"
         with httpx.stream("POST", chat, json={**BODY, "stream": True}, timeout=30):
@@ -108,7 +108,7 @@ def test_more_answers_at_once_than_allowed_are_refused_with_a_time_to_come_back(
 
 def test_an_answer_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     place = endpoint(tmp_path, says("a b c d e f g h"), pace=0.2)
-    place.bounds = Bounds(seconds=0.1)
+    place.bounds = EndpointLimits(seconds=0.1)
     with place.serving():
         answer = httpx.post(f"{place.url}/v1/messages", json={**BODY, "max_tokens": 5})
         assert place.agents["small"].cut.wait(5.0)
@@ -235,12 +235,12 @@ def test_a_reply_that_is_to_go_on_is_shown_with_the_wish_for_its_rest(tmp_path: 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "example.org", "::"])
 def test_other_machines_need_a_token(host: str) -> None:
     with pytest.raises(UsageError, match="no token protects it"):
-        check(Place(host=host), Bounds(), "FUGU_SERVE_TOKEN")
+        check_address(ListenAddress(host=host), EndpointLimits(), "FUGU_SERVE_TOKEN")
     with pytest.raises(UsageError, match="too short"):
-        check(Place(host=host, token="short"), Bounds(), "FUGU_SERVE_TOKEN")
-    check(Place(host=host, token="long enough to be safe"), Bounds(), "FUGU_SERVE_TOKEN")
+        check_address(ListenAddress(host=host, token="short"), EndpointLimits(), "FUGU_SERVE_TOKEN")
+    check_address(ListenAddress(host=host, token="long enough to be safe"), EndpointLimits(), "FUGU_SERVE_TOKEN")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.9"])
 def test_this_machine_needs_none(host: str) -> None:
-    check(Place(host=host), Bounds(), "FUGU_SERVE_TOKEN")
+    check_address(ListenAddress(host=host), EndpointLimits(), "FUGU_SERVE_TOKEN")

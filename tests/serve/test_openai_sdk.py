@@ -9,10 +9,9 @@ import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
-from fugu_cli.budgets import Budgets
-from fugu_cli.ledger import Ledger, everything
 from fugu_cli.messages import Call, Prompt, Reply
-from fugu_cli.serve.places import Bounds
+from fugu_cli.server import EndpointLimits
+from fugu_cli.session.spending import Budgets, Ledger, all_payments
 from tests.serve.endpoint import Endpoint, endpoint, fails, says, uses
 
 TOOL: ChatCompletionToolParam = {
@@ -205,7 +204,7 @@ def test_requests_at_once_keep_the_budget_of_the_day_together(tmp_path: Path) ->
 
         assert sorted(pool.map(ask, range(8))) == [200, 200, *[402] * 6]
         assert [ask(0), ask(0), ask(0)] == [200, 402, 402]
-    assert round(sum(one.dollars for one in everything(tmp_path)), 6) <= 0.0005
+    assert round(sum(one.dollars for one in all_payments(tmp_path)), 6) <= 0.0005
 
 
 @pytest.mark.parametrize("tools", [[TOOL], []])
@@ -269,7 +268,7 @@ def test_an_agent_that_breaks_off_ends_the_stream_with_its_error(tmp_path: Path)
         return Reply(text="half a")
 
     place = endpoint(tmp_path, react, pace=0.5)
-    place.bounds = Bounds(seconds=0.2)
+    place.bounds = EndpointLimits(seconds=0.2)
     with place.serving(), pytest.raises(openai.APIError, match=r"no answer within 0\.2 s"):
         list(client(place).chat.completions.create(model="small", messages=ASK, stream=True))
 

@@ -16,10 +16,10 @@ import httpx
 import pytest
 
 from fugu_cli.errors import InfrastructureError
-from fugu_cli.events import Finished
-from fugu_cli.log import read
-from fugu_cli.serve.places import Place
-from fugu_cli.serve.running import listen
+from fugu_cli.server import ListenAddress
+from fugu_cli.server.http_server import listen
+from fugu_cli.session.events import Finished
+from fugu_cli.session.log import read
 from tests.e2e import loopback
 from tests.e2e.loopback import Breaks, Loopback, Says
 
@@ -168,7 +168,7 @@ def test_what_cannot_begin_says_why(server: Loopback, arguments: tuple[str, ...]
 )
 def test_an_address_that_is_not_of_this_machine_says_so(host: str, why: str) -> None:
     with pytest.raises(InfrastructureError, match=why) as raised:
-        listen(Place(host=host, port=0))
+        listen(ListenAddress(host=host, port=0))
     assert raised.value.hint == "--host takes an address of this machine: 127.0.0.1, ::1, 0.0.0.0 for all of them"
 
 

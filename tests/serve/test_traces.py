@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fugu_cli.events import Asked
-from fugu_cli.masking import Mask
-from fugu_cli.serve.traces import Traces, new_id
+from fugu_cli.safety.redaction import Redactor
+from fugu_cli.server.traces import Traces, new_id
+from fugu_cli.session.events import Asked
 
 KEY = "v3ry-s3cret-value"
 
 
 def test_a_trace_holds_no_secret(tmp_path: Path) -> None:
-    traces, id = Traces(tmp_path, Mask({"OUR_API_KEY": KEY})), new_id()
+    traces, id = Traces(tmp_path, Redactor({"OUR_API_KEY": KEY})), new_id()
     traces.open(id).append(Asked(text=f"why does {KEY} not work?"))
     live = traces.read(id)
     traces.finish(id)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import serve_wiring
+from fugu_cli import server_wiring
 from fugu_cli.config import Config
-from fugu_cli.config.files import Loaded
-from fugu_cli.loop.harness import ToolCalling
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.engine.harness import ToolCalling
 from fugu_cli.repair.harness import Repair
 
 
@@ -15,6 +15,6 @@ from fugu_cli.repair.harness import Repair
 def test_an_agent_takes_its_turns_by_its_own_protocol(tmp_path: Path, protocol: str, harness: type) -> None:
     entry = {"name": "one", "provider": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1", "slot": "cheap"}
     values = {"agents": [{**entry, "protocol": protocol}], "coordinator": "cascade", "data_dir": tmp_path / "data"}
-    loaded = Loaded(Config.model_validate(values), files=(), notes=(), root=tmp_path, trusted=False)
-    house = serve_wiring.build(loaded, {"OPENAI_API_KEY": "k"}, tmp_path)
-    assert isinstance(house.crew.harnesses["one"], harness)
+    loaded = LoadedConfig(Config.model_validate(values), files=(), notes=(), root=tmp_path, trusted=False)
+    house = server_wiring.build_server(loaded, {"OPENAI_API_KEY": "k"}, tmp_path)
+    assert isinstance(house.team.harnesses["one"], harness)

@@ -10,12 +10,11 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
 from fugu_cli import prompts
-from fugu_cli.conductor.conductor import Bounds, Conductor
-from fugu_cli.coordinators import Coordinator
-from fugu_cli.coordinators.fixed import Cascade
-from fugu_cli.coordinators.settings import Settings
-from fugu_cli.events import Member
+from fugu_cli.coordinators import Coordinator, CoordinatorSettings
+from fugu_cli.coordinators.conductor.conductor import Conductor, ConductorSettings
+from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.messages import FromUser, Prompt, Reply
+from fugu_cli.session.events import Member
 from tests.serve.endpoint import SMALL, STRONG, Endpoint, React, Speaker, says
 
 ASK: list[ChatCompletionMessageParam] = [
@@ -48,10 +47,10 @@ def asked(prompt: Prompt) -> str:
 
 def ultra(tmp_path: Path, small: React, strong: React, members: tuple[Member, ...] = (SMALL, STRONG)) -> Endpoint:
     """Two agents, the strong one plans: Model 0 is `small`."""
-    settings = Settings(verify_answers=True)
+    settings = CoordinatorSettings(verify_answers=True)
 
     def conductor() -> Coordinator:
-        return Conductor(members, Bounds(agent="strong", rounds=1), settings, Cascade(members, settings))
+        return Conductor(members, ConductorSettings(agent="strong", rounds=1), settings, Cascade(members, settings))
 
     agents = {"small": Speaker("small", small), "strong": Speaker("strong", strong)}
     return Endpoint(tmp_path, agents, members, ultra=conductor)

@@ -7,52 +7,58 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fugu_cli.errors import UsageError
-from fugu_cli.skills.asking import Request, headless, request
-from fugu_cli.skills.command import Custom
-from fugu_cli.skills.loading import Library, Place, load
+from fugu_cli.extensions.skill_library import (
+    ExtensionFolder,
+    SkillLibrary,
+    TypedRequest,
+    load_library,
+    parse_headless_request,
+    parse_request,
+)
+from fugu_cli.extensions.skills import CustomCommand
 from tests.skills import making
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Library:
+def library(tmp_path: Path) -> SkillLibrary:
     making.skill(tmp_path, "release", "How to release.")
     making.text(tmp_path / "skills/broken/SKILL.md", "x")
     making.text(tmp_path / "commands/review.md", "---\nagent: large\ntier: ultra\n---\nReview @$1: $ARGUMENTS")
     making.text(tmp_path / "commands/git/commit.md", "Commit.")
     making.text(tmp_path / "commands/odd.md", "---\ntier: x\n---\nOdd.")
-    return load((Place(tmp_path, "x"),))
+    return load_library((ExtensionFolder(tmp_path, "x"),))
 
 
-@pytest.mark.parametrize("ask", [request, headless])
+@pytest.mark.parametrize("ask", [parse_request, parse_headless_request])
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("/review a.py b", Request("Review @a.py: a.py b", "/review a.py b", agent="large", tier="ultra")),
+        ("/review a.py b", TypedRequest("Review @a.py: a.py b", "/review a.py b", agent="large", tier="ultra")),
         (
             " /review a.py\nand more\n",
-            Request("Review @a.py: a.py\nand more", "/review a.py\nand more", agent="large", tier="ultra"),
+            TypedRequest("Review @a.py: a.py\nand more", "/review a.py\nand more", agent="large", tier="ultra"),
         ),
-        ("/git:commit", Request("Commit.", "/git:commit")),
-        ("please /review it", Request("please /review it")),
-        ("/etc/hosts is wrong", Request("/etc/hosts is wrong")),
-        ("//review", Request("//review")),
-        ("/ a", Request("/ a")),
-        ("/tmp is full", Request("/tmp is full")),
+        ("/git:commit", TypedRequest("Commit.", "/git:commit")),
+        ("please /review it", TypedRequest("please /review it")),
+        ("/etc/hosts is wrong", TypedRequest("/etc/hosts is wrong")),
+        ("//review", TypedRequest("//review")),
+        ("/ a", TypedRequest("/ a")),
+        ("/tmp is full", TypedRequest("/tmp is full")),
     ],
 )
 def test_a_line_is_itself_or_what_its_command_makes_of_it(
-    ask: object, line: str, expected: Request, library: Library
+    ask: object, line: str, expected: TypedRequest, library: SkillLibrary
 ) -> None:
     assert callable(ask) and ask(line, library) == expected
 
 
 @pytest.mark.parametrize("gap", [" ", "\n", "  ", "\t"])
-def test_a_named_skill_comes_after_the_request(library: Library, gap: str) -> None:
+def test_a_named_skill_comes_after_the_request(library: SkillLibrary, gap: str) -> None:
     line = f"/skill release{gap}cut 1.2"
     skill = library.skills[0].text()
-    assert request(line, library) == Request("cut 1.2", line, skill)
+    assert parse_request(line, library) == TypedRequest("cut 1.2", line, skill)
     alone = "Follow the skill `release`."
-    assert request("/skill release", library) == Request(alone, "/skill release", skill)
+    assert parse_request("/skill release", library) == TypedRequest(alone, "/skill release", skill)
 
 
 REFUSED = {
@@ -68,9 +74,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_what_is_not_there_or_cannot_be_used_is_refused_with_the_reason(library: Library, line: str) -> None:
+def test_what_is_not_there_or_cannot_be_used_is_refused_with_the_reason(library: SkillLibrary, line: str) -> None:
     with pytest.raises(UsageError) as error:
-        request(line, library)
+        parse_request(line, library)
     said, hint = REFUSED[line]
     assert str(error.value) == said and error.value.hint.startswith(hint)
 
@@ -84,32 +90,32 @@ def test_what_is_not_there_or_cannot_be_used_is_refused_with_the_reason(library:
     ],
 )
 def test_without_an_interface_its_commands_and_mistyped_ones_are_refused(
-    library: Library, line: str, said: str
+    library: SkillLibrary, line: str, said: str
 ) -> None:
     with pytest.raises(UsageError) as error:
-        headless(line, library)
+        parse_headless_request(line, library)
     assert str(error.value) == said
 
 
 @given(st.from_regex(r"[/\s]?(skill|go)?[\s]?.{0,20}", fullmatch=True))
 def test_any_line_is_a_request_or_refused(line: str) -> None:
-    command = Custom("go", "", "Go $1.", "", "", "", Path("/"), True)
-    for ask in (request, headless):
+    command = CustomCommand("go", "", "Go $1.", "", "", "", Path("/"), True)
+    for ask in (parse_request, parse_headless_request):
         try:
-            found = ask(line, Library(commands=(command,)))
+            found = ask(line, SkillLibrary(commands=(command,)))
         except UsageError:
             continue
-        assert found == Request(line) or found.typed == line.strip()
+        assert found == TypedRequest(line) or found.typed == line.strip()
 
 
-def test_a_skill_that_is_gone_when_it_is_wanted_is_refused(library: Library) -> None:
+def test_a_skill_that_is_gone_when_it_is_wanted_is_refused(library: SkillLibrary) -> None:
     library.skills[0].file.unlink()
     with pytest.raises(UsageError, match="it is not a file"):
-        request("/skill release x", library)
+        parse_request("/skill release x", library)
 
 
-def test_without_an_interface_a_command_that_is_not_there_is_refused_whatever_it_is_like(library: Library) -> None:
+def test_without_an_interface_a_command_that_is_not_there_is_refused_whatever_it_is_like(library: SkillLibrary) -> None:
     with pytest.raises(UsageError, match="there is no command /deploy") as error:
-        headless("/deploy now", library)
+        parse_headless_request("/deploy now", library)
     assert error.value.hint == "`fugu skills` lists those there are"
-    assert headless("/deploy/now is missing", library) == Request("/deploy/now is missing")
+    assert parse_headless_request("/deploy/now is missing", library) == TypedRequest("/deploy/now is missing")

@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.skills.command import BUILT_IN, Custom, command_at
-from fugu_cli.skills.frontmatter import Fault
-from fugu_cli.ui.tui.commands.table import COMMANDS
+from fugu_cli.extensions.skills import BUILT_IN, CustomCommand, DocumentError, command_at
+from fugu_cli.ui.tui.commands import COMMANDS
 from tests.skills.making import text
 
 
-def at(folder: Path, content: str, name: str = "go") -> Custom:
+def at(folder: Path, content: str, name: str = "go") -> CustomCommand:
     return command_at(text(folder / "go.md", content), name, own=True)
 
 
@@ -18,7 +17,7 @@ def test_a_command_is_its_description_its_hint_who_does_it_and_its_text(tmp_path
     content = (
         "---\ndescription: Look at a file\nargument-hint: FILE\nagent: large\ntier: ultra\nmodel: x\n---\nLook at $1."
     )
-    assert at(tmp_path, content) == Custom(
+    assert at(tmp_path, content) == CustomCommand(
         name="go",
         about="Look at a file",
         body="Look at $1.",
@@ -76,7 +75,7 @@ FAULTS = {
 @pytest.mark.parametrize("case", FAULTS)
 def test_a_command_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Path, case: str) -> None:
     content, name, said = FAULTS[case]
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(DocumentError) as fault:
         at(tmp_path, content, name)
     assert str(fault.value) == said
 

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-from fugu_cli.skills.listing import NOTHING, listed
-from fugu_cli.skills.loading import Library, Place, load
+from fugu_cli.extensions.skill_library import EMPTY_LIBRARY, ExtensionFolder, SkillLibrary, format_library, load_library
 from tests.skills import making
 
 
 def test_nothing_is_said_with_what_would_make_some(tmp_path: Path) -> None:
-    assert listed(Library(), tmp_path) == NOTHING
+    assert format_library(SkillLibrary(), tmp_path) == EMPTY_LIBRARY
 
 
 def test_each_stands_with_what_it_is_for_and_where_it_comes_from(tmp_path: Path) -> None:
@@ -17,8 +16,11 @@ def test_each_stands_with_what_it_is_for_and_where_it_comes_from(tmp_path: Path)
     making.skill(home / ".agents", "pdf", "Fill forms.")
     making.text(tmp_path / ".agents/commands/review.md", "---\nargument-hint: FILE\nagent: a\ntier: fugu\n---\nReview.")
     making.text(home / ".agents/commands/undo.md", "Mine.")
-    places = (Place(tmp_path / ".agents", ".agents", base=tmp_path), Place(home / ".agents", "~/.agents"))
-    assert listed(load(places), tmp_path).splitlines() == [
+    places = (
+        ExtensionFolder(tmp_path / ".agents", ".agents", base=tmp_path),
+        ExtensionFolder(home / ".agents", "~/.agents"),
+    )
+    assert format_library(load_library(places), tmp_path).splitlines() == [
         "skills",
         "  release  How to release.  (.agents/skills/release)",
         "  pdf      Fill forms.  (~/.agents/skills/pdf)",

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.config import Config, trust_store
-from fugu_cli.config.files import load as load_all
-from fugu_cli.skills.loading import Library, Place, load
+from fugu_cli.config import Config, trust
+from fugu_cli.config.loader import load_config as load_all
+from fugu_cli.extensions.skill_library import ExtensionFolder, SkillLibrary, load_library
 from tests.skills import making
 
 
-def found(library: Library) -> tuple[list[str], list[str]]:
+def found(library: SkillLibrary) -> tuple[list[str], list[str]]:
     return [skill.shown for skill in library.skills], [command.name for command in library.commands]
 
 
-def left(library: Library) -> list[tuple[str, str, str]]:
+def left(library: SkillLibrary) -> list[tuple[str, str, str]]:
     return [(one.kind, one.name, one.why) for one in library.left]
 
 
@@ -26,12 +26,14 @@ def repository(trusted: bool = True) -> Path:
     making.skill(root / ".agents", "release")
     making.text(root / ".agents/commands/review.md", "Review $1.")
     if trusted:
-        trust_store.trust(Config().data, root)
+        trust.trust(Config().data, root)
     return root
 
 
 def test_nothing_is_found_where_there_is_nothing(tmp_path: Path) -> None:
-    assert load((Place(tmp_path / "none", "none"), Place(tmp_path, "here"))) == Library()
+    assert (
+        load_library((ExtensionFolder(tmp_path / "none", "none"), ExtensionFolder(tmp_path, "here"))) == SkillLibrary()
+    )
 
 
 def test_commands_in_folders_are_named_with_them(tmp_path: Path) -> None:
@@ -46,7 +48,13 @@ def test_commands_in_folders_are_named_with_them(tmp_path: Path) -> None:
         ".hidden.md",
     ):
         making.text(tmp_path / "commands" / name, "Do it.")
-    assert found(load((Place(tmp_path, "x"),)))[1] == ["a", "b", "1:2:3:4", "git:commit", "git:pr:open"]
+    assert found(load_library((ExtensionFolder(tmp_path, "x"),)))[1] == [
+        "a",
+        "b",
+        "1:2:3:4",
+        "git:commit",
+        "git:pr:open",
+    ]
 
 
 def test_one_with_a_fault_is_left_out_and_named_while_the_others_count(tmp_path: Path) -> None:
@@ -56,7 +64,7 @@ def test_one_with_a_fault_is_left_out_and_named_while_the_others_count(tmp_path:
     making.text(tmp_path / "skills/shared/notes.md", "not a skill either")
     making.text(tmp_path / "commands/good.md", "Do it.")
     helped = making.text(tmp_path / "commands/help.md", "Do it.")
-    library = load((Place(tmp_path, "x"),))
+    library = load_library((ExtensionFolder(tmp_path, "x"),))
     assert found(library) == (["x/skills/good"], ["good"])
     assert library.notes == (
         f"{bad}: it has no front matter: name and description between two lines `---`; the skill is left out",
@@ -69,7 +77,7 @@ def test_of_two_with_one_name_the_nearer_counts_and_the_other_is_listed_without_
     for place in (near, far):
         making.skill(place, "release")
         making.text(place / "commands/go.md", "Do it.")
-    library = load((Place(near, "near"), Place(far, "far")))
+    library = load_library((ExtensionFolder(near, "near"), ExtensionFolder(far, "far")))
     assert found(library) == (["near/skills/release"], ["go"]) and library.notes == ()
     assert left(library) == [
         ("skill", "release", f"{near}/skills/release/SKILL.md has the same name and is nearer"),
@@ -80,7 +88,9 @@ def test_of_two_with_one_name_the_nearer_counts_and_the_other_is_listed_without_
 def test_two_files_of_one_place_cannot_be_one_command(tmp_path: Path) -> None:
     making.text(tmp_path / "commands/a:b.md", "Do it.")
     making.text(tmp_path / "commands/a/b.md", "Do it.")
-    assert left(load((Place(tmp_path, "x"),))) == [("command", "a:b", "another file here is the command a:b")]
+    assert left(load_library((ExtensionFolder(tmp_path, "x"),))) == [
+        ("command", "a:b", "another file here is the command a:b")
+    ]
 
 
 def test_a_link_out_of_the_repository_or_of_the_skills_folder_is_left_out(tmp_path: Path) -> None:
@@ -95,7 +105,7 @@ def test_a_link_out_of_the_repository_or_of_the_skills_folder_is_left_out(tmp_pa
     making.text(base / "SKILL.md", "x")
     (base / ".agents/skills/repo").symlink_to(base)
     (base / ".agents/commands/go.md").symlink_to(outside / "go.md")
-    library = load((Place(base / ".agents", ".agents", base=base),))
+    library = load_library((ExtensionFolder(base / ".agents", ".agents", base=base),))
     assert found(library) == ([], [])
     assert left(library) == [
         ("skill", "away", f"its folder is a link that leads out of {base}"),
@@ -112,13 +122,15 @@ def test_the_users_own_folders_may_be_links_to_anywhere(tmp_path: Path) -> None:
     (tmp_path / "home/commands").mkdir()
     (tmp_path / "home/skills/mine").symlink_to(kept)
     (tmp_path / "home/commands/go.md").symlink_to(tmp_path / "dotfiles/go.md")
-    library = load((Place(tmp_path / "home", "~"),))
+    library = load_library((ExtensionFolder(tmp_path / "home", "~"),))
     assert (found(library), library.skills[0].folder) == ((["~/skills/mine"], ["go"]), kept)
 
 
 def test_a_folder_that_cannot_be_listed_and_a_file_in_its_place_are_said(tmp_path: Path) -> None:
     making.text(tmp_path / "skills", "a file")
-    assert left(load((Place(tmp_path, "x"),))) == [("skill", "skills", "it cannot be read: Not a directory")]
+    assert left(load_library((ExtensionFolder(tmp_path, "x"),))) == [
+        ("skill", "skills", "it cannot be read: Not a directory")
+    ]
 
 
 def test_a_repositorys_count_once_it_is_trusted_before_the_users_own() -> None:
@@ -164,7 +176,7 @@ def test_what_a_link_within_the_repository_leads_to_is_trusted_with_it() -> None
     (root / ".agents/skills/linked").symlink_to(root / "shared/skills/linked")
     command = making.text(root / "docs/ask.md", "Ask.")
     (root / ".agents/commands/ask.md").symlink_to(command)
-    trust_store.trust(Config().data, root)
+    trust.trust(Config().data, root)
     assert found(load_all(root, {}).library) == ([".agents/skills/linked", ".agents/skills/release"], ["ask", "review"])
     for path in (file, script, command):
         kept = path.read_bytes()
@@ -183,11 +195,11 @@ def test_folders_up_to_the_root_count_the_nearest_first_each_trusted_for_itself(
     work = inner / "src"
     work.mkdir()
     assert found(load_all(work, {}).library)[0] == [".agents/skills/release"]
-    trust_store.trust(Config().data, inner)
+    trust.trust(Config().data, inner)
     near = ["pkg/inner/.agents/skills/local", "pkg/inner/.agents/skills/release"]
     assert found(load_all(work, {}).library)[0] == near
     assert found(load_all(root, {}).library)[0] == [".agents/skills/release"]
-    trust_store.untrust(Config().data, root)
+    trust.untrust(Config().data, root)
     assert found(load_all(work, {}).library)[0] == []
 
 
@@ -198,12 +210,12 @@ def test_skills_and_commands_of_claudes_folder_count_behind_those_of_agents() ->
     file = making.text(root / ".claude/commands/ship.md", "Ship it.")
     making.skill(Path.home() / ".claude", "mine")
     assert found(load_all(root, {}).library)[1] == []
-    trust_store.trust(Config().data, root)
+    trust.trust(Config().data, root)
     skills, commands = found(load_all(root, {}).library)
     assert skills == [".agents/skills/release", ".claude/skills/theirs", str(Path.home() / ".claude/skills/mine")]
     assert commands == ["review", "ship"]
     file.write_text("Ship nothing.")
-    assert trust_store.changed(Config().data, root) == (".claude/commands/ship.md",)
+    assert trust.changed_files(Config().data, root) == (".claude/commands/ship.md",)
 
 
 def test_in_the_home_itself_the_users_own_are_found_once() -> None:

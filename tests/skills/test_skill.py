@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.skills.frontmatter import Fault
-from fugu_cli.skills.skill import BODY, ROOM, Skill, skill_at, told
+from fugu_cli.extensions.skills import BODY_LIMIT, DESCRIPTIONS_LIMIT, DocumentError, Skill, describe_skills, skill_at
 from tests.skills import making
 
 
@@ -47,7 +46,7 @@ FAULTS = {
 def test_a_skill_that_keeps_not_to_the_format_is_refused_with_the_reason(tmp_path: Path, case: str) -> None:
     content, said = FAULTS[case]
     file = making.text(tmp_path / "a" / "SKILL.md", content)
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(DocumentError) as fault:
         at(file.parent)
     assert str(fault.value) == said
 
@@ -57,7 +56,7 @@ def test_the_text_is_read_when_it_is_wanted_and_a_repositorys_has_to_be_as_it_wa
     mine, theirs = at(folder), at(folder, own=False)
     making.skill(tmp_path, "a", body="Other words.")
     assert mine.text().endswith("Other words.")
-    with pytest.raises(Fault, match="it has changed since this session began"):
+    with pytest.raises(DocumentError, match="it has changed since this session began"):
         theirs.text()
 
 
@@ -65,7 +64,7 @@ def test_a_long_text_is_cut_at_a_line_and_says_where_the_rest_is(tmp_path: Path)
     lines = [f"line {number}" for number in range(4000)]
     found = at(making.skill(tmp_path, "a", body="\n".join(lines)).parent).text()
     kept = found.split("\n\n", 1)[1].split("\n")
-    assert kept[:-1] == lines[: len(kept) - 1] and len(found) < BODY + 300
+    assert kept[:-1] == lines[: len(kept) - 1] and len(found) < BODY_LIMIT + 300
     left = len("\n".join(lines)) - len("\n".join(kept[:-1]))
     assert kept[-1] == f"[{left:,} characters more: read .agents/skills/a/SKILL.md]"
 
@@ -80,17 +79,17 @@ def some(*descriptions: str) -> list[Skill]:
 
 
 def test_agents_are_told_each_skill_on_a_line() -> None:
-    assert told(some("One.", "Two.")) == "- s0: One.\n- s1: Two."
+    assert describe_skills(some("One.", "Two.")) == "- s0: One.\n- s1: Two."
 
 
 def test_long_descriptions_share_the_room_that_short_ones_leave() -> None:
-    found = told(some(*(["x" * 1000] * 10), "short")).splitlines()
+    found = describe_skills(some(*(["x" * 1000] * 10), "short")).splitlines()
     assert found[10] == "- s10: short"
     assert {len(line) for line in found[:10]} == {len(found[0])}
-    assert 5800 < len("\n".join(found)) <= ROOM
+    assert 5800 < len("\n".join(found)) <= DESCRIPTIONS_LIMIT
 
 
 def test_many_skills_are_told_by_their_names_and_too_many_are_counted() -> None:
-    assert told(some(*(["x" * 100] * 200))).splitlines()[:2] == ["- s0", "- s1"]
-    found = told(some(*(["x"] * 3000)))
-    assert len(found) < ROOM + 60 and found.splitlines()[-1].endswith("more, which the user names)")
+    assert describe_skills(some(*(["x" * 100] * 200))).splitlines()[:2] == ["- s0", "- s1"]
+    found = describe_skills(some(*(["x"] * 3000)))
+    assert len(found) < DESCRIPTIONS_LIMIT + 60 and found.splitlines()[-1].endswith("more, which the user names)")

@@ -22,11 +22,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from textual.pilot import Pilot
 
-from fugu_cli.commands.desk import HomeDesk
-from fugu_cli.commands.here import here
+from fugu_cli.cli.current_folder import current_config
+from fugu_cli.cli.session_opening import FolderSessions
 from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.session import Options
-from fugu_cli.ui.tui.widgets.approval import Approval
+from fugu_cli.ui.tui.approval import Approval
+from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 from tests.e2e.loopback import KEY, Answer, Asked, Says, Use, running
 
 PICTURES = Path(__file__).parents[2] / "fugu_cli" / "help" / "pictures"
@@ -102,9 +102,9 @@ class Studio:
         """Open the interface and play."""
 
         async def whole() -> None:
-            loaded = here()
-            options = Options(state=self._home / "state", theme=theme, tier=loaded.config.tier)
-            app = FuguApp(HomeDesk(loaded, os.environ), options)
+            loaded = current_config()
+            options = InterfaceOptions(state=self._home / "state", theme=theme, tier=loaded.config.tier)
+            app = FuguApp(FolderSessions(loaded, os.environ), options)
             async with app.run_test(size=size) as pilot:
                 await play(Sitting(app, pilot))
 

@@ -7,11 +7,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from fugu_cli.tasks import Expected, Grade, Task
-from fugu_cli.tasks.checking import Checked, check, sha
-from fugu_cli.tasks.grading import grade
-from fugu_cli.tasks.judging import Kept
-from fugu_cli.tasks.repository import lay, materialise
+from fugu_cli.tasks import ExpectedTests, Grade, Task
+from fugu_cli.tasks.grading import AgentFileFilter, TaskCheck, check_task, grade, problem_sha
+from fugu_cli.tasks.repository import create_repository, write_files
 
 SHOUT = (
     "import os\nfor fd in range(1, 30):\n    try:\n        os.write(fd, b'\\n2 passed in 0.01s\\n')\n"
@@ -119,9 +117,9 @@ FROM_UNITTEST = {
 
 def graded(task: Task, folder: Path, changes: Mapping[str, str], least: int = 0) -> Grade:
     async def steps() -> Grade:
-        await materialise(task, folder)
-        lay(changes, folder)
-        return await grade(task, folder, Expected(least=least))
+        await create_repository(task, folder)
+        write_files(changes, folder)
+        return await grade(task, folder, ExpectedTests(least=least))
 
     return asyncio.run(steps())
 
@@ -257,7 +255,7 @@ def test_code_that_ends_the_run_has_not_passed_the_tests_that_cargo_or_node_foun
         grade_command="sh ./program",
         timeout=30,
     )
-    assert asyncio.run(check(own)).expected == Expected(least=4)
+    assert asyncio.run(check_task(own)).expected == ExpectedTests(least=4)
     assert not compared(own, tmp_path / "left", {"program": "exit 0\n"}).ok
     honest = "echo 'test result: ok. 3 passed; 0 failed; 0 ignored'\necho '# pass 1'\necho '# fail 0'\n"
     assert compared(own, tmp_path / "right", {"program": honest}).ok
@@ -282,7 +280,7 @@ def test_tests_of_an_agents_own_do_not_make_up_for_those_that_node_did_not_run(t
     )
     planted = "const t = require('node:test')\nt('a', () => {})\nt('b', () => {})\n"
     for name in ("test/more.js", "other.test.mjs", "more_test.cjs"):
-        kept = Kept(own)
+        kept = AgentFileFilter(own)
         assert (kept.takes(PurePosixPath(name)), kept.takes(PurePosixPath("lib/more.js"))) == (False, True)
     if shutil.which("node"):
         ends = {"double.js": "process.exit(0)\n", "test/more.js": planted, "other.test.js": planted}
@@ -291,7 +289,7 @@ def test_tests_of_an_agents_own_do_not_make_up_for_those_that_node_did_not_run(t
         assert compared(own, tmp_path / "right", honest).ok
 
 
-CHECKED: dict[str, Checked] = {}
+CHECKED: dict[str, TaskCheck] = {}
 """What the check of a task found, by the task's contents: many answers to one task are compared with it."""
 
 
@@ -299,10 +297,10 @@ def compared(task: Task, folder: Path, changes: Mapping[str, str]) -> Grade:
     """Graded as a rollout is: with what the check of the task found."""
 
     async def steps() -> Grade:
-        checked = CHECKED[sha(task)] = CHECKED.get(sha(task)) or await check(task)
+        checked = CHECKED[problem_sha(task)] = CHECKED.get(problem_sha(task)) or await check_task(task)
         assert checked.refused == ""
-        await materialise(task, folder)
-        lay(changes, folder)
+        await create_repository(task, folder)
+        write_files(changes, folder)
         return await grade(task, folder, checked.expected)
 
     return asyncio.run(steps())

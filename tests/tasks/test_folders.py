@@ -4,14 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import test_paths
 from fugu_cli.errors import ConfigError
-from fugu_cli.tasks import Loaded, Skipped, Task
-from fugu_cli.tasks.checking import Checked, check, runner, sha
-from fugu_cli.tasks.folders import Defaults
-from fugu_cli.tasks.grading import put_back
-from fugu_cli.tasks.loading import load
-from fugu_cli.tasks.repository import materialise
+from fugu_cli.session import test_recognition
+from fugu_cli.tasks import LoadedTasks, SkippedTask, Task
+from fugu_cli.tasks.grading import TaskCheck, check_task, judge_files, problem_sha, runner_versions
+from fugu_cli.tasks.loading import TaskDefaults, load_tasks
+from fugu_cli.tasks.repository import create_repository
 
 CHECK = "grep -q right answer.txt\n"
 
@@ -30,7 +28,7 @@ def own(folder: Path, toml: str = 'prompt = "Make it right."\ntest_command = "sh
 
 
 def test_a_folder_of_repositories_is_a_folder_of_tasks(tmp_path: Path) -> None:
-    (task,) = load(own(tmp_path)).tasks
+    (task,) = load_tasks(own(tmp_path)).tasks
     assert task == Task(
         id="one",
         source=tmp_path.name,
@@ -45,10 +43,10 @@ def test_a_folder_of_repositories_is_a_folder_of_tasks(tmp_path: Path) -> None:
         grade_command="sh tests/check.sh",
         timeout=120.0,
     )
-    folder = asyncio.run(materialise(task, tmp_path / "fresh"))
+    folder = asyncio.run(create_repository(task, tmp_path / "fresh"))
     assert (folder / "logo.png").read_bytes() == b"\x89\xff"
     assert Task.model_validate_json(task.model_dump_json()) == task
-    assert asyncio.run(check(task)) == Checked(task="one", sha=sha(task), runner=runner())
+    assert asyncio.run(check_task(task)) == TaskCheck(task="one", sha=problem_sha(task), runner=runner_versions())
 
 
 def test_a_git_repository_is_taken_as_committed_and_without_its_history(tmp_path: Path) -> None:
@@ -57,9 +55,9 @@ def test_a_git_repository_is_taken_as_committed_and_without_its_history(tmp_path
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]):
         subprocess.run(["git", *words], cwd=repository, check=True)
     put(repository, answer_dot_txt="not committed\n")
-    (task,) = load(tmp_path, defaults=Defaults(prompt="Fix it.", test_command="sh run.sh")).tasks
+    (task,) = load_tasks(tmp_path, defaults=TaskDefaults(prompt="Fix it.", test_command="sh run.sh")).tasks
     assert (dict(task.files), task.executable) == ({"answer.txt": "wrong\n", "run.sh": "true\n"}, ("run.sh",))
-    folder = asyncio.run(materialise(task, tmp_path / "fresh"))
+    folder = asyncio.run(create_repository(task, tmp_path / "fresh"))
     log = subprocess.run(["git", "log", "--format=%s"], cwd=folder, check=True, capture_output=True, text=True).stdout
     assert log == "task two\n"
     assert (folder / "run.sh").stat().st_mode & 0o100
@@ -73,7 +71,7 @@ def test_what_says_the_task_and_solves_it_is_no_part_of_it(tmp_path: Path, name:
     put(folder, hidden__hidden__check_dot_sh="true\n", solution__answer_dot_txt="right\n", prompt_dot_md="Fix it.")
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]) if committed else ():
         subprocess.run(["git", *words], cwd=folder, check=True)
-    (task,) = load(tmp_path).tasks
+    (task,) = load_tasks(tmp_path).tasks
     assert dict(task.files) == {"answer.txt": "wrong\n", "below/hidden/a.txt": "kept\n"}
     assert dict(task.hidden) == {"hidden/check.sh": "true\n"}
     assert dict(task.solution) == {"answer.txt": "right\n"}
@@ -87,7 +85,7 @@ def test_what_a_repository_leaves_out_of_its_releases_is_there(tmp_path: Path) -
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]):
         subprocess.run(["git", *words], cwd=repository, check=True)
     before = sorted(path.name for path in (repository / ".git").rglob("*"))
-    (task,) = load(tmp_path).tasks
+    (task,) = load_tasks(tmp_path).tasks
     assert (task.files["answer.txt"], task.test_files) == ("$Format:%H$\n", ("tests/check.sh",))
     assert sorted(path.name for path in (repository / ".git").rglob("*")) == before
 
@@ -102,7 +100,7 @@ def test_what_a_repository_leaves_out_of_its_releases_is_there(tmp_path: Path) -
     ],
 )
 def test_a_folder_that_cannot_be_a_task_is_left_out_with_the_reason(tmp_path: Path, toml: str, reason: str) -> None:
-    loaded = load(own(tmp_path, toml))
+    loaded = load_tasks(own(tmp_path, toml))
     assert loaded.tasks == ()
     (skipped,) = loaded.skipped
     assert skipped.id == "one"
@@ -115,26 +113,26 @@ def test_a_broken_repository_and_an_empty_one_are_named_and_the_others_kept(tmp_
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
     put(tmp_path / "broken", _dot_git__HEAD="nonsense\n")
     (tmp_path / "nothing").mkdir()
-    loaded = load(tmp_path, defaults=Defaults(prompt="Fix it.", test_command="true"))
+    loaded = load_tasks(tmp_path, defaults=TaskDefaults(prompt="Fix it.", test_command="true"))
     assert [task.id for task in loaded.tasks] == ["one"]
     broken, nothing = loaded.skipped
     assert broken.reason.startswith("its repository is broken: git read-tree HEAD: ")
-    assert nothing == Skipped("nothing", "its repository is empty")
+    assert nothing == SkippedTask("nothing", "its repository is empty")
 
 
 def test_only_some_folders_can_be_asked_for(tmp_path: Path) -> None:
     own(tmp_path)
-    assert load(tmp_path, only=["one"]).tasks[0].id == "one"
+    assert load_tasks(tmp_path, only=["one"]).tasks[0].id == "one"
     with pytest.raises(ConfigError, match="no folder other here; there are one"):
-        load(tmp_path, only=["other"])
+        load_tasks(tmp_path, only=["other"])
 
 
 def refused(task: Task) -> str:
-    return asyncio.run(check(task)).refused
+    return asyncio.run(check_task(task)).refused
 
 
 def test_tasks_that_are_none_are_refused_and_say_why(tmp_path: Path) -> None:
-    (task,) = load(own(tmp_path)).tasks
+    (task,) = load_tasks(own(tmp_path)).tasks
     passes = task.model_copy(update={"files": {**task.files, "answer.txt": "right\n"}})
     assert refused(passes) == "its tests pass before any work: there is nothing to solve"
     unsolved = task.model_copy(update={"solution": {"answer.txt": "no\n"}})
@@ -148,21 +146,21 @@ def test_tasks_that_are_none_are_refused_and_say_why(tmp_path: Path) -> None:
 
 
 def test_tests_that_hang_before_any_work_may_be_the_fault_and_are_noted(tmp_path: Path) -> None:
-    (task,) = load(own(tmp_path)).tasks
+    (task,) = load_tasks(own(tmp_path)).tasks
     hangs = task.model_copy(update={"solution": {}, "grade_command": "sleep 30", "timeout": 0.3})
-    checked = asyncio.run(check(hangs))
+    checked = asyncio.run(check_task(hangs))
     assert checked.refused == ""
     assert checked.note == "its tests do not end within 0.3 s before any work; every try may take as long"
 
 
 def test_an_answer_must_pass_as_many_tests_as_the_known_solution(task: Task) -> None:
-    checked = asyncio.run(check(task))
+    checked = asyncio.run(check_task(task))
     assert (checked.refused, checked.least) == ("", 2)
     assert list(checked.tests) == ["test_double.py::test_two", "test_hidden.py::test_text"]
 
 
 def test_a_check_holds_for_the_same_contents_and_the_same_runner(task: Task) -> None:
-    checked = asyncio.run(check(task))
+    checked = asyncio.run(check_task(task))
     assert checked.holds(task)
     assert not checked.holds(task.model_copy(update={"prompt": "Another."}))
     assert not checked.model_copy(update={"runner": "python 3.9.0, pytest 5.0.0"}).holds(task)
@@ -170,7 +168,7 @@ def test_a_check_holds_for_the_same_contents_and_the_same_runner(task: Task) -> 
 
 def test_files_that_a_pattern_names_must_be_there(tmp_path: Path) -> None:
     toml = 'prompt = "x"\ntest_command = "sh tests/check.sh"\ntest_files = ["tests/*.sh", "checkk.sh"]\n'
-    (skipped,) = load(own(tmp_path, toml)).skipped
+    (skipped,) = load_tasks(own(tmp_path, toml)).skipped
     assert skipped.reason == "test_files names 'checkk.sh', and no file of the repository is called so"
 
 
@@ -179,7 +177,7 @@ def test_tests_are_found_by_their_names() -> None:
         *("test_a.py", "a_test.go", "src/a.test.tsx", "a.spec.mjs", "shop/tests.py", "a_spec.rb", "ATest.java"),
         *("tests/data.json", "conftest.py"),
     ]
-    assert test_paths.tests_among([*named, "a.py", "latest.py", "contest.py", "attestation.ts"]) == named
+    assert test_recognition.tests_among([*named, "a.py", "latest.py", "contest.py", "attestation.ts"]) == named
 
 
 @pytest.mark.parametrize("committed", [False, True])
@@ -197,7 +195,7 @@ def test_links_that_stay_inside_are_followed_and_one_that_leads_out_is_refused(t
     (inside / "more").symlink_to("tests")
     (inside / "gone").symlink_to("nowhere")
     added(inside)
-    (task,) = load(tmp_path / "inside").tasks
+    (task,) = load_tasks(tmp_path / "inside").tasks
     linked = ["check.sh", "more/check.sh", "run", "tests/check.sh"]
     assert sorted(task.files) == sorted(["answer.txt", *linked])
     assert {task.files[name] for name in linked} == {CHECK}
@@ -206,7 +204,7 @@ def test_links_that_stay_inside_are_followed_and_one_that_leads_out_is_refused(t
     put(tmp_path, elsewhere_dot_sh=CHECK)
     (out / "check.sh").symlink_to("../../../elsewhere.sh")
     added(out)
-    (skipped,) = load(tmp_path / "out").skipped
+    (skipped,) = load_tasks(tmp_path / "out").skipped
     assert skipped.reason == "its repository has a link to what is outside it: check.sh"
 
 
@@ -215,24 +213,27 @@ def test_what_the_test_command_names_judges_where_it_looks_so_and_is_noted_where
     one = own(tmp_path, toml.format("sh ./run_tests.sh && sh accept.py")) / "one"
     put(one / "repo", run_tests_dot_sh="true\n", accept_dot_py=CHECK)
     (one / "solution" / "answer.txt").unlink()
-    (task,) = load(tmp_path).tasks
-    assert put_back(task) == {"tests/check.sh", "run_tests.sh"}
+    (task,) = load_tasks(tmp_path).tasks
+    assert judge_files(task) == {"tests/check.sh", "run_tests.sh"}
     said = "agents may change accept.py, which its test command names; if it is a test, name it in test_files"
-    assert asyncio.run(check(task)).note == said
+    assert asyncio.run(check_task(task)).note == said
     solved = task.model_copy(update={"solution": {"answer.txt": "right\n"}})
-    assert put_back(solved) == {"tests/check.sh", "run_tests.sh", "accept.py"}
-    assert put_back(task.model_copy(update={"solution": {"accept.py": "true\n"}})) == {"tests/check.sh", "run_tests.sh"}
+    assert judge_files(solved) == {"tests/check.sh", "run_tests.sh", "accept.py"}
+    assert judge_files(task.model_copy(update={"solution": {"accept.py": "true\n"}})) == {
+        "tests/check.sh",
+        "run_tests.sh",
+    }
 
 
 def test_questions_and_tasks_are_read_from_one_folder(tmp_path: Path) -> None:
     (tmp_path / "maths.jsonl").write_text('{"id": "m-1", "question": "2 + 2?", "answer": "4"}\n')
     (tmp_path / "code.jsonl").write_text('{"id": "c-1", "question": "f", "imports": ["import math"], "tests": ["x"]}\n')
-    loaded = load(tmp_path)
-    assert loaded == Loaded((), (), loaded.questions)
+    loaded = load_tasks(tmp_path)
+    assert loaded == LoadedTasks((), (), loaded.questions)
     assert [(found.id, found.source, found.kind, found.tests) for found in loaded.problems] == [
         ("c-1", "code", "code", ("import math", "x")),
         ("m-1", "maths", "number", ()),
     ]
     (tmp_path / "bad.jsonl").write_text('{"id": "b-1", "question": "Why?", "answer": "because"}\n')
     with pytest.raises(ConfigError, match=r"bad\.jsonl:1: a question needs `tests`, or an `answer` that is a number"):
-        load(tmp_path)
+        load_tasks(tmp_path)

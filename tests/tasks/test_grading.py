@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import scratch
 from fugu_cli.errors import StorageError
-from fugu_cli.sandbox.box import Box, Rules
+from fugu_cli.safety.sandbox.command_sandbox import Sandbox, SandboxSettings
+from fugu_cli.system import temp_dirs
 from fugu_cli.tasks import Grade, Task
 from fugu_cli.tasks.grading import grade
-from fugu_cli.tasks.repository import lay, materialise
-from fugu_cli.tools.clip import clip
+from fugu_cli.tasks.repository import create_repository, write_files
+from fugu_cli.tools.result import truncate
 
 PASS_ALL = (
     "import pytest\n\n\n@pytest.hookimpl(wrapper=True)\ndef pytest_runtest_makereport(item, call):\n"
@@ -22,8 +22,8 @@ PASS_ALL = (
 
 def graded(task: Task, folder: Path, changes: Mapping[str, str]) -> Grade:
     async def steps() -> Grade:
-        await materialise(task, folder)
-        lay(changes, folder)
+        await create_repository(task, folder)
+        write_files(changes, folder)
         return await grade(task, folder)
 
     return asyncio.run(steps())
@@ -125,7 +125,7 @@ def test_a_judging_script_may_be_run_again_when_it_is_put_back(task: Task, tmp_p
 
     async def steps() -> bool:
         run = task.model_copy(update=update)
-        await materialise(run, tmp_path / "repo")
+        await create_repository(run, tmp_path / "repo")
         (tmp_path / "repo" / "run_tests.sh").unlink()
         return (await grade(run, tmp_path / "repo")).ok
 
@@ -154,8 +154,8 @@ def test_links_are_not_followed_when_tests_are_put_back(task: Task, tmp_path: Pa
     outside.write_text("untouched")
 
     async def steps() -> Grade:
-        folder = await materialise(task, tmp_path / "repo")
-        lay(task.solution, folder)
+        folder = await create_repository(task, tmp_path / "repo")
+        write_files(task.solution, folder)
         (folder / "test_double.py").unlink()
         (folder / "test_double.py").symlink_to(outside)
         (folder / "test_hidden.py").mkdir()
@@ -180,7 +180,7 @@ def test_a_test_run_writes_nowhere_but_into_its_copy(task: Task, tmp_path: Path)
     copy = Path("/var/tmp") if os.access("/var/tmp", os.W_OK) else tmp_path
     outside = copy / f"fugu-outside-{os.getpid()}"
     graded(checked_by(task, f"echo gone > {outside}\necho here > inside\n"), tmp_path / "repo", {})
-    held = Box(tmp_path, tmp_path / "store", Rules()).held.kind != "none"
+    held = Sandbox(tmp_path, tmp_path / "store", SandboxSettings()).held.kind != "none"
     assert outside.exists() is not held
     outside.unlink(missing_ok=True)
 
@@ -194,7 +194,7 @@ def test_output_without_end_is_cut_in_the_middle(task: Task, tmp_path: Path) -> 
     script = "echo first\ni=0\nwhile [ $i -lt 40000 ]; do echo 0123456789; i=$((i+1)); done\necho last\n"
     result = graded(checked_by(task, script), tmp_path / "repo", {})
     whole = "first\n" + "0123456789\n" * 40000 + "last\n"
-    assert (result.ok, result.output) == (True, clip(whole, 8000))
+    assert (result.ok, result.output) == (True, truncate(whole, 8000))
 
 
 def test_the_environment_of_the_agent_does_not_reach_the_judge(
@@ -225,7 +225,7 @@ def test_a_run_that_failed_on_a_full_disk_is_not_taken_for_a_wrong_answer(
     """A disk that the run filled itself is another matter: its files go with it."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr(scratch, "full", lambda place: place != tmp_path or without_it)
+    monkeypatch.setattr(temp_dirs, "is_disk_full", lambda place: place != tmp_path or without_it)
     (tmp_path / "repo").mkdir()
     if without_it:
         with pytest.raises(StorageError, match="is full: double cannot be graded") as raised:
@@ -238,5 +238,5 @@ def test_a_run_that_failed_on_a_full_disk_is_not_taken_for_a_wrong_answer(
 def test_a_right_answer_is_right_on_a_full_disk_too(
     task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scratch, "full", lambda _place: True)
+    monkeypatch.setattr(temp_dirs, "is_disk_full", lambda _place: True)
     assert graded(task, tmp_path / "repo", task.solution).ok

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import ConfigError
-from fugu_cli.tasks import Loaded, Skipped, Task
-from fugu_cli.tasks.loading import load
+from fugu_cli.tasks import LoadedTasks, SkippedTask, Task
+from fugu_cli.tasks.loading import load_tasks
 
 ROW = {
     "id": "own-1",
@@ -45,21 +45,21 @@ def test_a_line_becomes_a_task_and_grading_defaults_to_the_test_command(tmp_path
         grade_command="sh check.sh",
         timeout=20,
     )
-    assert load(tmp_path) == Loaded((expected,), ())
+    assert load_tasks(tmp_path) == LoadedTasks((expected,), ())
     assert expected.sources == ("a.py",)
 
 
 def test_a_task_that_runs_pytest_needs_it(tmp_path: Path) -> None:
     written(tmp_path, "own", ROW | {"grade_command": "python -m pytest -q"})
-    (task,) = load(tmp_path).tasks
+    (task,) = load_tasks(tmp_path).tasks
     assert task.needs == ("pytest",)
 
 
 def test_what_needs_something_that_is_missing_is_left_out_with_the_reason(tmp_path: Path) -> None:
     written(tmp_path, "own", ROW | {"needs": ["no_such_program_anywhere", "sh"]})
-    assert load(tmp_path) == Loaded(
+    assert load_tasks(tmp_path) == LoadedTasks(
         (),
-        (Skipped("own-1", "needs no_such_program_anywhere, not found on this machine"),),
+        (SkippedTask("own-1", "needs no_such_program_anywhere, not found on this machine"),),
     )
 
 
@@ -67,12 +67,12 @@ def test_only_the_named_files_are_read_in_the_order_of_their_names(tmp_path: Pat
     written(tmp_path, "b", ROW | {"id": "in-b"})
     written(tmp_path, "a", ROW | {"id": "in-a"})
     written(tmp_path, "broken", "no json")
-    assert [task.id for task in load(tmp_path, only=["b", "a"]).tasks] == ["in-a", "in-b"]
+    assert [task.id for task in load_tasks(tmp_path, only=["b", "a"]).tasks] == ["in-a", "in-b"]
 
 
 def test_one_file_can_be_given_and_blank_lines_do_not_count(tmp_path: Path) -> None:
     file = written(tmp_path, "own", "", ROW, "  ")
-    assert [task.id for task in load(file).tasks] == ["own-1"]
+    assert [task.id for task in load_tasks(file).tasks] == ["own-1"]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_one_file_can_be_given_and_blank_lines_do_not_count(tmp_path: Path) -> N
 def test_a_bad_line_is_named_with_its_file_and_number(tmp_path: Path, row: object, message: str) -> None:
     file = written(tmp_path, "own", ROW | {"id": "good"}, row)
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path)
+        load_tasks(tmp_path)
     assert str(caught.value).startswith(f"{file}:2: ")
     assert message in str(caught.value)
 
@@ -103,23 +103,23 @@ def test_an_id_given_twice_is_refused_and_both_places_are_named(tmp_path: Path) 
     first = written(tmp_path, "a", ROW)
     second = written(tmp_path, "b", ROW)
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path)
+        load_tasks(tmp_path)
     assert str(caught.value) == f"{second}:1: the id 'own-1' was given before, in {first}:1"
 
 
 def test_a_folder_without_tasks_an_unknown_name_and_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no task files here"):
-        load(tmp_path)
+        load_tasks(tmp_path)
     (tmp_path / "own.jsonl").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"no other\.jsonl here; there are own"):
-        load(tmp_path, only=["other"])
+        load_tasks(tmp_path, only=["other"])
     with pytest.raises(ConfigError, match=r"own\.jsonl: cannot be read"):
-        load(tmp_path)
+        load_tasks(tmp_path)
 
 
 def test_a_line_that_says_nothing_of_tests_has_them_found_by_their_names(tmp_path: Path) -> None:
     row = ROW | {"test_files": [], "repo": {"a.py": "", "test_a.py": ""}}
-    (task,) = load(written(tmp_path, "own", row)).tasks
+    (task,) = load_tasks(written(tmp_path, "own", row)).tasks
     assert task.test_files == ("test_a.py",)
 
 
@@ -143,7 +143,7 @@ def test_a_line_that_says_nothing_of_tests_has_them_found_by_their_names(tmp_pat
 def test_a_task_that_nobody_can_be_given_is_left_out_and_the_others_kept(
     tmp_path: Path, change: dict[str, object], reason: str
 ) -> None:
-    loaded = load(written(tmp_path, "own", ROW, ROW | {"id": "bad"} | change))
+    loaded = load_tasks(written(tmp_path, "own", ROW, ROW | {"id": "bad"} | change))
     assert [task.id for task in loaded.tasks] == ["own-1"]
     (skipped,) = loaded.skipped
     assert skipped.reason == reason
@@ -151,11 +151,11 @@ def test_a_task_that_nobody_can_be_given_is_left_out_and_the_others_kept(
 
 def test_a_question_that_asks_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="question: "):
-        load(written(tmp_path, "own", {"id": "q", "question": " ", "answer": 4}))
+        load_tasks(written(tmp_path, "own", {"id": "q", "question": " ", "answer": 4}))
 
 
 def test_only_holds_for_a_file_too(tmp_path: Path) -> None:
     file = written(tmp_path, "own", ROW)
-    assert load(file, only=["own"]).tasks
+    assert load_tasks(file, only=["own"]).tasks
     with pytest.raises(ConfigError, match=r"own\.jsonl: there is no other in it; it is own"):
-        load(file, only=["other"])
+        load_tasks(file, only=["other"])

@@ -4,7 +4,7 @@ import pytest
 
 from fugu_cli.errors import ConfigError
 from fugu_cli.tasks import Question
-from fugu_cli.tasks.questions import final, number_prompt, right, task_of
+from fugu_cli.tasks.questions import final_answer, is_right, number_prompt, question_as_task
 
 SUM = Question(id="q", source="own", kind="number", prompt=number_prompt("How many are 2 + 2?"), answer="1,004")
 CODE = Question(
@@ -33,7 +33,7 @@ CODE = Question(
     ],
 )
 def test_the_number_of_the_answer_is_compared_as_a_number(reply: str, expected: bool) -> None:
-    assert asyncio.run(right(SUM, reply)) is expected
+    assert asyncio.run(is_right(SUM, reply)) is expected
 
 
 @pytest.mark.parametrize(
@@ -47,44 +47,44 @@ def test_the_number_of_the_answer_is_compared_as_a_number(reply: str, expected: 
     ],
 )
 def test_code_is_run_against_the_tests_like_any_other(reply: str, expected: bool) -> None:
-    assert asyncio.run(right(CODE, reply)) is expected
+    assert asyncio.run(is_right(CODE, reply)) is expected
 
 
 @pytest.mark.parametrize(("body", "expected"), [("len(set(found)) < len(found)", True), ("False", False)])
 def test_code_may_be_named_like_a_test(body: str, expected: bool) -> None:
     tests = ("assert test_duplicate([1, 1])", "assert not test_duplicate([])")
     question = CODE.model_copy(update={"tests": tests})
-    assert asyncio.run(right(question, f"def test_duplicate(found):\n    return {body}\n")) is expected
+    assert asyncio.run(is_right(question, f"def test_duplicate(found):\n    return {body}\n")) is expected
 
 
 def test_the_last_mark_counts_and_else_the_last_line() -> None:
-    assert final("Answer: 3\nNo.\nAnswer: **4**\n") == "4"
-    assert final("one\n\ntwo\n\n") == "two"
-    assert final("The answer to question 1 is **7**") == "7"
-    assert final("Answer:\n42\n") == "42"
+    assert final_answer("Answer: 3\nNo.\nAnswer: **4**\n") == "4"
+    assert final_answer("one\n\ntwo\n\n") == "two"
+    assert final_answer("The answer to question 1 is **7**") == "7"
+    assert final_answer("Answer:\n42\n") == "42"
 
 
 @pytest.mark.parametrize("told", ["\\boxed{7}", "#### 7", "The total is 7."])
 def test_a_word_about_answering_is_no_mark_of_an_answer(told: str) -> None:
-    assert asyncio.run(right(SUM.model_copy(update={"answer": "7"}), f"To answer this, add 3 and 4.\n\n{told}\n"))
-    assert asyncio.run(right(SUM.model_copy(update={"answer": "7"}), f"I answered 12 before.\n{told}\n"))
+    assert asyncio.run(is_right(SUM.model_copy(update={"answer": "7"}), f"To answer this, add 3 and 4.\n\n{told}\n"))
+    assert asyncio.run(is_right(SUM.model_copy(update={"answer": "7"}), f"I answered 12 before.\n{told}\n"))
 
 
 def test_a_question_becomes_a_repository_that_holds_only_itself() -> None:
-    task = task_of(SUM)
+    task = question_as_task(SUM)
     assert (task.id, task.prompt, dict(task.files)) == ("q", SUM.prompt, {"QUESTION.md": f"{SUM.prompt}\n"})
 
 
 def test_generated_questions_are_the_same_each_time_and_scored_by_their_maker() -> None:
     pytest.importorskip("reasoning_gym")
-    from fugu_cli.tasks import gym
+    from fugu_cli.tasks import questions
 
-    first, second = gym.load("gym:chain_sum:2:7"), gym.load("gym:chain_sum:2:7")
+    first, second = questions.load_generated("gym:chain_sum:2:7"), questions.load_generated("gym:chain_sum:2:7")
     assert first == second
     assert [question.id for question in first.questions] == ["gym-chain_sum-7-0", "gym-chain_sum-7-1"]
     question = first.questions[0]
-    assert asyncio.run(right(question, f"It is easy.\nAnswer: {question.answer}"))
-    assert not asyncio.run(right(question, "Answer: nothing"))
+    assert asyncio.run(is_right(question, f"It is easy.\nAnswer: {question.answer}"))
+    assert not asyncio.run(is_right(question, "Answer: nothing"))
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_generated_questions_are_the_same_each_time_and_scored_by_their_maker() 
 )
 def test_generators_whose_right_answers_could_not_be_graded_right_are_refused(words: str, said: str) -> None:
     pytest.importorskip("reasoning_gym")
-    from fugu_cli.tasks import gym
+    from fugu_cli.tasks import questions
 
     with pytest.raises(ConfigError, match=said):
-        gym.load(words)
+        questions.load_generated(words)
 
 
 def test_no_questions_at_all_are_not_what_was_meant() -> None:
-    from fugu_cli.tasks import gym
+    from fugu_cli.tasks import questions
 
     with pytest.raises(ConfigError, match="names no questions"):
-        gym.load("gym:chain_sum:0")
+        questions.load_generated("gym:chain_sum:0")

@@ -14,8 +14,8 @@ from fugu_cli.tools.apply_patch import APPLY_PATCH
 from fugu_cli.tools.bash import BASH
 from fugu_cli.tools.diff import DIFF
 from fugu_cli.tools.edit import EDIT
-from fugu_cli.tools.files import READ, WRITE
-from fugu_cli.tools.result import Result
+from fugu_cli.tools.read_write import READ, WRITE
+from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.run_tests import RUN_TESTS
 from fugu_cli.tools.search import GLOB, GREP, LIST
 from fugu_cli.tools.toolbox import Toolbox
@@ -64,7 +64,7 @@ def repo(tmp_path: Path) -> Build:
     return build
 
 
-def use(workspace: Workspace, tool: str, **arguments: object) -> Result:
+def use(workspace: Workspace, tool: str, **arguments: object) -> ToolResult:
     """Call a tool as an agent would."""
     return asyncio.run(TOOLS.run(Call.make("1", tool, **arguments), workspace, lambda text: None))
 

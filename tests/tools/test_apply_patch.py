@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.tools.apply_patch import patched
-from fugu_cli.tools.patches import FilePatch, Hunk, PatchError, parse
+from fugu_cli.tools.apply_patch import apply_hunks
+from fugu_cli.tools.text_edits import FilePatch, Hunk, PatchError, parse_patch
 from fugu_cli.tools.workspace import Workspace
 from tests.tools.conftest import Build, use
 
@@ -299,8 +299,8 @@ def test_a_hunk_under_two_headings_belongs_to_the_inner_one(plain: Build) -> Non
 
 
 def test_both_forms_read_as_the_same_values() -> None:
-    marked = parse("*** Begin Patch\n*** Update File: x\n@@\n-a\n+b\n c\n*** End Patch")
-    unified = parse("--- a/x\n+++ b/x\n@@\n-a\n+b\n c\n")
+    marked = parse_patch("*** Begin Patch\n*** Update File: x\n@@\n-a\n+b\n c\n*** End Patch")
+    unified = parse_patch("--- a/x\n+++ b/x\n@@\n-a\n+b\n c\n")
     assert marked == unified == [FilePatch("update", "x", (Hunk(("a", "c"), ("b", "c")),))]
 
 
@@ -312,14 +312,14 @@ def test_any_diff_difflib_writes_is_applied(old: list[str], new: list[str]) -> N
     before, after = "".join(f"{x}\n" for x in old), "".join(f"{x}\n" for x in new)
     diff = "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), "a/x", "b/x"))
     if before != after:
-        (patch,) = parse(diff)
-        assert patched(before, patch) == after
+        (patch,) = parse_patch(diff)
+        assert apply_hunks(before, patch) == after
 
 
 @given(st.text(alphabet=st.sampled_from(list("@-+ \n*ab/\\1,`")), max_size=120))
 def test_any_text_is_a_patch_or_a_fault(text: str) -> None:
     try:
-        parse(text)
+        parse_patch(text)
     except PatchError as error:
         assert str(error)
 

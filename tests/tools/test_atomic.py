@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.atomic import write_whole
+from fugu_cli.system.atomic_files import write_atomically
 from tests.tools.conftest import Build, use
 
 READS = 0o4
@@ -35,7 +35,7 @@ def test_extended_attributes_stay(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     attribute(path, "user.origin", b"here")
-    write_whole(path, b"new")
+    write_atomically(path, b"new")
     assert (path.read_text(), os.getxattr(path, "user.origin")) == ("new", b"here")
 
 
@@ -45,7 +45,7 @@ def test_an_access_list_stays_and_so_does_the_mode(tmp_path: Path) -> None:
     path.chmod(0o600)
     attribute(path, "system.posix_acl_access", access_list(12345))
     mode = path.stat().st_mode
-    write_whole(path, b"new")
+    write_atomically(path, b"new")
     assert os.getxattr(path, "system.posix_acl_access") == access_list(12345)
     assert path.stat().st_mode == mode
 
@@ -54,7 +54,7 @@ def test_a_mode_that_is_given_wins_over_the_access_list(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     attribute(path, "system.posix_acl_access", access_list(12345))
-    write_whole(path, b"new", 0o600)
+    write_atomically(path, b"new", 0o600)
     assert path.stat().st_mode & 0o777 == 0o600
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.messages import Call
-from fugu_cli.tools.process import run_command
-from fugu_cli.tools.result import Result
+from fugu_cli.tools.result import ToolResult
+from fugu_cli.tools.shell_commands import run_command
 from tests.tools.conftest import TOOLS, Build, use
 
 MINE = "TEST_OF_BASH"
@@ -47,9 +47,9 @@ def ignore(text: str) -> None:
 
 def test_output_and_exit_code_are_told(plain: Build) -> None:
     workspace = plain({"a.txt": "x\n"})
-    assert use(workspace, "bash", command="ls; echo oops >&2") == Result(text="a.txt\noops\n[exit code 0]")
-    assert use(workspace, "bash", command="exit 3") == Result(text="(no output)\n[exit code 3]", ok=False)
-    assert use(workspace, "bash", command="kill -9 $$") == Result(
+    assert use(workspace, "bash", command="ls; echo oops >&2") == ToolResult(text="a.txt\noops\n[exit code 0]")
+    assert use(workspace, "bash", command="exit 3") == ToolResult(text="(no output)\n[exit code 3]", ok=False)
+    assert use(workspace, "bash", command="kill -9 $$") == ToolResult(
         text="(no output)\n[It was ended by signal 9.]", ok=False
     )
     assert use(workspace, "bash", command="no-such-command").ok is False
@@ -113,14 +113,14 @@ def test_endless_output_is_bounded_and_ends_with_its_time(plain: Build) -> None:
 )
 def test_everything_a_late_command_started_is_ended(command: str, plain: Build) -> None:
     told = use(plain({}), "bash", command=command, timeout=1)
-    assert told == Result(text="(no output)\n[It did not end within 1 s and was ended.]", ok=False)
+    assert told == ToolResult(text="(no output)\n[It did not end within 1 s and was ended.]", ok=False)
     assert marked() == []
 
 
 @LINUX
 def test_what_a_finished_command_leaves_running_is_ended_and_said(plain: Build) -> None:
     told = use(plain({}), "bash", command="sleep 1000 & setsid sleep 1000 & echo started")
-    assert told == Result(text="started\n[exit code 0] 2 processes it left running were ended.")
+    assert told == ToolResult(text="started\n[exit code 0] 2 processes it left running were ended.")
     assert marked() == []
 
 

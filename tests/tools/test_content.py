@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli.engine import content_key
 from fugu_cli.messages import Call
-from fugu_cli.tools import content, read_only
 from fugu_cli.tools.workspace import Workspace
 from tests.reacting import repository
 
@@ -31,7 +31,7 @@ def made(tmp: Path) -> Workspace:
 
 
 def state(workspace: Workspace, call: Call) -> str:
-    return asyncio.run(content.state(workspace, call))
+    return asyncio.run(content_key.content_key(workspace, call))
 
 
 READ = Call.make("1", "read", path="a.py")
@@ -191,4 +191,4 @@ def test_a_worktree_of_the_same_content_is_the_same(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_looks_at_content_only_if_all_of_it_does(line: str, content: bool, down: bool) -> None:
-    assert (read_only.at_content(line), read_only.goes_down(line)) == (content, down)
+    assert (content_key.reads_content_only(line), content_key.searches_recursively(line)) == (content, down)

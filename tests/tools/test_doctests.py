@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.tools.doctests import MOST, examples
-from fugu_cli.tools.tests import find_test_command
+from fugu_cli.tools.test_discovery import MOST_DOCTEST_FILES, doctest_files, find_test_command
 from tests.tools.conftest import lay
 
 
@@ -36,12 +35,12 @@ ANSWERED = function(">>> f(1)\n    2")
 )
 def test_examples_count_where_they_say_what_they_answer_and_can_be_run(text: str, counts: bool, tmp_path: Path) -> None:
     lay(tmp_path, {"a.py": text, "b.py": ""})
-    assert examples(tmp_path) == (["a.py"] if counts else [])
+    assert doctest_files(tmp_path) == (["a.py"] if counts else [])
 
 
 def test_where_many_files_hold_examples_none_counts(tmp_path: Path) -> None:
-    lay(tmp_path, {f"a{number}.py": ANSWERED for number in range(MOST + 1)})
-    assert examples(tmp_path) == []
+    lay(tmp_path, {f"a{number}.py": ANSWERED for number in range(MOST_DOCTEST_FILES + 1)})
+    assert doctest_files(tmp_path) == []
 
 
 @pytest.mark.parametrize(("factor", "code"), [(2, 0), (3, 1)])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.tools import matching, textfile
-from fugu_cli.tools.edit import replaced
-from fugu_cli.tools.result import Result
+from fugu_cli.tools import repository_files, text_edits
+from fugu_cli.tools.edit import replace_piece
+from fugu_cli.tools.result import ToolResult
 from tests.tools.conftest import Build, use
 
 CODE = """def first(items):
@@ -25,7 +25,9 @@ def second(items):
 def test_an_exact_piece_is_replaced(plain: Build) -> None:
     workspace = plain({"a.py": CODE})
     use(workspace, "read", path="a.py")
-    assert use(workspace, "edit", path="a.py", old="items[1]", new="items[2]") == Result(text="Changed a.py: 1 place.")
+    assert use(workspace, "edit", path="a.py", old="items[1]", new="items[2]") == ToolResult(
+        text="Changed a.py: 1 place."
+    )
     assert (workspace.root / "a.py").read_text() == CODE.replace("items[1]", "items[2]")
 
 
@@ -46,36 +48,36 @@ def test_other_indentation_is_found_and_the_new_text_is_indented_as_the_file_is(
 
 def test_line_numbers_copied_from_read_do_not_matter() -> None:
     old, new = "8\tdef second(items):\n9\t    return items[1]\n", "8\tdef second(items):\n9\t    return 1\n"
-    assert replaced(CODE, old, new) == (CODE.replace("items[1]", "1"), 1, True)
+    assert replace_piece(CODE, old, new) == (CODE.replace("items[1]", "1"), 1, True)
 
 
 def test_trailing_space_and_blank_lines_around_do_not_matter() -> None:
-    assert replaced("a  \nb\t\nc\n", "\na\nb\n", "\nx\ny\n") == ("x\ny\nc\n", 1, True)
+    assert replace_piece("a  \nb\t\nc\n", "\na\nb\n", "\nx\ny\n") == ("x\ny\nc\n", 1, True)
 
 
 def test_tabs_of_the_file_replace_the_spaces_of_the_model() -> None:
     text = "if x:\n\tif y:\n\t\tgo()\n"
-    assert replaced(text, "    if y:\n        go()", "    if y:\n        stop()\n        go()") == (
+    assert replace_piece(text, "    if y:\n        go()", "    if y:\n        stop()\n        go()") == (
         "if x:\n\tif y:\n\t\tstop()\n\t\tgo()\n", 1, True,
     )  # fmt: skip
 
 
 def test_a_piece_that_stands_twice_is_refused_with_its_lines_unless_all_are_meant() -> None:
-    assert replaced("a\nb\na\n", "a", "c") == Result(
+    assert replace_piece("a\nb\na\n", "a", "c") == ToolResult(
         text="old stands 2 times (lines 1, 3). Give more lines around it, or set replace_all.", ok=False
     )
-    assert replaced("  a\nb\n\ta\n", "    a\n", "    c\n") == Result(
+    assert replace_piece("  a\nb\n\ta\n", "    a\n", "    c\n") == ToolResult(
         text="old stands 2 times (lines 1, 3). Give more lines around it, or set replace_all.", ok=False
     )
-    assert replaced("a\nb\na\n", "a", "c", every=True) == ("c\nb\nc\n", 2, False)
-    assert replaced("  a\nb\n\ta\n", "    a\n", "    c\n", every=True) == ("  c\nb\n\tc\n", 2, True)
+    assert replace_piece("a\nb\na\n", "a", "c", every=True) == ("c\nb\nc\n", 2, False)
+    assert replace_piece("  a\nb\n\ta\n", "    a\n", "    c\n", every=True) == ("  c\nb\n\tc\n", 2, True)
 
 
 def test_a_miss_shows_the_nearest_lines_with_their_numbers(plain: Build) -> None:
     workspace = plain({"a.py": CODE})
     use(workspace, "read", path="a.py")
     told = use(workspace, "edit", path="a.py", old="        if item >= 0:\n            return items\n", new="x")
-    assert told == Result(
+    assert told == ToolResult(
         text="a.py: old does not stand in the file. The nearest lines are:\n"
         "1\tdef first(items):\n2\t    for item in items:\n3\t        if item > 0:\n4\t            return item\n"
         "5\t    return None\n6\t\n7\t",
@@ -103,7 +105,7 @@ ENDED = st.lists(st.tuples(st.sampled_from(["", "a", "b", "ab"]), st.sampled_fro
 @given(ENDED, st.integers(0, 12), st.lists(st.sampled_from(["", "a", "new"]), max_size=4))
 def test_a_line_that_no_change_touches_keeps_its_end(lines: list[tuple[str, str]], at: int, put: list[str]) -> None:
     data = "".join(line + end for line, end in lines).encode()
-    file = textfile.decode(data)
+    file = repository_files.decode_text(data)
     assert file.encode(file.text) == data
     texts = [line for line, _ in lines]
     written = file.encode("".join(f"{line}\n" for line in [*texts[:at], "unique", *put])).decode()
@@ -125,22 +127,22 @@ def test_edits_that_change_nothing_or_name_nothing_are_refused(plain: Build) -> 
 
 
 def test_line_ends_of_the_model_do_not_get_into_the_file() -> None:
-    assert replaced("a\nb\nc\n", "a\r\nb\r\n", "x\r\ny\r\n") == ("x\ny\nc\n", 1, False)
+    assert replace_piece("a\nb\nc\n", "a\r\nb\r\n", "x\r\ny\r\n") == ("x\ny\nc\n", 1, False)
 
 
 def test_lines_that_an_edit_repeats_keep_their_trailing_space() -> None:
-    assert replaced("a  \nb\nc\t\n", "a\nb\nc", "a\nB\nc") == ("a  \nB\nc\t\n", 1, True)
+    assert replace_piece("a  \nb\nc\t\n", "a\nb\nc", "a\nB\nc") == ("a  \nB\nc\t\n", 1, True)
 
 
 def test_the_nearest_lines_of_a_large_file_are_found_by_their_words() -> None:
     file = [f"call_{n}(first, second, {n})" for n in range(5_000)]
     near = [f"call_{n}(first, second, other)" for n in range(4_000, 4_040)]
-    assert matching.nearest(file, near) == (4_000, 4_040)
+    assert text_edits.nearest_lines(file, near) == (4_000, 4_040)
 
 
 def test_a_piece_can_be_deleted() -> None:
-    assert replaced("a\nb\nc\n", "b\n", "") == ("a\nc\n", 1, False)
-    assert replaced("a\n  b\nc\n", "    b\n", "") == ("a\nc\n", 1, True)
+    assert replace_piece("a\nb\nc\n", "b\n", "") == ("a\nc\n", 1, False)
+    assert replace_piece("a\n  b\nc\n", "    b\n", "") == ("a\nc\n", 1, True)
 
 
 lines = st.lists(st.sampled_from(["a", "b = 1", "if x:", "", "return"]), min_size=1, max_size=5)
@@ -153,7 +155,7 @@ def test_a_piece_with_another_indentation_is_found_wherever_it_is_unique(
     marked = [f"mark {seed}", *piece]
     file = [*before, *(indent + line if line else "" for line in marked), *after]
     new = ["changed", *piece]
-    found = replaced("\n".join(file) + "\n", "\n".join(marked), "\n".join(new))
+    found = replace_piece("\n".join(file) + "\n", "\n".join(marked), "\n".join(new))
     expected = [*before, *(indent + line if line else "" for line in new), *after]
-    assert not isinstance(found, Result)
+    assert not isinstance(found, ToolResult)
     assert found[0] == "\n".join(expected) + "\n"

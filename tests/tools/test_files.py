@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.tools.result import Result
-from fugu_cli.tools.textfile import decode
+from fugu_cli.tools.repository_files import decode_text
+from fugu_cli.tools.result import ToolResult
 from tests.tools.conftest import Build, lay, use
 
 
 def test_a_file_is_shown_with_line_numbers(plain: Build) -> None:
     workspace = plain({"a.py": "one\n\nthree", "empty.py": ""})
-    assert use(workspace, "read", path="a.py") == Result(text="1\tone\n2\t\n3\tthree")
-    assert use(workspace, "read", path="a.py", offset=2, limit=1) == Result(
+    assert use(workspace, "read", path="a.py") == ToolResult(text="1\tone\n2\t\n3\tthree")
+    assert use(workspace, "read", path="a.py", offset=2, limit=1) == ToolResult(
         text="2\t\n(lines 2-2 of 3; go on with offset=3)"
     )
-    assert use(workspace, "read", path="a.py", plain=True) == Result(text="one\n\nthree")
-    assert use(workspace, "read", path="empty.py") == Result(text="(the file is empty)")
-    assert use(workspace, "read", path="a.py", offset=9) == Result(text="a.py has only 3 lines.", ok=False)
+    assert use(workspace, "read", path="a.py", plain=True) == ToolResult(text="one\n\nthree")
+    assert use(workspace, "read", path="empty.py") == ToolResult(text="(the file is empty)")
+    assert use(workspace, "read", path="a.py", offset=9) == ToolResult(text="a.py has only 3 lines.", ok=False)
 
 
 def test_a_long_file_is_shown_in_parts_that_fit_together(plain: Build) -> None:
@@ -78,7 +78,7 @@ def test_a_large_file_of_one_line_is_cut(plain: Build) -> None:
 
 def test_bytes_that_are_not_utf8_are_shown_and_survive_an_edit_but_not_a_write(plain: Build) -> None:
     workspace = plain({"a.txt": b"caf\xe9\nplain\n"})
-    assert use(workspace, "read", path="a.txt") == Result(
+    assert use(workspace, "read", path="a.txt") == ToolResult(
         text="1\tcaf\ufffd\n2\tplain\n(1 bytes are not UTF-8 and shown as \ufffd)"
     )
     assert use(workspace, "write", path="a.txt", content="cafe\n").text == (
@@ -95,11 +95,11 @@ def test_no_utf8_is_written_into_a_file_of_another_encoding(plain: Build) -> Non
         use(workspace, "read", path=name)
     said = "latin.py is not UTF-8, and `\u00fc` would be written as UTF-8. "
     said += "Write ASCII, or use a command that knows the encoding."
-    assert use(workspace, "edit", path="latin.py", old="a = 1", new="a = '\u00fc'") == Result(
+    assert use(workspace, "edit", path="latin.py", old="a = 1", new="a = '\u00fc'") == ToolResult(
         text=f"{said} Nothing was changed.", ok=False
     )
     patch = "--- a/latin.py\n+++ b/latin.py\n@@ -2 +2 @@\n-a = 1\n+a = '\u00fc'\n"
-    assert use(workspace, "apply_patch", patch=patch) == Result(text=f"{said}\nNothing was changed.", ok=False)
+    assert use(workspace, "apply_patch", patch=patch) == ToolResult(text=f"{said}\nNothing was changed.", ok=False)
     assert use(workspace, "edit", path="both.py", old="a = 1", new="a = '\ufffd'").ok is False
     assert (workspace.root / "latin.py").read_bytes() == latin
     assert use(workspace, "edit", path="both.py", old="a = 1", new="a = '\u00fc'").ok
@@ -120,13 +120,13 @@ def test_names_that_are_not_utf8_are_listed_found_and_read(repo: Build) -> None:
 def test_a_file_that_was_not_read_or_changed_since_is_not_overwritten(plain: Build) -> None:
     workspace = plain({"a.py": "1\n"})
     refused = use(workspace, "write", path="a.py", content="2\n")
-    assert refused == Result(text="a.py exists and was not read yet. Read it first, then change it.", ok=False)
+    assert refused == ToolResult(text="a.py exists and was not read yet. Read it first, then change it.", ok=False)
     use(workspace, "read", path="a.py")
     assert use(workspace, "write", path="a.py", content="2\n").text == "Wrote a.py (1 line before, 1 line now)."
     assert use(workspace, "write", path="a.py", content="3\n").ok
     lay(workspace.root, {"a.py": "by hand\n"})
     for tool, arguments in {"write": {"content": "4\n"}, "edit": {"old": "by", "new": "x"}}.items():
-        assert use(workspace, tool, path="a.py", **arguments) == Result(
+        assert use(workspace, tool, path="a.py", **arguments) == ToolResult(
             text="a.py was changed since it was read. Read it again, then change it.", ok=False
         )
     assert (workspace.root / "a.py").read_text() == "by hand\n"
@@ -134,7 +134,7 @@ def test_a_file_that_was_not_read_or_changed_since_is_not_overwritten(plain: Bui
 
 def test_writing_what_is_there_already_is_no_success(plain: Build) -> None:
     workspace = plain({"a.py": "1\n2\n"})
-    same = Result(text="This is the same as what is in a.py: nothing changed.", ok=False)
+    same = ToolResult(text="This is the same as what is in a.py: nothing changed.", ok=False)
     assert use(workspace, "write", path="a.py", content="1\n2\n") == same
     assert use(workspace, "write", path="a.py", content="1\n2") == same
 
@@ -167,7 +167,7 @@ def test_in_a_file_of_both_kinds_of_line_ends_lines_that_stay_keep_theirs(plain:
     workspace = plain({"a.txt": b"one\r\ntwo\nthree\r\n\r\nfour\r\nfive"})
     use(workspace, "read", path="a.txt")
     same = use(workspace, "write", path="a.txt", content="one\ntwo\nthree\n\nfour\nfive")
-    assert same == Result(text="This is the same as what is in a.txt: nothing changed.", ok=False)
+    assert same == ToolResult(text="This is the same as what is in a.txt: nothing changed.", ok=False)
     assert use(workspace, "write", path="a.txt", content="one\ntwo\n2.5\n\nfour\nfive\nsix").ok
     assert (workspace.root / "a.txt").read_bytes() == b"one\r\ntwo\n2.5\r\n\r\nfour\r\nfive\r\nsix"
     assert use(workspace, "write", path="a.txt", content="one\r\ntwo\n").ok
@@ -185,7 +185,7 @@ def test_a_links_target_is_written_and_the_link_stays(plain: Build) -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_survive_being_decoded_and_encoded(data: bytes) -> None:
-    file = decode(data)
+    file = decode_text(data)
     assert file.encode(file.text) == data
     file.shown.encode()
 
@@ -219,7 +219,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_half_written(plain: Build, 
 def test_a_writer_that_is_killed_leaves_a_whole_file(plain: Build, tmp_path: Path) -> None:
     workspace = plain({"a.txt": "old" * 1000})
     script = (
-        "import sys, itertools\nfrom pathlib import Path\nfrom fugu_cli.atomic import write_whole\n"
+        "import sys, itertools\nfrom pathlib import Path\nfrom fugu_cli.system.atomic_files import write_whole\n"
         "print('ready', flush=True)\n"
         "for n in itertools.count():\n    write_whole(Path(sys.argv[1]), b'%d' % (n % 10) * 300000)\n"
     )

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.events import JobEnded, ToolRan
 from fugu_cli.messages import Call
+from fugu_cli.session.events import JobEnded, ToolRan
 from fugu_cli.tools.bash import BASH
 from fugu_cli.tools.job_tools import JOB_OUTPUT, JOB_STOP
-from fugu_cli.tools.jobs import KEPT, MOST
-from fugu_cli.tools.result import Result
-from fugu_cli.tools.toolbox import Toolbox, spec
+from fugu_cli.tools.result import ToolResult
+from fugu_cli.tools.shell_commands import KEPT_JOBS, MOST_JOBS
+from fugu_cli.tools.toolbox import Toolbox, tool_spec
 from fugu_cli.tools.workspace import Workspace
 from tests.tools.conftest import Build
 from tests.tools.test_bash import LINUX, MINE, marked
 
 BOX = Toolbox((BASH, JOB_OUTPUT, JOB_STOP))
-Use = Callable[..., Awaitable[Result]]
+Use = Callable[..., Awaitable[ToolResult]]
 
 
 @pytest.fixture(autouse=True)
@@ -31,18 +31,18 @@ def mine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def using(workspace: Workspace) -> Use:
-    async def use(tool: str, **arguments: object) -> Result:
+    async def use(tool: str, **arguments: object) -> ToolResult:
         return await BOX.run(Call.make("1", tool, **arguments), workspace, lambda text: None)
 
     return use
 
 
-def started(name: str) -> Result:
+def started(name: str) -> ToolResult:
     text = f"Started as {name}, without a time limit. job_output says what it prints, job_stop ends it."
-    return Result(text=text, job=name)
+    return ToolResult(text=text, job=name)
 
 
-def without_seconds(result: Result) -> tuple[str, bool]:
+def without_seconds(result: ToolResult) -> tuple[str, bool]:
     return result.text.rpartition(", ")[0], result.ok
 
 
@@ -112,16 +112,16 @@ def test_no_job_outlives_its_session(plain: Build, way: str) -> None:
 
 def test_only_so_many_run_at_once(plain: Build) -> None:
     async def story(use: Use) -> None:
-        for number in range(MOST):
+        for number in range(MOST_JOBS):
             assert await use("bash", command="sleep 600", background=True) == started(f"job{number + 1}")
-        names = ", ".join(f"job{number + 1}" for number in range(MOST))
-        crowded = Result(
-            text=f"It was not started: {MOST} jobs are running already ({names}). End one with job_stop first.",
+        names = ", ".join(f"job{number + 1}" for number in range(MOST_JOBS))
+        crowded = ToolResult(
+            text=f"It was not started: {MOST_JOBS} jobs are running already ({names}). End one with job_stop first.",
             ok=False,
         )
         assert await use("bash", command="true", background=True) == crowded
         await use("job_stop", job="job3")
-        assert await use("bash", command="sleep 600", background=True) == started(f"job{MOST + 1}")
+        assert await use("bash", command="sleep 600", background=True) == started(f"job{MOST_JOBS + 1}")
 
     asyncio.run(story(using(plain({}))))
 
@@ -141,11 +141,11 @@ def test_what_a_job_prints_without_end_is_bounded(plain: Build) -> None:
 
 def test_a_job_that_is_not_there_is_named_with_those_that_are(plain: Build) -> None:
     async def story(use: Use) -> None:
-        assert await use("job_output", job="job1") == Result(
+        assert await use("job_output", job="job1") == ToolResult(
             text="There is no job `job1`. None was started: bash with `background` starts one.", ok=False
         )
         await use("bash", command="true", background=True)
-        assert await use("job_stop", job="2") == Result(text="There is no job `2`. There are job1.", ok=False)
+        assert await use("job_stop", job="2") == ToolResult(text="There is no job `2`. There are job1.", ok=False)
 
     asyncio.run(story(using(plain({}))))
 
@@ -161,10 +161,10 @@ def test_a_job_of_a_session_taken_up_again_reads_ended_with_it(plain: Build) -> 
     workspace.jobs.attach(facts, lambda end: None)
 
     async def story(use: Use) -> None:
-        gone = Result(text="[job1: ended with the session. Its output is not kept.]")
+        gone = ToolResult(text="[job1: ended with the session. Its output is not kept.]")
         assert await use("job_output", job="job1") == gone
         assert await use("job_stop", job="job1") == gone
-        assert await use("job_output", job="job2") == Result(text="[job2: exit code 7. Its output is not kept.]")
+        assert await use("job_output", job="job2") == ToolResult(text="[job2: exit code 7. Its output is not kept.]")
         assert await use("bash", command="true", background=True) == started("job3")
 
     asyncio.run(story(using(workspace)))
@@ -172,12 +172,12 @@ def test_a_job_of_a_session_taken_up_again_reads_ended_with_it(plain: Build) -> 
 
 def test_the_output_of_the_newest_jobs_alone_is_kept(plain: Build) -> None:
     async def story(use: Use) -> None:
-        for number in range(1, KEPT + 2):
+        for number in range(1, KEPT_JOBS + 2):
             await use("bash", command="echo said", background=True)
             await workspace.jobs.wait(workspace.jobs.find(f"job{number}"), 60)
         assert (await use("job_output", job="job1")).text.startswith("said\n")
         await use("bash", command="true", background=True)
-        assert await use("job_output", job="job1") == Result(text="[job1: exit code 0. Its output is not kept.]")
+        assert await use("job_output", job="job1") == ToolResult(text="[job1: exit code 0. Its output is not kept.]")
         assert (await use("job_output", job="job2")).text.startswith("said\n")
 
     workspace = plain({})
@@ -212,7 +212,7 @@ def test_jobs_of_a_folder_that_goes_are_ended(plain: Build) -> None:
 
 
 def test_small_models_are_not_told_of_jobs() -> None:
-    whole, brief = spec(BASH, "d"), spec(BASH, "d", brief=True)
+    whole, brief = tool_spec(BASH, "d"), tool_spec(BASH, "d", brief=True)
     assert '"background": {"default": false, "description": "answer at once; the command goes on as a job"' in (
         whole.parameters
     )

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.contents import diffs
-from fugu_cli.masking import LENGTH, Mask, mark
-from fugu_cli.tools.clip import clip, clip_tail, first
-from fugu_cli.tools.process import Output
+from fugu_cli.safety.redaction import MARK_LENGTH, Redactor, mark_for
+from fugu_cli.tools.recorded_diffs import change_diffs
+from fugu_cli.tools.result import truncate, truncate_line, truncate_start
 from fugu_cli.tools.search import ripgrep
+from fugu_cli.tools.shell_commands import CommandOutput
 from tests.tools.conftest import Build, use
 
 FORM = "sk-abcdefghijklmnopqrstuvwx"
@@ -20,12 +20,12 @@ FORM = "sk-abcdefghijklmnopqrstuvwx"
 
 def test_diffs_for_people_and_files_hold_no_secret(repo: Build) -> None:
     workspace = repo({"settings.ini": f"KEY={FORM}\n"})
-    workspace.mask = Mask({}).text
+    workspace.mask = Redactor({}).text
     before = asyncio.run(workspace.snapshot()) or ""
     (workspace.root / "settings.ini").write_text(f"KEY={FORM}\nOTHER=1\n")
     after = asyncio.run(workspace.snapshot()) or ""
     patch = asyncio.run(workspace.patch(before, after)).decode()
-    made = "".join(asyncio.run(diffs(workspace, asyncio.run(workspace.diff(before, after)))).values())
+    made = "".join(asyncio.run(change_diffs(workspace, asyncio.run(workspace.diff(before, after)))).values())
     for text in (patch, made):
         assert FORM not in text and "+OTHER=1" in text and "[secret " in text
 
@@ -43,7 +43,7 @@ def test_a_program_that_lies_in_the_repository_is_not_what_searches(
 @pytest.mark.parametrize("before", range(3950, 3990, 3))
 def test_a_secret_that_a_cut_takes_apart_is_taken_out_before(plain: Build, before: int) -> None:
     workspace = plain({"said": f"{'a' * before}hunter2verylongvalue99{'b' * 9000}"})
-    workspace.mask = Mask({"SECRET_KEY": "hunter2verylongvalue99"}).text
+    workspace.mask = Redactor({"SECRET_KEY": "hunter2verylongvalue99"}).text
     told = use(workspace, "bash", command="cat said").text
     assert "hunter2" not in told and "left out" in told
 
@@ -52,7 +52,7 @@ def test_a_secret_that_a_cut_takes_apart_is_taken_out_before(plain: Build, befor
 def test_a_secret_where_a_long_line_is_cut_is_taken_out_before(plain: Build, before: int) -> None:
     secret = "hunter2verylongvalue99"
     workspace = plain({"long": f"{'a' * before} {secret}{'b' * 900}"})
-    workspace.mask = Mask({"SECRET_KEY": secret}).text
+    workspace.mask = Redactor({"SECRET_KEY": secret}).text
     shown = use(workspace, "read", path="long").text
     assert "hunter2" not in shown
     assert re.search(r"a( \[secret \w{4}\])? ?(b*) \[\.\.\. [\d,]+ characters more\]$", shown)
@@ -62,7 +62,7 @@ def test_a_secret_where_a_long_line_is_cut_is_taken_out_before(plain: Build, bef
 def test_a_secret_where_a_found_line_is_cut_is_taken_out_before(plain: Build, before: int) -> None:
     secret = "hunter2verylongvalue99"
     workspace = plain({"long": f"found {'a' * before} {secret}{'b' * 900}\n"})
-    workspace.mask = Mask({"SECRET_KEY": secret}).text
+    workspace.mask = Redactor({"SECRET_KEY": secret}).text
     assert "hunter2" not in use(workspace, "grep", pattern="found").text
 
 
@@ -74,24 +74,24 @@ def test_a_secret_beside_a_match_far_inside_a_line_is_taken_out_before(
     secret = "hunter2verylongvalue99"
     around = f"{secret}{'a' * between} found {'b' * between}{secret}"
     workspace = plain({"long": f"{'x' * 3000}{around}{'y' * 3000}\n"})
-    workspace.mask = Mask({"SECRET_KEY": secret}).text
+    workspace.mask = Redactor({"SECRET_KEY": secret}).text
     shown = use(workspace, "grep", pattern=pattern).text
     assert not any(part in shown for part in ("hunter2", "value99", "very")), shown
     assert ("found" in shown) is (pattern == "found")
 
 
 def test_no_cut_tears_a_mark() -> None:
-    own = mark("x")
+    own = mark_for("x")
     for before in range(60):
         text = "a" * before + own + "b" * 100
-        for made in (clip(text, 90), clip_tail(text, 90), first(text, 60)):
+        for made in (truncate(text, 90), truncate_start(text, 90), truncate_line(text, 60)):
             left = made.replace(own, "")
             assert not re.search(r"secret|\[s|\w{4}\]b", left), made
-    assert len(own) == LENGTH
+    assert len(own) == MARK_LENGTH
 
 
 def test_half_a_word_that_a_running_job_has_printed_waits_for_its_end() -> None:
-    output = Output(lambda text: None)
+    output = CommandOutput(lambda text: None)
     output.take(b"one\nthe token is hunter2very")
     assert output.taken(over=False) == "one\nthe token is "
     output.take(b"longvalue99\nGo on? ")

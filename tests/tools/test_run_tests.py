@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.events import TestReport
-from fugu_cli.tools.failures import digest, placed
-from fugu_cli.tools.result import Result
-from fugu_cli.tools.run_tests import without_network
+from fugu_cli.session.events import TestReport
+from fugu_cli.session.test_recognition import failed_count
+from fugu_cli.tools.result import ToolResult
+from fugu_cli.tools.run_tests import digest_output, unshown_places, without_network
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.views import failing
 from tests.tools.conftest import Build, use
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
@@ -32,7 +31,7 @@ def test_passing_tests_are_told_in_a_line_and_leave_nothing_behind(repo: Build) 
     workspace = repo({"test_a.py": "def test_a():\n    assert True\n"})
     workspace.test_command = PYTEST
     before = asyncio.run(workspace.snapshot())
-    assert use(workspace, "run_tests") == Result(text="1 passed", tests=TestReport(passed=1, by_id=True))
+    assert use(workspace, "run_tests") == ToolResult(text="1 passed", tests=TestReport(passed=1, by_id=True))
     assert asyncio.run(workspace.snapshot()) == before
     assert sorted(path.name for path in workspace.root.iterdir()) == [".git", "test_a.py"]
 
@@ -41,7 +40,7 @@ def test_failing_tests_are_told_with_assertion_place_and_counts_in_few_character
     workspace = plain(SUITE)
     workspace.test_command = PYTEST
     told = use(workspace, "run_tests")
-    assert (told.ok, failing(told.text), len(told.text) < 4500) == (False, 29, True)
+    assert (told.ok, failed_count(told.text), len(told.text) < 4500) == (False, 29, True)
     assert ">       assert add(n, n) == 2 * n\nE       assert 0 == (2 * 1)" in told.text
     assert "test_calc.py:9: AssertionError" in told.text
     assert told.text.endswith("29 failed, 2 passed\n[exit code 1]")
@@ -51,11 +50,11 @@ def test_failing_tests_are_told_with_assertion_place_and_counts_in_few_character
 def test_one_target_is_run_and_nothing_else_passes_for_one(plain: Build) -> None:
     workspace = plain(SUITE)
     workspace.test_command = PYTEST
-    passed = Result(text="1 passed", tests=TestReport(passed=1, by_id=True))
+    passed = ToolResult(text="1 passed", tests=TestReport(passed=1, by_id=True))
     assert use(workspace, "run_tests", target="test_calc.py::test_zero") == passed
     assert use(workspace, "run_tests", target="missing.py").text == "There is no test file missing.py."
     for target in ("--collect-only", "-k x", "../outside", "/etc"):
-        assert use(workspace, "run_tests", target=target) == Result(
+        assert use(workspace, "run_tests", target=target) == ToolResult(
             text=f"`{target}` is not a test file or test id in this repository.", ok=False
         )
 
@@ -65,16 +64,18 @@ def test_a_change_of_one_character_within_a_second_is_noticed(plain: Build) -> N
     workspace.test_command = PYTEST
     assert not use(workspace, "run_tests").ok
     workspace.write(workspace.root / "calc.py", b"def add(a, b):\n    return a + b\n")
-    assert use(workspace, "run_tests") == Result(text="31 passed", tests=TestReport(passed=31, by_id=True))
+    assert use(workspace, "run_tests") == ToolResult(text="31 passed", tests=TestReport(passed=31, by_id=True))
 
 
 def test_tests_that_never_end_are_ended(plain: Build, tmp_path: Path) -> None:
     root = plain({}).root
     workspace = Workspace(root, tmp_path / "store", test_command="echo started; sleep 1000", test_timeout=0.5)
-    assert use(workspace, "run_tests") == Result(text="started\n[It did not end within 0.5 s and was ended.]", ok=False)
+    assert use(workspace, "run_tests") == ToolResult(
+        text="started\n[It did not end within 0.5 s and was ended.]", ok=False
+    )
     workspace = Workspace(root, tmp_path / "store", test_command="echo started; sleep 1000", test_timeout=600.0)
     said = use(workspace, "run_tests", seconds=0.4)
-    assert said == Result(text="started\n[It did not end within 0.4 s and was ended.]", ok=False)
+    assert said == ToolResult(text="started\n[It did not end within 0.4 s and was ended.]", ok=False)
     workspace = Workspace(root, tmp_path / "store", test_command="echo started; sleep 1000", test_timeout=0.5)
     assert "0.5 s" in use(workspace, "run_tests", seconds=60.0).text, "never longer than the user allows"
 
@@ -87,7 +88,7 @@ def test_without_a_test_command_it_is_said_what_to_do(plain: Build) -> None:
 def test_other_runners_take_no_target_and_say_so(plain: Build) -> None:
     workspace = plain({})
     workspace.test_command = "echo fine"
-    assert use(workspace, "run_tests", target="x") == Result(
+    assert use(workspace, "run_tests", target="x") == ToolResult(
         text="fine\n(target is for pytest; all tests were run with `echo fine`)"
     )
 
@@ -103,7 +104,7 @@ def test_node_tests_are_told_by_their_failures(plain: Build) -> None:
     )  # fmt: skip
     workspace.test_command = "node --test --test-reporter=tap"
     told = use(workspace, "run_tests")
-    assert (told.ok, failing(told.text), len(told.text) < 2000) == (False, 1, True)
+    assert (told.ok, failed_count(told.text), len(told.text) < 2000) == (False, 1, True)
     assert "not ok 101 - adds" in told.text
     assert "2 !== 3" in told.text
 
@@ -169,8 +170,8 @@ exit 1
 
 def test_what_a_runner_has_framed_is_not_shown_twice() -> None:
     told = "  ● adds\n\n    > 3 |   expect(add(1, 2)).toBe(3);\n\n      at Object.<anonymous> (add.test.js:3:21)"
-    assert placed(told) == []
-    assert placed(told.replace("> 3 |", "3")) == [(4, "add.test.js", 3)]
+    assert unshown_places(told) == []
+    assert unshown_places(told.replace("> 3 |", "3")) == [(4, "add.test.js", 3)]
 
 
 UNITTEST = """\
@@ -268,14 +269,14 @@ JAVAC = """\
 )
 def test_each_runners_failures_are_kept_and_its_noise_is_not(command: str, output: str, kept: list[str]) -> None:
     noise = "".join(f"compiling thing number {n}\n" for n in range(400))
-    told = digest(noise + output, command, "/repo", ok=False)
+    told = digest_output(noise + output, command, "/repo", ok=False)
     assert [part for part in kept if part not in told] == []
     assert "compiling thing" not in told
     assert len(told) < 1200
 
 
 def test_unknown_output_keeps_its_end() -> None:
-    told = digest("".join(f"step {n}\n" for n in range(2000)) + "it broke\n", "./check.sh", "/repo", ok=False)
+    told = digest_output("".join(f"step {n}\n" for n in range(2000)) + "it broke\n", "./check.sh", "/repo", ok=False)
     assert told.startswith("[... ")
     assert told.endswith("step 1999\nit broke")
     assert len(told) <= 4000
@@ -284,7 +285,7 @@ def test_unknown_output_keeps_its_end() -> None:
 def test_what_differs_from_run_to_run_is_taken_out() -> None:
     def told(seconds: str, address: str, folder: str) -> str:
         text = f"E   <X at {address}> /tmp/pytest-of-me/pytest-{folder}/a\n=== 1 failed in {seconds}s ===\n"
-        return digest(text, "pytest", "/repo", ok=False)
+        return digest_output(text, "pytest", "/repo", ok=False)
 
     assert told("0.12", "0x7f3a21bc", "1") == told("12.50", "0x7ffe9912", "27")
     assert told("0.12", "0x7f3a21bc", "1").endswith("=== 1 failed ===")

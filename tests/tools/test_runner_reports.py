@@ -11,21 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.events import TestReport
-from fugu_cli.tools.go_events import GoEvents
-from fugu_cli.tools.process import run_command
-from fugu_cli.tools.runner_reports import Results, report, reporting, results
-from fugu_cli.tools.runners import recognise
+from fugu_cli.session.events import TestReport
+from fugu_cli.tools.shell_commands import run_command
+from fugu_cli.tools.test_results import GoEvents, TestOutcomes, read_results, summarise_results, with_report
+from fugu_cli.tools.test_runners import recognise_runner
 from tests.tools.conftest import Build, use
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 
 
-def told(command: str, output: str, root: Path) -> Results | None:
+def told(command: str, output: str, root: Path) -> TestOutcomes | None:
     """What is read from the output of a command that writes no report."""
-    invocation = recognise(command, root)
+    invocation = recognise_runner(command, root)
     assert invocation is not None
-    return results(reporting(invocation, root, root), output, root)
+    return read_results(with_report(invocation, root, root), output, root)
 
 
 ODD = """\
@@ -276,18 +275,18 @@ def test_only_the_reports_of_this_run_count(command: str, place: str, tmp_path: 
     folder = tmp_path / place
     folder.mkdir(parents=True)
     (folder / "TEST-old.xml").write_text(SUREFIRE.replace("shop.CartTest", "shop.OldTest"))
-    invocation = recognise(command, tmp_path)
+    invocation = recognise_runner(command, tmp_path)
     assert invocation is not None
-    asked = reporting(invocation, tmp_path, tmp_path / "report")
+    asked = with_report(invocation, tmp_path, tmp_path / "report")
     (folder / "TEST-shop.CartTest.xml").write_text(SUREFIRE)
-    assert results(asked, "", tmp_path) == {
+    assert read_results(asked, "", tmp_path) == {
         "shop.CartTest#two": "passed",
         "shop.CartTest#red": "failed",
         "shop.CartTest#each(int)[1]": "failed",
         "shop.CartTest#later": "skipped",
     }
     (folder / "TEST-shop.CartTest.xml").write_text(SUREFIRE[:100])
-    assert results(asked, "", tmp_path) is None
+    assert read_results(asked, "", tmp_path) is None
 
 
 TAP = """\
@@ -322,11 +321,11 @@ ok 3 - later # SKIP
 
 
 def test_node_names_a_test_with_those_around_it(tmp_path: Path) -> None:
-    invocation = recognise("node --test", tmp_path)
+    invocation = recognise_runner("node --test", tmp_path)
     assert invocation is not None
-    asked = reporting(invocation, tmp_path, tmp_path)
+    asked = with_report(invocation, tmp_path, tmp_path)
     (tmp_path / "node.tap").write_text(TAP)
-    found = results(asked, "", tmp_path)
+    found = read_results(asked, "", tmp_path)
     assert found == {
         "add > one": "passed",
         "add > two": "failed",
@@ -335,21 +334,23 @@ def test_node_names_a_test_with_those_around_it(tmp_path: Path) -> None:
         "later": "skipped",
     }
     expected = TestReport(passed=1, failed=2, skipped=1, failing=("add > two", "alone # 1"), by_id=True)
-    assert report(found, TAP, ok=False) == expected
+    assert summarise_results(found, TAP, ok=False) == expected
     (tmp_path / "node.tap").write_text(TAP.partition("# tests")[0])
-    assert results(asked, "", tmp_path) is None
+    assert read_results(asked, "", tmp_path) is None
 
 
 def test_more_failing_tests_than_a_log_holds_are_not_said_to_be_all() -> None:
-    found = report({f"t{n}": "failed" for n in range(501)}, "", ok=False)
+    found = summarise_results({f"t{n}": "failed" for n in range(501)}, "", ok=False)
     assert found is not None
     assert (found.failed, len(found.failing), found.by_id) == (501, 500, False)
 
 
 def test_counts_where_nothing_better_is_there() -> None:
-    assert report(None, "2 failed, 3 passed, 1 skipped in 0.1s", ok=False) == TestReport(passed=3, failed=2, skipped=1)
-    assert report(None, "all fine", ok=True) is None
-    assert report({"a": "passed"}, "it broke", ok=False) is None
+    assert summarise_results(None, "2 failed, 3 passed, 1 skipped in 0.1s", ok=False) == TestReport(
+        passed=3, failed=2, skipped=1
+    )
+    assert summarise_results(None, "all fine", ok=True) is None
+    assert summarise_results({"a": "passed"}, "it broke", ok=False) is None
 
 
 @given(st.text())
@@ -366,6 +367,6 @@ def test_no_report_breaks_the_reading(tmp_path_factory: pytest.TempPathFactory, 
     folder = tmp_path_factory.mktemp("report")
     for command, name in (("pytest", "pytest.xml"), ("jest", "report.json"), ("node --test", "node.tap")):
         (folder / name).write_text(text, encoding="utf-8")
-        invocation = recognise(command, folder)
+        invocation = recognise_runner(command, folder)
         assert invocation is not None
-        results(reporting(invocation, folder, folder), "", folder)
+        read_results(with_report(invocation, folder, folder), "", folder)

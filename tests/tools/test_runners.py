@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.events import TestReport
-from fugu_cli.tools.runner_reports import reporting
-from fugu_cli.tools.runner_selection import select
-from fugu_cli.tools.runners import recognise
+from fugu_cli.session.events import TestReport
+from fugu_cli.tools.test_results import with_report
+from fugu_cli.tools.test_runners import recognise_runner, select_failing
 
 
 def failing(*names: str) -> TestReport:
@@ -46,7 +45,7 @@ def scripted(root: Path, script: str) -> Path:
     ],
 )
 def test_known_runners_are_recognised(command: str, kind: str, tmp_path: Path) -> None:
-    found = recognise(command, tmp_path)
+    found = recognise_runner(command, tmp_path)
     assert found is not None
     assert found.kind == kind
 
@@ -73,7 +72,7 @@ def test_known_runners_are_recognised(command: str, kind: str, tmp_path: Path) -
     ],
 )
 def test_a_command_that_does_more_or_something_else_is_left_alone(command: str, tmp_path: Path) -> None:
-    assert recognise(command, tmp_path) is None
+    assert recognise_runner(command, tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -91,8 +90,8 @@ def test_a_command_that_does_more_or_something_else_is_left_alone(command: str, 
 def test_the_script_says_what_a_package_manager_runs(
     manager: str, script: str, told: str | None, tmp_path: Path
 ) -> None:
-    found = recognise(manager, scripted(tmp_path, script))
-    command = reporting(found, tmp_path, Path("F")).command if found is not None else None
+    found = recognise_runner(manager, scripted(tmp_path, script))
+    command = with_report(found, tmp_path, Path("F")).command if found is not None else None
     assert command == told
 
 
@@ -117,9 +116,9 @@ def test_the_script_says_what_a_package_manager_runs(
 def test_a_runner_is_asked_to_report_where_nothing_of_the_users_is_lost(
     command: str, told: str, tmp_path: Path
 ) -> None:
-    found = recognise(command, tmp_path)
+    found = recognise_runner(command, tmp_path)
     assert found is not None
-    assert reporting(found, tmp_path, Path("F")).command == told
+    assert with_report(found, tmp_path, Path("F")).command == told
 
 
 @pytest.mark.parametrize(
@@ -153,25 +152,25 @@ def test_a_runner_is_asked_to_report_where_nothing_of_the_users_is_lost(
 def test_only_the_failing_tests_are_selected(
     command: str, names: tuple[str, ...], told: str | None, tmp_path: Path
 ) -> None:
-    found = select(command, failing(*names), tmp_path)
+    found = select_failing(command, failing(*names), tmp_path)
     assert (shlex.split(found) if found else None) == (shlex.split(told) if told else None)
 
 
 def test_nothing_is_selected_without_names_or_for_too_many(tmp_path: Path) -> None:
-    assert select("pytest", TestReport(failed=2), tmp_path) is None
-    assert select("pytest", TestReport(passed=2, by_id=True), tmp_path) is None
-    assert select("pytest", failing(*(f"a.py::t{n}" for n in range(101))), tmp_path) is None
+    assert select_failing("pytest", TestReport(failed=2), tmp_path) is None
+    assert select_failing("pytest", TestReport(passed=2, by_id=True), tmp_path) is None
+    assert select_failing("pytest", failing(*(f"a.py::t{n}" for n in range(101))), tmp_path) is None
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\0\r"), min_size=1), min_size=1, max_size=4))
 def test_every_name_reaches_pytest_as_it_is(names: list[str]) -> None:
     ids = tuple(f"a.py::{name}" for name in names)
-    found = select("cd x && E=1 python -m pytest -q", failing(*ids), Path("/nowhere"))
+    found = select_failing("cd x && E=1 python -m pytest -q", failing(*ids), Path("/nowhere"))
     assert found is not None
     assert shlex.split(found)[-len(ids) :] == list(ids)
 
 
 @given(st.text(max_size=60))
 def test_no_command_breaks_the_reading(command: str) -> None:
-    found = recognise(command, Path("/nowhere"))
+    found = recognise_runner(command, Path("/nowhere"))
     assert found is None or found.command == command

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from fugu_cli.policy import covering
-from fugu_cli.tools.result import Result
+from fugu_cli.safety.policy import rule_matching
+from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.workspace import Workspace
 from tests.tools.conftest import Build, lay, use
 
@@ -30,15 +30,15 @@ def test_a_folder_is_listed_folders_first(tree: Workspace) -> None:
         ".github/", "link -> src", "node_modules/", "src/", ".env", ".gitignore", "README.md", "pic.bin", "trace.log",
     ]  # fmt: skip
     assert use(tree, "list", path="src", depth=2).text == "deep/\n  util.py\n  util.ts\nmain.py"
-    assert use(tree, "list", path="README.md") == Result(text="README.md is a file; use read.", ok=False)
-    assert use(tree, "list", path="nowhere") == Result(text="nowhere is not there.", ok=False)
+    assert use(tree, "list", path="README.md") == ToolResult(text="README.md is a file; use read.", ok=False)
+    assert use(tree, "list", path="nowhere") == ToolResult(text="nowhere is not there.", ok=False)
 
 
 def test_a_link_to_itself_stands_among_the_others(repo: Build) -> None:
     workspace = repo({"a.py": "", "b/c.py": ""})
     (workspace.root / "loop").symlink_to("loop")
     (workspace.root / "out").symlink_to("nowhere")
-    assert use(workspace, "list", depth=2) == Result(text="b/\n  c.py\na.py\nloop -> loop\nout -> nowhere")
+    assert use(workspace, "list", depth=2) == ToolResult(text="b/\n  c.py\na.py\nloop -> loop\nout -> nowhere")
 
 
 def test_files_are_found_by_name_or_path_and_ignored_ones_are_not(tree: Workspace) -> None:
@@ -47,7 +47,7 @@ def test_files_are_found_by_name_or_path_and_ignored_ones_are_not(tree: Workspac
     assert use(tree, "glob", pattern="**/util.{py,ts}").text == "src/deep/util.py\nsrc/deep/util.ts"
     assert use(tree, "glob", pattern="./**/*.yml").text == ".github/ci.yml"
     assert use(tree, "glob", pattern="*.py", path="src/deep").text == "src/deep/util.py"
-    assert use(tree, "glob", pattern="*.js") == Result(
+    assert use(tree, "glob", pattern="*.js") == ToolResult(
         text="No file matches *.js (files git ignores are not looked at)."
     )
     assert use(tree, "glob", pattern="*", path="nowhere").ok is False
@@ -72,7 +72,7 @@ def test_lines_are_found_with_path_and_number_secrets_ignored_and_binary_files_l
 
 def test_lines_of_files_that_a_rule_forbids_to_read_or_in_folders_of_keys_are_not_found(tree: Workspace) -> None:
     lay(tree.root, {"private/plan.md": "use main\n", ".kube/config": "use main\n"})
-    tree.unread = covering.unread(("read(private/**)", "edit(README.md)"))
+    tree.unread = rule_matching.read_denial(("read(private/**)", "edit(README.md)"))
     assert use(tree, "grep", pattern="use main").text == "README.md:2:use main"
     assert use(tree, "grep", pattern="use main", path=".kube").text == ".kube/config:1:use main"
 
@@ -92,7 +92,7 @@ def test_a_pattern_that_is_no_regular_expression_is_explained(tree: Workspace) -
     assert (told.ok, "regex parse error" in told.text) == (False, True)
     for pattern in ("a\nb", r"a\nb"):
         told = use(tree, "grep", pattern=pattern)
-        assert told == Result(text="The search goes line by line: a pattern cannot hold a line break.", ok=False)
+        assert told == ToolResult(text="The search goes line by line: a pattern cannot hold a line break.", ok=False)
 
 
 def test_many_and_long_matches_are_cut_with_a_count(repo: Build) -> None:
@@ -123,7 +123,7 @@ def test_what_may_not_be_looked_into_is_named_and_the_rest_is_found(tree: Worksp
             pytest.skip("rights do not hold for root")
         aside = "\n(could not be looked into: data)"
         assert use(tree, "grep", pattern="use main").text == f"README.md:2:use main{aside}"
-        assert use(tree, "grep", pattern="nothing") == Result(text=f"Nothing in . matches nothing.{aside}")
+        assert use(tree, "grep", pattern="nothing") == ToolResult(text=f"Nothing in . matches nothing.{aside}")
         assert use(tree, "glob", pattern="*.md").text == f"README.md{aside}"
         assert "data/ (Permission denied)\n" in use(tree, "list", depth=2).text
         for tool in ("read", "grep", "list", "glob"):

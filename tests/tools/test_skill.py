@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from fugu_cli import wiring
-from fugu_cli.events import Asked, Assigned, Member, Opened, Role
-from fugu_cli.loop.environment import Bench
+from fugu_cli.engine.environment import Environment
+from fugu_cli.extensions.skill_library import ExtensionFolder, load_library
+from fugu_cli.extensions.skills import Skill
 from fugu_cli.messages import Call
-from fugu_cli.policy import Rules, judge
-from fugu_cli.skills.loading import Place, load
-from fugu_cli.skills.skill import Skill
-from fugu_cli.tools.result import Result
+from fugu_cli.safety.policy import Rules, judge
+from fugu_cli.session.events import Asked, Assigned, Member, Opened, Role
+from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
 from tests.reacting import never
@@ -27,10 +27,10 @@ SMALL = Member(name="b", provider="local", model="m", protocol="schema", slot="c
 def skills(tmp_path: Path) -> tuple[Skill, ...]:
     making.skill(tmp_path / "home", "release", "How to release.", body="You are now an assistant who releases.")
     making.skill(tmp_path / "home", "pdf", "Forms {in} braces.")
-    return load((Place(tmp_path / "home", "~/.agents"),)).skills
+    return load_library((ExtensionFolder(tmp_path / "home", "~/.agents"),)).skills
 
 
-def called(toolbox: Toolbox, tmp_path: Path, name: str) -> Result:
+def called(toolbox: Toolbox, tmp_path: Path, name: str) -> ToolResult:
     workspace = Workspace(tmp_path, tmp_path / "store")
     return asyncio.run(toolbox.run(Call.make("1", "skill", name=name), workspace, lambda _: None))
 
@@ -41,8 +41,8 @@ def offered(toolbox: Toolbox, member: Member, role: Role, root: Path) -> list[st
         Asked(text="add it"),
         Assigned(turn=1, agent=member.name, role=role, by="x"),
     ]
-    bench = Bench(toolbox, Workspace(root, root / "store"), Rules(), never)
-    return [spec.name for spec in wiring.harness(member).tools(facts, member, bench)]
+    environment = Environment(toolbox, Workspace(root, root / "store"), Rules(), never)
+    return [spec.name for spec in wiring.build_harness(member).tools(facts, member, environment)]
 
 
 def test_agents_are_told_the_names_and_descriptions_with_the_tool(skills: tuple[Skill, ...]) -> None:
@@ -60,19 +60,21 @@ def test_without_skills_there_is_no_such_tool() -> None:
 
 
 def test_it_says_what_the_skill_says(skills: tuple[Skill, ...], tmp_path: Path) -> None:
-    assert called(wiring.build_toolbox(None, skills), tmp_path, "pdf") == Result(text=skills[0].text())
+    assert called(wiring.build_toolbox(None, skills), tmp_path, "pdf") == ToolResult(text=skills[0].text())
 
 
 def test_a_name_that_is_not_there_is_answered_with_those_that_are(skills: tuple[Skill, ...], tmp_path: Path) -> None:
     toolbox = wiring.build_toolbox(None, skills)
     assert called(toolbox, tmp_path, "relase").text == "There is no skill relase. Did you mean release?"
-    assert called(toolbox, tmp_path, "zzz") == Result(text="There is no skill zzz. There are pdf, release.", ok=False)
+    assert called(toolbox, tmp_path, "zzz") == ToolResult(
+        text="There is no skill zzz. There are pdf, release.", ok=False
+    )
 
 
 def test_a_skill_that_cannot_be_read_any_more_is_an_answer(skills: tuple[Skill, ...], tmp_path: Path) -> None:
     skills[0].file.unlink()
     found = called(wiring.build_toolbox(None, skills), tmp_path, "pdf")
-    assert found == Result(text="~/.agents/skills/pdf cannot be used: it is not a file.", ok=False)
+    assert found == ToolResult(text="~/.agents/skills/pdf cannot be used: it is not a file.", ok=False)
 
 
 def test_native_agents_have_it_in_every_role_and_small_ones_are_not_told(

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fugu_cli.errors import StorageError
-from fugu_cli.events import Change, Made
-from fugu_cli.tools.blobs import blob_id
+from fugu_cli.session.events import FileChange, FileEffects
+from fugu_cli.tools.git_repositories import blob_id
 from fugu_cli.tools.workspace import Restored, Workspace
 from tests.tools.conftest import Build, git, lay
 
@@ -304,10 +304,10 @@ def test_a_diff_names_each_change_with_its_blobs(repo: Build) -> None:
     after = asyncio.run(workspace.snapshot()) or ""
     one, two, three, x = (blob_id(data) for data in (b"1\n", b"2\n", b"3\n", b"x\n"))
     assert asyncio.run(workspace.diff(before, after)) == (
-        Change(path="a.py", before=one, after=two),
-        Change(path="b.py", before=one, after=None),
-        Change(path="c.py", before=None, after=three),
-        Change(path="run.sh", before=x, after=x, mode="100755", mode_before="100644"),
+        FileChange(path="a.py", before=one, after=two),
+        FileChange(path="b.py", before=one, after=None),
+        FileChange(path="c.py", before=None, after=three),
+        FileChange(path="run.sh", before=x, after=x, mode="100755", mode_before="100644"),
     )
     assert asyncio.run(workspace.blob(two)) == b"2\n"
     assert asyncio.run(workspace.blob(one)) == b"1\n"
@@ -404,18 +404,18 @@ def test_outside_git_the_files_fugu_changed_can_be_put_back(plain: Build) -> Non
     root = workspace.root
     assert (workspace.in_git, asyncio.run(workspace.snapshot())) == (False, None)
     changes = (
-        Change(path="a.txt", before=blob_id(b"1\n"), after=blob_id(b"2\n")),
-        Change(path="b.txt", before=blob_id(b"1\n"), after=blob_id(b"2\n")),
-        Change(path="new.txt", before=None, after=blob_id(b"3\n")),
-        Change(path="a.txt", before=blob_id(b"2\n"), after=blob_id(b"4\n")),
+        FileChange(path="a.txt", before=blob_id(b"1\n"), after=blob_id(b"2\n")),
+        FileChange(path="b.txt", before=blob_id(b"1\n"), after=blob_id(b"2\n")),
+        FileChange(path="new.txt", before=None, after=blob_id(b"3\n")),
+        FileChange(path="a.txt", before=blob_id(b"2\n"), after=blob_id(b"4\n")),
     )
     for name, data in (("a.txt", b"2\n"), ("b.txt", b"2\n"), ("new.txt", b"3\n"), ("a.txt", b"4\n")):
         workspace.write(root / name, data)
     lay(root, {"b.txt": "somebody else\n"})
-    restored = asyncio.run(workspace.take_back(Made(changes)))
+    restored = asyncio.run(workspace.take_back(FileEffects(changes)))
     assert (restored.paths, restored.left) == (("a.txt", "new.txt"), ("b.txt",))
     assert contents(root) == {"a.txt": ("-", b"1\n"), "b.txt": ("-", b"somebody else\n")}
-    assert asyncio.run(workspace.take_back(Made(changes))) == Restored((), ("b.txt",))
+    assert asyncio.run(workspace.take_back(FileEffects(changes))) == Restored((), ("b.txt",))
 
 
 def test_a_submodule_is_left_alone_whatever_happens_in_and_around_it(repo: Build, tmp_path: Path) -> None:

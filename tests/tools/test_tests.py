@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.tools import tree
-from fugu_cli.tools.tests import find_test_command, runner
+from fugu_cli.tools import repository_files
+from fugu_cli.tools.test_discovery import find_test_command, output_format
 from tests.tools.conftest import lay
 
 PYTEST = "-m pytest -q -p no:cacheprovider"
@@ -111,7 +111,7 @@ def test_a_pipe_among_the_modules_is_not_opened(tmp_path: Path, only_python: Pat
     os.mkfifo(root / "x.py")
     (root / "loop.py").symlink_to("loop.py")
     (root / "d.txt").symlink_to("a.txt")
-    assert list(tree.files(root)) == [root / "a.txt", root / "d.txt", root / "b" / "c.txt"]
+    assert list(repository_files.walk_files(root)) == [root / "a.txt", root / "d.txt", root / "b" / "c.txt"]
     assert find_test_command(root) is None
 
 
@@ -188,4 +188,4 @@ def test_without_pytest_tests_of_unittest_are_discovered(tmp_path: Path, only_py
     ],
 )  # fmt: skip
 def test_a_command_tells_its_runner(command: str, expected: str) -> None:
-    assert runner(command) == expected
+    assert output_format(command) == expected

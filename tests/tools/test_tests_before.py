@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.events import TestReport
-from fugu_cli.loop.tests_before import Before, failing_before
+from fugu_cli.engine.tests_before import EarlierResults, failing_before
+from fugu_cli.session.events import TestReport
 from fugu_cli.tools.workspace import Workspace
 from tests.tools.conftest import Build, lay, use
 
@@ -25,7 +25,9 @@ def needs(program: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(shutil.which(program) is None, reason=f"needs {program}")
 
 
-def stood(workspace: Workspace, command: str, after: Files, *, gone: str = "") -> tuple[TestReport | None, Before]:
+def stood(
+    workspace: Workspace, command: str, after: Files, *, gone: str = ""
+) -> tuple[TestReport | None, EarlierResults]:
     """What a run says after the files are changed, and how what fails stood before. Nothing else is changed."""
     workspace.test_command = command
     before = asyncio.run(workspace.snapshot())
@@ -39,7 +41,7 @@ def stood(workspace: Workspace, command: str, after: Files, *, gone: str = "") -
     return report, found
 
 
-def sorted_out(found: Before) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str]:
+def sorted_out(found: EarlierResults) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str]:
     return found.failed, found.passed, found.absent, found.unknown
 
 
@@ -158,7 +160,7 @@ def test_by_counts_where_a_command_names_no_tests(repo: Build) -> None:
     workspace = repo({"check.sh": "cat said\nexit $(cat code)\n", "said": "3 passed\n", "code": "0"})
     report, found = stood(workspace, "sh check.sh", {"said": "1 failed, 2 passed\n", "code": "1"})
     assert report == TestReport(passed=2, failed=1)
-    assert found == Before(ok=True, report=TestReport(passed=3))
+    assert found == EarlierResults(ok=True, report=TestReport(passed=3))
 
 
 def test_what_cannot_be_found_out_is_said(repo: Build, plain: Build) -> None:
@@ -166,11 +168,11 @@ def test_what_cannot_be_found_out_is_said(repo: Build, plain: Build) -> None:
     outside = plain({})
     outside.test_command = PYTEST
     found = asyncio.run(failing_before(outside, None, report, lambda said: None))
-    assert found == Before(unknown="outside a git repository the files as they were cannot be laid out")
+    assert found == EarlierResults(unknown="outside a git repository the files as they were cannot be laid out")
     workspace = repo({})
     snapshot = asyncio.run(workspace.snapshot())
     none = asyncio.run(failing_before(workspace, snapshot, report, lambda said: None))
-    assert none == Before(unknown="there is no test command")
+    assert none == EarlierResults(unknown="there is no test command")
     workspace.test_command = PYTEST
     lost = asyncio.run(failing_before(workspace, "0" * 40, report, lambda said: None))
     assert lost.unknown.startswith("the files as they were could not be laid out: ")

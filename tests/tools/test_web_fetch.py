@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from fugu_cli.messages import Call
-from fugu_cli.tools.result import Result
+from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.toolbox import Toolbox
-from fugu_cli.tools.web_fetch import Bounds, public, web_fetch
+from fugu_cli.tools.web_fetch import FetchLimits, is_public_address, web_fetch
 from tests.tools.conftest import Build
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -79,11 +79,11 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture
-def fetch(plain: Build) -> Callable[..., Result]:
+def fetch(plain: Build) -> Callable[..., ToolResult]:
     workspace = plain({})
 
-    def call(url: str, *rules: str, bounds: Bounds | None = None, **more: object) -> Result:
-        box = Toolbox((web_fetch(rules or ("web_fetch(127.0.0.1)",), bounds or Bounds()),))
+    def call(url: str, *rules: str, bounds: FetchLimits | None = None, **more: object) -> ToolResult:
+        box = Toolbox((web_fetch(rules or ("web_fetch(127.0.0.1)",), bounds or FetchLimits()),))
         return asyncio.run(box.run(Call.make("1", "web_fetch", url=url, **more), workspace, lambda text: None))
 
     return call
@@ -139,7 +139,7 @@ def test_a_page_that_is_packed_more_than_once_or_badly_is_refused_without_unpack
     site.pages["/bomb"] = 200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, gzip.compress(b"a" * 900_000)
     assert "packed in a way that was not asked for (gzip, gzip)" in fetch(site.url("/twice")).text
     assert "could not be unpacked" in fetch(site.url("/bad")).text
-    assert "only its first 5,000 bytes were read" in fetch(site.url("/bomb"), bounds=Bounds(largest=5000)).text
+    assert "only its first 5,000 bytes were read" in fetch(site.url("/bomb"), bounds=FetchLimits(largest=5000)).text
 
 
 @pytest.mark.parametrize("charset", ["undefined", "idna", "punycode", "unicode_escape", "klingon"])
@@ -151,8 +151,12 @@ def test_a_charset_that_is_none_is_read_as_utf_8(site: Site, fetch: Any, charset
 def test_what_is_binary_is_refused(site: Site, fetch: Any) -> None:
     site.pages["/i"] = 200, {"Content-Type": "image/png"}, b"\x89PNG\r\n"
     site.pages["/n"] = 200, {"Content-Type": "text/plain"}, b"a\0b"
-    assert fetch(site.url("/i")) == Result(text=f"{site.url('/i')} is no text (image/png): it is not shown.", ok=False)
-    assert fetch(site.url("/n")) == Result(text=f"{site.url('/n')} is no text (text/plain): it is not shown.", ok=False)
+    assert fetch(site.url("/i")) == ToolResult(
+        text=f"{site.url('/i')} is no text (image/png): it is not shown.", ok=False
+    )
+    assert fetch(site.url("/n")) == ToolResult(
+        text=f"{site.url('/n')} is no text (text/plain): it is not shown.", ok=False
+    )
 
 
 def test_a_long_page_comes_in_parts_and_a_huge_one_is_cut(site: Site, fetch: Any) -> None:
@@ -162,13 +166,15 @@ def test_a_long_page_comes_in_parts_and_a_huge_one_is_cut(site: Site, fetch: Any
     assert first.startswith(text[:16000])
     assert first.endswith(f"[{site.url('/l')}, status 200; characters 0 to 16000 of 40000; go on with offset=16000]")
     assert fetch(site.url("/l"), offset=32000).text == f"{text[32000:]}\n[{site.url('/l')}, status 200]"
-    assert fetch(site.url("/l"), offset=50000) == Result(text=f"{site.url('/l')} has only 40000 characters.", ok=False)
-    assert "only its first 100 bytes were read" in fetch(site.url("/l"), bounds=Bounds(largest=100)).text
+    assert fetch(site.url("/l"), offset=50000) == ToolResult(
+        text=f"{site.url('/l')} has only 40000 characters.", ok=False
+    )
+    assert "only its first 100 bytes were read" in fetch(site.url("/l"), bounds=FetchLimits(largest=100)).text
 
 
 def test_a_page_that_is_not_there_says_so(site: Site, fetch: Any) -> None:
     site.pages["/404"] = 404, {"Content-Type": "text/plain"}, b"no such page"
-    assert fetch(site.url("/404")) == Result(text=f"no such page\n[{site.url('/404')}, status 404]", ok=False)
+    assert fetch(site.url("/404")) == ToolResult(text=f"no such page\n[{site.url('/404')}, status 404]", ok=False)
 
 
 def test_a_redirect_on_the_same_host_is_followed_and_one_to_another_place_is_named(site: Site, fetch: Any) -> None:
@@ -185,8 +191,8 @@ def test_a_redirect_on_the_same_host_is_followed_and_one_to_another_place_is_nam
         ("/local", site.url("/b", "localhost")),
     ):
         said = f"{site.url(path)} redirects to {target}, which is another place: fetch that address if you need it."
-        assert fetch(site.url(path)) == Result(text=said, ok=False)
-    assert fetch(site.url("/loop")) == Result(text=f"{site.url('/loop')}: more than 5 redirects.", ok=False)
+        assert fetch(site.url(path)) == ToolResult(text=said, ok=False)
+    assert fetch(site.url("/loop")) == ToolResult(text=f"{site.url('/loop')}: more than 5 redirects.", ok=False)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f000001", "127.1", "[::ffff:127.0.0.1]"])
@@ -205,15 +211,15 @@ def test_addresses_of_machines_and_their_networks_are_not_public() -> None:
     2001:0:4136:e378:8000:63bf:f5ff:fffe ::127.0.0.1 ::ffff:0:10.0.0.1 64:ff9b:1::a00:1 fec0::1
     """
     anybody = "1.1.1.1 93.184.216.34 2606:4700:4700::1111 64:ff9b::101:101"
-    assert [one for one in private.split() if public(one)] == []
-    assert [one for one in anybody.split() if not public(one)] == []
+    assert [one for one in private.split() if is_public_address(one)] == []
+    assert [one for one in anybody.split() if not is_public_address(one)] == []
 
 
 def test_where_nobody_answers_it_says_so(site: Site, fetch: Any) -> None:
     port = site.port
     site.pages["/slow"] = lambda: (threading.Event().wait(2), html("late"))[1]  # type: ignore[return-value]
-    late = fetch(site.url("/slow"), bounds=Bounds(seconds=0.3))
-    assert late == Result(text=f"{site.url('/slow')} did not answer within 0.3 s.", ok=False)
+    late = fetch(site.url("/slow"), bounds=FetchLimits(seconds=0.3))
+    assert late == ToolResult(text=f"{site.url('/slow')} did not answer within 0.3 s.", ok=False)
     assert fetch("http://host.invalid/", "web_fetch").text.startswith("there is no host host.invalid, or no network: ")
     site.close()
     assert fetch(f"http://127.0.0.1:{port}/").text.startswith(f"http://127.0.0.1:{port}/ could not be fetched: ")

@@ -6,26 +6,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fugu_cli.commands.train_evolve import recorded
+from fugu_cli.cli.train_evolve import with_comparison
 from fugu_cli.coordinators import backbone, checkpoint
 from fugu_cli.coordinators.backbone import Backbone
-from fugu_cli.training.cascade_comparison import Proven, prove
-from fugu_cli.training.evolve import Settings
-from fugu_cli.training.frontier import Arm, Paired, paired
-from fugu_cli.training.mixture import Blend, Mixture, Proof
-from fugu_cli.training.replay_training import Course
-from fugu_cli.training.search_vector import HiddenStates
-from fugu_cli.training.slot_mixture import mixture_of
+from fugu_cli.training.evolution import EvolutionSettings
+from fugu_cli.training.frontier import PairedDifference, PolicyScores, paired_difference
+from fugu_cli.training.mixture import (
+    CascadeComparison,
+    HeldOutComparison,
+    Mixture,
+    MixtureConfig,
+    compare_with_cascade,
+    load_mixture,
+)
+from fugu_cli.training.search import HiddenStates
+from fugu_cli.training.study import HeadTrainingSettings
 from tests.coordinators import tiny
 from tests.training.test_replay import file_of, lines
 
 ROWS = ("cheap=small", "middle=mid", "strong=big")
-SETTINGS = Settings(population=4, iterations=1, replications=2)
+SETTINGS = EvolutionSettings(population=4, iterations=1, replications=2)
 
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
-    return backbone.load(tiny.folder(tmp_path_factory.mktemp("proving") / "backbone"), device="cpu")
+    return backbone.load_backbone(tiny.folder(tmp_path_factory.mktemp("proving") / "backbone"), device="cpu")
 
 
 def mixed(loaded: Backbone, folder: Path, hidden_states: HiddenStates) -> Mixture:
@@ -45,16 +50,16 @@ def mixed(loaded: Backbone, folder: Path, hidden_states: HiddenStates) -> Mixtur
         for r in range(2)
     ]
     (folder / "matrix.jsonl").write_text("".join(f"{json.dumps(cell)}\n" for cell in cells))
-    blend = Blend(course=Course(settings=SETTINGS), pools=2, shown=2, folds=2)
+    blend = MixtureConfig(course=HeadTrainingSettings(settings=SETTINGS), pools=2, shown=2, folds=2)
     issues = file_of(folder / "o.jsonl", rows)
-    return mixture_of(issues, folder / "matrix.jsonl", ROWS, blend, (loaded, hidden_states))[0]
+    return load_mixture(issues, folder / "matrix.jsonl", ROWS, blend, (loaded, hidden_states))[0]
 
 
 def test_both_sources_are_judged_by_heads_that_did_not_see_them(loaded: Backbone, tmp_path: Path) -> None:
     hidden_states = HiddenStates(loaded, tmp_path / "states", lambda _: None)
     mixture = mixed(loaded, tmp_path, hidden_states)
     said: list[str] = []
-    found = prove(mixture, hidden_states, np.zeros((6, loaded.width), np.float32), said.append)
+    found = compare_with_cascade(mixture, hidden_states, np.zeros((6, loaded.width), np.float32), said.append)
     assert [proof.source for proof in found.learned] == ["issues, pools drawn", "loop"]
     assert [proof.source for proof in found.before] == ["issues, pools drawn", "loop"]
     assert len(said) == 2
@@ -65,14 +70,16 @@ def test_both_sources_are_judged_by_heads_that_did_not_see_them(loaded: Backbone
     assert found.record()["loop: cases"] == 3.0
 
 
-def proof(source: str, gap: float, error: float) -> Proof:
-    ours = Arm("learned", np.array([0.5, 1.0]), np.array([0.2, 0.4]))
-    rule = Arm("cascade", np.array([1.0, 1.0]), np.array([0.5, 0.7]))
-    return Proof(source, ours, rule, Paired(gap, error))
+def proof(source: str, gap: float, error: float) -> HeldOutComparison:
+    ours = PolicyScores("learned", np.array([0.5, 1.0]), np.array([0.2, 0.4]))
+    rule = PolicyScores("cascade", np.array([1.0, 1.0]), np.array([0.5, 0.7]))
+    return HeldOutComparison(source, ours, rule, PairedDifference(gap, error))
 
 
 def test_worse_is_what_two_standard_errors_do_not_explain() -> None:
-    found = Proven((proof("issues", -0.03, 0.02), proof("loop", -0.05, 0.02)), (proof("issues", 0.01, 0.02),))
+    found = CascadeComparison(
+        (proof("issues", -0.03, 0.02), proof("loop", -0.05, 0.02)), (proof("issues", 0.01, 0.02),)
+    )
     assert found.worse == ("loop",)
     assert found.table().splitlines()[2:] == [
         "| issues | 2 | held out | 75.0% | 0.300 | -0.0300 ± 0.0200 |",
@@ -81,7 +88,7 @@ def test_worse_is_what_two_standard_errors_do_not_explain() -> None:
         "| issues | 2 | rule cascade | 100.0% | 0.600 | +0.0000 |",
         "| loop | 2 | rule cascade | 100.0% | 0.600 | +0.0000 |",
     ]
-    record = Proven((proof("loop", 0.02, 0.01),), (proof("loop", -0.1, 0.02),)).record()
+    record = CascadeComparison((proof("loop", 0.02, 0.01),), (proof("loop", -0.1, 0.02),)).record()
     assert record == {
         "loop: cases": 2.0,
         "loop: solved, held out": 0.75,
@@ -96,8 +103,8 @@ def test_worse_is_what_two_standard_errors_do_not_explain() -> None:
 
 def test_the_proof_is_kept_in_the_checkpoint(tmp_path: Path) -> None:
     made = tiny.checkpoint(tiny.meta(tiny.folder(tmp_path / "backbone")))
-    lines = Proven((proof("loop", 0.02, 0.01),), ()).record()
-    checkpoint.save(recorded(made, lines), tmp_path / "proven.safetensors")
+    lines = CascadeComparison((proof("loop", 0.02, 0.01),), ()).record()
+    checkpoint.save(with_comparison(made, lines), tmp_path / "proven.safetensors")
     found = checkpoint.load(tmp_path / "proven.safetensors")
     assert found.meta.training.report == (*made.meta.training.report, *lines.items())
     assert found.digest == made.digest
@@ -105,7 +112,7 @@ def test_the_proof_is_kept_in_the_checkpoint(tmp_path: Path) -> None:
 
 def test_the_same_issue_under_several_pools_counts_once_for_the_error() -> None:
     first, second = np.array([1.0, 1.0, 0.0, 0.0]), np.zeros(4)
-    assert paired(first, second, ["a", "a", "b", "b"]) == Paired(0.5, 0.5)
-    assert paired(first[::2], second[::2]) == Paired(0.5, 0.5)
-    assert paired(first, second).error == pytest.approx(first.std(ddof=1) / 2)
-    assert paired(first, second, ["a"] * 4) == Paired(0.5, 0.0)
+    assert paired_difference(first, second, ["a", "a", "b", "b"]) == PairedDifference(0.5, 0.5)
+    assert paired_difference(first[::2], second[::2]) == PairedDifference(0.5, 0.5)
+    assert paired_difference(first, second).error == pytest.approx(first.std(ddof=1) / 2)
+    assert paired_difference(first, second, ["a"] * 4) == PairedDifference(0.5, 0.0)

@@ -9,57 +9,61 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.commands import train_conductor as command
-from fugu_cli.commands.evalflags import ConductorFlags
-from fugu_cli.commands.opening import Opening
-from fugu_cli.config.files import load as configuration
+from fugu_cli.cli import train_conductor as command
+from fugu_cli.cli.eval import RolloutSessionFactory
+from fugu_cli.cli.training_flags import ConductorFlags
+from fugu_cli.config.loader import load_config as configuration
 from fugu_cli.errors import ConfigError, SessionBusy, UsageError
-from fugu_cli.evaluation import rows
-from fugu_cli.evaluation.setup import alone
-from fugu_cli.evaluation.spending import Limits, Spending, Spent
-from fugu_cli.events import Step
-from fugu_cli.tasks.loading import load
-from fugu_cli.training import conductor
-from fugu_cli.training.grpo_reward import Example, Ran
-from fugu_cli.training.grpo_rounds import First
+from fugu_cli.evaluation import results_folder
+from fugu_cli.evaluation.paid_calls import Spending, SpendingLimitReached, SpendingLimits
+from fugu_cli.evaluation.results_folder import locked_folder
+from fugu_cli.session.events import WorkflowStep
+from fugu_cli.tasks.loading import load_tasks
+from fugu_cli.training import conductor_grpo
+from fugu_cli.training.conductor_examples import FirstRound
+from fugu_cli.training.conductor_grpo import PlannerExample, WorkflowResult
 from tests.e2e.loopback import KEY, Answer, Asked, Says, running
 from tests.evaluation.pool import configured, fixes, idles, suite, task
 from tests.training.test_conductor_training import tiny_model
 
 STEPS = (
-    Step(agent="idler", instruction="Say what you see."),
-    Step(agent="worker", instruction="Fix it.", access="all"),
+    WorkflowStep(agent="idler", instruction="Say what you see."),
+    WorkflowStep(agent="worker", instruction="Fix it.", access="all"),
 )
 
 
 def test_a_workflow_is_carried_out_once_with_tools_and_tests_and_paid_for_once(tmp_path: Path) -> None:
-    problems = {one.id: one for one in load(suite(tmp_path, task("one"))).tasks}
+    problems = {one.id: one for one in load_tasks(suite(tmp_path, task("one"))).tasks}
     (tmp_path / "sum.jsonl").write_text(json.dumps({"id": "sum", "question": "2 + 2?", "answer": "4"}))
-    problems |= {one.id: one for one in load(tmp_path / "sum.jsonl").questions}  # type: ignore[dict-item]
+    problems |= {one.id: one for one in load_tasks(tmp_path / "sum.jsonl").questions}  # type: ignore[dict-item]
     with running() as server:
         configured(Path(os.environ["HOME"]), server, ("idler", "cheap"), ("worker", "strong"))
-        opening = Opening(configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out")
-        trying = command.Trying(problems, tmp_path / "out", opening, Spending(tmp_path / "paid.jsonl", Limits()))
+        opening = RolloutSessionFactory(
+            configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out"
+        )
+        trying = command.WorkflowRunner(
+            problems, tmp_path / "out", opening, Spending(tmp_path / "paid.jsonl", SpendingLimits())
+        )
         server.react("idler", idles)
         server.react("worker", fixes)
-        assert trying("one", STEPS) == Ran(right=True, answer="It is fixed.")
+        assert trying("one", STEPS) == WorkflowResult(right=True, answer="It is fixed.")
         asked = len(server.asked("worker"))
         assert (asked, len(server.asked("idler"))) == (3, 1)
         assert "ACCEPT: I see nothing wrong." in server.asked("worker")[0].text
-        assert trying("one", STEPS) == Ran(right=True, answer="It is fixed.")
+        assert trying("one", STEPS) == WorkflowResult(right=True, answer="It is fixed.")
         assert trying("one", STEPS[:1]).right is False
         assert (len(server.asked("worker")), len(server.asked("idler"))) == (3, 1)
         server.play("worker", Says("Answer: 4"))
-        assert trying("sum", STEPS[1:2]) == Ran(right=True, answer="Answer: 4")
+        assert trying("sum", STEPS[1:2]) == WorkflowResult(right=True, answer="Answer: 4")
         elsewhere = replace(opening, folder=tmp_path / "poor")
-        spending = Spending(tmp_path / "poor.jsonl", Limits(requests=0))
-        poor = command.Trying(problems, elsewhere.folder, elsewhere, spending)
-        with pytest.raises(Spent, match="0 of 0 requests are made"):
+        spending = Spending(tmp_path / "poor.jsonl", SpendingLimits(requests=0))
+        poor = command.WorkflowRunner(problems, elsewhere.folder, elsewhere, spending)
+        with pytest.raises(SpendingLimitReached, match="0 of 0 requests are made"):
             poor("one", STEPS)
 
 
 def test_workflows_are_carried_out_at_the_same_time_and_each_once(tmp_path: Path) -> None:
-    problems = {one.id: one for one in load(suite(tmp_path, task("one"), task("two"))).tasks}
+    problems = {one.id: one for one in load_tasks(suite(tmp_path, task("one"), task("two"))).tasks}
     together = threading.Barrier(2)
 
     def waits(asked: Asked) -> Answer:
@@ -69,9 +73,11 @@ def test_workflows_are_carried_out_at_the_same_time_and_each_once(tmp_path: Path
 
     with running() as server:
         configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
-        opening = Opening(configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out")
-        spending = Spending(tmp_path / "paid.jsonl", Limits())
-        trying = command.Trying(problems, tmp_path / "out", opening, spending, at_once=2)
+        opening = RolloutSessionFactory(
+            configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out"
+        )
+        spending = Spending(tmp_path / "paid.jsonl", SpendingLimits())
+        trying = command.WorkflowRunner(problems, tmp_path / "out", opening, spending, at_once=2)
         server.react("worker", waits)
         trying.ahead([("one", STEPS[1:]), ("two", STEPS[1:])])
         made = len(server.asked("worker"))
@@ -83,8 +89,8 @@ def test_workflows_are_carried_out_at_the_same_time_and_each_once(tmp_path: Path
 def test_two_trainings_do_not_write_to_one_folder(tmp_path: Path) -> None:
     file = suite(tmp_path, task("one"))
     given = ConductorFlags(suites=[str(file)], model="absent", preset="small", form_only=True, out=tmp_path / "out")
-    with alone(tmp_path / "out"), pytest.raises(SessionBusy, match="another training writes to"):
-        command.train(given)
+    with locked_folder(tmp_path / "out"), pytest.raises(SessionBusy, match="another training writes to"):
+        command.train_conductor(given)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -103,9 +109,12 @@ def test_the_command_trains_logs_and_says_where_the_model_is(
         form_only=True,
         out=tmp_path / "out",
     )
-    assert command.train(given) == 0
+    assert command.train_conductor(given) == 0
     assert capsys.readouterr().out.split()[-1] == str(tmp_path / "out" / "model")
-    assert [line.replies for line in rows.read(tmp_path / "out" / conductor.LOG, conductor.Line)] == [2]
+    assert [
+        line.replies
+        for line in results_folder.read_rows(tmp_path / "out" / conductor_grpo.GRPO_LOG, conductor_grpo.GrpoStep)
+    ] == [2]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -118,7 +127,7 @@ def test_a_folder_goes_on_with_more_steps_and_with_nothing_else_changed(
     given = ConductorFlags(
         suites=suites, model=model, preset="small", steps=1, replies=2, tokens=4, warm=1, form_only=True, out=out
     )
-    assert command.train(given) == 0
+    assert command.train_conductor(given) == 0
     changed: list[tuple[dict[str, object], str]] = [
         ({"suites": [str(suite(tmp_path, task("one"), name="fewer"))]}, 'tasks: two: "[0-9a-f]+", now it is null'),
         ({"model": str(tiny_model(tmp_path / "other"))}, 'model: ".*model", now it is ".*other"'),
@@ -131,9 +140,12 @@ def test_a_folder_goes_on_with_more_steps_and_with_nothing_else_changed(
     ]
     for words, message in changed:
         with pytest.raises(UsageError, match=f"was started with another {message}"):
-            command.train(replace(given, **words))  # type: ignore[arg-type]
-    assert command.train(replace(given, steps=2)) == 0
-    assert [line.step for line in rows.read(out / conductor.LOG, conductor.Line)] == [1, 2]
+            command.train_conductor(replace(given, **words))  # type: ignore[arg-type]
+    assert command.train_conductor(replace(given, steps=2)) == 0
+    assert [line.step for line in results_folder.read_rows(out / conductor_grpo.GRPO_LOG, conductor_grpo.GrpoStep)] == [
+        1,
+        2,
+    ]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -154,7 +166,7 @@ def test_a_folder_of_an_earlier_version_is_refused_before_anything_is_made(
     with pytest.raises(
         UsageError, match=r"by an earlier version of fugu, which did not write down its agents, .*tasks"
     ):
-        command.train(given)
+        command.train_conductor(given)
     assert not (tmp_path / "out" / "warm").exists()
 
 
@@ -170,13 +182,13 @@ def test_a_task_that_judges_nothing_is_refused_and_another_pool_cannot_go_on(
     with running() as server:
         configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
         with pytest.raises(UsageError, match="no task is left that could judge anything"):
-            command.train(replace(flags, suites=[str(suite(tmp_path, done, name="none"))]))
+            command.train_conductor(replace(flags, suites=[str(suite(tmp_path, done, name="none"))]))
         assert "done: refused: its tests pass before any work" in capsys.readouterr().err
         given = replace(flags, suites=[str(suite(tmp_path, task("one"), done))])
-        assert command.train(given) == 0
+        assert command.train_conductor(given) == 0
         configured(Path(os.environ["HOME"]), server, ("idler", "cheap"), ("worker", "strong"))
         with pytest.raises(ConfigError, match="was begun with another pool"):
-            command.train(given)
+            command.train_conductor(given)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -186,8 +198,10 @@ def test_a_recursion_trains_each_second_round_behind_its_first(tmp_path: Path, m
     monkeypatch.setenv("LOOPBACK_KEY", KEY)
     out = tmp_path / "out"
     reply = 'model_id = [0]\nsubtasks = ["Fix it."]\naccess_list = [[]]'
-    asked = Example(problem="one", prompt="", models=("worker",))
-    rows.append(out / command.FIRST_ROUNDS, First(example=asked, reply=reply, right=True, answer="It is fixed."))
+    asked = PlannerExample(problem="one", prompt="", models=("worker",))
+    results_folder.append_row(
+        out / command.FIRST_ROUNDS, FirstRound(example=asked, reply=reply, right=True, answer="It is fixed.")
+    )
     flags = ConductorFlags(
         suites=[str(suite(tmp_path, task("one")))],
         model=str(tiny_model(tmp_path / "model")),
@@ -200,7 +214,7 @@ def test_a_recursion_trains_each_second_round_behind_its_first(tmp_path: Path, m
     )
     with running() as server:
         configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
-        assert command.train(flags) == 0
+        assert command.train_conductor(flags) == 0
     state = json.loads((out / "checkpoint-3" / "trainer_state.json").read_text())
     read = [line["num_tokens"] for line in state["log_history"] if "num_tokens" in line]
     first, second, third = (after - before for before, after in pairwise([0, *read]))
@@ -219,4 +233,4 @@ def test_a_recursion_trains_each_second_round_behind_its_first(tmp_path: Path, m
 def test_words_that_mean_nothing_are_refused(tmp_path: Path, words: dict[str, object], message: str) -> None:
     flags = {"suites": [str(suite(tmp_path, task("one")))], "preset": "small"} | words
     with pytest.raises(UsageError, match=message):
-        command.train(ConductorFlags(**flags))  # type: ignore[arg-type]
+        command.train_conductor(ConductorFlags(**flags))  # type: ignore[arg-type]

@@ -10,23 +10,38 @@ from pathlib import Path
 import pytest
 
 from fugu_cli import prompts
-from fugu_cli.conductor.prompt import Task
-from fugu_cli.conductor.prompt import prompt as planning_prompt
-from fugu_cli.conductor.validate import Form
+from fugu_cli.coordinators.conductor.planner import PlanLimits, PlanTask
+from fugu_cli.coordinators.conductor.planner import planner_prompt as planning_prompt
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Member, Opened, Step
 from fugu_cli.messages import FromUser
+from fugu_cli.session.events import Asked, Member, Opened, WorkflowStep
 from fugu_cli.tasks import Question
-from fugu_cli.training import conductor
-from fugu_cli.training.conductor import PAPER, SMALL, Settings
-from fugu_cli.training.grpo_examples import OPENING, Course, again, examples
-from fugu_cli.training.grpo_reward import Example, Ran, Rewards, Tally, reward
-from fugu_cli.training.grpo_rounds import First, Firsts, both_rounds
-from fugu_cli.training.grpo_warm import warm, written
+from fugu_cli.training import conductor_grpo
+from fugu_cli.training.conductor_examples import (
+    OPENING,
+    ExampleSettings,
+    FirstRound,
+    FirstRounds,
+    both_rounds,
+    planner_examples,
+    random_workflow,
+    second_round_example,
+    warm_up,
+)
+from fugu_cli.training.conductor_grpo import (
+    PAPER_SETTINGS,
+    SMALL_SETTINGS,
+    GrpoSettings,
+    PlannerExample,
+    RewardTally,
+    WorkflowResult,
+    WorkflowRewards,
+    workflow_reward,
+)
 from tests.coordinators import tiny
 
 GOOD = 'model_id = [1, 0]\nsubtasks = ["Find it.", "Check it."]\naccess_list = [[], ["all"]]'
-EXAMPLE = Example(problem="q", prompt="", models=("small", "large"))
+EXAMPLE = PlannerExample(problem="q", prompt="", models=("small", "large"))
 MEMBERS = {
     name: Member(name=name, provider="openai", model=name, slot="middle") for name in ("small", "medium", "large")
 }
@@ -47,15 +62,15 @@ def tiny_model(path: Path) -> Path:
     return model
 
 
-class Watched(Rewards):
+class Watched(WorkflowRewards):
     """One reply in two is worth something, whatever it says; `steps` is what each step asked about."""
 
     def __init__(self) -> None:
         super().__init__(OPENING, None)
-        self.steps: list[list[Example]] = []
+        self.steps: list[list[PlannerExample]] = []
 
     def __call__(self, completions: Sequence[str], example: Sequence[str], **_more: object) -> list[float]:
-        self.steps.append([Example.model_validate_json(given) for given in example])
+        self.steps.append([PlannerExample.model_validate_json(given) for given in example])
         found = [0.5 * (index % 2) for index in range(len(completions))]
         self.tally.rewards += found
         return found
@@ -86,30 +101,33 @@ class Plain:
     ],
 )
 def test_a_reply_is_worth_0_half_or_1(reply: str, right: bool, expected: float) -> None:
-    ran: list[tuple[str, tuple[Step, ...]]] = []
+    ran: list[tuple[str, tuple[WorkflowStep, ...]]] = []
 
-    def execute(problem: str, steps: tuple[Step, ...]) -> Ran:
+    def execute(problem: str, steps: tuple[WorkflowStep, ...]) -> WorkflowResult:
         ran.append((problem, steps))
-        return Ran(right)
+        return WorkflowResult(right)
 
-    assert reward(reply, EXAMPLE, execute) == expected
-    steps = (Step(agent="large", instruction="Find it."), Step(agent="small", instruction="Check it.", access="all"))
+    assert workflow_reward(reply, EXAMPLE, execute) == expected
+    steps = (
+        WorkflowStep(agent="large", instruction="Find it."),
+        WorkflowStep(agent="small", instruction="Check it.", access="all"),
+    )
     assert ran == ([("q", steps)] if expected else [])
 
 
 def test_without_anything_to_run_it_the_form_alone_is_worth_half() -> None:
-    assert reward(GOOD, EXAMPLE, None) == 0.5
+    assert workflow_reward(GOOD, EXAMPLE, None) == 0.5
 
 
 @pytest.mark.parametrize(("kept", "expected"), [(True, 1.0), (False, 0.5)])
 def test_in_the_second_round_three_empty_lists_keep_what_the_first_came_to(kept: bool, expected: float) -> None:
     second = EXAMPLE.model_copy(update={"round": 2, "kept": kept})
-    assert second.form() == Form(models=("small", "large"), steps=5, keeps=True, earlier=True)
-    assert reward("model_id = []\nsubtasks = []\naccess_list = []", second, None) == expected
+    assert second.form() == PlanLimits(models=("small", "large"), steps=5, keeps=True, earlier=True)
+    assert workflow_reward("model_id = []\nsubtasks = []\naccess_list = []", second, None) == expected
 
 
 def test_the_opening_is_part_of_a_first_reply_and_all_rewards_are_counted() -> None:
-    rewards = Rewards(OPENING, lambda _problem, steps: Ran(len(steps) == 2))
+    rewards = WorkflowRewards(OPENING, lambda _problem, steps: WorkflowResult(len(steps) == 2))
     rest = GOOD.removeprefix(OPENING)
     second = EXAMPLE.model_copy(update={"round": 2})
     given = [EXAMPLE, EXAMPLE, second]
@@ -117,24 +135,27 @@ def test_the_opening_is_part_of_a_first_reply_and_all_rewards_are_counted() -> N
     assert found == [1.0, 0.0, 1.0]
     assert rewards.tally.taken() == (3, 2 / 3, 2 / 3, 2 / 3)
     assert rewards.tally.taken() == (0, 0.0, 0.0, 0.0)
-    assert Tally() == rewards.tally
+    assert RewardTally() == rewards.tally
 
 
 def test_all_workflows_of_a_step_are_told_first_and_each_once() -> None:
     told: list[object] = []
-    rewards = Rewards("", lambda _problem, _steps: Ran(True), told.append)
+    rewards = WorkflowRewards("", lambda _problem, _steps: WorkflowResult(True), told.append)
     other = EXAMPLE.model_copy(update={"problem": "r"})
     empty = "model_id = []\nsubtasks = []\naccess_list = []"
     given = [EXAMPLE, EXAMPLE, EXAMPLE, other, EXAMPLE.model_copy(update={"round": 2})]
     rewards([GOOD, "nothing", GOOD, GOOD, empty], example=[one.model_dump_json() for one in given])
-    steps = (Step(agent="large", instruction="Find it."), Step(agent="small", instruction="Check it.", access="all"))
+    steps = (
+        WorkflowStep(agent="large", instruction="Find it."),
+        WorkflowStep(agent="small", instruction="Check it.", access="all"),
+    )
     assert told == [[("q", steps), ("r", steps)]]
 
 
 def test_every_question_comes_with_a_pool_of_its_own_and_a_seed_settles_it() -> None:
-    course = Course("brief", fewest=2, most=3, times=4, seed=7)
-    made = list(examples(QUESTIONS, MEMBERS, Plain(), course))
-    assert made == list(examples(QUESTIONS, MEMBERS, Plain(), course))
+    course = ExampleSettings("brief", fewest=2, most=3, times=4, seed=7)
+    made = list(planner_examples(QUESTIONS, MEMBERS, Plain(), course))
+    assert made == list(planner_examples(QUESTIONS, MEMBERS, Plain(), course))
     assert sorted(example.problem for example in made) == sorted(f"q{n}" for n in range(3) for _ in range(4))
     assert {len(example.models) for example in made} == {2, 3}
     assert len({example.models for example in made}) > 3
@@ -147,7 +168,7 @@ def test_every_question_comes_with_a_pool_of_its_own_and_a_seed_settles_it() -> 
 
 
 def test_the_full_prompt_is_the_conductors_own_and_names_nobody() -> None:
-    (made,) = examples(QUESTIONS[:1], MEMBERS, Plain(), Course("full", times=1))
+    (made,) = planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings("full", times=1))
     assert "Example 4." in made.prompt
     assert "What is 0 + 1?" in made.prompt
     assert f"- Model {len(made.models) - 1}" in made.prompt
@@ -156,19 +177,19 @@ def test_the_full_prompt_is_the_conductors_own_and_names_nobody() -> None:
 
 
 def test_a_second_round_reads_the_first_workflow_and_what_came_of_it() -> None:
-    second = again(EXAMPLE, GOOD, "The answer was 3.", True)
+    second = second_round_example(EXAMPLE, GOOD, "The answer was 3.", True)
     assert (second.round, second.kept) == (2, True)
     assert GOOD in second.prompt
     assert "The answer was 3." in second.prompt
 
 
 def test_a_second_round_is_asked_for_as_the_conductor_asks() -> None:
-    (made,) = examples(QUESTIONS[:1], MEMBERS, Plain(), Course("full", times=1))
-    second = again(made, GOOD, "Its answer:\n3", False)
+    (made,) = planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings("full", times=1))
+    second = second_round_example(made, GOOD, "Its answer:\n3", False)
     shown = prompts.fill(prompts.load("conductor/round"), workflow=GOOD, outcome="Its answer:\n3")
     opened = Opened(version="1", repo="", pool=tuple(MEMBERS[name] for name in made.models))
     events = [opened, Asked(text=QUESTIONS[0].prompt)]
-    task = Task(QUESTIONS[0].prompt, second.form(), round=2, result=shown)
+    task = PlanTask(QUESTIONS[0].prompt, second.form(), round=2, result=shown)
     live = planning_prompt(events, task, MEMBERS, MEMBERS["small"])
     (message,) = live.messages
     assert isinstance(message, FromUser)
@@ -177,15 +198,15 @@ def test_a_second_round_is_asked_for_as_the_conductor_asks() -> None:
 
 def test_first_rounds_count_less_only_where_second_ones_are_trained() -> None:
     second = EXAMPLE.model_copy(update={"round": 2})
-    assert [row["weight"] for row in conductor.dataset_rows([EXAMPLE, EXAMPLE])] == [1.0, 1.0]
-    assert [row["weight"] for row in conductor.dataset_rows([EXAMPLE, second])] == [0.2, 1.0]
+    assert [row["weight"] for row in conductor_grpo.dataset_rows([EXAMPLE, EXAMPLE])] == [1.0, 1.0]
+    assert [row["weight"] for row in conductor_grpo.dataset_rows([EXAMPLE, second])] == [0.2, 1.0]
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_papers_preset_is_the_papers() -> None:
     """Conductor, section on training: 200 iterations, 4 questions x 64 rollouts, temperature 1, 1,024 tokens, 1e-6."""
     assert (
-        Settings(
+        GrpoSettings(
             steps=200,
             questions=4,
             replies=64,
@@ -199,9 +220,9 @@ def test_the_papers_preset_is_the_papers() -> None:
             temperature=1.0,
             clip=0.2,
         )
-        == PAPER
+        == PAPER_SETTINGS
     )
-    arguments = conductor.arguments(PAPER, Path("/nowhere"))
+    arguments = conductor_grpo.trl_arguments(PAPER_SETTINGS, Path("/nowhere"))
     batch = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps
     assert (batch, arguments.num_generations, arguments.max_completion_length) == (256, 64, 1024)
     assert (arguments.beta, arguments.epsilon, arguments.loss_type, arguments.scale_rewards) == (
@@ -217,46 +238,46 @@ def test_the_papers_preset_is_the_papers() -> None:
 def test_a_run_is_logged_saved_resumed_and_kept_apart_from_others(tmp_path: Path) -> None:
     """A random model writes no workflow: one reply in two is made readable by the reward given here."""
     model = tiny_model(tmp_path / "model")
-    settings = Settings(
+    settings = GrpoSettings(
         steps=2, questions=1, replies=4, tokens=6, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
         part=4, save=1,
     )  # fmt: skip
-    course = list(examples(QUESTIONS, MEMBERS, Plain(), Course("brief", times=4)))
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=4)))
 
     out = tmp_path / "out"
-    lines: list[conductor.Line] = []
-    run = conductor.Run(out, lines.append)
-    trained = conductor.train(str(model), course, settings, Watched(), run)
+    lines: list[conductor_grpo.GrpoStep] = []
+    run = conductor_grpo.GrpoRun(out, lines.append)
+    trained = conductor_grpo.train_planner(str(model), course, settings, Watched(), run)
     assert (trained / "adapter_model.safetensors").is_file()
     assert [(line.step, line.replies, line.reward, line.readable) for line in lines] == [
         (1, 4, 0.25, 0.5),
         (2, 4, 0.25, 0.5),
     ]
     longer = replace(settings, steps=3)
-    conductor.train(str(model), course, longer, Watched(), run)
-    assert [line.step for line in conductor.newest_lines(lines)] == [1, 2, 3]
+    conductor_grpo.train_planner(str(model), course, longer, Watched(), run)
+    assert [line.step for line in conductor_grpo.newest_lines(lines)] == [1, 2, 3]
     with pytest.raises(UsageError, match="was started with another replies: 4, now it is 8"):
-        conductor.train(str(model), course, replace(settings, replies=8), Rewards("", None), run)
+        conductor_grpo.train_planner(str(model), course, replace(settings, replies=8), WorkflowRewards("", None), run)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("left", [None, "", '{"epoch": 0.1'])
 def test_a_run_that_was_killed_while_saving_goes_on_from_the_step_before(tmp_path: Path, left: str | None) -> None:
     model = tiny_model(tmp_path / "model")
-    settings = Settings(
+    settings = GrpoSettings(
         steps=2, questions=1, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
         part=4, save=1,
     )  # fmt: skip
-    course = list(examples(QUESTIONS, MEMBERS, Plain(), Course("brief", times=1)))
-    lines: list[conductor.Line] = []
-    run = conductor.Run(tmp_path / "out", lines.append)
-    conductor.train(str(model), course, settings, Watched(), run)
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=1)))
+    lines: list[conductor_grpo.GrpoStep] = []
+    run = conductor_grpo.GrpoRun(tmp_path / "out", lines.append)
+    conductor_grpo.train_planner(str(model), course, settings, Watched(), run)
     state = run.folder / "checkpoint-2" / "trainer_state.json"
     state.unlink()
     if left is not None:
         state.write_text(left)
     again = Watched()
-    conductor.train(str(model), course, replace(settings, steps=3), again, run)
+    conductor_grpo.train_planner(str(model), course, replace(settings, steps=3), again, run)
     assert [line.step for line in lines] == [1, 2, 2, 3]
     assert again.steps == [[course[1]] * 4, [course[2]] * 4]
     assert json.loads(state.read_text())["global_step"] == 2
@@ -265,27 +286,29 @@ def test_a_run_that_was_killed_while_saving_goes_on_from_the_step_before(tmp_pat
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_that_was_killed_before_anything_was_whole_begins_anew(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model")
-    settings = Settings(
+    settings = GrpoSettings(
         steps=1, questions=1, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
         part=4, save=1,
     )  # fmt: skip
-    course = list(examples(QUESTIONS, MEMBERS, Plain(), Course("brief", times=1)))
-    lines: list[conductor.Line] = []
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=1)))
+    lines: list[conductor_grpo.GrpoStep] = []
     (tmp_path / "out" / "checkpoint-1").mkdir(parents=True)
-    conductor.train(str(model), course, settings, Watched(), conductor.Run(tmp_path / "out", lines.append))
+    conductor_grpo.train_planner(
+        str(model), course, settings, Watched(), conductor_grpo.GrpoRun(tmp_path / "out", lines.append)
+    )
     assert [line.step for line in lines] == [1]
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("preset", [PAPER, SMALL])
+@pytest.mark.parametrize("preset", [PAPER_SETTINGS, SMALL_SETTINGS])
 @pytest.mark.parametrize(
     ("questions", "replies", "part"),
     [(1, 8, 8), (1, 12, 6), (1, 10, 5), (1, 20, 5), (2, 6, 6), (3, 4, 6), (4, 10, 8), (1, 4, 4), (1, 11, 1)],
 )
 def test_a_step_learns_from_every_reply_to_every_question(
-    preset: Settings, questions: int, replies: int, part: int
+    preset: GrpoSettings, questions: int, replies: int, part: int
 ) -> None:
-    arguments = conductor.arguments(replace(preset, questions=questions, replies=replies), Path("/nowhere"))
+    arguments = conductor_grpo.trl_arguments(replace(preset, questions=questions, replies=replies), Path("/nowhere"))
     assert arguments.per_device_train_batch_size == part
     assert arguments.num_generations == replies
     assert arguments.generation_batch_size == questions * replies
@@ -295,26 +318,32 @@ def test_a_step_learns_from_every_reply_to_every_question(
 @pytest.mark.filterwarnings("ignore")
 def test_questions_and_replies_that_fill_no_whole_part_are_all_trained_on(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model")
-    settings = Settings(
+    settings = GrpoSettings(
         steps=1, questions=3, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
         part=8, save=9,
     )  # fmt: skip
-    course = list(examples(QUESTIONS, MEMBERS, Plain(), Course("brief", times=1)))
-    lines: list[conductor.Line] = []
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=1)))
+    lines: list[conductor_grpo.GrpoStep] = []
     watched = Watched()
-    conductor.train(str(model), course, settings, watched, conductor.Run(tmp_path / "out", lines.append))
+    conductor_grpo.train_planner(
+        str(model), course, settings, watched, conductor_grpo.GrpoRun(tmp_path / "out", lines.append)
+    )
     assert [line.replies for line in lines] == [12]
     assert watched.steps == [[one for one in course for _ in range(4)]]
 
 
 def test_the_small_preset_fits_a_machine_without_a_gpu() -> None:
-    assert (SMALL.lora, SMALL.brief, SMALL.questions * SMALL.replies) == (16, True, 8)
+    assert (SMALL_SETTINGS.lora, SMALL_SETTINGS.brief, SMALL_SETTINGS.questions * SMALL_SETTINGS.replies) == (
+        16,
+        True,
+        8,
+    )
 
 
 def test_a_cold_start_teaches_workflows_that_are_right_in_form() -> None:
     draw = random.Random(3)
-    texts = [written(EXAMPLE, draw) for _ in range(100)]
-    assert {reward(text, EXAMPLE, None) for text in texts} == {0.5}
+    texts = [random_workflow(EXAMPLE, draw) for _ in range(100)]
+    assert {workflow_reward(text, EXAMPLE, None) for text in texts} == {0.5}
     assert len(set(texts)) > 70
 
 
@@ -322,12 +351,12 @@ def test_a_cold_start_teaches_workflows_that_are_right_in_form() -> None:
 def test_a_cold_start_leaves_a_model_and_is_made_once(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model")
     before = (model / "model.safetensors").read_bytes()
-    course = list(examples(QUESTIONS, MEMBERS, Plain(), Course("brief", times=4)))
-    target = warm(str(model), course, OPENING, 2, tmp_path / "out")
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=4)))
+    target = warm_up(str(model), course, OPENING, 2, tmp_path / "out")
     assert (model / "model.safetensors").read_bytes() == before
     assert (target / "model.safetensors").read_bytes() != before
     made = (target / "model.safetensors").stat().st_mtime_ns
-    assert warm(str(model), course, OPENING, 2, tmp_path / "out") == target
+    assert warm_up(str(model), course, OPENING, 2, tmp_path / "out") == target
     assert (target / "model.safetensors").stat().st_mtime_ns == made
     assert [one.name for one in (tmp_path / "out").iterdir()] == ["warm"]
 
@@ -335,26 +364,26 @@ def test_a_cold_start_leaves_a_model_and_is_made_once(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_a_cold_start_needs_no_more_than_one_question(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model")
-    course = list(examples(QUESTIONS[:1], MEMBERS, Plain(), Course("brief", times=1)))
-    assert (warm(str(model), course, OPENING, 4, tmp_path / "out") / "model.safetensors").is_file()
+    course = list(planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings("brief", times=1)))
+    assert (warm_up(str(model), course, OPENING, 4, tmp_path / "out") / "model.safetensors").is_file()
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["warm", "warm.part"])
 def test_a_cold_start_that_was_killed_while_saving_is_made_anew(tmp_path: Path, name: str) -> None:
     model = tiny_model(tmp_path / "model")
-    course = list(examples(QUESTIONS, MEMBERS, Plain(), Course("brief", times=4)))
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=4)))
     half = tmp_path / "out" / name
     half.mkdir(parents=True)
     (half / "config.json").write_text((model / "config.json").read_text())
     (half / "model-00001-of-00002.safetensors").write_bytes(b"half")
-    target = warm(str(model), course, OPENING, 1, tmp_path / "out")
+    target = warm_up(str(model), course, OPENING, 1, tmp_path / "out")
     assert [one.name for one in (tmp_path / "out").iterdir()] == ["warm"]
     assert {one.name for one in target.iterdir()} >= {"config.json", "model.safetensors", "tokenizer.json"}
     assert not (target / "model-00001-of-00002.safetensors").exists()
 
 
-def _asked_of(*names: str) -> list[Example]:
+def _asked_of(*names: str) -> list[PlannerExample]:
     return [EXAMPLE.model_copy(update={"problem": name, "prompt": f"{name}: {OPENING}"}) for name in names]
 
 
@@ -363,23 +392,23 @@ def test_second_rounds_stand_behind_first_ones_that_ran_and_nothing_is_made_twic
     ran: list[str] = []
     asked: list[str] = []
 
-    def execute(problem: str, steps: tuple[Step, ...]) -> Ran:
+    def execute(problem: str, steps: tuple[WorkflowStep, ...]) -> WorkflowResult:
         ran.append(problem)
-        return Ran(right=True, answer="It is 4.")
+        return WorkflowResult(right=True, answer="It is 4.")
 
     def write(prompt: str) -> str:
         asked.append(prompt[0])
         return "nothing" if asked == ["a", "b"] else GOOD.removeprefix(OPENING)
 
-    kept: list[First] = []
-    made = list(both_rounds(course, Firsts(write, execute, (), kept.append), OPENING))
+    kept: list[FirstRound] = []
+    made = list(both_rounds(course, FirstRounds(write, execute, (), kept.append), OPENING))
     assert [(one.problem, one.round, one.kept) for one in made] == [
         *(("a", 1, False), ("a", 2, True)),
         *(("b", 1, False), ("b", 1, False), ("b", 2, True)),
     ]
     assert made[1].prompt.startswith(f"a: {GOOD}\n")
     assert "It is 4." in made[1].prompt
-    assert list(both_rounds(course, Firsts(write, execute, kept, kept.append), OPENING)) == made
+    assert list(both_rounds(course, FirstRounds(write, execute, kept, kept.append), OPENING)) == made
     assert (asked, ran) == (["a", "b", "b"], ["a", "b"])
 
 
@@ -390,7 +419,7 @@ def test_no_first_round_is_made_for_a_second_one_that_nobody_reads() -> None:
         asked.append(prompt[0])
         return GOOD.removeprefix(OPENING)
 
-    firsts = Firsts(write, lambda _problem, _steps: Ran(True), (), lambda _first: None)
+    firsts = FirstRounds(write, lambda _problem, _steps: WorkflowResult(True), (), lambda _first: None)
     made = islice(both_rounds(_asked_of("a", "b", "c"), firsts, OPENING), 3)
     assert [(one.problem, one.round) for one in made] == [("a", 1), ("a", 2), ("b", 1)]
     assert asked == ["a"]

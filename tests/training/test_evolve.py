@@ -8,14 +8,22 @@ import numpy as np
 import pytest
 
 from fugu_cli.errors import SessionBusy, StorageError, UsageError
-from fugu_cli.evaluation.setup import alone
-from fugu_cli.training.candidates import Candidates, Heads
-from fugu_cli.training.evolve import Evolution, Evolved, Iteration, Settings, Shaping, entropy, fitness
-from fugu_cli.training.replay import Played
-from fugu_cli.training.runs import Folder, State
-from fugu_cli.training.trials import Together
+from fugu_cli.evaluation.results_folder import locked_folder
+from fugu_cli.training.evolution import (
+    Evolution,
+    EvolutionIteration,
+    EvolutionSettings,
+    Evolved,
+    FitnessWeights,
+    RunFolder,
+    RunState,
+    entropy,
+    fitness,
+)
+from fugu_cli.training.replay import CombinedTrial, TrialResult
+from fugu_cli.training.search import Candidates, HeadCandidates
 
-SMALL = Settings(population=6, iterations=6, sigma=0.3, seed=1)
+SMALL = EvolutionSettings(population=6, iterations=6, sigma=0.3, seed=1)
 WANTED = np.array([1.0, -1.0, 0.5])
 
 
@@ -28,33 +36,37 @@ class Bowl:
         self._validated = validated
         self._stop = stop
 
-    def play(self, candidates: Candidates, iteration: int) -> Played:
+    def play(self, candidates: Candidates, iteration: int) -> TrialResult:
         if iteration == self._stop:
             raise StorageError("no room")
         self.seen.append((iteration, candidates.size))
         return self._played(candidates, np.random.default_rng(iteration).normal(scale=0.01))
 
-    def validate(self, candidates: Candidates) -> Played | None:
+    def validate(self, candidates: Candidates) -> TrialResult | None:
         return self._played(candidates, 0.0) if self._validated else None
 
-    def _played(self, candidates: Candidates, luck: float) -> Played:
-        assert isinstance(candidates, Heads)
+    def _played(self, candidates: Candidates, luck: float) -> TrialResult:
+        assert isinstance(candidates, HeadCandidates)
         worth = -np.square(candidates.heads[:, 0] - WANTED).sum(1).astype(np.float64) + luck
         worth = worth * 0 if self._flat else worth
         flat = np.ones((candidates.size, 2))
-        return Played(np.stack([worth, worth], 1), flat * 0, flat, flat, np.ones((candidates.size, 3)), candidates.size)
+        return TrialResult(
+            np.stack([worth, worth], 1), flat * 0, flat, flat, np.ones((candidates.size, 3)), candidates.size
+        )
 
 
 def breed(points: np.ndarray) -> Candidates:
-    return Heads(points[:, None].astype(np.float32), lambda texts: np.zeros((len(texts), 3), np.float32))
+    return HeadCandidates(points[:, None].astype(np.float32), lambda texts: np.zeros((len(texts), 3), np.float32))
 
 
 def save(mean: np.ndarray, path: Path) -> None:
     path.write_text(json.dumps(mean.tolist()))
 
 
-def run(path: Path, settings: Settings, trial: Bowl, tell: Callable[[Iteration], None] = lambda _: None) -> Evolved:
-    folder = Folder(path, {"pool": ["a", "b"]}, save)
+def run(
+    path: Path, settings: EvolutionSettings, trial: Bowl, tell: Callable[[EvolutionIteration], None] = lambda _: None
+) -> Evolved:
+    folder = RunFolder(path, {"pool": ["a", "b"]}, save)
     with folder.held():
         return Evolution(settings, trial, breed, folder).run(np.zeros(3), tell)
 
@@ -64,7 +76,7 @@ def without_seconds(path: Path) -> list[dict[str, object]]:
 
 
 def test_every_iteration_is_logged_and_leaves_a_checkpoint(tmp_path: Path) -> None:
-    told: list[Iteration] = []
+    told: list[EvolutionIteration] = []
     found = run(tmp_path, SMALL, Bowl(), told.append)
     logged = without_seconds(tmp_path)
     assert [row["iteration"] for row in logged] == [1, 2, 3, 4, 5, 6]
@@ -112,13 +124,13 @@ def test_without_validation_the_newest_mean_is_the_result(tmp_path: Path) -> Non
 
 
 def test_two_trainings_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
-    with alone(tmp_path), pytest.raises(SessionBusy, match="another training"):  # a matrix is measured there
+    with locked_folder(tmp_path), pytest.raises(SessionBusy, match="another training"):  # a matrix is measured there
         run(tmp_path, SMALL, Bowl())
 
 
 def test_a_changed_pool_is_refused_and_named(tmp_path: Path) -> None:
     run(tmp_path, SMALL, Bowl())
-    changed = Folder(tmp_path, {"pool": ["a", "c"]}, save)
+    changed = RunFolder(tmp_path, {"pool": ["a", "c"]}, save)
     with pytest.raises(UsageError, match='another pool: \\["a", "b"\\], now it is \\["a", "c"\\]'), changed.held():
         pass
 
@@ -136,7 +148,7 @@ def test_a_full_disk_leaves_the_last_iteration_whole(tmp_path: Path) -> None:
 
     run(tmp_path, SMALL.model_copy(update={"iterations": 2}), Bowl())
     before = (tmp_path / "state.npz").read_bytes()
-    folder = Folder(tmp_path, {"pool": ["a", "b"]}, full)
+    folder = RunFolder(tmp_path, {"pool": ["a", "b"]}, full)
     with pytest.raises(StorageError, match="No space left on device") as caught, folder.held():
         Evolution(SMALL, Bowl(), breed, folder).run(np.zeros(3), lambda _: None)
     assert "goes on" in caught.value.hint
@@ -153,9 +165,9 @@ def test_a_broken_file_of_a_run_is_named(tmp_path: Path, name: str) -> None:
 
 
 def test_a_state_is_read_back_as_it_was(tmp_path: Path) -> None:
-    folder = Folder(tmp_path, {}, lambda _mean, _path: None)
+    folder = RunFolder(tmp_path, {}, lambda _mean, _path: None)
     with folder.held():
-        folder.keep(State(3, b"\x00search", np.array([0.1, 0.2]), -0.5, 2), [])
+        folder.keep(RunState(3, b"\x00search", np.array([0.1, 0.2]), -0.5, 2), [])
         kept = folder.restore()
     assert kept is not None
     assert (kept.iteration, kept.search, kept.best_worth, kept.best_at) == (3, b"\x00search", -0.5, 2)
@@ -163,30 +175,30 @@ def test_a_state_is_read_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_state_that_was_cut_is_told_of(tmp_path: Path) -> None:
-    folder = Folder(tmp_path, {}, lambda _mean, _path: None)
+    folder = RunFolder(tmp_path, {}, lambda _mean, _path: None)
     with folder.held():
-        folder.keep(State(3, b"x" * 5000, np.zeros(1000), -0.5, 2), [])
+        folder.keep(RunState(3, b"x" * 5000, np.zeros(1000), -0.5, 2), [])
         file = tmp_path / "state.npz"
         file.write_bytes(file.read_bytes()[:3000])
         with pytest.raises(StorageError, match=r"state\.npz is no state of a training"):
             folder.restore()
 
 
-def played(solved: list[list[float]], rows: list[list[float]]) -> Played:
+def played(solved: list[list[float]], rows: list[list[float]]) -> TrialResult:
     table = np.array(solved)
     ones = np.ones_like(table)
-    return Played(table, ones * 0.5, ones * 2, np.array(rows), np.ones((len(rows), 3)), table.size)
+    return TrialResult(table, ones * 0.5, ones * 2, np.array(rows), np.ones((len(rows), 3)), table.size)
 
 
 def test_fitness_is_reward_and_its_shaping_terms() -> None:
-    shaping = Shaping(diversity=0.15, turns=0.1, cost=0.2)
+    shaping = FitnessWeights(diversity=0.15, turns=0.1, cost=0.2)
     found = fitness(played([[1, 0], [1, 1]], [[1, 1], [2, 0]]), shaping)
     np.testing.assert_allclose(found, [0.5 + 0.15 * np.log(2) + 0.2 - 0.1, 1.0 + 0.2 - 0.1])
     assert entropy(np.array([0.0, 3.0])) == 0
 
 
 def test_a_replication_that_failed_for_outside_reasons_is_dropped_not_zero() -> None:
-    found = fitness(played([[1, np.nan], [1, 0]], [[1, 0], [1, 0]]), Shaping(cost=0))
+    found = fitness(played([[1, np.nan], [1, 0]], [[1, 0], [1, 0]]), FitnessWeights(cost=0))
     np.testing.assert_allclose(found, [1.0, 0.5])
 
 
@@ -195,11 +207,11 @@ def test_trials_side_by_side_count_by_their_weights() -> None:
         def __init__(self, value: float, count: int) -> None:
             self._played = played([[value] * count], [[1, 0]])
 
-        def play(self, candidates: Candidates, iteration: int) -> Played:
+        def play(self, candidates: Candidates, iteration: int) -> TrialResult:
             return self._played
 
-        def validate(self, candidates: Candidates) -> Played | None:
+        def validate(self, candidates: Candidates) -> TrialResult | None:
             return self._played
 
-    both = Together([(Fixed(1.0, 2), 1.0), (Fixed(0.0, 6), 3.0)])  # type: ignore[list-item]
+    both = CombinedTrial([(Fixed(1.0, 2), 1.0), (Fixed(0.0, 6), 3.0)])  # type: ignore[list-item]
     assert both.play(breed(np.zeros((1, 3))), 0).solved.mean() == pytest.approx(0.25)

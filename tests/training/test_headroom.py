@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from fugu_cli.statistics import Mean
-from fugu_cli.training.headroom import Draw, headroom, report
+from fugu_cli.evaluation.intervals import Mean
+from fugu_cli.training.pass_matrix import AgentRun, headroom, headroom_report
 
 
-def draws(table: dict[str, dict[str, list[int]]], costs: dict[str, float]) -> list[Draw]:
+def draws(table: dict[str, dict[str, list[int]]], costs: dict[str, float]) -> list[AgentRun]:
     return [
-        Draw(task, agent, repeat, bool(ok), costs[agent])
+        AgentRun(task, agent, repeat, bool(ok), costs[agent])
         for task, row in table.items()
         for agent, oks in row.items()
         for repeat, ok in enumerate(oks)
@@ -24,7 +24,7 @@ def test_agents_that_are_good_at_different_tasks_leave_headroom() -> None:
     assert (found.oracle, found.fair, found.disagreement) == (all_twenty, all_twenty, 1.0)
     assert found.headroom.value == pytest.approx(0.5)
     assert found.pays
-    assert "Routing can pay" in report(found)
+    assert "Routing can pay" in headroom_report(found)
 
 
 def test_luck_is_no_headroom_where_there_are_repeats() -> None:
@@ -35,7 +35,7 @@ def test_luck_is_no_headroom_where_there_are_repeats() -> None:
     assert found.fair is not None
     assert found.fair.value < 0.58
     assert not found.pays
-    assert "Routing cannot pay" in report(found)
+    assert "Routing cannot pay" in headroom_report(found)
 
 
 def test_the_order_of_the_agents_changes_nothing() -> None:
@@ -55,20 +55,20 @@ def test_one_run_each_is_told_apart_from_proof() -> None:
     table = {f"t{n}": {"a": [n % 2], "b": [1 - n % 2]} for n in range(20)}
     found = headroom(draws(table, {"a": 1.0, "b": 1.0}), "USD")
     assert found.fair is None
-    assert "luck looks like skill" in report(found)
+    assert "luck looks like skill" in headroom_report(found)
 
 
 def test_a_cheap_agent_that_is_nearly_as_good_can_save_money() -> None:
     table = {f"t{n}": {"small": [n % 4 > 0] * 2, "big": [1, 1]} for n in range(12)}
     found = headroom(draws(table, {"small": 0.01, "big": 1.0}), "USD")  # type: ignore[arg-type]
     assert (found.best, found.cheaper, found.pays) == ("big", "small", False)
-    assert "It can save money: small costs less than half" in report(found)
-    assert "| small | 75.0% | 46.8% to 91.1% | 0.01 |" in report(found)
+    assert "It can save money: small costs less than half" in headroom_report(found)
+    assert "| small | 75.0% | 46.8% to 91.1% | 0.01 |" in headroom_report(found)
 
 
 def test_tasks_that_not_everybody_was_run_on_do_not_count() -> None:
     table = {"t0": {"a": [1], "b": [0]}, "t1": {"a": [1]}}
-    found = headroom([*draws(table, {"a": 1.0, "b": 1.0}), Draw("t1", "a", 1, True, 100.0)], "s")
+    found = headroom([*draws(table, {"a": 1.0, "b": 1.0}), AgentRun("t1", "a", 1, True, 100.0)], "s")
     assert (found.tasks, found.agents) == (1, {"a": (1, 1.0), "b": (0, 1.0)})
     with pytest.raises(ValueError, match="no task was run with every agent"):
-        headroom([Draw("t0", "a", 0, True, 1.0), Draw("t1", "b", 0, True, 1.0)], "s")
+        headroom([AgentRun("t0", "a", 0, True, 1.0), AgentRun("t1", "b", 0, True, 1.0)], "s")

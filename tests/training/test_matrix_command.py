@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.commands import train_matrix as command
-from fugu_cli.commands.evalflags import MatrixFlags
+from fugu_cli.cli import train as command
+from fugu_cli.cli.training_flags import MatrixFlags
 from tests.e2e.loopback import KEY, running
 from tests.evaluation.pool import configured, fixes, idles, suite, task
 
@@ -24,9 +24,9 @@ def test_an_agent_that_is_opted_out_is_neither_paid_for_nor_missed(
         server.react("idler", idles)
         server.react("worker", fixes)
         flags = MatrixFlags(suites=[str(suite(tmp_path, task("one"), task("two")))], out=tmp_path / "out")
-        assert command.matrix(flags) == 0
+        assert command.train_matrix(flags) == 0
         assert server.asked("other") == []
-    cells = [json.loads(line) for line in (tmp_path / "out" / command.FILE).read_text().splitlines()]
+    cells = [json.loads(line) for line in (tmp_path / "out" / command.MATRIX_FILE).read_text().splitlines()]
     assert {cell["agent"] for cell in cells} == {"idler", "worker"}
     said = capsys.readouterr().out
     assert "Routing cannot pay on these tasks" in said

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fugu_cli.errors import UsageError
-from fugu_cli.training.optimise import RandomSearch, SepCMA, population_size
+from fugu_cli.training.search import RandomSearch, SepCMA, population_size
 
 N = 19_456
 

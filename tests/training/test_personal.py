@@ -7,13 +7,12 @@ import pytest
 
 from fugu_cli.coordinators import backbone, svf
 from fugu_cli.coordinators.backbone import Backbone
-from fugu_cli.coordinators.checkpoint import Checkpoint, Meta, make
+from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, make
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Assigned, Change, Event, Finished, Permitted, Replied, ToolRan, Undone
 from fugu_cli.messages import Call
-from fugu_cli.training.personal import examples, learn
-from fugu_cli.training.search_vector import HiddenStates
-from fugu_cli.training.session_outcomes import decisions
+from fugu_cli.session.events import Asked, Assigned, Event, FileChange, Finished, Permitted, Replied, ToolRan, Undone
+from fugu_cli.training.own_sessions import labelled_decisions, learn_from_sessions, session_examples
+from fugu_cli.training.search import HiddenStates
 from tests.coordinators import tiny
 
 UNDO = Undone(snapshot="tree", reason="undone by the user, from tree abc")
@@ -22,7 +21,7 @@ REDO = Undone(snapshot="tree", reason="redone by the user, from tree abc")
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
-    return backbone.load(tiny.folder(tmp_path_factory.mktemp("personal") / "backbone"), device="cpu")
+    return backbone.load_backbone(tiny.folder(tmp_path_factory.mktemp("personal") / "backbone"), device="cpu")
 
 
 def asked(text: str = "fix it") -> Asked:
@@ -31,7 +30,7 @@ def asked(text: str = "fix it") -> Asked:
 
 def worked(turn: int, agent: str, tests: bool | None) -> list[Event]:
     write = Call.make(f"w{turn}", "write", path="a.py")
-    change = Change(path="a.py", before="a", after="b")
+    change = FileChange(path="a.py", before="a", after="b")
     facts: list[Event] = [
         Assigned(turn=turn, agent=agent, role="worker", by="trinity", snapshot="tree"),
         Replied(turn=turn, agent=agent, text="done", calls=(write,)),
@@ -53,7 +52,7 @@ def verified(turn: int, agent: str, text: str) -> list[Event]:
 
 
 def labels(events: list[Event]) -> list[tuple[str, str, str]]:
-    return [(one.agent, one.role, one.label) for one in decisions(events, "s")]
+    return [(one.agent, one.role, one.label) for one in labelled_decisions(events, "s")]
 
 
 def test_tests_say_how_a_turn_ended_and_acceptance_how_the_request_did() -> None:
@@ -93,7 +92,7 @@ def test_turns_nobody_judged_say_nothing() -> None:
 
 def test_a_decision_is_shown_with_what_was_known_before_it() -> None:
     events = [asked(), *worked(1, "small", False), *worked(2, "big", True)]
-    first, second = decisions(events, "s")
+    first, second = labelled_decisions(events, "s")
     assert first.events == (events[0],)
     assert second.events == tuple(events[:7])
     assert first.group == second.group == "s/1"
@@ -102,7 +101,7 @@ def test_a_decision_is_shown_with_what_was_known_before_it() -> None:
 def started(loaded: Backbone) -> Checkpoint:
     shape = loaded.decoder.shape
     rows = ("cheap", "middle", "strong")
-    meta = Meta(backbone=loaded.identity, width=shape.width, ranks=svf.ranks(shape), rows=rows)
+    meta = CheckpointMeta(backbone=loaded.identity, width=shape.width, ranks=svf.ranks(shape), rows=rows)
     head = np.random.default_rng(0).normal(scale=0.01, size=(6, shape.width)).astype(np.float32)
     return make(svf.join([np.zeros(size, np.float32) for size in meta.ranks], head), meta)
 
@@ -116,13 +115,13 @@ def sessions(count: int) -> list[Event]:
 
 
 def test_a_head_learns_whom_the_user_can_rely_on(loaded: Backbone, tmp_path: Path) -> None:
-    decided = list(decisions(sessions(30), "s"))
+    decided = list(labelled_decisions(sessions(30), "s"))
     named = {"small": "cheap", "big": "strong"}
     hidden_states = HiddenStates(loaded, tmp_path, lambda _: None)
-    told = examples(decided, started(loaded), named, (loaded, hidden_states))
+    told = session_examples(decided, started(loaded), named, (loaded, hidden_states))
     assert told.rows[0].tolist() == pytest.approx([0.1, 0.45, 0.45])
     assert told.rows[1].tolist() == pytest.approx([0.05, 0.05, 0.9])
-    found = learn(told, started(loaded))
+    found = learn_from_sessions(told, started(loaded))
     assert found.better
     assert found.requests == 30
     new = found.checkpoint.head
@@ -131,20 +130,20 @@ def test_a_head_learns_whom_the_user_can_rely_on(loaded: Backbone, tmp_path: Pat
 
 
 def test_a_few_requests_are_too_few(loaded: Backbone, tmp_path: Path) -> None:
-    decided = list(decisions(sessions(3), "s"))
-    told = examples(
+    decided = list(labelled_decisions(sessions(3), "s"))
+    told = session_examples(
         decided,
         started(loaded),
         {"small": "cheap", "big": "strong"},
         (loaded, HiddenStates(loaded, tmp_path, lambda _: None)),
     )
     with pytest.raises(UsageError, match="only 3 requests"):
-        learn(told, started(loaded))
+        learn_from_sessions(told, started(loaded))
 
 
 def test_agents_without_a_row_are_left_out(loaded: Backbone, tmp_path: Path) -> None:
-    decided = list(decisions(sessions(2), "s"))
-    told = examples(
+    decided = list(labelled_decisions(sessions(2), "s"))
+    told = session_examples(
         decided, started(loaded), {"big": "strong"}, (loaded, HiddenStates(loaded, tmp_path, lambda _: None))
     )
     assert told.hidden.shape == (2, loaded.width)

@@ -4,24 +4,29 @@ from dataclasses import replace
 
 import numpy as np
 
-from fugu_cli.training.optimise import Optimiser, RandomSearch, SepCMA
-from fugu_cli.training.planted import Plan, Pool, sampled
-from fugu_cli.training.reinforce import Reinforce, Tuning
+from fugu_cli.training.planted_pool import (
+    PlantedPool,
+    PlantedPoolSettings,
+    Reinforce,
+    ReinforceSettings,
+    sample_actions,
+)
+from fugu_cli.training.search import Optimiser, RandomSearch, SepCMA
 
-TINY = Plan(width=12, blocks=2, seed=3)
+TINY = PlantedPoolSettings(width=12, blocks=2, seed=3)
 
 
-def points(pool: Pool, size: int, seed: int = 0) -> np.ndarray:
+def points(pool: PlantedPool, size: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(scale=0.3, size=(size, pool.count))
 
 
 def test_the_size_of_the_paper_is_19456_numbers() -> None:
-    assert Pool(Plan(width=1024, blocks=9)).count == 19_456
+    assert PlantedPool(PlantedPoolSettings(width=1024, blocks=9)).count == 19_456
 
 
 def test_candidates_played_together_are_what_each_is_alone() -> None:
     for plan in (TINY, replace(TINY, sampled=True)):
-        pool = Pool(plan)
+        pool = PlantedPool(plan)
         episodes, several = pool.episodes(40, 1), points(pool, 3)
         alone = np.concatenate([pool.play(one[None], episodes) for one in several])
         np.testing.assert_array_equal(pool.play(several, episodes), alone)
@@ -29,7 +34,7 @@ def test_candidates_played_together_are_what_each_is_alone() -> None:
 
 
 def test_logits_are_the_head_times_the_state() -> None:
-    pool = Pool(TINY)
+    pool = PlantedPool(TINY)
     episodes = pool.episodes(9, 1)
     phases = np.random.default_rng(0).integers(4, size=(2, 9))
     heads = pool.heads(points(pool, 2))
@@ -38,7 +43,7 @@ def test_logits_are_the_head_times_the_state() -> None:
 
 
 def test_a_point_is_read_in_units_of_the_states_size() -> None:
-    scaled, raw = Pool(TINY), Pool(replace(TINY, scaled=False))
+    scaled, raw = PlantedPool(TINY), PlantedPool(replace(TINY, scaled=False))
     found = points(raw, 1)
     in_units = found.copy()
     in_units[:, 24:] *= np.tile(scaled.scale, scaled.rows)
@@ -48,7 +53,7 @@ def test_a_point_is_read_in_units_of_the_states_size() -> None:
 
 
 def test_offsets_turn_the_state_and_keep_its_energy() -> None:
-    pool = Pool(replace(TINY, scaled=False, blocks=1))
+    pool = PlantedPool(replace(TINY, scaled=False, blocks=1))
     point = np.concatenate([np.zeros(12), np.ones(pool.rows * 12)])[None]
     np.testing.assert_array_equal(pool.heads(point), np.ones((1, pool.rows, 12)))
     point[0, :12] = np.linspace(-0.5, 0.5, 12)
@@ -59,7 +64,7 @@ def test_offsets_turn_the_state_and_keep_its_energy() -> None:
 
 
 def test_the_same_seed_draws_the_same_episodes() -> None:
-    pool = Pool(TINY)
+    pool = PlantedPool(TINY)
     one, same, other = pool.episodes(5, 1), pool.episodes(5, 1), pool.episodes(5, 2)
     np.testing.assert_array_equal(one.noise, same.noise)
     np.testing.assert_array_equal(one.luck, same.luck)
@@ -69,14 +74,14 @@ def test_the_same_seed_draws_the_same_episodes() -> None:
 
 def test_decisions_are_drawn_as_often_as_the_softmax_says() -> None:
     logits = np.tile(np.log(np.array([1, 2, 7], np.float32)), (20_000, 1))
-    chosen, chances = sampled(logits, np.random.default_rng(1).random(20_000))
+    chosen, chances = sample_actions(logits, np.random.default_rng(1).random(20_000))
     np.testing.assert_allclose(chances[0], [0.1, 0.2, 0.7], atol=1e-6)
     np.testing.assert_allclose(np.bincount(chosen) / 20_000, [0.1, 0.2, 0.7], atol=0.015)
-    assert sampled(logits[:1], np.array([1.0]))[0].tolist() == [2]
+    assert sample_actions(logits[:1], np.array([1.0]))[0].tolist() == [2]
 
 
 def test_who_knows_the_plan_does_better_than_any_single_agent() -> None:
-    pool = Pool(Plan(width=16))
+    pool = PlantedPool(PlantedPoolSettings(width=16))
     episodes = pool.episodes(2000, 1)
     shared = pool.signals.sum(0) * pool.scale
     best = 0.0
@@ -87,7 +92,7 @@ def test_who_knows_the_plan_does_better_than_any_single_agent() -> None:
     assert pool.optimum(episodes).mean() > best + 0.2
 
 
-def searched(pool: Pool, search: Optimiser) -> np.ndarray:
+def searched(pool: PlantedPool, search: Optimiser) -> np.ndarray:
     for number in range(60):
         candidates = search.ask()
         search.tell(candidates, pool.play(candidates, pool.episodes(16, number)).mean(1))
@@ -96,9 +101,9 @@ def searched(pool: Pool, search: Optimiser) -> np.ndarray:
 
 def test_evolution_finds_what_was_planted_where_random_search_and_plain_reinforce_do_not_come_as_near() -> None:
     """32 candidates x 16 episodes x 60 iterations, as 60 batches of 512."""
-    pool = Pool(Plan(seed=2))
+    pool = PlantedPool(PlantedPoolSettings(seed=2))
     test = pool.episodes(4000, 10**6)
-    learner = Reinforce(pool, [Tuning(rate, baseline=False) for rate in (1e-5, 1e-4, 1e-3, 1e-2)])
+    learner = Reinforce(pool, [ReinforceSettings(rate, baseline=False) for rate in (1e-5, 1e-4, 1e-3, 1e-2)])
     for number in range(60):
         learner.step(pool.episodes(512, 10**5 + number))
     evolved = searched(pool, SepCMA(np.zeros(pool.count), 32, seed=2))

@@ -3,16 +3,22 @@
 import numpy as np
 import pytest
 
-from fugu_cli.training.optimise import Numbers
-from fugu_cli.training.planted import Choose, Episodes, Plan, Pool
-from fugu_cli.training.reinforce import Reinforce, Tuning
+from fugu_cli.training.planted_pool import (
+    ChooseAgentAndRole,
+    PlantedEpisodes,
+    PlantedPool,
+    PlantedPoolSettings,
+    Reinforce,
+    ReinforceSettings,
+)
+from fugu_cli.training.search import Numbers
 
-TINY = Plan(width=6, blocks=3, seed=1)
+TINY = PlantedPoolSettings(width=6, blocks=3, seed=1)
 
 
 def test_the_gradient_by_offsets_and_head_is_the_slope() -> None:
-    pool = Pool(TINY)
-    learner, draw = Reinforce(pool, [Tuning(1.0), Tuning(1.0)]), np.random.default_rng(0)
+    pool = PlantedPool(TINY)
+    learner, draw = Reinforce(pool, [ReinforceSettings(1.0), ReinforceSettings(1.0)]), np.random.default_rng(0)
     learner.points = draw.normal(scale=0.3, size=(2, pool.count))
     wanted = draw.normal(size=(2, pool.rows, 6)).astype(np.float32)
 
@@ -29,7 +35,7 @@ def test_the_gradient_by_offsets_and_head_is_the_slope() -> None:
 
 
 def test_tunings_side_by_side_are_what_each_is_alone() -> None:
-    pool, tunings = Pool(TINY), [Tuning(0.01), Tuning(0.1, baseline=False)]
+    pool, tunings = PlantedPool(TINY), [ReinforceSettings(0.01), ReinforceSettings(0.1, baseline=False)]
     both, alone = Reinforce(pool, tunings), [Reinforce(pool, [one]) for one in tunings]
     for number in range(3):
         for learner in (both, *alone):
@@ -40,24 +46,24 @@ def test_tunings_side_by_side_are_what_each_is_alone() -> None:
 
 @pytest.mark.parametrize("baseline", [True, False])
 def test_rewards_climb(baseline: bool) -> None:
-    pool = Pool(Plan(width=16))
-    test, learner = pool.episodes(2000, 99), Reinforce(pool, [Tuning(0.01, baseline)])
+    pool = PlantedPool(PlantedPoolSettings(width=16))
+    test, learner = pool.episodes(2000, 99), Reinforce(pool, [ReinforceSettings(0.01, baseline)])
     before = pool.play(learner.points, test).mean()
     for number in range(40):
         learner.step(pool.episodes(256, number))
     assert pool.play(learner.points, test).mean() > before + 0.2
 
 
-class Paid(Pool):
+class Paid(PlantedPool):
     """Every episode is worth 1."""
 
-    def run(self, episodes: Episodes, choose: Choose, size: int) -> Numbers:
+    def run(self, episodes: PlantedEpisodes, choose: ChooseAgentAndRole, size: int) -> Numbers:
         return super().run(episodes, choose, size) * 0 + 1
 
 
 def test_without_a_difference_in_reward_a_baseline_moves_nothing() -> None:
     pool = Paid(TINY)
-    learner = Reinforce(pool, [Tuning(0.01), Tuning(0.01, baseline=False)])
+    learner = Reinforce(pool, [ReinforceSettings(0.01), ReinforceSettings(0.01, baseline=False)])
     learner.step(pool.episodes(64, 0))
     np.testing.assert_array_equal(learner.points[0], np.zeros(pool.count))
     assert np.abs(learner.points[1]).max() > 1e-3

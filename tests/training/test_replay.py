@@ -10,48 +10,48 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fugu_cli.coordinators import backbone, svf
+from fugu_cli.coordinators import CoordinatorSettings, backbone, svf
 from fugu_cli.coordinators.backbone import Backbone
-from fugu_cli.coordinators.checkpoint import Checkpoint, Meta, make
-from fugu_cli.coordinators.settings import Settings
+from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, make
 from fugu_cli.coordinators.trinity import Trinity
 from fugu_cli.errors import ConfigError
-from fugu_cli.events import ROLES, Assigned, Member, Opened
-from fugu_cli.training import frontier, outcomes, study, study_report
-from fugu_cli.training.candidates import Candidates, Heads
-from fugu_cli.training.evolve import Settings as Evolving
-from fugu_cli.training.matrix import Rates, Seat, TaskRates
-from fugu_cli.training.outcomes import Case, Issue, drawn
-from fugu_cli.training.prior import Prior
-from fugu_cli.training.replay import Check, Played, Replay, Rules
-from fugu_cli.training.replay_sessions import Reading, ReplaySessionWriter, Step
-from fugu_cli.training.replay_training import Course, surely
-from fugu_cli.training.search_vector import HiddenStates
+from fugu_cli.session.events import ROLES, Assigned, Member, Opened
+from fugu_cli.training import frontier, recorded_outcomes, study
+from fugu_cli.training.evolution import EvolutionSettings as Evolving
+from fugu_cli.training.pass_matrix import HeadRow, RowRates, TaskRates
+from fugu_cli.training.planning import PathPlan
+from fugu_cli.training.recorded_outcomes import Issue, ReplayCase, random_pool
+from fugu_cli.training.replay import CheckRates, Replay, ReplayRules, TrialResult
+from fugu_cli.training.search import Candidates, HeadCandidates, HiddenStates
+from fugu_cli.training.study import HeadTrainingSettings, surely_better
+from fugu_cli.training.synthetic_sessions import ReplaySessionWriter, ReplayStep, TranscriptSettings
 from tests.coordinators import tiny
 
-SEATS = tuple(Seat(slot, slot) for slot in ("cheap", "middle", "strong"))
+SEATS = tuple(HeadRow(slot, slot) for slot in ("cheap", "middle", "strong"))
 FEW = Evolving(iterations=2, population=6)
-SURE = Rules(Check(1.0, 0.0), turns=4, talk=0.0)
+SURE = ReplayRules(CheckRates(1.0, 0.0), turns=4, talk=0.0)
 
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
-    return backbone.load(tiny.folder(tmp_path_factory.mktemp("replay") / "backbone"), device="cpu")
+    return backbone.load_backbone(tiny.folder(tmp_path_factory.mktemp("replay") / "backbone"), device="cpu")
 
 
-def case(name: str, oks: tuple[int, int, int], group: str = "r") -> Case:
+def case(name: str, oks: tuple[int, int, int], group: str = "r") -> ReplayCase:
     costs = (0.05, 0.2, 1.0)
-    rows = tuple(Rates(float(ok), 0.5, cost, cost) for ok, cost in zip(oks, costs, strict=True))
-    return Case(TaskRates(name, f"issue {name}", rows), group, (3, 5, 9))
+    rows = tuple(RowRates(float(ok), 0.5, cost, cost) for ok, cost in zip(oks, costs, strict=True))
+    return ReplayCase(TaskRates(name, f"issue {name}", rows), group, (3, 5, 9))
 
 
 def writer(loaded: Backbone) -> ReplaySessionWriter:
-    return ReplaySessionWriter(SEATS, loaded, Reading())
+    return ReplaySessionWriter(SEATS, loaded, TranscriptSettings())
 
 
 def packed(loaded: Backbone, head: np.ndarray) -> Checkpoint:
     shape = loaded.decoder.shape
-    meta = Meta(backbone=loaded.identity, width=shape.width, ranks=svf.ranks(shape), rows=tuple(s.row for s in SEATS))
+    meta = CheckpointMeta(
+        backbone=loaded.identity, width=shape.width, ranks=svf.ranks(shape), rows=tuple(s.row for s in SEATS)
+    )
     return make(svf.join([np.zeros(size, np.float32) for size in meta.ranks], head), meta)
 
 
@@ -76,7 +76,7 @@ class Scripted:
 
 
 def test_a_run_is_told_by_its_calls_and_the_checks_word(loaded: Backbone) -> None:
-    scene = writer(loaded).scene(case("a", (0, 1, 1)), (Step(0, False), Step(2, True)))
+    scene = writer(loaded).scene(case("a", (0, 1, 1)), (ReplayStep(0, False), ReplayStep(2, True)))
     assert scene.text == (
         "user: issue a\n"
         "system: tests failed 3\n"
@@ -94,14 +94,14 @@ def test_a_scene_is_decided_as_trinity_decides_on_the_same_log(loaded: Backbone)
     decided = set()
     for number in range(6):
         made = packed(loaded, draw.normal(size=(6, loaded.width)).astype(np.float32))
-        for path in ((), (Step(0, False),), (Step(1, False), Step(2, True))):
+        for path in ((), (ReplayStep(0, False),), (ReplayStep(1, False), ReplayStep(2, True))):
             one = case(f"c{number}", (0, 1, 1))
             loaded.forget()
             scene = told.scene(one, path)
             hidden = loaded.read(loaded.tokens(scene.text)).hidden
             rows, roles = scene.choose((made.head @ hidden)[None])
             events = [Opened(version="1", repo="/r", pool=pool), *told.events(one, path)]
-            found = asyncio.run(Trinity(made, loaded, pool, Settings()).decide(events))
+            found = asyncio.run(Trinity(made, loaded, pool, CoordinatorSettings()).decide(events))
             assert isinstance(found, Assigned)
             assert found.role == ROLES[int(roles[0])]
             if SEATS[int((made.head[:3] @ hidden).argmax())].row not in {SEATS[step.row].row for step in path}:
@@ -117,17 +117,19 @@ def test_what_is_expected_is_exact(loaded: Backbone) -> None:
     np.testing.assert_allclose(played.solved, [[1, 1], [1, 1]])
     np.testing.assert_allclose(played.cost, [[1.05, 0.05], [1.0, 1.05]])
     np.testing.assert_allclose(played.turns, [[3, 2], [2, 3]])
-    checked = Replay(writer(loaded), Rules(Check(0.9, 0.2), turns=4, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
+    checked = Replay(writer(loaded), ReplayRules(CheckRates(0.9, 0.2), turns=4, talk=0.0)).play(
+        Scripted([(0, 0), (2, 0)]), cases
+    )
     np.testing.assert_allclose(checked.solved[0, 0], 0.8 * 1.0)  # wrong work that passes ends it: 0.2
     np.testing.assert_allclose(checked.cost[0, 0], 0.05 + 0.8 * (1.0 + 0.1 * 0.2))
 
 
 def test_the_replay_of_a_cascade_is_that_cascade(loaded: Backbone) -> None:
     cases = [case(f"{number}", tuple(int(digit) for digit in f"{number:03b}")) for number in range(8)]  # type: ignore[arg-type]
-    check = Check(0.9, 0.2)
-    played = Replay(writer(loaded), Rules(check, turns=4, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
-    fixed = frontier.sequence("cheap > strong", cases, (0, 2), check)
-    ended = Replay(writer(loaded), Rules(check, turns=2, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
+    check = CheckRates(0.9, 0.2)
+    played = Replay(writer(loaded), ReplayRules(check, turns=4, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
+    fixed = frontier.sequence_policy("cheap > strong", cases, (0, 2), check)
+    ended = Replay(writer(loaded), ReplayRules(check, turns=2, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
     np.testing.assert_allclose(ended.solved[0], fixed.solved)
     np.testing.assert_allclose(ended.cost[0], fixed.cost)
     assert played.cost.sum() > ended.cost.sum()
@@ -141,19 +143,19 @@ def test_turns_of_words_alone_end_a_replay(loaded: Backbone) -> None:
 
 def test_the_prior_is_the_best_that_the_checks_word_allows() -> None:
     cases = [case(f"{number}", (number % 2, 1, 1)) for number in range(4)]
-    advice = {one.path: one for one in Prior(cases, SURE, 0.1).advice()}
+    advice = {one.path: one for one in PathPlan(cases, SURE, 0.1).advice()}
     assert int(np.argmax(advice[()].rows)) == 0  # then the middle one, for the other half: 0.15 in all
-    assert advice[(Step(1, True),)].role == ROLES.index("verifier")
-    assert int(np.argmax(advice[(Step(0, False),)].rows)) == 1
-    worth = Prior(cases, SURE, 0.1).worth((), np.array([[0.0] * 4, [1.0] * 4]))
+    assert advice[(ReplayStep(1, True),)].role == ROLES.index("verifier")
+    assert int(np.argmax(advice[(ReplayStep(0, False),)].rows)) == 1
+    worth = PathPlan(cases, SURE, 0.1).worth((), np.array([[0.0] * 4, [1.0] * 4]))
     np.testing.assert_allclose(worth, [1 - 0.1 * (0.05 + 0.5 * 0.2), 1 - 0.1 * 0.2, 1 - 0.1 * 1.0])
 
 
 def test_what_is_best_followed_is_the_cascade_it_describes() -> None:
     cases = [case(f"{number}", (number % 2, 1, 1)) for number in range(4)]
-    check = Check(0.9, 0.2)
-    solved, cost = Prior(cases, Rules(check, turns=2, talk=0.0), 2.0).followed()
-    fixed = frontier.sequence("cheap > middle", cases, (0, 1), check)
+    check = CheckRates(0.9, 0.2)
+    solved, cost = PathPlan(cases, ReplayRules(check, turns=2, talk=0.0), 2.0).followed()
+    fixed = frontier.sequence_policy("cheap > middle", cases, (0, 1), check)
     np.testing.assert_allclose(solved, fixed.solved)
     np.testing.assert_allclose(cost, fixed.cost)
 
@@ -182,10 +184,10 @@ def file_of(path: Path, rows: list[dict[str, object]]) -> Path:
 
 
 def test_outcomes_become_rates_and_relative_costs(tmp_path: Path) -> None:
-    issues = outcomes.read(file_of(tmp_path / "o.jsonl.gz", lines(4)))
-    pool = outcomes.pool(issues, ["small", "mid", "big"], {})
+    issues = recorded_outcomes.read_issues(file_of(tmp_path / "o.jsonl.gz", lines(4)))
+    pool = recorded_outcomes.named_pool(issues, ["small", "mid", "big"], {})
     assert pool.unit == 1.0
-    first = outcomes.cases(issues, pool)[1]
+    first = recorded_outcomes.pool_cases(issues, pool)[1]
     assert (first.group, first.calls) == ("repo1", (4, 5, 6))
     assert [rate.first for rate in first.task.rows] == [0.0, 1.0, 1.0]
     assert [rate.first_cost for rate in first.task.rows] == [0.02, 0.1, 1.0]
@@ -196,9 +198,9 @@ def test_drawn_pools_are_ordered_by_price_and_repeat_with_their_seed(tmp_path: P
     for row in rows:
         for result in row["outcomes"].values():  # type: ignore[attr-defined]
             result.pop("cost")
-    issues = outcomes.read(file_of(tmp_path / "o.jsonl", rows))
-    pools = [outcomes.drawn(issues, 3, random.Random(seed), {}) for seed in range(40)]
-    assert pools == [outcomes.drawn(issues, 3, random.Random(seed), {}) for seed in range(40)]
+    issues = recorded_outcomes.read_issues(file_of(tmp_path / "o.jsonl", rows))
+    pools = [recorded_outcomes.random_pool(issues, 3, random.Random(seed), {}) for seed in range(40)]
+    assert pools == [recorded_outcomes.random_pool(issues, 3, random.Random(seed), {}) for seed in range(40)]
     assert all(list(pool.prices) == sorted(pool.prices) for pool in pools)
     assert any(None in pool.models for pool in pools)
     assert len({pool.models for pool in pools}) > 3
@@ -212,28 +214,34 @@ def test_a_file_that_holds_no_outcomes_is_named(tmp_path: Path, content: bytes, 
     path = tmp_path / "o.jsonl"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=said):
-        outcomes.read(path)
+        recorded_outcomes.read_issues(path)
     with pytest.raises(ConfigError, match="no outcomes of nobody"):
-        outcomes.pool(outcomes.read(file_of(path, lines(2))), ["nobody"], {})
+        recorded_outcomes.named_pool(recorded_outcomes.read_issues(file_of(path, lines(2))), ["nobody"], {})
 
 
 def test_a_study_learns_across_repositories_and_keeps_its_parts(loaded: Backbone, tmp_path: Path) -> None:
-    issues = outcomes.read(file_of(tmp_path / "o.jsonl.gz", lines(12)))
-    pool = outcomes.pool(issues, ["small", "mid", "big"], {})
+    issues = recorded_outcomes.read_issues(file_of(tmp_path / "o.jsonl.gz", lines(12)))
+    pool = recorded_outcomes.named_pool(issues, ["small", "mid", "big"], {})
     hidden_states = HiddenStates(loaded, tmp_path / "states", lambda _: None)
-    question = study.Question(prices=(0.3,), checks=(Check(0.95, 0.1),), folds=2, sample=4, course=Course(settings=FEW))
+    question = study.StudySettings(
+        prices=(0.3,), checks=(CheckRates(0.95, 0.1),), folds=2, sample=4, course=HeadTrainingSettings(settings=FEW)
+    )
     one = study.Study(
-        study.Recorded(outcomes.cases(issues, pool), ["small", "mid", "big"], issues), writer(loaded), hidden_states
+        study.StudyData(recorded_outcomes.pool_cases(issues, pool), ["small", "mid", "big"], issues),
+        writer(loaded),
+        hidden_states,
     )
     found = one.run(question, pool.unit, tmp_path / "answers.jsonl", lambda _: None)
     answer = found.answers[0]
     assert answer.fixed.reward(0.3).mean() >= max(arm.reward(0.3).mean() for arm in found.singles)
     assert answer.ours.reward(0.3).mean() > found.singles[2].reward(0.3).mean()
-    assert found.thrifty[Check(0.95, 0.1)].cost.mean() == pytest.approx(answer.ours.cost.mean())  # nothing to mix with
+    assert found.thrifty[CheckRates(0.95, 0.1)].cost.mean() == pytest.approx(
+        answer.ours.cost.mean()
+    )  # nothing to mix with
     assert answer.trained.reward(0.3).mean() <= answer.fixed.reward(0.3).mean()
-    text = study_report.report(found)
+    text = study.study_report(found)
     assert "| small > mid > big |" in text
-    assert study_report.held(answer.over(answer.ours, answer.ours))
+    assert study.not_worse(answer.over(answer.ours, answer.ours))
     assert "| 0.3 | " in text
     kept = (tmp_path / "answers.jsonl").read_text()
     again = one.run(question, pool.unit, tmp_path / "answers.jsonl", lambda _: None)
@@ -243,12 +251,12 @@ def test_a_study_learns_across_repositories_and_keeps_its_parts(loaded: Backbone
 
 def test_without_an_evolution_every_known_case_is_learned_from(loaded: Backbone, tmp_path: Path) -> None:
     """No third of them is kept to validate what does not take place: only those know that the dearest row is right."""
-    known = study.sample([case(f"{number}", (0, 0, 0), "known") for number in range(12)], 12, 0)
+    known = study.sample_cases([case(f"{number}", (0, 0, 0), "known") for number in range(12)], 12, 0)
     known = [*known[:8], *(case(one.task.task, (0, 0, 1), "known") for one in known[8:])]
     cases = [*known, case("judged", (0, 0, 1), "judged")]
     hidden_states = HiddenStates(loaded, tmp_path / "states", lambda _: None)
-    one = study.Study(study.Recorded(cases, ["small", "mid", "big"]), writer(loaded), hidden_states)
-    question = study.Question(prices=(0.1,), checks=(Check(1.0, 0.0),), folds=2)
+    one = study.Study(study.StudyData(cases, ["small", "mid", "big"]), writer(loaded), hidden_states)
+    question = study.StudySettings(prices=(0.1,), checks=(CheckRates(1.0, 0.0),), folds=2)
     (answer,) = one.run(question, 1.0, tmp_path / "answers.jsonl", lambda _: None).answers
     assert answer.ours.solved[-1] == 1.0
 
@@ -257,29 +265,31 @@ def test_heads_share_the_states_of_a_text(loaded: Backbone, tmp_path: Path) -> N
     hidden_states = HiddenStates(loaded, tmp_path, lambda _: None)
     heads = np.random.default_rng(0).normal(size=(3, 6, loaded.width)).astype(np.float32)
     texts = ["user: a", "user: b"]
-    found = Heads(heads, hidden_states).logits(texts)
+    found = HeadCandidates(heads, hidden_states).logits(texts)
     np.testing.assert_allclose(found[2, 1], heads[2] @ hidden_states(["user: b"])[0], rtol=1e-4, atol=1e-4)
     assert found.shape == (3, 2, 6)
 
 
 @pytest.mark.parametrize("looped", [False, True])
 def test_a_cascade_ends_where_its_check_cannot_fail_any_more(looped: bool) -> None:
-    rows = tuple(Rates(1.0, 1.0, cost, cost) for cost in (0.1, 1.0))
-    sure = Case(TaskRates("a", "issue a", rows), "r", (3, 5), looped=looped)
-    never = Case(TaskRates("b", "issue b", tuple(Rates(0.0, 0.0, cost, cost) for cost in (0.1, 1.0))), "r", (3, 5))
-    arm = frontier.sequence("both", [sure, never], (0, 1), Check(1.0, 0.0))
+    rows = tuple(RowRates(1.0, 1.0, cost, cost) for cost in (0.1, 1.0))
+    sure = ReplayCase(TaskRates("a", "issue a", rows), "r", (3, 5), looped=looped)
+    never = ReplayCase(
+        TaskRates("b", "issue b", tuple(RowRates(0.0, 0.0, cost, cost) for cost in (0.1, 1.0))), "r", (3, 5)
+    )
+    arm = frontier.sequence_policy("both", [sure, never], (0, 1), CheckRates(1.0, 0.0))
     assert (arm.solved.tolist(), arm.cost.tolist()) == ([1.0, 0.0], [0.1, 1.1])
-    blind = frontier.sequence("both", [never], (0, 0, 1), Check(1.0, 1.0))
+    blind = frontier.sequence_policy("both", [never], (0, 0, 1), CheckRates(1.0, 1.0))
     assert (blind.solved.tolist(), blind.cost.tolist()) == ([0.0], [0.1])
 
 
 def test_a_cascade_pays_for_its_verdicts_as_a_head_does() -> None:
-    rows = tuple(Rates(rate, rate, cost, cost) for rate, cost in ((0.5, 0.1), (1.0, 1.0)))
-    one = Case(TaskRates("a", "issue a", rows), "r", (3, 5), looped=True)
-    arm = frontier.sequence("both", [one], (0, 1, 1), Check(1.0, 0.0), talk=0.3)
+    rows = tuple(RowRates(rate, rate, cost, cost) for rate, cost in ((0.5, 0.1), (1.0, 1.0)))
+    one = ReplayCase(TaskRates("a", "issue a", rows), "r", (3, 5), looped=True)
+    arm = frontier.sequence_policy("both", [one], (0, 1, 1), CheckRates(1.0, 0.0), talk=0.3)
     np.testing.assert_allclose(arm.solved, [1.0])
     np.testing.assert_allclose(arm.cost, [0.1 + 0.5 * 1.0 + 0.5 * 0.3 * 1.0 + 0.5 * 0.3 * 0.1])
-    last = frontier.sequence("both", [one], (0, 1), Check(1.0, 0.0), talk=0.3)
+    last = frontier.sequence_policy("both", [one], (0, 1), CheckRates(1.0, 0.0), talk=0.3)
     np.testing.assert_allclose(
         last.cost, [0.1 + 0.5 * 1.0 + 0.5 * 0.3 * 1.0]
     )  # no turn is left to look at the last one
@@ -294,27 +304,27 @@ def test_a_request_ends_where_every_row_has_worked(loaded: Backbone) -> None:
 
 def test_work_that_passed_is_verified_by_the_cheapest() -> None:
     cases = [case(f"{number}", (number % 2, 1, 1)) for number in range(4)]
-    advice = {one.path: one for one in Prior(cases, Rules(Check(1.0, 0.0), turns=4), 0.1).advice()}
-    verify = advice[(Step(2, True),)]
+    advice = {one.path: one for one in PathPlan(cases, ReplayRules(CheckRates(1.0, 0.0), turns=4), 0.1).advice()}
+    verify = advice[(ReplayStep(2, True),)]
     assert verify.role == ROLES.index("verifier")
     assert verify.rows[0] > 0.99
 
 
 def test_where_cost_weighs_much_fewer_turns_are_given() -> None:
     cases = [case(f"{number}", (number % 2, 0, number % 4 != 1)) for number in range(8)]
-    budgets = [study.budget(cases, SURE, price) for price in (0.0, 0.1, 2.0)]
+    budgets = [study.best_turn_limit(cases, SURE, price) for price in (0.0, 0.1, 2.0)]
     assert budgets == [2, 2, 1]
 
 
 def test_the_first_decision_is_shown_with_the_most_texts() -> None:
-    course = Course(shown=10)
+    course = HeadTrainingSettings(shown=10)
     assert [course.texts(weight) for weight in (1.0, 0.5, 0.1)] == [40, 20, 10]
 
 
 def test_evolution_is_kept_only_where_validation_is_sure_of_it() -> None:
     lucky, better = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 2.0]]), np.array([[0.0, 0.0, 0.0], [0.5, 0.4, 0.6]])
-    assert [surely(Held(solved), Held(solved), 0.1) for solved in (lucky, better)] == [False, True]
-    assert surely(Held(None), Held(None), 0.1)
+    assert [surely_better(Held(solved), Held(solved), 0.1) for solved in (lucky, better)] == [False, True]
+    assert surely_better(Held(None), Held(None), 0.1)
 
 
 class Held:
@@ -328,32 +338,34 @@ class Held:
     def logits(self, texts: Sequence[str]) -> np.ndarray:
         raise AssertionError("nothing is read here")
 
-    def play(self, candidates: Candidates, iteration: int) -> Played:
+    def play(self, candidates: Candidates, iteration: int) -> TrialResult:
         raise AssertionError("nothing is played here")
 
-    def validate(self, candidates: Candidates) -> Played | None:
+    def validate(self, candidates: Candidates) -> TrialResult | None:
         none = np.zeros((2, 3))
-        return None if self._solved is None else Played(self._solved, none, none, none, none, 0)
+        return None if self._solved is None else TrialResult(self._solved, none, none, none, none, 0)
 
 
 def test_a_fixed_way_chosen_without_hindsight_is_each_parts_others_choice() -> None:
-    first = frontier.Arm("first", np.array([1.0, 1.0, 0.0, 0.0]), np.full(4, 0.1))
-    second = frontier.Arm("second", np.array([0.0, 0.0, 1.0, 0.5]), np.full(4, 0.2))
+    first = frontier.PolicyScores("first", np.array([1.0, 1.0, 0.0, 0.0]), np.full(4, 0.1))
+    second = frontier.PolicyScores("second", np.array([0.0, 0.0, 1.0, 0.5]), np.full(4, 0.2))
     folds = [np.array([True, True, False, False]), np.array([False, False, True, True])]
-    arm = frontier.trained_fixed([first, second], folds, 0.1)  # each part is decided as the other one would have it
+    arm = frontier.best_fixed_without_hindsight(
+        [first, second], folds, 0.1
+    )  # each part is decided as the other one would have it
     assert (arm.solved.tolist(), arm.cost.tolist()) == ([0.0] * 4, [0.2, 0.2, 0.1, 0.1])
     assert frontier.best_fixed([first, second], 0.1) is first
 
 
 def test_a_random_mix_costs_what_was_asked() -> None:
     cases = [case("a", (1, 1, 1)), case("b", (0, 0, 1))]
-    singles = frontier.singles(cases, ["cheap", "middle", "strong"])
-    coin = frontier.mixed(singles, 0.525)
+    singles = frontier.single_policies(cases, ["cheap", "middle", "strong"])
+    coin = frontier.random_mix_at_cost(singles, 0.525)
     assert (coin.solved.mean(), coin.cost.mean()) == (pytest.approx(0.75), pytest.approx(0.525))
-    assert frontier.oracle(cases).cost.mean() == pytest.approx(0.525)
+    assert frontier.oracle_scores(cases).cost.mean() == pytest.approx(0.525)
 
 
 def test_a_pool_is_drawn_of_models_that_there_are() -> None:
     issues = [Issue.model_validate({"id": "i", "text": "t", "outcomes": {"a": {"ok": True}, "b": {"ok": False}}})]
     with pytest.raises(ConfigError, match="outcomes of 3 models at least are needed; there are a, b"):
-        drawn(issues, 3, random.Random(0), {})
+        random_pool(issues, 3, random.Random(0), {})

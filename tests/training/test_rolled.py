@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fugu_cli.commands.evalflags import EvolveFlags
-from fugu_cli.commands.rolled import Pace, Rolled
+from fugu_cli.cli.train_evolve import ProgressEstimate, RolloutFitness
+from fugu_cli.cli.training_flags import EvolveFlags
 from fugu_cli.config import Config
-from fugu_cli.training.candidates import Heads
+from fugu_cli.training.search import HeadCandidates
 from tests.coordinators import tiny
 from tests.evaluation.pool import suite, task
 
@@ -16,15 +16,15 @@ from tests.evaluation.pool import suite, task
 def test_decisions_are_drawn_in_training(tmp_path: Path) -> None:
     base = tiny.checkpoint(tiny.meta(tiny.folder(tmp_path / "backbone")))
     flags = EvolveFlags(suites=[str(suite(tmp_path, task("a")))])
-    trial = Rolled(flags, Config(), tmp_path / "out", base)
-    opened = trial._opening(Heads(base.head[None], lambda _: np.zeros((0, 1), np.float32)), 0, 1)
+    trial = RolloutFitness(flags, Config(), tmp_path / "out", base)
+    opened = trial._opening(HeadCandidates(base.head[None], lambda _: np.zeros((0, 1), np.float32)), 0, 1)
     assert opened.config.sample
     assert not Config().sample
 
 
 def test_a_long_iteration_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
-    pace = Pace(8, lambda: now)
+    pace = ProgressEstimate(8, lambda: now)
     for _ in range(8):
         now += 20.0
         pace.step()

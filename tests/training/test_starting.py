@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fugu_cli.__main__ import called
-from fugu_cli.commands.train_learning import reading
+from fugu_cli.cli.train import backbone_for_checkpoint
 from fugu_cli.config import Config
 from fugu_cli.coordinators import checkpoint, trinity
 from fugu_cli.coordinators.checkpoint import Checkpoint
@@ -52,11 +52,11 @@ def test_a_search_of_the_offsets_begins_with_those_of_the_start(start: Checkpoin
 def test_training_reads_the_states_that_sessions_read(start: Checkpoint, tmp_path: Path) -> None:
     config = Config(backbone=str(tmp_path / "backbone"))
     text = "user: fix the tests of calc.py\nassistant:"
-    _, backbone = trinity.prepared(tmp_path / "begun.safetensors", tmp_path / "backbone", tmp_path)
+    _, backbone = trinity.load_parts(tmp_path / "begun.safetensors", tmp_path / "backbone", tmp_path)
     live = backbone.read(backbone.tokens(text)).hidden
-    plain, states = reading(config)
+    plain, states = backbone_for_checkpoint(config)
     assert not np.allclose(states([text])[0], live, atol=0.05)
-    _, states = reading(config, start)
+    _, states = backbone_for_checkpoint(config, start)
     np.testing.assert_allclose(states([text])[0], live, atol=1e-6)
-    _, states = reading(config)  # from the disk: other offsets, other states
+    _, states = backbone_for_checkpoint(config)  # from the disk: other offsets, other states
     np.testing.assert_array_equal(states([text])[0], plain.read(plain.tokens(text)).hidden)

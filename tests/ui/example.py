@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fugu_cli.events import (
+from fugu_cli.messages import Call, Thinking, Usage
+from fugu_cli.session.events import (
     Asked,
     Assigned,
-    Change,
+    DecisionTimings,
     Event,
     Failed,
+    FileChange,
     Finished,
     Member,
-    Milliseconds,
     Opened,
     Permitted,
     Price,
@@ -23,7 +24,6 @@ from fugu_cli.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.messages import Call, Thinking, Usage
 
 POOL = (
     Member(name="small", provider="local", model="m-small", protocol="text", slot="cheap"),
@@ -56,7 +56,7 @@ def scores(
 
 
 def decision(turn: int, agent: str, role: Role, found: Scores | None, **more: object) -> Assigned:
-    times = Milliseconds(format=1.0, tokenise=2.0, forward=306.0, head=1.0)
+    times = DecisionTimings(format=1.0, tokenise=2.0, forward=306.0, head=1.0)
     return Assigned.model_validate(
         {"turn": turn, "agent": agent, "role": role, "by": "trinity", "scores": found, "milliseconds": times, **more}
     )
@@ -84,7 +84,7 @@ def evidence(turn: int, id: str, ok: bool) -> list[Event]:
     ]
 
 
-def tool(turn: int, call: Call, output: str, *changes: Change) -> list[Event]:
+def tool(turn: int, call: Call, output: str, *changes: FileChange) -> list[Event]:
     return [
         Permitted(turn=turn, call=call, allowed=True, by="policy"),
         ToolRan(turn=turn, call=call, output=output, ok=True, seconds=0.01, changes=changes),
@@ -108,11 +108,11 @@ def first_turn() -> list[Event]:
         said(1, "coder", "I read the file.", READ, thinking="hm"),
         *tool(1, READ, "1: x = 1"),
         said(1, "coder", "Now the change.", WRITE),
-        *tool(1, WRITE, "written", Change(path="a.py", before="b1", after="b2")),
+        *tool(1, WRITE, "written", FileChange(path="a.py", before="b1", after="b2")),
         *evidence(1, "e1-0-4", ok=False),
         Undone(snapshot="tree0", turn=1, reason="the tests failed"),
         said(1, "coder", "Another way.", WRITE_AGAIN),
-        *tool(1, WRITE_AGAIN, "written", Change(path="a.py", before="b1", after="b3")),
+        *tool(1, WRITE_AGAIN, "written", FileChange(path="a.py", before="b1", after="b3")),
         said(1, "coder", "The bug was `x = 1`; it is 3 now."),
         *evidence(1, "e1-1-4", ok=True),
     ]

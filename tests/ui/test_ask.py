@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from fugu_cli.messages import Call
-from fugu_cli.ui import ask
-from fugu_cli.ui.screen import Screen
+from fugu_cli.ui import headless
+from fugu_cli.ui.terminal_output import TerminalOutput
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ def answered(*lines: str, judgement: Said | None = None) -> tuple[str, str]:
     async def read() -> str:
         return waiting.pop(0)
 
-    question = ask.on_terminal(Screen(io.StringIO(), err, {}), read)
+    question = headless.ask_on_terminal(TerminalOutput(io.StringIO(), err, {}), read)
     answer = asyncio.run(question(Call.make("1", "bash", command="make all"), judgement or Said()))
     assert waiting == []
     return answer, err.getvalue()
@@ -59,7 +59,7 @@ def test_what_needs_a_yes_every_time_cannot_be_allowed_for_the_session() -> None
 
 
 def test_without_a_terminal_the_answer_is_no() -> None:
-    assert asyncio.run(ask.never(Call(id="1", tool="bash"), Said())) == "headless"
+    assert asyncio.run(headless.deny_headless(Call(id="1", tool="bash"), Said())) == "headless"
 
 
 def test_a_line_is_read_without_blocking_and_waiting_for_it_can_be_cancelled() -> None:
@@ -67,14 +67,14 @@ def test_a_line_is_read_without_blocking_and_waiting_for_it_can_be_cancelled() -
 
     async def go() -> str:
         with os.fdopen(read) as stream:
-            waiting = asyncio.create_task(ask.typed(stream))
+            waiting = asyncio.create_task(headless.read_typed_line(stream))
             await asyncio.sleep(0.01)
             assert not waiting.done()
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             os.write(write, b"yes\n")
-            return await ask.typed(stream)
+            return await headless.read_typed_line(stream)
 
     assert asyncio.run(go()) == "yes\n"
     os.close(write)

@@ -4,7 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.ui.clean import bare, clean, count, cut, head, money, one_line, probability, seconds, spent
+from fugu_cli.ui.formatting import (
+    compact_number,
+    duration,
+    escape_invisible,
+    first_line,
+    first_lines,
+    known_cost,
+    money,
+    probability,
+    sanitize,
+    shorten,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +41,7 @@ from fugu_cli.ui.clean import bare, clean, count, cut, head, money, one_line, pr
     ],
 )
 def test_escape_sequences_go_and_control_characters_are_shown(raw: str, plain: str) -> None:
-    assert clean(raw) == plain
+    assert sanitize(raw) == plain
 
 
 @pytest.mark.parametrize(
@@ -44,42 +55,48 @@ def test_escape_sequences_go_and_control_characters_are_shown(raw: str, plain: s
     ],
 )
 def test_of_what_people_say_yes_to_nothing_goes(raw: str, shown: str) -> None:
-    assert (bare(raw), clean(bare(raw))) == (shown, shown)
+    assert (escape_invisible(raw), sanitize(escape_invisible(raw))) == (shown, shown)
 
 
 @given(st.text())
 def test_whatever_comes_in_no_control_character_comes_out_and_nothing_changes_twice(text: str) -> None:
-    once = clean(text)
+    once = sanitize(text)
     assert not [char for char in once if (ord(char) < 32 and char not in "\n\t") or 0x7F <= ord(char) < 0xA0]
-    assert clean(once) == once
+    assert sanitize(once) == once
     once.encode("utf-8")
 
 
 def test_one_line_is_the_first_that_says_something() -> None:
-    assert one_line("\n  \n  first \nsecond") == "first"
-    assert one_line("x" * 50, 10) == "xxxxxxx..."
-    assert one_line("") == ""
+    assert first_line("\n  \n  first \nsecond") == "first"
+    assert first_line("x" * 50, 10) == "xxxxxxx..."
+    assert first_line("") == ""
 
 
 def test_the_head_says_how_much_it_leaves_out_and_never_hides_one_line_alone() -> None:
-    assert head("a\nb\nc\nd", 2) == ["a", "b", "... 2 more lines"]
-    assert head("a\nb\nc", 2) == ["a", "b", "c"]
+    assert first_lines("a\nb\nc\nd", 2) == ["a", "b", "... 2 more lines"]
+    assert first_lines("a\nb\nc", 2) == ["a", "b", "c"]
 
 
 def test_cutting_keeps_the_width() -> None:
-    assert [cut("abcdef", width) for width in (6, 5, 3, 0)] == ["abcdef", "ab...", "...", "..."]
+    assert [shorten("abcdef", width) for width in (6, 5, 3, 0)] == ["abcdef", "ab...", "...", "..."]
 
 
 def test_numbers_are_short() -> None:
-    assert [seconds(value) for value in (0.0, 0.31, 4.24, 75.4, 725)] == [
+    assert [duration(value) for value in (0.0, 0.31, 4.24, 75.4, 725)] == [
         "0 ms",
         "310 ms",
         "4.2 s",
         "75 s",
         "12 min 05 s",
     ]
-    assert [count(value) for value in (0, 950, 1234, 35_400, 1_200_000)] == ["0", "950", "1.2k", "35k", "1.20M"]
+    assert [compact_number(value) for value in (0, 950, 1234, 35_400, 1_200_000)] == [
+        "0",
+        "950",
+        "1.2k",
+        "35k",
+        "1.20M",
+    ]
     assert [money(value) for value in (0, 0.0042, 1.2)] == ["$0", "$0.0042", "$1.20"]
-    assert [spent(value, unpriced=True) for value in (0, 1.2)] == ["unknown", "$1.20 + unknown"]
-    assert spent(0, unpriced=False) == "$0"
+    assert [known_cost(value, unpriced=True) for value in (0, 1.2)] == ["unknown", "$1.20 + unknown"]
+    assert known_cost(0, unpriced=False) == "$0"
     assert [probability(value) for value in (0.0, 0.612, 1.0)] == [".00", ".61", "1.0"]

@@ -7,12 +7,12 @@ import json
 import pytest
 from rich.text import Text
 
-from fugu_cli.events import Event, Retried, Said, ToolSaid, Waiting
-from fugu_cli.log import Log
+from fugu_cli.session.events import Event, OutputStreamed, Retried, TextStreamed, Waiting
+from fugu_cli.session.log import Log
 from fugu_cli.ui import headless
-from fugu_cli.ui.headless import Report
-from fugu_cli.ui.result import Ending
-from fugu_cli.ui.screen import Screen
+from fugu_cli.ui.headless import RunReport
+from fugu_cli.ui.json_output import RunEnding
+from fugu_cli.ui.terminal_output import TerminalOutput
 from tests.ui import example
 from tests.ui.test_render import TEXT
 from tests.ui.test_screen import Terminal
@@ -20,9 +20,9 @@ from tests.ui.test_screen import Terminal
 PATCH = "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x = 1\n+x = 3\n"
 
 
-def screens() -> tuple[Screen, io.StringIO, io.StringIO]:
+def screens() -> tuple[TerminalOutput, io.StringIO, io.StringIO]:
     out, err = io.StringIO(), io.StringIO()
-    return Screen(out, err, {}), out, err
+    return TerminalOutput(out, err, {}), out, err
 
 
 async def told(log: Log, facts: list[Event], reader: object) -> None:
@@ -50,7 +50,7 @@ def test_a_session_that_goes_on_prints_only_what_is_new() -> None:
 
 def test_the_waiting_line_says_what_is_waited_for() -> None:
     err = Terminal()
-    screen = Screen(io.StringIO(), err, {"NO_COLOR": "1"})
+    screen = TerminalOutput(io.StringIO(), err, {"NO_COLOR": "1"})
     log = Log.memory(example.opening())
 
     async def go() -> None:
@@ -58,11 +58,11 @@ def test_the_waiting_line_says_what_is_waited_for() -> None:
         await asyncio.sleep(0.01)
         for live in (
             Waiting(why="limited by the server", seconds=2.0),
-            Said(turn=1, agent="coder", text="x" * 600),
+            TextStreamed(turn=1, agent="coder", text="x" * 600),
             Retried(turn=1, agent="coder", kind="network", why="coder: cut", seconds=9.5, retry=2, retries=4),
-            Said(turn=1, agent="coder", text="x" * 60),
-            Said(turn=1, agent="coder", text="x" * 60),
-            ToolSaid(turn=1, call="c", text="\x1b[31mcollecting ...\n"),
+            TextStreamed(turn=1, agent="coder", text="x" * 60),
+            TextStreamed(turn=1, agent="coder", text="x" * 60),
+            OutputStreamed(turn=1, call="c", text="\x1b[31mcollecting ...\n"),
         ):
             log.tell(live)
         await asyncio.sleep(0.01)
@@ -87,7 +87,9 @@ def test_the_waiting_line_says_what_is_waited_for() -> None:
 
 def test_the_end_shows_diff_answer_totals_and_the_log() -> None:
     screen, out, err = screens()
-    headless.close_text(example.records(), screen, Report("s1", "/data/s1.jsonl", 0, 65000, PATCH), Ending("accepted"))
+    headless.print_end(
+        example.records(), screen, RunReport("s1", "/data/s1.jsonl", 0, 65000, PATCH), RunEnding("accepted")
+    )
     assert out.getvalue() == "The bug was `x = 1`; it is 3 now.\n"
     assert err.getvalue() == (
         PATCH
@@ -100,8 +102,8 @@ log: /data/s1.jsonl  (`fugu trace s1`)
 
 def test_an_interrupted_request_says_how_to_go_on() -> None:
     screen, out, err = screens()
-    end = Ending("interrupted", "the turn was cut; `fugu run --continue` goes on with it")
-    headless.close_text(example.recorded(example.opening()), screen, Report("s1", "/l", 0, 400), end)
+    end = RunEnding("interrupted", "the turn was cut; `fugu run --continue` goes on with it")
+    headless.print_end(example.recorded(example.opening()), screen, RunReport("s1", "/l", 0, 400), end)
     assert out.getvalue() == ""
     assert err.getvalue() == (
         "interrupted: the turn was cut; `fugu run --continue` goes on with it\n0 turns, 400 ms, $0\n"
@@ -116,7 +118,7 @@ def test_an_answer_with_escapes_is_cleaned() -> None:
         example.decision(1, "coder", "worker", None),
         example.said(1, "coder", "\x1b[2Jhi\x07"),
     ]
-    headless.close_text(example.recorded(facts), screen, Report("s", ""), Ending("answered"))
+    headless.print_end(example.recorded(facts), screen, RunReport("s", ""), RunEnding("answered"))
     assert out.getvalue() == "hi\\x07\n"
 
 
@@ -129,7 +131,7 @@ def test_json_lines_stream_and_end_with_the_result() -> None:
     screen, out, err = screens()
     log = Log.memory()
     asyncio.run(told(log, example.events(), headless.follow_stream_json(log, screen, "s1")))
-    headless.close_json(log.records, screen, Report("s1", "/l"), Ending("accepted"))
+    headless.print_result_object(log.records, screen, RunReport("s1", "/l"), RunEnding("accepted"))
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert err.getvalue() == ""
     assert [line["type"] for line in lines[-2:]] == ["assistant", "result"]
@@ -141,7 +143,7 @@ def test_json_prints_one_object_and_follows_until_the_log_is_closed() -> None:
     screen, out, err = screens()
     log = Log.memory()
     asyncio.run(told(log, example.events(), headless.follow_quietly(log)))
-    headless.close_json(log.records, screen, Report("s1", "/l"), Ending("accepted"))
+    headless.print_result_object(log.records, screen, RunReport("s1", "/l"), RunEnding("accepted"))
     assert (json.loads(out.getvalue())["subtype"], err.getvalue()) == ("success", "")
 
 

@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import log
 from fugu_cli.errors import UsageError
-from fugu_cli.ui import atif, output_dir
+from fugu_cli.session import log
+from fugu_cli.ui import run_artifacts
 from tests.ui import atif_rules, example
 
 
 def test_a_trajectory_keeps_the_formats_rules_at_every_line_of_a_session() -> None:
     records = example.records()
     for end in range(len(records) + 1):
-        atif_rules.check(json.loads(json.dumps(atif.trajectory(records[:end], "s1"))))
+        atif_rules.check(json.loads(json.dumps(run_artifacts.atif_trajectory(records[:end], "s1"))))
 
 
 def test_a_trajectory_has_the_model_that_served_and_the_cost_of_every_step() -> None:
-    steps = atif.trajectory(example.records(), "s1")["steps"]
+    steps = run_artifacts.atif_trajectory(example.records(), "s1")["steps"]
     assert isinstance(steps, list)
     assert [(step["source"], step.get("model_name")) for step in steps] == [
         ("user", None),
@@ -61,7 +61,7 @@ def test_a_trajectory_has_the_model_that_served_and_the_cost_of_every_step() -> 
 
 
 def test_the_totals_of_a_trajectory_are_those_of_its_steps() -> None:
-    assert atif.trajectory(example.records(), "s1")["final_metrics"] == {
+    assert run_artifacts.atif_trajectory(example.records(), "s1")["final_metrics"] == {
         "total_prompt_tokens": 7200,
         "total_completion_tokens": 1800,
         "total_cached_tokens": 1200,
@@ -73,17 +73,17 @@ def test_the_totals_of_a_trajectory_are_those_of_its_steps() -> None:
 def test_calls_without_a_result_say_why() -> None:
     call = example.READ
     facts = [*example.opening(), example.decision(1, "coder", "worker", None), example.said(1, "coder", "x", call)]
-    steps = atif.trajectory(example.recorded(facts), "s")["steps"]
+    steps = run_artifacts.atif_trajectory(example.recorded(facts), "s")["steps"]
     assert isinstance(steps, list)
     assert steps[-1]["observation"]["results"][0]["content"] == "No result: the run was cut off."
-    denied = atif.trajectory(example.records(), "s")["steps"]
+    denied = run_artifacts.atif_trajectory(example.records(), "s")["steps"]
     assert isinstance(denied, list)
     assert denied[13]["observation"]["results"][0]["content"].startswith("Not allowed: a force push")
 
 
 def test_the_folder_holds_the_session_the_patch_the_trajectory_and_the_summary() -> None:
-    folder = output_dir.prepare(Path("out/deep"))
-    assert output_dir.write(folder, example.records(), "s1", {"is_error": False}, b"-a\n+\xff\n") == []
+    folder = run_artifacts.prepare_output_dir(Path("out/deep"))
+    assert run_artifacts.write_artifacts(folder, example.records(), "s1", {"is_error": False}, b"-a\n+\xff\n") == []
     assert sorted(path.name for path in folder.iterdir()) == [
         "changes.patch",
         "session.jsonl",
@@ -99,21 +99,21 @@ def test_the_folder_holds_the_session_the_patch_the_trajectory_and_the_summary()
 def test_a_folder_that_is_made_inside_a_repository_is_hidden_from_git() -> None:
     Path("repo/.git").mkdir(parents=True)
     Path("repo/there").mkdir()
-    assert (output_dir.prepare(Path("repo/out/deep")) / ".gitignore").read_text() == "*\n"
+    assert (run_artifacts.prepare_output_dir(Path("repo/out/deep")) / ".gitignore").read_text() == "*\n"
     for folder in ("repo/there", "outside"):
-        assert list(output_dir.prepare(Path(folder)).iterdir()) == []
+        assert list(run_artifacts.prepare_output_dir(Path(folder)).iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_the_run() -> None:
     Path("file").touch()
     with pytest.raises(UsageError, match="cannot write into --output-dir file"):
-        output_dir.prepare(Path("file"))
+        run_artifacts.prepare_output_dir(Path("file"))
 
 
 def test_a_file_that_cannot_be_written_does_not_keep_the_others_from_being_written() -> None:
-    folder = output_dir.prepare(Path("out"))
+    folder = run_artifacts.prepare_output_dir(Path("out"))
     (folder / "changes.patch").mkdir()
     (folder / "changes.patch" / "x").touch()
-    (said,) = output_dir.write(folder, example.records(), "s1", {}, b"p")
+    (said,) = run_artifacts.write_artifacts(folder, example.records(), "s1", {}, b"p")
     assert said.startswith(f"cannot write {folder / 'changes.patch'}")
     assert (folder / "session.jsonl").is_file() and (folder / "summary.json").is_file()

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import views
-from fugu_cli.events import (
+from fugu_cli.messages import Call
+from fugu_cli.session import views
+from fugu_cli.session.events import (
     Compacted,
     Event,
     Finished,
@@ -14,12 +15,11 @@ from fugu_cli.events import (
     Permitted,
     Planned,
     Replied,
-    Step,
     ToolRan,
     Undone,
+    WorkflowStep,
 )
-from fugu_cli.messages import Call
-from fugu_cli.ui import render
+from fugu_cli.ui import event_text
 from tests.facts import asked, assigned, opened, replied
 from tests.ui import example
 
@@ -27,7 +27,7 @@ TEXT = Path(__file__).with_name("session.txt").read_text(encoding="utf-8")
 
 
 def plain(facts: list[Event]) -> str | None:
-    text = render.line(facts)
+    text = event_text.event_line(facts)
     return text.plain if text is not None else None
 
 
@@ -53,7 +53,7 @@ def test_a_whole_session_reads_like_this() -> None:
         (JobEnded(job="job1", command="make", by="undo"), "  job1: stopped: the files were put back, 0 ms (make)"),
         (JobEnded(job="job1", command="make", by="session"), "  job1: ended with the session, 0 ms (make)"),
         (
-            Planned(steps=(Step(agent="a", instruction="b"),), text="", agent="p"),
+            Planned(steps=(WorkflowStep(agent="a", instruction="b"),), text="", agent="p"),
             "workflow of 1 step  p: 0 in, 0 out, 0 ms\n  0  a  <- the request  b",
         ),
         (Finished(reason="turn_limit", message="5 turns"), "stopped: turn limit: 5 turns"),
@@ -67,30 +67,33 @@ def test_the_rarer_facts_have_a_line_too(event: Event, line: str) -> None:
 def test_a_job_that_was_started_and_a_list_of_things_to_do_are_told_in_lines() -> None:
     serve = Call.make("9", "bash", command="npm run dev", background=True)
     began = ToolRan(turn=1, call=serve, output="Started as job1.", ok=True, job="job1")
-    assert render.tool_ran(began).plain == "  bash npm run dev, in the background  started as job1"
+    assert event_text.tool_result_text(began).plain == "  bash npm run dev, in the background  started as job1"
     items = [
         {"text": "look", "status": "done"},
         {"text": "act\x1b[2J", "status": "in_progress"},
         {"text": "rest", "status": "pending"},
     ]
     todo = ToolRan(turn=1, call=Call.make("9", "todo", items=items), output="ok", ok=True)
-    assert render.tool_ran(todo).plain == (
+    assert event_text.tool_result_text(todo).plain == (
         "  todo 1 of 3 done: act\\x1b[2J  ok\n    [x] look\n    [>] act\n    [ ] rest"
     )
-    assert render.describe(Call.make("9", "web_fetch", url="https://a.example/x")) == "web_fetch https://a.example/x"
+    assert (
+        event_text.describe_call(Call.make("9", "web_fetch", url="https://a.example/x"))
+        == "web_fetch https://a.example/x"
+    )
     hidden = Call.make("9", "bash", command="make clean \x1b] ; touch a #\rmake")
-    assert render.describe(hidden) == "bash make clean \\x1b] ; touch a #\\x0dmake"
-    assert render.describe(Call.make("9", "job_stop", job="job1")) == "job_stop job1"
-    assert render.describe(Call.make("9", "todo", items="none")) == "todo empty"
+    assert event_text.describe_call(hidden) == "bash make clean \\x1b] ; touch a #\\x0dmake"
+    assert event_text.describe_call(Call.make("9", "job_stop", job="job1")) == "job_stop job1"
+    assert event_text.describe_call(Call.make("9", "todo", items="none")) == "todo empty"
 
 
 def test_a_question_shows_all_that_the_call_will_do() -> None:
     fetch = Call.make("9", "web_fetch", url="https://a.example/x?secret=1")
-    assert render.aimed_at(fetch, "web_fetch(a.example)") == (
+    assert event_text.approval_target(fetch, "web_fetch(a.example)") == (
         'web_fetch(a.example) {"url": "https://a.example/x?secret=1"}'
     )
     serve = Call.make("9", "bash", command="npm run dev", background=True)
-    assert render.aimed_at(serve, "bash(npm run dev)") == "bash(npm run dev), in the background"
+    assert event_text.approval_target(serve, "bash(npm run dev)") == "bash(npm run dev), in the background"
 
 
 def test_why_there_is_no_learned_coordinator_is_said_once() -> None:
@@ -102,7 +105,7 @@ def test_why_there_is_no_learned_coordinator_is_said_once() -> None:
 
 
 def test_every_way_to_finish_has_words() -> None:
-    assert set(views.WORDS) == set(Finished.model_fields["reason"].annotation.__args__)
+    assert set(views.END_WORDS) == set(Finished.model_fields["reason"].annotation.__args__)
 
 
 def test_what_fugu_ran_itself_is_called_evidence() -> None:
@@ -142,7 +145,7 @@ def test_escapes_of_models_and_tools_never_reach_the_line() -> None:
 
 @pytest.mark.parametrize("arguments", ["", "nonsense", "[1]", '{"path": 3}', "{}"])
 def test_arguments_that_are_no_object_leave_the_tools_name_alone(arguments: str) -> None:
-    assert render.describe(Call(id="1", tool="read", arguments=arguments)) == "read"
+    assert event_text.describe_call(Call(id="1", tool="read", arguments=arguments)) == "read"
 
 
 @pytest.mark.parametrize(
@@ -155,15 +158,15 @@ def test_arguments_that_are_no_object_leave_the_tools_name_alone(arguments: str)
     ],
 )
 def test_tests_are_told_in_words(ok: bool, output: str, words: str) -> None:
-    assert render.tests_in_words(ok, output) == words
+    assert event_text.test_counts_text(ok, output) == words
 
 
 def test_a_line_that_was_filled_in_as_it_stood_is_one_line() -> None:
     kept = Replied(turn=1, agent="coder", text="a.py:3: as it is", filled="a.py:3")
     undone = Undone(snapshot="tree0", turn=1, reason="nothing was changed")
-    assert render.line((kept, undone)) is None
+    assert event_text.event_line((kept, undone)) is None
     other = kept.model_copy(update={"calls": (Call.make("w1", "edit", path="a.py"),)})
-    assert render.line((other, undone)) is not None
+    assert event_text.event_line((other, undone)) is not None
 
 
 def test_what_a_small_model_was_asked_for_is_told() -> None:

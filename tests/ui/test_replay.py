@@ -2,11 +2,10 @@
 
 from rich.text import Text
 
-from fugu_cli.coordinators.comparison import Compared, Place
-from fugu_cli.events import Assigned, Event, Finished, Recorded, Scores, Undone
-from fugu_cli.ui.replay import Report, lines, report_object
-from fugu_cli.ui.replay_sides import Pair, side
-from fugu_cli.ui.replay_sides import lines as side_lines
+from fugu_cli.engine.decision_replay import RecordedDecision, ReplayedDecision
+from fugu_cli.session.events import Assigned, Event, Finished, Recorded, Scores, Undone
+from fugu_cli.ui.replay import ReplayReport, RerunPair, replay_lines, replay_object, rerun_side
+from fugu_cli.ui.replay import rerun_lines as side_lines
 from tests.facts import POOL, asked, assigned, checked, opened, replied
 
 ROWS = ("cheap", "middle", "strong")
@@ -24,14 +23,14 @@ def scored(agent: str, logits: tuple[float, float, float], chances: tuple[float,
     return Assigned(turn=1, agent=agent, role="worker", by="trinity", scores=scores)
 
 
-def report() -> Report:
+def report() -> ReplayReport:
     then = scored("coder", (0.0, 1.0, 0.5), (0.2, 0.5, 0.3))
     now = scored("strong", (0.0, 0.5, 2.0), (0.1, 0.2, 0.7))
     compared = (
-        Compared(Place(1, 2, then), now, POOL),
-        Compared(Place(1, 4, assigned(2, "small")), Finished(reason="answered"), POOL),
+        ReplayedDecision(RecordedDecision(1, 2, then), now, POOL),
+        ReplayedDecision(RecordedDecision(1, 4, assigned(2, "small")), Finished(reason="answered"), POOL),
     )
-    return Report("id", "trinity", "trinity (new)", compared, steps=2)
+    return ReplayReport("id", "trinity", "trinity (new)", compared, steps=2)
 
 
 def plain(made: list[Text]) -> list[str]:
@@ -39,7 +38,7 @@ def plain(made: list[Text]) -> list[str]:
 
 
 def test_probabilities_margins_and_what_the_recorded_agent_was_given_stand_side_by_side() -> None:
-    assert plain(lines(FACTS, report()))[3:] == [
+    assert plain(replay_lines(FACTS, report()))[3:] == [
         "request 1: fix it",
         "turn  recorded      p    margin  again           p    margin  of recorded  same",
         "1     coder worker  .50  +0.500  strong worker   .70  +1.500  .20          role",
@@ -51,7 +50,7 @@ def test_probabilities_margins_and_what_the_recorded_agent_was_given_stand_side_
 
 
 def test_programs_get_the_same() -> None:
-    found = report_object(FACTS, report())
+    found = replay_object(FACTS, report())
     assert found["agreement"] == {"decisions": 2, "same": 0, "with_agents": 1, "same_agent": 0, "same_role": 1}
     first, second = found["decisions"]  # type: ignore[misc]
     again = first["again"]
@@ -60,7 +59,7 @@ def test_programs_get_the_same() -> None:
 
 
 def test_a_session_without_decisions_says_so() -> None:
-    made = plain(lines([opened(), asked()], Report("id", "trinity", "cascade", ())))
+    made = plain(replay_lines([opened(), asked()], ReplayReport("id", "trinity", "cascade", ())))
     assert made[-1] == "there is no decision to compare"
 
 
@@ -74,13 +73,13 @@ def request(*more: Event) -> list[Recorded]:
 
 def test_a_side_counts_its_request_alone_until_its_end() -> None:
     patch = "--- a/x\n+++ b/x\n@@ -1 +1,2 @@\n-old\n+new\n+more\n"
-    made = side("id", request(Undone(snapshot="t"), asked("more"), assigned(1, "coder")), 1, patch)
+    made = rerun_side("id", request(Undone(snapshot="t"), asked("more"), assigned(1, "coder")), 1, patch)
     assert (made.reason, made.taken, made.calls, made.seconds, made.added, made.removed) == (
         "accepted", ("small worker",), 1, 70.0, 2, 1,
     )  # fmt: skip
     assert made.coordinator == "trinity (decided: cascade)"
-    cut = side("id", request(asked("more"), assigned(1, "coder")), 2, "")
+    cut = rerun_side("id", request(asked("more"), assigned(1, "coder")), 2, "")
     assert (cut.reason, cut.accepted, cut.taken, cut.calls) == ("", False, ("coder worker",), 0)
-    rows = [line.split("  ")[0] for line in plain(side_lines([Pair(1, "fix it", made, cut, "/p")]))]
+    rows = [line.split("  ")[0] for line in plain(side_lines([RerunPair(1, "fix it", made, cut, "/p")]))]
     assert rows[-1] == "diff: /p" and "ended" in rows and rows[1] == "request 1: fix it"
-    assert "ended        accepted" in "\n".join(plain(side_lines([Pair(1, "fix it", made, cut, "/p")])))
+    assert "ended        accepted" in "\n".join(plain(side_lines([RerunPair(1, "fix it", made, cut, "/p")])))

@@ -4,7 +4,8 @@ from typing import cast
 
 import pytest
 
-from fugu_cli.events import (
+from fugu_cli.messages import Call, Usage
+from fugu_cli.session.events import (
     Asked,
     Compacted,
     Event,
@@ -17,8 +18,15 @@ from fugu_cli.events import (
     Recorded,
     Replied,
 )
-from fugu_cli.messages import Call, Usage
-from fugu_cli.ui.result import EXIT_CODES, SUBTYPES, Ending, arguments, ending, exit_code, result
+from fugu_cli.ui.json_output import (
+    EXIT_CODES,
+    SUBTYPES,
+    RunEnding,
+    arguments_object,
+    exit_code,
+    result_object,
+    run_ending,
+)
 from tests.ui import example
 
 REASONS = Finished.model_fields["reason"].annotation.__args__
@@ -40,7 +48,7 @@ def test_every_reason_has_an_exit_code_and_a_subtype() -> None:
 
 
 def test_the_final_object_of_an_accepted_request() -> None:
-    found = result(example.records(), "s1", Ending("accepted"))
+    found = result_object(example.records(), "s1", RunEnding("accepted"))
     own = found.pop("fugu")
     models = found.pop("modelUsage")
     assert found == {
@@ -113,7 +121,7 @@ def test_the_final_object_of_an_accepted_request() -> None:
 def test_only_this_run_is_counted_when_a_session_goes_on() -> None:
     records = example.records()
     start = next(record.seq for record in records if isinstance(record.event, example.Failed))
-    found = result(records, "s1", Ending("accepted"), since=start, milliseconds=7)
+    found = result_object(records, "s1", RunEnding("accepted"), since=start, milliseconds=7)
     assert (found["duration_ms"], found["duration_api_ms"], found["total_cost_usd"]) == (7, 8000, pytest.approx(0.027))
     assert list(found["modelUsage"]) == ["m-strong"]  # type: ignore[call-overload]
 
@@ -133,7 +141,9 @@ def test_what_the_models_cost_adds_up_to_what_the_run_cost() -> None:
         Compacted(summary="s", upto=4, agent="b", usage=used, seconds=3.0),
         Compacted(summary="s", upto=5),
     )
-    found = result([Recorded(seq=n, at=0.0, event=fact) for n, fact in enumerate(facts)], "s", Ending("answered"))
+    found = result_object(
+        [Recorded(seq=n, at=0.0, event=fact) for n, fact in enumerate(facts)], "s", RunEnding("answered")
+    )
     models = cast(dict[str, dict[str, float]], found["modelUsage"])
     assert {name: one["costUSD"] for name, one in models.items()} == {"m-a": 1.0, "m-b-2026": 4.0}
     assert (found["total_cost_usd"], found["duration_api_ms"]) == (5.0, 5000)
@@ -141,21 +151,21 @@ def test_what_the_models_cost_adds_up_to_what_the_run_cost() -> None:
 
 def test_nothing_but_success_is_success() -> None:
     for reason in REASONS:
-        found = result(example.recorded(example.opening()), "s", Ending(reason))
+        found = result_object(example.recorded(example.opening()), "s", RunEnding(reason))
         assert found["is_error"] == (reason not in ("accepted", "answered"))
         assert (found["subtype"] == "success") == (not found["is_error"])
 
 
 def test_a_request_that_is_not_finished_ended_as_the_caller_says() -> None:
-    assert ending(example.events(), Ending("failed", "x")) == Ending("accepted", "")
-    assert ending(example.opening(), Ending("failed", "x")) == Ending("failed", "x")
-    assert ending(example.opening()).reason == "interrupted"
+    assert run_ending(example.events(), RunEnding("failed", "x")) == RunEnding("accepted", "")
+    assert run_ending(example.opening(), RunEnding("failed", "x")) == RunEnding("failed", "x")
+    assert run_ending(example.opening()).reason == "interrupted"
 
 
 def test_results_of_tests_that_are_older_than_a_change_are_not_claimed() -> None:
     facts = [*example.opening(), *example.evidence(0, "e0", True), example.decision(1, "coder", "worker", None)]
     facts += example.tool(1, example.WRITE, "ok", example.Change(path="a.py", before="1", after="2"))
-    own = result(example.recorded(facts), "s", Ending("turn_limit"))["fugu"]
+    own = result_object(example.recorded(facts), "s", RunEnding("turn_limit"))["fugu"]
     assert isinstance(own, dict)
     assert (own["tests"]["before"], own["tests"]["after"]) == ({"ok": True, "failed": 0}, None)
 
@@ -164,7 +174,7 @@ def test_results_of_tests_that_are_older_than_a_change_are_not_claimed() -> None
     ("text", "value"), [("{}", {}), ('{"a": 1}', {"a": 1}), ("[1]", {"text": "[1]"}), ("{x", {"text": "{x"})]
 )
 def test_arguments_are_an_object_whatever_the_model_wrote(text: str, value: dict[str, object]) -> None:
-    assert arguments(Call(id="1", tool="t", arguments=text)) == value
+    assert arguments_object(Call(id="1", tool="t", arguments=text)) == value
     denied = Permitted(turn=1, call=Call(id="1", tool="t", arguments=text), allowed=False, by="policy")
-    found = result(example.recorded([*example.opening(), denied]), "s", Ending("denied"))
+    found = result_object(example.recorded([*example.opening(), denied]), "s", RunEnding("denied"))
     assert found["permission_denials"] == [{"tool_name": "t", "tool_use_id": "1", "tool_input": value}]

@@ -7,8 +7,8 @@ import os
 import pytest
 from rich.text import Text
 
-from fugu_cli.ui.pen import Pen
-from fugu_cli.ui.screen import Screen
+from fugu_cli.ui.output_stream import OutputStream
+from fugu_cli.ui.terminal_output import TerminalOutput
 
 
 class Terminal(io.StringIO):
@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
 
 def test_lines_for_people_and_data_go_to_different_streams() -> None:
     out, err = io.StringIO(), io.StringIO()
-    screen = Screen(out, err, {})
+    screen = TerminalOutput(out, err, {})
     screen.show("working")
     screen.data("the answer")
     assert (out.getvalue(), err.getvalue()) == ("the answer\n", "working\n")
@@ -37,19 +37,19 @@ def test_lines_for_people_and_data_go_to_different_streams() -> None:
 )
 def test_colour_is_for_terminals_that_want_it(stream: type[io.StringIO], environ: dict[str, str], written: str) -> None:
     err = stream()
-    Screen(io.StringIO(), err, environ).show(Text("bold", "bold"))
+    TerminalOutput(io.StringIO(), err, environ).show(Text("bold", "bold"))
     assert err.getvalue() == written
 
 
 def test_long_lines_stay_whole() -> None:
     err = Terminal()
-    Screen(io.StringIO(), err, {}).show(Text("x" * 500))
+    TerminalOutput(io.StringIO(), err, {}).show(Text("x" * 500))
     assert err.getvalue() == "x" * 500 + "\n"
 
 
 def test_the_waiting_line_is_taken_away_before_anything_is_printed_and_at_the_end() -> None:
     err = Terminal()
-    screen = Screen(io.StringIO(), err, {"NO_COLOR": "1"})
+    screen = TerminalOutput(io.StringIO(), err, {"NO_COLOR": "1"})
 
     async def go() -> None:
         async with screen.ticking():
@@ -63,14 +63,14 @@ def test_the_waiting_line_is_taken_away_before_anything_is_printed_and_at_the_en
 
 def test_the_waiting_line_counts_down_to_the_next_try() -> None:
     err = Terminal()
-    screen = Screen(io.StringIO(), err, {"NO_COLOR": "1"})
+    screen = TerminalOutput(io.StringIO(), err, {"NO_COLOR": "1"})
     screen.wait("waiting for claude", 30.0)
     assert err.getvalue() == "\r\x1b[Kwaiting for claude, retrying in 30 s"
 
 
 def test_there_is_no_waiting_line_in_a_log() -> None:
     err = io.StringIO()
-    Screen(io.StringIO(), err, {}).wait("a model loads")
+    TerminalOutput(io.StringIO(), err, {}).wait("a model loads")
     assert err.getvalue() == ""
 
 
@@ -78,7 +78,7 @@ def test_a_reader_that_went_away_ends_the_writing_and_nothing_else() -> None:
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as stream:
-        pen = Pen(stream)
+        pen = OutputStream(stream)
         pen.line("nobody")
         pen.line("hears this")
         assert pen.broken and not pen.terminal
@@ -88,7 +88,7 @@ def test_a_closed_or_missing_stream_is_quiet() -> None:
     closed = io.StringIO()
     closed.close()
     for stream in (closed, None):
-        pen = Pen(stream)
+        pen = OutputStream(stream)
         pen.line("x")
         assert pen.broken
 
@@ -96,5 +96,5 @@ def test_a_closed_or_missing_stream_is_quiet() -> None:
 def test_letters_the_terminal_does_not_have_are_written_as_escapes() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    Pen(stream).line("Grüße")
+    OutputStream(stream).line("Grüße")
     assert raw.getvalue() == b"Gr\\xfc\\xdfe\n"

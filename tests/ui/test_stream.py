@@ -2,15 +2,26 @@
 
 import json
 
-from fugu_cli.events import Compacted, Event, Interrupted, JobEnded, Planned, Retried, Said, Step, ToolSaid, Waiting
-from fugu_cli.ui import stream
+from fugu_cli.session.events import (
+    Compacted,
+    Event,
+    Interrupted,
+    JobEnded,
+    OutputStreamed,
+    Planned,
+    Retried,
+    TextStreamed,
+    Waiting,
+    WorkflowStep,
+)
+from fugu_cli.ui import json_output
 from tests.ui import example
 
 
 def lines(facts: list[Event]) -> list[dict[str, object]]:
     records = example.recorded(facts)
-    every = [stream.line(record, facts[: record.seq], "s1") for record in records]
-    return [json.loads(stream.text(line)) for line in every if line is not None]
+    every = [json_output.event_object(record, facts[: record.seq], "s1") for record in records]
+    return [json.loads(json_output.json_line(line)) for line in every if line is not None]
 
 
 def test_a_session_in_lines() -> None:
@@ -114,7 +125,7 @@ def test_the_rarer_facts_are_system_lines() -> None:
         Interrupted(turn=2, partial="half"),
         Compacted(summary="short", upto=3),
         JobEnded(job="job1", command="make", code=2, seconds=1.5),
-        Planned(steps=(Step(agent="a", instruction="b"),), text="t"),
+        Planned(steps=(WorkflowStep(agent="a", instruction="b"),), text="t"),
     ]
     found = lines(facts)
     assert [line["subtype"] for line in found] == ["interrupted", "compact_boundary", "job_ended", "plan"]
@@ -123,8 +134,8 @@ def test_the_rarer_facts_are_system_lines() -> None:
 
 
 def test_the_first_line_says_who_and_where() -> None:
-    setting = stream.Setting("s1", "/repo", "edit", "cascade", example.POOL, ("read", "bash"))
-    line = stream.init(setting)
+    setting = json_output.StreamInit("s1", "/repo", "edit", "cascade", example.POOL, ("read", "bash"))
+    line = json_output.init_object(setting)
     del line["uuid"], line["pool"]
     assert line == {
         "type": "system",
@@ -148,7 +159,7 @@ def test_the_first_line_says_who_and_where() -> None:
 def test_waiting_is_a_line_and_pieces_of_text_are_not() -> None:
     why = "m: 529, overloaded"
     event = Retried(turn=3, agent="m", kind="overloaded", why=why, seconds=2.5, retry=2, retries=4)
-    retry = stream.live(event, "s1")
+    retry = json_output.live_object(event, "s1")
     assert retry is not None
     del retry["uuid"]
     assert retry == {
@@ -163,12 +174,12 @@ def test_waiting_is_a_line_and_pieces_of_text_are_not() -> None:
         "error": why,
         "session_id": "s1",
     }
-    waiting = stream.live(Waiting(why="waiting for m", seconds=30.0), "s") or {}
+    waiting = json_output.live_object(Waiting(why="waiting for m", seconds=30.0), "s") or {}
     assert (waiting["subtype"], waiting["status"], waiting["seconds"]) == ("status", "waiting for m", 30.0)
-    assert stream.live(Said(turn=1, agent="a", text="x"), "s") is None
-    assert stream.live(ToolSaid(turn=1, call="c", text="x"), "s") is None
+    assert json_output.live_object(TextStreamed(turn=1, agent="a", text="x"), "s") is None
+    assert json_output.live_object(OutputStreamed(turn=1, call="c", text="x"), "s") is None
 
 
 def test_a_line_is_one_line_of_ascii_whatever_is_in_it() -> None:
-    text = stream.text({"a": "é\n\u2028\udcff"})
+    text = json_output.json_line({"a": "é\n\u2028\udcff"})
     assert text.isascii() and "\n" not in text and json.loads(text) == {"a": "é\n\u2028\udcff"}

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Interrupted, Undone
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Prompt
-from fugu_cli.ui import trace, trace_turn
+from fugu_cli.session.events import Asked, Interrupted, Undone
+from fugu_cli.ui import trace, turn_text
 from tests.ui import example
 
 TABLE = Path(__file__).with_name("table.txt").read_text(encoding="utf-8")
@@ -29,7 +29,7 @@ turn 2"""
 
 
 def test_a_wide_terminal_gets_a_table() -> None:
-    text = trace.text(example.records(), "20261121-080000-ab12", 200)
+    text = trace.trace_text(example.records(), "20261121-080000-ab12", 200)
     first, rest = text.split("\n", 1)
     assert first.startswith("session 20261121-080000-ab12  2026-09-2") and first.endswith("  /home/me/shop")
     assert rest + "\n" == TABLE
@@ -37,23 +37,23 @@ def test_a_wide_terminal_gets_a_table() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 140, 170, 200])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    lines = trace.text(example.records(), "20261121-080000-ab12", width).splitlines()
+    lines = trace.trace_text(example.records(), "20261121-080000-ab12", width).splitlines()
     assert [line for line in lines if len(line) > max(width, 56)] == []
 
 
 def test_a_narrow_terminal_gets_the_same_in_short_lines() -> None:
-    assert NARROW in trace.text(example.records(), "s", 42)
+    assert NARROW in trace.trace_text(example.records(), "s", 42)
 
 
 def test_a_running_session_can_be_read_at_every_line() -> None:
     records = example.records()
     for end in range(len(records) + 1):
-        assert trace.text(records[:end], "s", 120).startswith("session s")
-        json.loads(trace.as_json(records[:end], "s"))
+        assert trace.trace_text(records[:end], "s", 120).startswith("session s")
+        json.loads(trace.trace_json(records[:end], "s"))
 
 
 def test_a_session_without_a_request_says_so() -> None:
-    assert "nothing was asked in this session" in trace.text(example.records()[:1], "s")
+    assert "nothing was asked in this session" in trace.trace_text(example.records()[:1], "s")
 
 
 def test_what_the_user_took_back_is_told_behind_the_end_of_the_request() -> None:
@@ -65,14 +65,14 @@ def test_what_the_user_took_back_is_told_behind_the_end_of_the_request() -> None
         last.model_copy(update={"seq": last.seq + place, "event": event})
         for place, event in enumerate((undone, back), start=1)
     ]
-    said = trace.text([*records, *more], "s", 120)
+    said = trace.trace_text([*records, *more], "s", 120)
     put = [
         "2 files were put back: undone by the user, from tree abc",
         "1 files were put back: redone by the user, from tree def",
     ]
-    before = trace.text(records, "s", 120).splitlines()
+    before = trace.trace_text(records, "s", 120).splitlines()
     assert said.splitlines() == [*before[:-2], *put, *before[-2:]]
-    told = json.loads(trace.as_json([*records, *more], "s"))["requests"]
+    told = json.loads(trace.trace_json([*records, *more], "s"))["requests"]
     assert [one["undone"] for one in told][-1] == [
         {"redone": False, "paths": ["a.py", "b.py"]},
         {"redone": True, "paths": ["a.py"]},
@@ -85,14 +85,14 @@ def test_requests_are_numbered_and_each_has_its_own_turns() -> None:
         example.decision(1, "strong", "worker", None),
         Interrupted(turn=1),
     ]
-    text = trace.text(example.recorded([*example.events(), *second]), "s", 200)
+    text = trace.trace_text(example.recorded([*example.events(), *second]), "s", 200)
     assert "request 2: and now?" in text
     assert text.rstrip().splitlines()[-3] == "not finished"
     assert "1     worker  strong  310 ms  2.0 s   0    0    $0  interrupted" in text
 
 
 def test_json_holds_probabilities_logits_masks_and_what_came_of_it() -> None:
-    document = json.loads(trace.as_json(example.records(), "s"))
+    document = json.loads(trace.trace_json(example.records(), "s"))
     (request,) = document["requests"]
     assert (document["session_id"], request["text"], request["reason"]) == ("s", "fix the failing tests", "accepted")
     first = request["decisions"][0]
@@ -149,7 +149,7 @@ def shown(facts: list[example.Event]) -> Prompt:
 
 def test_one_decision_in_full() -> None:
     records = example.records()
-    text = trace_turn.text(records, trace_turn.find(records, 1), shown, lambda change: "-x = 1\n+x = 2\n")
+    text = turn_text.whole_turn_text(records, turn_text.find_turn(records, 1), shown, lambda change: "-x = 1\n+x = 2\n")
     assert text.startswith(
         """\
 request 1, turn 1: coder as worker
@@ -205,9 +205,9 @@ ok
 
 def test_a_rules_decision_a_failure_and_a_denial_are_shown_in_full() -> None:
     records = example.records()
-    second = trace_turn.text(records, trace_turn.find(records, 2), shown, lambda change: "")
+    second = turn_text.whole_turn_text(records, turn_text.find_turn(records, 2), shown, lambda change: "")
     assert "== small failed (network)\nm-small: the server does not answer" in second
-    third = trace_turn.text(records, trace_turn.find(records, 3, 1), shown, lambda change: "")
+    third = turn_text.whole_turn_text(records, turn_text.find_turn(records, 3, 1), shown, lambda change: "")
     assert "== what the coordinator read\nnothing: cascade decides by a rule" in third
     assert "a Thinker asked for this role; the head had worker" in third
     assert "== bash: not allowed, by policy\n" in third
@@ -216,9 +216,9 @@ def test_a_rules_decision_a_failure_and_a_denial_are_shown_in_full() -> None:
 def test_a_turn_that_is_not_there_is_refused_with_those_that_are() -> None:
     records = example.records()
     with pytest.raises(UsageError) as caught:
-        trace_turn.find(records, 7)
+        turn_text.find_turn(records, 7)
     assert (str(caught.value), caught.value.hint) == ("request 1 has no turn 7", "its turns: 1, 2, 3")
     with pytest.raises(UsageError, match="there is no request 2"):
-        trace_turn.find(records, 1, 2)
+        turn_text.find_turn(records, 1, 2)
     with pytest.raises(UsageError, match="nothing was asked"):
-        trace_turn.find(records[:1], 1)
+        turn_text.find_turn(records[:1], 1)

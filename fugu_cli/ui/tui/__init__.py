@@ -1,4 +1,5 @@
-"""The terminal interface: the conversation, and beside it the trace of who was chosen and why.
+"""The interactive interface. `run_app(opener, options)` opens it, `run_trace(...)` shows a finished log. Read
+session_controller.py, request_queue.py and app.py, in this order. Importing this module imports no screen library.
 
 `run_app(desk, options)` opens it, `run_trace(...)` shows a finished log. It draws the log (`draw/`) and holds nothing
 that the log does not; sessions come from a `Desk` (session.py), which wiring builds. Read `draw/story.py`,
@@ -11,16 +12,16 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fugu_cli.ui.tui.session import Desk, Options, Session
+from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener, SessionProtocol
 
 if TYPE_CHECKING:
-    from fugu_cli.events import Recorded
-    from fugu_cli.ui.tui.draw.detail import Sources
+    from fugu_cli.session.events import Recorded
+    from fugu_cli.ui.trace_drawing import TurnSources
 
-__all__ = ["Desk", "Options", "Session", "run_app", "run_trace"]
+__all__ = ["InterfaceOptions", "SessionOpener", "SessionProtocol", "run_app", "run_trace"]
 
 
-def run_app(desk: Desk, options: Options) -> int:
+def run_app(desk: SessionOpener, options: InterfaceOptions) -> int:
     """Open the interface in this terminal. Returns the exit code once the user has left.
 
     The first frame is painted before `desk.prepare()` (in a thread) and `desk.begin` or `resume` are called.
@@ -34,12 +35,12 @@ def run_app(desk: Desk, options: Options) -> int:
     return app.exit_code
 
 
-def run_trace(records: Sequence[Recorded], title: str, options: Options, sources: Sources) -> int:
+def run_trace(records: Sequence[Recorded], title: str, options: InterfaceOptions, sources: TurnSources) -> int:
     """Show the trace of a session that is not running: its turns, each of which can be opened.
 
     `sources` say what a call changed, as a diff, and what an agent was shown.
     """
-    from fugu_cli.ui.tui.viewing import TraceApp
+    from fugu_cli.ui.tui.overlays import TraceApp
 
     app = TraceApp(records, title, options, sources)
     app.run(mouse=options.mouse)

@@ -1,28 +1,413 @@
-"""The application: themes, the main screen, and how it ends.
-
-Started by `run_app`. Everything of weight is imported behind the first paint (screens/main.py).
+"""The application and its main screen: how it starts, what its keys do, how it ends. Paints first and loads after: a
+thread imports the session's modules behind the first paint, and typed text waits.
 """
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import select
 import sys
+import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
+from textual.widgets import TextArea
 
-from fugu_cli.ui.tui.draw.palette import PALETTES
-from fugu_cli.ui.tui.keeping import look
-from fugu_cli.ui.tui.screens.main import Main
-from fugu_cli.ui.tui.terminal import TerminalApp
-from fugu_cli.ui.tui.themes import guessed, themes
+from fugu_cli.ui.drawing import PALETTES
+from fugu_cli.ui.tui import project_folder
+from fugu_cli.ui.tui.approval import Approval
+from fugu_cli.ui.tui.main_layout import MainLayout
+from fugu_cli.ui.tui.panels import Conversation, Pager, Trace
+from fugu_cli.ui.tui.preferences import InputHistory, Preferences, load_preferences
+from fugu_cli.ui.tui.project_folder import FolderFiles
+from fugu_cli.ui.tui.prompt import ChoiceList, PromptCompletion, PromptInput
+from fugu_cli.ui.tui.screen_protocol import Choice, StatusLine
+from fugu_cli.ui.tui.status_line import StatusBar
+from fugu_cli.ui.tui.terminal_app import TerminalApp, guess_palette, textual_themes
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.tui.session import Desk, Options
+    from collections.abc import Sequence
 
-SETTLES, TRIES = 0.03, 100
+    from fugu_cli.session.events import Live, Recorded
+    from fugu_cli.ui.drawing import Palette
+    from fugu_cli.ui.trace_rows import TurnRow
+    from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+    from fugu_cli.ui.tui.screen_feed import ScreenFeed
+    from fugu_cli.ui.tui.session_controller import SessionController
+    from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener
+
+
+class MainHandlers(MainLayout):
+    """`room` is None until the session's machinery is loaded; what is typed before there is a session waits."""
+
+    def __init__(self, palette: Palette, look: Preferences, state: Path) -> None:
+        super().__init__(palette, look, state)
+        self.room: SessionController | None = None
+        self._feed: ScreenFeed | None = None
+        self._history = InputHistory(state)
+        self._completing: PromptCompletion | None = None
+        self._waiting: list[str] = []
+        self._asked: ApprovalQuestion | None = None
+
+    @property
+    def feed(self) -> ScreenFeed:
+        """The conversation as it is shown. Only to be asked for once the machinery is loaded."""
+        assert self._feed is not None
+        return self._feed
+
+    def _key(self) -> str:
+        return super()._key() if self.room is not None else ""
+
+    def enter(self, text: str) -> None:
+        """A line from the prompt: a command, the user's shell, a request. Before there is a session it waits."""
+        if self.room is None or not self.room.started:
+            self._waiting.append(text)
+            self.show_queue(self._waiting)
+            return
+        self.query_one(Conversation).action_end()
+        self.run_worker(self._obey(self.room, text.strip()))
+
+    async def _obey(self, room: SessionController, text: str) -> None:
+        from fugu_cli.errors import FuguError
+        from fugu_cli.ui.tui.commands import run_input
+
+        try:
+            await run_input(room, text)
+        except FuguError as error:
+            room.failed(error)
+
+    def on_prompt_submitted(self, event: PromptInput.Submitted) -> None:
+        """Something was typed and sent."""
+        self.enter(event.text)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Pasted while something else has the keys (a question, the conversation): it is meant for the prompt."""
+        self.query_one(PromptInput).post_message(events.Paste(event.text))
+
+    def wander(self, by: int) -> None:
+        """Up from the first line, or down from the last: back and forth in the history. Up takes queued text back."""
+        prompt = self.query_one(PromptInput)
+        room = self.room
+        if by < 0 and not prompt.text and room is not None and room.work.queue:
+            queued = room.work.queue.pop()
+            prompt.put(queued.typed or queued.text)
+            room.changed()
+            return
+        text = self._history.walk(by, prompt.text)
+        if text is not None:
+            prompt.put(text)
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        """Completions follow the text."""
+        if self._completing is not None:
+            self._completing.changed()
+
+    def on_approval_answered(self, event: Approval.Answered) -> None:
+        """A question was answered."""
+        if self.room is not None:
+            self.room.answer(event.scope)
+
+    def on_approval_opened(self, event: Approval.Opened) -> None:
+        """All that a call would do is wanted: what it is aimed at, then the change."""
+        from fugu_cli.ui import diff_lines
+        from fugu_cli.ui.drawing import BLANK, Fragment, wrap_lines
+        from fugu_cli.ui.trace_drawing import Section
+
+        target, patch = event.target, event.patch
+        pieces = [Fragment(lambda width, palette: [*wrap_lines(target, width, f"bold {palette.text}"), BLANK], target)]
+        if patch:
+            pieces.append(Fragment(lambda width, palette: diff_lines.patch_lines(patch, width, palette), patch))
+        self.read("This would change" if patch else "This would run", [Section("", tuple(pieces))])
+
+    def on_trace_wished(self, event: Trace.Wished) -> None:
+        """Something with a turn: open it, pin or exclude its agent, ask again with it."""
+        agent = event.row.assigned.agent
+        match event.wish:
+            case "open":
+                self.open_row(event.row)
+            case "pin":
+                pinned = self.room is not None and self.room.work.pinned == agent
+                self.enter("/pin auto" if pinned else f"/pin {agent}")
+            case "exclude":
+                self.enter(f"/exclude {agent}")
+            case "retry":
+                self.type(f"/retry {agent}")
+
+    def on_trace_resized(self, event: Trace.Resized) -> None:
+        """The panel's edge."""
+        self.widen(event.by)
+
+    def on_pager_clicked(self, event: Pager.Clicked) -> None:
+        """A click on a tool call unfolds it."""
+        if self.room is not None and event.pager.id == "conversation":
+            self.feed.turn(event.block)
+
+    def on_conversation_marking(self, event: Conversation.Marking) -> None:
+        """Another tool call is to be marked."""
+        if self.room is not None:
+            self.query_one(Conversation).mark(self.feed.next_foldable(event.by), event.by)
+
+    def show_trace(self, turn: str) -> None:
+        """Show or hide the trace; with a number, that turn in full."""
+        if turn:
+            self.open_turn(turn)
+        else:
+            self.action_panel()
+
+    def action_panel(self) -> None:
+        """Show or hide the trace."""
+        shown = not self.has_class("-panel")
+        self.set_class(shown, "-panel")
+        self.keep(panel=shown)
+        if not shown and self.query_one(Trace).has_focus:
+            self.focus_prompt()
+        elif shown and self.has_class("-narrow"):
+            self.query_one(Trace).focus()
+
+    def noticed(self, item: Recorded | Live) -> None:
+        """A word to the desktop, unless it is not wanted or somebody looks."""
+        from fugu_cli.ui.tui import screen_feed
+
+        if self.look.notify is not False:
+            screen_feed.notify_request_end(self.app, item, self.feed.tally)
+
+    def question(self, question: ApprovalQuestion | None, behind: int, patch: str) -> None:
+        """Ask; where nobody looks, with a word to the desktop."""
+        from fugu_cli.ui.tui import screen_feed
+
+        new = question is not None and question is not self._asked
+        self._asked = question
+        super().question(question, behind, patch)
+        if new and question is not None and self.look.notify is not False:
+            screen_feed.notify_approval(self.app, question)
+
+    def open_turn(self, number: str) -> None:
+        """A turn of the newest request by its number."""
+        from fugu_cli.ui.trace_rows import TurnRow
+
+        rows = [row for row in self.room.feed.rows.rows if isinstance(row, TurnRow)] if self.room else []
+        found = [row for row in rows if str(row.assigned.turn) == number]
+        if found:
+            self.open_row(found[-1])
+        elif self.room is not None:
+            self.room.say(f"there is no turn {number}", "warn")
+
+    def open_row(self, row: TurnRow) -> None:
+        """A turn in full; left and right go to the ones beside it."""
+        from fugu_cli.ui.trace_drawing import TurnSources
+        from fugu_cli.ui.tui.overlays import turn_pages
+
+        room = self.room
+        if room is not None:
+            sources = TurnSources(room.session.prompt, room.patches.of)
+            records = room.session.log.records
+            self.turn_pages(turn_pages(room.feed.rows, row, records, sources))
+
+
+MARKDOWN_MODULES = ("rich.markdown", "rich.syntax")
+"""What the first reply is drawn with."""
+SECOND_PRESS_SECONDS = 2.0
+"""Seconds between two Ctrl-C that leave."""
+
+
+class MainScreen(MainHandlers):
+    """A conversation with its trace."""
+
+    AUTO_FOCUS = ""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "stop", show=False),
+        Binding("ctrl+c", "typed('leave_twice')", show=False, priority=True),
+        Binding("ctrl+d", "typed('leave_empty')", show=False, priority=True),
+        Binding("ctrl+s", "typed('steer')", show=False, priority=True),
+        Binding("shift+tab", "mode", show=False, priority=True),
+        Binding("ctrl+t", "panel", show=False, priority=True),
+        Binding("f6", "next_part", show=False, priority=True),
+        Binding("ctrl+o", "fold", show=False, priority=True),
+        Binding("ctrl+r", "recall", show=False, priority=True),
+        Binding("ctrl+g", "typed('editor')", show=False, priority=True),
+        Binding("ctrl+y", "line('/copy')", show=False, priority=True),
+        Binding("f1", "line('/help')", show=False, priority=True),
+        Binding("f2", "line('/skip')", show=False, priority=True),
+        Binding("pageup", "page(-1)", show=False, priority=True),
+        Binding("pagedown", "page(1)", show=False, priority=True),
+        Binding("ctrl+home", "edge('top')", show=False, priority=True),
+        Binding("ctrl+end", "edge('end')", show=False, priority=True),
+    ]
+
+    def __init__(self, desk: SessionOpener, options: InterfaceOptions, palette: Palette, look: Preferences) -> None:
+        super().__init__(palette, look, options.state)
+        self._desk = desk
+        self._options = options
+        self._files = FolderFiles(desk.root)
+        self._pressed = 0.0
+        self.parting = ""
+
+    def on_mount(self) -> None:
+        """Paint, then load."""
+        self.focus_prompt()
+        prompt, choices = self.query_one(PromptInput), self.query_one("#choices", ChoiceList)
+        prompt.wander = self.wander
+        self._completing = PromptCompletion(prompt, choices, self._files, self._command_choices)
+        root, tier = self._desk.root, self._options.tier
+        standing = StatusLine(
+            project_folder.short_path(root), project_folder.git_branch(root), tier, doing="starting", since=time.time()
+        )
+        self.query_one(StatusBar).tell(standing)
+        self.call_after_refresh(lambda: self.run_worker(self._start()))
+
+    async def _start(self) -> None:
+        await asyncio.to_thread(self._load)
+        from fugu_cli.ui.tui.screen_feed import ScreenFeed
+        from fugu_cli.ui.tui.session_controller import SessionController
+
+        self._feed = ScreenFeed(self.query_one(Conversation), self.query_one(Trace), self._shown)
+        self.room = SessionController(self, self._desk, self._options, self._history)
+        await self.room.start()
+        if self._options.prompt and self.room.work.session is not None:
+            self.run_worker(self.room.send(self._options.prompt))
+        waiting, self._waiting = self._waiting, []
+        for text in waiting:
+            self.enter(text)
+
+    def _shown(self) -> None:
+        if self.room is not None:
+            self.room.show()
+
+    def _load(self) -> None:
+        """Imports that take long, and the history. In a thread: the prompt takes keys meanwhile."""
+        for name in (
+            "fugu_cli.ui.tui.commands",
+            "fugu_cli.ui.tui.screen_feed",
+            "fugu_cli.ui.tui.session_controller",
+            *MARKDOWN_MODULES,
+        ):
+            importlib.import_module(name)
+        self._history.load()
+        self._desk.prepare()
+
+    def _command_choices(self, text: str) -> Sequence[Choice]:
+        if self.room is None:
+            return ()
+        from fugu_cli.ui.tui.commands import all_commands, command_choices
+
+        return command_choices(all_commands(self.room), self.room, text)
+
+    async def leave(self) -> None:
+        """Close the session and go."""
+        if self.room is not None:
+            self.parting = self.room.parting()
+            await self.room.close()
+        self.app.exit(0)
+
+    def action_line(self, text: str) -> None:
+        """As if this had been typed."""
+        self.enter(text)
+
+    def action_stop(self) -> None:
+        """Stop what runs; with nothing running, back to the prompt."""
+        if self.room is None or not self.room.interrupt():
+            self.focus_prompt()
+
+    def action_typed(self, action: str) -> None:
+        """What depends on the prompt's text, once all that was typed before is in it."""
+        self.query_one(PromptInput).call_later(getattr(self, f"_{action}"))
+
+    def _leave_twice(self) -> None:
+        """Copy a selection, or empty the prompt; pressed twice, leave."""
+        prompt = self.query_one(PromptInput)
+        selected = self.get_selected_text() or prompt.selected_text
+        if selected:
+            self.app.copy_to_clipboard(selected)
+            self.clear_selection()
+            return
+        now, before = time.monotonic(), self._pressed
+        self._pressed = now
+        if prompt.text:  # also the second time: it was typed since
+            prompt.put("")
+        elif now - before < SECOND_PRESS_SECONDS:
+            self.run_worker(self.leave())
+            return
+        elif self.room is not None:
+            self.room.interrupt()
+        self.remark("ctrl+c again leaves", SECOND_PRESS_SECONDS)
+
+    def _leave_empty(self) -> None:
+        """Leave, when nothing is typed."""
+        if not self.query_one(PromptInput).text:
+            self.run_worker(self.leave())
+
+    def _steer(self) -> None:
+        """Send what is typed or queued now, in the place of what runs."""
+        from fugu_cli.ui.tui.commands import is_request
+
+        prompt, room = self.query_one(PromptInput), self.room
+        text = prompt.text.strip()
+        if room is not None and room.work.queue and not room.work.running and not text:
+            self.run_worker(room.work.send_queued())
+        elif room is None or not room.work.running or (text and not is_request(room, text)):
+            prompt.action_send()
+        else:
+            room.steer(prompt.take() if text else "")
+
+    def action_mode(self) -> None:
+        """The next permission mode."""
+        if self.room is not None:
+            self.room.next_mode()
+
+    def action_next_part(self) -> None:
+        """The next part takes the keys."""
+        every = (Approval, PromptInput, Conversation, Trace)
+        shown = [part for kind in every if (part := self.query_one(kind)).display and part.size.width]
+        at = next((index for index, part in enumerate(shown) if part.has_focus), -1)
+        shown[(at + 1) % len(shown)].focus()
+
+    def action_fold(self) -> None:
+        """Unfold all tool results, or fold them."""
+        if self.room is not None:
+            self.feed.fold()
+
+    def action_recall(self) -> None:
+        """Search what was typed before."""
+
+        async def recall() -> None:
+            texts = list(dict.fromkeys(reversed(self._history.texts)))
+            picked = await self.pick("What was typed before", [Choice(text, " ".join(text.split())) for text in texts])
+            if picked is not None:
+                self.type(picked[1])
+
+        self.run_worker(recall())
+
+    def _editor(self) -> None:
+        """Write in the user's editor."""
+        from fugu_cli.ui.tui.user_programs import edit_text
+
+        async def edit() -> None:
+            prompt = self.query_one(PromptInput)
+            text = await edit_text(self.app, prompt.unfolded())
+            if text is None:
+                self.app.notify("no editor could be started; set $VISUAL or $EDITOR", severity="warning")
+            else:
+                prompt.put(text)
+
+        self.run_worker(edit())
+
+    def action_page(self, pages: int) -> None:
+        """Scroll what has the focus, else the conversation."""
+        focused = self.focused
+        pager = focused if isinstance(focused, Pager) else self.query_one(Conversation)
+        pager.action_page(pages)
+
+    def action_edge(self, edge: str) -> None:
+        """To the beginning or the end of the conversation."""
+        pager = self.query_one(Conversation)
+        pager.action_top() if edge == "top" else pager.action_end()
+
+
+SETTLE_INTERVAL, SETTLE_TRIES = 0.03, 100
 """Seconds for what was read from the terminal to arrive; how often it is looked whether all was read."""
 
 
@@ -34,17 +419,17 @@ class FuguApp(TerminalApp):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = []
 
-    def __init__(self, desk: Desk, options: Options) -> None:
+    def __init__(self, desk: SessionOpener, options: InterfaceOptions) -> None:
         super().__init__()
-        for theme in themes():
+        for theme in textual_themes():
             self.register_theme(theme)
-        left = look(options.state)
-        palette = PALETTES.get(options.theme) or PALETTES.get(left.theme) or guessed()
+        left = load_preferences(options.state)
+        palette = PALETTES.get(options.theme) or PALETTES.get(left.theme) or guess_palette()
         self.theme = palette.name
-        self.main = Main(desk, options, palette, left)
+        self.main = MainScreen(desk, options, palette, left)
         self._early: list[events.Key | events.Paste] | None = []
 
-    def get_default_screen(self) -> Main:
+    def get_default_screen(self) -> MainScreen:
         """The main screen is the only one that is always there."""
         return self.main
 
@@ -60,14 +445,14 @@ class FuguApp(TerminalApp):
     def on_descendant_focus(self) -> None:
         """The prompt can take keys now; first come those that were typed too early, once all of them are here."""
         if self._early is not None:
-            self._settle(0 if self.is_headless else TRIES)
+            self._settle(0 if self.is_headless else SETTLE_TRIES)
 
     def _settle(self, tries: int) -> None:
         """What was typed before the terminal was ours may lie unread, or be on its way from the thread that reads."""
         if tries == 0:
             self._hand_over()
         else:
-            self.set_timer(SETTLES, partial(self._settle, tries - 1 if unread() else 0))
+            self.set_timer(SETTLE_INTERVAL, partial(self._settle, tries - 1 if has_unread_input() else 0))
 
     def _hand_over(self) -> None:
         early, self._early = self._early or [], None
@@ -81,7 +466,7 @@ class FuguApp(TerminalApp):
             await self.main.room.close()
 
 
-def unread() -> bool:
+def has_unread_input() -> bool:
     """Something that was typed has not been read."""
     try:
         return sys.__stdin__ is not None and bool(select.select([sys.__stdin__], [], [], 0)[0])

@@ -1,4 +1,5 @@
-"""The interface on scripted agents: for a look at it without a model, and what its tests run on.
+"""The interface on scripted agents: `python -m fugu_cli.ui.tui.demo [FOLDER]`, and the base of its tests. Everything
+but the agents is real.
 
 `python -m fugu_cli.ui.tui.demo [FOLDER]`. Everything but the agents is the real thing: the log, the loop, the tools,
 policy, undo. Sessions are kept in a temporary folder.
@@ -14,33 +15,34 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli import log as logs
-from fugu_cli import orchestrator, permissions, policy, scratch, sessions, undoing, views
-from fugu_cli.agents.scripted import Script, Scripted
-from fugu_cli.coordinators.fixed import Cascade, Single
-from fugu_cli.coordinators.settings import Settings
+from fugu_cli.coordinators import CoordinatorSettings
+from fugu_cli.coordinators.rules import Cascade, Single
+from fugu_cli.engine import compaction, harness, orchestrator, undo
+from fugu_cli.engine.environment import AskPermission, Environment, Team
 from fugu_cli.errors import UsageError
-from fugu_cli.events import Asked, Event, Finished, Member, Opened, Replied, Undone
-from fugu_cli.loop import compaction, harness
-from fugu_cli.loop.environment import Ask, Bench
+from fugu_cli.extensions.skill_library import SkillLibrary
 from fugu_cli.messages import Call, Prompt
-from fugu_cli.orchestrator import Crew
-from fugu_cli.skills.loading import Library
+from fugu_cli.providers.scripted import Script, Scripted
+from fugu_cli.safety import policy, saved_permissions
+from fugu_cli.session import log as logs
+from fugu_cli.session import store, views
+from fugu_cli.session.events import Asked, Event, Finished, Member, Opened, Replied, Undone
+from fugu_cli.system import temp_dirs
 from fugu_cli.tools.apply_patch import APPLY_PATCH
 from fugu_cli.tools.bash import BASH
 from fugu_cli.tools.diff import DIFF
 from fugu_cli.tools.edit import EDIT
-from fugu_cli.tools.files import READ, WRITE
 from fugu_cli.tools.job_tools import JOB_OUTPUT, JOB_STOP
+from fugu_cli.tools.read_write import READ, WRITE
 from fugu_cli.tools.run_tests import RUN_TESTS
 from fugu_cli.tools.search import GLOB, GREP, LIST
 from fugu_cli.tools.todo import TODO_LIST
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.ui.tui.session import Options
+from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.tui.session import Desk, Session
+    from fugu_cli.ui.tui.session_protocol import SessionOpener, SessionProtocol
 
 TOOLS = (READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, DIFF, JOB_OUTPUT, JOB_STOP, TODO_LIST)
 
@@ -83,33 +85,33 @@ class DemoSession:
 
     log: logs.Log
     root: Path
-    crew: Crew
-    bench: Bench
+    team: Team
+    environment: Environment
     warm: Callable[[], None] = lambda: None
     rules: list[str] = field(default_factory=list)
     excluded: frozenset[str] = frozenset()
     pinned: str | None = None
-    library: Library = field(default_factory=Library)
+    library: SkillLibrary = field(default_factory=SkillLibrary)
     tier: str = "fugu"
 
     async def ask(self, text: str, attachments: tuple[str, ...] = (), typed: str = "", skill: str = "") -> None:
-        snapshot = "" if self.bench.workspace.in_git else None
+        snapshot = "" if self.environment.workspace.in_git else None
         self.log.append(Asked(text=text, typed=typed, skill=skill, attachments=attachments, snapshot=snapshot))
 
     def notes(self) -> tuple[str, ...]:
         return ()
 
     def prompt(self, events: Sequence[Event], member: Member) -> Prompt:
-        return harness.chosen(self.crew, member.name).prompt(events, member, (), "")
+        return harness.chosen(self.team, member.name).prompt(events, member, (), "")
 
     def go_on(self) -> bool:
         return views.asked(self.log.events) is not None and views.finished(self.log.events) is None
 
     async def run(self) -> Finished:
-        return await orchestrator.run(self.log, self.crew, self.bench)
+        return await orchestrator.run(self.log, self.team, self.environment)
 
     def set_mode(self, mode: policy.Mode) -> None:
-        self.bench = replace(self.bench, rules=self.bench.rules.model_copy(update={"mode": mode}))
+        self.environment = replace(self.environment, rules=self.environment.rules.model_copy(update={"mode": mode}))
 
     def wake(self, name: str | None = None) -> None:
         del name  # scripted agents never rest
@@ -127,7 +129,7 @@ class DemoSession:
             raise UsageError(f"the tier {tier!r} is not there", hint="scripted agents only have /tier fugu")
 
     def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
-        rule = permissions.rule(call, judgement)
+        rule = saved_permissions.rule_for(call, judgement)
         self.rules.append(rule)
         return f"{rule} (in memory)"
 
@@ -135,65 +137,65 @@ class DemoSession:
         return "memory"
 
     async def undo_preview(self) -> str:
-        return await undoing.undo_preview(self.log, self.bench.workspace)
+        return await undo.undo_preview(self.log, self.environment.workspace)
 
     async def undo(self) -> Undone:
-        return await undoing.undo(self.log, self.bench.workspace)
+        return await undo.undo_request(self.log, self.environment.workspace)
 
     async def redo_preview(self) -> str:
-        return await undoing.redo_preview(self.log, self.bench.workspace)
+        return await undo.redo_preview(self.log, self.environment.workspace)
 
     async def redo(self) -> Undone:
-        return await undoing.redo(self.log, self.bench.workspace)
+        return await undo.redo_request(self.log, self.environment.workspace)
 
     async def compact(self) -> None:
         if not any(isinstance(event, Replied) for event in self.log.events):
             raise UsageError("there is nothing to shorten yet")
-        agents = self.crew.agents
-        scribes = [compaction.Scribe(member, agents[name]) for name, member in self.crew.members.items()]
-        await compaction.shorten(self.log, scribes, len(self.log.events) - 1)
+        agents = self.team.agents
+        scribes = [compaction.Summarizer(member, agents[name]) for name, member in self.team.members.items()]
+        await compaction.compact(self.log, scribes, len(self.log.events) - 1)
 
     async def close(self) -> None:
-        await self.bench.workspace.jobs.close()
-        for agent in self.crew.agents.values():
+        await self.environment.workspace.jobs.close()
+        for agent in self.team.agents.values():
             await agent.close()
         self.log.close()
 
     def _choose(self) -> None:
-        members = tuple(self.crew.members.values())
-        settings = Settings(opt_out=self.excluded)
+        members = tuple(self.team.members.values())
+        settings = CoordinatorSettings(opt_out=self.excluded)
         one = Single(self.pinned, members, settings) if self.pinned else Cascade(members, settings)
-        self.crew = replace(self.crew, coordinator=one)
+        self.team = replace(self.team, coordinator=one)
 
 
 @dataclass
-class DemoDesk:
+class DemoSessionOpener:
     """Sessions in `data`; `scripts` are the agents' scripts by name (TOML). The last agent is strong, others cheap."""
 
     root: Path
     data: Path
     scripts: dict[str, str] = field(default_factory=lambda: {"small": SCRIPT, "large": VERDICT})
     mode: policy.Mode = "ask"
-    library: Library = field(default_factory=Library)
+    library: SkillLibrary = field(default_factory=SkillLibrary)
 
     def prepare(self) -> None:
         """Everything is imported already."""
 
-    async def begin(self, ask: Ask) -> Session:
-        return self._session(sessions.new_path(self.data, self.root), ask)
+    async def begin(self, ask: AskPermission) -> SessionProtocol:
+        return self._session(store.new_path(self.data, self.root), ask)
 
-    async def resume(self, id: str, ask: Ask) -> Session:
-        return self._session(sessions.find(self.data, self.root, id), ask)
+    async def resume(self, id: str, ask: AskPermission) -> SessionProtocol:
+        return self._session(store.find_session(self.data, self.root, id), ask)
 
-    async def fork(self, id: str, ask: Ask) -> Session:
-        source = sessions.find(self.data, self.root, id)
-        return self._session(sessions.fork(self.data, self.root, source), ask)
+    async def fork(self, id: str, ask: AskPermission) -> SessionProtocol:
+        source = store.find_session(self.data, self.root, id)
+        return self._session(store.fork_session(self.data, self.root, source), ask)
 
-    def listed(self) -> Sequence[sessions.Summary]:
-        return sessions.summaries(sessions.paths(self.data, self.root))
+    def listed(self) -> Sequence[store.SessionSummary]:
+        return store.session_summaries(store.session_paths(self.data, self.root))
 
     def rename(self, id: str, title: str) -> None:
-        sessions.rename(sessions.find(self.data, self.root, id), title)
+        store.rename_session(store.find_session(self.data, self.root, id), title)
 
     def lacking(self) -> tuple[str, ...]:
         return ()
@@ -201,7 +203,7 @@ class DemoDesk:
     def doctor(self) -> str:
         return f"python {sys.version.split()[0]}\ngit: {shutil.which('git') or 'missing'}"
 
-    def _session(self, path: Path, ask: Ask) -> DemoSession:
+    def _session(self, path: Path, ask: AskPermission) -> DemoSession:
         members = tuple(self._members())
         log = logs.Log.open(path) if path.exists() else logs.Log.create(path)
         if not log.events:
@@ -209,9 +211,9 @@ class DemoDesk:
         agents = {name: _agent(name, text, log) for name, text in self.scripts.items()}
         workspace = Workspace(self.root, self.data / "snapshots")
         workspace.jobs.attach(log.events, log.append)
-        bench = Bench(Toolbox(TOOLS), workspace, policy.Rules(mode=self.mode), ask)
-        crew = Crew({member.name: member for member in members}, agents, Cascade(members, Settings()))
-        return DemoSession(log, self.root, crew, bench, library=self.library)
+        environment = Environment(Toolbox(TOOLS), workspace, policy.Rules(mode=self.mode), ask)
+        team = Team({member.name: member for member in members}, agents, Cascade(members, CoordinatorSettings()))
+        return DemoSession(log, self.root, team, environment, library=self.library)
 
     def _members(self) -> list[Member]:
         last = len(self.scripts) - 1
@@ -230,15 +232,15 @@ def main(arguments: Sequence[str]) -> int:
     """Open the interface on a folder, by default a new one."""
     from fugu_cli.ui.tui import run_app
 
-    with scratch.folder("demo") as place:
+    with temp_dirs.temp_dir("demo") as place:
         root = Path(arguments[0]).resolve() if arguments else place / "work"
         root.mkdir(exist_ok=True)
-        return run_app(DemoDesk(root, place / "data"), Options(state=place / "state"))
+        return run_app(DemoSessionOpener(root, place / "data"), InterfaceOptions(state=place / "state"))
 
 
 if TYPE_CHECKING:
-    _desk: Desk = DemoDesk(Path(), Path())
-    _opening: Callable[[Ask], Awaitable[Session]] = _desk.begin
+    _desk: SessionOpener = DemoSessionOpener(Path(), Path())
+    _opening: Callable[[AskPermission], Awaitable[SessionProtocol]] = _desk.begin
 
 if __name__ == "__main__":
     raise SystemExit(main(sys.argv[1:]))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.config import trust_store
-from fugu_cli.config.files import load
-from fugu_cli.tools.mcp.declared import Declared, Program, Remote, Server, read
+from fugu_cli.config import trust
+from fugu_cli.config.loader import load_config
+from fugu_cli.extensions.mcp_settings import DeclaredServers, McpServer, RemoteServer, StdioServer, read_servers
 
 SENT = {"Authorization": "Bearer ${TOKEN}"}
 
@@ -18,8 +18,8 @@ def written(folder: Path, servers: object) -> Path:
     return path
 
 
-def only(path: Path, **environ: str) -> Declared:
-    return read(path, None, trusted=False, environ=environ)
+def only(path: Path, **environ: str) -> DeclaredServers:
+    return read_servers(path, None, trusted=False, environ=environ)
 
 
 def test_programs_and_servers_elsewhere_are_read_and_variables_filled_in(tmp_path: Path) -> None:
@@ -43,13 +43,15 @@ def test_programs_and_servers_elsewhere_are_read_and_variables_filled_in(tmp_pat
         },
     )
     found = only(path, DB="main.db", TOKEN="t0ken-of-mine", HOST="")
-    program = Program(command="npx", args=("-y", "db", "main.db"), env={"DB_TOKEN": "t0ken-of-mine", "PORT": "5"})
+    program = StdioServer(command="npx", args=("-y", "db", "main.db"), env={"DB_TOKEN": "t0ken-of-mine", "PORT": "5"})
     header = {"Authorization": "Bearer t0ken-of-mine"}
-    assert found == Declared(
+    assert found == DeclaredServers(
         (
-            Server(name="db", source=str(path), way=program, timeout=2.5),
-            Server(name="web", source=str(path), way=Remote(kind="http", url="https://a.example/mcp", headers=header)),
-            Server(name="old", source=str(path), way=Remote(kind="sse", url="http://b.example/sse")),
+            McpServer(name="db", source=str(path), way=program, timeout=2.5),
+            McpServer(
+                name="web", source=str(path), way=RemoteServer(kind="http", url="https://a.example/mcp", headers=header)
+            ),
+            McpServer(name="old", source=str(path), way=RemoteServer(kind="sse", url="http://b.example/sse")),
         )
     )
     assert found.secrets == {"db_DB_TOKEN": "t0ken-of-mine", "db_PORT": "5", "web_Authorization_KEY": "t0ken-of-mine"}
@@ -65,7 +67,9 @@ BAD = {
 @pytest.mark.parametrize("text", BAD)
 def test_a_file_that_cannot_be_read_is_named_with_the_place(tmp_path: Path, text: str) -> None:
     path = written(tmp_path, text)
-    assert only(path) == Declared((), (BAD[text].replace("{path}", str(path)) + "; its MCP servers are left out",))
+    assert only(path) == DeclaredServers(
+        (), (BAD[text].replace("{path}", str(path)) + "; its MCP servers are left out",)
+    )
 
 
 FAULTS: dict[str, tuple[object, str]] = {
@@ -97,22 +101,22 @@ def test_a_repositorys_servers_count_once_it_is_trusted_and_as_they_were_then(tm
     own = written(root, {"both": {"command": "python", "args": ["tool.py"]}, "theirs": {"command": "b"}})
 
     def names() -> list[tuple[str, str]]:
-        return [(server.name, server.source) for server in load(root, {}).servers.servers]
+        return [(server.name, server.source) for server in load_config(root, {}).servers.servers]
 
     mine = [("mine", str(home)), ("both", str(home))]
     assert names() == mine
     sentence = f"{own} names MCP servers (both, theirs): none is started until you run `fugu trust` here"
-    assert load(root, {}).servers.notes == (sentence,)
-    data = load(root, {}).config.data
-    trust_store.trust(data, root)
+    assert load_config(root, {}).servers.notes == (sentence,)
+    data = load_config(root, {}).config.data
+    trust.trust(data, root)
     assert names() == [("mine", str(home)), ("both", str(own)), ("theirs", str(own))]
     (root / "tool.py").write_text("two")
-    assert (names(), trust_store.changed(data, root)) == (mine, ("tool.py",))
-    trust_store.trust(data, root)
+    assert (names(), trust.changed_files(data, root)) == (mine, ("tool.py",))
+    trust.trust(data, root)
     written(root, {"theirs": {"command": "c"}})
-    assert (names(), trust_store.changed(data, root)) == (mine, (".mcp.json", "tool.py"))
+    assert (names(), trust.changed_files(data, root)) == (mine, (".mcp.json", "tool.py"))
 
 
 def test_the_homes_own_file_is_the_users_not_a_repositorys() -> None:
     written(Path.home(), {"mine": {"command": "a"}})
-    assert [server.name for server in load(Path.home(), {}).servers.servers] == ["mine"]
+    assert [server.name for server in load_config(Path.home(), {}).servers.servers] == ["mine"]

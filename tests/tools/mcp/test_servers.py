@@ -7,13 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-from fugu_cli.masking import Mask
+from fugu_cli.extensions import mcp_servers
+from fugu_cli.extensions.mcp_servers import McpServers, check_servers
+from fugu_cli.extensions.mcp_settings import DeclaredServers, McpServer, RemoteServer, StdioServer
 from fugu_cli.messages import Call
-from fugu_cli.tools.mcp import offering
-from fugu_cli.tools.mcp.declared import Declared, Program, Remote, Server
-from fugu_cli.tools.mcp.servers import Servers
-from fugu_cli.tools.mcp.trying import tried
-from fugu_cli.tools.result import Result
+from fugu_cli.safety.redaction import Redactor
+from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
 
@@ -22,9 +21,9 @@ MARK = "MCP_TEST_MARK"
 UNKNOWN = "Whether it did what was asked is not known, and the call was not repeated."
 
 
-def server(name: str, *words: str, timeout: float = 60.0, patience: float = 60.0, **env: str) -> Server:
-    way = Program(command=sys.executable, args=(str(SMALL), *words), env={MARK: f"{os.getpid()}", **env})
-    return Server(name=name, source="here", way=way, timeout=timeout, patience=patience)
+def server(name: str, *words: str, timeout: float = 60.0, patience: float = 60.0, **env: str) -> McpServer:
+    way = StdioServer(command=sys.executable, args=(str(SMALL), *words), env={MARK: f"{os.getpid()}", **env})
+    return McpServer(name=name, source="here", way=way, timeout=timeout, patience=patience)
 
 
 def living() -> list[str]:
@@ -42,12 +41,12 @@ def living() -> list[str]:
 class Desk:
     """Servers with a toolbox in front, as a session has them."""
 
-    def __init__(self, tmp_path: Path, *servers: Server) -> None:
+    def __init__(self, tmp_path: Path, *servers: McpServer) -> None:
         self.workspace = Workspace(tmp_path, tmp_path / ".store")
-        self.servers = Servers(Declared(servers), self.workspace.root)
+        self.servers = McpServers(DeclaredServers(servers), self.workspace.root)
         self.toolbox = Toolbox((), more=self.servers)
 
-    async def call(self, tool: str, **arguments: object) -> Result:
+    async def call(self, tool: str, **arguments: object) -> ToolResult:
         return await self.toolbox.run(Call.make("1", tool, **arguments), self.workspace, lambda text: None)
 
 
@@ -62,10 +61,10 @@ def test_tools_are_offered_as_they_are_and_called(tmp_path: Path) -> None:
             '{"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}',
         )
         told = {
-            "echo": Result(text="you said grüße"),
-            "refuse": Result(text="there is no such row", ok=False),
-            "noise": Result(text="said after noise"),
-            "picture": Result(text="[image, image/png, 6 bytes: not shown]"),
+            "echo": ToolResult(text="you said grüße"),
+            "refuse": ToolResult(text="there is no such row", ok=False),
+            "noise": ToolResult(text="said after noise"),
+            "picture": ToolResult(text="[image, image/png, 6 bytes: not shown]"),
         }
         assert {name: await desk.call(f"mcp__my_db__{name}", text="grüße") for name in told} == told
         huge = await desk.call("mcp__my_db__huge", text="")
@@ -85,7 +84,7 @@ def test_tools_are_offered_as_they_are_and_called(tmp_path: Path) -> None:
 def test_a_secret_that_a_cut_takes_apart_is_taken_out_before(tmp_path: Path) -> None:
     async def go() -> None:
         desk = Desk(tmp_path, server("db"))
-        desk.workspace.mask = Mask({"SECRET_KEY": "hunter2verylongvalue99"}).text
+        desk.workspace.mask = Redactor({"SECRET_KEY": "hunter2verylongvalue99"}).text
         await desk.servers.tried()
         for before in range(3930, 3970, 4):
             words = f"{'a' * before}hunter2verylongvalue99{'b' * 9000}"
@@ -102,17 +101,17 @@ def test_a_server_that_dies_says_so_and_is_started_again(tmp_path: Path) -> None
         (connection,) = await desk.servers.tried()
         dead = await desk.call("mcp__db__die", text="")
         why = "it ended with exit code 3; its last words: out of cheese"
-        assert dead == Result(text=f"The call of the MCP server `db` failed: {why}. {UNKNOWN}", ok=False)
+        assert dead == ToolResult(text=f"The call of the MCP server `db` failed: {why}. {UNKNOWN}", ok=False)
         while connection.state == "ready":
             await asyncio.sleep(0.01)
         down = f"The MCP server `db` is not running: {why}. It is being started again."
-        assert await desk.call("mcp__db__echo", text="a") == Result(text=down, ok=False)
+        assert await desk.call("mcp__db__echo", text="a") == ToolResult(text=down, ok=False)
         while connection.state != "ready":
             await asyncio.sleep(0.05)
-        assert await desk.call("mcp__db__echo", text="b") == Result(text="you said b")
+        assert await desk.call("mcp__db__echo", text="b") == ToolResult(text="you said b")
         endless = await desk.call("mcp__db__endless", text="")
         said = f"The call of the MCP server `db` failed: it said more than 32 MB in one message. {UNKNOWN}"
-        assert endless == Result(text=said, ok=False)
+        assert endless == ToolResult(text=said, ok=False)
         await desk.servers.close()
 
     asyncio.run(go())
@@ -124,7 +123,7 @@ def test_a_server_that_hangs_is_waited_for_as_long_as_its_entry_says(tmp_path: P
         desk = Desk(tmp_path, server("db", timeout=0.5))
         await desk.servers.tried()
         late = f"The call of the MCP server `db` failed: it did not answer within 0.5 s. {UNKNOWN}"
-        assert await desk.call("mcp__db__hang", text="") == Result(text=late, ok=False)
+        assert await desk.call("mcp__db__hang", text="") == ToolResult(text=late, ok=False)
         await desk.servers.close()
 
     asyncio.run(go())
@@ -132,12 +131,12 @@ def test_a_server_that_hangs_is_waited_for_as_long_as_its_entry_says(tmp_path: P
 
 
 def test_servers_that_cannot_be_used_say_why_and_nothing_of_them_stays(tmp_path: Path) -> None:
-    nowhere = Remote(kind="http", url="http://127.0.0.1:9/mcp")
+    nowhere = RemoteServer(kind="http", url="http://127.0.0.1:9/mcp")
     declared = (
         server("deaf", "deaf", patience=1.0),
         server("leaves", "leaves"),
-        Server(name="gone", source="here", way=Program(command="no-such-program")),
-        Server(name="web", source="here", way=nowhere),
+        McpServer(name="gone", source="here", way=StdioServer(command="no-such-program")),
+        McpServer(name="web", source="here", way=nowhere),
     )
 
     async def go() -> dict[str, str]:
@@ -184,7 +183,7 @@ def test_servers_that_are_cut_while_they_start_leave_nothing(tmp_path: Path) -> 
 
 
 def test_a_step_in_its_own_copy_does_not_reach_a_server(tmp_path: Path) -> None:
-    async def go() -> Result:
+    async def go() -> ToolResult:
         desk = Desk(tmp_path, server("db"))
         await desk.servers.tried()
         (tmp_path / "copy").mkdir()
@@ -195,23 +194,23 @@ def test_a_step_in_its_own_copy_does_not_reach_a_server(tmp_path: Path) -> None:
             await desk.servers.close()
 
     words = f"The MCP server `db` works in {tmp_path} and not in this step's own copy: it was not called."
-    assert asyncio.run(go()) == Result(text=words, ok=False)
+    assert asyncio.run(go()) == ToolResult(text=words, ok=False)
 
 
 def test_the_report_names_each_server_with_its_tools(tmp_path: Path) -> None:
-    found = tried(Declared((server("db"), server("bad", "leaves"))), tmp_path)
+    found = check_servers(DeclaredServers((server("db"), server("bad", "leaves"))), tmp_path)
     tools = "echo, write, secret, speak, refuse, die, hang, noise, huge, endless, picture, variables"
     run = f"{sys.executable} {SMALL}"
     assert list(found) == [
         ("db", True, f"tools: {tools} ({run}, from here)"),
         ("bad", False, f"it ended with exit code 1; its last words: no database here ({run} leaves, from here)"),
     ]
-    assert tried(Declared(), tmp_path) == ()
+    assert check_servers(DeclaredServers(), tmp_path) == ()
 
 
 def test_names_fit_every_provider_and_tell_tools_apart() -> None:
     long = "t" * 80
-    names = offering.named("a b", ["x.y", "x/y", long, long + "z"])
+    names = mcp_servers.tool_names("a b", ["x.y", "x/y", long, long + "z"])
     assert list(names.values()) == ["x.y", "x/y", long, long + "z"]
     assert max(map(len, names)) == 64
     assert next(iter(names)) == "mcp__a_b__x_y"
@@ -223,8 +222,13 @@ def test_a_schema_of_several_forms_is_one_that_every_provider_takes() -> None:
     own = {"type": "string", "description": "own"}
     whole = {"type": "object", "properties": {"name": own}, "required": ["name"]}
     for word in ("anyOf", "oneOf", "allOf"):
-        offered = json.loads(offering.schema({**whole, word: [inline, linked, True], "not": {"required": ["x"]}}))
+        offered = json.loads(
+            mcp_servers.arguments_schema({**whole, word: [inline, linked, True], "not": {"required": ["x"]}})
+        )
         assert offered == {**whole, "properties": {"name": own, "content": text, "url": text}}
     nested = {"type": "object", "properties": {"target": {"anyOf": [text, {"type": "null"}]}}}
-    assert json.loads(offering.schema(nested)) == nested
-    assert json.loads(offering.schema({"anyOf": [linked]})) == {"properties": {"url": text}, "type": "object"}
+    assert json.loads(mcp_servers.arguments_schema(nested)) == nested
+    assert json.loads(mcp_servers.arguments_schema({"anyOf": [linked]})) == {
+        "properties": {"url": text},
+        "type": "object",
+    }

@@ -9,18 +9,19 @@ from pathlib import Path
 import pytest
 from textual.app import App
 
-from fugu_cli import sessions
-from fugu_cli.events import (
+from fugu_cli.messages import Call, Thinking, Usage
+from fugu_cli.session import store
+from fugu_cli.session.events import (
     EVIDENCE,
     RECORDED,
     Asked,
     Assigned,
-    Change,
+    DecisionTimings,
     Event,
     Failed,
+    FileChange,
     Finished,
     Member,
-    Milliseconds,
     Opened,
     Permitted,
     Price,
@@ -30,10 +31,9 @@ from fugu_cli.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.messages import Call, Thinking, Usage
 from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.demo import DemoDesk
-from fugu_cli.ui.tui.session import Options
+from fugu_cli.ui.tui.demo import DemoSessionOpener
+from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 
 START = 1_760_000_000.0
 POOL = (
@@ -59,7 +59,7 @@ def scores(rows: tuple[float, float, float], roles: tuple[float, float, float], 
 
 
 def tool(turn: int, call: Call, output: str, *, ok: bool = True, by: str = "policy", **more: object) -> list[Event]:
-    changes = (Change(path=str(more["changed"]), before="1" * 40, after="2" * 40),) if "changed" in more else ()
+    changes = (FileChange(path=str(more["changed"]), before="1" * 40, after="2" * 40),) if "changed" in more else ()
     seconds = float(str(more.get("seconds", 0.1)))
     return [
         Permitted(turn=turn, call=call, allowed=True, by=by),
@@ -76,7 +76,7 @@ def first_request() -> list[Event]:
         Asked(text="fix the failing test in src/add.py", snapshot="a" * 40, test_command="pytest", until=("pytest",)),
         *tool(0, tests, FAILED_TESTS, ok=False, by=EVIDENCE, seconds=1.4),
         Assigned(turn=1, agent="small", role="thinker", by="trinity",
-                 milliseconds=Milliseconds(format=0.4, forward=96.5),
+                 milliseconds=DecisionTimings(format=0.4, forward=96.5),
                  scores=scores((0.62, 0.28, 0.1), (0.3, 0.7, 0.0), masked=True)),
         Replied(turn=1, agent="small", text="I read the file first.", calls=(read,), usage=Usage(input=900, output=30),
                 model="qwen-0.5b", seconds=1.5),
@@ -140,26 +140,26 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def desk(project: Path) -> DemoDesk:
+def desk(project: Path) -> DemoSessionOpener:
     """Scripted agents in the project."""
-    return DemoDesk(project, Path.home() / "data")
+    return DemoSessionOpener(project, Path.home() / "data")
 
 
 @pytest.fixture
-def stored(desk: DemoDesk, sample: list[Recorded]) -> str:
+def stored(desk: DemoSessionOpener, sample: list[Recorded]) -> str:
     """The sample session in a file; its id."""
-    path = sessions.folder(desk.data, desk.root) / "20251009-085320-cafe.jsonl"
+    path = store.session_folder(desk.data, desk.root) / "20251009-085320-cafe.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"".join(RECORDED.dump_json(record) + b"\n" for record in sample))
     return path.stem
 
 
 @pytest.fixture
-def opened(desk: DemoDesk) -> Callable[..., FuguApp]:
+def opened(desk: DemoSessionOpener) -> Callable[..., FuguApp]:
     """The interface on the desk."""
 
     def make(**options: object) -> FuguApp:
-        return FuguApp(desk, Options(state=Path.home() / "state", theme="dark", **options))  # type: ignore[arg-type]
+        return FuguApp(desk, InterfaceOptions(state=Path.home() / "state", theme="dark", **options))  # type: ignore[arg-type]
 
     return make
 

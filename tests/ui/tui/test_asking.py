@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from fugu_cli import policy
 from fugu_cli.messages import Call
-from fugu_cli.ui.tui.asking import Asking
-from fugu_cli.ui.tui.working import Question
+from fugu_cli.safety import policy
+from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+from fugu_cli.ui.tui.session_controller import ApprovalQueue
 
 Asked = tuple[str, int, str]
 
@@ -20,20 +20,20 @@ class Told:
     def __init__(self) -> None:
         self.asked: list[Asked | None] = []
 
-    def question(self, question: Question | None, behind: int, patch: str) -> None:
+    def question(self, question: ApprovalQuestion | None, behind: int, patch: str) -> None:
         self.asked.append((question.call.id, behind, patch) if question is not None else None)
 
 
-def question(call: Call) -> Question:
-    return Question(
+def question(call: Call) -> ApprovalQuestion:
+    return ApprovalQuestion(
         call, policy.Judgement(verdict="ask", reason="it writes"), asyncio.get_running_loop().create_future()
     )
 
 
-def asking(root: Path, what: Callable[[Asking], Awaitable[None]]) -> list[Asked | None]:
+def asking(root: Path, what: Callable[[ApprovalQueue], Awaitable[None]]) -> list[Asked | None]:
     async def whole() -> list[Asked | None]:
         told = Told()
-        await what(Asking(told, root))  # type: ignore[arg-type]
+        await what(ApprovalQueue(told, root))  # type: ignore[arg-type]
         return told.asked
 
     return asyncio.run(whole())
@@ -57,7 +57,7 @@ PATCH = "--- a.txt\n+++ a.txt\n@@ -1,2 +1,2 @@\n one\n-{0}\n+{1}"
 def test_questions_are_shown_one_after_the_other_with_the_file_as_it_is_then(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
 
-    async def what(asking: Asking) -> None:
+    async def what(asking: ApprovalQueue) -> None:
         first, second = question(edit("1", "two", "three")), question(edit("2", "three", "four"))
         asking.ask([first, second])
         assert asking.question is None
@@ -77,7 +77,7 @@ def test_questions_are_shown_one_after_the_other_with_the_file_as_it_is_then(tmp
 
 
 def test_a_question_that_is_taken_back_before_it_is_shown_is_never_shown(tmp_path: Path) -> None:
-    async def what(asking: Asking) -> None:
+    async def what(asking: ApprovalQueue) -> None:
         asking.ask([question(edit("1", "a", "b"))])
         asking.ask([])
         other = question(edit("2", "a", "b"))

@@ -3,7 +3,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fugu_cli.ui.tui.draw.chunks import CHUNK_CHARACTERS, Chunk, Chunker, split
+from fugu_cli.ui.transcript import CHUNK_CHARACTERS, MarkdownChunk, MarkdownChunker, split_markdown
 
 MARKS = [
     "# head\n",
@@ -22,8 +22,8 @@ MARKS = [
 documents = st.lists(st.sampled_from(MARKS), max_size=60).map("".join)
 
 
-def fed(text: str, cuts: list[int]) -> list[Chunk]:
-    chunker = Chunker()
+def fed(text: str, cuts: list[int]) -> list[MarkdownChunk]:
+    chunker = MarkdownChunker()
     before = 0
     for cut in [*sorted(cut % (len(text) + 1) for cut in cuts), len(text)]:
         chunker.feed(text[before:cut])
@@ -34,29 +34,29 @@ def fed(text: str, cuts: list[int]) -> list[Chunk]:
 @settings(max_examples=300)
 @given(documents, st.lists(st.integers(min_value=0), max_size=20))
 def test_chunks_do_not_depend_on_how_the_text_arrived(text: str, cuts: list[int]) -> None:
-    assert fed(text, cuts) == split(text)
+    assert fed(text, cuts) == split_markdown(text)
 
 
 @given(documents)
 def test_nothing_is_lost_and_nothing_stands_twice(text: str) -> None:
-    kept = "".join(chunk.text for chunk in split(text))
+    kept = "".join(chunk.text for chunk in split_markdown(text))
     assert re.sub(r"\s", "", kept) == re.sub(r"\s", "", text)
 
 
 def test_what_is_done_never_changes() -> None:
-    chunker = Chunker()
-    seen: list[Chunk] = []
+    chunker = MarkdownChunker()
+    seen: list[MarkdownChunk] = []
     for line in ("para one\n", "\n", "para two\n", "```py\n", "a = 1\n", "```\n", "end"):
         chunker.feed(line)
         assert chunker.done[: len(seen)] == seen
         seen = list(chunker.done)
     assert chunker.chunks() == [
-        Chunk("para one"), Chunk("para two"), Chunk("```py\na = 1\n```"), Chunk("end"),
+        MarkdownChunk("para one"), MarkdownChunk("para two"), MarkdownChunk("```py\na = 1\n```"), MarkdownChunk("end"),
     ]  # fmt: skip
 
 
 def test_a_fence_without_an_end_is_cut_into_fences() -> None:
-    chunks = split("```py\n" + "a = 1\n" * 200)
+    chunks = split_markdown("```py\n" + "a = 1\n" * 200)
     assert len(chunks) > 3
     assert all(chunk.text.startswith("```py\na = 1") for chunk in chunks)
     assert all(chunk.joined for chunk in chunks[:-1])
@@ -64,16 +64,19 @@ def test_a_fence_without_an_end_is_cut_into_fences() -> None:
 
 
 def test_a_line_without_an_end_is_cut_at_spaces() -> None:
-    chunks = split("word " * 4000)
+    chunks = split_markdown("word " * 4000)
     assert max(len(chunk.text) for chunk in chunks) <= CHUNK_CHARACTERS
     assert " ".join(chunk.text for chunk in chunks).split() == ["word"] * 4000
 
 
 def test_a_long_line_without_a_space_is_cut_anywhere() -> None:
-    chunks = split("x" * 10_000)
+    chunks = split_markdown("x" * 10_000)
     assert "".join(chunk.text for chunk in chunks) == "x" * 10_000
     assert max(len(chunk.text) for chunk in chunks) <= CHUNK_CHARACTERS
 
 
 def test_a_list_stays_together_while_it_is_short() -> None:
-    assert split("1. a\n\n2. b\n\n   more\n\nafter\n") == [Chunk("1. a\n\n2. b\n\n   more"), Chunk("after\n")]
+    assert split_markdown("1. a\n\n2. b\n\n   more\n\nafter\n") == [
+        MarkdownChunk("1. a\n\n2. b\n\n   more"),
+        MarkdownChunk("after\n"),
+    ]

@@ -1,16 +1,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fugu_cli.ui.tui.draw.column import Column
-from fugu_cli.ui.tui.draw.lines import plain, wrapped
-from fugu_cli.ui.tui.draw.palette import DARK, LIGHT
-from fugu_cli.ui.tui.draw.piece import Piece
+from fugu_cli.ui.drawing import DARK, LIGHT, Column, Fragment, plain_text, wrap_lines
 
 WIDTH = 20
 
 
-def piece(text: str) -> Piece:
-    return Piece(lambda width, palette: wrapped(text, width), text)
+def piece(text: str) -> Fragment:
+    return Fragment(lambda width, palette: wrap_lines(text, width), text)
 
 
 def column(texts: list[str]) -> Column:
@@ -21,11 +18,11 @@ def column(texts: list[str]) -> Column:
 
 
 def shown(made: Column, y: int, height: int) -> list[str]:
-    return [plain(made.line(line) or []) for line in range(y, y + height)]
+    return [plain_text(made.line(line) or []) for line in range(y, y + height)]
 
 
 def whole(texts: list[str]) -> list[str]:
-    return [plain(line) for text in texts for line in wrapped(text, WIDTH)]
+    return [plain_text(line) for text in texts for line in wrap_lines(text, WIDTH)]
 
 
 blocks = st.lists(st.text(alphabet="ab \n", max_size=120), min_size=1, max_size=30)
@@ -37,7 +34,7 @@ def test_painted_from_the_top_it_is_all_lines_in_order(texts: list[str]) -> None
     y, lines = 0, []
     while y < made.total:
         made.look(y, 1)
-        lines.append(plain(made.line(y) or []))
+        lines.append(plain_text(made.line(y) or []))
         y += 1
     assert lines == whole(texts)
 
@@ -97,7 +94,7 @@ def test_another_width_or_palette_paints_anew() -> None:
         return [[]]
 
     made = Column(WIDTH, DARK)
-    made.put(0, [Piece(paint)])  # type: ignore[arg-type]
+    made.put(0, [Fragment(paint)])  # type: ignore[arg-type]
     for _ in range(3):
         made.look_at_end(5)
     made.fit(30, DARK)
@@ -112,7 +109,7 @@ def test_another_width_leaves_what_is_read_in_its_place() -> None:
     made = column(["above " * 30, words, "below " * 30])
     made.look_at_end(10_000)
     y = made.top_of(1) + 60
-    seen = plain(made.line(y) or []).split()[0]
+    seen = plain_text(made.line(y) or []).split()[0]
     y = made.fit(WIDTH * 2, DARK, y)
     assert seen in " ".join(shown(made, y - 1, 3)).split()
     assert (made.fit(WIDTH * 2, LIGHT, y), Column(WIDTH).fit(WIDTH * 2, DARK, 7)) == (y, 0)
@@ -121,12 +118,12 @@ def test_another_width_leaves_what_is_read_in_its_place() -> None:
 def test_only_what_is_seen_is_painted() -> None:
     painted: list[int] = []
 
-    def numbered(number: int) -> Piece:
+    def numbered(number: int) -> Fragment:
         def paint(width: int, palette: object) -> list[list[object]]:
             painted.append(number)
             return [[], []]
 
-        return Piece(paint, exact=2)  # type: ignore[arg-type]
+        return Fragment(paint, exact=2)  # type: ignore[arg-type]
 
     made = Column(WIDTH)
     for index in range(1000):
@@ -138,12 +135,12 @@ def test_only_what_is_seen_is_painted() -> None:
 def test_pieces_that_stay_keep_their_lines() -> None:
     painted: list[str] = []
 
-    def noted(text: str) -> Piece:
+    def noted(text: str) -> Fragment:
         def paint(width: int, palette: object) -> list[list[object]]:
             painted.append(text)
             return [[]]
 
-        return Piece(paint, text)  # type: ignore[arg-type]
+        return Fragment(paint, text)  # type: ignore[arg-type]
 
     made, first = Column(WIDTH), noted("first")
     for tail in ("t", "ta", "tai"):

@@ -14,19 +14,16 @@ from textual import events
 from textual.app import App
 from textual.pilot import Pilot
 
-from fugu_cli.events import Undone
-from fugu_cli.hooks.declared import Declared, Hook
-from fugu_cli.hooks.running import Hooks
+from fugu_cli.extensions.hook_runner import Hooks
+from fugu_cli.extensions.hook_settings import DeclaredHooks, Hook
+from fugu_cli.session.events import Undone
 from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.commands.command import find, nearest
-from fugu_cli.ui.tui.commands.table import COMMANDS
-from fugu_cli.ui.tui.demo import DemoDesk, DemoSession
-from fugu_cli.ui.tui.files import Files
-from fugu_cli.ui.tui.requesting import attachments
-from fugu_cli.ui.tui.room import Room
-from fugu_cli.ui.tui.widgets.choices import Choices
-from fugu_cli.ui.tui.widgets.prompt import Prompt
-from fugu_cli.ui.tui.widgets.trace import Trace
+from fugu_cli.ui.tui.commands import COMMANDS, find_command, nearest_command
+from fugu_cli.ui.tui.demo import DemoSession, DemoSessionOpener
+from fugu_cli.ui.tui.panels import Trace
+from fugu_cli.ui.tui.project_folder import FolderFiles
+from fugu_cli.ui.tui.prompt import ChoiceList, PromptInput
+from fugu_cli.ui.tui.session_controller import SessionController, mentioned_files
 
 ANSWER = '[[step]]\ntext = "Done."\n'
 WRITES = '[[step]]\ncalls = [{ tool = "write", arguments = { path = "new.txt", content = "x\\n" } }]\n' + ANSWER
@@ -40,7 +37,7 @@ class Hand:
         self.app, self.pilot, self._shown = app, pilot, shown
 
     @property
-    def room(self) -> Room:
+    def room(self) -> SessionController:
         assert self.app.main.room is not None
         return self.app.main.room
 
@@ -50,10 +47,10 @@ class Hand:
 
     async def type(self, line: str) -> None:
         """Into the prompt at once, then Enter."""
-        prompt = self.app.main.query_one(Prompt)
+        prompt = self.app.main.query_one(PromptInput)
         prompt.put(line)
         await self.pilot.pause()
-        self.app.main.query_one("#choices", Choices).offer(())
+        self.app.main.query_one("#choices", ChoiceList).offer(())
         await self.pilot.press("enter")
 
     async def sees(self, *texts: str) -> None:
@@ -77,7 +74,7 @@ Play = Callable[[Hand], Awaitable[None]]
 
 
 @pytest.fixture
-def play(opened: Callable[..., FuguApp], desk: DemoDesk, shown: Shown) -> Callable[..., None]:
+def play(opened: Callable[..., FuguApp], desk: DemoSessionOpener, shown: Shown) -> Callable[..., None]:
     def run(what: Play, scripts: dict[str, str] | None = None, **options: object) -> None:
         desk.scripts = scripts or {"small": ANSWER, "large": ANSWER}
         desk.mode = "edit"
@@ -96,13 +93,13 @@ def play(opened: Callable[..., FuguApp], desk: DemoDesk, shown: Shown) -> Callab
 
 def test_a_line_finds_its_command() -> None:
     def name(line: str) -> tuple[str | None, str]:
-        command, argument = find(COMMANDS, line)
+        command, argument = find_command(COMMANDS, line)
         return (command.name if command else None, argument)
 
     assert [name(line) for line in ("/help", "/clear", "/model a b", "/und", "/re", "/nothing")] == [
         ("help", ""), ("new", ""), ("pool", "a b"), ("undo", ""), (None, ""), (None, ""),
     ]  # fmt: skip
-    assert (nearest(COMMANDS, "/hlep"), nearest(COMMANDS, "/qqqq")) == ("help", "")
+    assert (nearest_command(COMMANDS, "/hlep"), nearest_command(COMMANDS, "/qqqq")) == ("help", "")
 
 
 def test_every_command_has_a_name_of_its_own() -> None:
@@ -144,7 +141,7 @@ def test_commands_are_completed_with_their_help(play: Callable[..., None]) -> No
         await hand.pilot.press(*"/und")
         await hand.sees("take the newest request's changes back")
         await hand.pilot.press("tab")
-        assert hand.app.main.query_one(Prompt).text == "/undo"
+        assert hand.app.main.query_one(PromptInput).text == "/undo"
         await hand.pilot.press("ctrl+c", *"/the", "tab", "space", *"l")
         await hand.sees("› light")
         await hand.pilot.press("enter")
@@ -155,7 +152,7 @@ def test_commands_are_completed_with_their_help(play: Callable[..., None]) -> No
 
 def test_keys_that_are_faster_than_the_list_are_not_taken_for_what_it_shows(play: Callable[..., None]) -> None:
     async def what(hand: Hand) -> None:
-        prompt = hand.app.main.query_one(Prompt)
+        prompt = hand.app.main.query_one(PromptInput)
         await hand.pilot.press("/")
         await hand.sees("› /help")
         prompt.insert("mode plan")  # the list has not heard of it yet
@@ -208,29 +205,29 @@ def test_files_are_attached_wherever_they_stand_in_a_sentence(project: Path) -> 
     (project / "a b.txt").touch()
     (project / "日本.py").touch()
     text = 'is it @kept.txt? (@日本.py!) @"a b.txt", me@kept.txt @nowhere.txt @'
-    assert attachments(project, text) == ("kept.txt", "日本.py", "a b.txt")
+    assert mentioned_files(project, text) == ("kept.txt", "日本.py", "a b.txt")
 
 
 def test_signs_at_the_end_of_a_name_belong_to_it_where_there_is_such_a_file(project: Path) -> None:
     for name in ("copy(1)", "end.", "end"):
         (project / name).touch()
-    assert attachments(project, "(see @copy(1)), @end. and @end") == ("copy(1)", "end.", "end")
+    assert mentioned_files(project, "(see @copy(1)), @end. and @end") == ("copy(1)", "end.", "end")
 
 
 def test_escape_closes_the_completions_and_nothing_else(play: Callable[..., None]) -> None:
     async def what(hand: Hand) -> None:
-        choices = hand.app.main.query_one("#choices", Choices)
+        choices = hand.app.main.query_one("#choices", ChoiceList)
         await hand.pilot.press(*"/un")
         await hand.until(lambda: choices.display)
         await hand.pilot.press("escape")
-        assert (choices.display, hand.app.main.query_one(Prompt).text) == (False, "/un")
+        assert (choices.display, hand.app.main.query_one(PromptInput).text) == (False, "/un")
         await hand.pilot.press("d")
         await hand.until(lambda: choices.display)
 
     play(what)
 
 
-class SlowFiles(Files):
+class SlowFiles(FolderFiles):
     """Finds nothing before `go` is set."""
 
     def __init__(self, root: Path) -> None:
@@ -246,7 +243,7 @@ def test_tab_waits_for_the_files_that_fit_and_never_leaves_the_prompt(play: Call
     files = SlowFiles(project)
 
     async def what(hand: Hand) -> None:
-        prompt, completing = hand.app.main.query_one(Prompt), hand.app.main._completing
+        prompt, completing = hand.app.main.query_one(PromptInput), hand.app.main._completing
         assert completing is not None
         completing._files = files
         await hand.pilot.press(*"see @kep", "tab")
@@ -423,7 +420,9 @@ def test_a_hook_that_failed_is_said_when_the_request_is_over(play: Callable[...,
         broken = Hook(moment="PreToolUse", command="exit 7", source="hooks.json", own=True)
         session = hand.room.session
         assert isinstance(session, DemoSession)
-        session.bench = replace(session.bench, hooks=Hooks(Declared((broken,)), {"session_id": "s"}, lambda said: None))
+        session.environment = replace(
+            session.environment, hooks=Hooks(DeclaredHooks((broken,)), {"session_id": "s"}, lambda said: None)
+        )
         await hand.type("go")
         await hand.done(1)
         await hand.sees("the PreToolUse hook `exit 7` in hooks.json failed", "it was passed over")
@@ -457,7 +456,7 @@ def test_cost_mode_permissions_tier_and_doctor_say_how_things_stand(play: Callab
 
 
 def test_sessions_are_resumed_forked_and_renamed(
-    play: Callable[..., None], stored: str, desk: DemoDesk, shown: Shown
+    play: Callable[..., None], stored: str, desk: DemoSessionOpener, shown: Shown
 ) -> None:
     async def what(hand: Hand) -> None:
         path = hand.room.session.log.path
@@ -482,7 +481,7 @@ def test_sessions_are_resumed_forked_and_renamed(
         await hand.type("/sessions the sign")
         await hand.sees("the sign")
         await hand.pilot.press("ctrl+e")
-        await hand.until(lambda: hand.app.main.query_one(Prompt).text == f"/rename {stored} ")
+        await hand.until(lambda: hand.app.main.query_one(PromptInput).text == f"/rename {stored} ")
 
     play(what)
     assert [one.title for one in desk.listed() if one.id == stored] == ["the sign"]
@@ -507,7 +506,7 @@ def test_export_writes_markdown_and_overwrites_nothing(play: Callable[..., None]
     assert "```diff\n--- src/add.py\n+++ src/add.py\n@@ -1 +1 @@\n-    return a - b\n+    return a + b\n```" in text
 
 
-def test_an_unfinished_request_is_announced_and_continued(play: Callable[..., None], desk: DemoDesk) -> None:
+def test_an_unfinished_request_is_announced_and_continued(play: Callable[..., None], desk: DemoSessionOpener) -> None:
     async def what(hand: Hand) -> None:
         await hand.type("/continue")
         await hand.sees("the newest request has come to its end")
@@ -573,7 +572,7 @@ def test_what_is_to_be_told_waits_until_the_request_is_made(play: Callable[..., 
         await hand.type("second")
         await hand.sees("queued: second")
         await hand.pilot.press("up")
-        prompt = hand.app.main.query_one(Prompt)
+        prompt = hand.app.main.query_one(PromptInput)
         await hand.until(lambda: prompt.text == "second")
         await hand.pilot.press("!", "ctrl+s")
         await hand.done(1)
@@ -643,7 +642,9 @@ def test_escape_ends_a_command_of_the_users_own_and_its_children(play: Callable[
     play(what)
 
 
-def test_what_is_typed_before_the_session_is_there_waits(opened: Callable[..., FuguApp], desk: DemoDesk) -> None:
+def test_what_is_typed_before_the_session_is_there_waits(
+    opened: Callable[..., FuguApp], desk: DemoSessionOpener
+) -> None:
     desk.scripts = {"small": ANSWER}
 
     async def whole() -> list[str]:
@@ -663,11 +664,11 @@ def test_what_is_typed_before_the_session_is_there_waits(opened: Callable[..., F
 
 
 def test_a_session_that_is_open_elsewhere_is_not_taken(
-    opened: Callable[..., FuguApp], desk: DemoDesk, stored: str, shown: Shown
+    opened: Callable[..., FuguApp], desk: DemoSessionOpener, stored: str, shown: Shown
 ) -> None:
-    from fugu_cli import log, sessions
+    from fugu_cli.session import log, store
 
-    held = log.Log.open(sessions.find(desk.data, desk.root, stored))
+    held = log.Log.open(store.find_session(desk.data, desk.root, stored))
 
     async def whole() -> str:
         app = opened(resume=stored)
@@ -700,7 +701,7 @@ def test_jobs_are_listed_with_what_they_printed_last_and_stopped(play: Callable[
         await hand.type("serve it")
         await hand.sees("started as job1", "1 job")
         await hand.done(1)
-        jobs = hand.room.session.bench.workspace.jobs
+        jobs = hand.room.session.environment.workspace.jobs
         await hand.until(lambda: all("up" in job.tail for job in jobs.running))
         await hand.type("/jobs")
         await hand.sees("1 background job; /jobs stop JOB ends one", "echo up; sleep 600")

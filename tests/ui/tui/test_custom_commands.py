@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.events import Asked, Assigned
-from fugu_cli.skills.loading import Place, load
+from fugu_cli.extensions.skill_library import ExtensionFolder, load_library
+from fugu_cli.session.events import Asked, Assigned
 from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.commands.command import choices
-from fugu_cli.ui.tui.commands.own import every
-from fugu_cli.ui.tui.demo import DemoDesk
-from fugu_cli.ui.tui.widgets.prompt import Prompt
+from fugu_cli.ui.tui.commands import all_commands, command_choices
+from fugu_cli.ui.tui.demo import DemoSessionOpener
+from fugu_cli.ui.tui.prompt import PromptInput
 from tests.skills import making
 from tests.ui.tui.test_commands import ANSWER, Hand, Play, Shown
 
 
 @pytest.fixture
-def play(opened: Callable[..., FuguApp], desk: DemoDesk, shown: Shown, tmp_path: Path) -> Callable[[Play], None]:
+def play(
+    opened: Callable[..., FuguApp], desk: DemoSessionOpener, shown: Shown, tmp_path: Path
+) -> Callable[[Play], None]:
     """The interface with one skill and a few commands."""
     making.skill(tmp_path, "release", "How to release.")
     for name, text in {
@@ -33,7 +34,7 @@ def play(opened: Callable[..., FuguApp], desk: DemoDesk, shown: Shown, tmp_path:
         "undo": "Mine.",
     }.items():
         making.text(tmp_path / f"commands/{name}.md", text)
-    desk.library = load((Place(tmp_path, "~/.agents"),))
+    desk.library = load_library((ExtensionFolder(tmp_path, "~/.agents"),))
     desk.scripts = {"small": ANSWER * 3, "large": ANSWER * 3}
     desk.mode = "edit"
 
@@ -56,10 +57,10 @@ def asked(hand: Hand) -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 def offered(hand: Hand, line: str) -> list[str]:
-    return [choice.value for choice in choices(every(hand.room), hand.room, line)]
+    return [choice.value for choice in command_choices(all_commands(hand.room), hand.room, line)]
 
 
-def test_a_queued_command_is_taken_back_as_it_was_typed(play: Callable[[Play], None], desk: DemoDesk) -> None:
+def test_a_queued_command_is_taken_back_as_it_was_typed(play: Callable[[Play], None], desk: DemoSessionOpener) -> None:
     desk.scripts = {"small": '[[step]]\ntext = "Slow."\ndelay = 30\n', "large": ANSWER}
 
     async def what(hand: Hand) -> None:
@@ -68,7 +69,7 @@ def test_a_queued_command_is_taken_back_as_it_was_typed(play: Callable[[Play], N
         await hand.type("/review kept.txt")
         await hand.until(lambda: [one.typed for one in hand.room.work.queue] == ["/review kept.txt"])
         await hand.pilot.press("up")
-        assert (hand.app.main.query_one(Prompt).text, hand.room.work.queue) == ("/review kept.txt", [])
+        assert (hand.app.main.query_one(PromptInput).text, hand.room.work.queue) == ("/review kept.txt", [])
 
     play(what)
 
@@ -78,7 +79,7 @@ def test_they_are_offered_after_the_interfaces_own(play: Callable[[Play], None])
         assert offered(hand, "/re") == ["/resume", "/rename ", "/redo", "/retry", "/ret", "/review "]
         assert offered(hand, "/git") == ["/git:commit"]
         assert offered(hand, "/skill r") == ["/skill release"]
-        hand.app.main.query_one(Prompt).put("/revi")
+        hand.app.main.query_one(PromptInput).put("/revi")
         await hand.sees("/review FILE", "Review a file")
 
     play(what)

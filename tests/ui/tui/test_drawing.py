@@ -1,25 +1,19 @@
-from fugu_cli.events import Opened, Permitted, Recorded
 from fugu_cli.messages import Call
-from fugu_cli.ui.rows import requests
-from fugu_cli.ui.tui.draw import blocks, diff, table
-from fugu_cli.ui.tui.draw.block import ToolUse
-from fugu_cli.ui.tui.draw.chunks import Chunk
-from fugu_cli.ui.tui.draw.detail import sections, title
-from fugu_cli.ui.tui.draw.lines import Line, line, plain, spread, wrapped
-from fugu_cli.ui.tui.draw.markdown import painted
-from fugu_cli.ui.tui.draw.palette import DARK, PALETTES
-from fugu_cli.ui.tui.draw.pieces import of_blocks
-from fugu_cli.ui.tui.draw.rows import Rows, TurnRow
-from fugu_cli.ui.tui.draw.story import told
-from fugu_cli.ui.tui.draw.tally import Tally
+from fugu_cli.session.events import Opened, Permitted, Recorded
+from fugu_cli.ui import block_drawing, diff_lines, trace_drawing
+from fugu_cli.ui.block_drawing import markdown_lines, transcript_fragments
+from fugu_cli.ui.drawing import DARK, PALETTES, StyledLine, justified_line, plain_text, styled_line, wrap_lines
+from fugu_cli.ui.trace_drawing import section_title, turn_sections
+from fugu_cli.ui.trace_rows import SessionTotals, TraceRows, TurnRow, traced_requests
+from fugu_cli.ui.transcript import MarkdownChunk, ToolBlock, transcript_blocks
 
 
-def text(lines: list[Line]) -> list[str]:
-    return [plain(made) for made in lines]
+def text(lines: list[StyledLine]) -> list[str]:
+    return [plain_text(made) for made in lines]
 
 
-def rows(sample: list[Recorded]) -> Rows:
-    made = Rows()
+def rows(sample: list[Recorded]) -> TraceRows:
+    made = TraceRows()
     for record in sample:
         made.take(record)
     return made
@@ -31,38 +25,41 @@ def turn(sample: list[Recorded], index: int) -> TurnRow:
 
 def test_markdown_is_drawn_without_boxes() -> None:
     source = "## Head\n"
-    assert text(painted(Chunk(source), 40, DARK)) == ["## Head", ""]
-    assert text(painted(Chunk("```py\nreturn a\n```"), 40, DARK)) == ["  return a", ""]
-    assert text(painted(Chunk("- one\n- two", joined=True), 40, DARK)) == [" • one", " • two"]
+    assert text(markdown_lines(MarkdownChunk(source), 40, DARK)) == ["## Head", ""]
+    assert text(markdown_lines(MarkdownChunk("```py\nreturn a\n```"), 40, DARK)) == ["  return a", ""]
+    assert text(markdown_lines(MarkdownChunk("- one\n- two", joined=True), 40, DARK)) == [" • one", " • two"]
 
 
 def test_no_line_is_wider_than_asked() -> None:
     source = (
         "# H\n\n" + "word " * 50 + "\n\n```\n" + "x" * 200 + "\n```\n\n| a | b |\n|---|---|\n| " + "y" * 90 + " | z |"
     )
-    for chunk in (Chunk(source), Chunk("日本語" * 40)):
+    for chunk in (MarkdownChunk(source), MarkdownChunk("日本語" * 40)):
         for width in (20, 41, 80):
-            assert max(sum(segment.cell_length for segment in made) for made in painted(chunk, width, DARK)) <= width
+            assert (
+                max(sum(segment.cell_length for segment in made) for made in markdown_lines(chunk, width, DARK))
+                <= width
+            )
 
 
 def test_parts_that_do_not_fit_are_cut_with_an_ellipsis() -> None:
-    assert plain(line([("abc", ""), ("defgh", "")], 6)) == "abcde…"
-    assert plain(line([("日本語", "")], 4)) == "日 …"
-    assert plain(spread([("left", "")], [("right", "")], 20)) == "left           right"
-    assert plain(spread([("left", "")], [("right", "")], 8)) == "left"
+    assert plain_text(styled_line([("abc", ""), ("defgh", "")], 6)) == "abcde…"
+    assert plain_text(styled_line([("日本語", "")], 4)) == "日 …"
+    assert plain_text(justified_line([("left", "")], [("right", "")], 20)) == "left           right"
+    assert plain_text(justified_line([("left", "")], [("right", "")], 8)) == "left"
 
 
 def test_wrapped_lines_keep_their_indent() -> None:
-    assert text(wrapped("one two three", 9, indent="  ")) == ["one two", "  three"]
+    assert text(wrap_lines("one two three", 9, indent="  ")) == ["one two", "  three"]
 
 
 def test_an_edit_is_shown_in_its_surroundings_where_the_file_is_known() -> None:
     call = Call.make("1", "edit", path="a.py", old="b", new="B")
-    alone = diff.of_call(call)
-    inside = diff.of_call(call, {"a.py": "a\nb\nc"}.get)
+    alone = diff_lines.patch_of_call(call)
+    inside = diff_lines.patch_of_call(call, {"a.py": "a\nb\nc"}.get)
     assert alone.splitlines() == ["--- a.py", "+++ a.py", "@@ -1 +1 @@", "-b", "+B"]
     assert inside.splitlines() == ["--- a.py", "+++ a.py", "@@ -1,3 +1,3 @@", " a", "-b", "+B", " c"]
-    assert diff.size(inside) == (1, 1)
+    assert diff_lines.patch_size(inside) == (1, 1)
 
 
 def test_every_changing_call_has_a_diff_and_no_other() -> None:
@@ -70,40 +67,46 @@ def test_every_changing_call_has_a_diff_and_no_other() -> None:
     patch = Call.make("1", "apply_patch", patch="*** Begin Patch\n+a")
     broken = Call(id="1", tool="edit", arguments="{not json")
     odd = Call(id="1", tool="edit", arguments="[1]")
-    assert diff.of_call(write).splitlines() == ["--- a", "+++ a", "@@ -0,0 +1,2 @@", "+x", "+y"]
-    assert diff.of_call(patch) == "*** Begin Patch\n+a"
-    assert [diff.of_call(call) for call in (broken, odd, Call.make("1", "bash", command="ls"))] == ["", "", ""]
+    assert diff_lines.patch_of_call(write).splitlines() == ["--- a", "+++ a", "@@ -0,0 +1,2 @@", "+x", "+y"]
+    assert diff_lines.patch_of_call(patch) == "*** Begin Patch\n+a"
+    assert [diff_lines.patch_of_call(call) for call in (broken, odd, Call.make("1", "bash", command="ls"))] == [
+        "",
+        "",
+        "",
+    ]
 
 
 def test_a_huge_file_is_not_compared() -> None:
     call = Call.make("1", "write", path="a", content="x" * 500_000)
-    assert diff.of_call(call).splitlines()[-1] == "@@ too large to compare: 0 and 500,000 characters @@"
+    assert diff_lines.patch_of_call(call).splitlines()[-1] == "@@ too large to compare: 0 and 500,000 characters @@"
 
 
 def test_a_long_diff_is_cut_and_says_so() -> None:
     patch = "\n".join(f"+{number}" for number in range(30))
-    assert text(diff.painted(patch, 30, DARK, 3)) == ["+0", "+1", "+2", "… 27 more lines"]
+    assert text(diff_lines.patch_lines(patch, 30, DARK, 3)) == ["+0", "+1", "+2", "… 27 more lines"]
 
 
 def test_where_there_is_little_room_only_what_changes_is_shown() -> None:
     one = "--- a\n+++ a\n@@ -1,3 +1,3 @@\n x\n-y\n+z\n x"
-    assert diff.changed(one) == "-y\n+z"
-    assert diff.changed(one + "\n" + one.replace(" a", " b")) == ("--- a\n+++ a\n-y\n+z\n--- b\n+++ b\n-y\n+z")
+    assert diff_lines.changed_lines(one) == "-y\n+z"
+    assert diff_lines.changed_lines(one + "\n" + one.replace(" a", " b")) == (
+        "--- a\n+++ a\n-y\n+z\n--- b\n+++ b\n-y\n+z"
+    )
 
 
 def test_a_diff_hides_no_character_and_no_line() -> None:
     content = "echo \x1b]0;\ntouch a\n#\x07\n#\rmake\n++ /dev/null; touch b\nx\x0by\x85z\u202e\n"
-    patch = diff.of_call(Call.make("1", "write", path="a", content=content))
+    patch = diff_lines.patch_of_call(Call.make("1", "write", path="a", content=content))
     shown = ["+echo \\x1b]0;", "+touch a", "+#\\x07", "+#\\x0dmake", "+++ /dev/null; touch b", "+x\\x0by\\x85z\\u202e"]
-    assert text(diff.painted(patch, 40, DARK)) == ["--- a", "+++ a", "@@ -0,0 +1,6 @@", *shown]
-    assert text(diff.painted(diff.changed(patch), 40, DARK))[-6:] == shown
+    assert text(diff_lines.patch_lines(patch, 40, DARK)) == ["--- a", "+++ a", "@@ -0,0 +1,6 @@", *shown]
+    assert text(diff_lines.patch_lines(diff_lines.changed_lines(patch), 40, DARK))[-6:] == shown
 
 
 def test_the_line_of_a_call_hides_nothing_of_what_was_run() -> None:
     call = Call.make("1", "bash", command="echo \x1b]0; ; rm -rf a\x07 b # \recho ok\u202e")
-    block = ToolUse(call, Permitted(turn=1, call=call, allowed=True, by="policy"))
+    block = ToolBlock(call, Permitted(turn=1, call=call, allowed=True, by="policy"))
     shown = "  … bash echo \\x1b]0; ; rm -rf a\\x07 b # \\x0decho ok\\u202e"
-    assert text(blocks.tool(block, 80, DARK, unfolded=False)) == [shown]
+    assert text(block_drawing.tool_lines(block, 80, DARK, unfolded=False)) == [shown]
 
 
 def test_what_nobody_knows_the_price_of_is_not_free(sample: list[Recorded]) -> None:
@@ -111,20 +114,22 @@ def test_what_nobody_knows_the_price_of_is_not_free(sample: list[Recorded]) -> N
     assert isinstance(opened, Opened)
     members = tuple(m.model_copy(update={"price": None}) if m.name == "small" else m for m in opened.pool)
     sample[0] = sample[0].model_copy(update={"event": opened.model_copy(update={"pool": members})})
-    tally = Tally()
+    tally = SessionTotals()
     for record in sample:
         tally.take(record, record.at)
-    assert text(table.totals(tally.by_agent, tally.unpriced, 60, DARK)) == [
+    assert text(trace_drawing.totals_lines(tally.by_agent, tally.unpriced, 60, DARK)) == [
         "",
         "by agent",
         f"  coder{'4.8k in 130 out $0.0027':>53}",
         f"  small{'3.4k in 112 out unknown':>53}",
     ]
-    lines = [text(table.row(row, 60, DARK))[0] for row in rows(sample).rows if isinstance(row, TurnRow)]
+    lines = [
+        text(trace_drawing.trace_row_lines(row, 60, DARK))[0] for row in rows(sample).rows if isinstance(row, TurnRow)
+    ]
     assert ["unknown" in line for line in lines] == [True, False, False, True, True]
-    called = sections(sample, turn(sample, 0))[-1].pieces[0].painted(100, DARK)
+    called = turn_sections(sample, turn(sample, 0))[-1].pieces[0].painted(100, DARK)
     assert [", unknown, stop: " in line for line in text(called)] == [True, True]
-    assert [row.paid for request in requests(sample) for row in request.rows] == [
+    assert [row.paid for request in traced_requests(sample) for row in request.rows] == [
         "unknown", "$0.0027", "$0", "unknown", "unknown",
     ]  # fmt: skip
 
@@ -133,15 +138,15 @@ def test_what_git_says_of_a_file_is_left_out_and_line_ends_are_line_ends() -> No
     patch = (
         "diff --git a/a b/a\nnew file mode 100644\nindex 000000..e25f18\n--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+x\r\n"
     )
-    assert text(diff.painted(patch, 40, DARK)) == ["diff --git a/a b/a", "+++ b/a", "@@ -0,0 +1 @@", "+x"]
-    assert diff.of_call(Call.make("1", "write", path="a", content="x\r\n"), {"a": "x\n"}.get) == ""
+    assert text(diff_lines.patch_lines(patch, 40, DARK)) == ["diff --git a/a b/a", "+++ b/a", "@@ -0,0 +1 @@", "+x"]
+    assert diff_lines.patch_of_call(Call.make("1", "write", path="a", content="x\r\n"), {"a": "x\n"}.get) == ""
 
 
 def test_every_block_is_drawn_in_every_palette_and_width(sample: list[Recorded]) -> None:
     for palette in PALETTES.values():
         for width in (24, 60, 120):
             for unfolded in (False, True):
-                for piece in of_blocks(told(sample), unfolded=unfolded):
+                for piece in transcript_fragments(transcript_blocks(sample), unfolded=unfolded):
                     lines = piece.painted(width, palette)
                     assert all(sum(segment.cell_length for segment in made) <= width for made in lines)
 
@@ -163,14 +168,18 @@ def test_rows_say_what_each_turn_was_and_took(sample: list[Recorded]) -> None:
 
 def test_rows_are_the_same_at_every_width_but_for_what_is_left_out(sample: list[Recorded]) -> None:
     made = rows(sample).rows
-    assert text(table.row(made[1], 34, DARK)) == [" 1 ● T small           .62  8.0s"]
-    assert text(table.row(made[1], 60, DARK)) == [" 1 ● thinker small            .62  8.0s  2.0k      $0"]
-    assert text(table.row(made[4], 60, DARK)) == [" 4 ● verifier small           .80  6.0s   712      $0 ACCEPT"]
-    assert text(table.row(made[5], 40, DARK)) == ["", "2 write notes.txt w… stopped: turn limit"]
+    assert text(trace_drawing.trace_row_lines(made[1], 34, DARK)) == [" 1 ● T small           .62  8.0s"]
+    assert text(trace_drawing.trace_row_lines(made[1], 60, DARK)) == [
+        " 1 ● thinker small            .62  8.0s  2.0k      $0"
+    ]
+    assert text(trace_drawing.trace_row_lines(made[4], 60, DARK)) == [
+        " 4 ● verifier small           .80  6.0s   712      $0 ACCEPT"
+    ]
+    assert text(trace_drawing.trace_row_lines(made[5], 40, DARK)) == ["", "2 write notes.txt w… stopped: turn limit"]
 
 
 def test_the_tally_adds_up_by_agent(sample: list[Recorded]) -> None:
-    tally = Tally()
+    tally = SessionTotals()
     for record in sample:
         tally.take(record, record.at)
     assert {name: (usage.input, usage.output) for name, (usage, _) in tally.by_agent.items()} == {
@@ -182,7 +191,7 @@ def test_the_tally_adds_up_by_agent(sample: list[Recorded]) -> None:
 
 
 def test_the_detail_of_a_turn_has_its_sections(sample: list[Recorded]) -> None:
-    made = sections(sample, turn(sample, 1))
+    made = turn_sections(sample, turn(sample, 1))
     assert [section.title for section in made] == [
         "The decision",
         "What the coordinator read",
@@ -192,7 +201,7 @@ def test_the_detail_of_a_turn_has_its_sections(sample: list[Recorded]) -> None:
         "The diff it made",
         "Model calls",
     ]
-    drawn = {s.title: "\n".join(plain(made) for p in s.pieces for made in p.painted(90, DARK)) for s in made}
+    drawn = {s.title: "\n".join(plain_text(made) for p in s.pieces for made in p.painted(90, DARK)) for s in made}
     assert "a Thinker asked for this role; the head had verifier" in drawn["The decision"]
     assert "812 tokens, 700 of them cached" in drawn["What the coordinator read"]
     assert "fix the failing test in src/add.py" in drawn["What coder was shown"]
@@ -201,7 +210,7 @@ def test_the_detail_of_a_turn_has_its_sections(sample: list[Recorded]) -> None:
 
 
 def test_the_decision_shows_bars_and_why_a_role_was_masked(sample: list[Recorded]) -> None:
-    first = sections(sample, turn(sample, 0))[0]
+    first = turn_sections(sample, turn(sample, 0))[0]
     lines = text(first.pieces[0].painted(90, DARK))
     assert "  cheap            " + "█" * 15 + "░" * 9 + " .62 ◀  logit +1.50" in lines
     assert "  verifier         masked: there is no Worker answer yet  logit +2.00" in lines
@@ -209,7 +218,7 @@ def test_the_decision_shows_bars_and_why_a_role_was_masked(sample: list[Recorded
 
 
 def test_what_an_agent_was_not_shown_is_named(sample: list[Recorded]) -> None:
-    small = sections(sample, turn(sample, 3))
+    small = turn_sections(sample, turn(sample, 3))
     missing = next(s for s in small if s.title == "What it was not shown")
     lines = [made.strip() for piece in missing.pieces for made in text(piece.painted(100, DARK))]
     assert "turn 2, coder as worker: its thinking (42 characters)" in lines
@@ -217,12 +226,12 @@ def test_what_an_agent_was_not_shown_is_named(sample: list[Recorded]) -> None:
 
 def test_a_turn_of_an_agent_that_is_in_no_pool_can_still_be_read(sample: list[Recorded]) -> None:
     alone = [record for record in sample if record.seq > 0]
-    made = Rows()
+    made = TraceRows()
     renumbered = [record.model_copy(update={"seq": seq}) for seq, record in enumerate(alone)]
     for record in renumbered:
         made.take(record)
     row = next(row for row in made.rows if isinstance(row, TurnRow))
-    assert [section.title for section in sections(renumbered, row)][:3] == [
+    assert [section.title for section in turn_sections(renumbered, row)][:3] == [
         "The decision", "What the coordinator read", "What it did",
     ]  # fmt: skip
 
@@ -230,7 +239,7 @@ def test_a_turn_of_an_agent_that_is_in_no_pool_can_still_be_read(sample: list[Re
 def test_no_prompt_is_made_up_for_what_a_client_of_an_endpoint_sent(sample: list[Recorded]) -> None:
     opened = sample[0].event.model_copy(update={"served": True})
     of_serve = [sample[0].model_copy(update={"event": opened}), *sample[1:]]
-    made = {s.title: s for s in sections(of_serve, turn(of_serve, 0))}
+    made = {s.title: s for s in turn_sections(of_serve, turn(of_serve, 0))}
     shown = next(section for title, section in made.items() if title.endswith("was shown"))
     lines = [line.strip() for piece in shown.pieces for line in text(piece.painted(120, DARK))]
     assert lines[0].startswith("the conversation as the client of `fugu serve` sent it")
@@ -238,4 +247,4 @@ def test_no_prompt_is_made_up_for_what_a_client_of_an_endpoint_sent(sample: list
 
 
 def test_a_section_title_fills_the_line() -> None:
-    assert text(title("1 Two").painted(20, DARK)) == ["── 1 Two ───────────"]
+    assert text(section_title("1 Two").painted(20, DARK)) == ["── 1 Two ───────────"]

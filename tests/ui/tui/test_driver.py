@@ -13,14 +13,14 @@ from textual import events
 from textual.message import Message
 
 from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.driver import Decoder, Keys, PlainPastes
+from fugu_cli.ui.tui.terminal_driver import InputDecoder, KeyParser, PlainPasteDriver
 
 PASTED = "\x1b[200~see \x1b[31mred\r\n!touch a\t\x00\x9b\x1b[200~é\x1b[201~"
 MEANT = "see [31mred\r\n!touch a\t[200~é"
 
 
 def told(pieces: Iterable[bytes]) -> list[Message]:
-    parser, decoder = Keys(), Decoder()
+    parser, decoder = KeyParser(), InputDecoder()
     return [message for piece in pieces if (text := decoder.feed(piece)) for message in parser.feed(text)]
 
 
@@ -49,7 +49,7 @@ def test_whatever_is_pasted_no_key_is_pressed(text: str) -> None:
 
 
 def test_a_byte_that_is_no_letter_is_shown_as_one_that_is_not_known() -> None:
-    assert Decoder().feed(b"caf\xe9 x") == "caf\ufffd x"
+    assert InputDecoder().feed(b"caf\xe9 x") == "caf\ufffd x"
 
 
 def test_keys_are_what_they_were() -> None:
@@ -75,7 +75,7 @@ def test_the_interface_reads_a_terminal_with_it(
     opened: Callable[..., FuguApp], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TEXTUAL_DRIVER", raising=False)
-    assert opened().driver_class is PlainPastes
+    assert opened().driver_class is PlainPasteDriver
 
 
 @pytest.mark.parametrize(("end", "code"), [("exit", 0), ("panic", 2)])

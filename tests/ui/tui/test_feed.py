@@ -11,8 +11,8 @@ from types import FrameType
 
 from textual.app import App
 
+from fugu_cli.ui.transcript import NoteBlock
 from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.draw.block import Note
 
 Shown = Callable[[App[int]], str]
 
@@ -42,9 +42,9 @@ def test_what_is_told_is_shown_also_when_the_processor_is_taken_away_meanwhile(
                 await pilot.pause(0.01)
             await pilot.pause(0.2)
             with stalling():
-                app.main.room.feed.say(Note("told while it stalls"))
+                app.main.room.feed.say(NoteBlock("told while it stalls"))
                 await asyncio.sleep(0.2)
-            app.main.room.feed.say(Note("told afterwards"))
+            app.main.room.feed.say(NoteBlock("told afterwards"))
             await pilot.pause(0.3)
             text = shown(app)
             assert [words for words in ("told while it stalls", "told afterwards") if words not in text] == []

@@ -3,30 +3,28 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.events import (
+from fugu_cli.messages import Call, Thinking
+from fugu_cli.safety.policy import Rules, judge
+from fugu_cli.session.events import (
     Asked,
     Assigned,
-    Change,
     Failed,
+    FileChange,
     Finished,
     Permitted,
     Recorded,
     Replied,
     Retried,
-    Said,
+    TextStreamed,
     ToolRan,
 )
-from fugu_cli.messages import Call, Thinking
-from fugu_cli.policy import Rules, judge
-from fugu_cli.ui.tui.draw import ansi
-from fugu_cli.ui.tui.draw.block import Note
-from fugu_cli.ui.tui.draw.lines import line
-from fugu_cli.ui.tui.draw.palette import DARK
-from fugu_cli.ui.tui.front import Choice
-from fugu_cli.ui.tui.keeping import Look
-from fugu_cli.ui.tui.printing import Printing, Terminal, picked
-from fugu_cli.ui.tui.scrollback import Scrollback
-from fugu_cli.ui.tui.working import Question
+from fugu_cli.ui import drawing
+from fugu_cli.ui.drawing import DARK, styled_line
+from fugu_cli.ui.inline_view import InlineScreen, InlineTerminal, Scrollback, parse_choice
+from fugu_cli.ui.transcript import NoteBlock
+from fugu_cli.ui.tui.preferences import Preferences
+from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+from fugu_cli.ui.tui.screen_protocol import Choice
 
 CALL = Call.make("t1-0-0", "bash", command="ls")
 
@@ -45,7 +43,7 @@ class Paper:
         """The lines these items add."""
         before = len(self.text)
         for item in items:
-            record = item if isinstance(item, Said | Retried) else Recorded(seq=0, at=0.0, event=item)  # type: ignore[arg-type]
+            record = item if isinstance(item, TextStreamed | Retried) else Recorded(seq=0, at=0.0, event=item)  # type: ignore[arg-type]
             self.back.take(record)
         return self.text[before:].splitlines()
 
@@ -54,8 +52,8 @@ ASKED = Asked(text="do it")
 ASSIGNED = Assigned(turn=1, agent="small", role="worker", by="cascade")
 
 
-def said(text: str) -> Said:
-    return Said(turn=1, agent="small", text=text)
+def said(text: str) -> TextStreamed:
+    return TextStreamed(turn=1, agent="small", text=text)
 
 
 def test_a_message_is_printed_chunk_by_chunk_and_once() -> None:
@@ -91,9 +89,9 @@ def test_what_a_call_had_printed_goes_when_it_is_made_again() -> None:
 def test_what_stands_above_other_lines_is_not_taken_back() -> None:
     paper = Paper()
     paper.take(ASKED, ASSIGNED, said("Old.\n\nmore\n\n"))
-    paper.back.print([line([("a question", "")], 60)])
+    paper.back.print([styled_line([("a question", "")], 60)])
     assert paper.take(RETRIED) == [AGAIN.format(1), ""]
-    paper.back.print([line([("another", "")], 60)])
+    paper.back.print([styled_line([("another", "")], 60)])
     assert paper.take(RETRIED.model_copy(update={"retry": 2})) == [AGAIN.format(2), ""]
 
 
@@ -109,7 +107,7 @@ def test_a_call_that_changed_files_is_printed_once_its_diff_is_known() -> None:
     paper = Paper()
     paper.take(ASKED, ASSIGNED)
     write = Call.make("t1-0-0", "write", path="a.txt", content="new\n")
-    change = Change(path="a.txt", before="1" * 40, after="2" * 40)
+    change = FileChange(path="a.txt", before="1" * 40, after="2" * 40)
     ran = ToolRan(turn=1, call=write, output="wrote a.txt", ok=True, changes=(change,))
     assert paper.take(Permitted(turn=1, call=write, allowed=True, by="policy"), ran) == []
     assert paper.take(Finished(reason="answered")) == []
@@ -133,19 +131,19 @@ def test_what_was_said_before_an_agent_failed_is_not_lost() -> None:
 
 def test_a_growing_note_prints_what_it_grew_by() -> None:
     paper = Paper()
-    grow = paper.back.say(Note("$ ls", "plain", live=True))
+    grow = paper.back.say(NoteBlock("$ ls", "plain", live=True))
     for detail in ("a", "a\nb", "a\nbc\n"):
-        grow(Note("$ ls", "plain", detail, live=True))
-    grow(Note("$ ls", "plain", "a\nbc\n[exit code 1]"))
+        grow(NoteBlock("$ ls", "plain", detail, live=True))
+    grow(NoteBlock("$ ls", "plain", "a\nbc\n[exit code 1]"))
     assert [text.strip() for text in paper.text.splitlines()] == ["$ ls", "a", "bc", "[exit code 1]", ""]
 
 
 def test_of_a_note_that_loses_its_first_lines_every_line_is_printed() -> None:
     paper = Paper()
-    grow = paper.back.say(Note("$ seq 9", "plain", live=True))
-    grow(Note("$ seq 9", "plain", "1\n2\n3\n", live=True))
-    grow(Note("$ seq 9", "plain", "3\n4\n5\n6\n", live=True, dropped=2))
-    grow(Note("$ seq 9", "plain", "8\n9\n", dropped=7))
+    grow = paper.back.say(NoteBlock("$ seq 9", "plain", live=True))
+    grow(NoteBlock("$ seq 9", "plain", "1\n2\n3\n", live=True))
+    grow(NoteBlock("$ seq 9", "plain", "3\n4\n5\n6\n", live=True, dropped=2))
+    grow(NoteBlock("$ seq 9", "plain", "8\n9\n", dropped=7))
     assert [text.strip() for text in paper.text.splitlines()] == [
         "$ seq 9", "1", "2", "3", "4", "5", "6", "8", "9", "",
     ]  # fmt: skip
@@ -153,10 +151,10 @@ def test_of_a_note_that_loses_its_first_lines_every_line_is_printed() -> None:
 
 def test_a_note_of_a_session_that_was_left_prints_nothing_more() -> None:
     paper = Paper()
-    grow = paper.back.say(Note("$ ls", "plain", live=True))
+    grow = paper.back.say(NoteBlock("$ ls", "plain", live=True))
     paper.back.replay([])
     before = paper.text
-    grow(Note("$ ls", "plain", "late"))
+    grow(NoteBlock("$ ls", "plain", "late"))
     assert paper.text == before
 
 
@@ -178,15 +176,15 @@ def test_a_resumed_session_prints_its_end(sample: list[Recorded]) -> None:
 
 
 def test_lines_become_text_with_and_without_colours() -> None:
-    made = [line([("a", "bold #ff0000"), ("b", "")], 10)]
-    assert ansi.text(made, None) == "ab\n"
-    assert ansi.text(made, ansi.SYSTEMS["truecolor"]) == "\x1b[1;38;2;255;0;0ma\x1b[0mb\n"
+    made = [styled_line([("a", "bold #ff0000"), ("b", "")], 10)]
+    assert drawing.ansi_text(made, None) == "ab\n"
+    assert drawing.ansi_text(made, drawing.COLOUR_SYSTEMS["truecolor"]) == "\x1b[1;38;2;255;0;0ma\x1b[0mb\n"
 
 
 def test_a_choice_is_a_number_a_letter_and_a_number_or_a_value() -> None:
     choices = [Choice("auto", "auto"), Choice("large", "large")]
     keys = {"ctrl+e": "excludes"}
-    assert [picked(text, choices, keys) for text in ("2", "e 2", "lar", " 1 ", "3", "", "e", "x 1")] == [
+    assert [parse_choice(text, choices, keys) for text in ("2", "e 2", "lar", " 1 ", "3", "", "e", "x 1")] == [
         ("enter", "large"),
         ("ctrl+e", "large"),
         ("enter", "large"),
@@ -223,9 +221,9 @@ def asked(call: Call, patch: str, root: Path) -> str:
 
     async def ask() -> str:
         paper = Paper()
-        nothing = Terminal(lambda: 100, lambda: None, None, print, print, lambda: None, print)  # type: ignore[arg-type]
-        question = Question(call, judge(call, Rules(), root), asyncio.get_running_loop().create_future())
-        Printing(paper.back, nothing, Look(), root).question(question, 0, patch)
+        nothing = InlineTerminal(lambda: 100, lambda: None, None, print, print, lambda: None, print)  # type: ignore[arg-type]
+        question = ApprovalQuestion(call, judge(call, Rules(), root), asyncio.get_running_loop().create_future())
+        InlineScreen(paper.back, nothing, Preferences(), root).question(question, 0, patch)
         return paper.text
 
     return asyncio.run(ask())

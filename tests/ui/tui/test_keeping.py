@@ -4,32 +4,31 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-from fugu_cli.ui.tui.editing import edited
-from fugu_cli.ui.tui.files import Files, listed, mention
-from fugu_cli.ui.tui.keeping import History, Look, keep_look, look
-from fugu_cli.ui.tui.notifying import sequence
-from fugu_cli.ui.tui.place import branch, short
-from fugu_cli.ui.tui.requesting import attachments
+from fugu_cli.ui.tui.preferences import InputHistory, Preferences, load_preferences, save_preferences
+from fugu_cli.ui.tui.project_folder import FolderFiles, git_branch, list_files, mention, short_path
+from fugu_cli.ui.tui.screen_feed import notification_sequence
+from fugu_cli.ui.tui.session_controller import mentioned_files
+from fugu_cli.ui.tui.user_programs import edit_text
 
 
 def test_how_the_screen_was_left_is_remembered(tmp_path: Path) -> None:
-    left = Look(theme="light", panel=True, panel_width=60, notify=True)
-    keep_look(tmp_path / "state", left)
-    assert look(tmp_path / "state") == left
+    left = Preferences(theme="light", panel=True, panel_width=60, notify=True)
+    save_preferences(tmp_path / "state", left)
+    assert load_preferences(tmp_path / "state") == left
 
 
 def test_a_broken_file_counts_as_none(tmp_path: Path) -> None:
     for text in ("", "[]", "{", '{"theme": 3, "panel": "yes", "panel_width": null, "unknown": 1}'):
         (tmp_path / "screen.json").write_text(text)
-        assert look(tmp_path) == Look()
-    assert look(tmp_path / "nowhere") == Look()
+        assert load_preferences(tmp_path) == Preferences()
+    assert load_preferences(tmp_path / "nowhere") == Preferences()
 
 
 def test_the_history_walks_back_and_forth_and_returns_to_the_draft(tmp_path: Path) -> None:
-    history = History(tmp_path)
+    history = InputHistory(tmp_path)
     for text in ("one", "two\nlines", "two\nlines", "three"):
         history.add(text)
-    again = History(tmp_path)
+    again = InputHistory(tmp_path)
     again.load()
     assert again.texts == ["one", "two\nlines", "three"]
     shown, walked = "draft", []
@@ -42,7 +41,7 @@ def test_the_history_walks_back_and_forth_and_returns_to_the_draft(tmp_path: Pat
 
 def test_lines_of_the_history_that_are_none_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").write_text('"one"\nnot json\n{"a": 1}\n"two"\n')
-    history = History(tmp_path)
+    history = InputHistory(tmp_path)
     history.load()
     assert history.texts == ["one", "two"]
 
@@ -51,7 +50,7 @@ def test_files_are_found_by_name_before_path_before_letters(tmp_path: Path) -> N
     for name in ("src/model.py", "src/deep/remodel.py", "model/other.py", "m_o_d_e_l.txt", "unrelated.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
-    files = Files(tmp_path)
+    files = FolderFiles(tmp_path)
     files.refresh()
     assert files.search("model") == ["src/model.py", "src/deep/remodel.py", "model/other.py", "m_o_d_e_l.txt"]
     assert files.search("MODEL.PY", most=1) == ["src/model.py"]
@@ -60,7 +59,7 @@ def test_files_are_found_by_name_before_path_before_letters(tmp_path: Path) -> N
 
 def test_a_name_that_nearly_fits_in_many_ways_takes_no_time(tmp_path: Path) -> None:
     (tmp_path / ("e" * 60)).touch()
-    files = Files(tmp_path)
+    files = FolderFiles(tmp_path)
     files.refresh()
     assert (files.search("e" * 25 + "z"), files.search("e" * 25)) == ([], ["e" * 60])
 
@@ -71,24 +70,24 @@ def test_ignored_files_are_not_offered_and_hidden_ones_are(project: Path) -> Non
     (project / "out" / "big.bin").write_text("")
     (project / ".github").mkdir()
     (project / ".github" / "ci.yml").write_text("")
-    assert sorted(listed(project)) == [".github/ci.yml", ".gitignore", "kept.txt"]
+    assert sorted(list_files(project)) == [".github/ci.yml", ".gitignore", "kept.txt"]
 
 
 def test_names_that_no_text_can_mention_are_not_offered(project: Path) -> None:
     names = ['a"b', "a b", 'a "b', '"a', "a\nb", "a\x1bb", "a\udcffb", "a(1)."]
     for name in names:
         (project / name).touch()
-    files = Files(project)
+    files = FolderFiles(project)
     files.refresh()
     offered = [name for name in files.search("") if name != "kept.txt"]
     assert sorted(offered) == ["a b", 'a"b', "a(1)."]
-    assert {name: attachments(project, f"see {mention(name)} now") for name in offered} == {
+    assert {name: mentioned_files(project, f"see {mention(name)} now") for name in offered} == {
         name: (name,) for name in offered
     }
 
 
 def test_a_hundred_thousand_files_are_searched_in_slices(tmp_path: Path) -> None:
-    files = Files(tmp_path)
+    files = FolderFiles(tmp_path)
     files._paths = [f"folder{number % 97}/file{number}.py" for number in range(100_000)]
     files._lowered = files._paths
     asked = 0
@@ -103,18 +102,18 @@ def test_a_hundred_thousand_files_are_searched_in_slices(tmp_path: Path) -> None
 
 
 def test_the_branch_is_read_from_files(project: Path, tmp_path: Path) -> None:
-    assert (branch(project), branch(project / "sub"), short(project)) == ("main", "main", "~/project")
+    assert (git_branch(project), git_branch(project / "sub"), short_path(project)) == ("main", "main", "~/project")
     (project / ".git" / "HEAD").write_text("0123456789abcdef0123456789abcdef01234567\n")
-    assert branch(project) == "01234567"
+    assert git_branch(project) == "01234567"
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / ".git").write_text(f"gitdir: {project / '.git'}\n")
-    assert branch(tree) == "01234567"
+    assert git_branch(tree) == "01234567"
 
 
 def test_a_notification_is_one_sequence_without_controls() -> None:
-    assert sequence("done\x1b]\x07", tmux=False) == "\x1b]9;done]\x07"
-    assert sequence("done", tmux=True) == "\x1bPtmux;\x1b\x1b]9;done\x07\x1b\\"
+    assert notification_sequence("done\x1b]\x07", tmux=False) == "\x1b]9;done]\x07"
+    assert notification_sequence("done", tmux=True) == "\x1bPtmux;\x1b\x1b]9;done\x07\x1b\\"
 
 
 class Suspends:
@@ -132,14 +131,14 @@ def test_the_editor_gets_the_text_and_gives_it_back(tmp_path: Path) -> None:
     editor.write_text('#!/bin/sh\nprintf "%s and more\\n\\n" "$(cat "$2")" > "$2"\n')
     editor.chmod(0o755)
     os.environ["EDITOR"] = f"{editor} --wait"
-    assert asyncio.run(edited(Suspends(), "a request")) == "a request and more"
+    assert asyncio.run(edit_text(Suspends(), "a request")) == "a request and more"
     os.environ["VISUAL"] = "/nowhere/at/all"
-    assert asyncio.run(edited(Suspends(), "a request")) is None
+    assert asyncio.run(edit_text(Suspends(), "a request")) is None
     del os.environ["EDITOR"], os.environ["VISUAL"]
 
 
 def test_the_list_of_files_is_made_again_when_it_is_old(tmp_path: Path) -> None:
-    files = Files(tmp_path)
+    files = FolderFiles(tmp_path)
     (tmp_path / "a").write_text("")
     files.refresh()
     (tmp_path / "b").write_text("")

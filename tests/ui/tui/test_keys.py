@@ -12,17 +12,15 @@ from textual import events
 from textual.app import App
 from textual.pilot import Pilot
 
-from fugu_cli.events import Interrupted
-from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.demo import DemoDesk
-from fugu_cli.ui.tui.keeping import look
-from fugu_cli.ui.tui.keys import KEYS
-from fugu_cli.ui.tui.screens.main import Main
-from fugu_cli.ui.tui.widgets.approval import Approval
-from fugu_cli.ui.tui.widgets.conversation import Conversation
-from fugu_cli.ui.tui.widgets.prompt import Prompt
-from fugu_cli.ui.tui.widgets.status import Status
-from fugu_cli.ui.tui.widgets.trace import Trace
+from fugu_cli.session.events import Interrupted
+from fugu_cli.ui.tui.app import FuguApp, MainScreen
+from fugu_cli.ui.tui.approval import Approval
+from fugu_cli.ui.tui.commands import KEYS
+from fugu_cli.ui.tui.demo import DemoSessionOpener
+from fugu_cli.ui.tui.panels import Conversation, Trace
+from fugu_cli.ui.tui.preferences import load_preferences
+from fugu_cli.ui.tui.prompt import PromptInput
+from fugu_cli.ui.tui.status_line import StatusBar
 
 ANSWER = '[[step]]\ntext = "Done."\n'
 SLOW = '[[step]]\ntext = "Slow."\ndelay = 30\n'
@@ -39,7 +37,7 @@ async def until(true: Callable[[], bool], why: Callable[[], object] = lambda: ""
 
 
 @pytest.fixture
-def play(opened: Callable[..., FuguApp], desk: DemoDesk) -> Callable[..., FuguApp]:
+def play(opened: Callable[..., FuguApp], desk: DemoSessionOpener) -> Callable[..., FuguApp]:
     """Open the interface, wait until the session is there, do something, leave."""
 
     def run(what: Play, script: str = ANSWER, size: tuple[int, int] = (100, 30), **options: object) -> FuguApp:
@@ -57,8 +55,8 @@ def play(opened: Callable[..., FuguApp], desk: DemoDesk) -> Callable[..., FuguAp
     return run
 
 
-def prompt(app: FuguApp) -> Prompt:
-    return app.main.query_one(Prompt)
+def prompt(app: FuguApp) -> PromptInput:
+    return app.main.query_one(PromptInput)
 
 
 def asked(app: FuguApp) -> list[str]:
@@ -67,7 +65,10 @@ def asked(app: FuguApp) -> list[str]:
 
 
 def test_help_names_the_keys_that_are_bound() -> None:
-    bound = {*FuguApp._merge_bindings().key_to_bindings, *Main._merge_bindings().key_to_bindings}  # the inherited too
+    bound = {
+        *FuguApp._merge_bindings().key_to_bindings,
+        *MainScreen._merge_bindings().key_to_bindings,
+    }  # the inherited too
     named = {key for keys, _ in KEYS for key in re.split(r", ?", keys)}
     assert bound - named == {"escape", "ctrl+d", "tab", "super+c"}
     assert named - bound == {"enter", "esc", "shift+enter", "ctrl+j", "alt+enter", "\\ enter", "up", "down", "ctrl+_"}
@@ -286,7 +287,7 @@ def test_ctrl_t_shows_the_trace_and_its_width_is_remembered(play: Callable[..., 
         await until(lambda: prompt(app).has_focus)
 
     play(what)
-    left = look(Path.home() / "state")
+    left = load_preferences(Path.home() / "state")
     assert (left.panel, left.panel_width) == (False, 48)
 
 
@@ -309,7 +310,7 @@ def test_f6_leads_to_a_question_that_waits_and_back(play: Callable[..., FuguApp]
         for _ in range(4):
             await pilot.press("f6")
             seen.append(app.focused.id if app.focused else None)
-            said.append(app.main.query_one(Status).standing.key)
+            said.append(app.main.query_one(StatusBar).standing.key)
         assert seen == ["prompt", "conversation", "trace", "approval"]
         assert said == [*["f6 answers · esc stops"] * 3, "esc says no"]
         await pilot.press("n")
@@ -485,7 +486,7 @@ def test_where_somebody_reads_stays_in_sight_when_the_room_for_it_changes(
     ],
 )
 def test_a_question_is_answered_with_a_key(
-    play: Callable[..., FuguApp], desk: DemoDesk, key: str, written: bool, by: str
+    play: Callable[..., FuguApp], desk: DemoSessionOpener, key: str, written: bool, by: str
 ) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         room = app.main.room
@@ -567,7 +568,7 @@ def test_the_trace_opens_turns_and_leads_to_pin_exclude_and_retry(
     play(what, resume=stored, size=(130, 40))
 
 
-def test_half_a_word_is_no_answer(play: Callable[..., FuguApp], desk: DemoDesk) -> None:
+def test_half_a_word_is_no_answer(play: Callable[..., FuguApp], desk: DemoSessionOpener) -> None:
     script = '[[step]]\ndelay = 0.3\ncalls = [{ tool = "write", arguments = { path = "new.txt", content = "x" } }]\n'
 
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
@@ -586,7 +587,7 @@ def test_half_a_word_is_no_answer(play: Callable[..., FuguApp], desk: DemoDesk) 
 
 
 def test_a_yes_that_is_pressed_on_does_not_answer_the_next_question(
-    play: Callable[..., FuguApp], desk: DemoDesk
+    play: Callable[..., FuguApp], desk: DemoSessionOpener
 ) -> None:
     calls = [f'{{ tool = "write", arguments = {{ path = "{name}", content = "x" }} }}' for name in ("one", "two")]
 

@@ -15,27 +15,27 @@ import pytest
 from textual.app import App
 from textual.pilot import Pilot
 
-from fugu_cli import policy
-from fugu_cli.commands.desk import HomeDesk
-from fugu_cli.config.files import load
-from fugu_cli.log import Log
-from fugu_cli.loop.environment import Ask, Permission
+from fugu_cli.cli.session_opening import FolderSessions
+from fugu_cli.config.loader import load_config
+from fugu_cli.engine.environment import AskPermission, Permission
 from fugu_cli.messages import Call
+from fugu_cli.safety import policy
+from fugu_cli.session.log import Log
 from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.demo import DemoDesk
-from fugu_cli.ui.tui.session import Options, Session
+from fugu_cli.ui.tui.demo import DemoSessionOpener
+from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionProtocol
 
 ANSWER = '[[step]]\ntext = "Done."\n'
 
 
 @dataclass
-class SlowDesk(DemoDesk):
+class SlowDesk(DemoSessionOpener):
     """Opens a session when it is told to."""
 
     def __post_init__(self) -> None:
         self.may = asyncio.Event()
 
-    async def begin(self, ask: Ask) -> Session:
+    async def begin(self, ask: AskPermission) -> SessionProtocol:
         await self.may.wait()
         return await super().begin(ask)
 
@@ -67,7 +67,7 @@ def test_what_is_typed_while_a_session_is_opened_is_asked_in_it_after_the_prompt
 ) -> None:
     async def whole() -> list[str]:
         desk = SlowDesk(project, Path.home() / "data", {"small": ANSWER})
-        app = FuguApp(desk, Options(state=Path.home() / "state", prompt="first"))
+        app = FuguApp(desk, InterfaceOptions(state=Path.home() / "state", prompt="first"))
         async with app.run_test(size=(100, 30)) as pilot:
             await until(lambda: app.main.room is not None)
             await typed(pilot, "second")
@@ -83,7 +83,7 @@ def test_what_is_typed_after_new_is_asked_in_the_new_session(project: Path) -> N
     async def whole() -> list[str]:
         desk = SlowDesk(project, Path.home() / "data", {"small": ANSWER})
         desk.may.set()
-        app = FuguApp(desk, Options(state=Path.home() / "state"))
+        app = FuguApp(desk, InterfaceOptions(state=Path.home() / "state"))
         async with app.run_test(size=(100, 30)) as pilot:
             await until(lambda: app.main.room is not None and app.main.room.started)
             assert app.main.room is not None
@@ -102,7 +102,7 @@ def test_what_is_typed_after_new_is_asked_in_the_new_session(project: Path) -> N
 
 
 @pytest.fixture
-def slow_git(project: Path, monkeypatch: pytest.MonkeyPatch) -> HomeDesk:
+def slow_git(project: Path, monkeypatch: pytest.MonkeyPatch) -> FolderSessions:
     """Sessions of a repository in which git takes its time."""
     script = Path.home() / "a.toml"
     script.write_text(ANSWER)
@@ -117,10 +117,10 @@ def slow_git(project: Path, monkeypatch: pytest.MonkeyPatch) -> HomeDesk:
     )
     (bin / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin}{os.pathsep}{os.environ['PATH']}")
-    return HomeDesk(load(project, {}, {}), {})
+    return FolderSessions(load_config(project, {}, {}), {})
 
 
-def test_nothing_waits_for_a_session_that_is_being_opened(slow_git: HomeDesk) -> None:
+def test_nothing_waits_for_a_session_that_is_being_opened(slow_git: FolderSessions) -> None:
     async def whole() -> None:
         opening = asyncio.create_task(slow_git.begin(never))
         await asyncio.sleep(0.1)
@@ -130,7 +130,7 @@ def test_nothing_waits_for_a_session_that_is_being_opened(slow_git: HomeDesk) ->
     asyncio.run(whole())
 
 
-def test_a_session_that_nobody_waits_for_any_more_is_closed(slow_git: HomeDesk) -> None:
+def test_a_session_that_nobody_waits_for_any_more_is_closed(slow_git: FolderSessions) -> None:
     async def whole() -> None:
         opening = asyncio.create_task(slow_git.begin(never))
         await asyncio.sleep(0.1)
@@ -149,7 +149,7 @@ def test_a_request_that_nobody_can_work_on_yet_is_answered_with_what_to_fetch(
     """The embedded pool, and none of its models is here."""
 
     async def whole() -> list[str]:
-        app = FuguApp(HomeDesk(load(project, {}, {}), {}), Options(state=Path.home() / "state"))
+        app = FuguApp(FolderSessions(load_config(project, {}, {}), {}), InterfaceOptions(state=Path.home() / "state"))
         async with app.run_test(size=(140, 30)) as pilot:
             await until(lambda: app.main.room is not None and app.main.room.started)
             await typed(pilot, "hello")

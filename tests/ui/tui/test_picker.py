@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from textual import events
 from textual.app import App
 
+from fugu_cli.ui.drawing import Fragment, styled_line
 from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.draw.lines import line
-from fugu_cli.ui.tui.draw.piece import Piece
-from fugu_cli.ui.tui.front import Choice
-from fugu_cli.ui.tui.screens.picker import Picker
+from fugu_cli.ui.tui.overlays import Picker
+from fugu_cli.ui.tui.screen_protocol import Choice
 
 Shown = Callable[[App[int]], str]
 
@@ -23,10 +22,10 @@ def test_keys_are_heard_while_a_preview_is_made_and_only_the_marked_ones_is_show
 ) -> None:
     may = threading.Event()
 
-    def preview(value: str) -> Sequence[Piece]:
+    def preview(value: str) -> Sequence[Fragment]:
         if value == "slow":
             may.wait(10)
-        return [Piece(lambda width, palette: [line([(f"all of {value}", palette.text)], width)], exact=1)]
+        return [Fragment(lambda width, palette: [styled_line([(f"all of {value}", palette.text)], width)], exact=1)]
 
     async def whole() -> None:
         app = opened()

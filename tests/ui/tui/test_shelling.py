@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import FuguError, UsageError
-from fugu_cli.ui.tui.draw.block import Note
-from fugu_cli.ui.tui.draw.palette import DARK
-from fugu_cli.ui.tui.scrollback import Scrollback
-from fugu_cli.ui.tui.shelling import SHOWN, Output, Shell
+from fugu_cli.ui.drawing import DARK
+from fugu_cli.ui.inline_view import Scrollback
+from fugu_cli.ui.transcript import NoteBlock
+from fugu_cli.ui.tui.user_programs import KEPT_CHARACTERS, ShellOutput, UserShell
 
 
-def shell(root: Path) -> Shell:
-    return Shell(root, Scrollback(lambda text: None, lambda: 80, DARK, lambda: None))
+def shell(root: Path) -> UserShell:
+    return UserShell(root, Scrollback(lambda text: None, lambda: 80, DARK, lambda: None))
 
 
 def test_a_letter_that_comes_in_two_pieces_is_one() -> None:
-    output = Output()
+    output = ShellOutput()
     for piece in ("é日".encode()[:3], "é日".encode()[3:], b"\xe6"):
         output.feed(piece)
     output.feed(b"")
@@ -27,19 +27,19 @@ def test_a_letter_that_comes_in_two_pieces_is_one() -> None:
 
 
 def test_of_a_long_output_the_newest_lines_are_kept_and_the_others_counted() -> None:
-    output = Output()
+    output = ShellOutput()
     for number in range(10_000):
         output.feed(b"%d\n" % number)
     kept = output.text.split("\n")
-    assert (kept[-2], int(kept[0]), len(output.text) <= SHOWN) == ("9999", output.dropped, True)
+    assert (kept[-2], int(kept[0]), len(output.text) <= KEPT_CHARACTERS) == ("9999", output.dropped, True)
     assert output.told("seq", 0).startswith("[The user ran `seq`; exit code 0; the end of its output:]\n")
 
 
 def test_a_short_output_ends_with_what_became_of_the_command() -> None:
-    output = Output()
+    output = ShellOutput()
     output.feed(b"\n\nfoo\n\n")
-    assert output.note("x") == Note("$ x", "plain", "\n\nfoo\n\n", live=True)
-    assert output.note("x", "[exit code 1]") == Note("$ x", "plain", "\n\nfoo\n\n[exit code 1]")
+    assert output.note("x") == NoteBlock("$ x", "plain", "\n\nfoo\n\n", live=True)
+    assert output.note("x", "[exit code 1]") == NoteBlock("$ x", "plain", "\n\nfoo\n\n[exit code 1]")
 
 
 def test_one_command_runs_at_a_time(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from textual.app import App
 
-from fugu_cli.events import Recorded
+from fugu_cli.session.events import Recorded
 from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.session import Options
-from fugu_cli.ui.tui.viewing import TraceApp
+from fugu_cli.ui.tui.overlays import TraceApp
+from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 
 SNAPSHOTS = Path(__file__).parents[2] / "snapshots" / "tui"
 SIZES = [(80, 24), (120, 40), (60, 15)]
@@ -90,7 +90,9 @@ def test_the_trace_of_a_finished_log_looks_as_it_did(
     name: str, keys: Keys, size: tuple[int, int], sample: list[Recorded], shown: Callable[[App[int]], str]
 ) -> None:
     async def look() -> str:
-        app = TraceApp(sample, "session 20251009-085320-cafe", Options(state=Path.home() / "state", theme="dark"))
+        app = TraceApp(
+            sample, "session 20251009-085320-cafe", InterfaceOptions(state=Path.home() / "state", theme="dark")
+        )
         async with app.run_test(size=size) as pilot:
             await pilot.press(*keys)
             return await settled(app, shown)

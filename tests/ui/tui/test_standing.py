@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from fugu_cli.ui.tui.draw.lines import plain
-from fugu_cli.ui.tui.draw.palette import DARK
-from fugu_cli.ui.tui.draw.standing import status
-from fugu_cli.ui.tui.front import Standing
+from fugu_cli.ui.drawing import DARK, plain_text
+from fugu_cli.ui.tui.screen_protocol import StatusLine
+from fugu_cli.ui.tui.status_line import draw_status
 
-WORKS = Standing(
+WORKS = StatusLine(
     place="~/work/shop", branch="main", mode="edit", context=0.034, tokens=14_000, cost=0.0123, since=1.0, queued=0,
     doing="running bash for i in 1 2 3; do make check; done",
 )  # fmt: skip
-IDLE = Standing(place="~/work/shop", branch="main", mode="plan", tokens=5, pinned="large", hint="/help")
+IDLE = StatusLine(place="~/work/shop", branch="main", mode="plan", tokens=5, pinned="large", hint="/help")
 
 
 @pytest.mark.parametrize(
@@ -32,25 +31,25 @@ IDLE = Standing(place="~/work/shop", branch="main", mode="plan", tokens=5, pinne
         (IDLE, 10, "plan"),
     ],
 )  # fmt: skip
-def test_a_narrow_line_loses_the_keys_then_words_then_the_place(standing: Standing, width: int, said: str) -> None:
-    made = plain(status(standing, 5.0, width, DARK))
+def test_a_narrow_line_loses_the_keys_then_words_then_the_place(standing: StatusLine, width: int, said: str) -> None:
+    made = plain_text(draw_status(standing, 5.0, width, DARK))
     assert " ".join(made.split()) == " ".join(said.split())
     assert len(made) <= width
 
 
 def test_jobs_in_the_background_are_counted() -> None:
     for jobs, said in ((0, "$0"), (1, "$0 · 1 job"), (3, "$0 · 3 jobs")):
-        standing = Standing(place="~/shop", mode="ask", tokens=5, jobs=jobs, hint="/help")
-        assert plain(status(standing, 5.0, 60, DARK)).split("5 tok · ")[1].split("  ")[0] == said
+        standing = StatusLine(place="~/shop", mode="ask", tokens=5, jobs=jobs, hint="/help")
+        assert plain_text(draw_status(standing, 5.0, 60, DARK)).split("5 tok · ")[1].split("  ")[0] == said
 
 
 def test_a_remark_is_said_in_the_place_of_the_rest() -> None:
-    standing = Standing(place="~/shop", mode="ask", doing="reading", since=1.0, remark="ctrl+c again leaves")
-    assert plain(status(standing, 5.0, 50, DARK)).split("  ")[-1].strip() == "ctrl+c again leaves"
+    standing = StatusLine(place="~/shop", mode="ask", doing="reading", since=1.0, remark="ctrl+c again leaves")
+    assert plain_text(draw_status(standing, 5.0, 50, DARK)).split("  ")[-1].strip() == "ctrl+c again leaves"
 
 
-OUT = Standing(place="~/shop", mode="ask", unavailable=(("claude", 100.0),), hint="/help")
-WAITS = Standing(place="~/shop", mode="ask", doing="waiting for claude", since=1.0, until=35.5)
+OUT = StatusLine(place="~/shop", mode="ask", unavailable=(("claude", 100.0),), hint="/help")
+WAITS = StatusLine(place="~/shop", mode="ask", doing="waiting for claude", since=1.0, until=35.5)
 
 
 @pytest.mark.parametrize(
@@ -66,5 +65,5 @@ WAITS = Standing(place="~/shop", mode="ask", doing="waiting for claude", since=1
         (replace(WAITS, until=5.0), 90, "~/shop · fugu · ask ◐ waiting for claude, retrying now esc stops"),
     ],
 )  # fmt: skip
-def test_it_says_who_is_unavailable_and_counts_down(standing: Standing, width: int, said: str) -> None:
-    assert " ".join(plain(status(standing, 5.0, width, DARK)).split()) == said
+def test_it_says_who_is_unavailable_and_counts_down(standing: StatusLine, width: int, said: str) -> None:
+    assert " ".join(plain_text(draw_status(standing, 5.0, width, DARK)).split()) == said

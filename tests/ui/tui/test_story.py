@@ -1,39 +1,49 @@
 import asyncio
 
-from fugu_cli.events import (
+from fugu_cli.messages import Call, Thinking
+from fugu_cli.session.events import (
     Asked,
     Assigned,
     Failed,
     Finished,
     Interrupted,
     Live,
+    OutputStreamed,
     Permitted,
     Recorded,
     Replied,
     Retried,
-    Said,
+    TextStreamed,
     ToolRan,
-    ToolSaid,
     Undone,
 )
-from fugu_cli.log import Log
-from fugu_cli.messages import Call, Thinking
-from fugu_cli.ui.tui.draw.block import Ended, Note, Request, Speech, Thought, ToolUse
-from fugu_cli.ui.tui.draw.story import Story, told
+from fugu_cli.session.log import Log
+from fugu_cli.ui.transcript import (
+    EndBlock,
+    NoteBlock,
+    ReplyBlock,
+    RequestBlock,
+    ThinkingBlock,
+    ToolBlock,
+    Transcript,
+    transcript_blocks,
+)
 
 CALL = Call.make("t1-0-0", "bash", command="ls")
 ASKED = Asked(text="do it")
 ASSIGNED = Assigned(turn=1, agent="small", role="worker", by="cascade")
 
 
-def speeches(story: Story) -> list[str]:
-    return ["".join(block.said) for block in story.blocks if isinstance(block, Speech)]
+def speeches(story: Transcript) -> list[str]:
+    return ["".join(block.said) for block in story.blocks if isinstance(block, ReplyBlock)]
 
 
-def take(story: Story, *items: object) -> list[int | None]:
+def take(story: Transcript, *items: object) -> list[int | None]:
     changed = []
     for item in items:
-        record = item if isinstance(item, Said | ToolSaid | Retried) else Recorded(seq=0, at=0.0, event=item)  # type: ignore[arg-type]
+        record = (
+            item if isinstance(item, TextStreamed | OutputStreamed | Retried) else Recorded(seq=0, at=0.0, event=item)
+        )  # type: ignore[arg-type]
         changed.append(story.take(record))
     return changed
 
@@ -41,8 +51,8 @@ def take(story: Story, *items: object) -> list[int | None]:
 def test_a_session_that_was_watched_looks_like_one_that_is_read(sample: list[Recorded]) -> None:
     log = Log.memory()
 
-    async def watched() -> Story:
-        story = Story()
+    async def watched() -> Transcript:
+        story = Transcript()
 
         async def follow() -> None:
             async for item in log.follow():
@@ -54,9 +64,9 @@ def test_a_session_that_was_watched_looks_like_one_that_is_read(sample: list[Rec
             event = record.event
             if isinstance(event, Replied):
                 for word in event.text.split(" "):
-                    log.tell(Said(turn=event.turn, agent=event.agent, text=word))
+                    log.tell(TextStreamed(turn=event.turn, agent=event.agent, text=word))
             if isinstance(event, ToolRan):
-                log.tell(ToolSaid(turn=event.turn, call=event.call.id, text=event.output))
+                log.tell(OutputStreamed(turn=event.turn, call=event.call.id, text=event.output))
             log.append(event)
         await asyncio.sleep(0.01)
         log.close()
@@ -64,25 +74,27 @@ def test_a_session_that_was_watched_looks_like_one_that_is_read(sample: list[Rec
         return story
 
     story = asyncio.run(watched())
-    shape = [(type(block), block if isinstance(block, ToolUse | Note) else None) for block in story.blocks]
-    read = told([record.model_copy(update={"at": 0.0}) for record in sample])
-    assert shape == [(type(block), block if isinstance(block, ToolUse | Note) else None) for block in read]
-    assert speeches(story) == ["".join(block.said) for block in read if isinstance(block, Speech)]
+    shape = [(type(block), block if isinstance(block, ToolBlock | NoteBlock) else None) for block in story.blocks]
+    read = transcript_blocks([record.model_copy(update={"at": 0.0}) for record in sample])
+    assert shape == [(type(block), block if isinstance(block, ToolBlock | NoteBlock) else None) for block in read]
+    assert speeches(story) == ["".join(block.said) for block in read if isinstance(block, ReplyBlock)]
 
 
 def test_what_is_said_grows_one_block_and_says_which() -> None:
-    story = Story()
+    story = Transcript()
     take(story, ASKED, ASSIGNED)
-    changed = take(story, Said(turn=1, agent="small", text="I "), Said(turn=1, agent="small", text="do."))
+    changed = take(
+        story, TextStreamed(turn=1, agent="small", text="I "), TextStreamed(turn=1, agent="small", text="do.")
+    )
     assert (changed, speeches(story)) == ([2, 3], ["I do."])
 
 
-def shown(story: Story) -> list[str]:
+def shown(story: Transcript) -> list[str]:
     """What the newest request's blocks say, empty ones left out."""
     said = (
-        "".join(block.said) if isinstance(block, Speech) else block.text
+        "".join(block.said) if isinstance(block, ReplyBlock) else block.text
         for block in story.blocks
-        if isinstance(block, Speech | Note | Thought)
+        if isinstance(block, ReplyBlock | NoteBlock | ThinkingBlock)
     )
     return [text for text in said if text]
 
@@ -92,8 +104,8 @@ def retried(number: int, turn: int = 1, kind: str = "network") -> Retried:
 
 
 def test_the_text_of_a_call_that_is_made_again_goes_and_one_line_says_so() -> None:
-    story = Story()
-    said = Said(turn=1, agent="small", text="half a sen")
+    story = Transcript()
+    said = TextStreamed(turn=1, agent="small", text="half a sen")
     take(story, ASKED, ASSIGNED, said)
     assert take(story, retried(1)) == [3]
     assert shown(story) == ["small: connection lost, retrying 1 of 4"]
@@ -108,76 +120,83 @@ def test_the_text_of_a_call_that_is_made_again_goes_and_one_line_says_so() -> No
 
 
 def test_only_the_turn_whose_call_is_made_again_loses_its_text() -> None:
-    story = Story()
+    story = Transcript()
     take(story, ASKED, ASSIGNED, ASSIGNED.model_copy(update={"turn": 2, "agent": "large"}))
-    take(story, Said(turn=1, agent="small", text="one"), Said(turn=2, agent="large", text="two"), retried(1))
+    take(
+        story,
+        TextStreamed(turn=1, agent="small", text="one"),
+        TextStreamed(turn=2, agent="large", text="two"),
+        retried(1),
+    )
     assert speeches(story) == ["two"]
 
 
 def test_that_a_call_was_made_again_is_over_when_it_failed_for_good() -> None:
-    story = Story()
+    story = Transcript()
     take(story, ASKED, ASSIGNED, retried(4), Failed(turn=1, what="small", kind="network", message="gone"))
     assert shown(story) == ["small failed: gone"]
 
 
 def test_a_thought_stands_before_what_was_said() -> None:
-    story = Story()
-    take(story, ASKED, ASSIGNED, Said(turn=1, agent="small", text="yes"))
+    story = Transcript()
+    take(story, ASKED, ASSIGNED, TextStreamed(turn=1, agent="small", text="yes"))
     take(story, Replied(turn=1, agent="small", text="yes", thinking=(Thinking(text="hm"),)))
-    assert [type(block) for block in story.blocks[2:]] == [Thought, Speech]
+    assert [type(block) for block in story.blocks[2:]] == [ThinkingBlock, ReplyBlock]
 
 
 def test_a_thought_that_comes_late_moves_no_other_block() -> None:
     """Another step's call runs meanwhile, and a command of the user's is shown."""
-    story = Story()
+    story = Transcript()
     permitted = Permitted(turn=2, call=CALL, allowed=True, by="policy")
     take(story, ASKED, ASSIGNED, ASSIGNED.model_copy(update={"turn": 2}))
-    take(story, Said(turn=1, agent="small", text="yes"), permitted)
-    note = story.say(Note("$ ls"))
+    take(story, TextStreamed(turn=1, agent="small", text="yes"), permitted)
+    note = story.say(NoteBlock("$ ls"))
     take(story, Replied(turn=1, agent="small", text="yes", thinking=(Thinking(text="hm"),)))
-    story.blocks[note] = Note("$ ls", detail="files")
-    take(story, ToolSaid(turn=2, call=CALL.id, text="out"))
-    shown = [Note("turn 1, small:"), Thought("hm"), "yes", Note("turn 2, small:")]
-    shown += [ToolUse(CALL, permitted, live="out"), Note("$ ls", detail="files")]
-    assert ["".join(block.said) if isinstance(block, Speech) else block for block in story.blocks[3:]] == shown
+    story.blocks[note] = NoteBlock("$ ls", detail="files")
+    take(story, OutputStreamed(turn=2, call=CALL.id, text="out"))
+    shown = [NoteBlock("turn 1, small:"), ThinkingBlock("hm"), "yes", NoteBlock("turn 2, small:")]
+    shown += [ToolBlock(CALL, permitted, live="out"), NoteBlock("$ ls", detail="files")]
+    assert ["".join(block.said) if isinstance(block, ReplyBlock) else block for block in story.blocks[3:]] == shown
 
 
 def test_a_running_tool_shows_its_newest_output_and_then_its_result() -> None:
-    story = Story()
+    story = Transcript()
     ran = ToolRan(turn=1, call=CALL, output="a b", ok=True)
     take(story, ASKED, ASSIGNED, Permitted(turn=1, call=CALL, allowed=True, by="policy"))
-    changed = take(story, ToolSaid(turn=1, call=CALL.id, text="a"), ToolSaid(turn=1, call=CALL.id, text=" b"))
+    changed = take(
+        story, OutputStreamed(turn=1, call=CALL.id, text="a"), OutputStreamed(turn=1, call=CALL.id, text=" b")
+    )
     use = story.blocks[2]
-    assert isinstance(use, ToolUse)
+    assert isinstance(use, ToolBlock)
     assert (changed, use.live) == ([2, 2], "a b")
     take(story, ran)
-    assert story.blocks[2] == ToolUse(CALL, use.permitted, ran)
+    assert story.blocks[2] == ToolBlock(CALL, use.permitted, ran)
 
 
 def test_an_interruption_marks_what_it_cut_and_keeps_what_was_said() -> None:
-    story = Story()
+    story = Transcript()
     permitted = Permitted(turn=1, call=CALL, allowed=True, by="policy")
     assert take(story, ASKED, ASSIGNED, permitted, Interrupted(turn=1))[-1] == 2
-    assert story.blocks[2] == ToolUse(CALL, permitted, cut=True)
-    assert story.blocks[3] == Note("interrupted; /continue goes on, or ask something else", "warn")
-    fresh = Story()
+    assert story.blocks[2] == ToolBlock(CALL, permitted, cut=True)
+    assert story.blocks[3] == NoteBlock("interrupted; /continue goes on, or ask something else", "warn")
+    fresh = Transcript()
     take(fresh, ASKED, ASSIGNED, Interrupted(turn=1, partial="I was ab"))
     assert speeches(fresh) == ["I was ab"]
 
 
 def test_call_ids_that_come_again_in_the_next_request_do_not_meet() -> None:
-    story = Story()
+    story = Transcript()
     permitted = Permitted(turn=1, call=CALL, allowed=True, by="policy")
     first = ToolRan(turn=1, call=CALL, output="one", ok=True)
     second = ToolRan(turn=1, call=CALL, output="two", ok=False)
     take(story, ASKED, ASSIGNED, permitted, first, Finished(reason="answered"))
     take(story, ASKED, ASSIGNED, permitted, second)
-    uses = [block.result for block in story.blocks if isinstance(block, ToolUse)]
+    uses = [block.result for block in story.blocks if isinstance(block, ToolBlock)]
     assert uses == [first, second]
 
 
 def test_the_end_says_what_the_request_took(sample: list[Recorded]) -> None:
-    ends = [block for block in told(sample) if isinstance(block, Ended)]
+    ends = [block for block in transcript_blocks(sample) if isinstance(block, EndBlock)]
     assert [(end.finished.reason, end.turns, end.seconds, end.tokens) for end in ends] == [
         ("accepted", 4, 46.0, 7612),
         ("turn_limit", 1, 14.0, 850),
@@ -185,36 +204,36 @@ def test_the_end_says_what_the_request_took(sample: list[Recorded]) -> None:
 
 
 def test_undone_inside_a_turn_and_between_requests_are_told_apart() -> None:
-    inside = told([Recorded(seq=0, at=0.0, event=Undone(snapshot="a", turn=2, reason="the tests failed"))])
+    inside = transcript_blocks([Recorded(seq=0, at=0.0, event=Undone(snapshot="a", turn=2, reason="the tests failed"))])
     by_user = Undone(snapshot="a", reason="undone by the user, from tree abc", paths=("x.py",))
-    between = told([Recorded(seq=0, at=0.0, event=by_user)])
-    assert inside == [Note("rolled back, to be drawn again: the tests failed", "warn")]
-    assert between == [Note("undone by the user: 1 file put back", "warn", "x.py")]
+    between = transcript_blocks([Recorded(seq=0, at=0.0, event=by_user)])
+    assert inside == [NoteBlock("rolled back, to be drawn again: the tests failed", "warn")]
+    assert between == [NoteBlock("undone by the user: 1 file put back", "warn", "x.py")]
 
 
 def test_output_of_an_unknown_call_changes_nothing() -> None:
-    story = Story()
-    items: list[Live] = [ToolSaid(turn=1, call="nobody", text="x")]
+    story = Transcript()
+    items: list[Live] = [OutputStreamed(turn=1, call="nobody", text="x")]
     assert [story.take(item) for item in items] == [None]
     assert story.blocks == []
 
 
 def test_a_request_is_shown_with_what_was_attached(sample: list[Recorded]) -> None:
-    requests = [block for block in told(sample) if isinstance(block, Request)]
+    requests = [block for block in transcript_blocks(sample) if isinstance(block, RequestBlock)]
     assert requests == [
-        Request("fix the failing test in src/add.py"),
-        Request("write notes.txt\nwith three letters", ("src/add.py",)),
+        RequestBlock("fix the failing test in src/add.py"),
+        RequestBlock("write notes.txt\nwith three letters", ("src/add.py",)),
     ]
 
 
 def test_a_line_that_was_filled_in_as_it_stood_is_one_note() -> None:
-    story = Story()
+    story = Transcript()
     kept = Replied(turn=1, agent="coder", text="a.py:3: as it is", filled="a.py:3")
     undone = Undone(snapshot="tree0", turn=1, reason="nothing was changed")
     facts = [ASSIGNED, kept, undone, kept.model_copy(update={"calls": (CALL,)}), undone]
     for number, event in enumerate(facts, start=1):
         story.take(Recorded(seq=number, at=0.0, event=event))
-    assert [block.text for block in story.blocks if isinstance(block, Note)] == [
+    assert [block.text for block in story.blocks if isinstance(block, NoteBlock)] == [
         "a.py:3: as it is",
         "rolled back, to be drawn again: nothing was changed",
     ]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli import log as logs
+from fugu_cli.session import log as logs
 from tests.e2e.driving import FILES, Agent, Place
 from tests.e2e.loopback import Breaks, Loopback, Refuses, Says, Use, running
 from tests.ui.tui.terminal import Terminal

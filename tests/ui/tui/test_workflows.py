@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fugu_cli.events import (
+from fugu_cli.messages import Usage
+from fugu_cli.session.events import (
     Asked,
     Assigned,
     Event,
@@ -16,28 +17,25 @@ from fugu_cli.events import (
     Price,
     Recorded,
     Replied,
-    Said,
-    Step,
+    TextStreamed,
+    WorkflowStep,
 )
-from fugu_cli.messages import Usage
-from fugu_cli.ui.tui.draw import table
-from fugu_cli.ui.tui.draw.block import Heading, Note, Speech
-from fugu_cli.ui.tui.draw.detail import sections
-from fugu_cli.ui.tui.draw.graph import gutter
-from fugu_cli.ui.tui.draw.lines import plain
-from fugu_cli.ui.tui.draw.palette import DARK
-from fugu_cli.ui.tui.draw.rows import PlanRow, Rows, TurnRow
-from fugu_cli.ui.tui.draw.story import Story, told
+from fugu_cli.ui import trace_drawing
+from fugu_cli.ui.drawing import DARK, plain_text
+from fugu_cli.ui.event_text import edge_columns
+from fugu_cli.ui.trace_drawing import turn_sections
+from fugu_cli.ui.trace_rows import PlanRow, TraceRows, TurnRow
+from fugu_cli.ui.transcript import DecisionBlock, NoteBlock, ReplyBlock, Transcript, transcript_blocks
 
 POOL = tuple(
     Member(name=name, provider="openai", model=name, slot=slot, price=Price(input=1.0, output=1.0))
     for name, slot in (("small", "cheap"), ("large", "strong"))
 )
 STEPS = (
-    Step(agent="small", instruction="find the cause"),
-    Step(agent="large", instruction="write a test"),
-    Step(agent="large", instruction="put it right", access=(0, 1)),
-    Step(agent="small", instruction="say what was done", access="all"),
+    WorkflowStep(agent="small", instruction="find the cause"),
+    WorkflowStep(agent="large", instruction="write a test"),
+    WorkflowStep(agent="large", instruction="put it right", access=(0, 1)),
+    WorkflowStep(agent="small", instruction="say what was done", access="all"),
 )
 
 
@@ -70,27 +68,29 @@ def recorded(facts: Sequence[Event]) -> list[Recorded]:
     return [Recorded(seq=seq, at=1000.0 + seq, event=event) for seq, event in enumerate(facts)]
 
 
-def rows(facts: Sequence[Event]) -> Rows:
-    made = Rows()
+def rows(facts: Sequence[Event]) -> TraceRows:
+    made = TraceRows()
     for record in recorded(facts):
         made.take(record)
     return made
 
 
-def drawn(made: Rows, width: int = 60) -> list[str]:
-    return [plain(line).rstrip() for row in made.rows for line in table.row(row, width, DARK)]
+def drawn(made: TraceRows, width: int = 60) -> list[str]:
+    return [plain_text(line).rstrip() for row in made.rows for line in trace_drawing.trace_row_lines(row, width, DARK)]
 
 
 def test_the_graph_shows_every_edge_of_the_access_lists() -> None:
-    assert gutter(STEPS) == ["╭───  ", "│╭──  ", "├┼┬─▸ ", "╰┴┴─▸ "]
+    assert edge_columns(STEPS) == ["╭───  ", "│╭──  ", "├┼┬─▸ ", "╰┴┴─▸ "]
 
 
 def test_steps_that_read_nothing_have_no_edges() -> None:
-    assert gutter([Step(agent="a", instruction="x")] * 3) == ["", "", ""]
+    assert edge_columns([WorkflowStep(agent="a", instruction="x")] * 3) == ["", "", ""]
 
 
 def test_an_access_list_that_names_what_is_not_there_is_drawn_without_it() -> None:
-    assert gutter([Step(agent="a", instruction="x", access=(5,)), Step(agent="a", instruction="x", access=(1, 0))]) == [
+    assert edge_columns(
+        [WorkflowStep(agent="a", instruction="x", access=(5,)), WorkflowStep(agent="a", instruction="x", access=(1, 0))]
+    ) == [
         "╭─  ",
         "╰─▸ ",
     ]
@@ -130,25 +130,25 @@ def test_a_reply_that_is_no_workflow_says_why() -> None:
 
 def test_what_is_said_at_the_same_time_is_not_mixed() -> None:
     facts = recorded(interleaved())
-    story = Story()
+    story = Transcript()
     for record in facts[:5]:
         story.take(record)
     for turn, agent, text in ((1, "small", "the "), (2, "large", "a "), (1, "small", "cause"), (2, "large", "test")):
-        story.take(Said(turn=turn, agent=agent, text=text))
+        story.take(TextStreamed(turn=turn, agent=agent, text=text))
     for record in facts[5:]:
         story.take(record)
-    speeches = [block for block in story.blocks if isinstance(block, Speech)]
+    speeches = [block for block in story.blocks if isinstance(block, ReplyBlock)]
     assert [(block.agent, "".join(block.said), block.live) for block in speeches] == [
         ("small", "the cause", False), ("large", "a test", False), ("small", "it is right", False),
     ]  # fmt: skip
-    names = [block.text for block in story.blocks if isinstance(block, Note) and block.text.startswith("turn ")]
+    names = [block.text for block in story.blocks if isinstance(block, NoteBlock) and block.text.startswith("turn ")]
     assert names == ["turn 1, small:", "turn 2, large:"]
 
 
 def test_a_finished_log_looks_like_the_one_that_was_watched() -> None:
-    blocks = told(recorded(interleaved()))
-    assert [type(block) for block in blocks if isinstance(block, Heading | Speech)] == [
-        Heading, Heading, Speech, Speech, Heading, Heading, Speech,
+    blocks = transcript_blocks(recorded(interleaved()))
+    assert [type(block) for block in blocks if isinstance(block, DecisionBlock | ReplyBlock)] == [
+        DecisionBlock, DecisionBlock, ReplyBlock, ReplyBlock, DecisionBlock, DecisionBlock, ReplyBlock,
     ]  # fmt: skip
 
 
@@ -156,12 +156,12 @@ def test_the_detail_of_a_step_is_of_this_step_alone() -> None:
     facts = recorded(interleaved())
     made = rows(interleaved())
     first = next(row for row in made.rows if isinstance(row, TurnRow))
-    shown = {part.title: [plain(line) for piece in part.pieces for line in piece.painted(90, DARK)]
-             for part in sections(facts, first)}  # fmt: skip
+    shown = {part.title: [plain_text(line) for piece in part.pieces for line in piece.painted(90, DARK)]
+             for part in turn_sections(facts, first)}  # fmt: skip
     assert any("step 0 of workflow 1 reads the request alone" in line for line in shown["The decision"])
     assert any("the cause" in line for line in shown["What it did"])
     assert not any("a test" in line for line in shown["What it did"])
     third = [row for row in made.rows if isinstance(row, TurnRow)][3]
-    decision = next(part for part in sections(facts, third) if part.title == "The decision")
-    text = " ".join(plain(line) for piece in decision.pieces for line in piece.painted(90, DARK))
+    decision = next(part for part in turn_sections(facts, third) if part.title == "The decision")
+    text = " ".join(plain_text(line) for piece in decision.pieces for line in piece.painted(90, DARK))
     assert "step 2 of workflow 1 reads the request and the words of turn 1, 2" in text

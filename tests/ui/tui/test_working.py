@@ -3,11 +3,11 @@ from collections.abc import Callable, Coroutine, Sequence
 
 import pytest
 
-from fugu_cli import policy
 from fugu_cli.errors import FuguError, UsageError
-from fugu_cli.events import Asked, Finished, Interrupted, Live, Permitted, Recorded, Replied
-from fugu_cli.ui.tui.demo import DemoDesk
-from fugu_cli.ui.tui.working import Typed, Work
+from fugu_cli.safety import policy
+from fugu_cli.session.events import Asked, Finished, Interrupted, Live, Permitted, Recorded, Replied
+from fugu_cli.ui.tui.demo import DemoSessionOpener
+from fugu_cli.ui.tui.request_queue import QueuedRequest, RequestQueue
 
 ANSWER = '[[step]]\ntext = "Done."\n'
 SLOW = '[[step]]\ntext = "Slow."\ndelay = 30\n'
@@ -41,12 +41,14 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def run(desk: DemoDesk, scripts: dict[str, str], play: Callable[[Work, Heard], Coroutine[None, None, None]]) -> Heard:
+def run(
+    desk: DemoSessionOpener, scripts: dict[str, str], play: Callable[[RequestQueue, Heard], Coroutine[None, None, None]]
+) -> Heard:
     desk.scripts = scripts
     heard = Heard()
 
     async def whole() -> None:
-        work = Work(heard)
+        work = RequestQueue(heard)
         assert await work.open(desk.begin)
         try:
             await play(work, heard)
@@ -61,12 +63,12 @@ def kinds(heard: Heard) -> list[str]:
     return [record.event.type for record in heard.records]
 
 
-def test_what_is_typed_while_something_runs_is_sent_after_it(desk: DemoDesk) -> None:
-    async def play(work: Work, heard: Heard) -> None:
-        first = asyncio.create_task(work.submit(Typed("one")))
+def test_what_is_typed_while_something_runs_is_sent_after_it(desk: DemoSessionOpener) -> None:
+    async def play(work: RequestQueue, heard: Heard) -> None:
+        first = asyncio.create_task(work.submit(QueuedRequest("one")))
         await asyncio.sleep(0)
         assert work.running
-        await work.submit(Typed("two"))
+        await work.submit(QueuedRequest("two"))
         assert [typed.text for typed in work.queue] == ["two"]
         await first
         await until(lambda: kinds(heard).count("finished") == 2)
@@ -76,9 +78,9 @@ def test_what_is_typed_while_something_runs_is_sent_after_it(desk: DemoDesk) -> 
     assert [r.event.reason for r in heard.records if isinstance(r.event, Finished)] == ["answered", "answered"]
 
 
-def test_an_interrupted_request_is_cut_recorded_and_can_be_finished(desk: DemoDesk) -> None:
-    async def play(work: Work, heard: Heard) -> None:
-        running = asyncio.create_task(work.submit(Typed("one")))
+def test_an_interrupted_request_is_cut_recorded_and_can_be_finished(desk: DemoSessionOpener) -> None:
+    async def play(work: RequestQueue, heard: Heard) -> None:
+        running = asyncio.create_task(work.submit(QueuedRequest("one")))
         await until(lambda: "assigned" in kinds(heard))
         assert work.interrupt()
         await running
@@ -91,12 +93,12 @@ def test_an_interrupted_request_is_cut_recorded_and_can_be_finished(desk: DemoDe
     assert [type(r.event) for r in heard.records].count(Interrupted) == 1
 
 
-def test_steering_cuts_what_runs_and_sends_what_waits(desk: DemoDesk) -> None:
-    async def play(work: Work, heard: Heard) -> None:
-        running = asyncio.create_task(work.submit(Typed("one")))
+def test_steering_cuts_what_runs_and_sends_what_waits(desk: DemoSessionOpener) -> None:
+    async def play(work: RequestQueue, heard: Heard) -> None:
+        running = asyncio.create_task(work.submit(QueuedRequest("one")))
         await until(lambda: "assigned" in kinds(heard))
         assert not work.steer()
-        await work.submit(Typed("two"))
+        await work.submit(QueuedRequest("two"))
         assert work.steer()
         await running
         await until(lambda: kinds(heard)[-1] == "finished")
@@ -105,9 +107,9 @@ def test_steering_cuts_what_runs_and_sends_what_waits(desk: DemoDesk) -> None:
     assert kinds(heard) == ["opened", "asked", "assigned", "interrupted", "asked", "assigned", "replied", "finished"]
 
 
-def test_what_was_cut_and_still_ends_what_it_started_is_stopping(desk: DemoDesk) -> None:
-    async def play(work: Work, heard: Heard) -> None:
-        request = asyncio.create_task(work.submit(Typed("one")))
+def test_what_was_cut_and_still_ends_what_it_started_is_stopping(desk: DemoSessionOpener) -> None:
+    async def play(work: RequestQueue, heard: Heard) -> None:
+        request = asyncio.create_task(work.submit(QueuedRequest("one")))
         await until(lambda: "assigned" in kinds(heard))
         assert not work.stopping
         assert work.interrupt()
@@ -118,11 +120,11 @@ def test_what_was_cut_and_still_ends_what_it_started_is_stopping(desk: DemoDesk)
     run(desk, {"small": SLOW}, play)
 
 
-def test_an_interruption_leaves_the_queue_alone(desk: DemoDesk) -> None:
-    async def play(work: Work, heard: Heard) -> None:
-        running = asyncio.create_task(work.submit(Typed("one")))
+def test_an_interruption_leaves_the_queue_alone(desk: DemoSessionOpener) -> None:
+    async def play(work: RequestQueue, heard: Heard) -> None:
+        running = asyncio.create_task(work.submit(QueuedRequest("one")))
         await until(lambda: "assigned" in kinds(heard))
-        await work.submit(Typed("two"))
+        await work.submit(QueuedRequest("two"))
         work.interrupt()
         await running
         assert [typed.text for typed in work.queue] == ["two"]
@@ -130,7 +132,7 @@ def test_an_interruption_leaves_the_queue_alone(desk: DemoDesk) -> None:
     run(desk, {"small": SLOW}, play)
 
 
-def test_what_breaks_while_the_log_is_shown_is_not_silent(desk: DemoDesk) -> None:
+def test_what_breaks_while_the_log_is_shown_is_not_silent(desk: DemoSessionOpener) -> None:
     """A screen that stands still for good would look like an agent that thinks."""
 
     class Breaking(Heard):
@@ -139,10 +141,10 @@ def test_what_breaks_while_the_log_is_shown_is_not_silent(desk: DemoDesk) -> Non
                 raise LookupError("a bug")
 
     async def whole() -> None:
-        work = Work(Breaking())
+        work = RequestQueue(Breaking())
         assert await work.open(desk.begin)
         with pytest.raises(LookupError, match="a bug"):
-            await work.submit(Typed("one"))
+            await work.submit(QueuedRequest("one"))
         assert not work.running
         await work.close()
 
@@ -150,9 +152,9 @@ def test_what_breaks_while_the_log_is_shown_is_not_silent(desk: DemoDesk) -> Non
     asyncio.run(whole())
 
 
-def test_a_question_waits_for_its_answer(desk: DemoDesk) -> None:
-    async def play(work: Work, heard: Heard) -> None:
-        running = asyncio.create_task(work.submit(Typed("one")))
+def test_a_question_waits_for_its_answer(desk: DemoSessionOpener) -> None:
+    async def play(work: RequestQueue, heard: Heard) -> None:
+        running = asyncio.create_task(work.submit(QueuedRequest("one")))
         await until(lambda: bool(work.questions))
         assert work.questions[0].judgement.reason == "it writes inside the repository"
         assert not (desk.root / "new.txt").exists()
@@ -167,8 +169,8 @@ def test_a_question_waits_for_its_answer(desk: DemoDesk) -> None:
     assert [(fact.allowed, fact.by) for fact in permitted] == [(True, "user")]
 
 
-def test_several_questions_queue_and_an_interruption_drops_them(desk: DemoDesk) -> None:
-    async def play(work: Work, heard: Heard) -> None:
+def test_several_questions_queue_and_an_interruption_drops_them(desk: DemoSessionOpener) -> None:
+    async def play(work: RequestQueue, heard: Heard) -> None:
         session = work.session
         assert session is not None
         judged = policy.Judgement(verdict="ask", reason="because")
@@ -191,8 +193,8 @@ def test_several_questions_queue_and_an_interruption_drops_them(desk: DemoDesk) 
     run(desk, {"small": ANSWER}, play)
 
 
-def test_a_session_that_cannot_be_opened_leaves_the_one_there_is(desk: DemoDesk) -> None:
-    async def play(work: Work, heard: Heard) -> None:
+def test_a_session_that_cannot_be_opened_leaves_the_one_there_is(desk: DemoSessionOpener) -> None:
+    async def play(work: RequestQueue, heard: Heard) -> None:
         before = work.session
         assert not await work.open(lambda ask: desk.resume("nothing", ask))
         assert work.session is before
@@ -201,11 +203,11 @@ def test_a_session_that_cannot_be_opened_leaves_the_one_there_is(desk: DemoDesk)
     assert heard.errors == ["there is no session 'nothing'"]
 
 
-def test_a_request_pinned_to_one_agent_gives_the_decision_back(desk: DemoDesk) -> None:
-    async def play(work: Work, heard: Heard) -> None:
-        await work.submit(Typed("one", pin="large"))
+def test_a_request_pinned_to_one_agent_gives_the_decision_back(desk: DemoSessionOpener) -> None:
+    async def play(work: RequestQueue, heard: Heard) -> None:
+        await work.submit(QueuedRequest("one", pin="large"))
         await until(lambda: kinds(heard)[-1] == "finished")
-        await work.submit(Typed("two"))
+        await work.submit(QueuedRequest("two"))
         await until(lambda: kinds(heard).count("finished") == 2)
 
     heard = run(desk, {"small": ANSWER, "large": ANSWER}, play)
@@ -214,8 +216,8 @@ def test_a_request_pinned_to_one_agent_gives_the_decision_back(desk: DemoDesk) -
     ]  # fmt: skip
 
 
-def test_a_failure_of_the_world_is_told_and_ends_the_request(desk: DemoDesk) -> None:
-    async def play(work: Work, heard: Heard) -> None:
+def test_a_failure_of_the_world_is_told_and_ends_the_request(desk: DemoSessionOpener) -> None:
+    async def play(work: RequestQueue, heard: Heard) -> None:
         session = work.session
         assert session is not None
 
@@ -223,7 +225,7 @@ def test_a_failure_of_the_world_is_told_and_ends_the_request(desk: DemoDesk) -> 
             raise UsageError("the disk is full")
 
         session.run = broken  # type: ignore[method-assign]
-        await work.submit(Typed("one"))
+        await work.submit(QueuedRequest("one"))
         assert not work.running
 
     assert run(desk, {"small": ANSWER}, play).errors == ["the disk is full"]

@@ -1,0 +1,427 @@
+"""The Typer applications: every command's words, one call of a module beside this one each, an exit code. No logic;
+nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fugu_cli.cli.flags import (
+    ImportFlags,
+    InterfaceFlags,
+    ReplayFlags,
+    RouteFlags,
+    RunFlags,
+    ServeFlags,
+    SessionsFlags,
+    TextOrJson,
+    flags_as_parameters,
+)
+from fugu_cli.cli.training_flags import (
+    ConductorFlags,
+    EvalFlags,
+    EvolveFlags,
+    MatrixFlags,
+    SftFlags,
+    TrainReplayFlags,
+    TrainSessionsFlags,
+)
+
+COORDINATOR_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+coordinator = typer.Typer(
+    help="The learned coordinator: show, import, export, bench.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    context_settings=COORDINATOR_CONTEXT,
+)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="as one JSON document")]
+
+
+@coordinator.callback()
+def coordinator_root(context: typer.Context) -> int:
+    """The learned coordinator: show, import, export, bench."""
+    if context.invoked_subcommand is not None:
+        return 0
+    return coordinator_show()
+
+
+@coordinator.command("show")
+def coordinator_show(
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="the configured one when left out")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Describe a checkpoint (.safetensors) or a flat vector (.npy), and say whether it fits here."""
+    from fugu_cli.cli import coordinator as command
+
+    return command.show_checkpoint(file, as_json)
+
+
+@coordinator.command("import")
+@flags_as_parameters(ImportFlags)
+def coordinator_import(flags: ImportFlags) -> int:
+    """Make a checkpoint for your pool: fugu coordinator import FILE --map gpt-5=strong --map gemma-3-27b=small."""
+    from fugu_cli.cli import coordinator as command
+
+    said = {"format": flags.format, "tied": flags.tied, "workers_only": flags.workers_only, "budget": flags.budget}
+    reading = tuple((name, value) for name, value in said.items() if value is not None)
+    settled = command.VectorDescription(flags.rows, flags.roles, reading)
+    return command.import_checkpoint(
+        command.ImportRequest(flags.file, tuple(flags.mapping or ()), settled, flags.out, flags.backbone)
+    )
+
+
+@coordinator.command("export")
+def coordinator_export(
+    out: Annotated[Path, typer.Argument(metavar="OUT")],
+    file: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="this checkpoint, not the configured one")
+    ] = None,
+    npy: Annotated[bool, typer.Option("--npy", help="the flat vector alone; implied by a name ending in .npy")] = False,
+) -> int:
+    """Write a checkpoint's numbers to OUT: in fugu's own form, or as the flat vector."""
+    from fugu_cli.cli import coordinator as command
+
+    return command.export_checkpoint(out, file, npy)
+
+
+@coordinator.command("bench")
+def coordinator_bench(
+    lengths: Annotated[str, typer.Option("--lengths", metavar="N,N", help="tokens of the transcripts")] = "512,2048",
+    repeats: Annotated[int, typer.Option("--repeats", min=1, max=100, help="of each; medians are shown")] = 3,
+    as_json: JsonOption = False,
+) -> int:
+    """Measure what a decision costs on this machine: cold, with new tokens, read along."""
+    from fugu_cli.cli import coordinator as command
+
+    return command.bench_decisions(lengths, repeats, as_json)
+
+
+@flags_as_parameters(RouteFlags)
+def route(flags: RouteFlags) -> int:
+    """Decide who would be next, and nothing else: fugu route "fix the failing tests"."""
+    from fugu_cli.cli import coordinator as command
+
+    return command.decide(flags)
+
+
+TRAINING_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+training = typer.Typer(
+    help="Train the coordinator: pass matrix, warm start, evolution, replay of outcomes, your own sessions.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings=TRAINING_CONTEXT,
+)
+
+
+@training.command("matrix")
+@flags_as_parameters(MatrixFlags)
+def train_matrix(flags: MatrixFlags) -> int:
+    """Run every agent on every task and say whether routing can pay, before money is spent on training."""
+    from fugu_cli.cli import train as command
+
+    return command.train_matrix(flags)
+
+
+@training.command("sft")
+@flags_as_parameters(SftFlags)
+def train_sft(flags: SftFlags) -> int:
+    """Warm start: fit a head to what a pass matrix says of every agent."""
+    from fugu_cli.cli import train as command
+
+    return command.train_sft(flags)
+
+
+@training.command("evolve")
+@flags_as_parameters(EvolveFlags)
+def train_evolve(flags: EvolveFlags) -> int:
+    """Evolve the coordinator with sep-CMA-ES by what its decisions are worth; goes on where it was stopped."""
+    from fugu_cli.cli import train_evolve as command
+
+    return command.evolve(flags)
+
+
+@training.command("replay")
+@flags_as_parameters(TrainReplayFlags)
+def train_replay(flags: TrainReplayFlags) -> int:
+    """Learn from recorded outcomes, cross-validated by repository, and print the accuracy-cost frontier."""
+    from fugu_cli.cli import train as command
+
+    return command.train_replay(flags)
+
+
+@training.command("conductor")
+@flags_as_parameters(ConductorFlags)
+def train_conductor(flags: ConductorFlags) -> int:
+    """Train a planner of workflows with GRPO; goes on where it was stopped."""
+    from fugu_cli.cli import train_conductor as command
+
+    return command.train_conductor(flags)
+
+
+@training.command("sessions")
+@flags_as_parameters(TrainSessionsFlags)
+def train_sessions(flags: TrainSessionsFlags) -> int:
+    """Learn from your own sessions: what was accepted, undone, and what the tests said."""
+    from fugu_cli.cli import train as command
+
+    return command.train_own_sessions(flags)
+
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+app = typer.Typer(
+    name="fugu",
+    help="A coding agent for the terminal that works with a pool of models and shows every routing decision.",
+    epilog="`fugu help` lists pages on configuration, permissions, exit codes and more.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings=CONTEXT,
+)
+pool = typer.Typer(
+    help="Show the agents of the pool; `check` calls each once.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    context_settings=CONTEXT,
+)
+models = typer.Typer(
+    help="The embedded models: list, pull, remove, path.", rich_markup_mode=None, context_settings=CONTEXT
+)
+app.add_typer(pool, name="pool")
+app.add_typer(models, name="models")
+app.add_typer(coordinator, name="coordinator")
+app.add_typer(training, name="train")
+app.command()(route)
+
+SessionArgument = Annotated[
+    str, typer.Argument(metavar="SESSION", help="an id, the beginning of one, a file, or latest")
+]
+
+
+@app.callback()
+@flags_as_parameters(InterfaceFlags)
+def root(flags: InterfaceFlags) -> int:
+    """Without a command: the terminal interface."""
+    if flags.context.invoked_subcommand is not None:
+        return 0
+    if flags.version:
+        from fugu_cli import __version__
+
+        typer.echo(f"fugu {__version__}")
+        return 0
+    from fugu_cli.cli import interface
+
+    return interface.start_interface(flags)
+
+
+@app.command()
+@flags_as_parameters(RunFlags)
+def run(flags: RunFlags) -> int:
+    """Carry out one request to its end: fugu run "fix the failing tests"."""
+    from fugu_cli.cli import run as command
+
+    return command.run(flags)
+
+
+@app.command()
+def trace(
+    session: SessionArgument = "latest",
+    turn: Annotated[int | None, typer.Option("--turn", metavar="N", help="one decision in full")] = None,
+    request: Annotated[
+        int | None, typer.Option("--request", metavar="N", help="of this request, not the newest")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="as one JSON document")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="print it, in a terminal too")] = False,
+) -> int:
+    """Show who was chosen each turn, against whom, and what came of it."""
+    from fugu_cli.cli import history as command
+
+    if not plain and not as_json and turn is None and request is None and command.can_open_trace():
+        return command.open_trace(session)
+    return command.print_trace(session, turn, request, as_json)
+
+
+@app.command()
+@flags_as_parameters(SessionsFlags)
+def sessions(flags: SessionsFlags) -> int:
+    """List the sessions of this folder, the newest first."""
+    from fugu_cli.cli import sessions as command
+
+    return command.list_or_change_sessions(flags)
+
+
+@app.command()
+def undo(
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    session: Annotated[str, typer.Option("--session", metavar="ID", help="of this session")] = "latest",
+) -> int:
+    """Put the files back to how they stood before the newest request."""
+    from fugu_cli.cli import history as command
+
+    return command.undo(session, yes)
+
+
+@app.command()
+def redo(
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    session: Annotated[str, typer.Option("--session", metavar="ID", help="of this session")] = "latest",
+) -> int:
+    """Bring back what the newest undo took."""
+    from fugu_cli.cli import history as command
+
+    return command.redo(session, yes)
+
+
+@pool.callback()
+def pool_root(context: typer.Context) -> int:
+    """Show the agents of the pool, their slots and prices."""
+    if context.invoked_subcommand is not None:
+        return 0
+    from fugu_cli.cli import pool as command
+
+    return command.show_pool()
+
+
+@pool.command("check")
+def pool_check() -> int:
+    """Call each agent once: does it answer, stream, use tools, keep to a schema, and how fast?"""
+    from fugu_cli.cli import pool as command
+
+    return command.check_pool()
+
+
+@models.command("list")
+def models_list() -> int:
+    """List the embedded models and which of them are here."""
+    from fugu_cli.cli import pool as command
+
+    return command.list_models()
+
+
+@models.command("pull")
+def models_pull(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME...", help="all that the pool needs by default")
+    ] = None,
+) -> int:
+    """Fetch models; goes on where it was interrupted and checks the hash."""
+    from fugu_cli.cli import pool as command
+
+    return command.pull_models(names or [])
+
+
+@models.command("remove")
+def models_remove(names: Annotated[list[str], typer.Argument(metavar="NAME...")]) -> int:
+    """Delete models from this machine."""
+    from fugu_cli.cli import pool as command
+
+    return command.remove_models(names)
+
+
+@models.command("path")
+def models_path(name: Annotated[str, typer.Argument(metavar="NAME")] = "") -> int:
+    """Print where a model's file is, or the folder of all."""
+    from fugu_cli.cli import pool as command
+
+    return command.print_model_path(name)
+
+
+@app.command()
+def cost(
+    by: Annotated[str, typer.Option("--by", metavar="WHAT", help="day, agent, session or project")] = "day",
+    days: Annotated[int | None, typer.Option("--days", metavar="N", min=1, help="of the last days only")] = None,
+    everywhere: Annotated[bool, typer.Option("--all", help="of every folder, not only this one")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="as one JSON document")] = False,
+) -> int:
+    """Show what was spent here, and what is left of the budgets."""
+    from fugu_cli.cli import sessions as command
+
+    return command.show_cost(by, days, everywhere, as_json)
+
+
+@app.command()
+def blame(
+    path: Annotated[
+        Path | None, typer.Argument(metavar="PATH", help="a file; without one, what the newest session changed")
+    ] = None,
+    session: Annotated[str | None, typer.Option("--session", metavar="ID", help="of this session alone")] = None,
+    shape: Annotated[TextOrJson, typer.Option("--format", help="text or json", show_default=False)] = TextOrJson.text,
+) -> int:
+    """Show which agent wrote each line, in which turn, and what it cost."""
+    from fugu_cli.cli import history as command
+
+    return command.blame(path, session, shape)
+
+
+@app.command()
+@flags_as_parameters(ReplayFlags)
+def replay(flags: ReplayFlags) -> int:
+    """Decide a session again with another coordinator, or with --run carry its requests out again in copies."""
+    from fugu_cli.cli import replay as command
+
+    return command.replay(flags)
+
+
+@app.command()
+@flags_as_parameters(ServeFlags)
+def serve(flags: ServeFlags) -> int:
+    """Answer as one endpoint: Chat Completions, Responses and Messages over the whole pool."""
+    from fugu_cli.cli import pool as command
+
+    return command.serve(flags)
+
+
+@app.command("eval")
+@flags_as_parameters(EvalFlags)
+def evaluate(flags: EvalFlags) -> int:
+    """Compare coordinators on the same tasks, with your own pool: fugu eval TASKS --arm trinity --arm single."""
+    from fugu_cli.cli import eval as command
+
+    return command.evaluate(flags)
+
+
+@app.command()
+def skills() -> int:
+    """List the skills and custom commands that count here, and what is left out."""
+    from fugu_cli.cli import current_folder as command
+
+    return command.show_skills()
+
+
+@app.command()
+def doctor() -> int:
+    """Say what is there and what is missing."""
+    from fugu_cli.cli import doctor as command
+
+    return command.doctor()
+
+
+@app.command("help")
+def help_page(topic: Annotated[str, typer.Argument(metavar="TOPIC")] = "") -> int:
+    """Show a page on a topic; without one, the list."""
+    from fugu_cli.cli import interface
+
+    return interface.show_page(topic)
+
+
+@app.command()
+def trust(folder: Annotated[Path | None, typer.Argument(metavar="FOLDER")] = None) -> int:
+    """Trust this folder: its .fugurc, AGENTS.md, MCP servers, hooks, skills and commands count from now on.
+
+    Servers are started with your rights, hooks in the sandbox: see .mcp.json and .agents first (`fugu help safety`).
+    """
+    from fugu_cli.cli import current_folder as command
+
+    return command.trust(folder)
+
+
+@app.command()
+def untrust(folder: Annotated[Path | None, typer.Argument(metavar="FOLDER")] = None) -> int:
+    """Take the trust in this folder back."""
+    from fugu_cli.cli import current_folder as command
+
+    return command.untrust(folder)

@@ -1,0 +1,522 @@
+"""`fugu coordinator` (show, bench, import, export) and `fugu route`, a decision alone. What is wrong with a file ends
+with exit code 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fugu_cli import __version__, wiring
+from fugu_cli.cli.current_folder import current_config, print_clean, read_records
+from fugu_cli.cli.run import read_stdin
+from fugu_cli.config import Config
+from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.coordinators import Coordinator, Decision, backbone_files, trinity
+from fugu_cli.errors import ConfigError, CoordinatorUnavailable, UsageError
+from fugu_cli.models.store import Store
+from fugu_cli.session import store, views
+from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Opened, Recorded
+from fugu_cli.ui import trace, turn_text
+from fugu_cli.ui.json_output import routing_object
+
+if TYPE_CHECKING:
+    from fugu_cli.cli.flags import RouteFlags
+    from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta
+    from fugu_cli.coordinators.decoder import ModelShape
+
+LONGEST = 32768
+"""Tokens of the longest text that is measured."""
+
+
+@contextmanager
+def as_usage_errors() -> Iterator[None]:
+    """What the learned coordinator cannot use is a mistake of the command line here."""
+    try:
+        with backbone_files.required_libraries():
+            yield
+    except CoordinatorUnavailable as error:
+        raise UsageError(str(error), hint=error.hint) from error
+
+
+def show_checkpoint(file: Path | None, as_json: bool) -> int:
+    """Describe a checkpoint or a flat vector; the configured one without FILE."""
+    config = current_config().config
+    with as_usage_errors():
+        path = checkpoint_path(file, config)
+        about = _describe_vector(path) if path.suffix == ".npy" else _describe_checkpoint(path, config)
+    if as_json:
+        print(json.dumps(about, indent=2))
+        return 0
+    width = max(len(name) for name in about)
+    for name, value in about.items():
+        print_clean(f"{name.replace('_', ' '):<{width}}  {_value_text(value)}".rstrip())
+    return 0
+
+
+def checkpoint_path(file: Path | None, config: Config) -> Path:
+    """The file named, else the configured checkpoint, else the shipped one."""
+    return file or config.checkpoint or trinity.SHIPPED
+
+
+def _describe_checkpoint(path: Path, config: Config) -> dict[str, Any]:
+    from fugu_cli.coordinators import checkpoint
+
+    made = checkpoint.load(path)
+    meta = made.meta
+    return {
+        "file": str(path),
+        "digest": made.digest,
+        "backbone": f"{meta.backbone_name or 'unnamed'} {meta.backbone}",
+        "fits": _fits_here(made, config),
+        "rows": list(meta.rows),
+        "rows_are": meta.kind,
+        "roles": meta.roles,
+        "format": meta.format,
+        "reads": "Workers' replies" if meta.workers_only else "every reply",
+        "token_budget": meta.budget,
+        "tied_embeddings": meta.tied,
+        "numbers": made.vector.size,
+        "offsets": _largest_offsets(made),
+        "trained": meta.training.stage or "unknown",
+        "trained_on": meta.training.data or "unknown",
+        "examples": meta.training.examples,
+        "report": dict(meta.training.report),
+    }
+
+
+def _largest_offsets(made: Checkpoint) -> dict[str, float]:
+    """The largest offset of every block: 0 leaves a matrix as it is."""
+    from fugu_cli.coordinators import svf
+
+    return {name: round(float(abs(block).max()), 4) for name, block in zip(svf.BLOCKS, made.offsets, strict=True)}
+
+
+def _fits_here(made: Checkpoint, config: Config) -> str:
+    """Whether the configured backbone and pool can be used with it, as far as that is known without loading."""
+    try:
+        found = configured_backbone(config)
+        if found is None:
+            return "unknown: the backbone is not on this machine"
+        identity, shape = found
+        if shape is not None:
+            made.check(identity, shape)
+        elif made.meta.backbone != identity:
+            return "no: it was made for another backbone than the configured one"
+        made.check_pool([entry.name for entry in usable_pool(config, os.environ)])
+    except (CoordinatorUnavailable, ConfigError) as error:
+        return f"no: {error}"
+    return "yes"
+
+
+def configured_backbone(config: Config) -> tuple[str, ModelShape | None] | None:
+    """The configured backbone's identity and shape; nothing is fetched or converted for it."""
+    from fugu_cli.coordinators import backbone_files
+
+    if config.backbone is None:
+        folder = config.cache / "backbones" / f"{trinity.EMBEDDED}-{backbone_files.CONVERSION_FORMAT}"
+        shape = backbone_files.shape_of(folder) if backbone_files.read_note(folder) is not None else None
+        return Store(config.cache).model(trinity.EMBEDDED).sha256, shape
+    folder = Path(config.backbone).expanduser()
+    if not folder.is_dir():
+        return None
+    return backbone_files.backbone_identity(folder, config.cache / "backbones"), backbone_files.shape_of(folder)
+
+
+def _describe_vector(path: Path) -> dict[str, Any]:
+    import numpy as np
+
+    from fugu_cli.coordinators import checkpoint
+
+    found = checkpoint.read_npy(path)
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {
+        "file": str(path),
+        "numbers": int(found.size),
+        "shape": list(found.shape),
+        "type": str(found.dtype),
+        "sha256": sha256,
+        "published": sha256 == checkpoint.PUBLISHED_SHA256,
+        "finite": bool(np.isfinite(found).all()),
+        "largest": float(np.abs(found).max()) if found.size else 0.0,
+    }
+
+
+def _value_text(value: object) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case Mapping():
+            return ", ".join(f"{name} {_value_text(one)}" for name, one in value.items()) or "none"
+        case list():
+            return ", ".join(str(one) for one in value)
+        case float():
+            return f"{value:g}"
+    return str(value)
+
+
+def bench_decisions(asked: str, repeats: int, as_json: bool) -> int:
+    """Measure decisions on this machine with the configured backbone and checkpoint."""
+    from fugu_cli.evaluation import decision_latency
+
+    config = current_config().config
+    lengths = [int(one) if one.strip().isdecimal() else 0 for one in asked.split(",")]
+    if min(lengths) < 2 or max(lengths) > LONGEST:
+        raise UsageError(f"--lengths takes numbers of tokens from 2 to {LONGEST}", hint="--lengths 512,2048")
+    with as_usage_errors():
+        folder = trinity.backbone_folder(trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache))
+        try:
+            report = decision_latency.measure_latency(
+                checkpoint_path(None, config), folder, config.cache, (lengths, repeats)
+            )
+        except MemoryError as error:
+            raise UsageError(f"{error}", hint="close other programs, or measure shorter texts") from error
+    print(json.dumps(report.as_json(), indent=2) if as_json else report.text())
+    return 0
+
+
+@dataclass(frozen=True)
+class VectorDescription:
+    """What a flat vector of one's own does not say itself. `rows` in the head's order; None for the published one."""
+
+    rows: str | None = None
+    roles: bool = True
+    reading: tuple[tuple[str, object], ...] = ()
+    """Fields of a checkpoint's Meta that say how it reads; those that were not said are the source's own."""
+
+
+@dataclass(frozen=True)
+class ImportRequest:
+    """What `import` was told."""
+
+    file: Path
+    mapping: tuple[str, ...] = ()
+    vector: VectorDescription = VectorDescription()
+    out: Path | None = None
+    backbone: str | None = None
+
+
+def import_checkpoint(incoming: ImportRequest) -> int:
+    """Make a checkpoint of the published vector, a flat vector of one's own, or another checkpoint; print where."""
+    config = current_config({"backbone": incoming.backbone} if incoming.backbone else {}).config
+    mapping = _mapping(incoming.mapping)
+    with as_usage_errors():
+        made = _imported(incoming, mapping, config)
+        from fugu_cli.coordinators import checkpoint
+
+        out = incoming.out or config.data / "coordinators" / f"{incoming.file.stem}.safetensors"
+        _writable(out, lambda: checkpoint.save(made, out))
+    print(out)
+    for note in _import_notes(made, out, config):
+        print(f"fugu: {note}", file=sys.stderr)
+    return 0
+
+
+def _mapping(given: Sequence[str]) -> dict[str, str]:
+    pairs = [one.partition("=") for one in given]
+    for row, equals, name in pairs:
+        if not (row and equals and name):
+            raise UsageError(f"--map {row}{equals}{name} is not ROW=AGENT", hint="--map gpt-5=strong")
+    return {row: name for row, _, name in pairs}
+
+
+def _imported(incoming: ImportRequest, mapping: Mapping[str, str], config: Config) -> Checkpoint:
+    from fugu_cli.coordinators import checkpoint
+
+    flat = incoming.file.suffix == ".npy"
+    if incoming.vector.rows is None and (not incoming.vector.roles or (incoming.vector.reading and not flat)):
+        raise UsageError(
+            f"{incoming.file} says itself how it was trained: --roles, --format, --tied, --workers-only and --budget "
+            "are for vectors that do not",
+            hint="name its rows with --rows, or leave these out",
+        )
+    if not flat:
+        made = checkpoint.load(incoming.file)
+        unknown = [row for row in mapping if row not in made.meta.rows]
+        if unknown:
+            rows = ", ".join(made.meta.rows)
+            raise UsageError(f"--map {unknown[0]}=...: the checkpoint's rows are {rows}", hint="name one of them")
+        found = configured_backbone(config)
+        if found is not None and found[1] is not None:
+            made.check(found[0], found[1])
+        return checkpoint.Checkpoint(_renamed(made.meta, mapping), made.head, made.offsets)
+    checkpoint.read_npy(incoming.file)  # a broken file is named before a backbone is looked for
+    identity, shape = _backbone(config)
+    if incoming.vector.rows is None:
+        made = checkpoint.import_published(incoming.file, mapping, identity, shape)
+        meta = type(made.meta).model_validate({**made.meta.model_dump(), **dict(incoming.vector.reading)})
+        return checkpoint.Checkpoint(meta, made.head, made.offsets)
+    return checkpoint.load_vector(incoming.file, _meta(incoming, mapping, (identity, shape), config))
+
+
+def _renamed(meta: CheckpointMeta, mapping: Mapping[str, str]) -> CheckpointMeta:
+    """Rows under other names are agents of one pool, whatever they were."""
+    from fugu_cli.coordinators import checkpoint
+
+    return checkpoint.renamed_rows(meta, mapping).model_copy(update={"kind": "agents"}) if mapping else meta
+
+
+def _meta(
+    incoming: ImportRequest, mapping: Mapping[str, str], found: tuple[str, ModelShape], config: Config
+) -> CheckpointMeta:
+    from fugu_cli.coordinators import action_space, svf
+    from fugu_cli.coordinators.checkpoint import CheckpointMeta
+
+    rows = tuple(name.strip() for name in (incoming.vector.rows or "").split(",") if name.strip())
+    unknown = [row for row in mapping if row not in rows]
+    if not rows or unknown:
+        lacking = unknown[0] if unknown else "anything"
+        raise UsageError(f"--rows {incoming.vector.rows} does not name {lacking}", hint="--rows cheap,middle,strong")
+    named = tuple(mapping.get(row, row) for row in rows)
+    return CheckpointMeta.model_validate(
+        {
+            "backbone": found[0],
+            "backbone_name": config.backbone or trinity.EMBEDDED,
+            "width": found[1].width,
+            "ranks": svf.ranks(found[1]),
+            "rows": named,
+            "kind": "slots" if set(named) <= set(action_space.SLOTS) else "agents",
+            "roles": incoming.vector.roles,
+            "training": {"stage": f"imported from {incoming.file.name}"},
+            **dict(incoming.vector.reading),
+        }
+    )
+
+
+def _backbone(config: Config) -> tuple[str, ModelShape]:
+    """Identity and shape of the configured backbone, which must be on this machine or the hub."""
+    folder = trinity.backbone_folder(trinity.TrinityFiles(None, config.backbone, config.cache))
+    return backbone_files.backbone_identity(folder, config.cache / "backbones"), backbone_files.shape_of(folder)
+
+
+def _import_notes(made: Checkpoint, out: Path, config: Config) -> Iterator[str]:
+    yield f"to decide with it, put into .fugurc: checkpoint = {json.dumps(str(out))}"
+    if config.backbone is not None:
+        yield f"and its backbone: backbone = {json.dumps(config.backbone)}"
+    if made.meta.kind == "agents":
+        try:
+            names = {entry.name for entry in usable_pool(config, os.environ)}
+        except ConfigError as error:
+            yield f"the pool cannot be used now: {error}"
+            return
+        missing = [row for row in dict.fromkeys(made.meta.rows) if row not in names]
+        if missing:
+            yield f"rows that no agent of the pool takes, masked in every decision: {', '.join(missing)}"
+
+
+def export_checkpoint(out: Path, file: Path | None, npy: bool) -> int:
+    """Write a checkpoint's numbers elsewhere: in fugu's own form, or as the flat vector alone."""
+    config = current_config().config
+    with as_usage_errors():
+        from fugu_cli.coordinators import checkpoint
+
+        made = checkpoint.load(checkpoint_path(file, config))
+        flat = npy or out.suffix == ".npy"
+        _writable(out, lambda: checkpoint.save_vector(made, out) if flat else checkpoint.save(made, out))
+    print(out)
+    return 0
+
+
+def _writable(out: Path, write: Callable[[], None]) -> None:
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder", hint="name a file in it")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write()
+    except OSError as error:
+        raise UsageError(f"{out} cannot be written: {error.strerror}", hint="name another file") from error
+
+
+SESSION_ID = re.compile(r"latest|\d{8}-\d{6}(-[0-9a-f]{1,4})?")
+"""What is a session's id and not a request; others can be named with --session."""
+
+
+@dataclass(frozen=True)
+class DecisionPoint:
+    """Where to decide: after these facts, among these agents. `name` is the session's, "" for a request."""
+
+    events: tuple[Event, ...]
+    members: tuple[Member, ...]
+    name: str = ""
+
+
+def decide(flags: RouteFlags) -> int:
+    """Print the decision."""
+    loaded = current_config(_settings(flags))
+    place = _decision_point(flags, loaded)
+    coordinator = coordinator_of(flags, loaded, place.members)
+    with as_usage_errors():
+        decision = asyncio.run(coordinator.decide(place.events))
+    if isinstance(decision, Assigned) and decision.by != _rule(loaded.config.coordinator):
+        print(f"fugu: {decision.reason}", file=sys.stderr)
+    if flags.as_json:
+        print(json.dumps(_decision_json(decision, place), indent=2))
+    elif flags.explain:
+        print(_explained(decision, place))
+    else:
+        print_clean(_decision_line(decision))
+    return 0
+
+
+def _settings(flags: RouteFlags) -> Mapping[str, Any]:
+    said = {
+        "coordinator": flags.coordinator,
+        "checkpoint": str(flags.checkpoint) if flags.checkpoint else None,
+        "backbone": flags.backbone,
+        "sample": flags.sample or None,
+        "seed": flags.seed,
+        "opt_out": flags.opt_out or None,
+    }
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def _rule(coordinator: str) -> str:
+    return coordinator.partition(":")[0]
+
+
+def _decision_point(flags: RouteFlags, loaded: LoadedConfig) -> DecisionPoint:
+    if flags.session is not None and flags.what is not None:
+        raise UsageError("a text and --session exclude each other", hint="a session holds its own requests")
+    key = flags.session or (flags.what if flags.what and _is_session(flags.what) else None)
+    if key is None:
+        if flags.turn is not None or flags.request is not None:
+            raise UsageError("--turn and --request need a session", hint="fugu route latest --turn 2")
+        return _new_request(_request_text(flags.what), loaded)
+    path = store.find_session(loaded.config.data, loaded.root, key)
+    records = read_records(path)
+    events: Sequence[Event] = [record.event for record in records]
+    if flags.turn is not None:
+        events = events[: turn_text.find_turn(records, flags.turn, flags.request).start]
+    elif flags.request is not None:
+        raise UsageError("--request needs --turn", hint="fugu route latest --request 1 --turn 2")
+    opened = views.opened(events)
+    if opened is None or views.asked(events) is None:
+        raise UsageError(f"nothing was asked in the session {path.stem} yet", hint='fugu route "..." decides a request')
+    return DecisionPoint(tuple(events), opened.pool, path.stem)
+
+
+def _is_session(text: str) -> bool:
+    return bool(SESSION_ID.fullmatch(text)) or (text.endswith(store.SUFFIX) and "\n" not in text)
+
+
+def _request_text(given: str | None) -> str:
+    if given == "-" or (given is None and sys.stdin is not None and not sys.stdin.isatty()):
+        given = read_stdin(sys.stdin) if sys.stdin is not None else ""
+    if given is None or not given.strip():
+        raise UsageError("there is nothing to decide about", hint='give a request or a session: fugu route "..."')
+    return given.strip("\n").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")  # as a log keeps it
+
+
+def _new_request(text: str, loaded: LoadedConfig) -> DecisionPoint:
+    """A new session with this one request. Its tests are not run: the coordinator reads the words alone."""
+    members = tuple(entry.member() for entry in usable_pool(loaded.config, os.environ))
+    opened = Opened(version=__version__, repo=str(loaded.root), pool=members, coordinator=loaded.config.coordinator)
+    return DecisionPoint((opened, Asked(text=text)), members)
+
+
+def coordinator_of(flags: RouteFlags, loaded: LoadedConfig, members: tuple[Member, ...]) -> Coordinator:
+    """What the flags and the configuration name, for these agents; a learned one that a flag named is loaded at once.
+
+    Raises UsageError where it cannot be had.
+    """
+    config = loaded.config
+    wanted = (flags.checkpoint, flags.backbone, flags.format, flags.roles)
+    if config.coordinator != "trinity":
+        if any(one is not None for one in wanted):
+            raise UsageError(
+                f"--checkpoint, --backbone, --format and --roles say nothing to the rule {config.coordinator}",
+                hint="leave them out, or say --coordinator trinity",
+            )
+        return wiring.build_coordinator(config, members)[0]
+    if flags.temperature is None and flags.coordinator is None and all(one is None for one in wanted):
+        return wiring.build_coordinator(config, members)[0]
+    roles = config.roles if flags.roles is None else flags.roles
+    settings = replace(config.deciding, temperature=_temperature(flags.temperature), roles=roles)
+    places = trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache)
+    with as_usage_errors():
+        _check_checkpoint(flags, trinity.SHIPPED if config.checkpoint is None else checkpoint_path(None, config))
+        try:
+            return trinity.load_trinity(
+                checkpoint_path(None, config), trinity.backbone_folder(places), (members, settings), config.cache
+            )
+        except MemoryError as error:
+            raise UsageError(
+                f"out of memory: {error}", hint="close other programs, or use --coordinator cascade"
+            ) from error
+
+
+def _temperature(given: float | None) -> float:
+    if given is not None and not 0 <= given <= 1000:
+        raise UsageError(f"--temperature {given}: should be from 0 to 1000", hint="0 is next to taking the likeliest")
+    return 1.0 if given is None else given
+
+
+def _check_checkpoint(flags: RouteFlags, path: Any) -> None:
+    """The checkpoint was trained for what the flags say."""
+    from fugu_cli.coordinators import checkpoint
+
+    meta = checkpoint.load(path).meta
+    if flags.format is not None and flags.format.value != meta.format:
+        raise UsageError(
+            f"the checkpoint {path} was trained on the {meta.format} format and refuses {flags.format.value}",
+            hint=f"say --format {meta.format}, or name another checkpoint",
+        )
+    if flags.roles and not meta.roles:
+        raise UsageError(f"the checkpoint {path} was trained without roles", hint="leave --roles out")
+
+
+def _decision_line(decision: Decision) -> str:
+    match decision:
+        case Assigned():
+            return f"{decision.agent} {decision.role}"
+        case Finished():
+            return f"finished {decision.reason}"
+    return type(decision).__name__.lower()
+
+
+def _slot(decision: Assigned, place: DecisionPoint) -> str:
+    return next((member.slot for member in place.members if member.name == decision.agent), "")
+
+
+def _decision_json(decision: Decision, place: DecisionPoint) -> dict[str, object]:
+    about: dict[str, object] = {"session_id": place.name or None}
+    if not isinstance(decision, Assigned):
+        end = decision if isinstance(decision, Finished) else None
+        return {
+            **about,
+            "agent": None,
+            "role": None,
+            "next": _decision_line(decision),
+            "reason": end.reason if end else None,
+            "message": end.message if end else None,
+        }
+    scores = decision.scores
+    logits: dict[str, float] = {}
+    if scores is not None:
+        names = (*scores.rows, *(("worker", "thinker", "verifier") if scores.role_logits else ()))
+        logits = dict(zip(names, (*scores.row_logits, *scores.role_logits), strict=True))
+    return {
+        **about,
+        **routing_object(decision),
+        "logits": logits,
+        **trace.decision_explanation(decision, _slot(decision, place)),
+    }
+
+
+def _explained(decision: Decision, place: DecisionPoint) -> str:
+    if not isinstance(decision, Assigned):
+        return _decision_line(decision)
+    facts = [*place.events, decision]
+    records = [Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate(facts)]
+    row = turn_text.find_turn(records, decision.turn)
+    return f"{_decision_line(decision)}\n\n{turn_text.whole_decision_text(decision, row)}"

@@ -1,0 +1,119 @@
+"""The folder a command was called in: its configuration, its trust (`fugu trust`, `fugu untrust`) and its skills
+(`fugu skills`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fugu_cli.config import trust as config_trust
+from fugu_cli.config.loader import LoadedConfig, load_config, repository
+from fugu_cli.errors import UsageError
+from fugu_cli.extensions import instruction_files
+from fugu_cli.extensions.skill_library import format_library
+from fugu_cli.safety.paths import is_folder
+from fugu_cli.session import log
+from fugu_cli.session.events import Recorded
+from fugu_cli.ui.formatting import sanitize
+from fugu_cli.ui.output_stream import OutputStream
+
+
+def current_config(flags: Mapping[str, Any] | None = None, *, trust: bool = False) -> LoadedConfig:
+    """Everything that is set for the current folder. Raises ConfigError, and UsageError where the folder is gone."""
+    loaded = load_config(current_path(), os.environ, flags, trust=trust)
+    for note in loaded.notes:
+        say(note)
+    return loaded
+
+
+def current_path() -> Path:
+    """The current folder. Raises UsageError where it is gone."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise UsageError("the current folder does not exist any more", hint="change to one that does") from error
+
+
+def read_records(path: Path) -> list[Recorded]:
+    """A session's lines; of a damaged one those before the fault, and a sentence says so. Raises StorageError where
+    none can be read, or a newer fugu wrote them."""
+    found = log.examine(path)
+    if found.fault is not None:
+        error = found.fault.error(path)
+        if found.fault.newer or not found.records:
+            raise error
+        say(f"{error}; what stands before it is shown; {error.hint}")
+    return found.records
+
+
+def say(text: str) -> None:
+    """One line for people on standard error."""
+    OutputStream(sys.stderr).line(f"fugu: {text}")
+
+
+def print_clean(text: str) -> None:
+    """One line of a command's output, made safe to print."""
+    from fugu_cli.ui.formatting import sanitize
+
+    print(sanitize(text))
+
+
+def trust(folder: Path | None) -> int:
+    """Trust the repository of `folder`, by default that of the current one."""
+    root, data = _repository_root(folder), current_config().trust_data
+    known = config_trust.trust(data, root)
+    for place in _instruction_folders(folder, root):
+        if config_trust.trust(data, place):
+            print_clean(f"{place} is trusted now as well: it tells agents what to do")
+    counts = "its .fugurc, instructions (AGENTS.md), .mcp.json, .agents and .claude count as they are"
+    print_clean(f"{root} is trusted {'now' if known else 'already'}: {counts}")
+    loaded = load_config(folder or current_path(), os.environ)
+    for server in loaded.servers.servers:
+        if server.source.startswith(str(root)):
+            print_clean(f"its MCP server {server.name} is started by sessions here: {server.said}")
+    for hook in loaded.hooks.hooks:
+        if not hook.own and not hook.fault:
+            print_clean(f"its {hook.moment} hook is run by sessions here: {hook.said}")
+    for skill in loaded.library.skills:
+        if not skill.own:
+            print_clean(f"its skill {skill.name} is told to agents: {skill.description}")
+    for command in loaded.library.commands:
+        if not command.own:
+            print_clean(f"its command /{command.name} can be used: {command.about}")
+    return 0
+
+
+def untrust(folder: Path | None) -> int:
+    """Take it back."""
+    root, data = _repository_root(folder), current_config().trust_data
+    for place in _instruction_folders(folder, root):
+        config_trust.untrust(data, place)
+    if config_trust.untrust(data, root):
+        print_clean(f"{root} is not trusted any more")
+        return 0
+    print_clean(f"{root} was not trusted")
+    return 0
+
+
+def _instruction_folders(folder: Path | None, root: Path) -> Sequence[Path]:
+    """The folders between it and the root that tell agents what to do."""
+    return [place for place in instruction_files.instruction_folders(folder or current_path(), root) if place != root]
+
+
+def _repository_root(folder: Path | None) -> Path:
+    if folder is None:
+        return repository(current_path())
+    if not is_folder(folder):
+        raise UsageError(f"{folder} is not a folder", hint="give the folder to trust")
+    return repository(folder)
+
+
+def show_skills() -> int:
+    """Print the list. What is left out, and why, is a part of it."""
+    loaded = current_config()
+    print(sanitize(format_library(loaded.library, loaded.root)))
+    return 0

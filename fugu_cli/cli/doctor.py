@@ -1,0 +1,272 @@
+"""`fugu doctor`: what is there, what is missing, and what to do about it. Calls no model.
+
+Each check is a function that gives one Finding or several. Names of keys are shown, never their values.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fugu_cli import __version__
+from fugu_cli.cli.current_folder import current_path
+from fugu_cli.cli.pool import needed_models
+from fugu_cli.config import Config
+from fugu_cli.config.agent_pool import detected_keys, unusable_entries, usable_pool
+from fugu_cli.config.loader import LoadedConfig, load_config, repository
+from fugu_cli.errors import ConfigError, FuguError, installing
+from fugu_cli.models.store import Store
+from fugu_cli.safety.paths import is_folder
+from fugu_cli.safety.redaction import Redactor
+from fugu_cli.safety.sandbox.command_sandbox import ASKED
+from fugu_cli.session import store as session_store
+from fugu_cli.tools.git_repositories import git_program, search_path_outside
+from fugu_cli.ui.formatting import sanitize
+from fugu_cli.wiring import build_box
+
+ROOM = 2_000_000_000
+"""Bytes that should be free: the embedded models and the converted backbone."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. `missing` is what a run cannot do without; a `note` takes something away."""
+
+    state: Literal["ok", "note", "missing"]
+    what: str
+    said: str
+    advice: str = ""
+
+
+def doctor() -> int:
+    """Print the findings: 0 when a run can work here, 2 when something it needs is missing, 1 for the configuration."""
+    findings = list(_all(current_path()))
+    print(report(findings))
+    if any(finding.state == "missing" and finding.what == "configuration" for finding in findings):
+        return 1
+    return 2 if any(finding.state == "missing" for finding in findings) else 0
+
+
+def report(findings: Iterable[Finding] | None = None) -> str:
+    """The findings, looked up now unless they are given, as lines of text."""
+    found = list(_all(current_path()) if findings is None else findings)
+    width = max(len(finding.what) for finding in found)
+    lines = []
+    for finding in found:
+        lines.append(f"{finding.state:<7}  {finding.what:<{width}}  {sanitize(finding.said)}")
+        if finding.advice:
+            lines.append(f"{'':<7}  {'':<{width}}  -> {sanitize(finding.advice)}")
+    return "\n".join(lines)
+
+
+def _all(folder: Path) -> Iterator[Finding]:
+    yield Finding("ok", "fugu", f"{__version__}, Python {platform.python_version()} at {sys.executable}")
+    yield _git(folder)
+    yield _ripgrep(folder)
+    yield _torch()
+    try:
+        loaded = load_config(folder, os.environ)
+    except ConfigError as error:
+        yield Finding("missing", "configuration", str(error), error.hint)
+        return
+    yield from _configuration(loaded)
+    yield from _pool(loaded)
+    yield _checkpoint(loaded.config)
+    yield _backbone(loaded.config)
+    yield _tests(loaded)
+    yield _sandbox(loaded)
+    yield from _servers(loaded)
+    yield from _hooks(loaded)
+    yield from _skills(loaded)
+    yield _data(loaded)
+    yield _room(loaded.config)
+    yield _terminal()
+
+
+def _git(folder: Path) -> Finding:
+    git = git_program(repository(folder))
+    if git is None:
+        return Finding(
+            "note", "git", "not found", "install git: without it undo is limited and small models get no second draw"
+        )
+    said = subprocess.run([git, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    return Finding("ok", "git", said.removeprefix("git version ") or "found")
+
+
+def _ripgrep(folder: Path) -> Finding:
+    beside = shutil.which("rg", path=sysconfig.get_path("scripts"))
+    found = beside or shutil.which("rg", path=search_path_outside(repository(folder)))
+    if found is None:
+        return Finding("note", "ripgrep", "not found", "agents cannot search; reinstall fugu, or install ripgrep")
+    return Finding("ok", "ripgrep", found)
+
+
+def _torch() -> Finding:
+    lacking = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
+    if lacking:
+        advice = f"the rule `cascade` decides instead; {installing(*lacking)} gives the learned coordinator"
+        return Finding("note", "torch", f"{' and '.join(lacking)} not installed", advice)
+    return Finding("ok", "torch", f"{importlib.metadata.version('torch')}")
+
+
+def _configuration(loaded: LoadedConfig) -> Iterator[Finding]:
+    files = ", ".join(str(path) for path in loaded.files) or "no .fugurc: the defaults"
+    yield Finding("ok", "configuration", files + ("" if not loaded.trusted else "; this folder is trusted"))
+    for note in loaded.notes:
+        yield Finding("note", "configuration", note)
+    names = detected_keys(os.environ)
+    yield Finding("ok", "keys", ", ".join(names) if names else "none of the known ones is set")
+
+
+def _pool(loaded: LoadedConfig) -> Iterator[Finding]:
+    try:
+        entries = usable_pool(loaded.config, os.environ)
+    except ConfigError as error:
+        yield Finding("missing", "pool", str(error), error.hint)
+        return
+    yield Finding("ok", "pool", ", ".join(f"{entry.name} ({entry.slot})" for entry in entries))
+    for out in unusable_entries(loaded.config, os.environ):
+        yield Finding("note", "pool", f"{out.name} is left out", out.reason)
+    store = Store(loaded.config.cache)
+    names = needed_models(loaded.config, os.environ)
+    gone = [name for name in names if store.find(name) is None]
+    if gone:
+        others = len([entry for entry in entries if entry.model not in gone])
+        yield Finding("note" if others else "missing", "models", f"not here: {', '.join(gone)}", "fugu models pull")
+    elif names:
+        yield Finding("ok", "models", f"{', '.join(names)} in {store.folder}")
+
+
+def _checkpoint(config: Config) -> Finding:
+    """Does it load, and was it trained for the embedded backbone? For another one, loading it will tell."""
+    from fugu_cli.coordinators import checkpoint
+    from fugu_cli.coordinators.trinity import EMBEDDED, SHIPPED
+
+    path = config.checkpoint or SHIPPED
+    try:
+        meta = checkpoint.load(path).meta
+    except FuguError as error:
+        return Finding("note", "checkpoint", str(error), error.hint or "the rule `cascade` decides instead")
+    said = f"{path.name}: {meta.kind} {', '.join(meta.rows)}"
+    if config.backbone is None and meta.backbone != Store(config.cache).model(EMBEDDED).sha256:
+        advice = "the rule `cascade` decides instead; name the checkpoint's own `backbone`"
+        return Finding("note", "checkpoint", f"{said}, for another backbone than the embedded one", advice)
+    return Finding("ok", "checkpoint", said)
+
+
+def _backbone(config: Config) -> Finding:
+    from fugu_cli.coordinators import backbone_files
+    from fugu_cli.coordinators.trinity import EMBEDDED
+
+    if config.backbone is not None:
+        return Finding("ok", "backbone", f"{config.backbone}, looked at when it is loaded")
+    if Store(config.cache).find(EMBEDDED) is None:
+        return Finding("note", "backbone", f"{EMBEDDED} is not here", f"fugu models pull {EMBEDDED}")
+    if backbone_files.read_note(config.cache / "backbones" / f"{EMBEDDED}-{backbone_files.CONVERSION_FORMAT}") is None:
+        return Finding("note", "backbone", "not converted yet", "the first run does it, in about a minute")
+    return Finding("ok", "backbone", f"{EMBEDDED}, converted")
+
+
+def _tests(loaded: LoadedConfig) -> Finding:
+    from fugu_cli.tools.test_discovery import find_test_command
+
+    command = loaded.config.test_command or find_test_command(loaded.root)
+    if command is None:
+        advice = "without tests a Verifier's word is all there is; --test-command names them"
+        return Finding("note", "tests", f"no test command found in {loaded.root}", advice)
+    return Finding("ok", "tests", command)
+
+
+def _sandbox(loaded: LoadedConfig) -> Finding:
+    """Tried out: what a session's commands would have."""
+    box = build_box(loaded.config, loaded.root, loaded.config.data)
+    try:
+        held = box.held
+    except FuguError as error:
+        return Finding("missing", "sandbox", str(error), error.hint)
+    if held.kind == "none":
+        return Finding("note", "sandbox", held.said, f"commands run with your own rights; {ASKED}")
+    network = "on" if loaded.config.sandbox.network else "off"
+    said = f"{held.said}; network {network}; writable: the repository and a temporary folder"
+    if not box.seals:
+        advice = f"install bubblewrap: with it only git writes the git folder; without it {ASKED}"
+        return Finding("note", "sandbox", said, advice)
+    return Finding("ok", "sandbox", said)
+
+
+def _servers(loaded: LoadedConfig) -> Iterator[Finding]:
+    """The MCP servers, started and asked for their tools."""
+    from fugu_cli.extensions.mcp_servers import check_servers
+
+    for note in loaded.servers.notes:
+        yield Finding("note", "mcp", note)
+    mask = Redactor({**os.environ, **loaded.servers.secrets})
+    for name, works, said in check_servers(loaded.servers, loaded.root):
+        yield Finding("ok" if works else "note", "mcp", mask.text(f"{name}: {said}"))
+
+
+def _hooks(loaded: LoadedConfig) -> Iterator[Finding]:
+    """The hooks that count here; none is run."""
+    for note in loaded.hooks.notes:
+        yield Finding("note", "hooks", note)
+    mask = Redactor(os.environ)
+    for hook in loaded.hooks.hooks:
+        if hook.fault:
+            continue  # said among the notes
+        tools = f" {hook.matcher or '*'}" if hook.matcher or hook.moment.endswith("ToolUse") else ""
+        where = "with your rights" if hook.own else "in the sandbox"
+        said = f"{hook.moment}{tools}: {hook.said} ({hook.timeout:g} s, {where}, from {hook.source})"
+        yield Finding("ok", "hooks", mask.text(said))
+
+
+def _skills(loaded: LoadedConfig) -> Iterator[Finding]:
+    """Skills and custom commands; `fugu skills` lists them with what they are for."""
+    for note in loaded.library.notes:
+        yield Finding("note", "skills", note)
+    if loaded.library.skills:
+        yield Finding("ok", "skills", ", ".join(skill.name for skill in loaded.library.skills))
+    if loaded.library.commands:
+        yield Finding("ok", "commands", ", ".join(f"/{command.name}" for command in loaded.library.commands))
+
+
+def _data(loaded: LoadedConfig) -> Finding:
+    """Where sessions are kept: a file is made there, or in the nearest folder above that exists, and removed."""
+    wanted = session_store.session_folder(loaded.config.data, loaded.root)
+    try:
+        place = next(path for path in (wanted, *wanted.absolute().parents) if path.exists())
+        probe = place / f".fugu-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        said = f"{loaded.config.data} cannot be written: {error.strerror}"
+        return Finding("missing", "data", said, "set data_dir or FUGU_DATA_DIR to a folder you may write to")
+    return Finding("ok", "data", str(loaded.config.data))
+
+
+def _room(config: Config) -> Finding:
+    place = next(path for path in (config.cache, *config.cache.parents) if is_folder(path))
+    free = shutil.disk_usage(place).free
+    said = f"{free / 1e9:.1f} GB free at {place}"
+    if free < ROOM:
+        return Finding(
+            "note", "disk", said, "the embedded models and the backbone need 2.6 GB; FUGU_CACHE_DIR moves them"
+        )
+    return Finding("ok", "disk", said)
+
+
+def _terminal() -> Finding:
+    encoding = getattr(sys.stdout, "encoding", None) or "unknown"
+    size = shutil.get_terminal_size()
+    kind = os.environ.get("TERM", "no TERM") if sys.stdout is not None and sys.stdout.isatty() else "not a terminal"
+    colour = ", NO_COLOR is set" if os.environ.get("NO_COLOR") else ""
+    return Finding("ok", "terminal", f"{kind}, {size.columns}x{size.lines}, {encoding}{colour}")

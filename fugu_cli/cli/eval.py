@@ -1,0 +1,344 @@
+"""`fugu eval`: coordinators compared on the same tasks with the user's own pool. Also what training's commands share
+with it: task suites, and how a rollout's session is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+
+from fugu_cli import __version__, prompts, wiring
+from fugu_cli.cli.current_folder import current_config
+from fugu_cli.cli.pool import check_embedded
+from fugu_cli.cli.training_flags import EngineName, EvalFlags
+from fugu_cli.config import Config
+from fugu_cli.config.agent_pool import SERVICES, usable_pool
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.config.schema import AgentEntry
+from fugu_cli.engine.environment import Permission
+from fugu_cli.errors import ConfigError, CoordinatorUnavailable, FuguError, StorageError, UsageError
+from fugu_cli.evaluation import report, results_folder, runner
+from fugu_cli.evaluation.paid_calls import PaidAgent, RolloutBilling, Spending, SpendingLimits, task_literals
+from fugu_cli.evaluation.rollout import LEARNED_ARM, OpenRolloutSession, RolloutContext, RolloutOutcome, RolloutSession
+from fugu_cli.evaluation.summary import summarise
+from fugu_cli.messages import Call
+from fugu_cli.providers import Agent
+from fugu_cli.safety import policy
+from fugu_cli.session.events import Member
+from fugu_cli.session.spending import PRICE_HINT, UNPRICED
+from fugu_cli.tasks import LoadedTasks, Problem, questions
+from fugu_cli.tasks.grading import TaskCheck
+from fugu_cli.tasks.loading import TaskDefaults, load_tasks
+
+
+def load_problems(
+    suites: Sequence[str], only: Sequence[str], defaults: TaskDefaults, say: Callable[[str], None]
+) -> tuple[Problem, ...]:
+    """Of all suites. Raises ConfigError for what cannot be read, UsageError for one id in two suites, or no task."""
+    found: dict[str, Problem] = {}
+    for suite in suites:
+        loaded = _load_suite(suite, only, defaults)
+        for skipped in loaded.skipped:
+            say(f"{skipped.id}: left out: {skipped.reason}")
+        for problem in loaded.problems:
+            if found.setdefault(problem.id, problem) != problem:
+                raise UsageError(f"two suites have a task {problem.id!r}, and they differ")
+    if not found:
+        raise UsageError(f"there is no task to run in {', '.join(suites)}")
+    return tuple(found.values())
+
+
+def _load_suite(suite: str, only: Sequence[str], defaults: TaskDefaults) -> LoadedTasks:
+    """What a word of the command line names. Raises UsageError, and ConfigError for what cannot be read."""
+    if suite.startswith(questions.GYM_PREFIX):
+        return questions.load_generated(suite)
+    path = Path(suite)
+    if not path.exists():
+        raise UsageError(f"{suite}: there is no such file or folder")
+    return load_tasks(path, only=tuple(only), defaults=defaults)
+
+
+CONDUCTOR = "conductor"
+REPLY_SETTINGS = ("provider", "model", "base_url", "protocol", "temperature", "max_tokens", "effort", "context")
+"""Fields of an entry that change its answers. Not its name: two entries of one model share what was paid for."""
+
+
+@dataclass(frozen=True)
+class RolloutSessionFactory:
+    """Opens sessions for the arms of an evaluation in `folder`, paid within its limits."""
+
+    config: Config
+    environ: tuple[tuple[str, str], ...]
+    folder: Path
+
+    def __call__(self, spending: Spending) -> OpenRolloutSession:
+        """What opens a session for a place. `python` in a task's commands is from then on the one that runs fugu."""
+        interpreter, path = str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)
+        if path.split(os.pathsep)[0] != interpreter:
+            os.environ["PATH"] = os.pathsep.join([interpreter, path])
+        return _OpenRolloutSession(self, spending).open
+
+
+class _OpenRolloutSession:
+    def __init__(self, opening: RolloutSessionFactory, spending: Spending) -> None:
+        self._opening = opening
+        self._spending = spending
+        self._environ = dict(opening.environ)
+        self._entries = {entry.name: entry for entry in usable_pool(opening.config, self._environ)}
+        out = opening.config.opt_out
+        unpriced = [name for name, entry in self._entries.items() if entry.rates is None and name not in out]
+        if spending.limits.usd is not None and unpriced:
+            raise ConfigError(f"{', '.join(unpriced)}: {UNPRICED}", hint=PRICE_HINT)
+
+    async def open(self, place: RolloutContext) -> RolloutSession:
+        """A session as `fugu run` opens it, with nobody to ask."""
+        name = str(place.data.parent.relative_to(self._opening.folder))
+        folder, own = self._opening.folder, task_literals(place.task)
+        account = RolloutBilling(name, place.repository, place.seed, folder, self._spending, own)
+
+        def around(agent: Agent) -> Agent:
+            entry = self._entries[agent.name]
+            return PaidAgent(agent, entry.member(), reply_settings(entry), account)
+
+        config = rollout_config(self._opening.config, place)
+        loaded = LoadedConfig(config=config, files=(), notes=(), root=place.repository, trusted=False)
+        return await wiring.open_session(loaded, self._environ, _deny, place.resume, around)
+
+
+def pool_keys(config: Config, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The variables that hold keys of the pool, and nothing else of the environment."""
+    named = {entry.api_key_env for entry in config.agents} | {service.variable for service in SERVICES}
+    return tuple(sorted((name, value) for name, value in environ.items() if name in named))
+
+
+def rollout_config(config: Config, place: RolloutContext) -> Config:
+    """The user's configuration, changed to what the place asks for: the tests that a task shows must pass in the end.
+    Draws differ from task to task and seed to seed. Commands run unasked: the repository is a copy of the task's."""
+    conductor, shown = place.arm == CONDUCTOR, bool(place.task.test_files)
+    return config.model_copy(
+        update={
+            "coordinator": config.coordinator if conductor else place.arm,
+            "tier": "ultra" if conductor else "fugu",
+            "data_dir": place.data,
+            "permission_mode": "auto",
+            "allow": (*config.allow, "bash", "acceptance_check"),
+            "test_command": place.task.test_command if shown else None,
+            "tests": config.tests.model_copy(update={"until": (), "until_pass": shown}),
+            "test_timeout": place.task.timeout,
+            "verify_answers": place.question or config.verify_answers,
+            "seed": zlib.crc32(place.task.id.encode()) + place.seed,
+        }
+    )
+
+
+def reply_settings(entry: AgentEntry) -> dict[str, JsonValue]:
+    """Everything of an entry that its replies depend on, the words of its protocol among it."""
+    found = entry.model_dump(mode="json", include=set(REPLY_SETTINGS))
+    if entry.protocol in ("schema", "text"):
+        found["asked"] = hashlib.sha256(prompts.load(f"protocols/{entry.protocol}").encode()).hexdigest()[:16]
+    return found
+
+
+async def _deny(_call: Call, _judgement: policy.Judgement) -> Permission:
+    """Nobody is there to ask."""
+    return "headless"
+
+
+DISK_HINT = "make room on the disk"
+INTERRUPTED = 4
+UNFINISHED = 2
+SESSION_LIMITS = ("max_turns", "time_limit", "steps_per_turn", "max_budget_usd")
+
+
+def evaluate(flags: EvalFlags) -> int:
+    """The exit code: 0 measured and reported, 2 agents that did not answer, 3 a limit, 4 interrupted."""
+    if not flags.suites:
+        raise UsageError("no tasks were given", hint="`fugu help evaluation` shows what they can be")
+    loaded = current_config(_eval_settings(flags))
+    config, environ = loaded.config, dict(os.environ)
+    for note in check_embedded(config, environ):
+        _say(note)
+    entries = [entry for entry in usable_pool(config, environ) if entry.name not in config.opt_out]
+    members = tuple(entry.member() for entry in entries)
+    defaults = TaskDefaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
+    problems = sample_problems(load_problems(flags.suites, flags.only or (), defaults, _say), flags.limit)
+    folder = (flags.out or Path("fugu-eval")).resolve()
+    if flags.report and not (folder / runner.ROWS_FILE).exists() and results_folder.read_setup(folder) is None:
+        raise UsageError(f"there is no evaluation in {folder}", hint="--out names the folder of one")
+    words = _arms(flags, folder, members, config.opt_out)
+    checkpoint = "" if flags.report else _checkpoint(config, members, words)
+    plan = runner.EvaluationPlan(
+        problems=problems,
+        arms=words,
+        seeds=flags.seeds,
+        pool=members,
+        settings=shared_settings(config, (*SESSION_LIMITS, *(["checkpoint"] if checkpoint else []), "sample")),
+        checkpoint=checkpoint,
+        entries={entry.name: json.dumps(reply_settings(entry), sort_keys=True) for entry in entries},
+        at_once=runner.rollouts_at_once(flags.rollouts or _local(members), flags.cores, flags.memory),
+    )
+    ended = runner.EvaluationEnd()
+    if not flags.report:
+        try:
+            ended = asyncio.run(
+                _measure(flags, plan, RolloutSessionFactory(config, pool_keys(config, environ), folder))
+            )
+        except KeyboardInterrupt:
+            _say("interrupted; the same command goes on")
+            _write_report(folder, plan)
+            return INTERRUPTED
+    try:
+        _write_report(folder, plan)
+    except StorageError as error:
+        ended.stopped = ended.stopped or error
+        _say(str(error))
+    return _finish(ended, folder)
+
+
+def sample_problems(problems: Sequence[Problem], limit: int | None) -> tuple[Problem, ...]:
+    """In an order of no meaning that is always the same, so that an evaluation cut short covers every suite."""
+    mixed = sorted(problems, key=lambda problem: zlib.crc32(problem.id.encode()))
+    return tuple(mixed[:limit])
+
+
+def _eval_settings(flags: EvalFlags) -> dict[str, Any]:
+    said = {"max_turns": flags.max_turns, "time_limit": flags.time_limit}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _arms(flags: EvalFlags, folder: Path, members: Sequence[Member], opted_out: Sequence[str]) -> tuple[str, ...]:
+    """Those asked for; a report of what there is, without a word about arms, has all that were measured."""
+    if flags.report and not flags.arms:
+        measured = {row.arm for row in results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome)}
+        return tuple(sorted(measured, key=runner.report_order))
+    return runner.expand_arms(flags.arms or runner.DEFAULT_ARMS, members, opted_out)
+
+
+def _checkpoint(config: Config, members: Sequence[Member], words: Sequence[str]) -> str:
+    """The digest of the checkpoint that one of these arms decides with, "" where none does.
+
+    Loads what the arm `trinity` is, as sessions do: they go on with the cascade where it cannot be loaded, and that
+    would be measured under its name. Raises UsageError.
+    """
+    from fugu_cli.coordinators import backbone_files, checkpoint, trinity
+
+    if LEARNED_ARM not in words and not (CONDUCTOR in words and config.coordinator == LEARNED_ARM):
+        return ""
+    path = config.checkpoint or trinity.SHIPPED
+    try:
+        with backbone_files.required_libraries():
+            digest = checkpoint.load(path).digest
+            if LEARNED_ARM in words:
+                folder = trinity.backbone_folder(trinity.TrinityFiles(path, config.backbone, config.cache))
+                trinity.load_trinity(path, folder, (members, config.deciding), config.cache)
+    except (CoordinatorUnavailable, MemoryError) as error:
+        mended = error.hint if isinstance(error, CoordinatorUnavailable) else "close other programs"
+        without = " ".join(f"--arm {arm}" for arm in runner.DEFAULT_ARMS if arm != LEARNED_ARM)
+        raise UsageError(
+            f"the arm {LEARNED_ARM if LEARNED_ARM in words else CONDUCTOR} cannot be measured here: "
+            f"{str(error).rstrip('.')}",
+            hint=f"{mended.rstrip('.')}; or name the arms without it: {without}",
+        ) from error
+    return digest
+
+
+def shared_settings(config: Config, names: Sequence[str] = SESSION_LIMITS) -> dict[str, str]:
+    """What all rows of a table share."""
+    return {name: str(getattr(config, name)) for name in names}
+
+
+def _local(members: Sequence[Member]) -> int | None:
+    """A model on this machine uses all its cores for one reply."""
+    return 1 if any(member.provider == "local" for member in members) else None
+
+
+async def _measure(
+    flags: EvalFlags, plan: runner.EvaluationPlan, opening: RolloutSessionFactory
+) -> runner.EvaluationEnd:
+    folder = opening.folder
+    spending = Spending(folder / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests))
+    engine: runner.RolloutEngine
+    if flags.engine is EngineName.ray:
+        from fugu_cli.evaluation.runner import RayEngine
+
+        engine = RayEngine(opening, folder, spending, plan.at_once)
+    else:
+        engine = runner.LocalEngine(opening, folder, spending)
+    try:
+        return await runner.run_evaluation(plan, engine, folder, _tell)
+    finally:
+        await engine.close()
+
+
+def _tell(told: runner.EvaluationProgress | str) -> None:
+    if isinstance(told, str):
+        _say(told)
+        return
+    row = told.row
+    cost = f"{row.turns} turns, {row.calls} calls, {row.seconds:.0f} s" + (f", ${row.usd:.4f}" if row.usd else "")
+    left = f"; about {duration(told.left)} left" if told.left else ""
+    said = "solved" if row.ok else "not solved"
+    _say(f"[{told.done}/{told.total}] {row.arm} {row.task}: {said} ({row.reason}), {cost}{left}")
+
+
+def duration(seconds: float) -> str:
+    """For people: `40 s`, `12 min`, `3.1 h`."""
+    minutes = round(seconds / 60)
+    return f"{seconds:.0f} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def _say(text: str) -> None:
+    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+
+
+def _write_report(folder: Path, plan: runner.EvaluationPlan) -> None:
+    """The report of all rows there are, for the tasks and arms that were asked for."""
+    sources = {problem.id: problem.source for problem in sorted(plan.problems, key=lambda one: (one.source, one.id))}
+    found = [row for row in results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome) if row.arm in plan.arms]
+    found.sort(key=lambda row: plan.arms.index(row.arm))
+    summary = summarise(found, sources)
+    begun = results_folder.read_setup(folder) or plan
+    checks = {check.task: check for check in results_folder.read_rows(folder / runner.CHECKS_FILE, TaskCheck)}
+    refused = [check for name in sources if (check := checks.get(name)) is not None and check.refused]
+    seeds = max([plan.seeds, *(row.seed + 1 for row in found)])
+    facts = {
+        "fugu": __version__,
+        "pool": ", ".join(f"{member.name} ({member.model}, {member.slot})" for member in begun.pool),
+        "tasks": f"{len(sources) - len(refused)} of {', '.join(dict.fromkeys(sources.values()))}; {seeds} seed(s)",
+        "limits": ", ".join(f"{name} {value}" for name, value in begun.settings.items() if value != "None"),
+        "written": time.strftime("%Y-%m-%d %H:%M"),
+    }
+    notes = [f"Refused: {found.task}: {found.refused}." for found in refused]
+    left = (len(sources) - len(refused)) * len(plan.arms) * seeds - sum(row.task in sources for row in found)
+    if left > 0:
+        are = "rollouts are" if left > 1 else "rollout is"
+        notes.append(f"Not finished: {left} {are} missing; arms are compared on what both have.")
+    page, html = report.write_report(folder, report.ReportNotes("Evaluation", facts, tuple(notes)), summary)
+    print(page)
+    print(html)
+
+
+def _finish(ended: runner.EvaluationEnd, folder: Path) -> int:
+    """What is left to say. Raises what stopped it, with the way to go on."""
+    if ended.stopped is not None:
+        kept = f"{ended.missing} rollouts are left; everything measured is kept in {folder}"
+        stopped = type(ended.stopped)
+        hint = ended.stopped.hint.rstrip(".") or (DISK_HINT if isinstance(ended.stopped, StorageError) else "")
+        error = FuguError(f"{ended.stopped}; {kept}", hint=f"{hint}; the same command goes on".lstrip("; "))
+        error.exit_code = stopped.exit_code
+        raise error
+    if ended.missing:
+        _say(f"{ended.missing} rollouts are left, for agents did not answer; the same command goes on")
+        return UNFINISHED
+    return 0

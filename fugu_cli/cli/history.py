@@ -1,0 +1,230 @@
+"""What a session did to the work and why: `fugu trace`, `fugu blame`, `fugu undo` and `fugu redo`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from fugu_cli import wiring
+from fugu_cli.cli.current_folder import current_config, print_clean, read_records, say
+from fugu_cli.cli.flags import TextOrJson
+from fugu_cli.cli.interface import is_screen_visible, supports_fullscreen
+from fugu_cli.cli.output import print_lines
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.engine import blame as blames
+from fugu_cli.engine import undo as engine_undo
+from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.messages import Prompt
+from fugu_cli.safety.paths import is_folder
+from fugu_cli.session import store, views
+from fugu_cli.session.events import Assigned, Event, FileChange, Member, Recorded, ToolRan, Undone
+from fugu_cli.session.log import Log
+from fugu_cli.tools.recorded_diffs import change_diffs
+from fugu_cli.tools.workspace import Workspace
+from fugu_cli.ui import blame_text as shown
+from fugu_cli.ui import trace as plain
+from fugu_cli.ui import turn_text
+from fugu_cli.ui.headless import coloured_diff, read_typed_line
+from fugu_cli.ui.terminal_output import TerminalOutput
+from fugu_cli.ui.trace_rows import DecisionRow
+
+
+def can_open_trace() -> bool:
+    """There is somebody to look, and a terminal that can be drawn on."""
+    watched = sys.stdin is not None and sys.stdin.isatty() and sys.stdout is not None and sys.stdout.isatty()
+    return watched and is_screen_visible() and supports_fullscreen(os.environ)
+
+
+def open_trace(session: str) -> int:
+    """Show the decisions as the interface does: one row each, each of which can be opened."""
+    from fugu_cli.ui.trace_drawing import TurnSources
+    from fugu_cli.ui.tui import run_trace
+    from fugu_cli.ui.tui.session_protocol import InterfaceOptions
+
+    loaded = current_config()
+    path = store.find_session(loaded.config.data, loaded.root, session)
+    records = read_records(path)
+    workspace = wiring.build_workspace(loaded.config, _root(loaded, records), logs=(path,))
+
+    def patch_of(ran: ToolRan) -> str:
+        """The workspace answers in a loop of its own: the screen's is busy showing this."""
+        with ThreadPoolExecutor(1) as thread:
+            made = thread.submit(asyncio.run, change_diffs(workspace, ran.changes)).result()
+        return "".join(made.values())
+
+    def prompt_of(events: Sequence[Event], member: Member) -> Prompt:
+        return wiring.build_harness(member).prompt(events, member, (), "")
+
+    options = InterfaceOptions(state=loaded.config.data / "interface")
+    return run_trace(records, f"trace of {path.stem}", options, TurnSources(prompt_of, patch_of))
+
+
+def print_trace(session: str, turn: int | None, request: int | None, as_json: bool) -> int:
+    """Print the session's table, one turn of it in full, or all as JSON."""
+    if request is not None and turn is None:
+        raise UsageError("--request needs --turn", hint="fugu trace SESSION --request 1 --turn 2")
+    if as_json and turn is not None:
+        raise UsageError("--json and --turn exclude one another", hint="the JSON document holds every turn")
+    loaded = current_config()
+    path = store.find_session(loaded.config.data, loaded.root, session)
+    records = read_records(path)
+    if turn is not None:
+        print(asyncio.run(_turn_lines(loaded, path, records, turn_text.find_turn(records, turn, request))))
+    elif as_json:
+        print(plain.trace_json(records, path.stem))
+    else:
+        print(plain.trace_text(records, path.stem, _width()))
+    return 0
+
+
+def _width() -> int:
+    """The terminal's columns; wide enough for every table where the output is a file or a pipe."""
+    if "COLUMNS" in os.environ:
+        return max(shutil.get_terminal_size().columns, 40)
+    try:
+        return max(os.get_terminal_size(1).columns, 40)
+    except OSError:
+        return 200
+
+
+async def _turn_lines(loaded: LoadedConfig, path: Path, records: Sequence[Recorded], row: DecisionRow) -> str:
+    workspace = wiring.build_workspace(loaded.config, _root(loaded, records), logs=(path,))
+    changes = await change_diffs(workspace, row.turn.changes)
+    return turn_text.whole_turn_text(records, row, _prompt_of_call, lambda change: _recorded_change(changes, change))
+
+
+def _root(loaded: LoadedConfig, records: Sequence[Recorded]) -> Path:
+    """Where the session worked, if that is still there."""
+    first = views.opened([record.event for record in records])
+    return Path(first.repo) if first and is_folder(Path(first.repo)) else loaded.root
+
+
+def _recorded_change(changes: dict[FileChange, str], change: FileChange) -> str:
+    return changes.get(change, "")
+
+
+def _prompt_of_call(events: Sequence[Event]) -> Prompt | None:
+    """The prompt of the call at the end of `events`; None where a client of `fugu serve` made it, or the agent is in no
+    pool. Tools and AGENTS.md are no facts, so they are not shown again."""
+    assigned = next(event for event in reversed(events) if isinstance(event, Assigned))
+    member = views.pool(events).get(assigned.agent)
+    return (
+        None if member is None or views.served(events) else wiring.build_harness(member).prompt(events, member, (), "")
+    )
+
+
+def blame(path: Path | None, session: str | None, shape: TextOrJson) -> int:
+    """Print it. Raises UsageError for a file or a session that is not there or is no text."""
+    loaded = current_config()
+    logs = store.session_paths(loaded.config.data, loaded.root)
+    workspace = wiring.build_workspace(loaded.config, loaded.root, logs=logs)
+    mask = workspace.mask or str
+    if path is None:
+        made = asyncio.run(blames.blame_session(workspace, _one_session(loaded, session or "latest")))
+        if shape == TextOrJson.json:
+            print(json.dumps(shown.session_blame_object(made, mask), indent=2))
+        else:
+            print_lines(shown.session_blame_lines(made, mask))
+        return 0
+    every = _folder_sessions(loaded) if session is None else [_one_session(loaded, session)]
+    of = asyncio.run(blames.blame_path(workspace, path, every))
+    if shape == TextOrJson.json:
+        print(json.dumps(shown.file_blame_object(of, mask), indent=2))
+    else:
+        print_lines(shown.file_blame_lines(of, mask))
+    return 0
+
+
+def _folder_sessions(loaded: LoadedConfig) -> list[blames.NamedSession]:
+    """All of this folder, the oldest first. What cannot be read is said and left out."""
+    found: list[blames.NamedSession] = []
+    for path in store.session_paths(loaded.config.data, loaded.root):
+        try:
+            found.append((path.stem, read_records(path)))
+        except StorageError as error:
+            say(f"left out: {error}")
+    # by their first lines: names of two that began in the same second say nothing of which was first
+    return sorted(found, key=lambda named: (named[1][0].at if named[1] else 0.0, named[0]))
+
+
+def _one_session(loaded: LoadedConfig, key: str) -> blames.NamedSession:
+    path = store.find_session(loaded.config.data, loaded.root, key)
+    records = read_records(path)
+    first = views.opened([record.event for record in records])
+    if first is None or views.asked([record.event for record in records]) is None:
+        raise UsageError(f"nothing was asked in the session {path.stem} yet", hint="`fugu sessions` lists others")
+    if first.repo != store.recorded_root(loaded.root):
+        raise UsageError(
+            f"the session {path.stem} worked in {first.repo}, not in {loaded.root}",
+            hint="call `fugu blame` in that folder",
+        )
+    return path.stem, records
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """Back or forth: what it is called, what it would change, and doing it."""
+
+    name: str
+    preview: Callable[[Log, Workspace], Awaitable[str]]
+    go: Callable[[Log, Workspace], Awaitable[Undone]]
+
+
+_UNDO = _Direction("undo", engine_undo.undo_preview, engine_undo.undo_request)
+_REDO = _Direction("redo", engine_undo.redo_preview, engine_undo.redo_request)
+
+
+def undo(session: str, yes: bool) -> int:
+    """Ask, unless `yes`, then put the files back. Raises UsageError where it cannot ask or edits would be lost."""
+    return asyncio.run(_apply(_UNDO, session, yes))
+
+
+def redo(session: str, yes: bool) -> int:
+    """Ask, unless `yes`, then bring back what the newest undo took. Raises UsageError likewise."""
+    return asyncio.run(_apply(_REDO, session, yes))
+
+
+async def _apply(way: _Direction, session: str, yes: bool) -> int:
+    loaded = current_config()
+    path = store.find_session(loaded.config.data, loaded.root, session)
+    log = Log.open(path)
+    try:
+        workspace = wiring.build_workspace(loaded.config, loaded.root, logs=(path,))
+        try:
+            patch = await way.preview(log, workspace)
+        except engine_undo.NothingToUndo as nothing:
+            print_clean(f"{nothing}: {nothing.hint}")
+            return 0
+        if not await _agreed(way.name, patch, yes):
+            return 4
+        done = await way.go(log, workspace)
+    finally:
+        log.close()
+    print_clean(f"{_files_in_words(len(done.paths))} put back; `fugu run --continue` knows about it")
+    if done.left:
+        print_clean(done.reason.partition("; ")[2])
+    return 3 if done.left else 0
+
+
+async def _agreed(name: str, patch: str, yes: bool) -> bool:
+    """What is asked must be seen, and Ctrl-C is an answer: at once, which a blocking `readline` would not be."""
+    screen = TerminalOutput()
+    for line in coloured_diff(patch):
+        screen.show(line)
+    if yes:
+        return True
+    if not (sys.stdin is not None and sys.stdin.isatty() and screen.err.terminal):
+        raise UsageError(f"{name} asks before it changes files, and there is no terminal", hint="add --yes")
+    screen.err.raw("put these files back? [y/N] ")
+    return (await read_typed_line()).strip().lower() in {"y", "yes"}
+
+
+def _files_in_words(count: int) -> str:
+    return "1 file was" if count == 1 else f"{count} files were"

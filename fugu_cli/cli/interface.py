@@ -1,0 +1,109 @@
+"""`fugu` alone opens the terminal interface, or says how to begin without a terminal; `fugu help` prints the help
+pages. Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Mapping
+from importlib.resources import files
+
+from fugu_cli.cli.flags import InterfaceFlags, check_session
+from fugu_cli.errors import UsageError
+
+
+def help_topics() -> dict[str, str]:
+    """Every page by its topic."""
+    folder = files("fugu_cli").joinpath("help")
+    found = (page for page in folder.iterdir() if page.name.endswith(".md"))
+    return {
+        page.name.removesuffix(".md"): page.read_text(encoding="utf-8") for page in sorted(found, key=lambda p: p.name)
+    }
+
+
+def show_page(topic: str) -> int:
+    """Print a page; without a topic, what there is. The beginning of one page's name, such as a command's, is enough.
+
+    Raises UsageError for a topic that does not exist.
+    """
+    pages = help_topics()
+    if not topic:
+        width = max(len(name) for name in pages)
+        print("`fugu help TOPIC` shows one of these pages; `fugu COMMAND --help` the flags of a command.\n")
+        for name, text in pages.items():
+            print(f"  {name:<{width}}  {text.splitlines()[0].partition(': ')[2]}")
+        return 0
+    begun = [name for name in pages if name.startswith(topic)]
+    if topic not in pages and len(begun) == 1:
+        topic = begun[0]
+    if topic not in pages:
+        near = begun or difflib.get_close_matches(topic, pages, n=1)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(pages)}"
+        raise UsageError(f"there is no page on {topic!r}", hint=hint)
+    print(pages[topic], end="")
+    return 0
+
+
+HOW_TO = """\
+fugu is a coding agent that works with a pool of models and shows every routing decision.
+
+  fugu run "fix the failing tests"    one request, to its end
+  fugu trace                          who was chosen each turn, and why
+  fugu undo                           put the files back
+  fugu pool                           the agents; without keys, small models on this machine
+  fugu models pull                    fetch those (1.6 GB)
+  fugu doctor                         what is there and what is missing
+  fugu help                           pages on configuration, permissions and more
+
+In a terminal, `fugu` alone opens the interface.
+"""
+
+
+def start_interface(flags: InterfaceFlags) -> int:
+    """Open the interface, full screen or in the scrollback; the exit code once the user has left. Raises FuguError;
+    UsageError for flags that contradict one another, and where a session is asked for and there is no terminal."""
+    check_session(flags)
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
+        if wants_session(flags):
+            raise UsageError("the interface needs a terminal", hint='use `fugu run "..."` in scripts and pipes')
+        print(HOW_TO, end="")
+        return 0
+    from fugu_cli.cli.current_folder import current_config
+    from fugu_cli.cli.session_opening import FolderSessions
+    from fugu_cli.session import store
+    from fugu_cli.ui.tui import run_app
+    from fugu_cli.ui.tui.session_protocol import InterfaceOptions
+
+    loaded = current_config(flags.settings(), trust=flags.trust)
+    data = loaded.config.data
+    wanted = flags.resume or ("latest" if flags.go_on else None)
+    options = InterfaceOptions(
+        state=data / "interface",
+        resume=store.find_session(data, loaded.root, wanted).stem if wanted else None,
+        fork=flags.fork_session,
+        tier=loaded.config.tier,
+    )
+    desk = FolderSessions(loaded, os.environ)
+    if flags.inline or not (supports_fullscreen(os.environ) and is_screen_visible()):
+        from fugu_cli.ui.inline import run_inline
+
+        return run_inline(desk, options)
+    return run_app(desk, options)
+
+
+def wants_session(flags: InterfaceFlags) -> bool:
+    """More is asked for than to know what fugu is."""
+    named = flags.inline or flags.go_on or flags.resume is not None or flags.fork_session or flags.trust
+    return named or bool(flags.settings())
+
+
+def supports_fullscreen(environ: Mapping[str, str]) -> bool:
+    """The terminal can be drawn on as a whole. Emacs' shell, editors' output panes and the like cannot."""
+    return environ.get("TERM", "" if os.name == "posix" else "windows") not in ("", "dumb", "unknown")
+
+
+def is_screen_visible() -> bool:
+    """What is drawn is seen: the full screen is written to standard error."""
+    return sys.__stderr__ is not None and sys.__stderr__.isatty()

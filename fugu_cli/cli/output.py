@@ -1,0 +1,116 @@
+"""What commands print: coloured lines where somebody looks, and how a run ended as text, JSON or a folder
+(`--output-dir`). Quick and synchronous: also used on the way out after a second Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.text import Text
+
+from fugu_cli.cli.flags import OutputFormat
+from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.session.events import Recorded
+from fugu_cli.session.log import Log
+from fugu_cli.ui import headless, json_output, run_artifacts
+from fugu_cli.ui.json_output import SUBTYPES, RunEnding, result_object
+from fugu_cli.ui.terminal_output import TerminalOutput, rich_to_ansi
+
+
+def print_lines(lines: Sequence[Text]) -> None:
+    """To standard output."""
+    print(rich_to_ansi(Text("\n").join(lines)) if _coloured() else "\n".join(line.plain for line in lines))
+
+
+def _coloured() -> bool:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stdout is not None and sys.stdout.isatty() and not plain
+
+
+def session_name(log: Log) -> str:
+    """The session's id."""
+    return log.path.stem if log.path else "memory"
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """What there is to say of a run: its session, of which it wrote the lines from `since` on, and how it ended.
+
+    Where its request was not even `heard`, nothing of earlier ones is repeated.
+    """
+
+    log: Log
+    since: int
+    end: RunEnding
+    heard: bool = True
+
+    @property
+    def records(self) -> Sequence[Recorded]:
+        """The lines that say what came of the request."""
+        return self.log.records if self.heard else self.log.records[self.since :]
+
+
+@dataclass(frozen=True)
+class RunOutput:
+    """Where and in which form a run says how it ended. `folder` is that of `--output-dir`."""
+
+    form: OutputFormat
+    folder: Path | None
+    screen: TerminalOutput
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def milliseconds(self) -> int:
+        """How long the run took so far."""
+        return int((time.monotonic() - self.started) * 1000)
+
+    def close(self, told: RunEnd, patch: bytes) -> None:
+        """The end of a run that had a session: said on the screen and left in the folder."""
+        report = headless.RunReport(
+            session_name(told.log),
+            str(told.log.path or ""),
+            told.since,
+            self.milliseconds,
+            patch.decode("utf-8", "replace"),
+        )
+        try:
+            if self.form == OutputFormat.text:
+                headless.print_end(told.records, self.screen, report, told.end)
+            else:
+                headless.print_result_object(told.records, self.screen, report, told.end)
+        finally:
+            self.write(told, patch)
+
+    def write(self, told: RunEnd, patch: bytes = b"") -> None:
+        """The folder alone."""
+        if self.folder is None:
+            return
+        name = session_name(told.log)
+        summary = result_object(told.records, name, told.end, since=told.since, milliseconds=self.milliseconds)
+        for said in run_artifacts.write_artifacts(self.folder, told.log.records, name, summary, patch):
+            self.screen.show(f"fugu: {said}")
+
+    def refuse(self, error: FuguError, reason: str = "failed") -> None:
+        """A run that could not begin: a program that reads standard output must learn it there."""
+        final: dict[str, object] = {
+            "type": "result",
+            "subtype": SUBTYPES[reason],
+            "is_error": True,
+            "duration_ms": self.milliseconds,
+            "num_turns": 0,
+            "result": "",
+            "session_id": "",
+            "total_cost_usd": 0.0,
+            "errors": [str(error), *([error.hint] if error.hint else [])],
+        }
+        if self.form != OutputFormat.text:
+            self.screen.data(json_output.json_line(final))
+        if self.folder is not None:
+            with contextlib.suppress(UsageError):
+                run_artifacts.write_artifacts(run_artifacts.prepare_output_dir(self.folder), [], "", final, b"")

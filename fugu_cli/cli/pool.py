@@ -1,0 +1,428 @@
+"""The pool from the command line: `fugu pool` and `fugu pool check`, the embedded models (`fugu models`), and the
+pool as an endpoint (`fugu serve`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import json
+import math
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fugu_cli import server, wiring
+from fugu_cli.cli.current_folder import current_config, print_clean
+from fugu_cli.cli.flags import ServeFlags
+from fugu_cli.config import Config
+from fugu_cli.config.agent_pool import EMBEDDED, unusable_entries, usable_pool
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.config.schema import AgentEntry
+from fugu_cli.errors import AgentError, ModelFileError, UsageError
+from fugu_cli.messages import FromUser, InfillHole, Prompt, Reply, ToolSpec
+from fugu_cli.models.sources import FetchProgress
+from fugu_cli.models.store import Store
+from fugu_cli.providers import Agent, Pause, Say
+from fugu_cli.ui.formatting import compact_number, shorten
+from fugu_cli.ui.output_stream import OutputStream
+
+
+def needed_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the embedded models that the pool uses, each once; none of them for a pool of other agents."""
+    store = Store(config.cache)
+    known = {model.name for model in store.known}
+    used = [entry.model for entry in usable_pool(config, environ) if entry.provider == "local"]
+    return tuple(dict.fromkeys(name for name in used if name in known))
+
+
+def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence when some of the needed models are missing. Raises ModelFileError when nobody could work without."""
+    store = Store(config.cache)
+    missing = [name for name in needed_models(config, environ) if store.find(name) is None]
+    if not missing:
+        return ()
+    size = sum(store.model(name).size for name in missing) / 1e9
+    words = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not on this machine yet ({size:.1f} GB)"
+    able = [entry for entry in usable_pool(config, environ) if entry.provider != "local" or entry.model not in missing]
+    if not able:
+        raise ModelFileError(words, hint="fetch with `fugu models pull`, or set a provider's key (`fugu help pool`)")
+    return (f"{words}; the others go on without. `fugu models pull` fetches",)
+
+
+def list_models() -> int:
+    """A line a model: name, size, here or not, licence, what it is."""
+    store = _store()
+    width = max(len(model.name) for model in store.known)
+    for model in store.known:
+        state = "here" if store.find(model.name) else "not here"
+        print_clean(f"{model.name:<{width}}  {_size(model.size):>7}  {state:<8}  {model.licence}  {model.title}")
+    return 0
+
+
+def pull_models(names: Sequence[str]) -> int:
+    """Fetch the named models; without names those the pool uses, or the embedded pool's."""
+    loaded = current_config()
+    store = Store(loaded.config.cache)
+    wanted = list(
+        dict.fromkeys(names or needed_models(loaded.config, os.environ) or (entry.model for entry in EMBEDDED))
+    )
+    missing = [name for name in wanted if store.find(name) is None]
+    if missing:
+        total = sum(store.model(name).size for name in missing)
+        print(f"fetching {', '.join(missing)}: {_size(total)} into {store.folder}", file=sys.stderr)
+    for name in wanted:
+        print_clean(str(asyncio.run(store.pull(name, ProgressBar()))))
+    return 0
+
+
+def remove_models(names: Sequence[str]) -> int:
+    """Delete models, with what was made of them (the coordinator's backbone); says how much room that made."""
+    cache = current_config().config.cache
+    store = Store(cache)
+    for name in names:
+        store.model(name)  # a name that does not exist is said before anything is deleted
+    for name in names:
+        print_clean(f"{name}: {_size(store.remove(name) + _remove_converted(cache, name))} freed")
+    return 0
+
+
+def _remove_converted(cache: Path, name: str) -> int:
+    """Delete the backbones that were converted from a model; how many bytes they had."""
+    freed = 0
+    for folder in (cache / "backbones").glob(f"{glob.escape(name)}-[0-9]*"):
+        if folder.is_dir() and not folder.is_symlink():
+            freed += sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+            shutil.rmtree(folder, ignore_errors=True)
+    return freed
+
+
+def print_model_path(name: str) -> int:
+    """Print a model's file, or the folder of all. Raises ModelFileError when it is not here."""
+    store = _store()
+    if not name:
+        print_clean(str(store.folder))
+        return 0
+    found = store.find(name)
+    if found is None:
+        raise ModelFileError(f"{name} is not on this machine yet", hint=f"fetch it with `fugu models pull {name}`")
+    print_clean(str(found))
+    return 0
+
+
+class ProgressBar:
+    """Progress on standard error: one line that moves on a terminal, a line every ten seconds in a log."""
+
+    def __init__(self) -> None:
+        self._pen = OutputStream(sys.stderr)
+        self._said = ""
+        self._at = 0.0
+
+    def __call__(self, progress: FetchProgress) -> None:
+        now = time.monotonic()
+        done = progress.done >= progress.total
+        pause = 0.1 if self._pen.terminal else 10.0
+        if not done and progress.what == self._said and now - self._at < pause:
+            return
+        self._said, self._at = progress.what, now
+        share = progress.done / progress.total if progress.total else 1.0
+        filled = "#" * int(share * 24)
+        line = f"[{filled:<24}] {share:4.0%}  {_size(progress.done)} of {_size(progress.total)}  {progress.what}"
+        if self._pen.terminal:
+            self._pen.raw("\r\x1b[K" + shorten(line, 110) + ("\n" if done else ""))
+        else:
+            self._pen.line(line)
+
+
+def _store() -> Store:
+    return Store(current_config().config.cache)
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+
+
+PROBE_TOKENS = 200
+"""Tokens of a probe's reply: a model that runs on to it has not understood."""
+THINKING_TOKENS = 4096
+"""Tokens of a second try, where the first was used up before a word of the answer: a model that reasons first."""
+PROBE_TOOL = ToolSpec(
+    name="add_numbers",
+    description="Add two whole numbers and return the sum.",
+    parameters='{"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, '
+    '"required": ["a", "b"]}',
+)
+PROBE_SCHEMA = (
+    '{"type": "object", "properties": {"capital": {"type": "string"}}, "required": ["capital"], '
+    '"additionalProperties": false}'
+)
+
+
+PROBE_INFILL = InfillHole(
+    before="def double(number):\n    return ",
+    after="\n\n\nassert double(21) == 42\n",
+    number=1,
+    start=1,
+    end=2,
+    place="double.py:2",
+)
+INFILL_ANSWER = re.compile(r"number ?\* ?2|2 ?\* ?number|number ?\+ ?number|number << 1")
+
+
+@dataclass(frozen=True)
+class AgentProbe:
+    """What was found. Seconds of the first call; with `failure`, a call failed and the rest is unknown."""
+
+    streams: bool = False
+    tools: bool = False
+    schema: bool = False
+    first: float = 0.0
+    seconds: float = 0.0
+    output: int = 0
+    fills: bool | None = None
+    """None: not asked for."""
+    failure: str = ""
+
+    @property
+    def speed(self) -> float:
+        """Tokens a second once it has begun; 0 where there is too little to tell."""
+        writing = self.seconds - self.first
+        return self.output / writing if writing > 0.05 and self.output > 1 else 0.0
+
+
+async def probe_agent(agent: Agent, *, fills: bool = False) -> AgentProbe:
+    """Three calls, one after the other, and one more where the agent is said to fill in lines. Failures are part of the
+    answer and never raised."""
+    started = time.monotonic()
+    pieces: list[float] = []
+    try:
+        prompt = Prompt(
+            system="You answer briefly.",
+            messages=(FromUser(text="Write the numbers from 1 to 10, separated by commas."),),
+            max_tokens=PROBE_TOKENS,
+        )
+        reply = await _ask(agent, prompt, lambda text: pieces.append(time.monotonic() - started))
+        seconds = time.monotonic() - started
+        return AgentProbe(
+            streams=len(pieces) > 1,
+            tools=await _calls_tools(agent),
+            schema=await _keeps_schema(agent),
+            fills=await _fills_in(agent) if fills else None,
+            first=pieces[0] if pieces else seconds,
+            seconds=seconds,
+            output=reply.usage.output,
+        )
+    except AgentError as error:
+        return AgentProbe(failure=f"{error}" + (f"; {error.hint}" if error.hint else ""))
+
+
+async def _ask(agent: Agent, prompt: Prompt, say: Say) -> Reply:
+    reply = await agent.reply(prompt, say, _ignore_pause)
+    if reply.stop == "length" and not reply.text and not reply.calls:
+        return await agent.reply(prompt.model_copy(update={"max_tokens": THINKING_TOKENS}), say, _ignore_pause)
+    return reply
+
+
+def _unable(error: AgentError) -> bool:
+    """The server does not take such a request. Whatever else went wrong says nothing of what it can do."""
+    return error.kind in ("invalid", "absent", "protocol")
+
+
+async def _calls_tools(agent: Agent) -> bool:
+    prompt = Prompt(
+        system="Use the tools you are given.",
+        messages=(FromUser(text="What is 18 + 24? Use the tool."),),
+        tools=(PROBE_TOOL,),
+        max_tokens=PROBE_TOKENS,
+    )
+    try:
+        reply = await _ask(agent, prompt, _ignore_text)
+        return any(json.loads(call.arguments) == {"a": 18, "b": 24} for call in reply.calls)
+    except AgentError as error:
+        if not _unable(error):
+            raise
+        return False
+    except ValueError:
+        return False
+
+
+async def _keeps_schema(agent: Agent) -> bool:
+    prompt = Prompt(
+        system="You answer in JSON.",
+        messages=(FromUser(text="What is the capital of France?"),),
+        max_tokens=PROBE_TOKENS,
+        reply_schema=PROBE_SCHEMA,
+    )
+    try:
+        reply = await _ask(agent, prompt, _ignore_text)
+        return list(json.loads(reply.text)) == ["capital"]
+    except AgentError as error:
+        if not _unable(error):
+            raise
+        return False
+    except (ValueError, TypeError):
+        return False
+
+
+async def _fills_in(agent: Agent) -> bool:
+    prompt = Prompt(
+        system="",
+        messages=(FromUser(text=f"{PROBE_INFILL.before}...{PROBE_INFILL.after}"),),
+        max_tokens=64,
+        gap=PROBE_INFILL,
+    )
+    try:
+        reply = await agent.reply(prompt, _ignore_text, _ignore_pause)
+        return INFILL_ANSWER.search(reply.text) is not None
+    except AgentError as error:
+        if not _unable(error):
+            raise
+        return False
+
+
+def _ignore_text(text: str) -> None:
+    del text
+
+
+def _ignore_pause(pause: Pause) -> None:
+    del pause
+
+
+ENTRY_FIELDS = (
+    "provider",
+    "model",
+    "base_url",
+    "api",
+    "api_key_env",
+    "effort",
+    "infill",
+    "temperature",
+    "max_tokens",
+    "headers",
+    "body",
+)
+"""What a call depends on: entries that agree in all of it are called once."""
+
+
+def show_pool() -> int:
+    """A line an agent. Raises ConfigError when nobody in the pool can be used."""
+    loaded = current_config()
+    entries = usable_pool(loaded.config, os.environ)
+    header = ("name", "slot", "provider", "model", "protocol", "draws", "context", "USD per million in/out")
+    _print([header, *(_cells(entry) for entry in entries)])
+    for out in unusable_entries(loaded.config, os.environ):
+        print_clean(f"left out: {out.name} ({out.reason})")
+    for name in loaded.config.opt_out:
+        print_clean(f"opted out: {name}")
+    print_clean("unavailable after a failure: each session knows that of its own calls, see /pool there")
+    print_clean(f"decided by: {loaded.config.coordinator}; from {_origin(loaded)}")
+    return 0
+
+
+def _cells(entry: AgentEntry) -> tuple[str, ...]:
+    price = f"{entry.rates.input:g} / {entry.rates.output:g}" if entry.rates else "unknown"
+    return (
+        entry.name,
+        entry.slot or "",
+        f"{entry.provider} ({entry.api})" if entry.api == "responses" else entry.provider,
+        entry.model,
+        entry.protocol or "",
+        str(entry.attempts),
+        compact_number(entry.context or 0),
+        price,
+    )
+
+
+def _print(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print_clean("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _origin(loaded: LoadedConfig) -> str:
+    if loaded.config.agents:
+        return ", ".join(str(path) for path in loaded.files) or "the command line"
+    return "the keys in the environment, or the embedded models where there are none"
+
+
+def check_pool() -> int:
+    """Call every agent; 0 when all answered, 2 when one did not."""
+    loaded = current_config()
+    return asyncio.run(_check_agents(loaded, usable_pool(loaded.config, os.environ)))
+
+
+async def _check_agents(loaded: LoadedConfig, entries: Sequence[AgentEntry]) -> int:
+    # The bare agent is asked, not the one that speaks its protocol: what it could speak is the question.
+    bare = [entry.model_copy(update={"protocol": "native"}) for entry in entries]
+    agents = wiring.build_agents(bare, os.environ, wiring.AgentResources(loaded.config.cache, loaded.config.local_idle))
+    known: dict[str, AgentProbe] = {}
+    try:
+        for entry in entries:
+            same = entry.model_dump_json(include=set(ENTRY_FIELDS))
+            if same not in known:
+                known[same] = await probe_agent(agents[entry.name], fills=bool(entry.infill))
+            print_clean(f"{entry.name}: {_probe_cells(known[same], entry)}")
+    finally:
+        for agent in agents.values():
+            await agent.close()
+    return 2 if any(found.failure for found in known.values()) else 0
+
+
+def _probe_cells(found: AgentProbe, entry: AgentEntry) -> str:
+    if found.failure:
+        return f"does not answer: {found.failure}"
+    can = [("streams", found.streams), ("tools", found.tools), ("schema", found.schema)]
+    can += [("fills in a line", found.fills)] if found.fills is not None else []
+    words = ", ".join(f"{name} {'yes' if able else 'no'}" for name, able in can)
+    speed = f", {found.speed:.0f} tokens/s" if found.speed else ""
+    advice = ""
+    if entry.protocol == "native" and not found.tools and entry.provider != "scripted":
+        advice = f'; it called no tool: set protocol = "{"schema" if found.schema else "text"}"'
+    if found.fills is False:
+        advice += "; it filled in no line: leave `infill` out"
+    loading = " (with loading it)" if entry.provider == "local" else ""
+    return f"answers, first words after {found.first:.1f} s{loading}{speed}; {words}{advice}"
+
+
+def serve(flags: ServeFlags) -> int:
+    """Listens and answers. Returns 0 after a stop that was asked for. Raises FuguError for what cannot begin."""
+    if not all(map(math.isfinite, (flags.max_request_mb, flags.request_timeout, flags.grace))):
+        raise UsageError("limits must be finite numbers", hint="`fugu serve --help` lists them")
+    token = os.environ.get(flags.token_env, "").strip() or None
+    place = server.ListenAddress(flags.host, flags.port, token, flags.grace)
+    bounds = server.EndpointLimits(
+        round(flags.max_request_mb * 1024 * 1024), flags.request_timeout, flags.max_concurrent
+    )
+    server.check_address(place, bounds, flags.token_env)
+    import asyncio
+
+    from fugu_cli import server_wiring
+    from fugu_cli.cli.current_folder import current_config, say
+    from fugu_cli.system import signals
+
+    loaded = current_config(_serve_settings(flags))
+    for note in check_embedded(loaded.config, os.environ):
+        say(note)
+
+    async def served() -> int:
+        code = await server_wiring.run_server(loaded, place, bounds, say)
+        signals.exit_on_signals(asyncio.get_running_loop(), code)
+        return code
+
+    return asyncio.run(served())
+
+
+def _serve_settings(flags: ServeFlags) -> Mapping[str, Any]:
+    said: dict[str, Any] = {
+        "coordinator": f"single:{flags.agent}" if flags.agent else flags.coordinator,
+        "opt_out": flags.opt_out or None,
+        "max_budget_usd": flags.max_budget_usd,
+        "max_turns": flags.max_turns,
+    }
+    return {key: value for key, value in said.items() if value is not None}

@@ -1,0 +1,181 @@
+"""`fugu run`: checks the flags, reads the request from the argument, a file or standard input, and starts the run.
+Light: the first line is printed before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import stat
+import sys
+import threading
+from pathlib import Path
+from typing import TextIO
+
+from fugu_cli import __version__
+from fugu_cli.cli.flags import OutputFormat, RequestInput, RunFlags, check_empty, check_session
+from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.system import signals
+from fugu_cli.ui.output_stream import OutputStream
+
+REQUEST_HINT = 'give one: fugu run "...", -p "...", --prompt-file FILE, or a pipe'
+STDIN_TIMEOUT = 3.0
+"""Seconds after which a pipe that nobody has written to counts as empty."""
+LARGEST_REQUEST = 1_000_000
+"""Characters of standard input: no agent reads more at once, and `yes |` has no end."""
+
+
+def read_request(flags: RunFlags, stdin: TextIO | None) -> RequestInput:
+    """The request. Raises UsageError when there are several, none, or an empty one.
+
+    Standard input is the request when it is asked for with `-`, or when nothing else was given.
+    """
+    given = {"an argument": flags.text, "-p": flags.prompt, "--prompt-file": flags.prompt_file}
+    said = [name for name, value in given.items() if value is not None]
+    if len(said) > 1:
+        raise UsageError(f"there are {len(said)} prompts: {' and '.join(said)}", hint=REQUEST_HINT)
+    if not said and (flags.go_on or flags.resume):
+        return RequestInput(_piped_text(stdin) or None)
+    if not said and (stdin is None or stdin.isatty()):
+        raise UsageError("there is no prompt", hint=REQUEST_HINT)
+    text, beside = _text(flags, stdin)
+    if not text.strip():
+        raise UsageError("the prompt is empty", hint=REQUEST_HINT)
+    return RequestInput(text.strip("\n"), _piped_text(stdin) if beside else "")
+
+
+def _text(flags: RunFlags, stdin: TextIO | None) -> tuple[str, bool]:
+    """The request's text, and whether standard input may hold more."""
+    if flags.prompt_file is not None:
+        return _file(flags.prompt_file), True
+    text = flags.text if flags.text is not None else flags.prompt
+    if text not in (None, "-"):
+        return text, True
+    if stdin is None:
+        raise UsageError("standard input is closed", hint=REQUEST_HINT)
+    return read_stdin(stdin), False
+
+
+def _piped_text(stdin: TextIO | None) -> str:
+    """What standard input holds although the request came from elsewhere; "" where that is nothing."""
+    if stdin is None or stdin.isatty() or not _has_input(stdin):
+        return ""
+    text = read_stdin(stdin)
+    return text.strip("\n") if text.strip() else ""
+
+
+def _has_input(stdin: TextIO) -> bool:
+    """It is a file that nobody has begun to read (a loop over its lines has), or a pipe that says something in time."""
+    try:
+        source = stdin.fileno()
+    except OSError:  # it is nothing that a shell could have put there
+        return False
+    mode = os.fstat(source).st_mode
+    if stat.S_ISREG(mode):
+        return os.lseek(source, 0, os.SEEK_CUR) == 0
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return False
+    if select.select([source], [], [], STDIN_TIMEOUT)[0]:
+        return True
+    _note(
+        f"standard input said nothing for {STDIN_TIMEOUT:.0f} s and is not read (`< /dev/null` keeps fugu from waiting)"
+    )
+    return False
+
+
+def read_stdin(stdin: TextIO) -> str:
+    """All of standard input. Raises UsageError for what is no text."""
+    said = threading.Timer(STDIN_TIMEOUT, _note, ("reading standard input to its end",))
+    said.daemon = True
+    said.start()
+    try:
+        text = stdin.read(LARGEST_REQUEST + 1)
+        text.encode("utf-8")  # some locales let bytes through that are none
+    except UnicodeError as error:
+        raise UsageError(
+            "standard input is not UTF-8 text", hint="convert it, or name a file in the request"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"standard input cannot be read: {error.strerror}", hint="`< /dev/null` closes it") from error
+    finally:
+        said.cancel()
+    if len(text) > LARGEST_REQUEST:
+        raise UsageError(
+            f"standard input holds more than {LARGEST_REQUEST:,} characters", hint="name a file in the request"
+        )
+    return text.removeprefix("\ufeff")
+
+
+def _note(text: str) -> None:
+    print(f"fugu: {text}", file=sys.stderr, flush=True)
+
+
+def _file(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text", hint="save it as UTF-8") from error
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint="check --prompt-file") from error
+
+
+def run(flags: RunFlags) -> int:
+    """The exit code: 0 accepted, 1 usage, 2 infrastructure, 3 a limit or not accepted, 4 aborted."""
+    try:
+        signals.raise_on_signals(signal.SIGINT)
+        _check(flags)
+        said = read_request(flags, sys.stdin)
+        folder = _prepared(flags)
+        if flags.output_format == OutputFormat.text:
+            OutputStream(sys.stderr).line(f"fugu {__version__}: reading the repository")
+        import asyncio
+
+        from fugu_cli.cli.run_session import RequestRun
+
+        work = RequestRun(flags, said, os.environ, folder)
+        signals.hold_signals()
+    except UsageError as error:
+        _refused(flags, error)
+        raise
+    except KeyboardInterrupt:
+        _refused(flags, FuguError("interrupted before the session was open"), "interrupted")
+        raise
+    finally:
+        signals.unticking()
+    return asyncio.run(work.to_its_end())
+
+
+def _prepared(flags: RunFlags) -> Path | None:
+    """The folder of `--output-dir`, ready to be written into. Raises UsageError."""
+    if flags.output_dir is None:
+        return None
+    from fugu_cli.ui import run_artifacts
+
+    return run_artifacts.prepare_output_dir(Path(flags.output_dir))
+
+
+def _refused(flags: RunFlags, error: FuguError, reason: str = "failed") -> None:
+    """Programs learn of wrong words, and of an early signal, as well where they read: on standard output and in
+    `--output-dir`."""
+    if flags.output_format == OutputFormat.text and not flags.output_dir:
+        return
+    from fugu_cli.cli.output import RunOutput
+    from fugu_cli.ui.terminal_output import TerminalOutput
+
+    folder = Path(flags.output_dir) if flags.output_dir else None
+    RunOutput(flags.output_format, folder, TerminalOutput()).refuse(error, reason)
+
+
+def _check(flags: RunFlags) -> None:
+    """Flags that contradict one another, or say nothing. Raises UsageError."""
+    check_session(flags)
+    check_empty(output_dir=flags.output_dir)
+    if flags.agent and flags.coordinator:
+        raise UsageError("--agent and --coordinator exclude one another", hint="--agent NAME bypasses the coordinator")
+    if flags.yolo and flags.permission_mode:
+        raise UsageError("--yolo and --permission-mode exclude one another", hint="--yolo is --permission-mode yolo")
+    if flags.script and flags.coordinator:
+        raise UsageError("--script and --coordinator exclude one another", hint="such a run has one agent, the script")
+    if flags.script and flags.agent not in (None, "scripted"):
+        raise UsageError("--script and --agent exclude one another", hint="the script is the only agent of such a run")

@@ -1,0 +1,258 @@
+"""The run itself: the session, the reader of its log, signals, and the end. One object a run, used once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fugu_cli import wiring
+from fugu_cli.cli.current_folder import current_config
+from fugu_cli.cli.flags import OutputFormat, RequestInput, RunFlags
+from fugu_cli.cli.output import RunEnd, RunOutput, session_name
+from fugu_cli.cli.pool import check_embedded
+from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.config.schema import AgentEntry
+from fugu_cli.errors import FuguError, StorageError, UsageError
+from fugu_cli.extensions import skill_library
+from fugu_cli.extensions.skill_library import TypedRequest
+from fugu_cli.open_session import Session
+from fugu_cli.providers.scripted import load_script
+from fugu_cli.session import log, store, views
+from fugu_cli.session.events import Asked
+from fugu_cli.system import signals
+from fugu_cli.tools.recorded_diffs import request_patch
+from fugu_cli.ui import headless, json_output
+from fugu_cli.ui.json_output import RunEnding, exit_code, run_ending
+from fugu_cli.ui.terminal_output import TerminalOutput
+
+
+def resolve_request(
+    text: str, flags: RunFlags, loaded: LoadedConfig, environ: Mapping[str, str]
+) -> tuple[TypedRequest, LoadedConfig]:
+    """The request, and the configuration it is to run with. Raises UsageError for a command, a skill or an agent that
+    is not there."""
+    wanted = skill_library.parse_headless_request(text, loaded.library)
+    changed: dict[str, str] = {}
+    if wanted.agent and not (flags.agent or flags.coordinator or flags.script):
+        known = [entry.name for entry in usable_pool(loaded.config, environ)]
+        if wanted.agent not in known:
+            what = f"{text.split()[0]} is for the agent {wanted.agent!r}, which is not in the pool"
+            raise UsageError(what, hint=f"the pool has: {', '.join(known)}; --agent NAME takes another")
+        changed["coordinator"] = f"single:{wanted.agent}"
+    if wanted.tier and flags.tier is None:
+        changed["tier"] = wanted.tier
+    return wanted, replace(loaded, config=loaded.config.model_copy(update=changed))
+
+
+INTERRUPTED = RunEnding("interrupted", "the turn was cut; `fugu run --continue` goes on with it")
+NOT_RECORDED = RunEnding("interrupted", "nothing was recorded yet; give the request again")
+CRASHED = RunEnding("failed", "fugu itself failed; `fugu run --continue` goes on with what was recorded")
+ABORTED = 4
+
+
+class RequestRun:
+    """One `fugu run`."""
+
+    def __init__(
+        self, flags: RunFlags, said: RequestInput, environ: Mapping[str, str], folder: Path | None = None
+    ) -> None:
+        self._flags = flags
+        self._text = said.text
+        self._piped = said.piped
+        self._wanted = TypedRequest("")
+        self._environ = environ
+        self._screen = TerminalOutput()
+        self._leaving = RunOutput(flags.output_format, folder, self._screen)
+        self._session: Session | None = None
+        self._since = 0
+        self._signals = 0
+        self._working: asyncio.Task[Any] | None = None
+
+    async def to_its_end(self) -> int:
+        """The exit code. What cannot even begin is said to programs here and raised for people."""
+        refusal: FuguError | None = FuguError("fugu itself failed", hint="this is a bug in fugu")
+        reason = "failed"
+        try:
+            signals.raise_on_signals(signal.SIGINT)
+            self._session = await self._opened()
+            signals.call_on_signals(asyncio.get_running_loop(), self._stop)
+            refusal = None
+        except FuguError as error:
+            refusal = error
+            raise
+        except KeyboardInterrupt:
+            refusal, reason = FuguError("interrupted before the session was open"), "interrupted"
+            return ABORTED
+        finally:
+            signals.unticking()
+            if refusal is not None:
+                self._leaving.refuse(refusal, reason)
+        code = await self._followed(self._session)
+        signals.exit_on_signals(asyncio.get_running_loop(), code)
+        return code
+
+    async def _followed(self, session: Session) -> int:
+        """The open session to its end, whatever that is; then everything that has to be said about it."""
+        self._since = len(session.log.records) if self._flags.go_on or self._flags.resume else 0
+        end: RunEnding | None = CRASHED
+        patch = b""
+        noted = session.notes()
+        try:
+            end = await self._worked(session)
+            patch = await self._patch(session) if self._heard(session) else b""
+        except FuguError as error:
+            end = RunEnding("failed", str(error))
+            raise
+        finally:
+            self._working = None
+            for note in session.notes():
+                if note not in noted:  # a hook that failed meanwhile
+                    self._screen.show(f"fugu: {note}")
+            await session.close()
+            told = self._told(session, end)
+            self._leaving.close(told, patch)
+        if lost := self._screen.out.failure:
+            self._screen.show(f"fugu: cannot write to standard output: {lost}; the answer is in the session")
+            return exit_code(told.end.reason) or exit_code("failed")
+        return exit_code(told.end.reason)
+
+    def _told(self, session: Session, end: RunEnding | None) -> RunEnd:
+        heard, events = self._heard(session), session.log.events
+        if not heard:
+            end, events = NOT_RECORDED if end is INTERRUPTED else end, events[self._since :]
+        return RunEnd(session.log, self._since, run_ending(events, end), heard)
+
+    def _heard(self, session: Session) -> bool:
+        """The request is recorded: it was not cut off before, nor refused by a hook."""
+        return self._text is None or any(isinstance(event, Asked) for event in session.log.events[self._since :])
+
+    async def _opened(self) -> Session:
+        """The session, with something to do in it. Raises FuguError when there is none, or nothing to do."""
+        settings = dict(self._flags.settings())
+        if self._flags.script is not None:
+            load_script(self._flags.script)  # a faulty one is refused before a session is begun
+            entry = AgentEntry(name="scripted", provider="scripted", model=str(self._flags.script), slot="strong")
+            settings |= {"agents": (entry,), "coordinator": "single:scripted"}
+        loaded = current_config(settings, trust=self._flags.trust)
+        if self._text is not None:
+            self._wanted, loaded = resolve_request(self._text, self._flags, loaded, self._environ)
+        for note in check_embedded(loaded.config, self._environ):
+            self._screen.show(f"fugu: {note}")
+        before = self._resumed(loaded)
+        if before is not None and self._text is None and self._flags.tier is None:
+            loaded = _with_request_tier(loaded, before)
+        session = await wiring.open_session(loaded, self._environ, self._ask(), before)
+        if self._text is None:
+            session.go_on()
+        for note in session.notes():
+            self._screen.show(f"fugu: {note}")
+        return session
+
+    def _resumed(self, loaded: LoadedConfig) -> Path | None:
+        """The session to go on with, copied first when the user wants a fork."""
+        if not (self._flags.go_on or self._flags.resume):
+            return None
+        data = loaded.config.data
+        found = store.find_session(data, loaded.root, self._flags.resume or "latest")
+        self._check_resumed(found, loaded.root)
+        return store.fork_session(data, loaded.root, found) if self._flags.fork_session else found
+
+    def _check_resumed(self, path: Path, root: Path) -> None:
+        """A session of another folder goes on here with something new; what it began there is finished there."""
+        events = [record.event for record in log.read(path)]
+        if self._text is None and not store.unfinished(events):
+            raise UsageError("the session has no unfinished request", hint="give a prompt to ask for something new")
+        opened = views.opened(events)
+        if opened is None or opened.repo == store.recorded_root(root):
+            return
+        if self._text is None:
+            raise UsageError(
+                f"the session {path.stem} worked in {opened.repo}, not in {root}",
+                hint="finish its request in that folder, or give a prompt to ask for something new here",
+            )
+        self._screen.show(f"fugu: the session {path.stem} worked in {opened.repo}; it goes on in {root}")
+
+    def _ask(self) -> headless.AskApproval:
+        watched = self._flags.output_format == OutputFormat.text and self._screen.err.terminal
+        if watched and sys.stdin is not None and sys.stdin.isatty():
+            return headless.ask_on_terminal(self._screen, headless.read_typed_line)
+        return headless.deny_headless
+
+    async def _worked(self, session: Session) -> RunEnding | None:
+        """Ask, follow and run. None: the log says how it ended."""
+        reader = asyncio.create_task(self._reader(session))
+        work = self._working = asyncio.create_task(self._work(session))
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not self._signals:
+                raise
+            return INTERRUPTED
+        finally:
+            try:
+                await session.end_jobs()
+            finally:
+                session.log.close()
+                await reader
+        return None
+
+    async def _work(self, session: Session) -> None:
+        session.warm()
+        if self._text is not None:
+            wanted = self._wanted
+            await session.ask(wanted.text, typed=wanted.typed, skill=wanted.skill, piped=self._piped)
+        await session.run()
+
+    def _reader(self, session: Session) -> Coroutine[Any, Any, None]:
+        name = session_name(session.log)
+        if self._flags.output_format == OutputFormat.json:
+            return headless.follow_quietly(session.log)
+        if self._flags.output_format == OutputFormat.stream:
+            setting = json_output.StreamInit(
+                session=name,
+                cwd=str(session.root),
+                mode=session.config.permission_mode,
+                coordinator=session.config.decided_by,
+                pool=tuple(session.team.members.values()),
+                tools=session.environment.toolbox.names,
+                servers=session.servers.names if session.servers is not None else (),
+                commands=tuple(command.name for command in session.library.commands),
+                skills=tuple(skill.name for skill in session.library.skills),
+            )
+            self._screen.data(json_output.json_line(json_output.init_object(setting)))
+            return headless.follow_stream_json(session.log, self._screen, name, self._since)
+        self._screen.show(f"session {name} in {session.root}")
+        return headless.follow_text(session.log, self._screen, self._since)
+
+    def _stop(self) -> None:
+        """Ctrl-C, SIGTERM or SIGHUP: once, the turn is cut; twice, out at once."""
+        self._signals += 1
+        if self._signals == 1 and self._working is not None:
+            self._screen.show("interrupting; once more to leave at once")
+            self._working.cancel()
+        elif self._signals > 1:
+            if self._session is not None:
+                self._leaving.write(self._told(self._session, INTERRUPTED))
+            os._exit(ABORTED)
+
+    async def _patch(self, session: Session) -> bytes:
+        try:
+            return await request_patch(session.environment.workspace, session.log.events)
+        except StorageError as error:
+            self._screen.show(f"fugu: the diff cannot be made: {error}")
+            return b""
+
+
+def _with_request_tier(loaded: LoadedConfig, path: Path) -> LoadedConfig:
+    """A request that is gone on with stays in the tier it was asked in."""
+    request = views.asked([record.event for record in log.read(path)])
+    if request is None or not request.tier:
+        return loaded
+    return replace(loaded, config=loaded.config.model_copy(update={"tier": request.tier}))

@@ -1,0 +1,97 @@
+"""Opens, resumes, forks and lists the sessions of one folder for the interfaces. Light: `prepare` imports the rest in
+a thread while the first frame is on the screen.
+
+Fulfils ui/tui/session.Desk with the real parts. Opening costs imports and a look at the repository, so `prepare` does
+them in a thread while the first frame is already on the screen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fugu_cli.session import store
+
+if TYPE_CHECKING:
+    from fugu_cli.config.loader import LoadedConfig
+    from fugu_cli.engine.environment import AskPermission
+    from fugu_cli.open_session import Session
+
+
+@dataclass(frozen=True)
+class FolderSessions:
+    """The sessions of `loaded.root`, kept among the user's data."""
+
+    loaded: LoadedConfig
+    environ: Mapping[str, str]
+
+    @property
+    def root(self) -> Path:
+        return self.loaded.root
+
+    def prepare(self) -> None:
+        """Import what opening a session needs."""
+        from fugu_cli import wiring
+
+        assert wiring.__name__
+
+    async def begin(self, ask: AskPermission) -> Session:
+        return await self._opened(ask, lambda: None)
+
+    async def resume(self, id: str, ask: AskPermission) -> Session:
+        return await self._opened(ask, lambda: self._find(id))
+
+    async def fork(self, id: str, ask: AskPermission) -> Session:
+        return await self._opened(ask, lambda: store.fork_session(self._data, self.root, self._find(id)))
+
+    def listed(self) -> Sequence[store.SessionSummary]:
+        """This folder's sessions, the newest first, under the titles the user gave them."""
+        return store.session_summaries(store.session_paths(self._data, self.root))
+
+    def rename(self, id: str, title: str) -> None:
+        """Another title for the lists. Raises StorageError."""
+        store.rename_session(self._find(id), title)
+
+    def doctor(self) -> str:
+        """What `fugu doctor` prints."""
+        from fugu_cli.cli import doctor
+
+        return doctor.report()
+
+    def lacking(self) -> tuple[str, ...]:
+        """A sentence when embedded models are not fetched. Raises ModelFileError when nobody could work without."""
+        from fugu_cli.cli.pool import check_embedded
+
+        return check_embedded(self.loaded.config, self.environ)
+
+    @property
+    def _data(self) -> Path:
+        return self.loaded.config.data
+
+    def _find(self, id: str) -> Path:
+        return store.find_session(self._data, self.root, id)
+
+    async def _opened(self, ask: AskPermission, path: Callable[[], Path | None]) -> Session:
+        """In a thread: it takes as long as the disk and git do, and no frame waits for them."""
+        from fugu_cli import wiring
+
+        opening = asyncio.ensure_future(
+            asyncio.to_thread(lambda: wiring.build_session(self.loaded, self.environ, ask, path()))
+        )
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:  # the user left before it was there: its lock is given back
+            for made in await asyncio.gather(opening, return_exceptions=True):
+                if not isinstance(made, BaseException):
+                    await made.close()
+            raise
+
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.tui.session_protocol import SessionOpener
+
+    def _fits(desk: FolderSessions) -> SessionOpener:
+        return desk

@@ -1,0 +1,181 @@
+"""`fugu sessions` and `fugu cost`: the sessions of a folder, and what they cost. Light: no wiring."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from fugu_cli.cli.current_folder import current_config, print_clean, say
+from fugu_cli.cli.flags import SessionsFlags
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.errors import UsageError
+from fugu_cli.messages import Usage
+from fugu_cli.session import store as kept
+from fugu_cli.session.spending import Payment, all_payments
+from fugu_cli.session.store import SessionSummary, recorded_root
+from fugu_cli.ui.formatting import compact_number, first_line, known_cost, money, shorten
+
+
+def list_or_change_sessions(flags: SessionsFlags) -> int:
+    """Print the list, or do what was asked with one of them."""
+    if flags.repaired:
+        return _repair(flags.search, flags.repaired)
+    if flags.fork is not None:
+        return _fork(flags.fork)
+    return _rename(*flags.rename) if flags.rename is not None else _show(flags)
+
+
+def _show(wanted: SessionsFlags) -> int:
+    """Print a line a session, or only their paths. No session at all is an error only where one was asked for."""
+    loaded = current_config()
+    data, root = loaded.config.data, loaded.root
+    if wanted.latest and wanted.paths and not wanted.search and not wanted.everywhere:
+        print_clean(str(kept.find_session(data, root, "latest")))  # scripts ask this; the others need not be read
+        return 0
+    found = kept.session_summaries(kept.session_paths(data, None if wanted.everywhere else root))
+    listed = [one for one in found if not wanted.search or kept.mentions(one, wanted.search)]
+    if wanted.latest:
+        listed = listed[:1]
+    if not listed:
+        if wanted.latest or wanted.search:
+            raise UsageError("no session matches", hint="`fugu sessions --all` lists those of every folder")
+        print_clean('this folder has no session yet; start one with `fugu run "..."`')
+        return 0
+    for one in listed:
+        print_clean(str(one.path) if wanted.paths else _session_line(one, wanted.everywhere))
+    if any(one.state == kept.DAMAGED for one in listed) and not wanted.paths:
+        say("`fugu sessions repair ID` copies a damaged session up to its fault")
+    return 0
+
+
+def _session_line(one: SessionSummary, everywhere: bool) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.newest))
+    count = f"{one.requests} request{'' if one.requests == 1 else 's'}"
+    place = f"  {shorten(one.repo, 40)}" if everywhere else ""
+    return f"{one.id}  {when}  {one.state:<11}  {count:<11}{place}  {first_line(one.title, 60)}".rstrip()
+
+
+def _repair(word: str, key: str) -> int:
+    """Copy a damaged session up to its fault; prints the new one's id."""
+    if word != "repair":
+        raise UsageError(f"one text is searched for, not {word!r} and {key!r}", hint='fugu sessions "two words"')
+    loaded = current_config()
+    data, root = loaded.config.data, loaded.root
+    path = kept.find_session(data, root, key)
+    copy, fault = kept.repair_session(data, root, path)
+    say(f"the copy ends before line {fault.line} of {path.stem}, which stays as it is")
+    print_clean(copy.stem)
+    return 0
+
+
+def _fork(key: str) -> int:
+    """Copy a session; prints the new one's id."""
+    loaded = current_config()
+    data, root = loaded.config.data, loaded.root
+    copy = kept.fork_session(data, root, kept.find_session(data, root, key))
+    print_clean(copy.stem)
+    return 0
+
+
+def _rename(key: str, title: str) -> int:
+    """Give a session another title."""
+    loaded = current_config()
+    path = kept.find_session(loaded.config.data, loaded.root, key)
+    title = first_line(title, 200)
+    if not title:
+        raise UsageError("the title is empty", hint='fugu sessions --rename ID "what it was about"')
+    kept.rename_session(path, title)
+    print_clean(f"{path.stem}: {title}")
+    return 0
+
+
+GROUPINGS: dict[str, Callable[[Payment], str]] = {
+    "day": lambda one: one.day.isoformat(),
+    "agent": lambda one: one.agent,
+    "session": lambda one: one.session,
+    "project": lambda one: one.repo or "(no folder)",
+}
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """A row of the table. `unpriced`: calls whose price is unknown."""
+
+    name: str
+    calls: int
+    usage: Usage
+    dollars: float
+    unpriced: int
+
+
+def show_cost(by: str, days: int | None, everywhere: bool, as_json: bool) -> int:
+    """Print the table. `days`: only so many, today included. Raises UsageError for a heading that does not exist."""
+    if by not in GROUPINGS:
+        raise UsageError(f"--by {by!r} does not exist", hint=f"one of {', '.join(GROUPINGS)}")
+    loaded = current_config()
+    paid = all_payments(loaded.config.data)
+    shown = [one for one in paid if (everywhere or one.repo == recorded_root(loaded.root)) and _recent(one, days)]
+    rows = cost_table(shown, GROUPINGS[by])
+    left = _budgets_left(loaded, paid)
+    if as_json:
+        print(json.dumps({"by": by, "rows": [_object(row) for row in rows], "budgets": left}, indent=2))
+        return 0
+    for text in _lines(rows, by, "every folder" if everywhere else str(loaded.root)):
+        print_clean(text)
+    for name, (used, limit) in left.items():
+        print_clean(f"{name}'s budget: {money(used)} of {money(limit)} spent")
+    return 0
+
+
+def cost_table(paid: Sequence[Payment], key: Callable[[Payment], str]) -> list[CostRow]:
+    """Payments summed by `key`, sorted by it; the last line is all of them."""
+    groups: dict[str, list[Payment]] = {}
+    for one in paid:
+        groups.setdefault(key(one), []).append(one)
+    return [*(_cost_row(name, group) for name, group in sorted(groups.items())), _cost_row("all", paid)]
+
+
+def _cost_row(name: str, group: Sequence[Payment]) -> CostRow:
+    usage = Usage()
+    for one in group:
+        usage += one.usage
+    return CostRow(name, len(group), usage, sum(one.dollars for one in group), sum(not one.priced for one in group))
+
+
+def _recent(one: Payment, days: int | None) -> bool:
+    return days is None or (date.today() - one.day).days < days
+
+
+def _budgets_left(loaded: LoadedConfig, paid: Sequence[Payment]) -> dict[str, tuple[float, float]]:
+    """The day's and the project's budgets: spent and allowed. Other budgets end with their session."""
+    limits, root = loaded.config.money, recorded_root(loaded.root)
+    today = sum(one.dollars for one in paid if one.day == date.today())
+    project = sum(one.dollars for one in paid if one.repo == root)
+    found = {"day": (today, limits.day), "project": (project, limits.project)}
+    return {name: (used, limit) for name, (used, limit) in found.items() if limit is not None}
+
+
+def _lines(rows: Sequence[CostRow], by: str, where: str) -> list[str]:
+    header = [by, "calls", "in", "cached", "out", "cost"]
+    body = [
+        [
+            row.name,
+            *map(compact_number, (row.calls, row.usage.input, row.usage.cached, row.usage.output)),
+            known_cost(row.dollars, unpriced=bool(row.unpriced)),
+        ]
+        for row in rows
+    ]
+    widths = [max(len(line[column]) for line in [header, *body]) for column in range(len(header))]
+    text = [
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(widths[i]) for i, cell in enumerate(line) if i)]).rstrip()
+        for line in [header, *body]
+    ]
+    return [f"spent in {where}", "", *text]
+
+
+def _object(row: CostRow) -> dict[str, object]:
+    cost = {"cost_usd": round(row.dollars, 8), "unpriced_calls": row.unpriced}
+    return {"name": row.name, "calls": row.calls, **row.usage.model_dump(), **cost}

@@ -1,0 +1,341 @@
+"""`fugu train matrix`, `sft`, `replay` and `sessions`: the pass matrix, and learning that calls no agent."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fugu_cli.cli import eval
+from fugu_cli.cli.coordinator import as_usage_errors
+from fugu_cli.cli.current_folder import current_config
+from fugu_cli.cli.eval import evaluate
+from fugu_cli.cli.training_flags import EvalFlags, MatrixFlags, SftFlags, TrainReplayFlags, TrainSessionsFlags
+from fugu_cli.config import Config
+from fugu_cli.coordinators import backbone_files, trinity
+from fugu_cli.coordinators.action_space import SLOTS
+from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.evaluation import results_folder, runner
+from fugu_cli.evaluation.results_folder import locked_folder
+from fugu_cli.evaluation.rollout import RolloutOutcome
+from fugu_cli.session import log, store, views
+from fugu_cli.system.atomic_files import write_atomically
+from fugu_cli.tasks.grading import TaskCheck
+from fugu_cli.tasks.loading import TaskDefaults
+from fugu_cli.training.pass_matrix import AgentRun, MatrixCell, headroom, headroom_report
+
+if TYPE_CHECKING:
+    from fugu_cli.coordinators.backbone import Backbone
+    from fugu_cli.coordinators.checkpoint import Checkpoint
+    from fugu_cli.training.own_sessions import LabelledDecision
+    from fugu_cli.training.replay import CheckRates
+    from fugu_cli.training.search import HiddenStates
+
+
+def say_progress(text: str) -> None:
+    """Progress, on standard error."""
+    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+
+
+def load_backbone(config: Config) -> Backbone:
+    """The backbone that a configuration names. Raises CoordinatorUnavailable."""
+    from fugu_cli.coordinators import backbone
+
+    if config.backbone is not None:
+        folder = backbone_files.locate_backbone(config.backbone)
+    else:
+        folder = backbone_files.backbone_folder(config.cache / "models" / f"{trinity.EMBEDDED}.gguf", config.cache)
+    return backbone.load_backbone(folder, cache=config.cache / "backbones")
+
+
+def backbone_for_checkpoint(
+    config: Config, start: Checkpoint | None = None, *, searched: bool = False
+) -> tuple[Backbone, HiddenStates]:
+    """The backbone as sessions with `start` read with it, and the states it then has. `searched`: the offsets of the
+    second-to-last layer are left to the search. Raises CoordinatorUnavailable where `start` is of another backbone."""
+    from fugu_cli.training import search
+    from fugu_cli.training.search import HiddenStates
+
+    backbone, named = load_backbone(config), ""
+    if start is not None:
+        start.check(backbone.identity, backbone.decoder.shape)
+        searches = [searched and 1 <= index <= 7 for index in range(len(start.offsets))]
+        blocks = [block * (not out) for block, out in zip(start.offsets, searches, strict=True)]
+        named = search.apply_offsets(backbone, blocks, start.meta.tied, singular_values_folder(config, backbone))
+    return backbone, HiddenStates(backbone, hidden_states_folder(config), say_progress, named)
+
+
+def singular_values_folder(config: Config, backbone: Backbone) -> Path:
+    """Where its singular values are kept between runs."""
+    return config.cache / "svf" / backbone.identity[:16]
+
+
+def hidden_states_folder(config: Config) -> Path:
+    """Where hidden states are kept between runs; everything in it can be computed again."""
+    return config.cache / "training"
+
+
+def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
+    """Write a checkpoint. Raises StorageError where it cannot be written."""
+    from fugu_cli.coordinators import checkpoint as checkpoints
+
+    try:
+        checkpoints.save(checkpoint, path)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def train_sft(flags: SftFlags) -> int:
+    """The warm start of sft.py, with the configured backbone."""
+    from fugu_cli.training import pass_matrix
+    from fugu_cli.training.fitting import DescentSettings
+    from fugu_cli.training.pass_matrix import ValueSettings
+    from fugu_cli.training.sft import WarmStart, WarmStartSettings, parse_head_rows
+
+    cells = pass_matrix.read_matrix(flags.matrix)
+    agents = dict.fromkeys(cell.agent for cell in cells)
+    rows = parse_head_rows(flags.rows or [f"{agent}={agent}" for agent in agents])
+    tasks = pass_matrix.pass_rates(cells, rows)
+    config = current_config().config
+    out = flags.out or config.data / "coordinators" / "warm-start.safetensors"
+    descent = DescentSettings(seed=flags.seed) if flags.offsets else None
+    recipe = WarmStartSettings(rows, ValueSettings(cost=flags.cost, tau=flags.tau), seed=flags.seed, descent=descent)
+    with as_usage_errors(), locked_folder(out.parent, "training"):
+        result = WarmStart(recipe, load_backbone(config), hidden_states_folder(config)).run(
+            tasks, flags.matrix.name, say_progress
+        )
+        save_checkpoint(result.checkpoint, out)
+    print(result.report)
+    print(out)
+    return 0
+
+
+def train_replay(flags: TrainReplayFlags) -> int:
+    """A study of recorded outcomes: the report is printed and kept."""
+    from fugu_cli.training import recorded_outcomes, study
+    from fugu_cli.training.pass_matrix import HeadRow
+    from fugu_cli.training.search import HiddenStates
+    from fugu_cli.training.synthetic_sessions import ReplaySessionWriter, TranscriptSettings
+
+    models = flags.models or []
+    if len(models) != len(SLOTS):
+        raise UsageError("name a model for each slot, cheap ones first", hint="--model NAME, three times")
+    issues = recorded_outcomes.read_issues(flags.outcomes)
+    random.Random(flags.seed).shuffle(issues)
+    pool = recorded_outcomes.named_pool(issues, models, parse_prices(flags.prices or ()))
+    cases = recorded_outcomes.pool_cases(issues[: flags.cases], pool)
+    if len({case.group for case in cases}) < 2:
+        raise UsageError(
+            f"{len(cases)} issues have outcomes of {', '.join(models)}, and not of two repositories",
+            hint="one repository is decided by what was learned on the others: give issues of two, or other models",
+        )
+    question = study.StudySettings(
+        parse_numbers(flags.prices_of_cost, "--lambda"),
+        parse_checks(flags.checks),
+        flags.folds,
+        flags.sample,
+        seed=flags.seed,
+    )
+    config, out = current_config().config, (flags.out or Path("fugu-replay")).resolve()
+    with as_usage_errors(), locked_folder(out, "training"):
+        backbone = load_backbone(config)
+        seats = [HeadRow(slot, model) for slot, model in zip(SLOTS, models, strict=True)]
+        writer = ReplaySessionWriter(seats, backbone, TranscriptSettings(request=flags.request), flags.seed)
+        recorded = study.StudyData(cases, models, issues)
+        found = study.Study(recorded, writer, HiddenStates(backbone, hidden_states_folder(config), say_progress)).run(
+            question, pool.unit, out / "answers.jsonl", say_progress
+        )
+        text = f"{len(cases)} issues; rows: {', '.join(models)}.\n\n{study.study_report(found)}"
+        _write(out / "report.md", text)
+    print(text)
+    return 0
+
+
+def train_own_sessions(flags: TrainSessionsFlags) -> int:
+    """From the user's own sessions; nothing is saved that does worse on requests held out."""
+    from fugu_cli.coordinators import checkpoint as checkpoints
+    from fugu_cli.training import own_sessions
+
+    loaded = current_config()
+    config = loaded.config
+    out = flags.out or config.data / "coordinators" / "own-sessions.safetensors"
+    with as_usage_errors(), locked_folder(out.parent, "training"):
+        checkpoint = checkpoints.load(config.checkpoint or trinity.SHIPPED)
+        decided, labels = _decisions(
+            store.session_paths(config.data, None if flags.everywhere else loaded.root), checkpoint
+        )
+        say_progress(f"{len(decided)} decisions turned out one way or the other")
+        if len({one.group for one in decided}) < own_sessions.LEAST_REQUESTS:
+            raise own_sessions.too_few(len({one.group for one in decided}))
+        told = own_sessions.session_examples(decided, checkpoint, labels, backbone_for_checkpoint(config, checkpoint))
+        found = own_sessions.learn_from_sessions(told, checkpoint)
+        print(f"{found.decisions} decisions of {found.requests} requests; distance to what turned out well, held out: "
+              f"{found.before.kl:.3f} before, {found.after.kl:.3f} after")  # fmt: skip
+        if not found.better:
+            print("not better on requests held out: the checkpoint in use stays, nothing was written")
+            return 0
+        save_checkpoint(found.checkpoint, out)
+    print(out)
+    print(f'use it with `checkpoint = "{out}"` in .fugurc', file=sys.stderr)
+    return 0
+
+
+def _decisions(paths: Sequence[Path], checkpoint: Checkpoint) -> tuple[list[LabelledDecision], dict[str, str]]:
+    """Of all sessions that can be read, the newest first, and what each agent's row is called."""
+    from fugu_cli.session import views
+    from fugu_cli.training import own_sessions
+
+    decided: list[LabelledDecision] = []
+    labels: dict[str, str] = {}
+    for path in paths:
+        try:
+            events = [record.event for record in log.read(path)]
+        except StorageError as error:
+            say_progress(f"{path.name}: left out: {error}")
+            continue
+        labels = {**trinity.agent_labels(checkpoint.meta, list(views.pool(events).values())), **labels}
+        decided += own_sessions.labelled_decisions(events, path.stem)
+    return decided, labels
+
+
+def parse_prices(given: Sequence[str]) -> dict[str, float]:
+    """NAME=USD."""
+    found = {}
+    for text in given:
+        name, _, price = text.rpartition("=")
+        try:
+            found[name] = float(price)
+        except ValueError as error:
+            raise UsageError(f"--price {text}: write NAME=USD") from error
+    return found
+
+
+def parse_numbers(text: str, flag: str) -> tuple[float, ...]:
+    """A list of numbers, with commas."""
+    try:
+        return tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        raise UsageError(f"{flag} {text}: write numbers with commas between them") from error
+
+
+def parse_checks(text: str) -> tuple[CheckRates, ...]:
+    """`95/10,90/20`: per cent of right and of wrong work that pass."""
+    from fugu_cli.training.replay import CheckRates
+
+    found = []
+    for part in text.split(","):
+        right, _, wrong = part.partition("/")
+        try:
+            found.append(CheckRates(float(right) / 100, float(wrong) / 100))
+        except ValueError as error:
+            raise UsageError(f"--check {part}: write RIGHT/WRONG in per cent, as in 95/10") from error
+        if not 0 <= found[-1].wrong <= found[-1].right <= 1:
+            raise UsageError(f"--check {part}: a check passes right work at least as often as wrong work")
+    return tuple(found)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error}") from error
+
+
+MATRIX_FILE = "matrix.jsonl"
+
+
+def train_matrix(flags: MatrixFlags) -> int:
+    """The exit code of the measurement; what there is is reported whatever ended it."""
+    folder = (flags.out or Path("fugu-matrix")).resolve()
+    kind = "single" if flags.loop else "one-pass"
+    code = 0
+    try:
+        if not flags.report:
+            code = evaluate(_eval_flags(flags, kind, folder))
+    finally:
+        _reported(flags, kind, folder)
+    return code
+
+
+def _eval_flags(flags: MatrixFlags, kind: str, folder: Path) -> EvalFlags:
+    return EvalFlags(
+        suites=flags.suites,
+        arms=[kind],
+        only=flags.only,
+        limit=flags.limit,
+        prompt=flags.prompt,
+        test_command=flags.test_command,
+        seeds=flags.repeats,
+        out=folder,
+        max_budget_usd=flags.max_budget_usd,
+        max_requests=flags.max_requests,
+        rollouts=flags.rollouts,
+        cores=flags.cores,
+        memory=flags.memory,
+    )
+
+
+def _reported(flags: MatrixFlags, kind: str, folder: Path) -> None:
+    found = [
+        row
+        for row in results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome)
+        if row.arm.startswith(f"{kind}:")
+    ]
+    if not found:
+        print("nothing was measured yet", file=sys.stderr)
+        return
+    prompts = _prompts(flags)
+    prompts |= _recorded_prompts(folder, [row for row in found if row.task not in prompts])
+    paid = any(row.usd for row in found)
+    cells = [_matrix_cell(row, prompts[row.task], _cost(row, paid)) for row in found]
+    try:
+        write_atomically(folder / MATRIX_FILE, "".join(f"{cell.model_dump_json()}\n" for cell in cells).encode())
+    except OSError as error:
+        raise StorageError(f"{folder / MATRIX_FILE} cannot be written: {error}") from error
+    draws = [AgentRun(row.task, row.arm.partition(":")[2], row.seed, row.ok, _cost(row, paid)) for row in found]
+    try:
+        missing = _missing(folder, len(found), max(flags.repeats, *(row.seed + 1 for row in found)))
+        print(headroom_report(headroom(draws, "USD" if paid else "model seconds"), missing))
+    except ValueError as error:
+        print(f"{error}: nothing can be said yet", file=sys.stderr)
+    print(folder / MATRIX_FILE)
+
+
+def _missing(folder: Path, runs: int, repeats: int) -> int:
+    """How many runs the folder's tasks and agents still lack."""
+    begun = results_folder.read_setup(folder)
+    if begun is None:
+        return 0
+    refused = {
+        found.task for found in results_folder.read_rows(folder / runner.CHECKS_FILE, TaskCheck) if found.refused
+    }
+    return max(len({*begun.tasks} - refused) * len(begun.pool) * repeats - runs, 0)
+
+
+def _cost(row: RolloutOutcome, paid: bool) -> float:
+    """USD where any agent of the matrix costs money, seconds of the models where none does: one unit for all."""
+    return row.usd if paid else row.model_seconds
+
+
+def _matrix_cell(row: RolloutOutcome, prompt: str, cost: float) -> MatrixCell:
+    agent = row.arm.partition(":")[2]
+    return MatrixCell(task=row.task, agent=agent, repeat=row.seed, ok=row.ok, seconds=cost, prompt=prompt)
+
+
+def _prompts(flags: MatrixFlags) -> dict[str, str]:
+    """Requests by task, for the warm start. What is left out was said when it was measured."""
+    defaults = TaskDefaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
+    every = eval.load_problems(flags.suites, flags.only or (), defaults, lambda _: None)
+    return {problem.id: problem.prompt for problem in every}
+
+
+def _recorded_prompts(folder: Path, found: Sequence[RolloutOutcome]) -> dict[str, str]:
+    """The same of tasks that were named another time, as they were put."""
+    prompts = {}
+    for task, row in {row.task: row for row in found}.items():
+        asked = views.asked([record.event for record in log.read(folder / row.session)])
+        prompts[task] = asked.text if asked is not None else task
+    return prompts

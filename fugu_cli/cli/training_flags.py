@@ -1,0 +1,233 @@
+"""The flags of `fugu eval` and `fugu train`, as frozen dataclasses. Imported at start-up: nothing heavy may be
+imported here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fugu_cli.cli.flags import option, path_option
+
+
+class EngineName(StrEnum):
+    """Where rollouts run."""
+
+    local = "local"
+    ray = "ray"
+
+
+OnlyFlag = Annotated[
+    list[str] | None, option("--only", help="these files or folders of the suites; repeatable", metavar="NAME")
+]
+LimitFlag = Annotated[
+    int | None, option("--limit", help="so many tasks, drawn the same each time", metavar="N", least=1)
+]
+TaskPromptFlag = Annotated[str | None, option("--prompt", help="for repositories that bring none", metavar="TEXT")]
+TaskTestsFlag = Annotated[
+    str | None, option("--test-command", help="for repositories that bring none", metavar="COMMAND")
+]
+BudgetFlag = Annotated[
+    float | None, option("--max-budget-usd", help="money of all rollouts together", metavar="USD", least=0)
+]
+RequestsFlag = Annotated[
+    int | None, option("--max-requests", help="model calls of all rollouts together", metavar="N", least=0)
+]
+RolloutsFlag = Annotated[int | None, option("--rollouts", help="at once at most", metavar="N", least=1)]
+CoresFlag = Annotated[int | None, option("--cores", help="cores to use: one a rollout", metavar="N", least=1)]
+MemoryFlag = Annotated[float | None, option("--memory", help="memory to use: 1 GiB a rollout", metavar="GIB", above=0)]
+
+
+@dataclass(frozen=True)
+class EvalFlags:
+    """`fugu eval`, as the user wrote it. None means: not said here."""
+
+    suites: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TASKS...", help="task files, folders of them or of repositories, gym:NAME[:COUNT[:SEED]]"
+        ),
+    ] = None
+    arms: Annotated[
+        list[str] | None, option("--arm", "-a", help="what to compare, or all; repeatable", metavar="ARM")
+    ] = None
+    only: OnlyFlag = None
+    limit: LimitFlag = None
+    seeds: Annotated[int, option("--seeds", help="repetitions of every task (1)", metavar="N", least=1)] = 1
+    out: Annotated[Path | None, path_option("--out", "-o", help="where rows and report are kept", metavar="DIR")] = None
+    report: Annotated[bool, option("--report", help="measure nothing, write the report of the rows there are")] = False
+    prompt: TaskPromptFlag = None
+    test_command: TaskTestsFlag = None
+    max_turns: Annotated[int | None, option("--max-turns", help="turns of a rollout", metavar="N", least=1)] = None
+    time_limit: Annotated[
+        float | None, option("--time-limit", help="time of a rollout", metavar="SECONDS", above=0)
+    ] = None
+    max_budget_usd: BudgetFlag = None
+    max_requests: RequestsFlag = None
+    rollouts: RolloutsFlag = None
+    cores: CoresFlag = None
+    memory: MemoryFlag = None
+    engine: Annotated[EngineName, option("--engine", help="local, or ray to spread over a cluster")] = EngineName.local
+
+
+OutFolder = Annotated[Path | None, path_option("--out", "-o", help="where everything is kept", metavar="DIR")]
+
+
+HeadRows = Annotated[
+    list[str] | None,
+    option("--row", help="ROW=AGENT or ROW=AGENT*DRAWS, in the head's order; repeatable", metavar="ROW=AGENT"),
+]
+
+
+@dataclass(frozen=True)
+class MatrixFlags:
+    """`fugu train matrix`."""
+
+    suites: Annotated[list[str], typer.Argument(metavar="TASKS...", help="task files, folders of them, gym:NAME")]
+    repeats: Annotated[int, option("--repeats", help="runs of each agent on each task (1)", metavar="N", least=1)] = 1
+    loop: Annotated[bool, option("--loop", help="whole sessions instead of one answer each")] = False
+    only: OnlyFlag = None
+    limit: LimitFlag = None
+    prompt: TaskPromptFlag = None
+    test_command: TaskTestsFlag = None
+    max_budget_usd: BudgetFlag = None
+    max_requests: RequestsFlag = None
+    rollouts: RolloutsFlag = None
+    cores: CoresFlag = None
+    memory: MemoryFlag = None
+    report: Annotated[bool, option("--report", help="run nothing, read what is there")] = False
+    out: OutFolder = None
+
+
+@dataclass(frozen=True)
+class SftFlags:
+    """`fugu train sft`."""
+
+    matrix: Annotated[Path, typer.Argument(metavar="MATRIX", help="matrix.jsonl, as `fugu train matrix` leaves it")]
+    rows: HeadRows = None
+    offsets: Annotated[bool, option("--offsets", help="fit the SVF offsets of one layer too (slow)")] = False
+    tau: Annotated[float, option("--tau", help="softness of the targets (0.1)", metavar="T", above=0)] = 0.1
+    cost: Annotated[float, option("--cost", help="weight of a turn's cost (0.1)", metavar="W", least=0)] = 0.1
+    seed: Annotated[int, option("--seed", help="seed of everything drawn (0)", metavar="N", least=0)] = 0
+    out: Annotated[Path | None, path_option("--out", "-o", help="the checkpoint to write", metavar="FILE")] = None
+
+
+@dataclass(frozen=True)
+class EvolveFlags:
+    """`fugu train evolve`: what candidates are judged by, and how the search goes."""
+
+    suites: Annotated[
+        list[str] | None, typer.Argument(metavar="[TASKS...]", help="judge by real sessions on these tasks")
+    ] = None
+    outcomes: Annotated[Path | None, option("--outcomes", help="judge by recorded outcomes", metavar="FILE")] = None
+    matrix: Annotated[Path | None, option("--matrix", help="judge by a pass matrix", metavar="FILE")] = None
+    rows: HeadRows = None
+    start: Annotated[Path | None, option("--start", help="a checkpoint to begin with", metavar="FILE")] = None
+    population: Annotated[int, option("--population", help="candidates of an iteration (32)", metavar="N", least=2)] = (
+        32
+    )
+    iterations: Annotated[int, option("--iterations", help="iterations at most (60)", metavar="N", least=0)] = 60
+    replications: Annotated[int, option("--replications", help="tasks of a candidate (16)", metavar="N", least=1)] = 16
+    sigma: Annotated[float, option("--sigma", help="first step size (0.03)", metavar="S", above=0)] = 0.03
+    patience: Annotated[
+        int, option("--patience", help="stop after N iterations without gain (15)", metavar="N", least=0)
+    ] = 15
+    diversity: Annotated[float, option("--w-div", help="weight of H(agents) (0)", metavar="W", least=0)] = 0.0
+    turns: Annotated[float, option("--w-turn", help="weight of mean turns (0)", metavar="W", above=float("-inf"))] = 0.0
+    cost: Annotated[float, option("--w-cost", help="weight of mean cost (0.1)", metavar="W", least=0)] = 0.1
+    check: Annotated[
+        str, option("--check", help="how often a check passes right/wrong work (95/10)", metavar="R/W")
+    ] = "95/10"
+    offsets: Annotated[bool, option("--offsets", help="evolve the SVF offsets of one layer too (slow)")] = False
+    prove: Annotated[
+        bool, option("--prove", help="write it only if, on what it did not see, the rule cascade is not better")
+    ] = False
+    seed: Annotated[int, option("--seed", help="seed of everything drawn (0)", metavar="N", least=0)] = 0
+    prompt: TaskPromptFlag = None
+    test_command: TaskTestsFlag = None
+    max_budget_usd: BudgetFlag = None
+    max_requests: RequestsFlag = None
+    rollouts: RolloutsFlag = None
+    cores: CoresFlag = None
+    memory: MemoryFlag = None
+    out: OutFolder = None
+
+
+@dataclass(frozen=True)
+class TrainReplayFlags:
+    """`fugu train replay`."""
+
+    outcomes: Annotated[Path, option("--outcomes", help="recorded outcomes, .jsonl or .jsonl.gz", metavar="FILE")]
+    models: Annotated[
+        list[str] | None, option("--model", help="a row, cheap ones first; three of them", metavar="NAME")
+    ] = None
+    prices: Annotated[
+        list[str] | None, option("--price", help="USD of a run, where none is recorded", metavar="NAME=USD")
+    ] = None
+    prices_of_cost: Annotated[str, option("--lambda", help="weights of cost (0,.05,.1,.2,.4,.8)", metavar="LIST")] = (
+        "0,0.05,0.1,0.2,0.4,0.8"
+    )
+    checks: Annotated[str, option("--check", help="error rates (95/10,90/20,80/40)", metavar="LIST")] = (
+        "95/10,90/20,80/40"
+    )
+    cases: Annotated[
+        int | None, option("--cases", help="so many issues, drawn the same each time", metavar="N", least=1)
+    ] = None
+    sample: Annotated[
+        int, option("--sample", help="issues whose texts are read for training (160)", metavar="N", least=1)
+    ] = 160
+    folds: Annotated[int, option("--folds", help="parts of the cross-validation (5)", metavar="N", least=2)] = 5
+    request: Annotated[
+        int, option("--request-tokens", help="an issue's text is cut to this (160)", metavar="N", least=1)
+    ] = 160
+    seed: Annotated[int, option("--seed", help="seed of everything drawn (0)", metavar="N", least=0)] = 0
+    out: OutFolder = None
+
+
+@dataclass(frozen=True)
+class ConductorFlags:
+    """`fugu train conductor`. None means: as the preset has it."""
+
+    suites: Annotated[list[str], typer.Argument(metavar="TASKS...", help="task files, folders of them, gym:NAME")]
+    model: Annotated[str, option("--model", help="the planner to train: a folder or hub id", metavar="MODEL")] = (
+        "Qwen/Qwen2.5-7B-Instruct"
+    )
+    preset: Annotated[str, option("--preset", help="paper, or small for a machine without a GPU", metavar="NAME")] = (
+        "paper"
+    )
+    steps: Annotated[int | None, option("--steps", help="optimisation steps", metavar="N", least=1)] = None
+    questions: Annotated[int | None, option("--questions", help="questions of a step", metavar="N", least=1)] = None
+    replies: Annotated[int | None, option("--replies", help="replies to each question", metavar="N", least=2)] = None
+    tokens: Annotated[int | None, option("--tokens", help="of a reply at most", metavar="N", least=1)] = None
+    rate: Annotated[float | None, option("--rate", help="learning rate", metavar="R", above=0)] = None
+    lora: Annotated[
+        int | None, option("--lora", help="rank of the adapter, 0 trains all weights", metavar="N", least=0)
+    ] = None
+    agents: Annotated[int, option("--agents", help="agents drawn for a question at most (7)", metavar="N", least=1)] = 7
+    max_steps: Annotated[int, option("--max-steps", help="steps of a workflow (5)", metavar="N", least=1)] = 5
+    warm: Annotated[int, option("--warm", help="supervised steps first, at most (0)", metavar="N", least=0)] = 0
+    form_only: Annotated[bool, option("--form-only", help="run nothing: a readable workflow is worth 0.5")] = False
+    recursion: Annotated[bool, option("--recursion", help="second rounds too, the first discounted by 0.2")] = False
+    only: Annotated[list[str] | None, option("--only", help="these files only; repeatable", metavar="NAME")] = None
+    limit: Annotated[int | None, option("--limit", help="so many tasks", metavar="N", least=1)] = None
+    max_budget_usd: Annotated[
+        float | None, option("--max-budget-usd", help="money at most", metavar="USD", least=0)
+    ] = None
+    max_requests: Annotated[int | None, option("--max-requests", help="model calls at most", metavar="N", least=0)] = (
+        None
+    )
+    rollouts: Annotated[int | None, option("--rollouts", help="workflows at once at most", metavar="N", least=1)] = None
+    seed: Annotated[int | None, option("--seed", help="seed of everything drawn (0)", metavar="N", least=0)] = None
+    out: OutFolder = None
+
+
+@dataclass(frozen=True)
+class TrainSessionsFlags:
+    """`fugu train sessions`."""
+
+    everywhere: Annotated[bool, option("--all", help="of every folder, not only this one")] = False
+    out: Annotated[Path | None, path_option("--out", "-o", help="the checkpoint to write", metavar="FILE")] = None

@@ -1,0 +1,378 @@
+"""From files, environment and flags to one `Config`, with messages that name file, line and key."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from fugu_cli.config import ADDING, LISTS, MODES, PATHS, ConductorEntry, Config, SandboxEntry, TestsEntry
+from fugu_cli.config import trust as config_trust
+from fugu_cli.config.schema import FORMS, AgentEntry, Money, TimeLimit, TimeoutPhases
+from fugu_cli.errors import ConfigError
+from fugu_cli.extensions import hook_settings as hooks
+from fugu_cli.extensions import instruction_files, mcp_settings
+from fugu_cli.extensions.instruction_files import standing_instructions
+from fugu_cli.extensions.mcp_settings import DeclaredServers
+from fugu_cli.extensions.skill_library import SkillLibrary
+from fugu_cli.safety.paths import path_exists
+from fugu_cli.session.events import Price
+
+HARMLESS = frozenset({"ask", "deny", "opt_out", "deny_agents", "verify_answers", "seed", "test_timeout"})
+"""Keys an untrusted repository may set: they take rights away or cost nothing."""
+LOWERED = ("max_turns", "max_budget_usd", "time_limit", "steps_per_turn")
+"""Keys an untrusted repository may only lower."""
+
+
+@dataclass(frozen=True)
+class ConfigLayer:
+    """One source of settings: only `config.model_fields_set` was said there."""
+
+    source: str
+    config: Config
+
+
+def merge_layers(layers: Sequence[ConfigLayer]) -> Config:
+    """The layers laid over one another, the last on top."""
+    values: dict[str, object] = {}
+    for layer in layers:
+        for key in layer.config.model_fields_set:
+            value = getattr(layer.config, key)
+            values[key] = _over(values.get(key), value) if key in ADDING else value
+    return Config().model_copy(update=values)
+
+
+def _over(before: object, value: object) -> object:
+    """Lists and denials add up; a number or table of limits replaces only what it says."""
+    if isinstance(value, tuple):
+        return tuple(dict.fromkeys([*(before if isinstance(before, tuple) else ()), *value]))
+    if isinstance(value, dict):
+        both = dict(before) if isinstance(before, dict) else {}
+        return both | {key: tuple(dict.fromkeys([*both.get(key, ()), *names])) for key, names in value.items()}
+    if isinstance(before, TestsEntry) and isinstance(value, TestsEntry):
+        update = value.model_dump(exclude_unset=True)
+        return before.model_copy(update=update | {"until": (*before.until, *value.until)})
+    if isinstance(before, Money | TimeLimit):
+        given = value.model_dump(exclude_unset=True) if isinstance(value, Money | TimeLimit) else {"request": value}
+        return before.model_copy(update=given)
+    if isinstance(before, float) and isinstance(value, Money | TimeLimit):
+        return value if "request" in value.model_fields_set else value.model_copy(update={"request": before})
+    return value
+
+
+def narrow_layer(layer: ConfigLayer, below: Config) -> tuple[ConfigLayer, tuple[str, ...]]:
+    """What an untrusted repository's file may say, and the keys that were left out."""
+    kept, ignored = {}, []
+    for key in sorted(layer.config.model_fields_set):
+        value = getattr(layer.config, key)
+        if key in HARMLESS or _lowers(key, value, getattr(below, key)):
+            kept[key] = value
+        else:
+            ignored.append(f"{key} (it may only be lowered)" if key in (*LOWERED, "permission_mode") else key)
+    return ConfigLayer(layer.source, Config().model_copy(update=kept)), tuple(ignored)
+
+
+def _lowers(key: str, value: float | str, before: float | str | None) -> bool:
+    if key == "permission_mode":
+        return MODES.index(value) <= MODES.index(before)
+    if key not in LOWERED:
+        return False
+    if key not in ("max_budget_usd", "time_limit"):
+        return value <= before  # type: ignore[operator]
+    said, held = _limits(value), _limits(before)
+    return all(limit <= held.get(name, 0.0 if name == "wait" else limit) for name, limit in said.items())
+
+
+def _limits(value: object) -> dict[str, float]:
+    """Limits by name; a wait that is not lowered to nothing counts as raised."""
+    if isinstance(value, Money | TimeLimit):
+        return {name: limit for name, limit in value.model_dump(exclude_unset=True).items() if limit is not None}
+    return {} if value is None else {"request": float(str(value))}
+
+
+NAME = ".fugurc"
+PREFIX = "FUGU_"
+POOL = "FUGU_AGENTS"
+"""The one key that the environment cannot hold."""
+TABLES = ("sandbox", "conductor", "deny_agents", "max_budget_usd", "time_limit", "tests")
+TABLE_KEYS: Mapping[str, type[BaseModel]] = {
+    "sandbox": SandboxEntry,
+    "conductor": ConductorEntry,
+    "max_budget_usd": Money,
+    "time_limit": TimeLimit,
+    "tests": TestsEntry,
+}
+WORDS = {"sandbox": "mode", "conductor": "agent"}
+"""What a single word stands for in a table."""
+HELP = "`fugu help config` lists every key"
+
+Setting = str | int | float | bool | Sequence[str] | Mapping[str, object]
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """The configuration and where it came from. `notes` are sentences for people."""
+
+    config: Config
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+    root: Path
+    trusted: bool
+    servers: DeclaredServers = field(default_factory=DeclaredServers)
+    """The MCP servers that count here, and what is wrong with others."""
+    hooks: hooks.DeclaredHooks = field(default_factory=hooks.DeclaredHooks)
+    """The hooks that count here, and what is wrong with others."""
+    library: SkillLibrary = field(default_factory=SkillLibrary)
+    """The skills and custom commands that count here, and what is wrong with others."""
+    below: tuple[Path, ...] = ()
+    """Instructions of folders below the root that count, the nearest last."""
+    vouched: Callable[[Path], bool] = field(default=lambda _: False)
+    """Whether a file that tells agents what to do counts: it is as it was when the user trusted it."""
+    trust_data: Path = Path()
+    """Where it is written which folders are trusted: the user's data, whatever `data_dir` a repository names."""
+
+
+def load_config(
+    folder: Path, environ: Mapping[str, str], flags: Mapping[str, Setting] | None = None, *, trust: bool = False
+) -> LoadedConfig:
+    """Everything that was set for a run in `folder`. `trust` trusts the folder for this run.
+
+    Raises ConfigError for what cannot be read or is not valid.
+    """
+    root, home = repository(folder), _home()
+    user = _file_layer(home / NAME)
+    surroundings = from_environment(environ, folder)
+    given = from_settings(flags or {}, "the command line", folder)
+    data = merge_layers([layer for layer in (user, surroundings, given) if layer]).data
+    known = trust or config_trust.is_trusted(data, root)
+    own = _file_layer(root / NAME) if root != home.resolve() else None
+    notes = [] if known else _changed(data, root)
+    if own is not None and not known:
+        own, ignored = narrow_layer(own, user.config if user else Config())
+        if ignored:
+            notes.append(f"{own.source}: ignored until you run `fugu trust` here: {', '.join(ignored)}")
+    config = merge_layers([layer for layer in (user, own, surroundings, given) if layer])
+    files = tuple(Path(layer.source) for layer in (user, own) if layer)
+    own_servers = None if root == home.resolve() else root / mcp_settings.MCP_FILE
+    servers = mcp_settings.read_servers(home / mcp_settings.MCP_FILE, own_servers, trusted=known, environ=environ)
+    hooked = hooks.read_hooks(home, None if root == home.resolve() else root, trusted=known)
+
+    def trusts(place: Path) -> bool:
+        return known if place == root else trust or (known and config_trust.is_trusted(data, place))
+
+    library = instruction_files.load_library(folder, root, trusts)
+    vouched = config_trust.unchanged_since_trust(data, root)
+
+    def counts(file: Path) -> bool:
+        return trust or (known and (vouched(file) or config_trust.is_trusted(data, file.parent)))
+
+    below = instruction_files.trusted_instructions(folder, root, counts)
+    if left := [str(path) for path in instruction_files.untrusted_instructions(folder, root, counts)]:
+        notes.append(f"{', '.join(left)}: no agent is shown what stands there until you run `fugu trust` here")
+    notes += [*standing_instructions(root if known else None, below, counts).notes, *misspelled_variables(environ)]
+    return LoadedConfig(config, files, tuple(notes), root, known, servers, hooked, library, below, counts, data)
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise ConfigError(
+            "there is no home folder: HOME is not set, and the system knows none for this user",
+            hint="set HOME to a folder that can be written",
+        ) from error
+
+
+def _changed(data: Path, root: Path) -> list[str]:
+    names = ", ".join(config_trust.changed_files(data, root))
+    return [f"{root} is not trusted any more: {names} changed since; look at it, then `fugu trust`"] if names else []
+
+
+def repository(folder: Path) -> Path:
+    """The root of the repository that holds `folder`; `folder` itself where there is none."""
+    here = folder.resolve()
+    return next((place for place in (here, *here.parents) if path_exists(place / ".git")), here)
+
+
+def _file_layer(path: Path) -> ConfigLayer | None:
+    try:
+        if path.exists() and not path.is_file():
+            raise OSError(0, "it is not a file")
+        text = path.read_text(encoding="utf-8-sig")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="check the file's permissions") from error
+    return parse_layer(text, path)
+
+
+def parse_layer(text: str, path: Path) -> ConfigLayer:
+    """A file's text as a layer. Raises ConfigError naming file, line and key."""
+    try:
+        values = tomllib.loads(text)
+        json_text = json.dumps(values, default=str)
+    except RecursionError as error:
+        raise ConfigError(f"{path} is nested too deep", hint=HELP) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"{path} is not valid TOML: {str(error)[:1].lower() + str(error)[1:]}", hint="`fugu help config` shows one"
+        ) from error
+    lines = key_lines(text)
+    try:
+        config = Config.model_validate_json(json_text, strict=True)
+    except ValidationError as error:
+        first = _worst(error)
+        line = _line(lines, (*first["loc"], first.get("ctx", {}).get("index", "")))
+        raise _refused(first, f"{path}, line {line}" if line else str(path)) from error
+    return ConfigLayer(str(path), _resolved(config, path.parent))
+
+
+def from_environment(environ: Mapping[str, str], folder: Path) -> ConfigLayer | None:
+    """`FUGU_MAX_TURNS=3` and the like. Lists are separated by commas, or written as in TOML."""
+    values: dict[str, Setting] = {}
+    for key in Config.model_fields:
+        value = environ.get(PREFIX + key.upper(), "")
+        if PREFIX + key.upper() != POOL and value:
+            values[key] = _listed(key, value) if key in LISTS else _tabled(key, value) if key in TABLES else value
+    return from_settings(values, "the environment", folder) if values else None
+
+
+def from_settings(values: Mapping[str, Setting], source: str, folder: Path) -> ConfigLayer | None:
+    """Settings given as values; text is read leniently ("3", "true"). None when nothing was given."""
+    if not values:
+        return None
+    try:
+        config = Config.model_validate({key: value for key, value in values.items() if value is not None})
+    except ValidationError as error:
+        first = _worst(error)
+        key = str(first["loc"][0])
+        spot = PREFIX + key.upper() if source == "the environment" else "--" + key.replace("_", "-")
+        raise _refused(first, f"{source} ({spot})") from error
+    return ConfigLayer(source, _resolved(config, folder))
+
+
+def misspelled_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each FUGU_ variable that is nearly a key: a typing mistake that would go unseen."""
+    known = [PREFIX + key.upper() for key in Config.model_fields]
+    notes = []
+    if environ.get(POOL):
+        notes.append(f"the environment's {POOL} was ignored: agents are entries of .fugurc (`fugu help pool`)")
+    for name in sorted(environ):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+        if name.startswith(PREFIX) and name not in known and near:
+            notes.append(f"the environment's {name} is not a setting and was ignored; did you mean {near[0]}?")
+    return tuple(notes)
+
+
+def _listed(key: str, value: str) -> list[str]:
+    if value.lstrip().startswith("["):
+        try:
+            found = tomllib.loads(f"x = {value}")["x"]
+            return [str(item) for item in found]
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(
+                f"the environment ({PREFIX}{key.upper()}) holds a list that is not valid TOML: {value}"
+            ) from error
+    return [part.strip() for part in re.split(r",(?![^()]*\))", value) if part.strip()]
+
+
+def _tabled(key: str, value: str) -> dict[str, object] | str:
+    """A table written as in TOML, or what stands for it alone."""
+    if not value.lstrip().startswith("{"):
+        return {WORDS[key]: value} if key in WORDS else value
+    try:
+        found: dict[str, object] = tomllib.loads(f"x = {value}")["x"]
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"the environment ({PREFIX}{key.upper()}) holds a table that is not valid TOML: {value}"
+        ) from error
+    return found
+
+
+def _resolved(config: Config, base: Path) -> Config:
+    """Paths made absolute: `~` is the home, anything relative is meant from `base`. A backbone may be a hub's id."""
+    paths = {key: getattr(config, key) for key in PATHS if getattr(config, key) is not None}
+    update: dict[str, object] = {key: base / Path(path).expanduser() for key, path in paths.items()}
+    if config.backbone is not None and config.backbone.startswith(("~", "./", "../")):
+        update["backbone"] = str(base / Path(config.backbone).expanduser())
+    return config.model_copy(update=update)
+
+
+def key_lines(text: str) -> dict[KeyPath, int]:
+    """Line numbers, from 1, of the tables and keys of a TOML file: ("agents", 1, "name") -> 12."""
+    lines: dict[KeyPath, int] = {}
+    counts: dict[str, int] = {}
+    table: KeyPath = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := re.match(r"\s*\[\[\s*([\w.\"'-]+)\s*\]\]", line):
+            name = found.group(1).strip("\"'")
+            counts[name] = counts.get(name, -1) + 1
+            table = (name, counts[name])
+            lines.setdefault(table, number)
+        elif found := re.match(r"\s*\[\s*([\w.\"'-]+)\s*\]", line):
+            parts = [part.strip("\"'") for part in found.group(1).split(".")]
+            table = (parts[0], counts[parts[0]], *parts[1:]) if parts[0] in counts else tuple(parts)
+            lines.setdefault(table, number)
+        elif found := re.match(r"\s*([\w\"'-]+)\s*(?:\.|=)", line):
+            lines.setdefault((*table, found.group(1).strip("\"'")), number)
+    return lines
+
+
+def _line(lines: Mapping[KeyPath, int], spot: KeyPath) -> int | None:
+    for end in range(len(spot), 0, -1):
+        if spot[:end] in lines:
+            return lines[spot[:end]]
+    return None
+
+
+def _worst(error: ValidationError) -> ErrorDetails:
+    """The fault to name: a key that does not exist before one that is missing, for it is often the same, mistyped."""
+    return min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
+
+
+def _refused(error: ErrorDetails, where: str) -> ConfigError:
+    """One fault in words: where, which key, what is wrong with it, what is near."""
+    spot = tuple(part for part in error["loc"] if part not in FORMS)
+    if not spot:  # nothing was read at all
+        return ConfigError(f"{where} is nested too deep", hint=HELP)
+    key, kind = str(spot[-1]), error["type"]
+    if key in {"api_key", "key", "apikey", "token"} and kind == "extra_forbidden":
+        advice = 'put the key into an environment variable and name that: api_key_env = "OPENAI_API_KEY"'
+        return ConfigError(f"{where}: {key!r} is refused: a key does not belong into a file", hint=advice)
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(key, _keys(spot), n=1)
+        return ConfigError(f"{where}: unknown key {key!r}", hint=f"did you mean {near[0]!r}? {HELP}" if near else HELP)
+    name = ".".join(str(part) for part in spot if not isinstance(part, int))
+    if kind == "missing":
+        return ConfigError(f"{where}: an agent needs {key!r}", hint="`fugu help pool` shows an entry")
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
+    hidden = key in {"api_key_env", "agents", "headers"} or isinstance(error["input"], dict)
+    shown = "" if hidden else f" = {_shown(error['input'])}"
+    near = difflib.get_close_matches(str(error["input"]), re.findall(r"'(\w+)'", message), n=1)
+    page = "`fugu help permissions` shows rules" if key in {"allow", "ask", "deny"} else HELP
+    return ConfigError(f"{where}: {name}{shown}: {message}", hint=f"did you mean {near[0]!r}?" if near else page)
+
+
+_PASSWORD = re.compile(r"""(?:(?<=://)[^\s/@"']*|[^\s/@"':]+:[^\s/@"']+)@""")
+
+
+def _shown(value: object) -> str:
+    text = _PASSWORD.sub("***@", json.dumps(value, ensure_ascii=False, default=str))
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _keys(spot: KeyPath) -> list[str]:
+    model: type[BaseModel] = TABLE_KEYS.get(str(spot[0]), Config) if len(spot) > 1 else Config
+    if len(spot) > 2 and spot[0] == "agents":
+        model = Price if "price" in spot[:-1] else TimeoutPhases if "timeout" in spot[:-1] else AgentEntry
+    return list(model.model_fields)

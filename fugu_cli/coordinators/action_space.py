@@ -1,0 +1,321 @@
+"""What may happen next, for every coordinator: slots (which agents serve a row of the head), action masks (which
+agents and roles are out, and why), and termination (when the request is over, and as what). Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from fugu_cli.messages import Call
+from fugu_cli.safety import policy
+from fugu_cli.safety.policy.rule_matching import READING, WRITING
+from fugu_cli.session import views
+from fugu_cli.session.events import (
+    ROLE,
+    USERS,
+    Assigned,
+    Event,
+    Failed,
+    Finished,
+    Member,
+    Opened,
+    Permitted,
+    Price,
+    Role,
+)
+
+Slot = Literal["cheap", "middle", "strong"]
+SLOTS: tuple[Slot, ...] = get_args(Slot)
+
+RECENT_REQUESTS = 3
+"""An agent that failed in one of the newest requests gives way to another one in its slot."""
+
+
+@dataclass(frozen=True)
+class RowAgent:
+    """A row of the head and who would take it; `why` says why nobody does."""
+
+    row: str
+    member: Member | None
+    why: str = ""
+
+
+def blended_price(price: Price | None) -> float:
+    """USD per million tokens of a coding agent's usual mix: three prompt tokens to one written; 0 for an unknown
+    price."""
+    if price is None:
+        return 0.0
+    return (3 * price.input + price.output) / 4
+
+
+def assign_slots(prices: Mapping[str, Price]) -> dict[str, Slot]:
+    """Slots for agents that do not name one, by price on a logarithmic scale cut into thirds.
+
+    The cheapest is always cheap and the dearest strong; where all cost the same, all are middle.
+    """
+    costs = {name: blended_price(price) for name, price in prices.items()}
+    paid = [cost for cost in costs.values() if cost > 0]
+    if len(set(costs.values())) < 2 or not paid:
+        return dict.fromkeys(prices, "middle")
+    floor = min(paid) / 10  # an agent that costs nothing is cheaper than any other, and a logarithm needs a number
+    scale = {name: math.log(max(cost, floor)) for name, cost in costs.items()}
+    low, high = min(scale.values()), max(scale.values())
+    return {name: SLOTS[min(int(3 * (value - low) / (high - low)), 2)] for name, value in scale.items()}
+
+
+def choose_agent(candidates: Sequence[Member], out: Mapping[str, str], events: Sequence[Event]) -> Member | None:
+    """One of several agents for a seat: health, then a warm prompt cache, then price, then the pool's order.
+
+    `out` names the agents that cannot act now, with the reason. None when nobody is left.
+    """
+    able = [member for member in candidates if member.name not in out]
+    failed = _failed_recently(events)
+    warm = _newest_agent(events)
+    return min(able, key=lambda m: (m.name in failed, m.name != warm, blended_price(m.price)), default=None)
+
+
+def agents_by_slot(
+    rows: Sequence[str], members: Sequence[Member], out: Mapping[str, str], events: Sequence[Event]
+) -> tuple[RowAgent, ...]:
+    """Who takes each row of a slot checkpoint: one of the slot's agents."""
+    slots = [(row, [member for member in members if member.slot == row]) for row in rows]
+    return tuple(
+        _row_agent(row, candidates, out, events) if candidates else RowAgent(row, None, "no agent in this slot")
+        for row, candidates in slots
+    )
+
+
+def agents_by_name(rows: Sequence[str], members: Sequence[Member], out: Mapping[str, str]) -> tuple[RowAgent, ...]:
+    """Who takes each row of a checkpoint for one pool: its namesake."""
+    named = [(row, [member for member in members if member.name == row]) for row in rows]
+    return tuple(
+        _row_agent(row, candidates, out, ()) if candidates else RowAgent(row, None, "not in the pool")
+        for row, candidates in named
+    )
+
+
+def _row_agent(row: str, candidates: Sequence[Member], out: Mapping[str, str], events: Sequence[Event]) -> RowAgent:
+    member = choose_agent(candidates, out, events)
+    if member is None:
+        return RowAgent(row, None, "; ".join(f"{c.name}: {out[c.name]}" for c in candidates))
+    return RowAgent(row, member)
+
+
+def by_strength(members: Sequence[Member]) -> list[Member]:
+    """Cheap ones first; inside a slot by price, then in the pool's order."""
+    return sorted(members, key=lambda member: (SLOTS.index(member.slot), blended_price(member.price)))
+
+
+def _failed_recently(events: Sequence[Event]) -> set[str]:
+    recent = views.requests(events)[-RECENT_REQUESTS:] if events else []
+    failed = (event for facts in recent for event in facts if isinstance(event, Failed))
+    return {event.what for event in failed if event.kind != views.BUDGET}
+
+
+def _newest_agent(events: Sequence[Event]) -> str | None:
+    return next((event.agent for event in reversed(events) if isinstance(event, Assigned)), None)
+
+
+VERDICT_DUE = "the newest work has not been verified yet"
+
+
+def agents_out(events: Sequence[Event], opt_out: Iterable[str] = (), members: Sequence[Member] = ()) -> dict[str, str]:
+    """Agents by name that are opted out, failed in this request or are too dear for it, with the reason.
+
+    Of `members`, who may be chosen from, also those that need an acceptance check where there is none, unless nobody
+    else is left.
+    """
+    opted = dict.fromkeys(sorted(opt_out), "opted out")
+    out = {**opted, **views.failed_agents(events), **opted}
+    if not views.checks(events):
+        weak = [member.name for member in members if member.needs_tests]
+        out = _without(out, members, weak, "no acceptance check judges this request")
+    return out
+
+
+def agents_out_for_turn(events: Sequence[Event], opt_out: Iterable[str], members: Sequence[Member]) -> dict[str, str]:
+    """The same for a turn of its own: where work is to be verified, also the agent that did it, if another is left."""
+    out = agents_out(events, opt_out, members)
+    worker = newest_worker(events) if "worker" in roles_out(events) else None
+    return out if worker is None else _without(out, members, [worker], "it did the work that is to be verified")
+
+
+def _without(out: dict[str, str], members: Sequence[Member], names: Sequence[str], why: str) -> dict[str, str]:
+    """`out` with these names, if anybody is left without them."""
+    left = {member.name for member in members} - out.keys()
+    return {**out, **dict.fromkeys([name for name in names if name in left], why)} if left - set(names) else out
+
+
+def finish_without_agents(out: Mapping[str, str]) -> Finished:
+    """The end of a request in which everybody is out who could act: by `budget` where more money would let one act."""
+    said = "; ".join(f"{name}: {why.rstrip('.')}" for name, why in out.items()) or "the pool is empty"
+    if any(map(views.is_budget, out.values())):
+        return Finished(reason="budget", message=f"no agent is left that the budget carries ({said})")
+    return Finished(reason="failed", message=f"no agent is left to act ({said}). `fugu pool check` tries each one.")
+
+
+def roles_out(events: Sequence[Event]) -> dict[Role, str]:
+    """Roles that make no sense now, with the reason. Work that nothing speaks against is verified next; after a REVISE
+    somebody works first; a Thinker is followed by another role."""
+    if not views.has_worker_answer(events):
+        return {"verifier": "there is no Worker answer yet", **_after_thinker(events)}
+    if why := views.acceptance_blocker(events):
+        return {"verifier": f"{why}, and no verdict changes that", **_after_thinker(events)}
+    newest = _newest(events)
+    if newest is None or newest.assigned.role == "verifier":
+        return {"verifier": "nobody has worked since the newest verdict", **_after_thinker(events)}
+    run = views.tests(events)
+    if newest.concluded or (run is not None and run.passes):
+        return {"worker": VERDICT_DUE, "thinker": VERDICT_DUE}
+    return _after_thinker(events)
+
+
+def _after_thinker(events: Sequence[Event]) -> dict[Role, str]:
+    """The newest turn that came to its end was a Thinker's."""
+    ended = [turn for turn in views.turns(events) if turn.replies and not turn.failed and not turn.interrupted]
+    return {"thinker": "a Thinker has just spoken"} if ended and ended[-1].assigned.role == "thinker" else {}
+
+
+def verifier_due(events: Sequence[Event]) -> bool:
+    """A Verifier may act, and nothing is left to do before that."""
+    out = roles_out(events)
+    return "verifier" not in out and (
+        thinker_suggestion(events) == "verifier" or "thinker" not in out or "worker" in out
+    )
+
+
+def newest_worker(events: Sequence[Event]) -> str | None:
+    """Who worked last in this request."""
+    return next((t.assigned.agent for t in reversed(views.counted_turns(events)) if t.assigned.role == "worker"), None)
+
+
+def _newest(events: Sequence[Event]) -> views.Turn | None:
+    """The newest turn of a Worker or Verifier whose work counts."""
+    said = (turn for turn in reversed(views.counted_turns(events)) if turn.assigned.role != "thinker" and turn.replies)
+    return next(said, None)
+
+
+def thinker_suggestion(events: Sequence[Event]) -> Role | None:
+    """The role the newest turn's Thinker asked for, if it is one that may act now."""
+    turns = views.turns(events)
+    if not turns or turns[-1].failed or turns[-1].interrupted:
+        return None
+    role = views.suggested_role(turns[-1])
+    return None if role in roles_out(events) else role
+
+
+def next_turn_number(events: Sequence[Event]) -> int:
+    """The number of the turn to be assigned, counting from 1 within a request."""
+    turns = views.turns(events)
+    return turns[-1].number + 1 if turns else 1
+
+
+def request_end(events: Sequence[Event], *, turns: int, verify_answers: bool) -> Finished | None:
+    """The end of the newest request, if this is it; None when another turn is to be assigned.
+
+    Looks at closed turns only. A turn whose agent failed or that was interrupted does not count towards `turns`, nor do
+    those before the session was opened again: who goes on with a stopped request gives it as many once more.
+    """
+    closed = views.turns(events)
+    if closed and _accepted(events, closed[-1]):
+        return Finished(reason="accepted", message=f"verified by {closed[-1].assigned.agent}")
+    if closed and _answered(events, closed[-1]):
+        if refused := end_by_refusals(events):
+            return refused
+        if not (verify_answers or tried_to_change(events)):
+            return Finished(reason="answered")
+    taken = [turn for turn in _since_opened(events) if not turn.failed and not turn.interrupted]
+    if len(taken) >= turns:
+        return Finished(reason="turn_limit", message=_limit_message(events, len(taken)))
+    return end_without_agents(events)
+
+
+def end_without_agents(events: Sequence[Event]) -> Finished | None:
+    """The end of a request all of whose agents failed or are too dear; None while somebody can act."""
+    opened, out = views.opened(events), views.failed_agents(events)
+    if opened is None or not opened.pool or not {member.name for member in opened.pool} <= set(out):
+        return None
+    return finish_without_agents(out)
+
+
+def end_by_refusals(events: Sequence[Event]) -> Finished | None:
+    """The end of a request in which nothing was changed because nobody could allow it: a call that would do more than
+    read was refused by a rule, a hook, or for want of anybody to ask, and none of that tool was allowed later.
+
+    What the user refused, the user knows; in plan mode nothing is to be done.
+    """
+    opened = views.opened(events)
+    if opened is None or views.changes(events):
+        return None
+    refused: dict[str, Permitted] = {}
+    for run in (run for turn in views.turns(events) for run in turn.runs if not run.evidence):
+        judged = run.permitted
+        excused = judged.by == ROLE or judged.by in USERS or judged.reason == policy.PLAN_MODE_REASON
+        if judged.allowed:
+            refused.pop(judged.call.tool, None)
+        elif not excused and not _reads(judged.call, Path(opened.repo)):
+            refused[judged.call.tool] = judged
+    if not refused:
+        return None
+    said = "; ".join(f"{one.call.tool} ({one.by}: {one.reason})" for one in refused.values())
+    first = _unchanged(events, Path(opened.repo))
+    why = f"{first}this was refused: {said}. `fugu help permissions` says how to allow it."
+    return Finished(reason="denied", message=why)
+
+
+def _unchanged(events: Sequence[Event], root: Path) -> str:
+    """Said where no call ran that does more than read: of what another one did outside, no change of a file tells."""
+    runs = (run for turn in views.turns(events) for run in turn.runs if run.permitted.allowed and not run.evidence)
+    return "" if any(not _reads(run.permitted.call, root) for run in runs) else "nothing was changed, and "
+
+
+def _reads(call: Call, root: Path) -> bool:
+    """It would only read, or only set an acceptance check."""
+    return (
+        call.tool in READING | {views.ACCEPTANCE_CHECK}
+        or policy.judge(call, policy.Rules(mode="ask"), root).verdict == "allow"
+    )
+
+
+def _since_opened(events: Sequence[Event]) -> tuple[views.Turn, ...]:
+    assigned = before = 0
+    for event in views.request(events):
+        if isinstance(event, Assigned):
+            assigned += 1
+        elif isinstance(event, Opened):
+            before = assigned
+    return views.turns(events)[before:]
+
+
+def _accepted(events: Sequence[Event], turn: views.Turn) -> bool:
+    if turn.failed or turn.interrupted:
+        return False
+    return views.verdict(events, turn) == "ACCEPT" and views.has_worker_answer(events)
+
+
+def _answered(events: Sequence[Event], turn: views.Turn) -> bool:
+    """A Worker came to its last word, nothing was changed, and no check of the user's asks for more."""
+    if turn.assigned.role != "worker" or turn.failed or turn.interrupted:
+        return False
+    wanted = any(check.by == "user" for check in views.unmet_checks(events))
+    return turn.concluded and bool(turn.text.strip()) and not views.changes(events) and not wanted
+
+
+def tried_to_change(events: Sequence[Event]) -> bool:
+    """Nothing was changed, but somebody tried to in vain, or a call that may have changed something was killed. Then
+    words are no answer yet: a Verifier reads them."""
+    every = views.turns(events)
+    runs = (run for turn in every for run in turn.runs if not run.evidence)
+    tried = any(run.permitted.call.tool in WRITING for run in runs)
+    return tried or any(views.interrupted_calls(turn) for turn in every)
+
+
+def _limit_message(events: Sequence[Event], taken: int) -> str:
+    why = views.acceptance_blocker(events)
+    state = f" {why[0].upper()}{why[1:]}." if why else ""
+    again = "`fugu run --continue` goes on from here."
+    return f"stopped after {taken} turn{'s' if taken != 1 else ''} without an accepted result.{state} {again}"

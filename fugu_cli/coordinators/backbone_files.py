@@ -1,0 +1,454 @@
+"""A backbone's folder on disk: its config, weights (memory-mapped), tokenizer and identity; found by path or hub
+name, or converted once from the embedded model's GGUF file. Everything that is wrong with it becomes an error that
+says what to do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from fugu_cli.coordinators.decoder import FAMILY, ModelShape
+from fugu_cli.errors import CoordinatorUnavailable, ModelFileError, StorageError, installing
+
+if TYPE_CHECKING:
+    import torch
+    from gguf import GGUFReader
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+SIDECAR = "fugu.json"
+_WANTED = ["config.json", "*.safetensors", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
+REPLACE_HINT = "`fugu models pull` fetches the embedded one; or name another backbone in .fugurc"
+
+
+@contextmanager
+def required_libraries() -> Iterator[None]:
+    """A library that is not installed becomes CoordinatorUnavailable, which says how to get it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise CoordinatorUnavailable(
+            f"{error.name} is not installed, so the learned coordinator cannot run", hint=installing(error.name or "")
+        ) from error
+
+
+def locate_backbone(source: str) -> Path:
+    """The folder of a backbone given by path or by its name on the Hugging Face hub (downloaded once by its client)."""
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return folder
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", source):
+        raise CoordinatorUnavailable(f"there is no backbone at {source}", hint=REPLACE_HINT)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(source, allow_patterns=_WANTED, local_files_only=True))
+    except LocalEntryNotFoundError:
+        pass
+    except HFValidationError as error:
+        raise CoordinatorUnavailable(
+            f"there is no backbone at {source}, and no model on the hub has such a name", hint=REPLACE_HINT
+        ) from error
+    try:
+        return Path(snapshot_download(source, allow_patterns=_WANTED))
+    except (OSError, HfHubHTTPError, LocalEntryNotFoundError) as error:
+        raise CoordinatorUnavailable(
+            f"the backbone {source} is not on this machine and the hub cannot be reached", hint=REPLACE_HINT
+        ) from error
+
+
+def shape_of(folder: Path) -> ModelShape:
+    """The numbers of `folder`'s config.json."""
+    config = _json(folder / "config.json")
+    kind = config.get("model_type")
+    if kind not in FAMILY:
+        raise CoordinatorUnavailable(
+            f"the backbone in {folder} is of the kind {kind!r}; known kinds are {', '.join(FAMILY)}", hint=REPLACE_HINT
+        )
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(rope, dict) or rope.get("rope_type", rope.get("type", "default")) != "default":
+        raise CoordinatorUnavailable(
+            f"the backbone in {folder} scales its positions, which is not known here", hint=REPLACE_HINT
+        )
+    try:
+        heads = int(config["num_attention_heads"])
+        shape = ModelShape(
+            width=int(config["hidden_size"]),
+            layers=int(config["num_hidden_layers"]),
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_dim=int(config.get("head_dim") or config["hidden_size"] // heads),
+            inner=int(config["intermediate_size"]),
+            vocab=int(config["vocab_size"]),
+            eps=float(config["rms_norm_eps"]),
+            theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0),
+            tied=bool(config.get("tie_word_embeddings", False)),
+        )
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise CoordinatorUnavailable(f"{folder / 'config.json'} lacks or garbles {error}", hint=REPLACE_HINT) from error
+    smallest = min(shape.width, shape.kv_heads, shape.head_dim // 2, shape.inner, shape.vocab, shape.layers - 1)
+    if smallest < 1 or shape.heads % shape.kv_heads or shape.head_dim % 2:
+        raise CoordinatorUnavailable(
+            f"{folder / 'config.json'} has sizes that no backbone has; it needs two layers or more", hint=REPLACE_HINT
+        )
+    return shape
+
+
+def weights_of(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Every weight by its name without the `model.` prefix, memory-mapped where it is stored in `dtype` already.
+
+    The LM head is left on the disk: a router never reads it.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise CoordinatorUnavailable(f"there are no weights (*.safetensors) in {folder}", hint=REPLACE_HINT)
+    weights: dict[str, Tensor] = {}
+    try:
+        with ExitStack() as stack:
+            for file in files:
+                opened = stack.enter_context(safe_open(file, framework="pt", device="cpu"))
+                for name in opened.keys():  # noqa: SIM118 - not a dict
+                    if not name.startswith("lm_head."):
+                        weights[name.removeprefix("model.")] = opened.get_tensor(name).to(dtype)
+    except (SafetensorError, OSError) as error:
+        raise CoordinatorUnavailable(f"the weights in {folder} cannot be read: {error}", hint=REPLACE_HINT) from error
+    return weights
+
+
+def check_sizes(folder: Path, shape: ModelShape, weights: Mapping[str, Tensor]) -> None:
+    """Raises CoordinatorUnavailable where a weight has not the size that the config.json beside it says."""
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    wanted = {
+        "embed_tokens": (shape.vocab, shape.width),
+        "q_proj": (queries, shape.width),
+        "k_proj": (keys, shape.width),
+        "v_proj": (keys, shape.width),
+        "o_proj": (shape.width, queries),
+        "gate_proj": (shape.inner, shape.width),
+        "up_proj": (shape.inner, shape.width),
+        "down_proj": (shape.width, shape.inner),
+        "q_norm": (shape.head_dim,),
+        "k_norm": (shape.head_dim,),
+        "input_layernorm": (shape.width,),
+        "post_attention_layernorm": (shape.width,),
+        "norm": (shape.width,),
+    }
+    for name, weight in weights.items():
+        *_, part, kind = ("", *name.split("."))
+        size = wanted.get(part, tuple(weight.shape))
+        size = size[:1] if kind == "bias" else size
+        if tuple(weight.shape) != size:
+            raise CoordinatorUnavailable(
+                f"the weights in {folder} are not of its config.json: {name} is {tuple(weight.shape)}, not {size}",
+                hint=REPLACE_HINT,
+            )
+
+
+class _Unreadable:
+    """The tokenizers library raises a bare Exception for a file it cannot read: that very class becomes ours."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is Exception:
+            raise CoordinatorUnavailable(f"{self._path} is not a tokenizer: {error}", hint=REPLACE_HINT) from error
+
+
+def tokenizer_of(folder: Path) -> Tokenizer:
+    """The folder's tokenizer."""
+    from tokenizers import Tokenizer
+
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise CoordinatorUnavailable(f"the backbone in {folder} has no tokenizer.json", hint=REPLACE_HINT)
+    with _Unreadable(path):
+        return Tokenizer.from_str(path.read_text(encoding="utf-8", errors="replace"))
+
+
+def chat_template_of(folder: Path) -> str:
+    """The chat template as text; "" where the folder has none."""
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text(encoding="utf-8", errors="replace")
+    config = folder / "tokenizer_config.json"
+    found = _json(config).get("chat_template") if config.is_file() else None
+    return found if isinstance(found, str) else ""
+
+
+def backbone_identity(folder: Path, cache: Path | None = None) -> str:
+    """What a checkpoint names its backbone by: the sha256 its weights came from, else that of the weights themselves.
+
+    Hashing takes a second per gigabyte; with `cache`, a folder for small files, it is done once.
+    """
+    sidecar = folder / SIDECAR
+    if sidecar.is_file():
+        known = _json(sidecar).get("source_sha256")
+        if isinstance(known, str) and known:
+            return known
+    files = sorted(folder.glob("*.safetensors"))
+    stamp = [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+    note = cache / f"{hashlib.sha256(json.dumps(stamp).encode()).hexdigest()[:32]}.txt" if cache else None
+    if note is not None and note.is_file():
+        return note.read_text(encoding="ascii").strip()
+    if not files:
+        raise CoordinatorUnavailable(f"there are no weights (*.safetensors) in {folder}", hint=REPLACE_HINT)
+    sums = [_sha256(file) for file in files]
+    found = sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
+    if note is not None:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(found, encoding="ascii")
+    return found
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CoordinatorUnavailable(f"{path} is missing", hint=REPLACE_HINT) from error
+    except (OSError, ValueError) as error:
+        raise CoordinatorUnavailable(f"{path} cannot be read: {error}", hint=REPLACE_HINT) from error
+    if not isinstance(found, dict):
+        raise CoordinatorUnavailable(f"{path} is not a JSON object", hint=REPLACE_HINT)
+    return found
+
+
+CONVERSION_FORMAT = 1
+"""Raised when the same source gives another folder: older ones are converted again."""
+NOTE_FILE = "fugu.json"
+NEEDED_BYTES = 1_200_000_000
+"""Bytes a 0.5B backbone takes, with some to spare."""
+BLOCK = 16 << 20
+
+ReportConversion = Callable[[float, str], None]
+"""How far the conversion is (0 to 1) and what it is doing."""
+
+_TOP = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
+_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BackboneNote:
+    """What a converted folder says about itself. The source's `size` and `mtime_ns` spare hashing it at every start."""
+
+    source_sha256: str
+    format: int
+    size: int
+    mtime_ns: int
+
+
+def backbone_folder(gguf: Path, cache: Path, tell: ReportConversion = lambda done, what: None) -> Path:
+    """The converted backbone of a qwen2 GGUF file: bf16 safetensors, config.json, tokenizer and fugu.json.
+
+    Converts at the first call (a second process waits for the first), afterwards costs a few file look-ups. Raises
+    ModelFileError (not a model that can be a backbone), StorageError (no room) and CoordinatorUnavailable (no torch).
+    """
+    target = cache / "backbones" / f"{gguf.stem}-{CONVERSION_FORMAT}"
+    if not gguf.is_file():
+        raise ModelFileError(
+            f"The backbone's model file {gguf} is not there.", hint=f"Fetch it with: fugu models pull {gguf.stem}"
+        )
+    if _is_current(target, gguf):
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(f"{target}.lock")
+        try:
+            held = lock.acquire(timeout=0)
+        except Timeout:
+            tell(0.0, "waiting for another fugu that converts the backbone")
+            held = lock.acquire()
+        with held:
+            if not _is_current(target, gguf) and not _same_bytes(target, gguf):
+                _converted(gguf, target, tell)
+    except OSError as error:
+        raise StorageError(
+            f"The backbone cannot be written to {target.parent}: {error.strerror or error}.",
+            hint="Free about 1.2 GB, or set FUGU_CACHE_DIR to a folder on another disk, and run it again.",
+        ) from error
+    return target
+
+
+def read_note(folder: Path) -> BackboneNote | None:
+    """What a backbone's folder says about itself, None when it is not one."""
+    try:
+        return BackboneNote(**json.loads((folder / NOTE_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _is_current(target: Path, gguf: Path) -> bool:
+    note, now = read_note(target), gguf.stat()
+    return note is not None and (note.format, note.size, note.mtime_ns) == (
+        CONVERSION_FORMAT,
+        now.st_size,
+        now.st_mtime_ns,
+    )
+
+
+def _same_bytes(target: Path, gguf: Path) -> bool:
+    """A source that was only touched or fetched again keeps its backbone."""
+    note = read_note(target)
+    if note is None or note.format != CONVERSION_FORMAT or note.source_sha256 != _sha256_of_model(gguf):
+        return False
+    _write_note(target, gguf, note.source_sha256)
+    return True
+
+
+def _converted(gguf: Path, target: Path, tell: ReportConversion) -> None:
+    if (free := shutil.disk_usage(target.parent).free) < NEEDED_BYTES:
+        raise StorageError(
+            f"Not enough room for the backbone: it needs 1.2 GB in {target.parent}, and {free / 1e9:.1f} GB are free.",
+            hint="Free some space, or set FUGU_CACHE_DIR to a folder on another disk.",
+        )
+    fresh = target.with_name(f"{target.name}.new")
+    for rest in (fresh, target):
+        shutil.rmtree(rest, ignore_errors=True)
+    fresh.mkdir()
+    try:
+        _write_model(gguf, fresh, tell)
+        _write_tokenizer(gguf, fresh, tell)
+    except ImportError as error:
+        raise CoordinatorUnavailable(
+            f"The backbone cannot be converted: {error}.", hint="Install torch, transformers, safetensors and gguf."
+        ) from error
+    _write_note(fresh, gguf, _sha256_of_model(gguf))
+    fresh.replace(target)
+    tell(1.0, "the backbone is ready")
+
+
+def _write_model(gguf: Path, folder: Path, tell: ReportConversion) -> None:
+    from gguf import GGUFReader
+    from safetensors.torch import save_file
+
+    tell(0.0, "reading the model file")
+    try:
+        reader = GGUFReader(gguf)
+    except (ValueError, IndexError, KeyError) as error:
+        raise ModelFileError(
+            f"{gguf} cannot be read as a GGUF file: {error}.",
+            hint=f"Fetch it again: fugu models remove {gguf.stem}, then fugu models pull {gguf.stem}",
+        ) from error
+    config = _config_of(reader, gguf)
+    weights: dict[str, Tensor] = {}
+    for done, tensor in enumerate(reader.tensors):
+        tell(0.3 + 0.3 * done / len(reader.tensors), "unpacking the weights")
+        if name := _tensor_name(tensor.name):
+            weights[name] = _bf16(reader, done)
+    tell(0.6, "writing the weights")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
+
+
+def _config_of(reader: GGUFReader, gguf: Path) -> dict[str, object]:
+    """The config.json that transformers expects for this architecture, in the words of the published Qwen2.5 ones."""
+
+    def said(key: str) -> object:
+        field = reader.fields.get(key)
+        if field is None:
+            raise ModelFileError(f"{gguf} does not say its {key}, so it cannot be a backbone.")
+        value: object = field.contents()
+        return value
+
+    if (architecture := said("general.architecture")) != "qwen2":
+        raise ModelFileError(
+            f"{gguf} is a '{architecture}' model; only 'qwen2' GGUF files can become a backbone.",
+            hint="Use qwen2.5-coder-0.5b, or name a folder with safetensors.",
+        )
+    shapes = {tensor.name: tensor.shape for tensor in reader.tensors}
+    return {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "dtype": "bfloat16",
+        "torch_dtype": "bfloat16",
+        "vocab_size": int(shapes["token_embd.weight"][1]),
+        "hidden_size": said("qwen2.embedding_length"),
+        "intermediate_size": said("qwen2.feed_forward_length"),
+        "num_hidden_layers": said("qwen2.block_count"),
+        "num_attention_heads": said("qwen2.attention.head_count"),
+        "num_key_value_heads": said("qwen2.attention.head_count_kv"),
+        "max_position_embeddings": said("qwen2.context_length"),
+        "rms_norm_eps": said("qwen2.attention.layer_norm_rms_epsilon"),
+        "rope_theta": said("qwen2.rope.freq_base"),
+        "bos_token_id": said("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": said("tokenizer.ggml.eos_token_id"),
+        "hidden_act": "silu",
+        "attention_dropout": 0.0,
+        "use_sliding_window": False,
+        "tie_word_embeddings": True,
+    }
+
+
+def _tensor_name(gguf_name: str) -> str | None:
+    """The name of a tensor in transformers, None for what the backbone leaves out (the head)."""
+    if gguf_name in _TOP:
+        return _TOP[gguf_name]
+    match gguf_name.split("."):
+        case ["blk", layer, part, kind] if part in _LAYER:
+            return f"model.layers.{layer}.{_LAYER[part]}.{kind}"
+    return None
+
+
+def _bf16(reader: GGUFReader, index: int) -> Tensor:
+    import numpy
+    import torch
+    from gguf.quants import dequantize
+
+    tensor = reader.tensors[index]
+    return torch.from_numpy(numpy.array(dequantize(tensor.data, tensor.tensor_type))).to(torch.bfloat16)
+
+
+def _write_tokenizer(gguf: Path, folder: Path, tell: ReportConversion) -> None:
+    tell(0.65, "converting the tokenizer")
+    from transformers import AutoTokenizer
+
+    AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name).save_pretrained(folder)
+
+
+def _write_note(folder: Path, gguf: Path, sha256: str) -> None:
+    now, fresh = gguf.stat(), folder / f"{NOTE_FILE}.new"
+    note = BackboneNote(source_sha256=sha256, format=CONVERSION_FORMAT, size=now.st_size, mtime_ns=now.st_mtime_ns)
+    fresh.write_text(json.dumps(asdict(note)), encoding="utf-8")
+    fresh.replace(folder / NOTE_FILE)
+
+
+def _sha256_of_model(file: Path) -> str:
+    found = hashlib.sha256()
+    with file.open("rb") as source:
+        while block := source.read(BLOCK):
+            found.update(block)
+    return found.hexdigest()

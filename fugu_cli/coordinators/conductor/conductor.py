@@ -1,0 +1,364 @@
+"""The Conductor as a coordinator: it asks for a workflow, follows it, and says when the request is over. Where no
+workflow can be had, the turn-by-turn coordinator takes over and every decision says why. A function of the log; it
+runs nothing itself.
+
+Departures from the paper: steps that do not read one another run at the same time; where the tests that judge the
+request pass, no second round is asked for; a step that is a workflow is bounded by depth and counts towards the
+turns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fugu_cli.coordinators import AskPlanner, Coordinator, CoordinatorSettings, Decision, RunSuite, action_space
+from fugu_cli.coordinators.action_space import SLOTS, by_strength
+from fugu_cli.coordinators.conductor import scheduling
+from fugu_cli.coordinators.conductor.planner import (
+    InvalidPlan,
+    PlanLimits,
+    PlanTask,
+    parse_workflow,
+    planner_feedback,
+    planner_prompt,
+)
+from fugu_cli.coordinators.conductor.scheduling import AvailableAgents
+from fugu_cli.messages import Reply
+from fugu_cli.safety import policy
+from fugu_cli.session import views
+from fugu_cli.session.events import Assigned, Event, Failed, Finished, Member, Opened, Planned
+
+_ACCEPT = re.compile(r"\baccept\b", re.IGNORECASE)
+CONTINUE_HINT = "`fugu run --continue` goes on from here."
+
+
+def suite_due(events: Sequence[Event]) -> RunSuite | None:
+    """Something was changed and the tests or acceptance checks do not know of it yet."""
+    asked, run = views.asked(events), views.tests(events)
+    runs = asked is not None and asked.test_command is not None and not views.tests_skipped(events)
+    changed = runs and bool(views.changes(events)) and (run is None or run.stale)
+    return RunSuite() if changed or any(check.stale for check in views.unmet_checks(events)) else None
+
+
+def tests_pass(events: Sequence[Event]) -> bool:
+    """The tests pass after a change, and nothing else speaks against the work."""
+    run = views.tests(events)
+    return run is not None and run.passes and bool(views.changes(events)) and not views.acceptance_blocker(events)
+
+
+def turn_limit_end(events: Sequence[Event], settings: CoordinatorSettings) -> Finished | None:
+    """The round has had its turns (those of workflows inside it count; those that failed or were cut do not)."""
+    taken = 0
+    counting = {turn.number: turn for turn in views.turns(events) if not turn.failed and not turn.interrupted}
+    for event in views.request(events):
+        if isinstance(event, Opened) or (isinstance(event, Planned) and event.within is None):
+            taken = 0
+        elif event.type == "assigned" and event.turn in counting:
+            taken += 1
+    if taken < settings.turns:
+        return None
+    state = " The tests pass." if tests_pass(events) else ""
+    turns = f"{taken} turn{'' if taken == 1 else 's'}"
+    message = f"stopped after {turns} of a workflow that is not at its end.{state} {CONTINUE_HINT}"
+    return Finished(reason="turn_limit", message=message)
+
+
+def reopened(events: Sequence[Event]) -> bool:
+    """The request was stopped after its newest plan and opened again: there may be one more round."""
+    for event in reversed(views.request(events)):
+        if isinstance(event, Planned | Opened):
+            return isinstance(event, Opened)
+    return False
+
+
+def workflow_end(
+    events: Sequence[Event], settings: CoordinatorSettings, *, kept: bool = False, note: str = ""
+) -> Finished:
+    """The end of a request whose last workflow is over. `kept`: the planner looked at the result and kept it."""
+    what = _carried_out(events) + (f"; {note}" if note else "")
+    if end := action_space.end_by_refusals(events):
+        return end
+    if why := views.acceptance_blocker(events):
+        return Finished(reason="unaccepted", message=f"{what}. {why[0].upper()}{why[1:]}. {CONTINUE_HINT}")
+    if tests_pass(events):
+        return Finished(reason="accepted", message=f"{what}; the tests pass")
+    turn = views.answering_turn(events)
+    if turn is None:
+        return Finished(reason="failed", message=f"{what}; no step said or did anything")
+    if kept:
+        return Finished(reason="accepted", message=f"{what}; the planner kept the result")
+    if turn.concluded and not settings.verify_answers and _only_said(events):
+        return Finished(reason="answered", message=what)
+    if _accepts(events, turn):
+        return Finished(reason="accepted", message=f"{what}; accepted by {turn.assigned.agent}")
+    return Finished(reason="unaccepted", message=f"{what}; nobody accepted the result. {CONTINUE_HINT}")
+
+
+def _only_said(events: Sequence[Event]) -> bool:
+    """Nothing was changed, nor was anything to be: in plan mode whatever was tried."""
+    left = [path for merge in views.merges(events) for path in merge.left]
+    runs = (run for one in views.turns(events) for run in one.runs)
+    plans = any(run.permitted.reason == policy.PLAN_MODE_REASON for run in runs)
+    return not views.changes(events) and not left and (plans or not action_space.tried_to_change(events))
+
+
+def _accepts(events: Sequence[Event], turn: views.Turn) -> bool:
+    """The turn's verdict counts: it was to judge, it changed nothing, and it read those who changed something, directly
+    or not. Anybody may write of accepted formats."""
+    word = views.verdict_of(turn.text) == "ACCEPT" and _ACCEPT.search(turn.text)
+    asked = turn.assigned.instruction
+    if not word or turn.changes or not (scheduling.is_judging(asked) or _ACCEPT.search(asked)):
+        return False
+    found = {one.number: one for one in views.turns(events)}
+    read, more = set[int](), {turn.number}
+    while more:
+        read |= more
+        sees = (found[number].assigned.sees for number in more if number in found)
+        more = {number for seen in sees if not isinstance(seen, str) for number in seen} - read
+    changed = {one.number for one in found.values() if one.changes and not one.assigned.worktree}
+    return changed | {merge.chosen for merge in views.merges(events) if merge.changes} <= read
+
+
+def _carried_out(events: Sequence[Event]) -> str:
+    """`a workflow of 3 steps`, `2 workflows, 5 steps in all`; those inside others count with their steps, and a step
+    that several took counts once."""
+    steps = len({(turn.assigned.plan, turn.assigned.step) for turn in views.turns(events) if turn.assigned.plan})
+    rounds = sum(flow.planned.within is None for flow in views.workflows(events))
+    several = f"{rounds} workflows, {steps} steps in all"
+    return several if rounds > 1 else f"a workflow of {steps} step{'' if steps == 1 else 's'}"
+
+
+PLAN_TRIES = 2
+"""Replies of the planner for one workflow: the first, and one after it was told what is wrong."""
+UNPLANNED = "[no workflow:"
+"""What follows in a reason says why the turn-by-turn coordinator decides."""
+
+
+@dataclass(frozen=True)
+class ConductorSettings:
+    """What the user set: the planner's name ("" for the strongest agent), steps of a workflow, rounds, how deep a
+    planner may plan a step of its own, how many agents it is offered, and whether it may be one of them."""
+
+    agent: str = ""
+    steps: int = 5
+    rounds: int = 2
+    depth: int = 1
+    agents: int = 3
+    works: bool = True
+
+
+class Conductor:
+    """Plans once a round, then reads the plan back from the log."""
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        bounds: ConductorSettings,
+        settings: CoordinatorSettings,
+        turn_by_turn: Coordinator,
+    ) -> None:
+        self._members = tuple(members)
+        self._bounds = bounds
+        self._settings = settings
+        self._fallback = turn_by_turn
+
+    async def decide(self, events: Sequence[Event]) -> Decision:
+        """The next thing to be done for the newest request."""
+        if any(turn.assigned.plan == 0 for turn in views.turns(events)):
+            return await self._turn_by_turn(events, "")
+        end = action_space.end_without_agents(events)
+        if end is not None:
+            return end
+        rounds = [plan for plan in views.plans(events) if plan.within is None]
+        number = max((plan.round for plan in rounds), default=1)
+        found = self._planned(events, None, number)
+        if isinstance(found, AskPlanner):
+            return found
+        if isinstance(found, str) and number == 1:
+            return await self._turn_by_turn(events, found)
+        if isinstance(found, str) or not found.steps:
+            if reopened(events) and isinstance(again := self._ask(events, None, number + 1, None), AskPlanner):
+                return again
+            note = f"the next workflow cannot be had ({found})" if isinstance(found, str) else ""
+            if note and (lost := self._lost(events, rounds)):
+                return await self._turn_by_turn(events, f"{lost}; {note}")
+            return workflow_end(events, self._settings, kept=not note, note=note)
+        flow = next(flow for flow in reversed(views.workflows(events)) if flow.planned is found)
+        return self._advance(events, flow) or await self._over(events, flow)
+
+    def _lost(self, events: Sequence[Event], rounds: Sequence[Planned]) -> str:
+        """Why the newest workflow of these rounds cannot go on, "" where it came to its end."""
+        flows = [flow for flow in views.workflows(events) if any(flow.planned is plan for plan in rounds)]
+        return scheduling.failure_of(events, flows[-1], self._team(events)) if flows else ""
+
+    def _planned(
+        self, events: Sequence[Event], within: tuple[int, int] | None, number: int
+    ) -> Planned | AskPlanner | str:
+        """The plan of a round; the question for it; or why there is none."""
+        tries = [plan for plan in views.plans(events) if plan.within == within and plan.round == number]
+        if tries and not tries[-1].fault:
+            return tries[-1]
+        if len(tries) >= PLAN_TRIES:
+            return tries[-1].fault
+        return self._ask(events, within, number, tries[-1] if tries else None)
+
+    def _ask(
+        self, events: Sequence[Event], within: tuple[int, int] | None, number: int, refused: Planned | None
+    ) -> AskPlanner | str:
+        out = action_space.agents_out(events, self._settings.opt_out, self._members)
+        planner = self._planner(_unable_to_plan(events, out))
+        if isinstance(planner, str):
+            return planner
+        asked = views.asked(events)
+        assert asked is not None
+        models = refused.models if refused else tuple(member.name for member in self._offered(out))
+        if not models:
+            return "no agent is left to be planned for"
+        form = PlanLimits(
+            models=models,
+            steps=self._bounds.steps,
+            itself=planner.name if self._may_nest(events, planner, within) else "",
+            keeps=number > 1,
+            earlier=number > 1,
+        )
+        text, result = planner_feedback(events, within, number)
+        task = PlanTask(text or asked.whole, form, number, within, result, refused)
+        known = {member.name: member for member in self._members}
+        return AskPlanner(
+            planner.name,
+            planner_prompt(events, task, known, planner),
+            lambda reply: plan_of_reply(reply, task, planner.name),
+        )
+
+    def _team(self, events: Sequence[Event]) -> AvailableAgents:
+        """Who may take a step."""
+        apart = {} if self._bounds.works else {self._bounds.agent: "it only plans"}
+        return AvailableAgents(
+            self._members, {**action_space.agents_out(events, self._settings.opt_out, self._members), **apart}
+        )
+
+    def _planner(self, out: dict[str, str]) -> Member | str:
+        """Who plans now, or why nobody does."""
+        wanted = self._bounds.agent
+        if wanted:
+            member = next(member for member in self._members if member.name == wanted)
+            return f"the planner {wanted} is out: {out[wanted]}" if wanted in out else member
+        able = [member for member in by_strength(self._members) if member.name not in out]
+        return able[-1] if able else "nobody is left to plan"
+
+    def _offered(self, out: dict[str, str]) -> list[Member]:
+        """A small pool (a prompted planner does worse over a large one): one of each slot first, the strongest ones."""
+        apart = set() if self._bounds.works else {self._bounds.agent}
+        able = [member for member in reversed(by_strength(self._members)) if member.name not in {*out, *apart}]
+        first = [next((m for m in able if m.slot == slot), None) for slot in reversed(SLOTS)]
+        ranked = list(dict.fromkeys([member for member in (*first, *able) if member is not None]))
+        chosen = {member.name for member in ranked[: self._bounds.agents]}
+        return [member for member in self._members if member.name in chosen]
+
+    def _may_nest(self, events: Sequence[Event], planner: Member, within: tuple[int, int] | None) -> bool:
+        """The planner may name itself. An embedded one is not offered that: it counts the models up, itself included,
+        and copies what it reads into a workflow inside (tests/benchmarks/results/conductor.md)."""
+        return planner.provider != "local" and self._depth(events, within) < self._bounds.depth
+
+    def _depth(self, events: Sequence[Event], within: tuple[int, int] | None) -> int:
+        """How many workflows this one is inside of."""
+        plans = views.plans(events)
+        depth = 0
+        while within is not None:
+            depth += 1
+            within = plans[within[0] - 1].within
+        return depth
+
+    def _advance(self, events: Sequence[Event], flow: views.Workflow) -> Decision | None:
+        """What a workflow needs next; None when it is over, or when one of its steps failed for good."""
+        team = self._team(events)
+        merge = scheduling.merge_due(events, flow, team)
+        if merge is not None:
+            return merge
+        if scheduling.failure_of(events, flow, team):
+            return None
+        ready = scheduling.ready_steps(events, flow)
+        if not ready:
+            return None
+        limit = turn_limit_end(events, self._settings)
+        if limit is not None:
+            return limit
+        if flow.planned.steps[ready[0]].plans and not flow.tries(ready[0]):
+            return self._inside(events, flow, ready[0], team)
+        return scheduling.next_steps(events, flow, ready, team)
+
+    def _inside(
+        self, events: Sequence[Event], flow: views.Workflow, step: int, team: AvailableAgents
+    ) -> Decision | None:
+        """A step that is a workflow: planned, followed, and done by the planner itself where that came to nothing."""
+        within = (flow.number, step)
+        found = self._planned(events, within, 1)
+        if isinstance(found, AskPlanner):
+            return found
+        if not isinstance(found, str):
+            child = next(one for one in reversed(views.workflows(events)) if one.planned is found)
+            decision = self._advance(events, child)
+            if decision is not None:
+                return decision
+        why = found if isinstance(found, str) else "its own workflow came to nothing"
+        return scheduling.single_step(events, flow, step, team, why)
+
+    async def _over(self, events: Sequence[Event], flow: views.Workflow) -> Decision:
+        """The round's workflow has come to its end, one way or the other."""
+        lost = scheduling.failure_of(events, flow, self._team(events))
+        check = suite_due(events)
+        if check is not None:
+            return check
+        if not lost and tests_pass(events):
+            return workflow_end(events, self._settings)
+        number = flow.planned.round
+        last = max(self._bounds.rounds, 2) if lost else self._bounds.rounds
+        if (number < last and (lost or not action_space.end_by_refusals(events))) or reopened(events):
+            asked = self._ask(events, None, number + 1, None)
+            if isinstance(asked, AskPlanner):
+                return asked
+        if lost:
+            return await self._turn_by_turn(events, lost)
+        return workflow_end(events, self._settings)
+
+    async def _turn_by_turn(self, events: Sequence[Event], why: str) -> Decision:
+        """The other coordinator's decision, with the reason in its first one."""
+        decision = await self._fallback.decide(events)
+        if why and isinstance(decision, Assigned):
+            return decision.model_copy(update={"reason": f"{decision.reason} {UNPLANNED} {why}]".strip()})
+        if why and isinstance(decision, Finished):
+            return decision.model_copy(update={"message": f"the workflow came to nothing ({why}); {decision.message}"})
+        return decision
+
+
+def _unable_to_plan(events: Sequence[Event], out: dict[str, str]) -> dict[str, str]:
+    """Who cannot plan. A plan is shorter than work: who is too dear to work may be asked for one, until that is refused
+    for its price."""
+    refused = {e.what for e in views.request(events) if isinstance(e, Failed) and e.kind == views.BUDGET}
+    return {name: why for name, why in out.items() if name in refused or not views.is_budget(why)}
+
+
+def plan_of_reply(reply: Reply, task: PlanTask, planner: str) -> Planned:
+    """The fact of a planner's reply."""
+    found = parse_workflow(reply.text, task.form)
+    cut = "; it was cut at the reply limit" if reply.stop == "length" else ""
+    return Planned(
+        steps=() if isinstance(found, InvalidPlan) else found,
+        text=reply.text,
+        agent=planner,
+        usage=reply.usage,
+        fault=f"{found.text}{cut}" if isinstance(found, InvalidPlan) else "",
+        round=task.round,
+        within=task.within,
+        models=task.form.models,
+        model=reply.model,
+    )
+
+
+if TYPE_CHECKING:
+
+    def _fits(conductor: Conductor) -> Coordinator:
+        return conductor

@@ -1,0 +1,354 @@
+"""What a step of a workflow may see, and nothing else: its agent's own turns, the outputs that its access list opens,
+and the tool memory of earlier workflows. Everything else is removed from the facts before a prompt is built. Pure.
+
+    ctx(agent, W, t) = own history  U  { o_j : j in access_list }  U  tool memory(< W)
+
+The user's requests and the tests' state, which fugu takes itself, belong to the request. A memory entry is offered
+only while the content that it depended on is unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from fugu_cli import prompts
+from fugu_cli.messages import Call, Usage
+from fugu_cli.session import views
+from fugu_cli.session.events import (
+    CLIENT,
+    EVIDENCE,
+    Asked,
+    Assigned,
+    Event,
+    Merged,
+    Opened,
+    Permitted,
+    Planned,
+    Replied,
+    ToolRan,
+    Undone,
+)
+
+OUTPUT_LIMIT, OUTPUT_LIMIT_BRIEF = 12_000, 1_500
+"""Characters of one output that another step reads: of an agent with native tools, of a small one."""
+_FRAMES = re.compile(r"<(\s*/?\s*)(?=(?:output|subtask|request|change|reply|known|tests)\b)", re.IGNORECASE)
+HISTORY_SHARE = 0.3
+"""Share of an agent's context that earlier requests may take: those of a long session would fill it, and no summary may
+be shown, for it tells of others. A request whose turns have no room is shown as what was asked and answered."""
+MEMORY_ENTRY_LIMIT = 2_000
+"""Characters of one entry of the tool memory."""
+
+
+@dataclass(frozen=True)
+class StepManifest:
+    """What a step is shown, by turn and line numbers: its agent's own earlier turns in this request, the outputs opened
+    to it as (step, turn), the lines of the tool memory, and turns whose diffs it chooses among. `hidden` are the turns
+    of others, finished when it began, that it does not see."""
+
+    own: tuple[int, ...]
+    outputs: tuple[tuple[int, int], ...]
+    memory: tuple[int, ...]
+    candidates: tuple[int, ...]
+    hidden: tuple[int, ...]
+
+
+def visible_facts(events: Sequence[Event]) -> Sequence[Event]:
+    """The facts without all that the newest turn must not see; as they are, where it is no step of a workflow. Of
+    earlier requests what was answered and the agent's own turns, the newest, as far as there is room for them."""
+    turns = views.turns(events)
+    if not turns or not turns[-1].assigned.plan:
+        return events
+    now = turns[-1].assigned
+    member = views.pool(events).get(now.agent)
+    room = HISTORY_SHARE * views.BYTES * member.context if member is not None else 0.0
+    brief = member is not None and member.protocol != "native"
+    *earlier, newest = views.requests(events)
+    kept = _visible_of_request(events, newest, _own_turns(events, now), None)
+    end = len(events) - len(newest)
+    for facts in reversed(earlier):
+        own = set() if brief else _own_turns(events[:end], now)
+        forms = (_visible_of_request(events[:end], facts, mine, views.answered_by(facts)) for mine in (own, set[int]()))
+        shown = next((form for form in forms if sum(map(views.prompt_bytes, form)) <= room), [facts[0]])
+        end -= len(facts)
+        room -= sum(map(views.prompt_bytes, shown))
+        kept = [*shown, *kept]
+    return [*(event for event in events if isinstance(event, Opened)), *kept]
+
+
+def tests_since(events: Sequence[Event], turn: views.Turn) -> str:
+    """How the tests stood when a workflow's step began, where others ran them since its own turns: those runs are
+    hidden from it, and the one before the first step says how they stood then. "" where it has seen the newest."""
+    if not turn.assigned.plan:
+        return ""
+    before = views.events_before(events, turn)
+    run, own = views.tests(before), _own_turns(before, turn.assigned)
+    if run is None or run.stale or run.turn in own or run == views.first_tests(before):
+        return ""
+    return f"[The tests were run again since: they {'pass' if run.ok else 'FAIL'}.]\n{run.output}"
+
+
+def _visible_of_request(
+    events: Sequence[Event], facts: Sequence[Event], own: set[int], answer: views.Turn | None
+) -> list[Event]:
+    """A request's facts that are shown: the request, what the user took back, the agent's own turns with fugu's
+    evidence before them, and of the turn that answered, where that is another's, its last words."""
+    begun = next((i for i, fact in enumerate(facts) if isinstance(fact, Assigned)), len(facts))
+    kept: list[Event] = []
+    for index, fact in enumerate(facts):
+        number = getattr(fact, "turn", 0)
+        of_the_user = isinstance(fact, Asked) or (isinstance(fact, Undone) and not number)
+        evidence = own and number == 0 and index < begun and getattr(fact, "call", None) is not None
+        if isinstance(fact, Assigned) and number in own and fact.plan:
+            kept.append(fact.model_copy(update={"instruction": step_instruction(events, fact)}))
+        elif of_the_user or evidence or number in own:
+            kept.append(fact)
+        elif answer is not None and fact is answer.assigned:
+            kept.append(fact.model_copy(update={"instruction": ""}))
+        elif answer is not None and fact is answer.replies[-1]:
+            said = clip_middle(views.final_text(answer), OUTPUT_LIMIT)
+            kept.append(fact.model_copy(update={"text": said, "thinking": (), "calls": ()}))
+    return kept
+
+
+def _own_turns(events: Sequence[Event], now: Assigned) -> set[int]:
+    """Numbers of the agent's turns in the newest of `events`' requests that said something, and of this very turn. What
+    the client of an endpoint brought along belongs to its request, whoever said it."""
+    turns = views.turns(events)
+    own = {t.number for t in turns if t.replies and (t.assigned.agent == now.agent or t.assigned.by == CLIENT)}
+    return own | {turn.number for turn in turns if turn.assigned is now}
+
+
+def step_instruction(events: Sequence[Event], now: Assigned) -> str:
+    """What a step is told: the memory, the outputs its access list opens, the changes it chooses among, its part."""
+    member = views.pool(events).get(now.agent)
+    brief = member is not None and member.protocol != "native"
+    found = {turn.number: turn for turn in views.turns(events)}
+    outputs = [
+        f'<output step="{place}">\n{as_data(views.final_text(found[number]), brief=brief)}\n</output>'
+        for place, number in _places(now, found)
+    ]
+    shown = prompts.fill(prompts.load("conductor/outputs"), outputs="\n".join(outputs)) + "\n\n" if outputs else ""
+    return prompts.fill(
+        prompts.load("conductor/step_brief" if brief else "conductor/step"),
+        memory=_memory(events, now),
+        outputs=shown + _candidates(events, now),
+        subtask=now.instruction,
+    )
+
+
+def as_data(text: str, *, brief: bool = False) -> str:
+    """Somebody's words as data: what would end the frame is made harmless, the middle of a long text is left out."""
+    return clip_middle(escape_frames(text), OUTPUT_LIMIT_BRIEF if brief else OUTPUT_LIMIT)
+
+
+def escape_frames(text: str) -> str:
+    """Somebody's words without what would end a frame or begin another."""
+    return _FRAMES.sub(r"&lt;\1", text)
+
+
+def clip_middle(text: str, limit: int) -> str:
+    """At most `limit` characters: the beginning and the end."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+
+
+def _places(now: Assigned, found: dict[int, views.Turn]) -> list[tuple[str, int]]:
+    """The outputs that are open to a step, named by the place of the step that wrote them."""
+    sees = now.sees if isinstance(now.sees, tuple) else ()
+    places = []
+    for number in sees:
+        if number in found:
+            step = found[number].assigned
+            earlier = "" if step.plan == now.plan else f" of workflow {step.plan}"
+            places.append((f"{step.step}{earlier}", number))
+    return places
+
+
+def _memory(events: Sequence[Event], now: Assigned) -> str:
+    """Entries the memory offers. `remembers` are lines of the whole log, so `events` must begin with its first."""
+    entries = []
+    for line in now.remembers:
+        ran = events[line]
+        assert isinstance(ran, ToolRan)
+        said = clip_middle(ran.output, MEMORY_ENTRY_LIMIT)
+        entries.append(f'<known call="{ran.call.tool} {as_data(ran.call.arguments)}">\n{as_data(said)}\n</known>')
+    if not entries:
+        return ""
+    return prompts.fill(prompts.load("conductor/memory"), entries="\n".join(entries)) + "\n\n"
+
+
+def _candidates(events: Sequence[Event], now: Assigned) -> str:
+    """The diffs a merging step decides between."""
+    waiting = _waiting(events, now)
+    if waiting is None:
+        return ""
+    shown = "\n".join(f'<change n="{turn}">\n{as_data(diff)}\n</change>' for turn, diff in waiting.diffs)
+    return prompts.fill(prompts.load("conductor/merge"), candidates=shown) + "\n\n"
+
+
+def _waiting(events: Sequence[Event], now: Assigned) -> Merged | None:
+    """The choice this step was given: it reads the outputs of all whose diffs wait."""
+    start = next(i for i in range(len(events) - 1, -1, -1) if events[i] is now or _is(events[i], now))
+    newest = {merge.turns: merge for merge in views.merges(events[:start])}
+    found = [merge for merge in newest.values() if merge.open and merge.plan == now.plan]
+    sees = set(now.sees) if isinstance(now.sees, tuple) else set()
+    return next((m for m in reversed(found) if {turn for turn, _ in m.diffs} <= sees), None)
+
+
+def _is(event: Event, now: Assigned) -> bool:
+    return isinstance(event, Assigned) and event.turn == now.turn
+
+
+def step_manifest(events: Sequence[Event], number: int) -> StepManifest:
+    """What the step of turn `number` of the newest request was shown, and which turns it was not."""
+    turns = views.turns(events)
+    turn = next(turn for turn in turns if turn.number == number)
+    now = turn.assigned
+    before = [one for one in turns if one.number < number]
+    found = {one.number: one for one in turns}
+    sees = tuple((found[n].assigned.step, n) for n in (now.sees if isinstance(now.sees, tuple) else ()) if n in found)
+    own = tuple(one.number for one in before if one.assigned.agent == now.agent and one.replies)
+    open_to = {*own, *(n for _, n in sees)}
+    waiting = _waiting(events, now)
+    return StepManifest(
+        own=own,
+        outputs=sees,
+        memory=now.remembers,
+        candidates=tuple(n for n, _ in waiting.diffs) if waiting else (),
+        hidden=tuple(one.number for one in before if one.number not in open_to),
+    )
+
+
+MEMORY_ENTRIES = 12
+"""Entries offered to one step, the newest first, and their characters in all."""
+MEMORY_LIMIT = 12_000
+READING = frozenset({"read", "list", "glob", "grep", "run_tests", "bash"})
+ContentState = Callable[[Call], Awaitable[str]]
+"""The content a call would depend on now; "" where nobody can tell."""
+
+
+def known_results(events: Sequence[Event], plan: int) -> list[int]:
+    """Lines of what workflows (and turns) before plan `plan` of the newest request found out, newest first, each call
+    with the same content once. What changed something, failed or does not say what it depended on is left out."""
+    bound = _bound(events, plan)
+    found: dict[tuple[tuple[str, str], str], int] = {}
+    for line in range(bound - 1, -1, -1):
+        event = events[line]
+        if isinstance(event, ToolRan) and _usable(event):
+            found.setdefault((call_key(event.call), event.state), line)
+    return list(found.values())
+
+
+def _usable(event: ToolRan) -> bool:
+    return bool(event.state) and event.ok and not event.changes and event.call.tool in READING
+
+
+def call_key(call: Call) -> tuple[str, str]:
+    """The same for calls that ask the same, however their arguments are written."""
+    try:
+        return call.tool, json.dumps(json.loads(call.arguments), sort_keys=True)
+    except ValueError:
+        return call.tool, call.arguments
+
+
+def _bound(events: Sequence[Event], plan: int) -> int:
+    """The line of the plan, or of the outermost one it is inside of: what came before it were earlier workflows."""
+    lines = [line for line in range(len(events)) if isinstance(events[line], Planned)]
+    start = next(line for line in range(len(events) - 1, -1, -1) if isinstance(events[line], Asked))
+    own = [line for line in lines if line > start]
+    within = [event.within for line in own if isinstance(event := events[line], Planned)]
+    while (outer := within[plan - 1]) is not None:
+        plan = outer[0]
+    return own[plan - 1]
+
+
+async def valid_results(
+    events: Sequence[Event], plan: int, state: ContentState, *, brief: bool = False
+) -> tuple[int, ...]:
+    """The entries that still hold: what they depended on is as it was. In the order they were made. `brief`: for a
+    small model."""
+    chosen: list[int] = []
+    room = MEMORY_LIMIT
+    states: dict[tuple[str, str], str] = {}
+    for line in known_results(events, plan):
+        ran = events[line]
+        assert isinstance(ran, ToolRan)
+        if brief and _by_fugu(events, line):
+            continue
+        size = min(len(ran.output), 2000)
+        if len(chosen) == MEMORY_ENTRIES or size > room:
+            break
+        asked = call_key(ran.call)
+        if asked not in states:
+            states[asked] = await state(ran.call)
+        if ran.state == states[asked]:
+            chosen.append(line)
+            room -= size
+    return tuple(sorted(chosen))
+
+
+def caller_of(events: Sequence[Event], line: int) -> str:
+    """The agent that made the call of an entry, "fugu" where it was fugu itself."""
+    ran = events[line]
+    assert isinstance(ran, ToolRan)
+    for event in reversed(events[:line]):
+        if isinstance(event, Asked):
+            break
+        if isinstance(event, Assigned) and event.turn == ran.turn and not _by_fugu(events, line):
+            return event.agent
+    return "fugu"
+
+
+def _by_fugu(events: Sequence[Event], line: int) -> bool:
+    ran = events[line]
+    assert isinstance(ran, ToolRan)
+    made = (event for event in reversed(events[:line]) if isinstance(event, Permitted))
+    return next(one.by == EVIDENCE for one in made if one.turn == ran.turn and one.call == ran.call)
+
+
+@dataclass(frozen=True)
+class MemorySavings:
+    """What the memory did for a step: entries offered, those of them called for again all the same, and the tokens of
+    the model calls that were not needed, less those the entries took in the prompt (four characters a token)."""
+
+    offered: int = 0
+    repeated: int = 0
+    tokens: int = 0
+
+    @property
+    def calls(self) -> int:
+        return self.offered - self.repeated
+
+
+def memory_savings(events: Sequence[Event], turn: views.Turn) -> MemorySavings:
+    """An estimate from what the same calls took when they were made: their share of the replies that made them."""
+    lines = turn.assigned.remembers
+    made = {call_key(run.permitted.call) for run in turn.runs if not run.evidence}
+    repeated = tokens = 0
+    for line in lines:
+        ran = events[line]
+        assert isinstance(ran, ToolRan)
+        tokens -= min(len(ran.output), 2000) // 4
+        if call_key(ran.call) in made:
+            repeated += 1
+        else:
+            tokens += _spent_on(events, line)
+    return MemorySavings(len(lines), repeated, tokens)
+
+
+def _spent_on(events: Sequence[Event], line: int) -> int:
+    """Tokens of the model call that asked for a tool, shared among the calls of that reply."""
+    ran = events[line]
+    assert isinstance(ran, ToolRan)
+    for event in reversed(events[:line]):
+        if isinstance(event, Assigned | Asked) and getattr(event, "turn", 0) in (0, ran.turn):
+            break
+        if isinstance(event, Replied) and any(call.id == ran.call.id for call in event.calls):
+            used: Usage = event.usage
+            return (used.input + used.output) // len(event.calls)
+    return 0

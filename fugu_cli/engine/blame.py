@@ -1,0 +1,442 @@
+"""Blame: the lines of a file, or of what a session changed, with the turn that wrote each and its cost."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Literal
+
+from fugu_cli.errors import UsageError
+from fugu_cli.safety import paths
+from fugu_cli.session.costs import TurnCost, turn_costs
+from fugu_cli.session.events import (
+    EVIDENCE,
+    Assigned,
+    Event,
+    FileChange,
+    Merged,
+    Permitted,
+    Recorded,
+    Replied,
+    Role,
+    ToolRan,
+)
+from fugu_cli.session.turns import effective, requests, undo_history
+from fugu_cli.tools import recorded_diffs
+from fugu_cli.tools.git_repositories import blob_id
+from fugu_cli.tools.workspace import Workspace
+
+ALIKE = 0.5
+"""Share of equal lines from which a file that appears where another one goes counts as that one, moved."""
+LONG = 2000
+"""Lines of two texts together that are too many to compare every one with every other."""
+
+
+@dataclass(frozen=True)
+class LineAuthor:
+    """A turn that wrote something. `model` is the one that served, `at` the time of the change."""
+
+    session: str
+    request: int
+    turn: int
+    agent: str
+    role: Role
+    model: str
+    at: float
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """The turn, among all sessions."""
+        return (self.session, self.request, self.turn)
+
+
+@dataclass(frozen=True)
+class AttributedEdit:
+    """Files that one call changed, and whose call it was."""
+
+    author: LineAuthor
+    changes: tuple[FileChange, ...]
+    at: float
+    seq: int
+
+
+@dataclass(frozen=True)
+class AttributedLines:
+    """A content by lines, with each line's writer; None where no recorded change wrote it."""
+
+    lines: tuple[bytes, ...] = ()
+    authors: tuple[LineAuthor | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class FileState:
+    """A file after the changes so far: the blob it is (None: it does not exist) and its lines. `first` is what it was
+    before the first of them; `was` its path then, where it was moved since."""
+
+    blob: str | None
+    written: AttributedLines
+    first: AttributedLines
+    was: str
+
+
+def attributed_edits(session: str, records: Sequence[Recorded]) -> list[AttributedEdit]:
+    """The changes agents made in a session, oldest first, without undone requests and draws that were rolled back."""
+    at = {id(record.event): record for record in records}
+    events = [record.event for record in records]
+    every, found = requests(events), []
+    for place in undo_history(events).requests:
+        writers = _Writers(session, place + 1, every[place])
+        for fact in effective(every[place]):
+            author = writers.of(fact, at[id(fact)].at)
+            if author is not None and isinstance(fact, ToolRan | Merged):
+                found.append(AttributedEdit(author, fact.changes, author.at, at[id(fact)].seq))
+    return found
+
+
+def merged_edits(found: Iterable[AttributedEdit]) -> list[AttributedEdit]:
+    """Those of several sessions in the order of time; what a forked session repeats of its original counts once."""
+    once: dict[tuple[float, int], AttributedEdit] = {}
+    for edit in found:
+        once.setdefault((edit.at, edit.seq), edit)
+    return sorted(once.values(), key=lambda edit: (edit.at, edit.seq))
+
+
+class _Writers:
+    """Whose a request's changes are. What fugu ran itself, as evidence, is nobody's."""
+
+    def __init__(self, session: str, number: int, facts: Sequence[Event]) -> None:
+        self._name = (session, number)
+        self._turns = {fact.turn: fact for fact in facts if isinstance(fact, Assigned)}
+        replies = [fact for fact in facts if isinstance(fact, Replied)]
+        self._models = {call.id: reply.model for reply in replies for call in reply.calls}
+        self._newest = {reply.turn: reply.model for reply in replies}
+        self._own = {fact.call.id for fact in facts if isinstance(fact, Permitted) and fact.by == EVIDENCE}
+
+    def of(self, fact: Event, at: float) -> LineAuthor | None:
+        """Who made the changes of this fact; None where there are none. What was taken over from a worktree is the
+        work of the turn that was chosen."""
+        if isinstance(fact, Merged):
+            number, model = fact.chosen, self._newest.get(fact.chosen, "")
+        elif isinstance(fact, ToolRan) and fact.call.id not in self._own:
+            number, model = fact.turn, self._models.get(fact.call.id, "")
+        else:
+            return None
+        turn = self._turns.get(number)
+        if turn is None or not fact.changes:
+            return None
+        return LineAuthor(*self._name, number, turn.agent, turn.role, model, at)
+
+
+def lines_of(data: bytes) -> tuple[bytes, ...]:
+    """Lines with their ends, which are newlines alone; what is no text counts as one line."""
+    if b"\0" in data:
+        return (data,)
+    pieces = data.split(b"\n")
+    return tuple(piece + b"\n" for piece in pieces[:-1]) + ((pieces[-1],) if pieces[-1] else ())
+
+
+def matcher(old: Sequence[bytes], new: Sequence[bytes]) -> SequenceMatcher[bytes]:
+    """Compares lines; in long texts the commonest ones, such as empty ones, begin no match (it takes seconds)."""
+    return SequenceMatcher(None, old, new, autojunk=len(old) + len(new) > LONG)
+
+
+def carry_authors(old: AttributedLines, lines: Sequence[bytes], author: LineAuthor | None) -> AttributedLines:
+    """`lines`, where those of `old` keep their writers and the others are `author`'s."""
+    size = min(len(old.lines), len(lines))
+    head = next((i for i in range(size) if old.lines[i] != lines[i]), size)
+    tail = next((i for i in range(size - head) if old.lines[-1 - i] != lines[-1 - i]), size - head)
+    before, after = old.lines[head : len(old.lines) - tail], lines[head : len(lines) - tail]
+    middle: list[LineAuthor | None] = [author] * len(after)
+    for match in matcher(before, after).get_matching_blocks():
+        first = head + match.a
+        middle[match.b : match.b + match.size] = old.authors[first : first + match.size]
+    kept = old.authors[len(old.lines) - tail :] if tail else ()
+    return AttributedLines(tuple(lines), (*old.authors[:head], *middle, *kept))
+
+
+@dataclass
+class BlameTracker:
+    """Carries files forward, edit after edit. `contents` holds blobs by id; what is missing makes its lines nobody's,
+    and its path is one of `lost`."""
+
+    contents: Mapping[str, bytes]
+    states: dict[str, FileState] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
+    _known: dict[tuple[str, str], AttributedLines] = field(default_factory=dict)
+    _anywhere: dict[str, AttributedLines] = field(default_factory=dict)
+
+    def follow(self, edit: AttributedEdit) -> None:
+        """One call's changes."""
+        before = {change.path: self._before(change) for change in edit.changes}
+        gone = {change.path: before[change.path] for change in edit.changes if change.after is None}
+        for change in edit.changes:
+            now = before[change.path]
+            if change.before is None and change.after is not None and gone:
+                now = self._moved(change, gone) or now
+            self._after(change, now, edit.author)
+
+    def _before(self, change: FileChange) -> FileState:
+        """The file as the change found it."""
+        path, blob = change.path, change.before
+        state = self.states.get(path)
+        if state is not None and state.blob == blob:
+            return state
+        old = state.written if state else AttributedLines()
+        if blob is None:
+            written = AttributedLines()
+        elif (path, blob) in self._known:
+            written = self._known[path, blob]
+        elif state is None and blob in self._anywhere:
+            written = self._anywhere[blob]  # somebody moved or copied it
+        elif blob in self.contents:
+            written = carry_authors(old, lines_of(self.contents[blob]), None)
+        else:
+            self.lost.add(path)
+            written = AttributedLines()
+        return FileState(blob, written, state.first if state else written, state.was if state else path)
+
+    def _moved(self, change: FileChange, gone: dict[str, FileState]) -> FileState | None:
+        """The file that went in the same call and is this one, if any; it is taken out of `gone`."""
+        data = self.contents.get(change.after or "")
+        if not data:
+            return None
+        lines = lines_of(data)
+        shares = {path: matcher(state.written.lines, lines).ratio() for path, state in gone.items()}
+        path = max(shares, key=lambda one: (gone[one].blob == change.after, shares[one]))
+        return gone.pop(path) if shares[path] >= ALIKE else None
+
+    def _after(self, change: FileChange, before: FileState, author: LineAuthor) -> None:
+        path, blob = change.path, change.after
+        if blob is None:
+            written = AttributedLines()
+        elif blob in self.contents and (change.before is None or change.before in self.contents):
+            written = carry_authors(before.written, lines_of(self.contents[blob]), author)
+        else:
+            self.lost.add(path)
+            lines = lines_of(self.contents.get(blob, b""))
+            written = AttributedLines(lines, (None,) * len(lines))
+        if blob is not None:
+            self._known[path, blob] = self._anywhere[blob] = written
+        self.states[path] = FileState(blob, written, before.first, before.was)
+
+    def now(self, path: str, blob: str, data: bytes) -> AttributedLines:
+        """The file as it is at last, whoever changed it since."""
+        state = self.states.get(path)
+        if state is not None and state.blob == blob:
+            return state.written
+        known = self._known.get((path, blob))
+        return known or carry_authors(state.written if state else AttributedLines(), lines_of(data), None)
+
+
+def related_edits(found: Sequence[AttributedEdit], path: str) -> list[AttributedEdit]:
+    """The edits a file's lines may come from: its own, and those of files it may have been moved or copied from."""
+    left = {change.after: change.path for edit in found for change in edit.changes}
+    wanted, kept = {path}, []
+    for edit in reversed(found):
+        mine = [change for change in edit.changes if change.path in wanted]
+        if not mine:
+            continue
+        kept.append(edit)
+        wanted |= {left[change.before] for change in mine if change.before in left}
+        if any(change.before is None for change in mine):
+            wanted |= {change.path for change in edit.changes if change.after is None}
+    kept.reverse()
+    return [replace(edit, changes=tuple(c for c in edit.changes if c.path in wanted)) for edit in kept]
+
+
+def moved_from(found: Sequence[AttributedEdit], data: bytes, contents: Mapping[str, bytes]) -> str | None:
+    """The file among those that are given with their last contents which `data` is most like, if it is alike at all.
+
+    For a file that no edit names: somebody may have moved it.
+    """
+    last = {change.path: change.after for edit in found for change in edit.changes}
+    lines = lines_of(data)
+    texts = {path: contents[blob] for path, blob in last.items() if blob is not None and blob in contents}
+    shares = {path: matcher(lines_of(text), lines).ratio() for path, text in texts.items()}
+    best = max(shares, key=lambda path: shares[path], default=None)
+    return best if best is not None and shares[best] >= ALIKE else None
+
+
+NamedSession = tuple[str, Sequence[Recorded]]
+"""A session's id and its lines."""
+LineKind = Literal["same", "added", "removed"]
+CONTEXT_LINES = 3
+"""Lines shown on each side of a change."""
+
+
+@dataclass(frozen=True)
+class BlameLine:
+    """A line of a file or of a diff. `number` counts from 1 in the file it stands in: the old one for removed lines."""
+
+    kind: LineKind
+    number: int
+    text: bytes
+    author: LineAuthor | None = None
+
+
+@dataclass(frozen=True)
+class TurnShare:
+    """A turn, and how many of the lines shown it wrote. What a turn cost is the whole turn's."""
+
+    cost: TurnCost
+    lines: int
+
+
+@dataclass(frozen=True)
+class FileBlame:
+    """A file as it is now. `turns` are those that wrote a line of it; `lost`: contents of some change are gone."""
+
+    path: str
+    lines: tuple[BlameLine, ...]
+    turns: tuple[TurnShare, ...]
+    lost: bool = False
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    """What a session made of a file, as it left it. `was`: where it stood before. `later`: it is not like that now."""
+
+    path: str
+    was: str
+    hunks: tuple[tuple[BlameLine, ...], ...]
+    binary: bool = False
+    lost: bool = False
+    later: bool = False
+
+
+@dataclass(frozen=True)
+class SessionBlame:
+    """What a session changed, with all its turns: those that wrote nothing were paid for, too."""
+
+    session: str
+    files: tuple[FileDiff, ...]
+    turns: tuple[TurnShare, ...]
+
+
+async def blame_path(workspace: Workspace, path: Path, sessions: Sequence[NamedSession]) -> FileBlame:
+    """The text file at `path`, links followed. Raises UsageError where there is none in the workspace."""
+    found = Path(os.path.realpath(path))
+    if not paths.inside(found, workspace.root):
+        raise UsageError(f"{path} is not in {workspace.root}", hint="blame a file in its own repository")
+    name = paths.quoted_path(found.relative_to(workspace.root).as_posix())
+    try:
+        if found.is_dir():
+            hint = "name a file; without one the newest session's changes are shown"
+            raise UsageError(f"{path} is a folder", hint=hint)
+        if not found.exists():
+            what = f"there is no file {path}{_deleted(name, sessions)}"
+            raise UsageError(what, hint="without a path the diff is shown")
+        made = await blame_file(workspace, name, sessions)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint="check the file's permissions") from error
+    if any(b"\0" in line.text for line in made.lines):
+        raise UsageError(f"{path} is binary and has no lines", hint="without a path the newest session's diff is shown")
+    return made
+
+
+def _deleted(name: str, every: Sequence[NamedSession]) -> str:
+    """Who deleted it, where that was an agent."""
+    found = merged_edits(edit for session in every for edit in attributed_edits(*session))
+    newest = next(((e.author, c) for e in reversed(found) for c in e.changes if c.path == name), None)
+    if newest is None or newest[1].after is not None:
+        return ""
+    author = newest[0]
+    return f": {author.agent} deleted it in request {author.request}, turn {author.turn} of session {author.session}"
+
+
+async def blame_file(workspace: Workspace, path: str, every: Sequence[NamedSession]) -> FileBlame:
+    """The file at `path` (from the workspace's root) as it is now, over all these sessions. Raises OSError."""
+    data = (workspace.root / paths.unquoted_path(path)).read_bytes()
+    blob = blob_id(data, workspace.hash_name)
+    made = merged_edits(edit for session in every for edit in attributed_edits(*session))
+    source = await _source(workspace, path, made, data)
+    found = related_edits(made, source)
+    known = BlameTracker({**await recorded_diffs.read_contents(workspace, _blobs(found)), blob: data})
+    for edit in found:
+        known.follow(edit)
+    now = known.now(source, blob, data)
+    pairs = zip(now.lines, now.authors, strict=True)
+    lines = tuple(BlameLine("same", number, text, author) for number, (text, author) in enumerate(pairs, start=1))
+    turns = [cost for session in every for cost in turn_costs(*session)]
+    shares = tuple(share for share in _shares(turns, lines) if share.lines)
+    return FileBlame(path, lines, shares, bool(known.lost))
+
+
+async def _source(workspace: Workspace, path: str, made: Sequence[AttributedEdit], data: bytes) -> str:
+    """The path itself; where no edit names it, that of a file which is gone and much like it: the user moved it."""
+    last = {change.path: change.after for edit in made for change in edit.changes}
+    if path in last:
+        return path
+    gone = [blob for name, blob in last.items() if blob and not (workspace.root / paths.unquoted_path(name)).exists()]
+    return moved_from(made, data, await recorded_diffs.read_contents(workspace, gone)) or path
+
+
+async def blame_session(workspace: Workspace, session: NamedSession) -> SessionBlame:
+    """What stands of what a session did, as it left it."""
+    found = attributed_edits(*session)
+    changed = dict.fromkeys(change.path for edit in found for change in edit.changes)
+    there = {path: data for path in changed if (data := _read(workspace, path)) is not None}
+    now = {blob_id(data, workspace.hash_name): data for data in there.values()}
+    known = BlameTracker({**await recorded_diffs.read_contents(workspace, _blobs(found)), **now})
+    for edit in found:
+        known.follow(edit)
+    moved = {state.was for path, state in known.states.items() if state.was != path}
+    files = []
+    for path, state in known.states.items():
+        if path in moved and state.blob is None:
+            continue
+        left = blob_id(there[path], workspace.hash_name) if path in there else None
+        if made := _file(path, state, (path in known.lost, left != state.blob)):
+            files.append(made)
+    files.sort(key=lambda file: file.path)
+    added = [line for file in files for hunk in file.hunks for line in hunk if line.kind == "added"]
+    return SessionBlame(session[0], tuple(files), tuple(_shares(turn_costs(*session), added)))
+
+
+def _file(path: str, state: FileState, said: tuple[bool, bool]) -> FileDiff | None:
+    """None where the file is as it was at first."""
+    lost, later = said
+    hunks = tuple(_hunks(state.first, state.written))
+    if not hunks and path == state.was and not lost:
+        return None
+    binary = any(b"\0" in line for side in (state.first, state.written) for line in side.lines)
+    return FileDiff(path, state.was, hunks, binary, lost, later)
+
+
+def _hunks(old: AttributedLines, new: AttributedLines) -> Iterable[tuple[BlameLine, ...]]:
+    if old.lines == new.lines:
+        return
+    for group in matcher(old.lines, new.lines).get_grouped_opcodes(CONTEXT_LINES):
+        lines: list[BlameLine] = []
+        for tag, first, last, start, end in group:
+            if tag == "equal":
+                lines += [BlameLine("same", i + 1, new.lines[i]) for i in range(start, end)]
+                continue
+            lines += [BlameLine("removed", i + 1, old.lines[i]) for i in range(first, last)]
+            lines += [BlameLine("added", i + 1, new.lines[i], new.authors[i]) for i in range(start, end)]
+        yield tuple(lines)
+
+
+def _shares(turns: Iterable[TurnCost], lines: Iterable[BlameLine]) -> list[TurnShare]:
+    """Every turn with its count. One that went to another agent, the first having failed, is two: the writer's name
+    tells them apart."""
+    counted = Counter((*line.author.place, line.author.agent) for line in lines if line.author is not None)
+    once = {(*cost.place, cost.agent): cost for cost in turns}
+    return [TurnShare(cost, counted[key]) for key, cost in once.items()]
+
+
+def _blobs(found: Iterable[AttributedEdit]) -> list[str]:
+    named = (blob for edit in found for change in edit.changes for blob in (change.before, change.after))
+    return list(dict.fromkeys(blob for blob in named if blob is not None))
+
+
+def _read(workspace: Workspace, path: str) -> bytes | None:
+    file: Path = workspace.root / paths.unquoted_path(path)
+    try:
+        return file.read_bytes() if not file.is_symlink() else str(file.readlink()).encode()
+    except OSError:
+        return None

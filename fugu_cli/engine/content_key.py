@@ -1,0 +1,246 @@
+"""The content that a call's output depends on, as one id: a file's blob, or the whole tree for calls that read many
+files.
+
+The tool memory of workflows keys its entries by it. "" where it cannot be told, so that nothing is remembered: outside
+the repository, what needs a yes, a command that reads more than what files hold. Files that git ignores and nested
+repositories count too; caches, dependencies and environments count by their names only. Changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fugu_cli.messages import Call
+from fugu_cli.safety import paths, policy
+from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
+from fugu_cli.safety.policy.programs import names_of, program_name
+from fugu_cli.safety.policy.shell_parser import Command, Unreadable, parse_command_line
+from fugu_cli.tools import git_repositories, repository_files
+from fugu_cli.tools.git_repositories import split_names
+from fugu_cli.tools.snapshot_contents import NESTED
+from fugu_cli.tools.snapshots import Snapshots
+from fugu_cli.tools.workspace import Workspace
+
+CONTENT = names_of(
+    "cat head tail wc grep egrep fgrep rg find ls sed awk sort uniq cut tr nl diff cmp comm md5sum sha1sum sha256sum "
+    "sha512sum cksum jq od hexdump strings rev tac paste fold expand join column basename dirname echo printf true "
+    "false test [ seq cd :"
+)
+_LS = set("1aAFpdBmxCRrNQ")
+_FIND = names_of(
+    "-name -iname -path -ipath -wholename -iwholename -regex -iregex -regextype -type -maxdepth -mindepth -prune -not "
+    "-and -or -a -o -print -print0 -empty -true -false -depth"
+)
+_TEST = names_of("-e -f -d -L -h -n -z -a -o")
+_WORDS = {
+    "awk": ("rand", "time", "ENVIRON", "PROCINFO"),
+    "sort": ("-R", "--random"),
+    "printf": ("%(",),
+    "tail": ("-f",),
+}
+"""Parts of arguments by which a command says something else each time, or never ends."""
+_HIDDEN = ("-u", "--unrestricted", "--no-ignore", "--hidden", "-.")
+
+
+def reads_content_only(line: str) -> bool:
+    """Every simple command of the line looks at content or names only."""
+    commands = _commands(line)
+    return bool(commands) and all(_reads_content_only(command) for command in commands)
+
+
+def searches_recursively(line: str) -> bool:
+    """Some command of the line goes down into every folder, or into any that a pattern matches, those that git ignores
+    included."""
+    return any(
+        any(word.globbed for word in command.words) or _searches_recursively(program_name(command), _arguments(command))
+        for command in _commands(line)
+    )
+
+
+def _commands(line: str) -> Sequence[Command]:
+    try:
+        return parse_command_line(line)
+    except Unreadable:
+        return ()
+
+
+def _arguments(command: Command) -> list[str]:
+    return [word.text for word in command.words[1:]]
+
+
+def _reads_content_only(command: Command) -> bool:
+    name, arguments = program_name(command), _arguments(command)
+    if name not in CONTENT or command.assignments:
+        return False
+    options = [argument for argument in arguments if argument.startswith("-") and argument != "-"]
+    if name == "ls":
+        return all(not option.startswith("--") and set(option[1:]) <= _LS for option in options)
+    if name == "find":
+        return all(option in _FIND for option in options)
+    if name in {"test", "["}:
+        return all(option in _TEST for option in options)
+    return not any(part in argument for argument in arguments for part in _WORDS.get(name, ()))
+
+
+def _searches_recursively(name: str, arguments: Sequence[str]) -> bool:
+    short = {letter for a in arguments if a.startswith("-") and not a.startswith("--") for letter in a[1:]}
+    match name:
+        case "find":
+            return True
+        case "ls":
+            return "R" in short
+        case "grep" | "egrep" | "fgrep":
+            return bool(short & {"r", "R"}) or any(a.startswith(("--recursive", "--dereference-r")) for a in arguments)
+        case "diff":
+            return "r" in short or "--recursive" in arguments
+        case "rg":
+            return any(argument.startswith(_HIDDEN) for argument in arguments)
+        case _:
+            return False
+
+
+UNREAD = repository_files.SKIPPED_FOLDERS | {
+    ".hypothesis",
+    ".coverage",
+    "htmlcov",
+    ".import_linter_cache",
+    ".DS_Store",
+    ".cache",
+}
+"""Names of what nobody but its own tool looks into, and of what would take long to look through."""
+MOST = 3000
+"""Files that are looked at; where there are more, nothing can be told."""
+SMALL = 65_536
+"""Bytes up to which a file is known by its content; larger ones by size and time."""
+
+
+@dataclass(frozen=True)
+class IgnoredContent:
+    """`name` is the id, "" where there is nothing. `unread`: there is something that counts by its name only."""
+
+    name: str = ""
+    unread: bool = False
+
+
+async def ignored_content(snapshots: Snapshots) -> IgnoredContent | None:
+    """What there is now; None where it cannot be told."""
+    listing = ("ls-files", "-z", "-o", "-i", "--directory", "--exclude-standard", "--", ".")
+    found = split_names(await snapshots.git.run(*listing))
+    entries = (await snapshots.git.run("ls-files", "-z", "-s", "--", ".")).split(b"\0")
+    found += [os.fsdecode(entry.partition(b"\t")[2]) for entry in entries if entry.startswith(NESTED.encode())]
+    return await asyncio.to_thread(_hash_files, snapshots.root, found) if found else IgnoredContent()
+
+
+def _hash_files(root: Path, found: Sequence[str]) -> IgnoredContent | None:
+    hashed = hashlib.sha1(usedforsecurity=False)
+    count, unread = 0, False
+    for name in sorted(found):
+        for path in _below(root / name):
+            count += 1
+            if count > MOST:
+                return None
+            unread = unread or path.name in UNREAD
+            hashed.update(os.fsencode(path.relative_to(root)) + b"\0" + _content(path) + b"\0")
+    return IgnoredContent(hashed.hexdigest(), unread)
+
+
+def _below(path: Path) -> Iterator[Path]:
+    """A path and what is below it; links are not followed, nor is anything looked into that counts by its name."""
+    yield path
+    if path.name in UNREAD or path.is_symlink() or not path.is_dir():
+        return
+    for folder, folders, files in os.walk(path):
+        yield from (Path(folder) / name for name in sorted([*folders, *files]))
+        folders[:] = [name for name in folders if name not in UNREAD]
+
+
+def _content(path: Path) -> bytes:
+    """A file's content where it is small, else its size and time; where a link leads; nothing of what is unread."""
+    try:
+        if path.is_symlink():
+            return os.fsencode(path.readlink())
+        if path.name in UNREAD or path.is_dir():
+            return b""
+        found = path.stat()
+        if not path.is_file() or found.st_size > SMALL:
+            return b"%d %d" % (found.st_size, found.st_mtime_ns)
+        return hashlib.sha1(path.read_bytes(), usedforsecurity=False).digest()
+    except OSError:
+        return b"gone"
+
+
+SEARCHING = frozenset({"list", "glob", "grep"})
+_NAMES = re.compile(r"[/\s\"'=:;|<>()]+")
+LARGEST_KEYED_FILE = 2_000_000
+"""Bytes of a file that is looked at."""
+
+
+@dataclass(frozen=True)
+class TreeContent:
+    """All there is in the working tree. `name` is its id, "" outside git; `unread`: some of it is not told by that."""
+
+    name: str = ""
+    unread: bool = False
+
+
+async def tree_content(workspace: Workspace) -> TreeContent:
+    """The tree with what git ignores, but for caches, dependencies and environments. Raises StorageError."""
+    tree = await workspace.snapshot()
+    if tree is None or workspace.snapshots is None:
+        return TreeContent()
+    found = await ignored_content(workspace.snapshots)
+    if found is None:
+        return TreeContent()
+    return TreeContent(f"{tree}+{found.name}" if found.name else tree, found.unread)
+
+
+async def content_key(workspace: Workspace, call: Call, known: TreeContent | None = None) -> str:
+    """The id now. The same id later means: the same call would say the same. `known`: `whole`, where it was looked at
+    already."""
+    given = arguments_of(call)
+    if isinstance(given, MalformedArguments):
+        return ""
+    if call.tool == "run_tests":
+        return (known or await tree_content(workspace)).name
+    if not only_reads(workspace, call):
+        return ""
+    if call.tool == "read":
+        return _blob(workspace, given.get("path"))
+    command = str(given.get("command", "")) if call.tool == "bash" else ""
+    if call.tool in SEARCHING or (call.tool == "bash" and reads_content_only(command)):
+        found = known or await tree_content(workspace)
+        return "" if found.unread and _into_unread(call.tool, given, command) else found.name
+    return ""
+
+
+def only_reads(workspace: Workspace, call: Call) -> bool:
+    """A call that only reads, inside the repository, and that nobody would be asked about."""
+    return policy.judge(call, policy.Rules(mode="ask"), workspace.root).verdict == "allow"
+
+
+def _into_unread(tool: str, given: dict[str, object], command: str) -> bool:
+    """It looks, or may look, into what `Whole` does not tell."""
+    if tool == "bash" and searches_recursively(command):
+        return True
+    named = [command, str(given.get("path", "")), str(given.get("pattern", "")) if tool == "glob" else ""]
+    return bool(UNREAD.intersection(_NAMES.split(" ".join(named))))
+
+
+def _blob(workspace: Workspace, name: object) -> str:
+    path = paths.locate(name, workspace.root) if isinstance(name, str) else None
+    if not isinstance(path, Path) or not paths.inside(path, workspace.root):
+        return ""
+    try:
+        return (
+            git_repositories.blob_id(path.read_bytes())
+            if path.is_file() and path.stat().st_size <= LARGEST_KEYED_FILE
+            else ""
+        )
+    except OSError:
+        return ""

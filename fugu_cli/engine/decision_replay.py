@@ -1,0 +1,109 @@
+"""A session's decisions made again by another coordinator, each on exactly the facts that the recorded one had.
+
+Deciding is a function of the log, so nothing is called for it. What would have followed another decision is not known
+here, and not guessed. Must not know how a coordinator is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fugu_cli.coordinators import Coordinator, Decision
+from fugu_cli.session import views
+from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Planned
+
+BuildCoordinator = Callable[[tuple[Member, ...]], Coordinator]
+"""The other coordinator for a pool."""
+ENDS = frozenset({"accepted", "answered", "unaccepted", "turn_limit"})
+"""Ends that a coordinator decides; the others are limits, failures and the user's."""
+
+
+@dataclass(frozen=True)
+class RecordedDecision:
+    """A decision in a log: the facts before it are `events[:at]`. Requests count from 1."""
+
+    request: int
+    at: int
+    recorded: Assigned | Finished
+
+
+@dataclass(frozen=True)
+class ReplayedDecision:
+    """A decision as it was recorded and as the other one makes it. `pool` is what the other one chose from."""
+
+    place: RecordedDecision
+    other: Decision
+    pool: tuple[Member, ...]
+
+    @property
+    def same_agent(self) -> bool | None:
+        """None where one of the two ends the request: then there is no other agent to compare with."""
+        pair = self._assigned
+        return None if pair is None else pair[0].agent == pair[1].agent
+
+    @property
+    def same_role(self) -> bool | None:
+        """None likewise."""
+        pair = self._assigned
+        return None if pair is None else pair[0].role == pair[1].role
+
+    @property
+    def same(self) -> bool:
+        """The same agent in the same role, or the same end."""
+        recorded, other = self.place.recorded, self.other
+        if isinstance(recorded, Finished) and isinstance(other, Finished):
+            return recorded.reason == other.reason
+        return bool(self.same_agent and self.same_role)
+
+    @property
+    def _assigned(self) -> tuple[Assigned, Assigned] | None:
+        recorded, other = self.place.recorded, self.other
+        if isinstance(recorded, Assigned) and isinstance(other, Assigned):
+            return recorded, other
+        return None
+
+
+def decision_points(events: Sequence[Event]) -> tuple[list[RecordedDecision], int]:
+    """Where a coordinator decided turn by turn, and how many turns were steps of a workflow, which nobody decides one
+    by one."""
+    found: list[RecordedDecision] = []
+    request = steps = 0
+    planned = False
+    for at, event in enumerate(events):
+        match event:
+            case Asked():
+                request, planned = request + 1, False
+            case Planned():
+                planned = True
+            case Assigned():
+                steps += bool(event.plan)
+                if not event.plan:
+                    found.append(RecordedDecision(request, at, event))
+            case Finished() if event.reason in ENDS and not planned:
+                found.append(RecordedDecision(request, at, event))
+            case _:
+                continue
+    return found, steps
+
+
+async def replay_decisions(
+    events: Sequence[Event],
+    found: Sequence[RecordedDecision],
+    build: BuildCoordinator,
+    pool: tuple[Member, ...] | None = None,
+) -> list[ReplayedDecision]:
+    """Each decision made again among the agents the session had then, or among those of `pool`.
+
+    Raises what `build` raises, and CoordinatorUnavailable.
+    """
+    built: dict[tuple[Member, ...], Coordinator] = {}
+    compared = []
+    for place in found:
+        before = events[: place.at]
+        opened = views.opened(before)
+        members = pool if pool is not None else opened.pool if opened else ()
+        if members not in built:
+            built[members] = build(members)
+        compared.append(ReplayedDecision(place, await built[members].decide(before), members))
+    return compared

@@ -1,0 +1,284 @@
+"""Where turns are taken, by whom and under which rules: the values that wiring builds and the engine hands on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, Protocol
+
+from fugu_cli.coordinators import Coordinator
+from fugu_cli.extensions.hook_runner import Hooks
+from fugu_cli.messages import Call, Prompt, ToolSpec, Value
+from fugu_cli.providers import Agent
+from fugu_cli.providers.circuit_breaker import CircuitBreaker
+from fugu_cli.safety import policy
+from fugu_cli.safety.path_rules import Denials
+from fugu_cli.session import views
+from fugu_cli.session.events import Event, Member, ToolRan
+from fugu_cli.session.spending import Limit
+from fugu_cli.session.test_recognition import tests_among
+from fugu_cli.tools.result import Say, ToolResult
+from fugu_cli.tools.toolbox import AnyTool, Toolbox
+from fugu_cli.tools.workspace import Workspace
+
+CANCELLED = "The user ended this run."
+
+
+class TestRunCanceller:
+    """The test runs under way. One object for a session."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[ToolResult]] = set()
+        self._ended: set[asyncio.Task[ToolResult]] = set()
+
+    def now(self) -> bool:
+        """End the runs under way. False where there is none."""
+        found = [task for task in self._running if not task.done()]
+        for task in found:
+            self._ended.add(task)
+            task.cancel()
+        return bool(found)
+
+    def around(self, tool: AnyTool) -> AnyTool:
+        """`tool` as one that the user can end: its result then says so."""
+
+        async def run(arguments: object, workspace: Workspace, say: Say) -> ToolResult:
+            task = asyncio.ensure_future(tool.run(arguments, workspace, say))
+            self._running.add(task)
+            try:
+                return await task
+            except asyncio.CancelledError:
+                if task in self._ended:
+                    return ToolResult(text=CANCELLED, ok=False, skipped=True)
+                raise
+            finally:
+                self._running.discard(task)
+                self._ended.discard(task)
+
+        return replace(tool, run=run)
+
+
+TestSchedule = Literal["auto", "always", "never"]
+
+
+class TestRules(Value):
+    """When fugu runs the test suite. `auto`: after a turn's changes; where the suite takes longer than `patience`
+    seconds, only before a Verifier. `always`: after every turn's changes. `never`: only as an acceptance check."""
+
+    __test__ = False
+
+    when: TestSchedule = "auto"
+    patience: float = 60.0
+
+
+def due_run(
+    events: Sequence[Event], turn: views.Turn | None, rules: TestRules, *, verifying: bool = False
+) -> Call | None:
+    """The next run that the work as it is needs: the suite, the failing tests as they stood before, a check. None where
+    everything is known. `verifying`: a Verifier is about to read it."""
+    request = views.asked(events)
+    if request is None:
+        return None
+    if _suite_due(events, rules, verifying=verifying):
+        return Call(id=_id(events, turn), tool=views.RUN_TESTS)
+    ids = views.lookup_due(events) if request.test_command is not None and rules.when != "never" else None
+    if ids is not None:
+        run, changed = views.tests(events), views.changes(events)
+        edited = [
+            {"path": path, "before": changed[path].before, "after": changed[path].after}
+            for path in tests_among(changed)
+        ]
+        given = {"tree": views.start_snapshot(events), "ids": list(ids), "failing": run is not None and not run.ok}
+        return Call.make(_id(events, turn), views.TESTS_BEFORE, **given, edited=edited)
+    for check in views.checks(events):
+        if check.stale and not check.suite:
+            return Call(id=_id(events, turn), tool=views.RUN_CHECK, arguments=check.arguments)
+    return None
+
+
+def _id(events: Sequence[Event], turn: views.Turn | None) -> str:
+    return f"c{len(events)}" if turn is None else f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}"
+
+
+def _suite_due(events: Sequence[Event], rules: TestRules, *, verifying: bool) -> bool:
+    request, run = views.asked(events), views.tests(events)
+    if request is None or request.test_command is None or (run is not None and not run.stale):
+        return False
+    if views.suite_decides(events):
+        return True
+    if rules.when == "never" or views.tests_skipped(events) or not _changed(events):
+        return False
+    return verifying or rules.when == "always" or _seconds(events) <= rules.patience
+
+
+def _changed(events: Sequence[Event]) -> bool:
+    """Something was changed, or may have been: a call that was started and killed can have changed anything."""
+    return bool(views.changes(events)) or any(views.interrupted_calls(turn) for turn in views.turns(events))
+
+
+def _seconds(events: Sequence[Event]) -> float:
+    """How long the newest whole run of the session took; 0 where there was none."""
+    runs = (event for event in reversed(events) if isinstance(event, ToolRan) and event.call.tool == views.RUN_TESTS)
+    return next((run.seconds for run in runs if views.is_whole_run(run.call) and not run.skipped), 0.0)
+
+
+def tests_unknown_notice(events: Sequence[Event]) -> str:
+    """What a Verifier is told where no tests have run on the work as it is; "" where they have."""
+    request, run = views.asked(events), views.tests(events)
+    if request is None or (run is not None and not run.stale) or not views.changes(events):
+        return ""
+    if request.test_command is None:
+        return "[No test command is known for this repository: no tests were run.]"
+    return (
+        "[The user ended the test run: no tests were run.]" if views.tests_skipped(events) else "[No tests were run.]"
+    )
+
+
+Permission = Literal["once", "session", "no", "headless"]
+AskPermission = Callable[[Call, policy.Judgement], Awaitable[Permission]]
+"""The one question that flows in: may this call run? Where nobody can be asked the answer is `headless`: no."""
+
+
+MAX_WAIT_SECONDS = 180.0
+"""Seconds that a server is waited for at a stretch, where the user has set no limit."""
+
+
+@dataclass(frozen=True)
+class WaitLimit:
+    """How long a request waits at a stretch while no agent is available. Tests bring their sleep.
+
+    `seconds` None: where a server said how long, but `LONGEST` at most. A number: after any failure, that long; 0: the
+    request ends.
+    """
+
+    seconds: float | None = None
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    @property
+    def most(self) -> float:
+        """Seconds at most."""
+        return MAX_WAIT_SECONDS if self.seconds is None else self.seconds
+
+
+@dataclass(frozen=True)
+class RequestLimits:
+    """What ends a request early. Money in USD, a request's where it is a number; `deadline` on the monotonic clock."""
+
+    budget: Limit = None
+    deadline: float | None = None
+    replies: int = 30
+    brief_replies: int = 6
+    """Replies in one draw of a small model (`schema`, `text`): more lead nowhere."""
+
+
+@dataclass(frozen=True)
+class Team:
+    """Who works: the members of the pool by name, each one's agent, and the coordinator that chooses among them."""
+
+    members: Mapping[str, Member]
+    agents: Mapping[str, Agent]
+    coordinator: Coordinator
+    breaker: CircuitBreaker | None = None
+    """Who is unavailable after a failure; None where every failure stands until the request's end."""
+    wait_limit: WaitLimit = field(default_factory=WaitLimit)
+    """How long a request waits when no agent is available."""
+    never: frozenset[str] = frozenset()
+    """Members that the coordinator never chooses: opted out, excluded, or beside a pinned one."""
+    harnesses: Mapping[str, Harness] = field(default_factory=dict)
+    """How agents take a turn, by name; an agent that is not here calls tools."""
+
+
+class ClientChannel(Protocol):
+    """Whom turns speak to, where it is not the user of a repository: an endpoint's client. Plans and summaries are no
+    turns: nobody but fugu reads them."""
+
+    def put(self, prompt: Prompt, events: Sequence[Event], now: views.Turn) -> Prompt:
+        """The prompt of a turn's call as it is put to its agent."""
+
+    def say(self, now: views.Turn, text: str) -> None:
+        """A piece of a turn's reply arrived."""
+
+    def wait(self, now: views.Turn) -> None:
+        """A turn's call waits, and may then be tried again. Raises AgentError where it must not be."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Where and under which rules they work."""
+
+    toolbox: Toolbox
+    workspace: Workspace
+    rules: policy.Rules
+    ask: AskPermission
+    limits: RequestLimits = RequestLimits()
+    instructions: str = ""
+    remembers: bool = False
+    """What a call depended on is recorded with its result: the tool memory of workflows needs it."""
+    denials: Denials | None = None
+    """Files that are kept from some agents."""
+    hooks: Hooks | None = None
+    """The user's own commands around agents' calls."""
+    nearer: Callable[[Path], Mapping[str, str]] | None = None
+    """Standing instructions for a path in the repository, each under its heading; None where nobody is shown any."""
+    voice: ClientChannel | None = None
+    """Whom turns speak to; None: the user of the repository."""
+    tests: TestRules = field(default_factory=TestRules)
+    """When fugu runs the test suite."""
+    skip: TestRunCanceller = field(default_factory=TestRunCanceller)
+    """With which the user ends a test run of fugu's."""
+
+
+@dataclass(frozen=True)
+class GatherEvidence:
+    """Run this tool as fugu, for the agent."""
+
+    call: Call
+
+
+@dataclass(frozen=True)
+class RequestReply:
+    """Ask the agent for its next reply."""
+
+
+@dataclass(frozen=True)
+class RunCall:
+    """Judge and run the agent's call."""
+
+    call: Call
+
+
+@dataclass(frozen=True)
+class RollBackAttempt:
+    """The attempt failed: put the files back to how they stood when the turn began."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class TurnClosed:
+    """The turn is over; the coordinator decides next."""
+
+
+NextStep = GatherEvidence | RequestReply | RunCall | RollBackAttempt | TurnClosed
+
+
+class Harness(Protocol):
+    """How models of one kind take a turn. `events` always end in the turn that is asked about."""
+
+    @property
+    def has_history(self) -> bool:
+        """Its prompts hold the whole history, which can be summed up when it grows too long."""
+
+    def next_step(self, events: Sequence[Event], member: Member, environment: Environment) -> NextStep:
+        """What the turn needs next."""
+
+    def prompt(self, events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str) -> Prompt:
+        """The next model call. `instructions`: the user's standing ones (AGENTS.md)."""
+
+    def tools(self, events: Sequence[Event], member: Member, environment: Environment) -> tuple[ToolSpec, ...]:
+        """The tools that the agent may use now."""
+
+    def refuses(self, call: Call, events: Sequence[Event], member: Member, environment: Environment) -> str:
+        """Why the agent must not make this call, whatever the user permits; "" where policy judges it."""

@@ -1,0 +1,206 @@
+"""How an agent takes a turn: the protocol, and the harness for models that call tools. Also which tests and checks
+run next.
+
+The loop asks the harness of a turn's agent what the turn needs next, what the agent is shown and which tools it has.
+`ToolCalling` is the default and all that a reader of the loop meets; wiring may choose another one for an agent. Every
+answer is a function of the log, so a turn that was killed goes on where it stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, assert_never
+
+from fugu_cli import prompts
+from fugu_cli.coordinators.conductor.step_context import tests_since, visible_facts
+from fugu_cli.engine import message_history
+from fugu_cli.engine.environment import (
+    Environment,
+    GatherEvidence,
+    Harness,
+    NextStep,
+    RequestReply,
+    RollBackAttempt,
+    RunCall,
+    Team,
+    TurnClosed,
+    due_run,
+    tests_unknown_notice,
+)
+from fugu_cli.messages import Call, Prompt, ToolSpec
+from fugu_cli.safety import policy
+from fugu_cli.session import views
+from fugu_cli.session.events import Event, Member
+from fugu_cli.tools.toolbox import AnyTool
+
+if TYPE_CHECKING:
+    pass
+
+SAME_CALL_LIMIT = 3
+"""A turn that made the same call this often without success is closed."""
+MAX_REPLY_TOKENS = 8192
+"""Tokens that a reply may have, unless the agent's entry says otherwise."""
+
+
+class ToolCalling:
+    """Models with native tool calls: they read the whole history and act until they say their last word."""
+
+    @property
+    def has_history(self) -> bool:
+        return True
+
+    def next_step(self, events: Sequence[Event], member: Member, environment: Environment) -> NextStep:
+        """Evidence, the agent's replies and calls, then the tests and checks that its changes make due."""
+        turn = views.turns(events)[-1]
+        if turn.failed is not None or turn.interrupted:
+            return TurnClosed()
+        if not turn.replies:
+            if len(turn.draws) >= max(member.attempts, 1):
+                return TurnClosed()
+            opening = _opening(events, turn, environment)
+            return GatherEvidence(opening) if opening is not None else RequestReply()
+        if calls := views.open_calls(turn):
+            return RunCall(calls[0])
+        if not agent_is_done(turn, environment.limits.replies):
+            return RequestReply()
+        return _after(events, turn, member, environment)
+
+    def prompt(self, events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str) -> Prompt:
+        """The whole history as messages. A further attempt is sampled (temperature .8, a seed of its own)."""
+        turn = views.turns(events)[-1]
+        again = attempts_before(events, turn) if member.attempts > 1 else 0
+        return Prompt(
+            system=prompts.fill(prompts.load("system"), instructions=instructions).strip(),
+            messages=message_history.history(visible_facts(events), _told(events, turn)),
+            tools=tuple(tools),
+            max_tokens=MAX_REPLY_TOKENS,
+            temperature=0.8 if again else None,
+            seed=again or None,
+        )
+
+    def tools(self, events: Sequence[Event], member: Member, environment: Environment) -> tuple[ToolSpec, ...]:
+        """A Worker has all tools, a Thinker those that read, a Verifier those and the tests; all may set acceptance
+        checks, unless the mode or the files kept from some agents forbid running them."""
+        checks = environment.rules.mode != "plan" and environment.denials is None
+        more = {views.ACCEPTANCE_CHECK} if checks else set[str]()
+        match views.turns(events)[-1].assigned.role:
+            case "worker":
+                out = policy.INTERNAL_TOOLS if checks else policy.INTERNAL_TOOLS | {views.ACCEPTANCE_CHECK}
+                return environment.toolbox.specs(lambda tool: tool.name not in out)
+            case "thinker":
+                return environment.toolbox.specs(lambda tool: _reads(tool) or tool.name in more)
+            case "verifier":
+                return environment.toolbox.specs(lambda tool: _reads(tool) or tool.name in {*more, views.RUN_TESTS})
+
+    def refuses(self, call: Call, events: Sequence[Event], member: Member, environment: Environment) -> str:
+        """Tools that the role does not have."""
+        return no_such_tool(call, events, environment, self.tools(events, member, environment))
+
+
+def no_such_tool(call: Call, events: Sequence[Event], environment: Environment, offered: Sequence[ToolSpec]) -> str:
+    """Why a call of a tool that was not offered is not made; "" for others."""
+    role = views.turns(events)[-1].assigned.role.capitalize()
+    absent = call.tool in environment.toolbox and all(spec.name != call.tool for spec in offered)
+    return f"a {role} has no tool {call.tool}" if absent else ""
+
+
+def _reads(tool: AnyTool) -> bool:
+    """It changes nothing and is an agent's: how tests stood before is looked up by fugu alone."""
+    return tool.effect == "reads" and not tool.worker and tool.name != views.TESTS_BEFORE
+
+
+def _opening(events: Sequence[Event], turn: views.Turn, environment: Environment) -> Call | None:
+    """The next piece of evidence that a Verifier's turn opens with; None when it has all, and for other roles."""
+    if turn.draws or turn.assigned.role != "verifier":
+        return None
+    if (call := due_run(events, turn, environment.tests, verifying=True)) is not None:
+        return call
+    return diff_due(events, turn)
+
+
+def diff_due(events: Sequence[Event], turn: views.Turn) -> Call | None:
+    """The diff of the request, which a Verifier is shown once; None where it has it, or where undo is limited."""
+    began = views.start_snapshot(events)
+    done = [run.permitted.call.tool for run in turn.runs if run.evidence and run.result is not None]
+    if not began or "diff" in done:
+        return None
+    more = [(change.path, change.before, change.after) for change in views.unsnapshotted_changes(events).values()]
+    given = {"since": began} | ({"beside": more} if more else {})
+    return Call.make(f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}", "diff", **given)
+
+
+def _after(events: Sequence[Event], turn: views.Turn, member: Member, environment: Environment) -> NextStep:
+    """After the agent's last word: the tests and checks that are due, then whether the attempt stands."""
+    if turn.assigned.role != "worker":
+        call = due_run(events, turn, environment.tests) if sets_check(turn) else None
+        return GatherEvidence(call) if call is not None else TurnClosed()
+    if (call := due_run(events, turn, environment.tests)) is not None:
+        return GatherEvidence(call)
+    asked = views.asked(events)
+    undoes = member.attempts > 1 and bool(turn.changes) and asked is not None and asked.snapshot is not None
+    why = views.acceptance_blocker(events) if undoes else ""
+    return RollBackAttempt(why) if why else TurnClosed()
+
+
+def sets_check(turn: views.Turn) -> bool:
+    """The turn set an acceptance check, which may have to run on the changed files at once."""
+    return any(run.permitted.call.tool == views.ACCEPTANCE_CHECK and run.result is not None for run in turn.runs)
+
+
+def agent_is_done(turn: views.Turn, replies: int) -> bool:
+    """The agent's part is over: no calls left, no more replies allowed, or nothing but repeats."""
+    newest = turn.replies[-1]
+    if not newest.calls or len(turn.replies) >= replies:
+        return True
+    last = newest.calls[-1]
+    failed = [run.permitted.call for run in turn.runs if run.result is None or not run.result.ok]
+    return sum((call.tool, call.arguments) == (last.tool, last.arguments) for call in failed) >= SAME_CALL_LIMIT
+
+
+def attempts_before(events: Sequence[Event], turn: views.Turn) -> int:
+    """How often this agent's model has answered in this role in this request. The same prompt must not give the same
+    answer."""
+    pool = views.pool(events)
+
+    def model(one: views.Turn) -> str:
+        name = one.assigned.agent
+        return pool[name].model if name in pool else name
+
+    earlier = (one for one in views.turns(events) if one.number < turn.number)
+    same = (one for one in earlier if one.assigned.role == turn.assigned.role and model(one) == model(turn))
+    return sum(len(one.draws) + bool(one.replies) for one in same) + len(turn.draws)
+
+
+def _told(events: Sequence[Event], turn: views.Turn) -> str:
+    """What the newest turn's agent is told besides: tests that ran in steps it does not see, and, as a Verifier, that
+    no tests have run."""
+    verifier = turn.assigned.role == "verifier"
+    parts = (tests_since(events, turn), tests_unknown_notice(events) if verifier else "")
+    return "\n\n".join(part for part in parts if part)
+
+
+TOOL_CALLING = ToolCalling()
+
+
+def chosen(team: Team, name: str) -> Harness:
+    """How the agent takes a turn. An agent without a harness of its own calls tools."""
+    return team.harnesses.get(name, TOOL_CALLING)
+
+
+def describe_step(step: NextStep) -> str:
+    """For the waiting line on the screen."""
+    match step:
+        case GatherEvidence(call) | RunCall(call):
+            return f"running {call.tool}"
+        case RequestReply():
+            return "waiting for the agent"
+        case RollBackAttempt(reason):
+            return f"rolling back: {reason}"
+        case TurnClosed():
+            return "deciding"
+        case _:
+            assert_never(step)
+
+
+if TYPE_CHECKING:
+    _tool_calling: Harness = ToolCalling()

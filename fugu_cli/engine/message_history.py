@@ -1,0 +1,164 @@
+"""What an agent that calls tools reads: the whole neutral history, built from the log alone."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import takewhile
+
+from fugu_cli import prompts
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message
+from fugu_cli.session import views
+from fugu_cli.session.events import Asked, Assigned, Event, Permitted, Replied, Undone
+
+
+def opening_ids(turn: views.Turn) -> set[str]:
+    """Ids of the calls made before the agent's first reply of the draw."""
+    before = takewhile(lambda fact: not isinstance(fact, Replied), turn.facts)
+    return {fact.call.id for fact in before if isinstance(fact, Permitted)}
+
+
+def path_argument(run: views.CallRecord) -> str | None:
+    return text_argument(run.permitted.call, "path")
+
+
+def text_argument(call: Call, name: str) -> str | None:
+    """The text given for `name`; None where there is none."""
+    try:
+        found = json.loads(call.arguments).get(name)
+    except (ValueError, AttributeError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+UNDO_MESSAGE = (
+    "[The user undid the newest request that stood: its changes to files are gone. Read a file before you change it.]"
+)
+REDO_MESSAGE = "[The user brought back what was undone last: its changes to files are there again.]"
+
+
+def undo_messages(facts: Sequence[Event], turn: Assigned | None) -> list[FromUser]:
+    """What is said of it behind this turn of a request, `facts`; None: before the first one."""
+    said, newest = list[FromUser](), None
+    for fact in facts:
+        if isinstance(fact, Assigned):
+            newest = fact
+        elif isinstance(fact, Undone) and not fact.turn and newest is turn:
+            said.append(FromUser(text=REDO_MESSAGE if fact.redoes else UNDO_MESSAGE))
+    return said
+
+
+EVIDENCE_HEADINGS = {
+    views.RUN_TESTS: ("The tests were run: they pass", "The tests were run: they FAIL"),
+    views.RUN_CHECK: ("An acceptance check was run: it passes", "An acceptance check was run: it FAILS"),
+    "run_reproduction": ("The reproduction was run: it passes", "The reproduction was run: it FAILS"),
+    views.TESTS_BEFORE: ("How these tests stood before the request", "How the tests stood before is not known"),
+}
+"""How fugu's own runs are introduced, where they are ok and where not."""
+MAX_EVIDENCE = 24_000
+"""Characters of a file that fugu read for another agent; of a longer one only the length is told."""
+
+
+def history(events: Sequence[Event], told: str = "") -> tuple[Message, ...]:
+    """Every request with its turns, as one neutral history; what was compacted, as its summary. `told`: what the newest
+    turn's agent is told besides."""
+    summary, kept = views.after_compaction(events)
+    *earlier, newest = views.requests(kept)
+    before = "\n\n".join(part for part in (summary, views.still_open(events)) if part)
+    messages: list[Message] = [FromUser(text=f"[What happened before, summed up:]\n{before}")] if summary else []
+    for facts in earlier:
+        messages += _past(_Past(facts))
+    return (*messages, *_request_messages(newest, told))
+
+
+class _Past:
+    """An earlier request's facts, which never change: equal when they are the very same ones."""
+
+    def __init__(self, facts: Sequence[Event]) -> None:
+        self.facts = facts
+
+    def __hash__(self) -> int:
+        return hash((id(self.facts[0]), len(self.facts)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Past) or len(self.facts) != len(other.facts):
+            return False
+        return all(map(operator.is_, self.facts, other.facts))
+
+
+@lru_cache(maxsize=256)
+def _past(past: _Past) -> tuple[Message, ...]:
+    """Its messages, built once: a session's every model call would build them anew."""
+    return _request_messages(past.facts)
+
+
+def _request_messages(facts: Sequence[Event], told: str = "") -> tuple[Message, ...]:
+    request = facts[0]
+    assert isinstance(request, Asked)
+    messages: list[Message] = [FromUser(text=request.whole), *_runs_as_text(views.baseline(facts))]
+    messages += undo_messages(facts, None)
+    turns = views.turns(facts)
+    for turn in turns:
+        parts = (told, _opening(facts, turn)) if turn is turns[-1] else (_opening(facts, turn),)
+        messages.append(FromUser(text="\n\n".join(part for part in parts if part)))
+        messages += [*turn_messages(turn), *undo_messages(facts, turn.assigned)]
+    return tuple(messages)
+
+
+def _opening(facts: Sequence[Event], turn: views.Turn) -> str:
+    role = "" if turn.assigned.plan else prompts.load(turn.assigned.role)
+    opening = opening_ids(turn)
+    shown = [_evidence_text(run) for run in turn.runs if run.evidence and run.permitted.call.id in opening]
+    failed = [_draw_text(index, draw) for index, draw in enumerate(turn.draws, start=1)]
+    return "\n\n".join(part for part in (*shown, turn.assigned.instruction, *failed, role) if part)
+
+
+def turn_messages(turn: views.Turn) -> list[Message]:
+    """A turn's replies with the results of their calls."""
+    results = {run.permitted.call.id: run for run in turn.runs if not run.evidence}
+    opening = opening_ids(turn)
+    messages: list[Message] = []
+    begun = [place for place, fact in enumerate(turn.facts) if isinstance(fact, Replied)]
+    for reply, start, stop in zip(turn.replies, begun, [*begun, len(turn.facts)][1:], strict=True):
+        messages.append(FromAgent(agent=reply.agent, text=reply.text, thinking=reply.thinking, calls=reply.calls))
+        messages += [_result(results[call.id]) for call in reply.calls if call.id in results]
+        after = views.call_records(turn.facts[start:stop])
+        messages += _runs_as_text([run for run in after if run.permitted.call.id not in opening])
+    if turn.failed is not None:
+        messages.append(FromUser(text=f"[{turn.assigned.agent} failed: {turn.failed.message}]"))
+    if turn.interrupted:
+        messages.append(FromUser(text="[The user interrupted this turn.]"))
+    return messages
+
+
+def _result(run: views.CallRecord) -> FromTool:
+    call = run.permitted.call
+    if not run.permitted.allowed:
+        return FromTool(call=call.id, tool=call.tool, text=f"Not allowed: {run.permitted.reason}", ok=False)
+    if run.result is None:
+        text = "Interrupted: the call was started and did not come to an end. It was not run again."
+        return FromTool(call=call.id, tool=call.tool, text=text, ok=False)
+    return FromTool(call=call.id, tool=call.tool, text=run.result.output, ok=run.result.ok)
+
+
+def _runs_as_text(runs: Sequence[views.CallRecord]) -> list[Message]:
+    texts = [_evidence_text(run) for run in runs if run.evidence]
+    return [FromUser(text="\n\n".join(texts))] if texts else []
+
+
+def _evidence_text(run: views.CallRecord) -> str:
+    if run.result is None:
+        return ""
+    call, text = run.permitted.call, run.result.output
+    if run.result.skipped:
+        return f"[{call.tool} was ended by the user.]"
+    if call.tool in EVIDENCE_HEADINGS:
+        return f"[{EVIDENCE_HEADINGS[call.tool][not run.result.ok]}.]\n{text}"
+    shown = f"({len(text):,} characters)" if call.tool == "read" and len(text) > MAX_EVIDENCE else text
+    return f"[{call.tool} {path_argument(run) or ''}]\n{shown}"
+
+
+def _draw_text(index: int, draw: tuple[Event, ...]) -> str:
+    return f"[Attempt {index} of this turn was rolled back: {getattr(draw[-1], 'reason', '')}]"

@@ -1,0 +1,114 @@
+"""The loop: drives the request at the end of the log to its end.
+
+Stands above coordinators, agents and tools and below every user interface; a session, a rollout and a benchmark are
+this same `run`. Knows no provider, no screen and no file format. What comes next is read from the log each time, so a
+run that was killed is continued by calling `run` again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import assert_never
+
+from fugu_cli.coordinators import AskPlanner, Decision, MergeTurns, ParallelTurns, RunSuite
+from fugu_cli.engine import availability, parallel_turns
+from fugu_cli.engine.environment import Environment, Team, due_run
+from fugu_cli.engine.tool_calls import run_evidence
+from fugu_cli.engine.turn import TurnContext, over_budget_agents
+from fugu_cli.engine.undo import record_killed_calls
+from fugu_cli.messages import Call
+from fugu_cli.session import views
+from fugu_cli.session.events import Assigned, Finished, Interrupted, Planned
+from fugu_cli.session.log import Log
+
+__all__ = ["Team", "run"]
+
+
+async def run(log: Log, team: Team, environment: Environment) -> Finished:
+    """Drive the newest request to its end and return how it ended.
+
+    Cancelled, it records what was cut off and leaves the request unfinished, to be continued by another `run`. Raises
+    StorageError when the log or a file cannot be written; nothing recorded is lost. Raises ValueError for a log without
+    a request: no step could end it.
+    """
+    if views.asked(log.events) is None:
+        raise ValueError("there is no request to drive")
+    place = TurnContext(log, team, environment)
+    clock = asyncio.timeout_at(_loop_time(environment.limits.deadline))
+    try:
+        async with clock:
+            await record_killed_calls(log, environment.workspace)
+            while (end := views.finished(log.events)) is None:
+                await _step(place)
+            return end
+    except TimeoutError:
+        if not clock.expired():
+            raise
+        _cut(place)
+        end = Finished(reason="time_limit", message="`fugu run --continue` goes on from here.")
+        log.append(end)
+        return end
+    except asyncio.CancelledError:
+        _cut(place)
+        raise
+
+
+def _loop_time(deadline: float | None) -> float | None:
+    return None if deadline is None else asyncio.get_running_loop().time() + deadline - time.monotonic()
+
+
+def _cut(place: TurnContext) -> None:
+    """Record that the open turns were cut, unless a reply that was being written has recorded it with its text.
+
+    Turn 0 where none was open: what a closed turn did stands.
+    """
+    log = place.log
+    over = views.finished(log.events) is not None
+    open_now = [] if over else parallel_turns.open_turns(place)
+    for number in open_now:
+        log.append(Interrupted(turn=number))
+    if not open_now and not isinstance(log.events[-1], Interrupted):
+        log.append(Interrupted(turn=0))
+
+
+async def _step(place: TurnContext) -> None:
+    """One step: the open turns to their ends, what a cut turn left to be found out, or a decision."""
+    if open_now := parallel_turns.open_turns(place):
+        await parallel_turns.run_turns(place, open_now)
+    elif (due := _due_after_a_cut(place)) is not None:
+        await run_evidence(place.log, place.environment, 0, due)
+    else:
+        await _decided(place)
+
+
+def _due_after_a_cut(place: TurnContext) -> Call | None:
+    """The tests and checks, where acceptance checks decide and the newest turn was cut after it had changed something:
+    who is to act depends on what it left behind. A workflow runs them at its end."""
+    events = place.log.events
+    turns = views.turns(events)
+    cut = bool(turns) and (turns[-1].interrupted or turns[-1].failed) and not turns[-1].assigned.plan
+    if not cut or not (turns[-1].changes or views.interrupted_calls(turns[-1])) or not views.checks(events):
+        return None
+    return due_run(events, None, place.environment.tests)
+
+
+async def _decided(place: TurnContext) -> None:
+    """Ask the coordinator and do what it decides."""
+    log, environment = place.log, place.environment
+    decision: Decision = await availability.decide(log, place.team, over_budget_agents(place))
+    match decision:
+        case Assigned() | Planned() | Finished():
+            log.append(decision)
+        case AskPlanner():
+            await parallel_turns.record_plan(place, decision)
+        case ParallelTurns():
+            await parallel_turns.begin_steps(log, environment, decision)
+        case RunSuite():
+            due = due_run(log.events, None, environment.tests, verifying=True)
+            assert due is not None, "a check that is not due would be decided again and again"
+            await run_evidence(log, environment, 0, due)
+        case MergeTurns():
+            await parallel_turns.merge_worktrees(log, environment, decision)
+        case _:
+            assert_never(decision)

@@ -1,0 +1,348 @@
+"""Workflow steps: plans, turns that are open at the same time, their worktrees and merges."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from fugu_cli.coordinators import AskPlanner, MergeTurns, ParallelTurns
+from fugu_cli.coordinators.conductor import step_context
+from fugu_cli.engine import availability, content_key, secret_restoration
+from fugu_cli.engine.environment import (
+    Environment,
+    GatherEvidence,
+    NextStep,
+    Permission,
+    RollBackAttempt,
+    RunCall,
+    TurnClosed,
+)
+from fugu_cli.engine.turn import TurnContext, do_step, failed_event, next_step
+from fugu_cli.errors import AgentError, StorageError
+from fugu_cli.messages import Call
+from fugu_cli.providers import Pause
+from fugu_cli.safety.policy import Judgement
+from fugu_cli.session import store, views
+from fugu_cli.session.costs import usd
+from fugu_cli.session.events import Assigned, FileChange, Interrupted, Merged, Waiting
+from fugu_cli.session.log import Log, locked_if_closed, read
+from fugu_cli.tools import worktrees
+from fugu_cli.tools.workspace import Workspace, recall_reads
+
+REMOVING = ".going"
+"""Ends the name of a folder that is being removed."""
+
+
+def worktree_folder(log: Log, workspace: Workspace, turn: views.Turn) -> Path:
+    """Where the turn's worktree is, or will be."""
+    return _home(log, workspace) / turn.assigned.worktree
+
+
+def _home(log: Log, workspace: Workspace) -> Path:
+    return store.worktrees_folder(workspace.store.parents[1], log.path)
+
+
+async def ensure_worktrees(log: Log, workspace: Workspace, turns: Sequence[views.Turn]) -> list[Workspace]:
+    """The worktrees of these turns, made where nothing was done in them yet.
+
+    Raises StorageError where one is gone in which something was done. Its turn is cut in the log, with those that chose
+    by what it had made, so that whoever goes on has them done again.
+    """
+    gone = [
+        turn for turn in turns if _worked(turn) and not worktrees.worktree_exists(worktree_folder(log, workspace, turn))
+    ]
+    if gone:
+        raise _lost(log, workspace, gone)
+    home = _home(log, workspace)
+    home.mkdir(parents=True, exist_ok=True)
+    if log.path is not None:
+        (home / store.OWNER).write_text(str(log.path.absolute()), "utf-8", "surrogateescape")
+    return [await _made(workspace, turn, worktree_folder(log, workspace, turn)) for turn in turns]
+
+
+async def _made(workspace: Workspace, turn: views.Turn, place: Path) -> Workspace:
+    assert turn.assigned.snapshot is not None
+    return await worktrees.make_worktree(workspace, turn.assigned.snapshot, place)
+
+
+def _worked(turn: views.Turn) -> bool:
+    """Something was done that somebody may still want."""
+    return not turn.failed and not turn.interrupted and bool(turn.changes or views.interrupted_calls(turn))
+
+
+def _lost(log: Log, workspace: Workspace, gone: Sequence[views.Turn]) -> StorageError:
+    numbers = {turn.number for turn in gone}
+    for turn in views.turns(log.events):
+        chose = not turn.changes and any(number in turn.assigned.sees for number in numbers)
+        if turn.number in numbers or (turn.assigned.plan and chose):
+            log.append(Interrupted(turn=turn.number, reason="a worktree is gone"))
+    who = ", ".join(f"turn {turn.number} ({turn.assigned.agent})" for turn in gone)
+    return StorageError(
+        f"the work of {who} is gone: nothing is left of it in {_home(log, workspace)}",
+        hint="`fugu run --continue` has it done again; what is in the repository stays",
+    )
+
+
+def remove_unused_worktrees(data: Path) -> None:
+    """Remove the worktrees that nobody can go on with: of sessions that are gone, of requests that are over. Those of a
+    session that is open stay."""
+    root = data / "worktrees"
+    for home in root.glob("*"):
+        with contextlib.suppress(OSError, StorageError):  # a folder that is not ours, a session that cannot be read
+            _set_apart(home)
+    for folder in root.glob(f"*{REMOVING}"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _set_apart(home: Path) -> None:
+    """Rename what can go: that takes no time, and nobody opens the session meanwhile."""
+    owner = Path((home / store.OWNER).read_text("utf-8", "surrogateescape"))
+    with locked_if_closed(owner) as free:
+        if not free:
+            return
+        events = [record.event for record in read(owner)] if owner.exists() else []
+        if not store.unfinished(events):
+            home.rename(f"{home}{REMOVING}")
+            return
+        for tree in home.glob("*-*-*"):
+            if not tree.name.startswith(f"{len(views.requests(events))}-"):
+                tree.rename(f"{home}-{tree.name}{REMOVING}")
+
+
+def open_turns(place: TurnContext) -> list[int]:
+    """Numbers of the turns that have something left to do, in the order in which they began."""
+    turns = views.turns(place.log.events)
+    if turns and not turns[-1].assigned.plan:
+        turns = turns[-1:]
+    return [one.number for one in turns if not isinstance(next_step(place, one.number), TurnClosed)]
+
+
+async def run_turns(place: TurnContext, numbers: Sequence[int]) -> None:
+    """Drive these turns to their ends."""
+    lanes = TurnRunner(place, numbers)
+    tasks = [asyncio.create_task(lanes.drive(number)) for number in numbers]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _told(place: TurnContext, number: int) -> None:
+    """Hooks hear that a step of a workflow is over."""
+    now = views.turn_of(place.log.events, number)
+    if place.environment.hooks is not None and now is not None and now.assigned.plan:
+        told = {"agent_id": f"turn-{number}", "last_assistant_message": now.text}
+        await place.environment.hooks.step_ended(now.assigned.role, told, place.environment.workspace)
+
+
+class TurnRunner:
+    """Open turns by number, and what they wait for."""
+
+    def __init__(self, place: TurnContext, numbers: Sequence[int]) -> None:
+        self._place = place
+        self._over = {number: asyncio.Event() for number in numbers}
+        self._asking = asyncio.Lock()
+        self._running = asyncio.Lock()
+
+    async def drive(self, number: int) -> None:
+        """One lane to its end."""
+        try:
+            place = replace(self._place, environment=await self._environment(number))
+            while not isinstance(step := next_step(place, number), TurnClosed):
+                await self._wait(place, number, step)
+                async with self._alone(place, step):
+                    await do_step(place, number, step)
+                if views.finished(place.log.events) is not None:  # a hook ended the work
+                    return
+            await _told(place, number)
+        finally:
+            self._over[number].set()
+
+    async def _environment(self, number: int) -> Environment:
+        """The lane's own bench: alone it is the one there is; beside others it has not seen what they saw."""
+        environment, log = self._place.environment, self._place.log
+        now = views.turn_of(log.events, number)
+        assert now is not None
+        if now.assigned.worktree:
+            (workspace,) = await ensure_worktrees(log, environment.workspace, [now])
+        elif len(self._over) > 1:
+            workspace = environment.workspace.apart()
+        else:
+            return environment
+        start = next(i for i, event in enumerate(log.events) if event is now.assigned)
+        mine = [r for r in log.records if r.seq < start or getattr(r.event, "turn", number) == number]
+        recall_reads(workspace, mine)
+        return replace(environment, workspace=workspace, ask=self._ask)
+
+    async def _ask(self, call: Call, judgement: Judgement) -> Permission:
+        """One question at a time."""
+        async with self._asking:
+            return await self._place.environment.ask(call, judgement)
+
+    async def _wait(self, place: TurnContext, number: int, step: NextStep) -> None:
+        """Until it is this lane's turn to write or run something."""
+        if not self._writes(place, step) or not self._shared(place):
+            return
+        before = [one for one in self._over if one < number and not self._over[one].is_set() and self._here(one)]
+        for one in before:
+            place.log.tell(Waiting(why=f"turn {number} waits for turn {one} before it changes anything"))
+            await self._over[one].wait()
+
+    def _alone(self, place: TurnContext, step: NextStep) -> AbstractAsyncContextManager[object]:
+        """One at a time is run what is looked at for its changes: a command that reads must not be given those of a
+        lane that writes."""
+        runs = self._acts(place, step) and len(self._over) > 1 and self._shared(place)
+        return self._running if runs else nullcontext()
+
+    def _shared(self, place: TurnContext) -> bool:
+        """The lane works in the working tree itself."""
+        return place.environment.workspace.root == self._place.environment.workspace.root
+
+    def _here(self, number: int) -> bool:
+        now = views.turn_of(self._place.log.events, number)
+        return now is not None and not now.assigned.worktree
+
+    def _writes(self, place: TurnContext, step: NextStep) -> bool:
+        """It may change something. What policy knows to read only does not."""
+        return self._acts(place, step) and not (isinstance(step, RunCall) and self._reads(place, step.call))
+
+    def _reads(self, place: TurnContext, call: Call) -> bool:
+        environment = place.environment
+        try:
+            return content_key.only_reads(
+                environment.workspace,
+                secret_restoration.restore_secrets(place.log, environment.toolbox, environment.workspace, call),
+            )
+        except secret_restoration.UnrestorableMark:
+            return True  # it is refused
+
+    def _acts(self, place: TurnContext, step: NextStep) -> bool:
+        """It uses a tool that may do more than read."""
+        toolbox = place.environment.toolbox
+        match step:
+            case RunCall(call) | GatherEvidence(call):
+                return call.tool in toolbox and toolbox[call.tool].effect != "reads"
+            case RollBackAttempt():
+                return True
+            case _:
+                return False
+
+
+MAX_PLAN_BYTES = 262_144
+"""Characters of a plan after which the planner is taken to write for ever; parse.py reads far fewer."""
+
+
+async def record_plan(place: TurnContext, decision: AskPlanner) -> None:
+    """Ask the planner and record what it wrote; what it costs is the request's like any other call. One that no budget
+    carries has failed: another agent plans, or the request is done turn by turn."""
+    log, name = place.log, decision.agent
+    member = place.team.members[name]
+    if not await availability.may_call(
+        log, 0, (member, decision.prompt), place.environment.limits.budget, place.reserved
+    ):
+        return
+    log.tell(Waiting(why=f"{name} is planning"))
+    started = time.monotonic()
+
+    pauses = availability.CallPauses(place.team, name, "now")
+
+    def wait(pause: Pause) -> None:
+        pauses.check(pause, log.events)
+        lost = usd(pause.used, member.price)
+        availability.check_budget(log.events, member, decision.prompt, place.environment.limits.budget, lost)
+        log.tell(availability.waiting_event(pause, 0, name))
+
+    try:
+        reply = await place.team.agents[name].reply(decision.prompt, _SilentPlanner(name), wait)
+    except AgentError as error:
+        log.append(failed_event(0, name, error))
+        return
+    seconds = reply.seconds or round(time.monotonic() - started, 3)
+    planned = decision.read(reply)
+    log.append(planned.model_copy(update={"seconds": seconds, "model": planned.model or member.model}))
+
+
+class _SilentPlanner:
+    """A plan is shown when it is whole. Who writes on and on, whatever its limit, is cut off."""
+
+    def __init__(self, planner: str) -> None:
+        self._planner = planner
+        self._heard = 0
+
+    def __call__(self, text: str) -> None:
+        self._heard += len(text)
+        if self._heard > MAX_PLAN_BYTES:
+            said = f"{self._planner} did not stop: more than {MAX_PLAN_BYTES} characters where a plan was asked for"
+            raise AgentError(said, kind="protocol", hint="its server does not keep the limit of a reply")
+
+
+async def begin_steps(log: Log, environment: Environment, decision: ParallelTurns) -> None:
+    """Record the steps that begin now, each with the tree it starts from and what the memory still knows."""
+    workspace = environment.workspace
+    tree = await workspace.snapshot()
+    whole = await content_key.tree_content(workspace) if environment.remembers else content_key.TreeContent()
+
+    async def state(call: Call) -> str:
+        return await content_key.content_key(workspace, call, whole)
+
+    pool = views.pool(log.events)
+    known: dict[tuple[int, bool], tuple[int, ...]] = {}
+    for decided in decision.turns:
+        kind = (decided.plan, pool[decided.agent].protocol != "native")
+        if kind not in known:
+            known[kind] = (
+                await step_context.valid_results(log.events, kind[0], state, brief=kind[1])
+                if environment.remembers
+                else ()
+            )
+        update = {"snapshot": tree, "remembers": known[kind], "worktree": _worktree(log, decided, tree)}
+        log.append(decided.model_copy(update=update))
+
+
+def _worktree(log: Log, decided: Assigned, tree: str | None) -> str:
+    """The name of the worktree to be made, "" where there is to be none or cannot be."""
+    if not decided.worktree or tree is None:
+        return ""
+    return f"{len(views.requests(log.events))}-{decided.plan}-{decided.turn}"
+
+
+async def merge_worktrees(log: Log, environment: Environment, decision: MergeTurns) -> None:
+    """Record what was done in the worktrees, take the chosen one's work over, and remove them once that is settled.
+
+    Raises StorageError as `apart.opened` does: what is gone is never taken over.
+    """
+    found = {turn.number: turn for turn in views.turns(log.events)}
+    group = [found[number] for number in (decision.among if decision.open else decision.turns)]
+    diffs: list[tuple[int, str]] = []
+    made: tuple[FileChange, ...] = ()
+    left: tuple[str, ...] = ()
+    for one, worktree in zip(group, await ensure_worktrees(log, environment.workspace, group), strict=True):
+        start = one.assigned.snapshot
+        assert start is not None
+        await environment.workspace.jobs.stop_in(worktree.root, "session")
+        diffs.append((one.number, await worktrees.worktree_diff(worktree, start)))
+        changes = await worktrees.worktree_changes(worktree, environment.workspace, start)
+        if one.number == decision.chosen and not decision.open:
+            made, left = await worktrees.apply_changes(environment.workspace, changes)
+    log.append(
+        Merged(
+            plan=decision.plan,
+            turns=decision.turns,
+            chosen=decision.chosen,
+            reason=decision.reason,
+            open=decision.open,
+            diffs=tuple(diffs),
+            changes=made,
+            left=left,
+        )
+    )
+    for one in group if not decision.open else ():
+        worktrees.remove_worktree(worktree_folder(log, environment.workspace, one))

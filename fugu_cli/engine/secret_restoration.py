@@ -1,0 +1,113 @@
+"""A recorded call as it runs: for each mark in it, the secret value that the mark stands for.
+
+Between the log, whose calls hold marks where secrets stood, and bench.py, which judges and runs them. Agents read
+marks and write them again. fugu's own tools get the values, so that a file keeps its secret. A command gets a
+value that no shell reads as anything else. Nothing else gets one: what leaves this machine holds no secret that
+its agent was not shown. A call that needs a value nobody knows is refused with a sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from fugu_cli.messages import Call
+from fugu_cli.safety import paths
+from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, patched_paths
+from fugu_cli.safety.policy.rule_matching import FETCH
+from fugu_cli.safety.redaction import MARK, restore_marks
+from fugu_cli.session.log import Log, Redaction
+from fugu_cli.tools import repository_files
+from fugu_cli.tools.toolbox import AnyTool, Toolbox
+from fugu_cli.tools.workspace import Workspace
+
+LARGEST = 2_000_000
+"""Bytes of a file whose secrets are looked for."""
+_INERT = re.compile(r"[\w./:@%+=,][\w./:@%+=,-]*")
+"""A value that reads the same in a shell, quoted or not, and is no option."""
+OUTSIDE = (
+    "{mark} stands for a secret, and secrets are not sent to {tool}. Leave the mark out, or let the tool read the value"
+    " where it stands."
+)
+UNSAFE_IN_SHELL = (
+    "{mark} stands for a secret that a shell would not read as one word. Let the command read it where it stands (a"
+    " file, a variable), or change the file with edit or write."
+)
+UNKNOWN = (
+    "what {mark} stands for is not known. Read the file that holds it and try again, or change only other lines with"
+    " edit."
+)
+AMBIGUOUS = "{mark} stands for more than one secret. Change only other lines with edit, and leave this one as it is."
+
+
+class UnrestorableMark(Exception):
+    """A mark in a call that cannot be put back. The message says what to do, for the agent."""
+
+
+class RestoredCall(NamedTuple):
+    """A call as it is recorded, and as it is judged and run."""
+
+    recorded: Call
+    call: Call
+
+
+def restore_secrets(log: Log, toolbox: Toolbox, workspace: Workspace, call: Call, *, alone: bool = False) -> Call:
+    """The call that is to be judged and run. `alone`: files are kept from the agent, so that it gets no values but
+    those of the very files that it writes. Raises Unrestorable."""
+    mask = log.mask
+    if mask is None:
+        return call
+    call = mask.original(call, others=not alone)
+    if MARK.search(call.arguments) is None or call.tool not in toolbox:
+        return call
+    tool = toolbox[call.tool]
+    if tool.foreign is not None or tool.name == FETCH:
+        raise UnrestorableMark(OUTSIDE.format(mark=MARK.findall(call.arguments)[0], tool=tool.name))
+    near = _files(workspace, call, mask, alone) if tool.effect == "writes" else ()
+    return call.model_copy(update={"arguments": restore_marks(call.arguments, _values(mask, tool, near, alone))})
+
+
+def _values(mask: Redaction, tool: AnyTool, near: tuple[str, ...], alone: bool) -> Callable[[str], str]:
+    def value(found: str) -> str:
+        values = mask.values(found, near, others=not alone)
+        if len(values) == 1:
+            (only,) = values
+            if tool.effect == "runs" and not _INERT.fullmatch(only):
+                raise UnrestorableMark(UNSAFE_IN_SHELL.format(mark=found))
+            return only
+        if tool.effect == "reads":
+            return found  # nothing comes of it but that nothing is found
+        raise UnrestorableMark((AMBIGUOUS if values else UNKNOWN).format(mark=found))
+
+    return value
+
+
+def _files(workspace: Workspace, call: Call, mask: Redaction, alone: bool) -> tuple[str, ...]:
+    """The texts of the files that a call writes, as they are now."""
+
+    def named(found: str) -> str:
+        values = mask.values(found, (), others=not alone)
+        return next(iter(values)) if len(values) == 1 else found
+
+    given = arguments_of(call)
+    if isinstance(given, MalformedArguments):
+        return ()
+    patch = given.get("patch")
+    names = patched_paths(patch) if isinstance(patch, str) else (given.get("path"),)
+    found = (
+        _text(workspace, MARK.sub(lambda one: named(one.group()), name)) for name in names if isinstance(name, str)
+    )
+    return tuple(text for text in found if text)
+
+
+def _text(workspace: Workspace, name: str) -> str:
+    path = paths.locate(name, workspace.root)
+    if not isinstance(path, Path) or not paths.inside(path, workspace.root):
+        return ""
+    try:
+        data = path.read_bytes() if path.is_file() and path.stat().st_size <= LARGEST else b""
+    except OSError:
+        return ""
+    return "" if repository_files.is_binary(data) else repository_files.decode_text(data).text

@@ -1,0 +1,328 @@
+"""One call of a tool: policy, approval, execution, result. Also the environment in which agents work."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fugu_cli.engine import content_key, secret_restoration, undo
+from fugu_cli.engine.environment import Environment, Permission
+from fugu_cli.engine.message_history import path_argument
+from fugu_cli.engine.secret_restoration import RestoredCall
+from fugu_cli.extensions import hook_settings
+from fugu_cli.extensions.hook_runner import HookVerdict
+from fugu_cli.messages import Call
+from fugu_cli.safety import policy
+from fugu_cli.safety.prompt_injection import mark_injection
+from fugu_cli.session import views
+from fugu_cli.session.events import (
+    EVIDENCE,
+    HOOK,
+    ROLE,
+    Event,
+    Finished,
+    OutputStreamed,
+    Permitted,
+    Recorded,
+    Replied,
+    ToolRan,
+    Undone,
+)
+from fugu_cli.session.log import Log
+from fugu_cli.system import temp_dirs
+from fugu_cli.tools import worktrees
+from fugu_cli.tools.acceptance_check import AcceptanceCheckArguments
+from fugu_cli.tools.result import Say, ToolResult
+from fugu_cli.tools.toolbox import AnyTool
+from fugu_cli.tools.workspace import Workspace, recall_reads
+
+NO_SNAPSHOT = (
+    "It was not run and does not count: something was changed already, and outside a git repository the files as they"
+    " were before cannot be laid out."
+)
+
+
+def on_original_files(tool: AnyTool, events: Sequence[Event]) -> AnyTool:
+    """`tool`; where it sets a check and something was changed already, one that runs on the files as they were."""
+    if tool.name != views.ACCEPTANCE_CHECK or not views.changes(events):
+        return tool
+    tree = views.start_snapshot(events)
+
+    async def run(arguments: AcceptanceCheckArguments, workspace: Workspace, say: Say) -> ToolResult:
+        if not tree or not workspace.in_git:
+            return ToolResult(text=NO_SNAPSHOT, ok=False)
+        with temp_dirs.temp_dir("before") as folder:
+            before = await worktrees.make_worktree(workspace, tree, folder / "copy")
+            return await tool.run(arguments, before, say)
+
+    return replace(tool, run=run)
+
+
+SKIPPABLE = frozenset({views.RUN_TESTS, views.TESTS_BEFORE})
+"""Runs of fugu's that the user may end."""
+CUT_OFF = (
+    "{tool} was not run: your reply reached its limit of tokens in the middle of this call, so its arguments are not "
+    "whole. Nothing was changed. Say less at once: a long file in parts, the first with write, the others with edit."
+)
+MOVED = "it leads to another place now than when it was asked about"
+
+
+def _free(call: Call) -> str:
+    """Nothing but policy speaks against the call."""
+    return ""
+
+
+async def run_call(
+    log: Log, environment: Environment, number: int, recorded: Call, barred: Callable[[Call], str] = _free
+) -> None:
+    """The agent's recorded call, as it made it: judged, perhaps asked about, permitted in the log, then run. `barred`:
+    why its turn must not make it."""
+    try:
+        call = secret_restoration.restore_secrets(
+            log, environment.toolbox, environment.workspace, recorded, alone=_alone(log, environment, number)
+        )
+        reason = barred(call)
+    except secret_restoration.UnrestorableMark as error:
+        call, reason = recorded, str(error)
+    if reason:
+        log.append(Permitted(turn=number, call=recorded, allowed=False, by=ROLE, reason=reason))
+        return
+    judgement, hooked = _judged(environment, call), HookVerdict(call)
+    if judgement.verdict != "deny":
+        hooked = await _hooked(environment, call)
+        judgement = _judged(environment, hooked.call)
+    made = RestoredCall(recorded if hooked.call == call else hooked.call, hooked.call)
+    permit = await _permission(log, environment, made, (hooked, judgement))
+    snapshot = await _before(environment, made.call) if permit.allowed else None
+    if permit.allowed and permit.by != "policy" and _judged(environment, made.call).target != judgement.target:
+        permit, snapshot = permit.model_copy(update={"allowed": False, "reason": MOVED}), None
+    log.append(permit.model_copy(update={"turn": number, "snapshot": snapshot}))
+    if permit.allowed:
+        await _finish_tool(log, environment, made.call, _told(call, made.call, hooked.context))
+    if environment.hooks is not None and (stop := environment.hooks.stopped()) is not None:
+        log.append(Finished(reason="denied", message=f"a hook ended the work: {stop}"))
+
+
+def _told(made: Call, run: Call, context: str) -> str:
+    """What the agent is told above the result: that a hook has changed its call, and what hooks add."""
+    change = f"[A hook changed the arguments: {run.arguments}]\n" if run != made else ""
+    return change + (f"[A hook says: {context}]\n" if context else "")
+
+
+def _alone(log: Log, environment: Environment, number: int) -> bool:
+    """Some files are kept from the turn's agent."""
+    now = views.turn_of(log.events, number) if environment.denials is not None else None
+    return now is not None and environment.denials is not None and bool(environment.denials.of(now.assigned.agent))
+
+
+def _judged(environment: Environment, call: Call) -> policy.Judgement:
+    if call.tool not in environment.toolbox:
+        return policy.Judgement(verdict="allow", reason="there is no such tool: nothing will run")
+    box = environment.workspace.box
+    return policy.judge(call, environment.rules, environment.workspace.root, sealed=box is not None and box.seals)
+
+
+async def _hooked(environment: Environment, call: Call) -> HookVerdict:
+    """What hooks decide about the call. None is asked about one that nothing will come of."""
+    if environment.hooks is None or isinstance(environment.toolbox.parse(call)[1], ToolResult):
+        return HookVerdict(call)
+    return await environment.hooks.before(call, environment.workspace)
+
+
+async def _permission(
+    log: Log, environment: Environment, made: RestoredCall, judged: tuple[HookVerdict, policy.Judgement]
+) -> Permitted:
+    """Whether the call may run. A hook may forbid it, ask about it, or answer in the user's place; what a rule denies
+    or asks about, and what needs a yes every time, no hook allows."""
+    (hooked, judgement), call = judged, made.call
+
+    def say(allowed: bool, by: str, reason: str = judgement.reason) -> Permitted:
+        return Permitted(turn=0, call=made.recorded, allowed=allowed, by=by, reason=reason)
+
+    if judgement.verdict == "deny":
+        return say(False, "policy")
+    if hooked.decision == "deny":
+        return say(False, HOOK, f"a hook forbids it: {hooked.reason}")
+    if hooked.decision == "ask":
+        reason = f"a hook asks: {hooked.reason}" if hooked.reason else "a hook asks"
+        judgement = judgement.model_copy(update={"verdict": "ask", "reason": reason, "every_time": True})
+    if judgement.verdict == "allow":
+        return say(True, "policy")
+    yielding = not judgement.every_time and not hook_settings.matches_any_rule(
+        call, environment.rules.ask, environment.workspace.root
+    )
+    if hooked.decision == "allow" and yielding:
+        return say(True, HOOK, "a hook allows it")
+    if judgement.target and not judgement.every_time and _granted(log, environment, judgement.target):
+        return say(True, "session")
+    if environment.hooks is not None:
+        answer = await environment.hooks.permitted(call, environment.workspace)
+        if answer.decision == "deny":
+            return say(False, HOOK, f"a hook forbids it: {answer.reason}")
+        if answer.decision == "allow" and yielding and answer.call == call:
+            return say(True, HOOK, "a hook allows it")
+    return say(*_ANSWERS[await _asked(log, environment, made, judgement)], judgement.reason)
+
+
+_ANSWERS: dict[Permission, tuple[bool, str]] = {
+    "once": (True, "user"),
+    "session": (True, "session"),
+    "no": (False, "user"),
+    "headless": (False, "headless"),
+}
+
+
+async def _asked(log: Log, environment: Environment, made: RestoredCall, judgement: policy.Judgement) -> Permission:
+    """The user's answer; hooks are told while somebody has to wait for it."""
+    asking = asyncio.ensure_future(
+        environment.ask(made.recorded, log.mask.fact(judgement) if log.mask is not None else judgement)
+    )
+    try:
+        await asyncio.sleep(0)
+        if environment.hooks is not None and not asking.done():
+            environment.hooks.notify(made.call, environment.workspace)
+        return await asking
+    finally:
+        asking.cancel()
+
+
+def _granted(log: Log, environment: Environment, target: str) -> bool:
+    """The user said yes to this very target for the whole session."""
+    yes = [fact.call for fact in log.events if isinstance(fact, Permitted) and fact.by == "session"]
+    return any(_target(log, environment, call) == target for call in yes)
+
+
+def _target(log: Log, environment: Environment, recorded: Call) -> str:
+    """What a recorded call was aimed at; "" where that is not known any more."""
+    try:
+        call = secret_restoration.restore_secrets(log, environment.toolbox, environment.workspace, recorded)
+    except secret_restoration.UnrestorableMark:
+        return ""
+    return policy.judge(call, environment.rules, environment.workspace.root).target
+
+
+def may_read(environment: Environment, path: str) -> bool:
+    """fugu reads for an agent only what the agent might read without a question: no secrets, nothing outside."""
+    return (
+        policy.judge(Call.make("", "read", path=path), environment.rules, environment.workspace.root).verdict == "allow"
+    )
+
+
+async def run_evidence(log: Log, environment: Environment, number: int, recorded: Call) -> None:
+    """A run of fugu's own: evidence. What it runs may be an agent's, taken from the log."""
+    try:
+        call = secret_restoration.restore_secrets(log, environment.toolbox, environment.workspace, recorded)
+    except secret_restoration.UnrestorableMark as error:
+        log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE))
+        log.append(ToolRan(turn=number, call=recorded, output=f"It was not run: {error}", ok=False))
+        return
+    snapshot = await _before(environment, call, by_fugu=True)
+    log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE, snapshot=snapshot))
+    await _finish_tool(log, environment, call, "")
+
+
+def _with_hooks(environment: Environment, tool: AnyTool, call: Call, *, by_fugu: bool) -> AnyTool:
+    """The tool with the user's hooks around it."""
+    return environment.hooks.around(tool, call) if environment.hooks is not None and not by_fugu else tool
+
+
+async def _before(environment: Environment, call: Call, *, by_fugu: bool = False) -> str | None:
+    """The working tree before a call that may change something."""
+    tool, arguments = environment.toolbox.parse(call)
+    if (
+        tool is None
+        or isinstance(arguments, ToolResult)
+        or _with_hooks(environment, tool, call, by_fugu=by_fugu).effect == "reads"
+    ):
+        return None
+    return await environment.workspace.snapshot()
+
+
+async def _finish_tool(log: Log, environment: Environment, call: Call, told: str) -> None:
+    """Run the call that the newest fact has permitted, and record what came back, below what its agent is `told`."""
+    permitted = log.events[-1]
+    assert isinstance(permitted, Permitted)
+    recorded, number, by_fugu = permitted.call, permitted.turn, permitted.by == EVIDENCE
+    tool, arguments = environment.toolbox.parse(call)
+    started = time.monotonic()
+    if tool is None or isinstance(arguments, ToolResult):
+        assert isinstance(arguments, ToolResult)
+        text = CUT_OFF.format(tool=call.tool) if _cut(log.events, recorded) else arguments.text
+        log.append(ToolRan(turn=number, call=recorded, output=told + text, ok=False))
+        return
+    tool = on_original_files(tool, log.events)
+    ran = _with_hooks(environment, tool, call, by_fugu=by_fugu)
+    ran = environment.skip.around(ran) if by_fugu and call.tool in SKIPPABLE else ran
+    state = await content_key.content_key(environment.workspace, call) if environment.remembers and ran is tool else ""
+    async with log.alive():
+        result, made = await environment.workspace.observe(
+            ran,
+            arguments,
+            lambda text: log.tell(OutputStreamed(turn=number, call=call.id, text=text)),
+            permitted.snapshot,
+        )
+    if not by_fugu:
+        told = _instructions(log.events, environment, number, call) + told
+        told += environment.hooks.said(call) if environment.hooks is not None else ""
+    if state and (made.changes or not result.ok or state != await content_key.content_key(environment.workspace, call)):
+        state = ""  # somebody wrote meanwhile: nobody can tell which content it saw
+    log.append(
+        ToolRan(
+            turn=number,
+            call=recorded,
+            output=told + (result.text if by_fugu or tool.instructs else mark_injection(result.text)),
+            ok=result.ok,
+            seconds=round(time.monotonic() - started, 3),
+            changes=made.changes,
+            attributes=made.attributes,
+            state=state,
+            job=result.job,
+            tests=result.tests,
+            skipped=result.skipped,
+        )
+    )
+
+
+def _cut(events: Sequence[Event], call: Call) -> bool:
+    """The reply that made the call reached its limit, and its last call may be only begun."""
+    replies = (event for event in reversed(events) if isinstance(event, Replied))
+    made = next((reply for reply in replies if any(one.id == call.id for one in reply.calls)), None)
+    return made is not None and made.stop == "length" and made.calls[-1].id == call.id
+
+
+def _instructions(events: Sequence[Event], environment: Environment, number: int, call: Call) -> str:
+    """Standing instructions for where the call works, as far as its agent has not been shown them."""
+    root = environment.workspace.root
+    named = [part.input.get("file_path") or part.input.get("path") for part in hook_settings.describe_call(call, root)]
+    paths = [Path(name) for name in named if isinstance(name, str) and Path(name).is_relative_to(root)]
+    found = {head: said for path in paths for head, said in _nearer(environment, path.relative_to(root)).items()}
+    if not found:
+        return ""
+    now = views.turn_of(events, number)
+    seen = now.facts if now is not None and now.assigned.plan else views.after_compaction(events)[1]
+    shown = [event.output for event in seen if isinstance(event, ToolRan)]
+    return "".join(f"{head}\n{said}\n\n" for head, said in found.items() if not any(head in one for one in shown))
+
+
+def _nearer(environment: Environment, path: Path) -> Mapping[str, str]:
+    return environment.nearer(path) if environment.nearer is not None else {}
+
+
+async def roll_back_attempt(environment: Environment, turn: views.Turn, reason: str) -> Undone:
+    """Put the files that the draw changed back to how they stood when the turn began; what somebody else changed
+    meanwhile stays (`rolling_back.py`).
+
+    Those are again what fugu read for the turn, so that counts as read: an agent without a tool to read may write them.
+    """
+    begun = [run.result.job for run in turn.runs if run.result is not None and run.result.job]
+    await environment.workspace.jobs.stop(begun, "undo")
+    snapshot = next((run.permitted.snapshot for run in turn.runs if run.permitted.snapshot), turn.assigned.snapshot)
+    paths, others = await undo.roll_back_turn(environment.workspace, snapshot, turn) if snapshot else ((), frozenset())
+    shown = [
+        run.result for run in turn.runs if run.evidence and run.result is not None and path_argument(run) not in others
+    ]
+    recall_reads(environment.workspace, [Recorded(seq=0, at=time.time(), event=result) for result in shown])
+    return Undone(snapshot=snapshot, turn=turn.number, reason=reason, paths=paths)

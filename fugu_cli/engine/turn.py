@@ -1,0 +1,253 @@
+"""Does one step of an open turn and records it: evidence, the agent's reply, a call, a rollback.
+
+Between the loop, which says which turn goes on (orchestrator.py, lanes.py), and the harness, which says what it needs.
+A turn sees the facts as `facts_of` gives them: other turns may be open at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fugu_cli.coordinators import action_space
+from fugu_cli.coordinators.conductor.step_context import visible_facts
+from fugu_cli.engine import availability, compaction, harness
+from fugu_cli.engine.availability import BudgetReservations
+from fugu_cli.engine.environment import (
+    Environment,
+    GatherEvidence,
+    NextStep,
+    RequestReply,
+    RollBackAttempt,
+    RunCall,
+    Team,
+)
+from fugu_cli.engine.tool_calls import roll_back_attempt, run_call, run_evidence
+from fugu_cli.errors import AgentError
+from fugu_cli.messages import Call, Prompt, Usage
+from fugu_cli.providers import Pause
+from fugu_cli.safety import path_rules
+from fugu_cli.session import spending, views
+from fugu_cli.session.costs import usd
+from fugu_cli.session.events import Assigned, Event, Failed, Interrupted, Member, Replied, TextStreamed, Waiting
+from fugu_cli.session.log import Log
+from fugu_cli.tools import job_tools
+
+_GONE = "it is not in the pool any more; another agent takes the turn"
+
+
+@dataclass(frozen=True)
+class TurnContext:
+    """Where a turn goes on: the log, who works, under which rules, and what calls under way may cost."""
+
+    log: Log
+    team: Team
+    environment: Environment
+    reserved: BudgetReservations = field(default_factory=BudgetReservations)
+
+
+def turn_events(events: Sequence[Event], number: int) -> Sequence[Event]:
+    """The facts as turn `number` stands in them: its own are the newest."""
+    now = views.turn_of(events, number)
+    return views.events_of_turn(events, number) if now is not None and now.assigned.plan else events
+
+
+def next_step(place: TurnContext, number: int) -> NextStep:
+    """What the turn needs next; Closed when it is over."""
+    events = turn_events(place.log.events, number)
+    name = views.turns(events)[-1].assigned.agent
+    member = place.team.members.get(name) or views.pool(events)[name]
+    return harness.chosen(place.team, name).next_step(events, member, place.environment)
+
+
+def over_budget_agents(place: TurnContext) -> dict[str, str]:
+    """Agents whose next call no budget carries, with the reason, as far as it is known before a turn begins: that of a
+    Worker, or of a step that reads no other. What the turn adds to its prompt counts when the call is due."""
+    events, environment, found = place.log.events, place.environment, dict[str, str]()
+    limits = spending.budgets_of(environment.limits.budget)
+    if spending.remaining_budget(events, limits) is None:
+        return found
+    flows = views.workflows(events)
+    plan = flows[-1].number if flows and all(one.assigned.plan for one in views.turns(events)) else 0
+    for name, member in place.team.members.items():
+        begun = Assigned(turn=action_space.next_turn_number(events), agent=name, role="worker", by="", plan=plan)
+        known = path_rules.visible_events((*events, begun), name, environment.denials)
+        now, kind = views.turns(known)[-1], harness.chosen(place.team, name)
+        prompt = kind.prompt(known, member, kind.tools(known, member, environment), environment.instructions)
+        if environment.voice is not None:
+            prompt = environment.voice.put(prompt, known, now)
+        shortens = kind.has_history and compaction.is_due(known, prompt, member)
+        if (said := spending.over_budget(events, member, prompt, limits)) and not shortens:
+            found[name] = said
+    return found
+
+
+async def do_step(place: TurnContext, number: int, step: NextStep) -> None:
+    """Do one step and record it."""
+    events = turn_events(place.log.events, number)
+    now = views.turns(events)[-1]
+    if now.assigned.agent not in place.team.agents:
+        place.log.append(Failed(turn=number, what=now.assigned.agent, kind="invalid", message=_GONE))
+        return
+    match step:
+        case GatherEvidence(call):
+            await run_evidence(place.log, place.environment, number, call)
+        case RequestReply():
+            await _reply(place, events, now)
+        case RunCall(call):
+            await run_call(place.log, place.environment, number, call, lambda made: _barred(place, events, made))
+        case RollBackAttempt(reason):
+            place.log.append(await roll_back_attempt(place.environment, now, reason))
+
+
+def _barred(place: TurnContext, events: Sequence[Event], call: Call) -> str:
+    """Why the turn's role or agent must not make this call; "" when it may be judged like any other."""
+    now, environment = views.turns(events)[-1], place.environment
+    member = place.team.members[now.assigned.agent]
+    if refused := harness.chosen(place.team, member.name).refuses(call, events, member, environment):
+        return refused
+    if (job := job_tools.job_of_call(call)) in views.jobs(place.log.events) and job not in views.jobs(
+        visible_facts(events)
+    ):
+        return f"{job} was started in another step, which is not shown here"
+    return path_rules.call_refusal(place.log.events, member.name, call, environment.denials, environment.workspace.root)
+
+
+async def _reply(place: TurnContext, events: Sequence[Event], now: views.Turn) -> None:
+    """One model call. A failure after the agent's own retries, and a call that no budget carries, close the turn; the
+    coordinator masks the agent."""
+    log, environment, name = place.log, place.environment, now.assigned.agent
+    member = place.team.members[name]
+    kind = harness.chosen(place.team, name)
+    if kind.has_history:
+        await environment.toolbox.settled(lambda why: log.tell(Waiting(why=why)))
+    known = (
+        turn_events(path_rules.visible_events(log.events, name, environment.denials), now.number)
+        if environment.denials
+        else events
+    )
+    prompt = kind.prompt(known, member, kind.tools(events, member, environment), environment.instructions)
+    if environment.voice is not None:
+        prompt = environment.voice.put(prompt, events, now)
+    if kind.has_history and compaction.is_due(events, prompt, member):
+        await _compact(place, member)
+        return
+    if not await availability.may_call(log, now.number, (member, prompt), environment.limits.budget, place.reserved):
+        return
+    await _ask(place, events, (now, member), prompt)
+
+
+async def _ask(place: TurnContext, events: Sequence[Event], who: tuple[views.Turn, Member], prompt: Prompt) -> None:
+    """Make the call and record its reply or its failure."""
+    log, (now, member) = place.log, who
+    name, kind = member.name, harness.chosen(place.team, member.name)
+    started = time.monotonic()
+    call = _UnderWay(place, now, member, prompt)
+    try:
+        reply = await place.team.agents[name].reply(prompt, call.say, call.wait)
+    except asyncio.CancelledError:
+        log.append(Interrupted(turn=now.number, partial="".join(call.said)))
+        raise
+    except AgentError as error:
+        place.reserved.hold(now.number, 0.0)
+        if kind.has_history and (shown := compaction.with_shown_limit(events, prompt, member, error)) is not None:
+            await _compact(place, shown)
+        else:
+            log.append(failed_event(now.number, name, error))
+        return
+    finally:
+        place.reserved.hold(now.number, 0.0)
+    log.append(
+        Replied(
+            turn=now.number,
+            agent=name,
+            text=reply.text,
+            thinking=reply.thinking,
+            calls=_numbered(reply.calls, now),
+            usage=reply.usage,
+            model=reply.model or member.model,
+            stop=reply.stop,
+            seconds=reply.seconds or round(time.monotonic() - started, 3),
+            filled=prompt.gap.place if prompt.gap is not None else "",
+            aimed=prompt.aimed if prompt.gap is None else "",
+            logprob=reply.logprob,
+        )
+    )
+
+
+class _UnderWay:
+    """A turn's call while it is made: what it says and waits for is told, what it may cost is set aside."""
+
+    def __init__(self, place: TurnContext, now: views.Turn, member: Member, prompt: Prompt) -> None:
+        self._place = place
+        self._now = now
+        self._member = member
+        self._prompt = prompt
+        self._most = spending.worst_case_cost(member, prompt)
+        self._pauses = availability.CallPauses(place.team, member.name, _others(place.log.events, now))
+        self.said: list[str] = []
+        place.reserved.hold(now.number, self._most)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+        self._place.log.tell(TextStreamed(turn=self._now.number, agent=self._member.name, text=text))
+        if self._place.environment.voice is not None:
+            self._place.environment.voice.say(self._now, text)
+
+    def wait(self, pause: Pause) -> None:
+        """It waits, or is tried again, where no budget, no listener and no agent that is sooner there forbids it."""
+        place, number = self._place, self._now.number
+        self._pauses.check(pause, place.log.events)
+        lost, budget = usd(pause.used, self._member.price), place.environment.limits.budget
+        held = place.reserved.beside(number) + lost
+        availability.check_budget(place.log.events, self._member, self._prompt, budget, held)
+        if place.environment.voice is not None:
+            place.environment.voice.wait(self._now)
+        place.reserved.hold(number, self._most + lost)
+        self.said.clear()
+        place.log.tell(availability.waiting_event(pause, number, self._member.name))
+
+
+def _others(events: Sequence[Event], now: views.Turn) -> availability.OtherAgents:
+    """Who may take the turn from a call that waits. A step of a workflow is given to another agent only once."""
+    plan, step = now.assigned.plan, now.assigned.step
+    if not plan:
+        return "soon"
+    tried = [turn for turn in views.turns(events) if (turn.assigned.plan, turn.assigned.step) == (plan, step)]
+    return "none" if any(turn.failed for turn in tried) else "now"
+
+
+async def _compact(place: TurnContext, member: Member) -> None:
+    """Sum up what no longer fits the agent whose turn it is; it writes the summary itself."""
+    log, limits = place.log, place.environment.limits.budget
+    upto = compaction.boundary(log.events, member)
+    assert upto is not None
+    if (hooks := place.environment.hooks) is not None and (
+        why := await hooks.compacting("auto", place.environment.workspace)
+    ):
+        log.tell(Waiting(why=f"a PreCompact hook objects ({why}); what was said does not fit, so it is summed up"))
+    scribe = compaction.Summarizer(
+        member,
+        place.team.agents[member.name],
+        lambda prompt, lost: availability.check_budget(log.events, member, prompt, limits, place.reserved.held + lost),
+    )
+    await compaction.compact(log, (scribe,), upto)
+
+
+def failed_event(turn: int, name: str, error: AgentError) -> Failed:
+    """The fact of an agent's failure, in words, with what it used. It names the agent, its words need not."""
+    said = str(error).removeprefix(f"{name}: ")
+    joint = "." if error.hint[:1].isupper() else ";"
+    words = f"{said.rstrip('.')}{joint} {error.hint}" if error.hint else said
+    return Failed(turn=turn, what=name, kind=error.kind, message=words, usage=error.usage or Usage())
+
+
+def _numbered(calls: Sequence[Call], now: views.Turn) -> tuple[Call, ...]:
+    """Our own ids: providers repeat theirs, and a result must find its one call."""
+    made = sum(len(reply.calls) for reply in now.replies)
+    return tuple(
+        call.model_copy(update={"id": f"t{now.number}-{len(now.draws)}-{made + index}"})
+        for index, call in enumerate(calls)
+    )

@@ -1,0 +1,292 @@
+"""Puts files back: undo and redo of requests, rollback of an attempt, and what killed calls had changed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fugu_cli.errors import UsageError
+from fugu_cli.messages import Call
+from fugu_cli.providers.history import INTERRUPTED
+from fugu_cli.safety import paths
+from fugu_cli.session import store, views
+from fugu_cli.session.events import (
+    KILLED,
+    NO_EFFECTS,
+    Asked,
+    Assigned,
+    Event,
+    FileAttribute,
+    FileChange,
+    FileEffects,
+    Interrupted,
+    Permitted,
+    ToolRan,
+    Undone,
+)
+from fugu_cli.session.log import HEARTBEAT_SECONDS, Log
+from fugu_cli.session.turns import REDO_REASON, UNDO_REASON, tree_left, undo_history
+from fugu_cli.tools.recorded_diffs import change_diffs
+from fugu_cli.tools.snapshots import RestorePlan
+from fugu_cli.tools.workspace import Workspace
+
+
+async def roll_back_turn(workspace: Workspace, tree: str, turn: views.Turn) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Put what the turn's draw changed back to how it was at `tree`, a snapshot; returns the paths, and those that are
+    not as they were then. Raises StorageError.
+
+    What a killed call or a background job has done is in no fact: after one, all that differs is taken for its doing.
+    """
+    made = _made(turn)
+    if views.interrupted_calls(turn) or any(run.result is not None and run.result.job for run in turn.runs):
+        all_of_it = await workspace.since(tree)
+        made = FileEffects(
+            (*all_of_it.changes, *(change for change in turn.changes if change.beside)), all_of_it.attributes
+        )
+    restored = await workspace.take_back(made)
+    now = await workspace.snapshot()
+    others = await workspace.diff(tree, now) if now is not None else ()
+    return restored.paths, frozenset((*(change.path for change in others), *restored.left))
+
+
+def _made(turn: views.Turn) -> FileEffects:
+    """What the draw did to files, in its order."""
+    runs = [run for run in turn.runs if run.result is not None]
+    agents = {change.path for run in runs if run.result and not run.evidence for change in run.result.changes}
+    changes: list[FileChange] = []
+    for run in runs:
+        assert run.result is not None
+        changes += (c for c in run.result.changes if not run.evidence or c.before is None or c.path in agents)
+    attributes = (one for run in runs if run.result and not run.evidence for one in run.result.attributes)
+    return FileEffects(tuple(changes), tuple(attributes))
+
+
+GRACE_SECONDS = 0.1
+"""Seconds by which the clock of a disk may be behind."""
+
+
+async def record_killed_calls(log: Log, workspace: Workspace) -> None:
+    """Record what the killed calls of the newest request did. Where no snapshot tells, nothing. Raises StorageError."""
+    facts = views.request(log.events)
+    killed = [place for place, fact in enumerate(facts) if _was_killed(facts, place)]
+    if not killed or not workspace.in_git:
+        return
+    first = len(log.events) - len(facts) + killed[0]
+    before = _tree_before(log.events[: first + 1])
+    made = _until(await workspace.since(before) if before else NO_EFFECTS, _end(log, first), workspace.root)
+    for place in killed:
+        fact = facts[place]
+        assert isinstance(fact, Permitted)
+        log.append(
+            ToolRan(
+                turn=fact.turn,
+                call=_told(fact.call),
+                output=INTERRUPTED,
+                ok=False,
+                changes=made.changes,
+                attributes=made.attributes,
+            )
+        )
+        made = NO_EFFECTS  # of calls that ran at the same time one is told of it all
+
+
+def _was_killed(facts: Sequence[Event], place: int) -> bool:
+    """A call in the repository that may have changed something began here and has no result."""
+    fact = facts[place]
+    older = isinstance(facts[0], Asked) and facts[0].snapshot  # an older log: calls have no snapshot of their own
+    if not isinstance(fact, Permitted) or not fact.allowed or not (fact.snapshot or older):
+        return False
+    turn = next((e for e in reversed(facts[:place]) if isinstance(e, Assigned) and e.turn == fact.turn), None)
+    results = {e.call.id for e in facts[place:] if isinstance(e, ToolRan) and e.turn == fact.turn}
+    return not (turn and turn.worktree) and results.isdisjoint({fact.call.id, _told(fact.call).id})
+
+
+def _told(call: Call) -> Call:
+    """Whose result tells what this call did. It is no answer to it: nobody takes it for the tests', or an agent's."""
+    return call.model_copy(update={"id": f"{call.id}-{KILLED}", "tool": KILLED})
+
+
+def _tree_before(events: Sequence[Event]) -> str:
+    known = (e.snapshot for e in reversed(events) if isinstance(e, Asked | Assigned | Permitted) and e.snapshot)
+    return next(known, "")
+
+
+def _end(log: Log, place: int) -> float:
+    """When the call that began at this place of the log was killed, in seconds since the epoch: what the log says, else
+    when its process was last known to live."""
+    for record in log.records[place + 1 :]:
+        if isinstance(record.event, Interrupted):
+            return record.at + GRACE_SECONDS
+    return log.left + 2 * HEARTBEAT_SECONDS
+
+
+def _until(made: FileEffects, end: float, root: Path) -> FileEffects:
+    """Without what was written since. A file that is gone was deleted: to bring it back loses nothing."""
+
+    def before_the_end(one: FileChange | FileAttribute) -> bool:
+        try:
+            return (root / paths.unquoted_path(one.path)).lstat().st_ctime <= end
+        except OSError:
+            return True
+
+    changes, attributes = filter(before_the_end, made.changes), filter(before_the_end, made.attributes)
+    return FileEffects(tuple(changes), tuple(attributes))
+
+
+CHANGED_SINCE = "; left alone, because they were changed since: "
+NOT_KEPT = "; left alone, because files so large are not copied before a command: "
+
+
+class NothingToUndo(UsageError):
+    """There is nothing to undo or to redo: the files are as they should be."""
+
+
+@dataclass(frozen=True)
+class UndoableRequest:
+    """A request that can be taken back, and what it did to files."""
+
+    asked: Asked
+    made: FileEffects
+    extras: bool = False
+    """An older log: what it did to modes and empty folders is to be read from its snapshot."""
+
+
+def undoable_requests(events: Sequence[Event]) -> tuple[list[UndoableRequest], list[Undone]]:
+    """Requests that can be undone, the next one last; and undos that can be redone, the next one last."""
+    found, every = undo_history(events), views.requests(events)
+    return [_step(every[place]) for place in found.requests], list(found.undone)
+
+
+def _step(facts: Sequence[Event]) -> UndoableRequest:
+    asked = facts[0]
+    assert isinstance(asked, Asked)
+    extras = any(isinstance(fact, ToolRan) and fact.extras for fact in facts)
+    return UndoableRequest(asked, views.file_effects(facts), extras and bool(asked.snapshot))
+
+
+async def undo_preview(log: Log, workspace: Workspace) -> str:
+    """What `undo` would change, as a unified diff. Raises Nothing, or UsageError where edits would be lost."""
+    found = await _undoable(log, workspace)
+    return await _patch(workspace, found.made)
+
+
+async def undo_request(log: Log, workspace: Workspace) -> Undone:
+    """Take back what the newest request that stands did to files; the background jobs it started end first.
+
+    Raises UsageError, StorageError.
+    """
+    found = await _undoable(log, workspace)
+    asked = undoable_requests(log.events)[0][-1].asked
+    begun = next(index for index, event in enumerate(log.events) if event is asked)
+    if await workspace.jobs.stop(views.jobs(log.events[begun:]), "undo"):
+        found = await _undoable(log, workspace)  # they may have written something meanwhile
+    return await _take_back(log, workspace, found, UNDO_REASON)
+
+
+async def redo_preview(log: Log, workspace: Workspace) -> str:
+    """What `redo` would change, as a unified diff. Raises Nothing, or UsageError where edits would be lost."""
+    found = await _redoable(log, workspace)
+    return await _patch(workspace, found.made)
+
+
+async def redo_request(log: Log, workspace: Workspace) -> Undone:
+    """Bring back what the newest undo took. Raises UsageError, StorageError."""
+    return await _take_back(log, workspace, await _redoable(log, workspace), REDO_REASON)
+
+
+async def _undoable(log: Log, workspace: Workspace) -> RestorePlan:
+    await record_killed_calls(log, workspace)
+    done, _ = undoable_requests(log.events)
+    if not done:
+        raise NothingToUndo("there is nothing to undo", hint="no request of this session stands that changed a file")
+    step = done[-1]
+    _refuse_elsewhere(log.events, step.asked, workspace)
+    made = step.made
+    if step.extras and step.asked.snapshot and (now := await workspace.snapshot()):
+        made = FileEffects(made.changes, (await workspace.made(step.asked.snapshot, now)).attributes)
+    found = workspace.standing(made)
+    if not any(made):
+        raise NothingToUndo("there is nothing to undo", hint="the newest request changed no file")
+    if not any(found.made) and found.unkept:
+        said = _named(found.unkept)
+        raise NothingToUndo(f"there is nothing that could be undone: no copy was kept of {said}", hint=_WHY_UNKEPT)
+    if not (any(found.made) or found.conflicts or found.beside):
+        raise NothingToUndo("there is nothing to undo", hint="the files are as they were before the request")
+    _refuse(found.conflicts, "undo", workspace.root)
+    return found
+
+
+_WHY_UNKEPT = "large files that git does not track are not copied before every command (`fugu help sessions`)"
+
+
+async def _redoable(log: Log, workspace: Workspace) -> RestorePlan:
+    _, taken = undoable_requests(log.events)
+    if not taken:
+        raise NothingToUndo(
+            "there is nothing to redo", hint="redo brings back what undo took, until something is asked"
+        )
+    undone = taken[-1]
+    _refuse_elsewhere(log.events, undone, workspace)
+    made = undone.made
+    if undone.snapshot and (left := tree_left(undone)):  # an older version's
+        told = await workspace.made(left, undone.snapshot)
+        made = FileEffects((*told.changes, *made.changes), told.attributes)
+    found = workspace.standing(made)
+    _refuse(found.conflicts, "redo", workspace.root)
+    return found
+
+
+def _refuse_elsewhere(events: Sequence[Event], fact: Event, workspace: Workspace) -> None:
+    """A session may have gone on in another folder: its files are put back there."""
+    place = next(index for index, event in enumerate(events) if event is fact)
+    opened = views.opened(events[:place])
+    if opened is not None and opened.repo != store.recorded_root(workspace.root):
+        raise UsageError(
+            f"this was done in {opened.repo}, not in {workspace.root}", hint="undo and redo it in that folder"
+        )
+
+
+def _refuse(edited: Sequence[str], what: str, root: Path) -> None:
+    """The user's own edits are never lost. A commit would not help, for files are compared."""
+    if edited:
+        files = shlex.join(map(paths.unquoted_path, edited)) if len(edited) <= 5 else "FILE ..."
+        aside = f"git -C {shlex.quote(str(root))} stash push -u -- {files}"
+        raise UsageError(
+            f"{what} would lose edits made since in {len(edited)} {'file' if len(edited) == 1 else 'files'}: "
+            f"{_named(edited)}",
+            hint=f"put them aside (`{aside}`), {what}, then `git stash pop`",
+        )
+
+
+def _named(found: Sequence[str]) -> str:
+    return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+
+
+async def _patch(workspace: Workspace, made: FileEffects) -> str:
+    """What taking this back would change: contents as diffs, the rest as a line each."""
+    found = await change_diffs(workspace, made.back.changes)
+    modes = [f"mode of {one.path}: {one.mode_before} -> {one.mode}\n" for one in made.back.changes if one.mode_before]
+    return "".join([*found.values(), *modes, *map(_line, made.back.attributes)])
+
+
+def _line(one: FileAttribute) -> str:
+    return f"{one.path}: {one.before or 'as usual'} -> {one.after or 'as usual'}\n"
+
+
+async def _take_back(log: Log, workspace: Workspace, found: RestorePlan, reason: str) -> Undone:
+    done = await workspace.take_back(found.made)
+    reason += CHANGED_SINCE + ", ".join(found.beside) if found.beside else ""
+    reason += NOT_KEPT + ", ".join(found.unkept) if found.unkept else ""
+    back = done.made.back
+    undone = Undone(
+        snapshot=None,
+        reason=reason,
+        paths=done.paths,
+        changes=back.changes,
+        attributes=back.attributes,
+        left=(*found.beside, *found.unkept),
+    )
+    log.append(undone)
+    return undone

@@ -1,0 +1,161 @@
+"""An evaluation's folder: JSONL rows that a stopped measurement continues, one writer, and the setup that must stay
+the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from fugu_cli.errors import ConfigError, SessionBusy, StorageError
+from fugu_cli.messages import Value
+from fugu_cli.session.events import Member
+from fugu_cli.system import processes
+from fugu_cli.system.atomic_files import write_atomically
+
+Row = TypeVar("Row", bound=Value)
+
+
+def read_rows(path: Path, kind: type[Row]) -> list[Row]:
+    """The rows of a file, [] when there is none. A last line without its end was cut while it was written and is left
+    out; any other line that is no row raises ConfigError naming file and line."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StorageError(f"{path}: the rows cannot be read: {error}") from error
+    rows = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            rows.append(kind.model_validate_json(line))
+        except ValidationError as error:
+            raise ConfigError(
+                f"{path}:{number}: not a row of this measurement: {error.errors()[0]['msg']}",
+                hint="give another file for the rows, or remove the line to measure it again",
+            ) from error
+    return rows
+
+
+def append_row(path: Path, row: Value) -> None:
+    """Add one row, after cutting a line that was left without its end."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b") as file:
+            end = file.seek(0, 2)
+            if end:
+                file.seek(0)
+                whole = file.read().rfind(b"\n") + 1
+                if whole < end:
+                    file.truncate(whole)
+            file.write(row.model_dump_json().encode() + b"\n")
+    except OSError as error:
+        raise StorageError(f"{path}: the row cannot be written: {error}") from error
+
+
+SETUP_FILE = "setup.json"
+
+
+class EvaluationSetup(Value):
+    """What must stay as it is: the pool, what its entries say of an answer by agent, the settings by name, the digest
+    of the checkpoint ("" where no arm decided with one yet), and every task's contents (checking.sha)."""
+
+    version: str
+    pool: tuple[Member, ...]
+    entries: Mapping[str, str] = {}
+    settings: Mapping[str, str]
+    checkpoint: str = ""
+    tasks: Mapping[str, str]
+
+
+@contextmanager
+def locked_folder(folder: Path, what: str = "evaluation") -> Iterator[None]:
+    """Hold the folder while measuring. Raises SessionBusy when another process does, StorageError without a place."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock", timeout=processes.LOCK_SECONDS)
+        lock.acquire()
+    except Timeout as error:
+        raise SessionBusy(
+            f"another {what} writes to {folder}", hint="wait for it, or give another folder with --out"
+        ) from error
+    except OSError as error:
+        raise StorageError(f"{folder}: the results cannot be kept here: {error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def record_or_compare_setup(folder: Path, setup: EvaluationSetup) -> None:
+    """Write down what this evaluation is, or compare it with what it was. Raises ConfigError naming what changed."""
+    path = folder / SETUP_FILE
+    before = read_setup(folder)
+    if before is not None:
+        for what in _changed(before, setup):
+            raise ConfigError(
+                f"{folder} was begun with {what}: rows of both cannot be compared",
+                hint="give another folder with --out, or go on with what it was begun with",
+            )
+        setup = setup.model_copy(
+            update={
+                "entries": {**before.entries, **setup.entries},
+                "settings": {**before.settings, **setup.settings},
+                "checkpoint": setup.checkpoint or before.checkpoint,
+                "tasks": {**before.tasks, **setup.tasks},
+            }
+        )
+    if setup == before:
+        return
+    try:
+        write_atomically(path, setup.model_dump_json(indent=1).encode())
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error}") from error
+
+
+def read_setup(folder: Path) -> EvaluationSetup | None:
+    """What the evaluation in `folder` is; None where none was begun. Raises ConfigError."""
+    path = folder / SETUP_FILE
+    try:
+        return EvaluationSetup.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}", hint="give another folder with --out") from error
+
+
+def _changed(before: EvaluationSetup, now: EvaluationSetup) -> Iterator[str]:
+    if before.pool != now.pool:
+        yield f"another pool ({_pool(before.pool)}; now {_pool(now.pool)}{_difference(before.pool, now.pool)})"
+    for name, entry in now.entries.items():
+        if before.entries.get(name, entry) != entry:
+            yield f"another {name}: {before.entries[name]} (now {entry})"
+    digests = {before.checkpoint, now.checkpoint} - {""}
+    if len(digests) > 1:
+        yield f"another checkpoint ({before.checkpoint[:12]}; now {now.checkpoint[:12]})"
+    for name, value in now.settings.items():
+        if before.settings.get(name, value) != value and not (name == "checkpoint" and before.checkpoint):
+            yield f"{name} {before.settings[name]} (now {value})"
+    for task, sha in now.tasks.items():
+        if before.tasks.get(task, sha) != sha:
+            yield f"another task {task!r}: its contents have changed"
+
+
+def _pool(members: Sequence[Member]) -> str:
+    return ", ".join(member.name for member in members)
+
+
+def _difference(before: Sequence[Member], now: Sequence[Member]) -> str:
+    """Which agent differs in what, where the names alone do not say it."""
+    known = {member.name: member for member in before}
+    for member in now:
+        old = known.get(member.name)
+        if old is not None and old != member:
+            fields = [name for name in Member.model_fields if getattr(old, name) != getattr(member, name)]
+            return f": {member.name} has another {', '.join(fields)}"
+    return ""

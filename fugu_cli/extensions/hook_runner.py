@@ -1,0 +1,488 @@
+"""Hooks run: around an agent's call, a request, a session; their answers, and what agents read of them.
+
+Below the engine, which makes a refusal an event, and the session. A repository's hooks run in the sandbox like its
+tests: an agent may change the scripts that they name. The user's own run with the user's rights. Each has a time
+limit, and ends with everything it started, also when the turn is cut. Exit code, standard output and standard
+error are read as one answer; the JSON is that of Claude Code (code.claude.com/docs/en/hooks). Knows no log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from fugu_cli.extensions import hook_settings
+from fugu_cli.extensions.hook_settings import (
+    GUARD_EVENT,
+    ROOT_VARIABLE,
+    DeclaredHooks,
+    Hook,
+    HookEvent,
+    hash_of_named_files,
+)
+from fugu_cli.messages import Call
+from fugu_cli.tools.result import Say, ToolResult, truncate
+from fugu_cli.tools.shell_commands import CommandContext, CommandOutput, run_command
+from fugu_cli.tools.workspace import Tool, Workspace
+
+HookDecision = Literal["", "allow", "ask", "deny"]
+BLOCKING_EXIT_CODE = 2
+"""The exit code that says no."""
+FIRST_NOT_RUN_EXIT_CODE = 126
+"""Exit codes of a shell from here on: the command was not found, could not be run, or was ended by a signal."""
+PLAIN_TEXT_EVENTS = frozenset({"UserPromptSubmit", "SessionStart"})
+"""Events whose hooks may speak to agents in plain text."""
+_OBJECT = re.compile(r"^\s*\{", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class HookOutput:
+    """What a hook's process left. `code` is None when its time was up; `whole`: nothing of its output was dropped."""
+
+    output: str
+    errors: str
+    code: int | None
+    whole: bool = True
+
+
+@dataclass(frozen=True)
+class HookAnswer:
+    """What a hook decided, "" when nothing; and what it wants said or changed.
+
+    `input` replaces the arguments of the call, `output` its result. `stop` is why all work is to end, None when it is
+    not. `fault` says what went wrong with the hook; `unsure`: so nobody knows what it would have decided.
+    """
+
+    decision: HookDecision = ""
+    reason: str = ""
+    input: dict[str, JsonValue] | None = None
+    output: str | None = None
+    context: str = ""
+    message: str = ""
+    stop: str | None = None
+    fault: str = ""
+    unsure: bool = False
+
+
+class _Lenient(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _Behaviour(_Lenient):
+    """The decision of a PermissionRequest hook."""
+
+    behavior: Literal["allow", "deny"]
+    message: str | None = None
+    updatedInput: dict[str, JsonValue] | None = None
+    interrupt: bool = False
+
+
+class _Specific(_Lenient):
+    hookEventName: str | None = None
+    permissionDecision: Literal["allow", "deny", "ask", "defer"] | None = None
+    permissionDecisionReason: str | None = None
+    updatedInput: dict[str, JsonValue] | None = None
+    additionalContext: str | None = None
+    updatedToolOutput: JsonValue = None
+    updatedMCPToolOutput: JsonValue = None
+    decision: _Behaviour | None = None
+
+
+class _Object(_Lenient):
+    goes_on: Annotated[bool | None, Field(alias="continue")] = None
+    stopReason: str | None = None
+    systemMessage: str | None = None
+    decision: Literal["approve", "allow", "block", "deny", "ask"] | None = None
+    reason: str | None = None
+    hookSpecificOutput: _Specific | None = None
+
+
+def read_answer(written: HookOutput, moment: str) -> HookAnswer:
+    """The answer of a hook for the event `moment`."""
+    errors = written.errors.strip()
+    if written.code is None:
+        return HookAnswer(fault="did not end in time and was ended", unsure=True)
+    if written.code == BLOCKING_EXIT_CODE:
+        return HookAnswer("deny", errors or "it gave no reason")
+    said = _read_stdout(written, moment)
+    if written.code == 0 or said.fault:
+        return said
+    if said.decision == "deny" or said.stop is not None:
+        return said
+    how = f"was ended by signal {-written.code}" if written.code < 0 else f"failed with exit code {written.code}"
+    unsure = not 0 <= written.code < FIRST_NOT_RUN_EXIT_CODE
+    return HookAnswer(message=said.message, fault=how + (f": {errors}" if errors else ""), unsure=unsure)
+
+
+def _read_stdout(written: HookOutput, moment: str) -> HookAnswer:
+    """What stands on standard output: a JSON object, after lines of text perhaps; or text alone."""
+    text = written.output.strip()
+    start = _OBJECT.search(text)
+    if start is None:
+        return HookAnswer(context=text if moment in PLAIN_TEXT_EVENTS else "")
+    if not written.whole:
+        return HookAnswer(fault="printed more than can be read", unsure=True)
+    try:
+        found = _Object.model_validate(json.loads(text[start.start() :]))
+    except (ValueError, RecursionError) as error:
+        if start.start() and not isinstance(error, ValidationError):
+            return HookAnswer(context=text if moment in PLAIN_TEXT_EVENTS else "")
+        return HookAnswer(fault=f"printed what cannot be read: {_why(error)}", unsure=True)
+    event = found.hookSpecificOutput.hookEventName if found.hookSpecificOutput is not None else None
+    if event not in (None, moment):
+        return HookAnswer(fault=f"printed what cannot be read: it answers {event}", unsure=True)
+    return _answer(found, found.hookSpecificOutput or _Specific())
+
+
+def _why(error: ValueError | RecursionError) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+    return f"not valid JSON: {error}"
+
+
+def _answer(found: _Object, more: _Specific) -> HookAnswer:
+    asked = more.decision
+    decision = more.permissionDecision or (asked.behavior if asked is not None else None) or found.decision
+    reason = more.permissionDecisionReason or (asked.message if asked is not None else None) or found.reason
+    output = more.updatedToolOutput if more.updatedToolOutput is not None else more.updatedMCPToolOutput
+    interrupts = asked is not None and asked.interrupt and asked.behavior == "deny"
+    stops = found.goes_on is False or interrupts
+    return HookAnswer(
+        decision=_DECISIONS[decision or ""],
+        reason=reason or ("it gave no reason" if decision in {"deny", "block"} else ""),
+        input=more.updatedInput or (asked.updatedInput if asked is not None else None),
+        output=output if isinstance(output, str | None) else json.dumps(output, ensure_ascii=False),
+        context=more.additionalContext or "",
+        message=found.systemMessage or "",
+        stop=(found.stopReason or reason or "") if stops else None,
+    )
+
+
+_DECISIONS: dict[str, HookDecision] = {
+    "": "", "allow": "allow", "approve": "allow", "ask": "ask", "defer": "ask", "deny": "deny", "block": "deny",
+}  # fmt: skip
+
+
+Arguments = TypeVar("Arguments", bound=BaseModel)
+
+REASON_LIMIT = 2000
+"""Characters of a hook's reason."""
+CONTEXT_LIMIT = 10_000
+"""Characters of what a hook adds for agents."""
+WARNING_LIMIT = 300
+"""Characters of a warning."""
+WITHHELD = "its words are withheld: some agents must not see every file (deny_agents)"
+MODES = {"plan": "plan", "ask": "default", "edit": "acceptEdits", "auto": "auto", "yolo": "bypassPermissions"}
+"""What hooks are told of the permission mode."""
+
+
+@dataclass(frozen=True)
+class HookVerdict:
+    """What hooks decided about a call: `call` is as they want it run, `context` what its agent is told besides."""
+
+    call: Call
+    decision: HookDecision = ""
+    reason: str = ""
+    context: str = ""
+
+
+@dataclass(frozen=True)
+class _EventInput:
+    """An event that hooks are run for: what they are told, and the names that matchers go by; none: all are run."""
+
+    moment: HookEvent
+    told: Mapping[str, JsonValue]
+    names: frozenset[str] = frozenset()
+    call: Call | None = None
+
+
+class Hooks:
+    """The hooks of a session. `tell` shows people what is waited for and what went wrong, at once.
+
+    `common` is what every hook is told, and the permission `mode` that holds now. `mute`: files are kept from some
+    agents, so that what hooks write, which may quote any file, reaches none.
+    """
+
+    def __init__(
+        self,
+        declared: DeclaredHooks,
+        common: Mapping[str, JsonValue],
+        tell: Callable[[str], None],
+        *,
+        mute: bool = False,
+    ) -> None:
+        self.declared = declared
+        self.mode = "edit"
+        self._common = common
+        self._tell = tell
+        self._mute = mute
+        self._warnings: list[str] = []
+        self._begun = False
+        self._opening = ""
+        self._stop: str | None = None
+        self._said: dict[str, str] = {}
+        self._apart: set[asyncio.Task[None]] = set()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for people: what is left out and why, and which hooks failed so far."""
+        return (*self.declared.notes, *self._warnings)
+
+    def stopped(self) -> str | None:
+        """Why a hook wants all work ended, None when none does. Asked once: then it is forgotten."""
+        stop, self._stop = self._stop, None
+        return stop
+
+    async def before(self, call: Call, workspace: Workspace) -> HookVerdict:
+        """PreToolUse: whether the call may run, as far as hooks go, and how."""
+        return await self._judged("PreToolUse", call, workspace)
+
+    async def permitted(self, call: Call, workspace: Workspace) -> HookVerdict:
+        """PermissionRequest, where the user is to be asked: whether a hook answers instead."""
+        return await self._judged("PermissionRequest", call, workspace)
+
+    async def _judged(self, moment: HookEvent, call: Call, workspace: Workspace) -> HookVerdict:
+        """The strictest answer of all: no, ask, yes. Each hook is told the call as those before it have changed it."""
+        verdict, parts = (
+            HookVerdict(call),
+            len(hook_settings.describe_call(call, workspace.root, workspace.test_command)),
+        )
+        for part in range(parts):
+            for hook in self._for(
+                moment, hook_settings.describe_call(verdict.call, workspace.root, workspace.test_command)[part].names
+            ):
+                now = hook_settings.describe_call(verdict.call, workspace.root, workspace.test_command)[part]
+                answer = await self._one(hook, workspace, _of_call(moment, now, verdict.call))
+                if answer.input is not None and answer.decision != "deny":
+                    answer = self._changing(answer, hook, alone=parts == 1)
+                if answer.stop is not None:
+                    answer = replace(answer, decision="deny", reason=answer.stop or "it ended the work")
+                verdict = _stricter(verdict, answer, now)
+                if verdict.decision == "deny":
+                    return verdict
+        return verdict
+
+    def _changing(self, answer: HookAnswer, hook: Hook, *, alone: bool) -> HookAnswer:
+        """The answer of a hook that changes the arguments: a no where nobody can do that."""
+        if self._mute:
+            return HookAnswer("deny", WITHHELD)
+        if not alone:
+            return HookAnswer(
+                "deny", f"the hook `{hook.said}` changes the arguments of one part of the call; make it alone"
+            )
+        return answer
+
+    def around(self, tool: Tool[Arguments], call: Call) -> Tool[Arguments]:
+        """The tool, its PostToolUse hooks after it: what they change is the call's, and `said` what they say of it. The
+        tool itself where no hook is for it."""
+        after: tuple[HookEvent, ...] = ("PostToolUse", "PostToolUseFailure")
+        names = frozenset().union(*(part.names for part in hook_settings.describe_call(call, Path())))
+        if not any(self._for(moment, names) for moment in after):
+            return tool
+
+        async def run(arguments: Arguments, workspace: Workspace, say: Say) -> ToolResult:
+            result = await tool.run(arguments, workspace, say)
+            moment: HookEvent = "PostToolUse" if result.ok else "PostToolUseFailure"
+            for part in hook_settings.describe_call(call, workspace.root, workspace.test_command):
+                for hook in self._for(moment, part.names):
+                    asked = _of_call(moment, part, call)
+                    more = {"tool_response": _response(part, result)} if result.ok else {"error": result.text}
+                    answer = await self._one(hook, workspace, replace(asked, told={**asked.told, **more}))
+                    self._said[call.id] = self._said.get(call.id, "") + _words(answer)
+                    result = result if answer.output is None else result.model_copy(update={"text": answer.output})
+            return result
+
+        return replace(tool, run=run, effect="runs" if tool.effect == "reads" else tool.effect)
+
+    def said(self, call: Call) -> str:
+        """What hooks said after the call, for its agent. Asked once: then it is forgotten."""
+        return self._said.pop(call.id, "")
+
+    async def prompted(self, text: str, workspace: Workspace) -> HookAnswer:
+        """UserPromptSubmit: "deny" where the request is refused, with words for the user; else context for agents, that
+        of the session's beginning first."""
+        said = [self._opening]
+        for hook in self._for("UserPromptSubmit"):
+            answer = await self._one(hook, workspace, _EventInput("UserPromptSubmit", {"prompt": text}))
+            stop = self.stopped()
+            if answer.decision == "deny" or stop is not None:
+                reason = stop or answer.reason or "it gave no reason"
+                return HookAnswer("deny", f"{reason} (`{hook.said}` in {hook.source})")
+            said.append(answer.context)
+        self._opening = ""
+        return HookAnswer(context="\n\n".join(filter(None, said)))
+
+    async def began(self, source: str, workspace: Workspace) -> None:
+        """SessionStart, once. `source`: startup or resume."""
+        if not self._begun:
+            self._begun = True
+            self._opening = await self._heard("SessionStart", {"source": source}, source, workspace)
+
+    async def closed(self, workspace: Workspace) -> None:
+        """SessionEnd, of one that began; and the end of hooks that nobody waits for."""
+        if self._begun:
+            await self._heard("SessionEnd", {"reason": "other"}, "other", workspace)
+        for task in self._apart:
+            task.cancel()
+        await asyncio.gather(*self._apart, return_exceptions=True)
+
+    async def compacting(self, trigger: str, workspace: Workspace) -> str:
+        """PreCompact. Why there should be no summary, "" when there may be. `trigger`: manual or auto."""
+        asked = _EventInput("PreCompact", {"trigger": trigger, "custom_instructions": ""}, frozenset({trigger}))
+        answers = [await self._one(hook, workspace, asked) for hook in self._for("PreCompact", asked.names)]
+        self.stopped()
+        return "\n".join(one.reason for one in answers if one.decision == "deny")
+
+    def notify(self, call: Call, workspace: Workspace) -> None:
+        """Notification: the user is asked about a call. Nobody waits for these hooks."""
+        name = hook_settings.describe_call(call, workspace.root)[0].name
+        told: dict[str, JsonValue] = {"message": f"fugu needs your permission to use {name}", "title": "fugu"}
+        kind = "permission_prompt"
+        asked = _EventInput("Notification", {**told, "notification_type": kind}, frozenset({kind}))
+        for hook in self._for("Notification", asked.names):
+            self._begin(hook, workspace, asked)
+
+    async def ended(self, told: Mapping[str, JsonValue], workspace: Workspace, *, again: bool) -> str:
+        """Stop. What is still to be done, "" when the request may end. `again`: a hook has asked to go on already."""
+        asked = _EventInput("Stop", {"stop_hook_active": again, **told})
+        left: list[str] = []
+        for hook in self._for("Stop"):
+            answer = await self._one(hook, workspace, asked)
+            words = answer.reason if answer.decision == "deny" else answer.context
+            if words and self._mute:
+                self._warn(hook, f"cannot ask to go on; {WITHHELD}")
+            elif words:
+                left.append(words)
+        return "" if self.stopped() is not None else "\n".join(left)
+
+    async def step_ended(self, role: str, told: Mapping[str, JsonValue], workspace: Workspace) -> None:
+        """SubagentStop: a step of a workflow is over. It is not gone on with, whatever a hook says."""
+        names = frozenset({role})
+        asked = _EventInput("SubagentStop", {"stop_hook_active": False, "agent_type": role, **told}, names)
+        for hook in self._for("SubagentStop", names):
+            await self._one(hook, workspace, asked)
+
+    async def _heard(self, moment: HookEvent, told: Mapping[str, JsonValue], kind: str, workspace: Workspace) -> str:
+        """Run the hooks of an event that nothing depends on; what they say to agents."""
+        asked = _EventInput(moment, told, frozenset({kind}))
+        said = [(await self._one(hook, workspace, asked)).context for hook in self._for(moment, asked.names)]
+        self.stopped()
+        return "\n\n".join(filter(None, said))
+
+    def _for(self, moment: HookEvent, names: Iterable[str] = ()) -> list[Hook]:
+        """The hooks for this, each command once."""
+        names = frozenset(names)
+        found = [hook for hook in self.declared.hooks if hook.moment == moment and (not names or hook.matches(names))]
+        return list({(hook.command, hook.rule, hook.fault): hook for hook in reversed(found)}.values())[::-1]
+
+    async def _one(self, hook: Hook, workspace: Workspace, asked: _EventInput) -> HookAnswer:
+        """What one hook says, made fit to be told: clipped, masked, withheld where it must be."""
+        if hook.rule and asked.call is not None and not hook_settings.rule_fits(hook.rule, asked.call, workspace.root):
+            return HookAnswer()
+        if hook.apart:
+            self._begin(hook, workspace, asked)
+            return HookAnswer()
+        answer = await self._ran(hook, workspace, asked)
+        mask = workspace.mask or (lambda text: text)
+        reason, context = truncate(mask(answer.reason), REASON_LIMIT), truncate(mask(answer.context), CONTEXT_LIMIT)
+        if answer.message:
+            self._note(f"the hook `{hook.said}` says: {truncate(mask(answer.message), REASON_LIMIT)}")
+        if answer.stop is not None:
+            self._stop = truncate(mask(answer.stop), REASON_LIMIT) or f"the hook `{hook.said}` ended it"
+        if answer.decision == "allow" and not self._may_allow(hook, workspace):
+            answer = replace(answer, decision="")
+        if self._mute and hook.moment != "UserPromptSubmit" and (reason or context or answer.output is not None):
+            self._tell(f"the hook `{hook.said}` says: {reason or context}")
+            return replace(answer, reason=WITHHELD if answer.decision else "", context="", output=None)
+        shown = mask(answer.output) if answer.output is not None else None
+        return replace(answer, reason=reason, context="" if self._mute else context, output=shown)
+
+    def _may_allow(self, hook: Hook, workspace: Workspace) -> bool:
+        """A repository's hook says yes only as it was when the repository was trusted: an agent may change a script."""
+        return hook.own or hook.content == hash_of_named_files(hook.command, workspace.root)
+
+    async def _ran(self, hook: Hook, workspace: Workspace, asked: _EventInput) -> HookAnswer:
+        """Run it and read what it said. A guard that nobody can tell from says no."""
+        if hook.fault:
+            return HookAnswer("deny", f"the guard in {hook.source} cannot be run (hooks.{hook.moment}{hook.fault})")
+        self._tell(f"the hook `{hook.said}` runs")
+        mode = {"permission_mode": MODES.get(self.mode, "default")}
+        told = {**self._common, "cwd": str(workspace.root), **mode, "hook_event_name": hook.moment, **asked.told}
+        errors = CommandOutput(lambda _: None)
+        box = None if hook.own else workspace.box
+        given = json.dumps(told, ensure_ascii=False).encode("utf-8", "replace")
+        around = CommandContext({ROOT_VARIABLE: str(workspace.root)}, box, given, errors=errors.take)
+        try:
+            ended = await run_command(hook.command, workspace.root, hook.timeout, lambda _: None, around)
+        except OSError as error:
+            answer = HookAnswer(fault=f"could not be started: {error.strerror}", unsure=True)
+        else:
+            written = HookOutput(ended.output, errors.text, ended.code, ended.whole)
+            answer = read_answer(written, hook.moment)
+        if not answer.fault:
+            return answer
+        if hook.moment == GUARD_EVENT and answer.unsure:
+            return HookAnswer(
+                "deny", f"the guard `{hook.said}` in {hook.source} {truncate(answer.fault, WARNING_LIMIT)}"
+            )
+        self._warn(hook, truncate(answer.fault, WARNING_LIMIT))
+        return answer
+
+    def _begin(self, hook: Hook, workspace: Workspace, asked: _EventInput) -> None:
+        """Run it beside everything else; what it says is not looked at."""
+
+        async def run() -> None:
+            await self._ran(hook, workspace, asked)
+
+        task = asyncio.create_task(run())
+        self._apart.add(task)
+        task.add_done_callback(self._apart.discard)
+
+    def _warn(self, hook: Hook, what: str) -> None:
+        self._note(f"the {hook.moment} hook `{hook.said}` in {hook.source} {what}; it was passed over")
+
+    def _note(self, said: str) -> None:
+        self._tell(said)
+        if said not in self._warnings:
+            self._warnings.append(said)
+
+
+def _of_call(moment: HookEvent, part: hook_settings.HookCall, call: Call) -> _EventInput:
+    told: dict[str, JsonValue] = {"tool_name": part.name, "tool_input": part.input, "tool_use_id": call.id}
+    return _EventInput(moment, told, part.names, call)
+
+
+_STRICT: tuple[HookDecision, ...] = ("", "allow", "ask", "deny")
+
+
+def _stricter(verdict: HookVerdict, answer: HookAnswer, part: hook_settings.HookCall) -> HookVerdict:
+    """Both decisions as one: the stricter of them, what both say to the agent, and the call as it is now."""
+    call, context = verdict.call, "\n\n".join(filter(None, (verdict.context, answer.context)))
+    if answer.input is not None and answer.decision != "deny":
+        call = hook_settings.call_changed_by_hook(call, part, answer.input)
+    if _STRICT.index(answer.decision) > _STRICT.index(verdict.decision):
+        return HookVerdict(call, answer.decision, answer.reason, context)
+    return replace(verdict, call=call, context=context)
+
+
+def _response(part: hook_settings.HookCall, result: ToolResult) -> dict[str, JsonValue]:
+    """What a tool answered: as fugu has it, and under the names that hooks for commands and files look for."""
+    told: dict[str, JsonValue] = {"output": result.text, "ok": result.ok}
+    if part.name == "Bash":
+        return {**told, "stdout": result.text, "stderr": "", "interrupted": False}
+    path = part.input.get("file_path")
+    return {**told, "filePath": path, "success": result.ok} if path is not None else told
+
+
+def _words(answer: HookAnswer) -> str:
+    """What an agent reads above a result."""
+    objection = f"[A hook objects: {answer.reason}]\n" if answer.decision == "deny" else ""
+    return objection + (f"[A hook says: {answer.context}]\n" if answer.context else "")

@@ -1,0 +1,355 @@
+"""Finding skills and custom commands: which count, which are left out and why, and the request a typed line stands
+for.
+
+Called where the configuration is read, which says what is trusted. A file with a fault is named and left out alone.
+`fugu skills` and `/skills` show the list. A typed line becomes a request between the interface and the session, which
+records both. Reads files, runs nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from fugu_cli.errors import UsageError
+from fugu_cli.extensions.skills import BUILT_IN, SKILL_FILE, CustomCommand, DocumentError, Skill, command_at, skill_at
+from fugu_cli.safety.paths import inside, path_exists, quoted_path, real_path
+
+FOLDERS = (".agents", ".claude")
+"""Folders of a repository, or of the home, that hold `skills/` and `commands/`; what the first says goes before."""
+DEEPEST_FOLDER = 4
+"""Folders of commands within one another."""
+LibraryKind = Literal["skill", "command"]
+Found = TypeVar("Found", Skill, CustomCommand)
+
+
+@dataclass(frozen=True)
+class ExtensionFolder:
+    """A folder that may hold `skills/` and `commands/`. `shown` is how agents name it.
+
+    `base` is the folder it must not lead out of, None for the user's own, whose folders may lie anywhere.
+    """
+
+    folder: Path
+    shown: str
+    base: Path | None = None
+    trusted: bool = True
+
+    @property
+    def own(self) -> bool:
+        """It is the user's."""
+        return self.base is None
+
+
+@dataclass(frozen=True)
+class ExcludedFile:
+    """What is not used, and why. `quiet`: that is as it should be."""
+
+    kind: LibraryKind
+    name: str
+    path: Path
+    why: str
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class SkillLibrary:
+    """What counts here, the nearest first, and what does not. `notes` are sentences for people."""
+
+    skills: tuple[Skill, ...] = ()
+    commands: tuple[CustomCommand, ...] = ()
+    left: tuple[ExcludedFile, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def skill(self, name: str) -> Skill | None:
+        """The skill of this name."""
+        return next((one for one in self.skills if one.name == name), None)
+
+    def command(self, name: str) -> CustomCommand | None:
+        """The command of this name."""
+        return next((one for one in self.commands if one.name == name), None)
+
+
+def load_library(places: Sequence[ExtensionFolder]) -> SkillLibrary:
+    """Everything in these places. Of two with one name the first place's counts."""
+    skills: dict[str, Skill] = {}
+    commands: dict[str, CustomCommand] = {}
+    left: list[ExcludedFile] = []
+    notes: list[str] = []
+    for place in places:
+        found, faults = _skills(place)
+        more, others = _commands(place)
+        faults += others
+        if place.trusted:
+            left += [*faults, *_taken("skill", found, skills), *_taken("command", more, commands)]
+        elif found or more or faults:
+            here = [*_waiting("skill", found), *_waiting("command", more)]
+            notes += [f"{place.folder} names {_listed(here)}: none is used until you run `fugu trust` here"] * bool(
+                here
+            )
+            left += [*here, *(replace(fault, quiet=True) for fault in faults)]
+    notes += [f"{one.path}: {one.why}; the {one.kind} is left out" for one in left if not one.quiet]
+    return SkillLibrary(tuple(skills.values()), tuple(commands.values()), tuple(left), tuple(notes))
+
+
+def files_linked_from_library(folder: Path) -> Iterator[Path]:
+    """Files in `folder`, resolved, that its skills and commands lead to by links out of their own folder: they tell
+    agents what to do like the others there, which are not among them."""
+    for name in FOLDERS:
+        place, agents = ExtensionFolder(folder / name, name, base=folder), folder / name
+        for skill in _entries(agents / "skills", "skill", []):
+            if _holds(skill) and (found := _resolved(skill, place)) is not None and not inside(found, agents):
+                yield from (Path(at) / name for at, _, names in os.walk(found) for name in names)
+        for path in _files(agents / "commands", DEEPEST_FOLDER, []):
+            if inside(real_path(path), folder) and not inside(real_path(path), agents):
+                yield real_path(path)
+
+
+def _resolved(skill: Path, place: ExtensionFolder) -> Path | None:
+    try:
+        return _skill_folder(skill, place)
+    except DocumentError:
+        return None
+
+
+def _skills(place: ExtensionFolder) -> tuple[list[Skill], list[ExcludedFile]]:
+    skills: list[Skill] = []
+    left: list[ExcludedFile] = []
+    top = place.folder / "skills"
+    for folder in _entries(top, "skill", left):
+        if not _holds(folder):
+            continue
+        shown = f"{place.shown}/skills/{folder.name}"
+        try:
+            skills.append(skill_at(_skill_folder(folder, place), shown, own=place.own))
+        except DocumentError as fault:
+            left.append(ExcludedFile("skill", folder.name, folder / SKILL_FILE, str(fault)))
+    return skills, left
+
+
+def _holds(folder: Path) -> bool:
+    """It is a folder that holds, or should hold, a skill."""
+    return _is_folder(folder) and os.path.lexists(folder / SKILL_FILE)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _skill_folder(folder: Path, place: ExtensionFolder) -> Path:
+    """The folder, links followed. Raises Fault where it leads to what the user was not asked about."""
+    resolved, file = real_path(folder), real_path(folder / SKILL_FILE)
+    if file.parent != resolved:
+        raise DocumentError("it is a link that leads out of the skill's folder")
+    if place.base is not None:
+        if not inside(resolved, place.base):
+            raise DocumentError(f"its folder is a link that leads out of {place.base}")
+        if inside(real_path(place.folder), resolved):
+            raise DocumentError("its folder is a link to a folder around it")
+    return resolved
+
+
+def _commands(place: ExtensionFolder) -> tuple[list[CustomCommand], list[ExcludedFile]]:
+    commands: list[CustomCommand] = []
+    left: list[ExcludedFile] = []
+    seen: set[str] = set()
+    for path in _files(place.folder / "commands", DEEPEST_FOLDER, left):
+        name = ":".join(path.relative_to(place.folder / "commands").with_suffix("").parts)
+        try:
+            resolved = real_path(path)
+            if place.base is not None and not inside(resolved, place.base):
+                raise DocumentError(f"it is a link that leads out of {place.base}")
+            if name in seen:
+                raise DocumentError(f"another file here is the command {name}")
+            commands.append(command_at(resolved, name, own=place.own))
+            seen.add(name)
+        except DocumentError as fault:
+            left.append(ExcludedFile("command", name, path, str(fault)))
+    return commands, left
+
+
+def _files(folder: Path, deep: int, left: list[ExcludedFile]) -> Iterator[Path]:
+    """Its `.md` files, those of folders in it after them."""
+    entries = _entries(folder, "command", left)
+    yield from (path for path in entries if path.suffix == ".md" and not _is_folder(path))
+    for path in entries:
+        if _is_folder(path) and deep > 1:
+            yield from _files(path, deep - 1, left)
+
+
+def _entries(folder: Path, kind: LibraryKind, left: list[ExcludedFile]) -> list[Path]:
+    """What is in it, by name, hidden entries left out; nothing where there is no such folder."""
+    try:
+        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        left.append(ExcludedFile(kind, folder.name, folder, f"it cannot be read: {error.strerror}"))
+        return []
+
+
+def _taken(kind: LibraryKind, found: Sequence[Found], known: dict[str, Found]) -> Iterator[ExcludedFile]:
+    """Take up what has a new name."""
+    for one in found:
+        if one.name in known:
+            why = f"{file_of(known[one.name])} has the same name and is nearer"
+            yield ExcludedFile(kind, one.name, file_of(one), why, quiet=True)
+        else:
+            known[one.name] = one
+
+
+def _waiting(kind: LibraryKind, found: Sequence[Found]) -> list[ExcludedFile]:
+    return [
+        ExcludedFile(kind, one.name, file_of(one), "its folder is not trusted; `fugu trust` there", quiet=True)
+        for one in found
+    ]
+
+
+def file_of(one: Skill | CustomCommand) -> Path:
+    """The file that says what it is."""
+    return one.file
+
+
+def _listed(left: Sequence[ExcludedFile]) -> str:
+    """`the skills a, b and the command c`."""
+    parts = []
+    for kind in ("skill", "command"):
+        names = [one.name for one in left if one.kind == kind]
+        if names:
+            parts.append(f"the {kind}{'s' * (len(names) > 1)} {', '.join(names)}")
+    return " and ".join(parts)
+
+
+EMPTY_LIBRARY = (
+    "there are no skills and no commands here\n"
+    "`.agents/skills/NAME/SKILL.md` and `.agents/commands/NAME.md` make some, in the repository or in your home; "
+    "`fugu help skills` says how"
+)
+WIDEST_NAME = 32
+LibraryRow = tuple[str, str, str]
+"""What it is called, what it says of itself, where it stands."""
+
+
+def format_library(library: SkillLibrary, root: Path) -> str:
+    """The whole list. Files are named from `root` or the user's home, where they lie there."""
+    skills = [(one.name, one.description, display_path(one.file.parent, root)) for one in library.skills]
+    commands = [
+        (f"/{one.name} {one.hint}".rstrip(), one.about + _pinned(one.agent, one.tier), display_path(one.file, root))
+        for one in library.commands
+    ]
+    left = [
+        (f"{'/' * (one.kind == 'command')}{one.name}", one.why, display_path(one.path, root)) for one in library.left
+    ]
+    parts = [
+        *_part("skills", skills),
+        *_part("commands", commands),
+        *_part("left out", left),
+    ]
+    return "\n".join(parts) if parts else EMPTY_LIBRARY
+
+
+def display_path(path: Path, root: Path) -> str:
+    """A path as people know it."""
+    home = Path.home().resolve()
+    if inside(path, root):
+        return quoted_path(path.relative_to(root).as_posix())
+    return quoted_path(f"~/{path.relative_to(home).as_posix()}" if inside(path, home) else str(path))
+
+
+def _part(title: str, rows: Sequence[LibraryRow]) -> list[str]:
+    if not rows:
+        return []
+    width = min(max(len(name) for name, _, _ in rows), WIDEST_NAME)
+    return [title, *(f"  {name:<{width}}  {said}  ({where})" for name, said, where in rows)]
+
+
+def _pinned(agent: str, tier: str) -> str:
+    said = ", ".join(part for part in (f"agent {agent}" if agent else "", f"tier {tier}" if tier else "") if part)
+    return f" [{said}]" if said else ""
+
+
+SKILL_COMMAND = "skill"
+"""`/skill NAME TEXT`: the request TEXT, with what the skill says."""
+_LINE = re.compile(r"/(?P<name>[\w?][\w.:-]*)(?:\s+(?P<rest>.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class TypedRequest:
+    """`text` is what agents are asked; `typed` what the user wrote, where that is something else, or "".
+
+    `skill` is what a skill says that the user named: it stands apart, so that its words are not taken for the user's.
+    `agent` takes every turn, in `tier`; "" where nothing names them.
+    """
+
+    text: str
+    typed: str = ""
+    skill: str = ""
+    agent: str = ""
+    tier: str = ""
+
+
+def parse_request(text: str, library: SkillLibrary) -> TypedRequest:
+    """The request a line stands for. Raises UsageError for a skill that is not there or cannot be read, and for a
+    command that is there and is left out."""
+    found = _LINE.fullmatch(text.strip())
+    if found is None:
+        return TypedRequest(text)
+    name, rest = found["name"], (found["rest"] or "").strip()
+    if name == SKILL_COMMAND:
+        return _with_skill(text, rest, library)
+    command = library.command(name)
+    if command is None:
+        refuse_left_out("command", name, library)
+        return TypedRequest(text)
+    return TypedRequest(command.request(rest), text.strip(), agent=command.agent, tier=command.tier)
+
+
+def parse_headless_request(text: str, library: SkillLibrary) -> TypedRequest:
+    """The same where no interface is: a command that only it has, or one that is not there, is refused. A path that is
+    there (`/tmp is full`) is a word like any other."""
+    line = _LINE.fullmatch(text.strip())
+    name = line["name"] if line is not None else ""
+    if name in BUILT_IN - {SKILL_COMMAND}:
+        raise UsageError(f"/{name} is a command of the terminal interface", hint="`fugu` alone opens it")
+    found = parse_request(text, library)
+    near = difflib.get_close_matches(name, [command.name for command in library.commands], 1)
+    if name and not found.typed and not path_exists(Path("/", name)):
+        meant = f"did you mean /{near[0]}? " if near else ""
+        raise UsageError(f"there is no command /{name}", hint=f"{meant}`fugu skills` lists those there are")
+    return found
+
+
+def refuse_left_out(kind: LibraryKind, name: str, library: SkillLibrary) -> None:
+    """Say why a skill or a command that was asked for is not used. Raises UsageError; does nothing for other names."""
+    left = next((one for one in library.left if (one.kind, one.name) == (kind, name)), None)
+    if left is not None:
+        raise UsageError(f"the {kind} {name} is not used: {left.why}", hint=f"it stands in {left.path}")
+
+
+def _with_skill(text: str, rest: str, library: SkillLibrary) -> TypedRequest:
+    if not rest:
+        raise UsageError("which skill?", hint=_known(library))
+    name, *wanted = rest.split(maxsplit=1)
+    skill = library.skill(name)
+    if skill is None:
+        refuse_left_out("skill", name, library)
+        near = difflib.get_close_matches(name, [one.name for one in library.skills], 1)
+        raise UsageError(f"there is no skill {name!r}", hint=f"did you mean {near[0]}?" if near else _known(library))
+    try:
+        told = skill.text()
+    except DocumentError as fault:
+        raise UsageError(f"{skill.file}: {fault}", hint="`fugu skills` lists what there is") from fault
+    return TypedRequest(wanted[0] if wanted else f"Follow the skill `{name}`.", text.strip(), told)
+
+
+def _known(library: SkillLibrary) -> str:
+    names = ", ".join(skill.name for skill in library.skills)
+    return f"there are {names}" if names else "there are none here: `fugu help skills` says where they lie"

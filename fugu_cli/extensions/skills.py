@@ -1,0 +1,325 @@
+"""A skill and a custom command as their files say them: Markdown with YAML front matter.
+
+Below skill_library.py, which finds the files. A skill is described to agents at once, and its text is read when it is
+wanted; the format is that of agentskills.io. A custom command is a request written once, with places for what is typed
+after its name. Every value of the front matter is text. Nothing here is run: it is text for agents.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from fugu_cli import prompts
+
+LARGEST = 100_000
+"""Bytes of such a file: more does not fit into a request anyway."""
+FENCE = "---"
+_PLAIN = re.compile(r"^(?P<key>[A-Za-z][\w-]*):[ \t]+(?P<value>[^\s\"'|>&*{].*?)[ \t]*$", re.MULTILINE)
+"""A line with a value that is not quoted: `description: use it: now`, `argument-hint: [A] [B]`."""
+
+
+class DocumentError(Exception):
+    """Why a file cannot be used: a clause that follows its name."""
+
+
+@dataclass(frozen=True)
+class FrontMatterDocument:
+    """`fields` is None where the file has no front matter."""
+
+    fields: Mapping[str, object] | None
+    body: str
+
+    def listed(self, key: str) -> str:
+        """The same, where a list is taken for what it looks like: `[A, B]`."""
+        found = (self.fields or {}).get(key)
+        return f"[{', '.join(map(str, found))}]" if isinstance(found, list) else self.text(key)
+
+    def text(self, key: str) -> str:
+        """A field's text on one line, "" where it is not given. Raises Fault for a list or a table."""
+        found = (self.fields or {}).get(key, "")
+        if not isinstance(found, str):
+            raise DocumentError(f"`{key}` should be a text")
+        return " ".join(found.split())
+
+
+def read_document(path: Path) -> tuple[FrontMatterDocument, bytes]:
+    """The file's parts, and its bytes as they are. Raises Fault."""
+    data = _data(path)
+    if b"\0" in data:
+        raise DocumentError("it is not a text file")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"it is not UTF-8 text (byte {error.start})") from error
+    return parse_document(text), data
+
+
+def parse_document(text: str) -> FrontMatterDocument:
+    """A file's text as its parts. Raises Fault."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    if lines[0].rstrip() != FENCE:
+        return FrontMatterDocument(None, text.strip())
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == FENCE), None)
+    if end is None:
+        raise DocumentError(f"its front matter has no end: a line `{FENCE}` is missing")
+    return FrontMatterDocument(_fields("\n".join(lines[1:end])), "\n".join(lines[end + 1 :]).strip())
+
+
+def _data(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            raise DocumentError("it is not a file")
+        if (size := path.stat().st_size) > LARGEST:
+            raise DocumentError(f"it is too large: {size:,} bytes, {LARGEST:,} at most")
+        return path.read_bytes()
+    except OSError as error:
+        raise DocumentError(f"it cannot be read: {error.strerror}") from error
+
+
+def _fields(text: str) -> Mapping[str, object]:
+    """What the lines between the fences say; what other programs take although it is not YAML is read as they do."""
+    try:
+        found = _loaded(text)
+    except DocumentError as fault:
+        quoted = _PLAIN.sub(_quoted, text)
+        try:
+            found = _loaded(quoted)
+        except DocumentError:
+            raise fault from None
+    if found is None or found == "":
+        return {}
+    if not isinstance(found, dict):
+        raise DocumentError("its front matter should hold `name: value` lines")
+    return found
+
+
+def _loaded(text: str) -> object:
+    import yaml  # a tenth of what starting costs: only where there is something to read
+
+    try:
+        return yaml.load(text, Loader=yaml.BaseLoader)  # texts, lists and tables, nothing else
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 2}" if error.problem_mark is not None else "its front matter"
+        raise DocumentError(f"{line} is not valid YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise DocumentError(
+            "its front matter is not valid YAML: it holds characters that YAML does not take"
+        ) from error
+    except RecursionError as error:
+        raise DocumentError("its front matter is nested too deeply") from error
+
+
+def _quoted(line: re.Match[str]) -> str:
+    value = line["value"].replace("'", "''")
+    return f"{line['key']}: '{value}'"
+
+
+SKILL_FILE = "SKILL.md"
+SKILL_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+LONGEST_NAME = 64
+LONGEST_DESCRIPTION = 1024
+"""Characters of a description."""
+BODY_LIMIT = 24_000
+"""Characters of a skill's text that an agent gets at once; the rest it reads itself."""
+DESCRIPTIONS_LIMIT = 6000
+"""Characters of all descriptions together in an agent's prompt: about 1,500 tokens."""
+SHORTEST_DESCRIPTION = 60
+"""Characters of a description that say something."""
+
+
+@dataclass(frozen=True)
+class Skill:
+    """`folder` is resolved, `shown` the same as agents name it. `own`: it is the user's, not the repository's."""
+
+    name: str
+    description: str
+    folder: Path
+    shown: str
+    own: bool
+    digest: str
+
+    @property
+    def file(self) -> Path:
+        """What says what to do."""
+        return self.folder / SKILL_FILE
+
+    def text(self) -> str:
+        """What an agent reads of it: where its files are, and the body. Raises Fault.
+
+        A repository's has to be what it was when the user was asked to trust it: agents can write there.
+        """
+        document, data = read_document(self.file)
+        if not self.own and _digest(data) != self.digest:
+            raise DocumentError(
+                "it has changed since this session began; the user has to look at it, and to start fugu again"
+            )
+        body = document.body
+        if len(body) > BODY_LIMIT:
+            kept = body[:BODY_LIMIT].rpartition("\n")[0] or body[:BODY_LIMIT]
+            body = f"{kept}\n[{len(body) - len(kept):,} characters more: read {self.shown}/{SKILL_FILE}]"
+        return prompts.fill(prompts.load("skill"), name=self.name, folder=self.shown, body=body)
+
+
+def skill_at(folder: Path, shown: str, *, own: bool) -> Skill:
+    """The skill in a folder that holds one; `shown` ends with the folder's own name. Raises Fault."""
+    document, data = read_document(folder / SKILL_FILE)
+    if document.fields is None:
+        raise DocumentError("it has no front matter: name and description between two lines `---`")
+    name = _name(document, shown.rpartition("/")[2])
+    description = document.text("description")
+    if not description:
+        raise DocumentError("its `description` is missing: agents choose by it")
+    if not document.body:
+        raise DocumentError("it says nothing below its front matter")
+    if len(description) > LONGEST_DESCRIPTION:
+        description = description[: LONGEST_DESCRIPTION - 1] + "…"
+    return Skill(name, _printable(description), folder, shown, own, _digest(data))
+
+
+def _name(document: FrontMatterDocument, folder: str) -> str:
+    name = document.text("name")
+    if not name:
+        raise DocumentError("its `name` is missing")
+    if len(name) > LONGEST_NAME or SKILL_NAME.fullmatch(name) is None:
+        raise DocumentError(
+            f"its name {_printable(name[:LONGEST_NAME])!r} is not small letters, digits and single hyphens"
+        )
+    if name != folder:
+        raise DocumentError(f"it is called {name!r}, and its folder {folder!r}: they must be the same")
+    return name
+
+
+def describe_skills(skills: Sequence[Skill]) -> str:
+    """Names and descriptions for a prompt, a line each: all of them in about ROOM characters, however many."""
+    names = sum(len(skill.name) + 5 for skill in skills)
+    share = max((DESCRIPTIONS_LIMIT - names) // max(len(skills), 1), 0)
+    lines: list[str] = []
+    left = DESCRIPTIONS_LIMIT
+    for skill in skills:
+        line = f"- {skill.name}"
+        if share >= SHORTEST_DESCRIPTION or len(skills) == 1:
+            line += f": {_cut(skill.description, _fair(skills, share))}"
+        left -= len(line) + 1
+        if left < 0:
+            lines.append(f"({len(skills) - len(lines)} more, which the user names)")
+            break
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _fair(skills: Sequence[Skill], share: int) -> int:
+    """How long a description may be: what short ones leave of their share is the long ones'."""
+    lengths = sorted(len(skill.description) for skill in skills)
+    left = share * len(lengths)
+    for index, length in enumerate(lengths):
+        allowed = left // (len(lengths) - index)
+        if length > allowed:
+            return allowed
+        left -= length
+    return LONGEST_DESCRIPTION
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: max(most - 1, 1)]}…"
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal or a prompt would take for something else."""
+    return "".join(letter for letter in text if letter.isprintable())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+BUILT_IN = frozenset(
+    (
+        *("help", "?", "new", "clear", "sessions", "resume", "fork", "rename", "continue", "undo", "redo", "diff"),
+        *("blame", "jobs", "retry", "skip", "pin", "exclude", "pool", "model", "tier", "cost", "trace", "mode"),
+        *("permissions", "skill", "skills", "compact", "copy", "export", "theme", "notify", "doctor", "quit"),
+        *("exit", "q"),
+    )
+)
+"""The interface's own commands (ui/tui/commands/table.py): no file takes their names."""
+COMMAND_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+ABOUT = 200
+"""Characters of a description that lists show."""
+Tier = Literal["", "fugu", "ultra"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
+_PLACE = re.compile(r"(?P<kept>\\)?\$(?P<what>ARGUMENTS|[1-9])(?!\w)")
+
+
+@dataclass(frozen=True)
+class CustomCommand:
+    """`name` as it is typed after the slash, folders before a colon. `agent` takes every turn, in `tier`; "" where the
+    file names none. `own`: it is the user's, not the repository's."""
+
+    name: str
+    about: str
+    body: str
+    hint: str
+    agent: str
+    tier: Tier
+    file: Path
+    own: bool
+
+    def request(self, typed: str) -> str:
+        """The body with the arguments in their places; after it where it has no place for them."""
+        words = _words(typed)
+        taken = False
+
+        def put(found: re.Match[str]) -> str:
+            nonlocal taken
+            what = found["what"]
+            if found["kept"]:
+                return f"${what}"
+            taken = True
+            if what == "ARGUMENTS":
+                return typed
+            return words[int(what) - 1] if int(what) <= len(words) else ""
+
+        text = _PLACE.sub(put, self.body)
+        return text if taken or not typed else f"{text}\n\nArguments: {typed}"
+
+
+def _words(typed: str) -> list[str]:
+    try:
+        return shlex.split(typed)
+    except ValueError:  # a lone quote is a letter like any other
+        return typed.split()
+
+
+def command_at(file: Path, name: str, *, own: bool) -> CustomCommand:
+    """The command in a file. Raises Fault."""
+    if not all(COMMAND_NAME.fullmatch(part) for part in name.split(":")):
+        raise DocumentError("its name cannot be typed: letters, digits, `_`, `-` and `.` only")
+    if name in BUILT_IN:
+        raise DocumentError(f"/{name} is a command of fugu's own, which wins")
+    document, _ = read_document(file)
+    if not document.body:
+        raise DocumentError("it says nothing")
+    wanted = document.text("tier")
+    tier: Tier | None = next((known for known in TIERS if known == wanted), None)
+    if tier is None:
+        raise DocumentError(f"its `tier` is {wanted!r}: fugu or ultra")
+    about = document.text("description") or document.body.splitlines()[0].lstrip("# ").strip()
+    return CustomCommand(
+        name=name,
+        about=_printable_start(about)[:ABOUT],
+        body=document.body,
+        hint=_printable_start(document.listed("argument-hint")),
+        agent=document.text("agent"),
+        tier=tier,
+        file=file,
+        own=own,
+    )
+
+
+def _printable_start(text: str) -> str:
+    return "".join(letter for letter in text if letter.isprintable())

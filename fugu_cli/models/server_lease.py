@@ -1,0 +1,230 @@
+"""Lease a running model server, and start it when there is none. The client's side of `server`.
+
+Agents get a base_url and know no more. Who uses a server is written in file locks alone, so there is nothing to clean
+up after a crash: a lease is a shared lock on a file, and a server is there while its own lock is held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+
+from fugu_cli.errors import InfrastructureError, ModelFileError, installing
+from fugu_cli.models.server import ALREADY_RUNNING, ServerSettings, ServerState, physical_cores
+from fugu_cli.models.store import Store, default_cache
+from fugu_cli.system.processes import reap
+
+START_LIMIT = 300.0
+"""Seconds a model may take to load before the start counts as failed."""
+ANSWER_LIMIT = 10.0
+POLL_SECONDS = 0.05
+IDLE = 120.0
+STEP = 8192
+"""Contexts are rounded up to a multiple of this, so that agents with nearly the same wish share a server."""
+TAIL = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A server that stays as long as this is held, at the latest until this process ends."""
+
+    base_url: str
+    model: str
+    context: int
+    held: FileIO
+
+    async def close(self) -> None:
+        """Let go; the server ends after its idle time unless somebody else needs it. Closing twice does no harm."""
+        self.held.close()
+
+    async def __aenter__(self) -> Lease:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def lease_server(
+    name_or_path: str, *, context: int, cache: Path | None = None, idle: float | None = None
+) -> Lease:
+    """A server for an embedded model's name or a GGUF file, with room for at least `context` tokens.
+
+    Use it as `async with await lease(...)`, or close it. Shared with every other lease of the same model and context,
+    in this process or another. `idle` (seconds) counts only when this call starts the server. Raises ModelFileError
+    (not here, or llama.cpp cannot load it) and InfrastructureError (no server can be started).
+    """
+    cache, context = cache or default_cache(), -(-max(context, 1) // STEP) * STEP
+    model = Store(cache).resolve(name_or_path)
+    folder = _folder(cache, model, context)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings = ServerSettings(
+        model=str(model),
+        context=context,
+        folder=str(folder),
+        threads=physical_cores(),
+        idle=_idle() if idle is None else idle,
+    )
+    held = await _locked(folder / "lease", fcntl.LOCK_SH)
+    try:
+        os.utime(held.fileno())
+        state = await _ready(folder) or await _started(settings, name_or_path)
+    except BaseException:
+        held.close()
+        raise
+    return Lease(state.base_url, model.stem, context, held)
+
+
+async def _started(settings: ServerSettings, name: str) -> ServerState:
+    """Start the server, or watch another client do it."""
+    folder = Path(settings.folder)
+    async with _one_at_a_time(folder / "start.lock"):
+        if state := await _ready(folder):
+            return state
+        _end_hung(folder)
+        await _spawn(settings)
+        limit = time.monotonic() + START_LIMIT
+        while time.monotonic() < limit:
+            alive = _is_held(folder / "server.lock")
+            if state := await _ready(folder):
+                return state
+            if not alive:
+                raise _not_loaded(settings, name)
+            await asyncio.sleep(POLL_SECONDS)
+        _end_hung(folder)
+        raise InfrastructureError(
+            f"The model server for {name} was not ready after {START_LIMIT:.0f} s.",
+            hint=f"The machine may be short of memory. The server's log is {folder / 'log'}.",
+        )
+
+
+async def _spawn(settings: ServerSettings) -> None:
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise InfrastructureError(
+            "The embedded models need the package 'xllamacpp', which is not installed.",
+            hint=installing("xllamacpp>=2026.10"),
+        )
+    log = os.open(Path(settings.folder) / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    try:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "fugu_cli.models.server", settings.to_json()),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=settings.folder,
+        )
+    finally:
+        os.close(log)
+    try:
+        code = await child.wait()  # it only lives until it has put itself in the background
+    finally:
+        await reap(child)
+    if code not in (0, ALREADY_RUNNING):
+        raise InfrastructureError(f"The model server could not be started: {_tail(Path(settings.folder))}")
+
+
+async def _ready(folder: Path) -> ServerState | None:
+    """The server that answers, if one does."""
+    state = ServerState.read(folder)
+    if state is None or not _is_held(folder / "server.lock"):
+        return None
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(ANSWER_LIMIT):
+            reader, writer = await asyncio.open_connection("127.0.0.1", state.port)
+            try:
+                writer.write(f"GET {state.prefix}/health HTTP/1.0\r\n\r\n".encode())
+                if b" 200 " in await reader.readline():
+                    return state
+            finally:
+                writer.close()
+    return None
+
+
+def _end_hung(folder: Path) -> None:
+    """End a server that holds its lock but does not answer. One that still loads has no state and is left alone."""
+    state = ServerState.read(folder)
+    if state is not None and _is_held(folder / "server.lock"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(state.pid, signal.SIGKILL)
+
+
+@asynccontextmanager
+async def _one_at_a_time(path: Path) -> AsyncIterator[None]:
+    with await _locked(path, fcntl.LOCK_EX):
+        yield
+
+
+async def _locked(path: Path, kind: int) -> FileIO:
+    """An open file with a lock that the kernel frees when it is closed or its process dies."""
+    held = FileIO(path, "ab")
+    try:
+        while True:
+            try:
+                fcntl.flock(held, kind | fcntl.LOCK_NB)
+                return held
+            except BlockingIOError:
+                await asyncio.sleep(POLL_SECONDS)
+    except BaseException:
+        held.close()
+        raise
+
+
+def _is_held(path: Path) -> bool:
+    """Whether some process holds the lock exclusively."""
+    try:
+        tried = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(tried, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(tried)
+
+
+def _not_loaded(settings: ServerSettings, name: str) -> ModelFileError:
+    said = _tail(Path(settings.folder)) or "it ended without a word, perhaps for lack of memory"
+    return ModelFileError(
+        f"The model {name} could not be loaded: {said}",
+        hint=f"If the file is damaged ({settings.model}), remove it and fetch it again with 'fugu models'.",
+    )
+
+
+def _tail(folder: Path) -> str:
+    try:
+        lines = (folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(lines[-TAIL:])
+
+
+def _folder(cache: Path, model: Path, context: int) -> Path:
+    """One folder per file, its version and context: a replaced file gets a new server."""
+    known = model.stat()
+    key = f"{model}\n{known.st_size}\n{known.st_mtime_ns}\n{context}"
+    return cache / "servers" / f"{model.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+
+def _idle(environ: Mapping[str, str] = os.environ) -> float:
+    try:
+        return max(0.0, float(environ.get("FUGU_LOCAL_IDLE", "")))
+    except ValueError:
+        return IDLE

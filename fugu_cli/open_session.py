@@ -1,0 +1,263 @@
+"""An open session as the interfaces use it: ask, run, interrupt, undo, and the user's switches.
+
+Built by wiring, which names the parts; everything it does ends in a fact of the log or in a `run` of the orchestrator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from fugu_cli.config import Config, Mode
+from fugu_cli.coordinators import Coordinator
+from fugu_cli.coordinators.read_ahead import reading_ahead
+from fugu_cli.engine import availability, compaction, harness, orchestrator, parallel_turns, undo
+from fugu_cli.engine.environment import Environment, Team
+from fugu_cli.engine.undo import record_killed_calls
+from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.extensions.mcp_servers import McpServers
+from fugu_cli.extensions.skill_library import SkillLibrary
+from fugu_cli.messages import Call, Prompt
+from fugu_cli.safety import policy, saved_permissions
+from fugu_cli.session import views
+from fugu_cli.session.events import Asked, Event, Finished, Member, Replied, Undone
+from fugu_cli.session.log import Log
+from fugu_cli.tools import snapshots
+
+GOING_ON = 3
+"""How often Stop hooks may send the work on, after a request of the user's."""
+
+
+@dataclass
+class Session:
+    """An open session: the log, the team and the environment. `team` and `environment` may change between turns."""
+
+    log: Log
+    root: Path
+    config: Config
+    team: Team
+    environment: Environment
+    warm: Callable[[], None]
+    """Starts loading what the first decision needs, in the background; returns at once. May be called twice."""
+    decide: Callable[[Config], Coordinator]
+    """The coordinator of a configuration: for pins and exclusions."""
+    pinned: str | None = None
+    excluded: frozenset[str] = frozenset()
+    servers: McpServers | None = None
+    """The user's MCP servers; None where there are none."""
+    library: SkillLibrary = field(default_factory=SkillLibrary)
+    """The skills and custom commands that count."""
+
+    @property
+    def tier(self) -> str:
+        """`fugu` or `ultra`."""
+        return self.config.tier
+
+    async def ask(
+        self, text: str, attachments: tuple[str, ...] = (), typed: str = "", skill: str = "", piped: str = ""
+    ) -> None:
+        """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that is something
+        else; `skill`, `piped`: what agents read below it (events.Asked). Raises UsageError where a hook refuses it."""
+        asked = Asked(text=text, attachments=attachments, typed=typed, skill=skill, piped=piped)
+        if (hooks := self.environment.hooks) is not None:
+            await hooks.began(_source(self.log), self.environment.workspace)
+            answer = await hooks.prompted(asked.whole, self.environment.workspace)
+            if answer.decision == "deny":
+                hint = "nothing was recorded and nothing was run"
+                raise UsageError(f"a hook refused the request: {answer.reason}", hint=hint)
+            asked = asked.model_copy(update={"hooks": answer.context})
+        await self._record(asked)
+
+    async def _record(self, asked: Asked) -> None:
+        if availability.all_unavailable(self.team):
+            self.wake()  # the user asks anew: an agent is called at once, and may be back
+        command = self._test_command()
+        wanted = self.config.tests
+        if wanted.until_pass and command is None:
+            raise UsageError(
+                "the tests are to pass, and no test command can be run here",
+                hint="name one with --test-command, or allow run_tests",
+            )
+        suite = (command,) if wanted.until_pass and command is not None else ()
+        await record_killed_calls(self.log, self.environment.workspace)
+        known = {
+            "snapshot": "" if self.environment.workspace.in_git else None,
+            "test_command": command,
+            "until": tuple(dict.fromkeys((*suite, *wanted.until))),
+            "tier": self.config.tier,
+        }
+        self.log.append(asked.model_copy(update=known))
+
+    def _test_command(self) -> str | None:
+        """None as well where fugu must not run it: in plan mode, where a rule forbids it, where it is never to run."""
+        if self.config.tests.when == "never" and not self.config.tests.until_pass:
+            return None
+        call = Call(id="", tool=views.RUN_TESTS)
+        forbidden = policy.judge(call, self.environment.rules, self.environment.workspace.root).verdict == "deny"
+        return None if forbidden else self.environment.workspace.test_command
+
+    def prompt(self, events: Sequence[Event], member: Member) -> Prompt:
+        """The next call's prompt of an agent, of the facts up to it; without its tools."""
+        return harness.chosen(self.team, member.name).prompt(events, member, (), self.environment.instructions)
+
+    def go_on(self) -> bool:
+        """Whether there is a request to finish. One that a limit or a failure stopped is opened again for that."""
+        end, opened = views.finished(self.log.events), views.opened(self.log.events)
+        if end is not None and end.reason in views.STOPPED and opened is not None:
+            self.wake()
+            self.log.append(opened)
+        return views.asked(self.log.events) is not None and views.finished(self.log.events) is None
+
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what is missing here."""
+        said = [] if self.environment.workspace.box is None else list(self.environment.workspace.box.notes())
+        said += self.servers.notes if self.servers is not None else ()
+        said += self.environment.hooks.notes if self.environment.hooks is not None else ()
+        said += self.library.notes
+        if not self.environment.workspace.in_git:
+            said.append("this is not a git repository: undo is limited to files that fugu's own tools change")
+        return tuple(said)
+
+    async def run(self) -> Finished:
+        """Drive the newest request to its end. Cancel the task to interrupt it."""
+        limits = self.environment.limits
+        if (seconds := self.config.time.request) is not None:
+            limits = replace(limits, deadline=time.monotonic() + seconds)
+        if self.environment.hooks is not None:
+            await self.environment.hooks.began(_source(self.log), self.environment.workspace)
+        async with reading_ahead(self.log, self.team.coordinator):
+            for tried in range(GOING_ON + 1):
+                end = await orchestrator.run(self.log, self.team, replace(self.environment, limits=limits))
+                if not (left := await self._left(end, tried)):
+                    break
+                await self._record(Asked(text=left))
+        return end
+
+    async def _left(self, end: Finished, tried: int) -> str:
+        """What a Stop hook asks for before the work may rest: the next request. "" when nothing, or too often."""
+        if self.environment.hooks is None:
+            return ""
+        said = {"reason": end.reason, "message": end.message, "last_assistant_message": views.answer(self.log.events)}
+        left = await self.environment.hooks.ended(said, self.environment.workspace, again=tried > 0)
+        done = end.reason in {"accepted", "answered"} and tried < GOING_ON
+        return f"A Stop hook asks to go on: {left}" if left and done else ""
+
+    def set_mode(self, mode: Mode) -> None:
+        """Another permission mode from the next call on."""
+        if self.environment.hooks is not None:
+            self.environment.hooks.mode = mode
+        self.environment = replace(self.environment, rules=self.environment.rules.model_copy(update={"mode": mode}))
+
+    def pin(self, name: str | None) -> None:
+        """Let one agent take every turn from now on, at once if it is unavailable; None gives the decision back to the
+        coordinator."""
+        self.pinned = name
+        if name is not None:
+            self.wake(name)
+        self._choose()
+
+    def wake(self, name: str | None = None) -> None:
+        """Let an agent, or all of them, be tried at once that are unavailable after a failure: the user has said so."""
+        if self.team.breaker is not None:
+            self.team.breaker.wake(name)
+
+    def exclude(self, names: frozenset[str]) -> None:
+        """Never choose these agents from now on; replaces the set given before."""
+        self.excluded = names
+        self._choose()
+
+    def _choose(self) -> None:
+        coordinator = self.config.coordinator if self.pinned is None else f"single:{self.pinned}"
+        out = (*self.config.opt_out, *sorted(self.excluded))
+        config = self.config.model_copy(update={"coordinator": coordinator, "opt_out": out})
+        self.team = replace(self.team, coordinator=self.decide(config), never=config.never(self.team.members))
+
+    def set_tier(self, tier: str) -> None:
+        """`fugu` or `ultra` from the next request on. Raises UsageError for one that cannot be had."""
+        if tier not in ("fugu", "ultra"):
+            raise UsageError(f"there is no tier {tier!r}", hint="/tier fugu or /tier ultra")
+        self.config = self.config.model_copy(update={"tier": tier})
+        self.environment = replace(self.environment, remembers=tier == "ultra")
+        self._choose()
+
+    def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
+        """Remember a yes for this project. Returns the rule and the file it stands in, for people.
+
+        Raises UsageError for a call that no rule can allow: the yes is one for this session then.
+        """
+        rule = saved_permissions.rule_for(call, judgement)
+        rules = self.environment.rules.model_copy(update={"allow": (*self.environment.rules.allow, rule)})
+        now = policy.judge(call, rules, self.environment.workspace.root)
+        if now.verdict != "allow":
+            raise UsageError(
+                f"no rule can allow exactly this for good ({now.reason}); it is allowed in this session",
+                hint=f"write a wider rule into {self.permissions_file()}",
+            )
+        saved_permissions.add_rule(self.config.data, self.root, rule)
+        self.environment = replace(self.environment, rules=rules)
+        return f"{rule} in {self.permissions_file()}"
+
+    def permissions_file(self) -> str:
+        """Where the rules stand that `allow_always` writes."""
+        return str(saved_permissions.permissions_file(self.config.data, self.root))
+
+    async def undo_preview(self) -> str:
+        """What `undo` would take back, as a unified diff. Raises UsageError where there is nothing to undo."""
+        return await undo.undo_preview(self.log, self.environment.workspace)
+
+    async def undo(self) -> Undone:
+        """Put the working tree back to before the newest request. Raises UsageError when edits would be lost."""
+        return await undo.undo_request(self.log, self.environment.workspace)
+
+    async def redo_preview(self) -> str:
+        """What `redo` would bring back, as a unified diff. Raises UsageError where there is nothing to redo."""
+        return await undo.redo_preview(self.log, self.environment.workspace)
+
+    async def redo(self) -> Undone:
+        """Take the newest undo back. Raises UsageError when edits would be lost."""
+        return await undo.redo_request(self.log, self.environment.workspace)
+
+    async def compact(self) -> None:
+        """Sum up what was said so far, for the agents. Raises UsageError where there is nothing to sum up.
+
+        The agent of the newest turn writes the summary, unless it was left out since; then another one.
+        """
+        events = self.log.events
+        _, kept = views.after_compaction(events)
+        if not any(isinstance(event, Replied) for event in kept):
+            raise UsageError("there is nothing to shorten yet", hint="ask something first")
+        hooks = self.environment.hooks
+        if hooks is not None and (why := await hooks.compacting("manual", self.environment.workspace)):
+            raise UsageError(f"a hook refused to sum up: {why}", hint="nothing was changed")
+        out = self.excluded.union(self.config.opt_out)
+        names = [self.pinned, *(turn.assigned.agent for turn in reversed(views.turns(events))), *self.team.members]
+        chosen = [name for name in dict.fromkeys(names) if name in self.team.agents and name not in out]
+        scribes = [compaction.Summarizer(self.team.members[name], self.team.agents[name]) for name in chosen if name]
+        await compaction.compact(self.log, scribes[:2], len(events) - 1)
+
+    async def end_jobs(self) -> None:
+        """End every background job, with all it has started."""
+        await self.environment.workspace.jobs.close()
+
+    async def close(self) -> None:
+        """Give back connections, leases and the log's lock; end background jobs and MCP servers."""
+        if self.environment.hooks is not None:
+            await self.environment.hooks.closed(self.environment.workspace)
+        await self.end_jobs()
+        if self.servers is not None:
+            await self.servers.close()
+        for agent in self.team.agents.values():
+            await agent.close()
+        self.log.close()
+        await asyncio.to_thread(parallel_turns.remove_unused_worktrees, self.config.data)
+        with contextlib.suppress(StorageError):
+            await snapshots.collect_garbage(self.config.data, self.environment.workspace.snapshots, self.log.path)
+
+
+def _source(log: Log) -> str:
+    """What hooks are told of a session's beginning."""
+    return "startup" if views.asked(log.events) is None else "resume"

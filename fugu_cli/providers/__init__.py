@@ -1,0 +1,52 @@
+"""Providers: one protocol, `Agent`, and one file for each wire format.
+
+`openai.py` is the default way out (any compatible server); `local.py` reaches the embedded models through it. An agent
+knows its wire and nothing of logs, roles, tools' insides or policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fugu_cli.errors import AgentError
+from fugu_cli.messages import Prompt, Reply, Usage
+
+Say = Callable[[str], None]
+"""Takes each piece of text as it arrives."""
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Why nothing moves. `seconds`: for how long, 0 where nobody knows. `used`: what broken tries have used.
+
+    `error` is the failure behind it. `retry` of `retries` follows the pause and begins anew: what the broken try said
+    no longer stands. `retry` is 0 where no call was made yet.
+    """
+
+    why: str
+    seconds: float = 0.0
+    used: Usage = field(default_factory=Usage)
+    error: AgentError | None = None
+    retry: int = 0
+    retries: int = 0
+
+
+Wait = Callable[[Pause], None]
+"""Told of every pause before it is made. Raises AgentError where the call must not wait: `error` itself, where another
+agent can act meanwhile."""
+
+
+class Agent(Protocol):
+    """One entry of the pool, ready to be called."""
+
+    @property
+    def name(self) -> str:
+        """The entry's name in the pool."""
+
+    async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
+        """One model call. Raises AgentError after the retries that are worth it; cancellation closes the stream."""
+
+    async def close(self) -> None:
+        """Give back connections and leases. May be called twice."""

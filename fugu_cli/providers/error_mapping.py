@@ -1,0 +1,318 @@
+"""Turns a server's refusal into an AgentError that says what happened, why, and what to do next.
+
+Stands beside http.py (statuses) and the wires (errors inside a stream). Pure. It must not know which wire it serves:
+all of them put a message, a type or a code somewhere into a JSON object, or send a page for people.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from pydantic import ValidationError
+
+from fugu_cli.errors import AgentError
+from fugu_cli.providers.endpoint import ModelEndpoint
+
+CLIP = 300
+"""Characters of a server's own words that are shown."""
+
+NO_CREDIT = (
+    "insufficient_quota",
+    "billing_error",
+    "billing_not_active",
+    "credit balance",
+    "insufficient balance",
+    "insufficient credits",
+    "key limit exceeded",
+    "all available credits",
+    "spending limit",
+    "api usage limits",
+    "billing_hard_limit",
+)
+BAD_KEY = re.compile(r"(incorrect|invalid) api[ _-]?key|api[ _-]?key (is )?(not valid|invalid)", re.IGNORECASE)
+"""Some servers answer 400 where a key is wrong."""
+
+TOO_LONG = re.compile(
+    r"context.{0,20}(length|size|window|limit)|prompt (is too long|length)|too many tokens|input token count"
+    r"|input is too long|exceed\w* max length|prompt token count|exceeded model token limit|too large for model with"
+    r"|request too large for .*tokens",
+    re.IGNORECASE,
+)
+FILTERED = re.compile(
+    r"content[ _-]?(filter|management policy|policy)|usage policy|requires moderation|(was|were|been) flagged"
+    r"|data_inspection_failed|inappropriate content",
+    re.IGNORECASE,
+)
+REGION_BLOCKED = re.compile(
+    r"(country|region|location)\b.{0,40}\bnot (supported|available)|not available in your (country|region)",
+    re.IGNORECASE,
+)
+NO_TOOLS = re.compile(
+    r"not support (tools|tool use|tool calling|functions?|function calling)\b|support tool use"
+    r"|tool[ _-]?choice.*requires|(tools|tool_choice) param requires",
+    re.IGNORECASE,
+)
+PAGE = "an HTML page"
+RETRY_INFO = re.compile(r'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
+_DURATION = r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?!s))?(?:(\d{1,9}(?:\.\d+)?) ?(s|ms)(?:ec(?:ond)?s?)?\b)?"
+DURATION = re.compile(_DURATION)
+"""As Go writes it: `6m0s`, `1.5s`, `120ms`."""
+RETRY_IN_WORDS = re.compile(rf"(?:again in|retry in|retry after) {_DURATION}", re.IGNORECASE)
+RESET = re.compile(r".*rate-?limit.*-reset.*")
+EPOCH = 1e9
+"""Seconds since 1970 that no duration has; a thousand times as many are milliseconds."""
+PERMANENT = (501, 505)
+TRANSIENT = (409, 424, 425)
+"""Refusals of the moment: another request or another server was in the way."""
+STATUS_OF_TYPE = {
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "insufficient_quota": 402,
+    "api_error": 500,
+    "server_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+    "invalid_request_error": 400,
+    "context_length_exceeded": 400,
+    "content_filter": 400,
+    "invalid_prompt": 400,
+}
+"""What an error inside a stream would have been as a status: by then the status has been sent."""
+
+
+def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds the server asks to wait (RFC 9110 10.2.3: a number or a date; also in ms); None if it does not."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name, "").strip()
+        if not value:
+            continue
+        try:
+            seconds = float(value) * unit
+        except ValueError:
+            try:
+                moment = parsedate_to_datetime(value)
+            except ValueError:
+                continue
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=UTC)
+            seconds = (moment - now).total_seconds()
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    return None
+
+
+def retry_delay(body: str) -> float | None:
+    """Seconds that a server asks to wait in its body: Google as google.rpc.RetryInfo, OpenAI, Groq and Azure in words;
+    None if there are none."""
+    if found := RETRY_INFO.search(body):
+        return float(found[1])
+    found = RETRY_IN_WORDS.search(body)
+    return _duration(found) if found else None
+
+
+def _duration(found: re.Match[str]) -> float | None:
+    """Seconds of a `DURATION`; None where it is empty."""
+    days, hours, minutes, seconds, unit = found.groups()
+    if not any(found.groups()):
+        return None
+    whole = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60
+    return whole + float(seconds or 0) * (0.001 if unit == "ms" else 1.0)
+
+
+def limit_reset(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds until the limits are reset of which a server's headers say that nothing remains; None where none say so.
+
+    OpenAI, Azure, Groq (`x-ratelimit-reset-tokens: 6m0s`), Anthropic (`anthropic-ratelimit-tokens-reset`, a date),
+    OpenRouter (`x-ratelimit-reset`, milliseconds since 1970) and the IETF draft (`ratelimit-reset`, seconds) differ in
+    the form of the time; all have `remaining` where the other header has `reset`.
+    """
+    found = []
+    for name, value in headers.items():
+        if not RESET.fullmatch(name.lower()):
+            continue
+        left = headers.get(name.lower().replace("reset", "remaining"), "").strip()
+        if _number(left) == 0 and (seconds := _until(value.strip(), now)) is not None:
+            found.append(seconds)
+    return max(found, default=None)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _until(text: str, now: datetime) -> float | None:
+    """Seconds until a time, as a number, a duration or a date says it; None for what is none of these."""
+    if (number := _number(text)) is not None:
+        if number >= EPOCH:
+            number = number / (1000 if number >= 1000 * EPOCH else 1) - now.timestamp()
+        return max(0.0, number)
+    if (found := DURATION.fullmatch(text)) and (seconds := _duration(found)) is not None:
+        return seconds
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return max(0.0, ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds())
+
+
+def message_of_body(body: str) -> tuple[str, str]:
+    """A server's own message and its type or code, out of whatever it sent. Both may be empty."""
+    text = body.strip()
+    if text.startswith("<"):
+        return PAGE, ""
+    try:
+        parsed: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return text[:CLIP], ""
+    return message_of_object(parsed)
+
+
+def message_of_object(parsed: object) -> tuple[str, str]:
+    """The message and the type or code of an error object, however deep the provider put them."""
+    if isinstance(parsed, list) and parsed:
+        return message_of_object(parsed[0])
+    if not isinstance(parsed, dict):
+        return str(parsed)[:CLIP], ""
+    inner = parsed.get("error", parsed)
+    if not isinstance(inner, dict):
+        return str(inner)[:CLIP], ""
+    message = inner.get("message") or inner.get("detail") or inner.get("msg") or ""
+    if not isinstance(message, str):
+        message = json.dumps(message)
+    metadata = inner.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    if raw:  # OpenRouter: the words of the server behind it, which alone say what is wrong
+        message = f"{message}: {(message_of_body(raw) if isinstance(raw, str) else message_of_object(raw))[0]}"
+    kinds = [str(inner[key]) for key in ("code", "type", "status") if inner.get(key) not in (None, "")]
+    return message[:CLIP] or json.dumps(inner)[:CLIP], " ".join(kinds)
+
+
+def error_in_stream(access: ModelEndpoint, parsed: object) -> AgentError:
+    """An error object that arrived where a piece of the reply was due."""
+    message, kind = message_of_object(parsed)
+    status = 500
+    for part in kind.split():
+        if part.isdigit() and 400 <= int(part) < 600:
+            status = int(part)
+            break
+        if part in STATUS_OF_TYPE:
+            status = STATUS_OF_TYPE[part]
+            break
+    return error_of_status(access, status, f"{message} ({kind})" if kind else message, retry_delay(message))
+
+
+def error_of_part(access: ModelEndpoint, data: str, error: Exception, what: str, hint: str) -> AgentError:
+    """What arrived where a piece of a `what` was due, and what is wrong with it."""
+    said = str(error)
+    if isinstance(error, ValidationError):
+        fault = error.errors(include_url=False, include_input=False)[0]
+        said = ": ".join(part for part in (".".join(str(step) for step in fault["loc"]), fault["msg"]) if part)
+    return AgentError(
+        f"{access.name}: {access.host} sent a piece that is no part of a {what} ({said}): {access.hidden(data)[:80]!r}",
+        kind="protocol",
+        hint=hint,
+    )
+
+
+def error_of_status(access: ModelEndpoint, status: int, message: str, after: float | None = None) -> AgentError:
+    """The error for an HTTP status, with the server's words (`message`) and its wish (`after`, seconds)."""
+    said = f" ({status}): {access.hidden(message)}" if message else f" ({status})"
+    if status == 402 or (status in (400, 403, 429) and any(sign in message.lower() for sign in NO_CREDIT)):
+        return AgentError(
+            f"{access.name}: the account at {access.host} has no credit left{said}",
+            kind="credit",
+            hint=f"Add credit or raise a limit there, or leave the agent out with `--opt-out {access.name}`.",
+        )
+    if (error := _by_words(access, status, message, said)) is not None:
+        return error
+    if status in (401, 403) or (status == 400 and BAD_KEY.search(message)):
+        return _refused(access, said)
+    if status == 429:
+        return AgentError(
+            f"{access.name}: {access.host} limits how often it is asked{said}",
+            kind="limited",
+            retry=True,
+            after=after,
+            hint="Wait a while, or add another agent to the pool.",
+        )
+    if status in (408, 504):
+        return AgentError(
+            f"{access.name}: {access.host} gave up waiting{said}", kind="timeout", retry=True, after=after
+        )
+    if status >= 500 or status in TRANSIENT:
+        return AgentError(
+            f"{access.name}: {access.host} is overloaded or broken{said}",
+            kind="overloaded",
+            retry=status not in PERMANENT,
+            after=after,
+            hint="Try later, or let another agent of the pool do it.",
+        )
+    return _invalid(access, status, said)
+
+
+def _by_words(access: ModelEndpoint, status: int, message: str, said: str) -> AgentError | None:
+    """The error that the server's words tell better than its status does; None where they do not."""
+    host, kind = access.host, "invalid"
+    if status in (413, 429) and TOO_LONG.search(message) and "too large" in message.lower():
+        return _invalid(access, status, said)
+    if status in (400, 403, 422) and FILTERED.search(message):
+        what = f"the content filter of {host} stopped it"
+        hint = "Say it in other words, or let another agent of the pool do it."
+    elif status in (400, 403, 451) and REGION_BLOCKED.search(message):
+        kind, what = "refused", f"{host} does not serve the place it is called from"
+        hint = f"Leave the agent out with `--opt-out {access.name}`, or reach its model through another provider."
+    elif status == 403 and message == PAGE:
+        kind, what = "refused", f"something before {host} does not let the request through"
+        hint = f"Check HTTPS_PROXY, a firewall, and `base_url`: {access.address}"
+    elif status in (400, 404, 422, 500) and NO_TOOLS.search(message):
+        what = f"{access.model} at {host} takes no tools as it is"
+        hint = f'Give the entry {access.name} in .fugurc `protocol = "text"`, or start the server with tool calls.'
+    else:
+        return None
+    return AgentError(f"{access.name}: {what}{said}", kind=kind, hint=hint)
+
+
+def _refused(access: ModelEndpoint, said: str) -> AgentError:
+    where = f" in {access.key_env}" if access.key_env else ""
+    if access.key:
+        what = f"the key{where} was refused by {access.host}{said}"
+        hint = f"Check that {access.key_env or 'the key'} is valid for {access.address} and may use {access.model}."
+    else:
+        what = f"{access.host} wants a key and none was sent{said}"
+        hint = f"Set {access.key_env}." if access.key_env else f"Give the entry {access.name} an `api_key_env`."
+    return AgentError(f"{access.name}: {what}", kind="refused", hint=hint)
+
+
+def _invalid(access: ModelEndpoint, status: int, said: str) -> AgentError:
+    kind = "invalid"
+    if status == 404:
+        kind = "absent"
+        what, hint = f"nothing at {access.address} answers for {access.model}", "`model` and `base_url`"
+    elif 300 <= status < 400:
+        kind = "absent"
+        what, hint = f"{access.address} points somewhere else", "`base_url`"
+    elif status in (413, 429):
+        what, hint = f"the request is too large for {access.host}", "`context`"
+    elif TOO_LONG.search(said):
+        what, hint = f"the request is longer than {access.model} can read", "`context`"
+    else:
+        what, hint = f"{access.host} does not accept the request", "`model` and `context`"
+    error = AgentError(
+        f"{access.name}: {what}{said}", kind=kind, hint=f"Check {hint} of the entry {access.name} in .fugurc."
+    )
+    error.too_long = hint == "`context`"
+    return error

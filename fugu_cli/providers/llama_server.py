@@ -1,0 +1,137 @@
+"""An agent that is an embedded model: its llama.cpp server starts when first needed, then is called like any other.
+
+Stands on openai.py. It must not know how a server is started: wiring gives it the function that leases one
+(fugu_cli.models.server_lease.lease_server), so that nothing here imports the models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from fugu_cli.errors import AgentError, InfrastructureError, ModelFileError
+from fugu_cli.messages import InfillHole, Prompt, Reply
+from fugu_cli.providers import Pause, Say, Wait
+from fugu_cli.providers.chat_completions import IsComplete, OpenAI
+from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
+from fugu_cli.providers.http_client import HttpConnection
+
+EMBEDDED_TIMEOUTS = Timeouts(first_token=900.0, between=300.0)
+"""A long prompt is read at 60 tokens a second here, slower while tests run."""
+
+
+class ServerLease(Protocol):
+    """A server that stays while this is held."""
+
+    @property
+    def base_url(self) -> str: ...
+
+    async def close(self) -> None: ...
+
+
+LeaseServer = Callable[[], Awaitable[ServerLease]]
+"""Leases the model's server, starting it if need be. Raises InfrastructureError."""
+
+
+FillIn = Callable[[HttpConnection, ModelEndpoint, Prompt, InfillHole], Awaitable[Reply]]
+"""Asks the server for one line of code. Raises AgentError."""
+
+
+@dataclass(frozen=True)
+class SmallModelSupport:
+    """What only embedded models need: when their reply has said all, and how they fill in a line."""
+
+    over: IsComplete
+    fill: FillIn
+
+
+class EmbeddedAgent:
+    """An entry of the pool served by an embedded model. Holds its lease until `close`, or until the server is gone."""
+
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        start: LeaseServer,
+        small: SmallModelSupport,
+        timeouts: Timeouts = EMBEDDED_TIMEOUTS,
+    ) -> None:
+        self._name = name
+        self._model = model
+        self._start = start
+        self._small = small
+        self._timeouts = timeouts
+        self._lock = asyncio.Lock()
+        self._lease: ServerLease | None = None
+        self._agent: OpenAI | None = None
+        self._filling: _InfillAgent | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
+        async with self._lock:
+            agent = self._agent or await self._leased(wait)
+        try:
+            filling = self._filling if prompt.gap is not None else None
+            reply = await (agent if filling is None else filling).reply(prompt, say, wait)
+        except AgentError as error:
+            if error.kind == "network":
+                await self.close()  # the server died: the next try starts another
+            raise
+        return reply.model_copy(update={"model": self._model})
+
+    async def close(self) -> None:
+        agent, self._agent = self._agent, None
+        filling, self._filling = self._filling, None
+        lease, self._lease = self._lease, None
+        if agent is not None:
+            await agent.close()
+        if filling is not None:
+            await filling.close()
+        if lease is not None:
+            await lease.close()
+
+    async def _leased(self, wait: Wait) -> OpenAI:
+        wait(Pause(f"loading {self._model}"))
+        try:
+            self._lease = await self._start()
+        except InfrastructureError as error:
+            kind = "invalid" if isinstance(error, ModelFileError) else "overloaded"
+            raise AgentError(f"{self._name}: {error}", kind=kind, hint=error.hint) from error
+        access = ModelEndpoint(
+            name=self._name,
+            model=self._model,
+            base_url=self._lease.base_url,
+            timeouts=self._timeouts,
+            body={"timings_per_token": True},
+        )
+        self._agent = OpenAI(access, over=self._small.over)
+        self._filling = _InfillAgent(access, self._small.fill)
+        return self._agent
+
+
+class _InfillAgent:
+    """The same server, asked for one line of code: llama.cpp answers that beside what it shares with others."""
+
+    def __init__(self, access: ModelEndpoint, fill: FillIn) -> None:
+        self._fill = fill
+        self._access = replace(access, base_url=access.base_url.removesuffix("/v1"))
+        self._connection = HttpConnection(self._access, {})
+
+    async def reply(self, prompt: Prompt, _say: Say, _wait: Wait) -> Reply:
+        assert prompt.gap is not None
+        return await self._fill(self._connection, self._access, prompt, prompt.gap)
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+
+if TYPE_CHECKING:
+    from fugu_cli.providers import Agent
+
+    def _fits(agent: EmbeddedAgent) -> Agent:
+        return agent

@@ -1,0 +1,447 @@
+"""Which files are kept from which agents (`deny_agents`), whether a command could disclose one in other words, and
+what an agent may know of the log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from fugu_cli.messages import Call
+from fugu_cli.safety.paths import path_exists
+from fugu_cli.safety.policy import rule_matching
+from fugu_cli.safety.policy.call_arguments import arguments_of, patched_paths
+from fugu_cli.safety.policy.classification import classify, may_name_files
+from fugu_cli.safety.policy.programs import names_of, program_name
+from fugu_cli.safety.policy.rule_matching import MCP
+from fugu_cli.safety.policy.shell_parser import Command, Unreadable, Word
+from fugu_cli.session.events import (
+    Assigned,
+    Compacted,
+    Event,
+    Interrupted,
+    Merged,
+    Permitted,
+    Planned,
+    Replied,
+    ToolRan,
+)
+
+EVERYBODY = "*"
+LARGEST = 4 * 1024 * 1024
+"""Bytes of a file whose content is looked for in what an agent is shown; a larger one is kept away by its path."""
+
+WORD = re.compile(r"[^\s'\"`()\[\]{}<>,;:=|]+")
+SHORTEST_LINE = 6
+SHORTEST_WORD = 8
+"""Characters. Shorter pieces stand in too many files to say where they come from; a word with a digit may be less."""
+
+SEARCHED = 2000
+"""Lines that are looked for inside of others as well; of more, only whole ones and their words are."""
+
+COMMON_BYTES = 32 * 1024 * 1024
+"""Of the files that everybody may read, so much is read to tell what is said there too."""
+
+SKIPPED = frozenset({".git", "node_modules", ".venv", "__pycache__"})
+
+
+@dataclass(frozen=True)
+class ContentFingerprint:
+    """What gives a denied file's content away: its lines, and its words that look like values."""
+
+    lines: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
+
+    def __sub__(self, other: ContentFingerprint) -> ContentFingerprint:
+        return ContentFingerprint(self.lines - other.lines, self.words - other.words)
+
+    def __or__(self, other: ContentFingerprint) -> ContentFingerprint:
+        return ContentFingerprint(self.lines | other.lines, self.words | other.words)
+
+    def within(self, line: str) -> bool:
+        """The line holds a piece of it."""
+        if line.strip() in self.lines:
+            return True
+        if any(word in self.words for word in WORD.findall(line)):
+            return True
+        return len(self.lines) <= SEARCHED and any(
+            len(piece) >= 2 * SHORTEST_LINE and piece in line for piece in self.lines
+        )
+
+
+def fingerprint_of(text: str) -> ContentFingerprint:
+    """The pieces of a text by which it is known again."""
+    lines = frozenset(line for part in text.splitlines() if len(line := part.strip()) >= SHORTEST_LINE)
+    words = frozenset(word for word in WORD.findall(text) if _telling(word))
+    return ContentFingerprint(lines, words)
+
+
+def _telling(word: str) -> bool:
+    digit = any(char.isdigit() for char in word)
+    return len(word) >= (SHORTEST_LINE if digit else 2 * SHORTEST_WORD) and any(char.isalnum() for char in word)
+
+
+class Denials:
+    """The rules of one session. `root` is the repository; patterns are relative to it, as in `deny`."""
+
+    def __init__(self, rules: Mapping[str, tuple[str, ...]], root: Path) -> None:
+        self._rules = dict(rules)
+        self.root = Path(os.path.realpath(root))
+        self._read: dict[Path, tuple[int, int, ContentFingerprint]] = {}
+        self._common = self._shared() if self._rules else ContentFingerprint()
+        """What files say that nobody is kept from, at the session's beginning: it gives nothing away."""
+
+    def of(self, agent: str) -> tuple[str, ...]:
+        """The patterns that hold for an agent."""
+        return tuple(glob for glob, agents in self._rules.items() if agent in agents or EVERYBODY in agents)
+
+    def covers(self, agent: str, other: str) -> bool:
+        """Whatever is kept from `other` is kept from `agent` too: it can have told nothing of it."""
+        return set(self.of(other)) <= set(self.of(agent))
+
+    def denied(self, agent: str, path: str, copy: Path | None = None) -> bool:
+        """The path, or what it links to, is kept from the agent. Relative paths are meant from the root; where the
+        agent works in a copy of the repository, from that as well."""
+        tops = [self.root] if copy is None else [self.root, Path(os.path.realpath(copy))]
+        ways = [(top, way(top / path)) for top in tops for way in (os.path.normpath, os.path.realpath)]
+        forms = {_relative(Path(found), top) for top, found in ways}
+        return any(form is not None and self._matches(agent, form) for form in forms)
+
+    def files(self, agent: str) -> list[str]:
+        """The files that are kept from the agent now, relative to the root."""
+        return [path for path in self._all() if self._matches(agent, path)] if self.of(agent) else []
+
+    def mentioned(self, agent: str, text: str) -> bool:
+        """The text names a file that is kept from the agent, or the folder that a pattern is about."""
+        folders = [glob.split("*")[0].rstrip("/") for glob in self.of(agent)]
+        names = {*self.files(agent), *(folder for folder in folders if folder)}
+        return any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) for name in names)
+
+    def traces(self, agent: str) -> ContentFingerprint:
+        """What gives the content of those files away."""
+        found = ContentFingerprint()
+        for path in self.files(agent):
+            found |= self._traces(self.root / path)
+        return found - self._common
+
+    def _shared(self) -> ContentFingerprint:
+        lines: set[str] = set()
+        words: set[str] = set()
+        left = COMMON_BYTES
+        kept = [path for path in self._all() if any(self._fits(glob, path) for glob in self._rules)]
+        same = {self._identity(path) for path in kept}
+        for path in self._all():
+            if self._identity(path) in same:  # also under another name: a link
+                continue
+            now = self._traces(self.root / path)
+            left -= sum(map(len, now.lines))
+            if left < 0:
+                break
+            lines |= now.lines
+            words |= now.words
+        return ContentFingerprint(frozenset(lines), frozenset(words))
+
+    def _matches(self, agent: str, path: str) -> bool:
+        return any(self._fits(glob, path) for glob in self.of(agent))
+
+    @staticmethod
+    def _fits(glob: str, path: str) -> bool:
+        bare = glob.removeprefix("./").rstrip("/")
+        return any(rule_matching.glob_regex(form).fullmatch(path) for form in (bare, f"{bare}/**"))
+
+    def _identity(self, path: str) -> tuple[int, int] | None:
+        try:
+            state = (self.root / path).stat()
+        except OSError:
+            return None
+        return state.st_dev, state.st_ino
+
+    def _all(self) -> Iterator[str]:
+        for folder, folders, names in os.walk(self.root):
+            folders[:] = [name for name in folders if name not in SKIPPED]
+            place = PurePosixPath(Path(folder).relative_to(self.root).as_posix())
+            yield from ((place / name).as_posix() for name in names)
+
+    def _traces(self, path: Path) -> ContentFingerprint:
+        """Of one file, read again when it has changed; what it held before is still known."""
+        try:
+            state = path.stat()
+            if state.st_size > LARGEST:
+                return ContentFingerprint()
+            known = self._read.get(path)
+            if known is not None and known[:2] == (state.st_mtime_ns, state.st_size):
+                return known[2]
+            now = fingerprint_of(path.read_text(encoding="utf-8", errors="replace"))
+        except OSError:
+            return ContentFingerprint()
+        both = now | known[2] if known is not None else now
+        self._read[path] = (state.st_mtime_ns, state.st_size, both)
+        return both
+
+
+def _relative(path: Path, top: Path) -> str | None:
+    return path.relative_to(top).as_posix() if path.is_relative_to(top) else None
+
+
+VERBATIM = names_of(
+    "ls cat head tail wc pwd echo printf grep egrep fgrep rg find fd tree file stat du df which type whoami date "
+    "basename dirname realpath readlink sort uniq nl diff cmp comm true false test [ cd : sleep exit wait set tac tee "
+    "rm mv cp ln touch mkdir rmdir chmod patch kill"
+)
+"""They show text as it is, or nothing of it."""
+
+FILTERS = names_of(
+    "sed awk gawk cut tr rev fold expand column paste join jq base64 base32 xxd od hexdump strings gzip gunzip zcat xz "
+    "bzip2 zstd tar zip unzip cpio openssl md5sum sha1sum sha256sum sha512sum cksum shuf split"
+)
+"""They show it otherwise, but only of the files that they or the commands beside them are given."""
+
+TESTERS = names_of("pytest tox nox ruff mypy make cargo go npm pnpm yarn mvn gradle ctest phpunit rspec jest")
+PYTHONS = frozenset({"python", "python3"})
+WIDE = frozenset({"find", "fd", "rg", "tree", "tar", "cpio", "zip"})
+"""They read a whole folder unasked."""
+
+GIT_SHOWS = names_of("status add commit log diff show branch checkout switch restore stash rm mv rev-parse")
+
+
+def may_disguise(command: str, root: Path) -> bool:
+    """The command line could show a file that it does not name, in other words than its own."""
+    try:
+        commands = [judged.command for judged in classify(command, root) if judged.command.words]
+    except Unreadable:
+        return True
+    if not all(program_name(one) in FILTERS or _plain(one) for one in commands):
+        return True
+    return any(program_name(one) in FILTERS for one in commands) and any(_wide(one, root) for one in commands)
+
+
+def _plain(command: Command) -> bool:
+    name, words = program_name(command), [word.text for word in command.words[1:]]
+    if name in PYTHONS:
+        return words[:1] == ["-m"] and words[1:2] in (["pytest"], ["unittest"], ["ruff"], ["mypy"])
+    if name == "git":
+        return bool(words) and words[0] in GIT_SHOWS
+    return name in VERBATIM or name in TESTERS
+
+
+def _wide(command: Command, root: Path) -> bool:
+    """It may read files that it does not name."""
+    if command.given_more or program_name(command) in WIDE or program_name(command) == "git":
+        return True
+    options = [word for word in command.words[1:] if word.text.startswith("-")]
+    words: Sequence[Word] = [*may_name_files(command), *options, *(redirect.target for redirect in command.redirects)]
+    return any(_many(word, root) for word in words)
+
+
+def _many(word: Word, root: Path) -> bool:
+    if word.text.startswith("-"):
+        return word.text.lstrip("-").lower() in ("r", "recursive")
+    return word.globbed or word.dynamic or word.braced or _is_folder(root / word.text)
+
+
+def _is_folder(path: Path) -> bool:
+    return path_exists(path) and path.is_dir()
+
+
+WITHHELD = "[withheld: it may hold what deny_agents keeps from you]"
+COMMANDS = frozenset({"bash", "job_output", "job_stop"})
+"""Tools that tell what a command printed."""
+NAMES_ONLY = frozenset({"glob", "list"})
+"""Tools that tell names of files and nothing of what is in them."""
+
+
+def visible_events(events: Sequence[Event], agent: str, denials: Denials | None) -> Sequence[Event]:
+    """`events` as the agent may know them: as many, in the same order. They are all facts of a log: what is withheld
+    depends on what came before."""
+    if denials is None or not denials.of(agent):
+        return events
+    reader = _Reader(agent, denials)
+    return [reader.take(event) for event in events]
+
+
+def withheld_texts(events: Sequence[Event], agent: str, denials: Denials) -> list[str]:
+    """The words that `visible` takes out."""
+    pairs = zip(events, visible_events(events, agent, denials), strict=True)
+    return [text for before, after in pairs if before != after for text in _texts(before)]
+
+
+def disclosure_check(events: Sequence[Event], agent: str, denials: Denials) -> Callable[[str], bool]:
+    """Whether a line gives away a denied file, or what was said by somebody who could have known it."""
+    known = denials.traces(agent)
+    told = frozenset(
+        line for text in withheld_texts(events, agent, denials) for part in text.splitlines() if (line := part.strip())
+    )
+    open_to_all = frozenset(
+        line
+        for event in visible_events(events, agent, denials)
+        for text in _texts(event)
+        for part in text.splitlines()
+        if (line := part.strip())
+    )
+    kept = frozenset(line for line in told - open_to_all if len(line) >= SHORTEST_LINE)
+    begins, ends = sorted(kept), sorted(line[::-1] for line in kept)
+
+    def gives_away(line: str) -> bool:
+        said = line.strip().replace("&lt;", "<")  # as it is framed for a planner
+        cut = len(said) >= 2 * SHORTEST_LINE and said not in open_to_all
+        part = cut and (_first_of(begins, said) or _first_of(ends, said[::-1]))
+        return said in kept or part or known.within(line)
+
+    return gives_away
+
+
+def _first_of(lines: Sequence[str], piece: str) -> bool:
+    """One of these sorted lines begins with it: what is clipped ends in the middle of a line."""
+    place = bisect_left(lines, piece)
+    return place < len(lines) and lines[place].startswith(piece)
+
+
+def call_refusal(
+    events: Sequence[Event], agent: str, call: Call, denials: Denials | None, here: Path | None = None
+) -> str:
+    """Why the agent must not make this call; "" when it may be judged like any other. `here`: the copy of the
+    repository that it works in, where it does in one."""
+    if denials is None or not denials.of(agent):
+        return ""
+    if call.tool in COMMANDS or call.tool.startswith(MCP):
+        files, what = denials.files(agent), "a command" if call.tool in COMMANDS else "an MCP server"
+        return f"{what} could read {files[0]}, which deny_agents keeps from {agent}" if files else ""
+    reader = _Reader(agent, denials)
+    for event in events:
+        reader.take(event)
+    asked = ((path, denials.denied(agent, path, here) or path in reader.written) for path in paths_in_call(call))
+    named = next((path for path, kept in asked if kept), None)
+    return f"deny_agents keeps {named} from {agent}" if named is not None else ""
+
+
+def paths_in_call(call: Call) -> list[str]:
+    """The paths a call names in its arguments."""
+    try:
+        given = json.loads(call.arguments or "{}")
+    except ValueError:
+        return []
+    if not isinstance(given, dict):
+        return []
+    named = [value for key in ("path", "file", "file_path") if isinstance(value := given.get(key), str)]
+    patch = given.get("patch")
+    return [*named, *patched_paths(patch)] if isinstance(patch, str) else named
+
+
+class _Reader:
+    """Goes through the facts once, remembering who has seen what the agent must not."""
+
+    def __init__(self, agent: str, denials: Denials) -> None:
+        self._agent = agent
+        self._denials = denials
+        self._shown = False
+        """Content of a denied file has been in somebody's prompt, or could have been."""
+        self._calls: set[str] = set()
+        """Ids of calls whose words are withheld."""
+        self.written: set[str] = set()
+        """Files written by agents that may have known such content."""
+        self._agents: dict[int, str] = {}
+        """Whose turn it is, by its number."""
+
+    def take(self, event: Event) -> Event:
+        if isinstance(event, Assigned):
+            self._agents[event.turn] = event.agent
+        match event:
+            case Replied():
+                return self._replied(event)
+            case Permitted() if event.call.id in self._calls:
+                return event.model_copy(update={"call": _bare(event.call), "reason": ""})
+            case ToolRan():
+                return self._ran(event)
+            case _:
+                return self._spoken(event)
+
+    def _spoken(self, event: Event) -> Event:
+        """Words about what happened, in somebody else's mouth."""
+        match event:
+            case Compacted() if self._told(event.agent):
+                return event.model_copy(update={"summary": WITHHELD})
+            case Planned() if self._told(event.agent):
+                steps = tuple(step.model_copy(update={"instruction": ""}) for step in event.steps)
+                return event.model_copy(update={"text": WITHHELD, "steps": steps, "fault": ""})
+            case Assigned() if self._shown and event.instruction:
+                return event.model_copy(update={"instruction": "", "reason": ""})
+            case Merged() if self._shown:
+                return event.model_copy(update={"diffs": (), "reason": ""})
+            case Interrupted() if self._shown and event.partial:
+                return event.model_copy(update={"partial": WITHHELD})
+            case _:
+                return event
+
+    def _told(self, author: str) -> bool:
+        """The author could have known such content when this was said."""
+        return self._shown and not self._denials.covers(author, self._agent)
+
+    def _replied(self, event: Replied) -> Event:
+        if not self._told(event.agent):
+            return event
+        self._calls |= {call.id for call in event.calls}
+        calls = tuple(_bare(call) for call in event.calls)
+        return event.model_copy(update={"text": WITHHELD, "thinking": (), "calls": calls})
+
+    def _ran(self, event: ToolRan) -> Event:
+        if event.call.id in self._calls:
+            self.written |= {change.path for change in event.changes}
+            return event.model_copy(update={"call": _bare(event.call), "output": WITHHELD})
+        if not self._touches(event):
+            return event
+        self._shown = True
+        if any(self._denials.denied(self._agent, path) for path in paths_in_call(event.call)):
+            return event.model_copy(update={"call": _bare(event.call), "output": WITHHELD})
+        return event.model_copy(update={"output": WITHHELD})
+
+    def _touches(self, event: ToolRan) -> bool:
+        """The tool may have shown such a file, or a file that was made from one."""
+        if event.call.tool in NAMES_ONLY:
+            return False
+        if self._disguised(event):
+            return True
+        named = paths_in_call(event.call)
+        if any(self._denials.denied(self._agent, path) or path in self.written for path in named):
+            return True
+        known = self._denials.traces(self._agent)
+        words = f"{event.call.arguments}\n{event.output}"
+        return self._denials.mentioned(self._agent, words) or any(known.within(line) for line in words.splitlines())
+
+    def _disguised(self, event: ToolRan) -> bool:
+        """A command of somebody who may read such files, which could show one in other words than its own."""
+        if event.call.tool not in COMMANDS or self._denials.covers(self._agents.get(event.turn, ""), self._agent):
+            return False
+        given = arguments_of(event.call)
+        command = given.get("command") if isinstance(given, dict) else None
+        told = isinstance(command, str) and not may_disguise(command, self._denials.root)
+        return not told and bool(self._denials.files(self._agent))
+
+
+def _bare(call: Call) -> Call:
+    return call.model_copy(update={"arguments": "{}"})
+
+
+def _texts(event: Event) -> list[str]:
+    """The words of a fact."""
+    match event:
+        case Replied():
+            return [event.text, *(call.arguments for call in event.calls), *(block.text for block in event.thinking)]
+        case ToolRan():
+            return [event.output, event.call.arguments]
+        case Compacted():
+            return [event.summary]
+        case Planned():
+            return [event.text, *(step.instruction for step in event.steps)]
+        case Assigned():
+            return [event.instruction]
+        case Merged():
+            return [diff for _, diff in event.diffs]
+        case Interrupted():
+            return [event.partial]
+        case _:
+            return []

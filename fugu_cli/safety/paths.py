@@ -1,0 +1,157 @@
+"""Paths as policy and tools both see them: one way to resolve, one list of what is special.
+
+Stands below the tools: what is judged here is what they open, because both call `locate`. Knows no tool.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from fugu_cli.messages import Value
+
+SECRETS = (
+    ".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "id_rsa*", "id_dsa*", "id_ecdsa*",
+    "id_ed25519*", ".netrc", "_netrc", ".pypirc", ".npmrc", ".git-credentials", ".htpasswd", ".pgpass", ".my.cnf",
+    "credentials", "credentials.*", "secrets", "secrets.*", "service-account*.json", "*.kdbx", ".dockercfg",
+)  # fmt: skip
+NOT_SECRETS = ("*.pub", "*.example", "*.sample", "*.template", "*.dist", "*.py", "*.js", "*.ts", "*.go", "*.rs", "*.md")
+SECRET_FOLDERS = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure"})
+GIT_MARKS = frozenset({"HEAD", "objects", "refs"})
+"""What makes a folder a git folder."""
+GIT_FILES = frozenset({
+    "head", "config", "config.worktree", "hooks", "info", "index", "objects", "refs", "logs", "packed-refs",
+    "commondir", "worktrees", "modules",
+})  # fmt: skip
+"""What git keeps and obeys in one, in small letters."""
+OWN_RIGHTS = frozenset({".fugurc", "agents.md", "claude.md", "gemini.md", ".cursorrules", ".mcp.json"})
+OWN_FOLDERS = frozenset({".agents", ".claude"})
+"""Files and folders that tell fugu what it may do, or agents what to do: a repository must not widen its own rights."""
+
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
+_LETTERS = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
+
+
+class PathFault(Value):
+    """A path that names nothing: the text says why, for the agent."""
+
+    text: str
+
+
+def quoted_path(path: str) -> str:
+    """`path` as text that is valid anywhere: a name that is not UTF-8, or holds control characters, in git's quotes.
+
+    `path` is as the os module gives it (surrogates for foreign bytes). `actual` is the way back.
+    """
+    raw = os.fsencode(path)
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return _quoted(raw)
+    return _quoted(raw) if path.startswith('"') or not path.isprintable() else path
+
+
+def _quoted(raw: bytes) -> str:
+    plain = (chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}" for byte in raw)
+    return '"' + "".join(plain) + '"'
+
+
+def unquoted_path(text: str) -> str:
+    """The path that `shown` shows as `text`; any other text is a path already."""
+    if len(text) < 2 or not (text.startswith('"') and text.endswith('"')):
+        return text
+    inner = text[1:-1].encode("utf-8", "surrogateescape")
+
+    def plain(found: re.Match[bytes]) -> bytes:
+        code = found.group(1)
+        return bytes([int(code, 8) & 255]) if len(code) == 3 else _LETTERS.get(code, code)
+
+    return os.fsdecode(_ESCAPE.sub(plain, inner))
+
+
+def locate(text: str, root: Path, base: Path | None = None) -> Path | PathFault:
+    """Where `text` leads, all links followed; relative to `base` (default `root`), `~` being the user's home."""
+    path = unquoted_path(text)
+    if not path.strip():
+        return PathFault(text="the path is empty")
+    if "\0" in path:
+        return PathFault(text="the path holds a NUL character")
+    if path == "~" or path.startswith("~/"):
+        path = str(Path(path).expanduser())
+    try:
+        return real_path((base or root) / path)
+    except (ValueError, UnicodeEncodeError) as error:
+        return PathFault(text=f"no file can have this name: {error}")
+
+
+def expand_home(path: str | Path) -> Path:
+    """`~` and `~NAME` as homes; a path as it is written where the system knows no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def real_path(path: str | Path) -> Path:
+    """`path` with all links followed; as it is written where one may not be read (another process's, in /proc)."""
+    try:
+        return Path(os.path.realpath(path))
+    except OSError:
+        return Path(os.path.abspath(path))  # noqa: PTH100 - pathlib has none that takes `..` out without looking
+
+
+def inside(path: Path, root: Path) -> bool:
+    """`path` is `root` or below it. Both resolved."""
+    return path == root or root in path.parents
+
+
+def path_exists(path: Path) -> bool:
+    """Something is at `path`, as far as one can tell: not where nobody may look, nor under a name too long for any."""
+    return os.path.exists(path)  # noqa: PTH110 - pathlib's raises for both
+
+
+def is_file(path: Path) -> bool:
+    """A file, or a link to one, as far as one can tell."""
+    return os.path.isfile(path)  # noqa: PTH113 - pathlib's raises where a link leads to what may not be looked into
+
+
+def is_folder(path: Path) -> bool:
+    """A folder, or a link to one, as far as one can tell."""
+    return os.path.isdir(path)  # noqa: PTH112 - as above
+
+
+def protected_reason(path: Path, root: Path, *, writes: bool) -> str:
+    """Why touching `path` needs a yes every time, "" when it does not. Letter case does not hide a name."""
+    if not inside(path, root):
+        return "it is outside the repository"
+    parts = [part.casefold() for part in path.relative_to(root).parts]
+    if ".git" in parts or _in_git_folder(path, root):
+        return "it belongs to git itself"
+    if is_secret(path.name) or SECRET_FOLDERS & set(parts):
+        return "it may hold secrets"
+    if writes and parts and (parts[-1] in OWN_RIGHTS or OWN_FOLDERS & set(parts)):
+        return "it says what fugu may do"
+    return ""
+
+
+def _in_git_folder(path: Path, root: Path) -> bool:
+    """It lies in a git folder that is not called `.git`, a bare repository, or would make its folder one."""
+    below = path
+    while below != root:
+        others = GIT_MARKS - {below.name}
+        if below.name.casefold() in GIT_FILES and all(path_exists(below.parent / name) for name in others):
+            return True
+        below = below.parent
+    return False
+
+
+def is_secret(name: str) -> bool:
+    """A file name that usually holds keys or passwords."""
+    low = name.casefold()
+    return _any(low, SECRETS) and not _any(low, NOT_SECRETS)
+
+
+def _any(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

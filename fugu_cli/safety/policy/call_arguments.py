@@ -1,0 +1,127 @@
+"""The arguments of a call, as policy and the tools both read them, and the files that a patch names.
+
+One reader for both, so that nothing can be judged as one thing and done as another. What models say in other tools'
+words is taken for what it means, where it can mean but one thing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+
+from fugu_cli.messages import Call, Value
+
+
+class MalformedArguments(Value):
+    """Arguments that are not a JSON object; the text says what is wrong, for the agent."""
+
+    text: str
+
+
+_PATH = dict.fromkeys(("file_path", "filePath", "filepath", "filename", "file"), "path")
+_OTHERS: Mapping[str, Mapping[str, str]] = {
+    "read": _PATH,
+    "write": {**_PATH, "contents": "content", "file_text": "content", "text": "content"},
+    "edit": {
+        **_PATH,
+        **dict.fromkeys(("old_string", "oldString", "old_str"), "old"),
+        **dict.fromkeys(("new_string", "newString", "new_str"), "new"),
+        "replaceAll": "replace_all",
+    },
+    "list": dict.fromkeys(("dir_path", "directory", "dir"), "path"),
+    "glob": {"dir_path": "path"},
+    "grep": {"dir_path": "path", "regex": "pattern", "-i": "ignore_case", "-C": "context", "include": "glob"},
+    "bash": {"cmd": "command", "run_in_background": "background"},
+    "apply_patch": {"input": "patch", "diff": "patch"},
+    "todo": {"todos": "items"},
+}
+"""What other tools call the arguments of each of fugu's."""
+
+
+def arguments_of(call: Call) -> dict[str, object] | MalformedArguments:
+    """The arguments of a call, by fugu's names. An empty text counts as no arguments, a null as an argument left out.
+    The same object several times in a row, as some servers send it, counts once."""
+    if not call.arguments.strip():
+        return {}
+    try:
+        found = _once(call.arguments)
+    except ValueError as error:
+        return MalformedArguments(text=f"the arguments are not valid JSON: {error}")
+    except RecursionError:
+        return MalformedArguments(text="the arguments are nested too deeply")
+    if not isinstance(found, dict):
+        return MalformedArguments(text=f"the arguments must be a JSON object, not {type(found).__name__}")
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return MalformedArguments(text="the arguments hold half a character (a lone surrogate)")
+    return _named(call.tool, {name: value for name, value in found.items() if value is not None})
+
+
+def _once(text: str) -> object:
+    """The JSON value. Raises ValueError, also where others that are not the same follow."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":
+            raise
+        first, at = json.JSONDecoder().raw_decode(text.lstrip())
+        if not isinstance(first, dict) or _once(text.lstrip()[at:]) != first:
+            raise
+        return first
+
+
+def _named(tool: str, given: dict[str, object]) -> dict[str, object]:
+    """By fugu's names; one that is there already stands. A command given in words is a line."""
+    for other, own in _OTHERS.get(tool, {}).items():
+        if other in given and own not in given:
+            given[own] = given.pop(other)
+    command = given.get("command")
+    if tool == "bash" and isinstance(command, list) and all(isinstance(word, str) for word in command):
+        shell = len(command) == 3 and command[0].rpartition("/")[2] in {"bash", "sh"} and command[1] in {"-c", "-lc"}
+        given["command"] = command[2] if shell else shlex.join(command)
+    return given
+
+
+_HEADER = re.compile(
+    r"^(?:(?:---|\+\+\+)[ \t]+(?P<diff>[^\t\r\n]+)"
+    r"|diff[ ]--git[ ](?P<git>[^\r\n]+)"
+    r"|(?:rename|copy)[ ](?:from|to)[ ](?P<moved>[^\r\n]+)"
+    r"|\*\*\*[ ](?:(?:Add|Update|Delete)[ ]File|Move[ ]to):[ ]*(?P<named>[^\r\n]+))",
+    re.MULTILINE,
+)
+
+
+_PREFIX = re.compile(r'^("?)[ab]/')
+
+
+def unprefixed(name: str) -> str:
+    """A name in a patch without git's a/ or b/, be it in git's quotes."""
+    return _PREFIX.sub(r"\1", name)
+
+
+def path_of_git_header(header: str) -> str:
+    """The file of what follows `diff --git`, `a/NAME b/NAME`; "" where that is not one name twice."""
+    half = len(header) // 2
+    name = unprefixed(header[:half])
+    return name if header[half : half + 1] == " " and unprefixed(header[half + 1 :]) == name else ""
+
+
+def patched_paths(patch: str) -> tuple[str, ...]:
+    """Every path a patch may touch, in either form, a/ and b/ taken off; rather one too many than one too few."""
+    found: dict[str, None] = {}
+    for match in _HEADER.finditer(patch):
+        if (path := match.group("diff")) is not None:
+            path = path.strip()
+            if path == "/dev/null":
+                continue
+            found[path] = None
+            found[unprefixed(path)] = None
+        elif (header := match.group("git")) is not None:
+            if name := path_of_git_header(header.strip()):
+                found[name] = None
+        else:
+            found[(match.group("moved") or match.group("named")).strip()] = None
+    return tuple(found)

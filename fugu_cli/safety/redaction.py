@@ -1,0 +1,452 @@
+"""Secrets in text, found and replaced by a mark: in every event before it is recorded or shown."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from pydantic import BaseModel
+
+from fugu_cli.messages import Call
+from fugu_cli.safety.secret_values import SHORTEST, EnvFiles, Stamp, assigned, in_file, is_word, secrets_of
+from fugu_cli.session.events import Event, Failed, Interrupted, Live, OutputStreamed, Replied, TextStreamed, ToolRan
+
+MAX_HELD = 20_000
+"""Characters of a live text that are held back at most."""
+
+
+class _Form(NamedTuple):
+    """What a kind of secret looks like. It begins with one of `literals`, or behind one."""
+
+    literals: tuple[str, ...]
+    pattern: re.Pattern[str]
+    behind: bool = False
+
+
+def _form(literals: str, pattern: str) -> _Form:
+    return _Form(tuple(literals.split()), re.compile(pattern, re.DOTALL))
+
+
+def _after(literals: tuple[str, ...], pattern: str) -> _Form:
+    return _Form(literals, re.compile(pattern), behind=True)
+
+
+_BLOCK = r"[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
+_BEGIN = "-----BEGIN"
+_ADDRESS = "://"
+_FORMS = (
+    _form(_BEGIN, rf"-----BEGIN {_BLOCK}.*?(?:-----END {_BLOCK}|\Z)"),
+    _form("sk-", r"(?<![\w-])sk-(?:proj-|ant-|or-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}"),
+    _form("AKIA ASIA ABIA ACCA", r"(?<![\w-])(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}(?![0-9A-Z])"),
+    _form("ghp_ gho_ ghu_ ghs_ ghr_", r"(?<![\w-])gh[pousr]_[A-Za-z0-9]{30,}"),
+    _form("github_pat_ glpat-", r"(?<![\w-])(?:github_pat_[A-Za-z0-9_]{22,}|glpat-[\w-]{20,})"),
+    _form("xox", r"(?<![\w-])xox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    _form("https://hooks.slack.com/services/", r"https://hooks\.slack\.com/services/[\w/]+"),
+    _form("AIza ya29. GOCSPX-", r"(?<![\w-])(?:AIza[\w-]{35}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,})"),
+    _form("sk_live_ sk_test_ rk_live_ rk_test_", r"(?<![\w-])[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+    _form("whsec_ hf_ npm_", r"(?<![\w-])(?:whsec_[A-Za-z0-9]{20,}|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36})"),
+    _form("pypi-", r"(?<![\w-])pypi-[\w-]{50,}"),
+    _form(
+        "gsk_ xai- r8_ nvapi- tvly- pplx- fw_ tgp_v1_",
+        r"(?<![\w-])(?:gsk_|xai-|r8_|nvapi-|tvly-|pplx-|fw_|tgp_v1_)[A-Za-z0-9_-]{20,}",
+    ),
+    _form("SG. dop_v1_", r"(?<![\w-])(?:SG\.[\w-]{16,}\.[\w-]{16,}|dop_v1_[a-f0-9]{64})"),
+    _form("eyJ", r"(?<![\w-])eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
+    _after((_ADDRESS,), r"(?<=://)[^\s/:@'\"]{0,64}:[^\s/@'\"]{3,256}(?=@[\w.-])"),
+    _after(("earer ",), r"(?<=[Bb]earer )[A-Za-z0-9._~+/-]{20,}=*"),
+    _after(
+        tuple(f"{key}{sign}" for key in ("_key", "_KEY", "_Key") for sign in ("=", " = ")),
+        r"(?i:(?<=aws_secret_access_key=)|(?<=aws_secret_access_key = ))[A-Za-z0-9/+=]{40}",
+    ),
+)
+MARK = re.compile(r"\[secret [0-9a-f]{4}\]")
+MARK_LENGTH = len("[secret 0000]")
+_AWS = "aws_secret_access_key = "
+_OPENED = "[secret "
+_MARK_GROWS = re.compile(r"\[secret [0-9a-f]{0,4}")
+_FORM_GROWS = re.compile(r"[^\s'\"]*")
+_HEAD = re.compile(rf"-----BEGIN {_BLOCK}")
+_FOOT = re.compile(rf"-----END {_BLOCK}")
+_BLOCK_GROWS = re.compile(rf"-----BEGIN(?: [A-Z0-9 ]*-{{0,4}}| {_BLOCK}.*)?", re.DOTALL)
+_IN_BLOCK = re.compile(r"[A-Za-z0-9/][A-Za-z0-9+/=]{7,}|[A-Za-z0-9/][A-Za-z0-9+/]*={1,2}")
+"""What a private key's block holds in its lines: not the number before a line, nor the sign of a diff."""
+_WRITTEN = re.compile(r'"(?:[^"\\]|\\.)*"|\d{16,}', re.DOTALL)
+"""A text in JSON, or a number that may be a secret."""
+UNREDACTED_FIELDS = frozenset(
+    {"type", "id", "tool", "before", "after", "snapshot", "checkpoint", "commit", "mode", "data"}
+)
+"""Fields that hold no text of anybody's: hashes, names, and what a provider signed."""
+
+Fact = TypeVar("Fact", bound=BaseModel)
+
+
+class SecretSpan(NamedTuple):
+    """A secret in a text, from `start` to before `end`; a mark that stands there already is one, too."""
+
+    start: int
+    end: int
+    is_key_block: bool = False
+
+
+class SecretScanner:
+    """Finds secrets: the `known` values, and what has the form of one. Pure.
+
+    Where several begin at one place the longest counts, and none begins inside of another. No secret holds a line
+    break: of a private key's block each line is one, so that numbered lines, diffs and single edits keep their shape.
+    """
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        values = sorted(set(known), key=len, reverse=True)
+        forms = [(literal, form) for form in _FORMS for literal in form.literals]
+        self._exact = 1 + len(values)
+        self._literals = (_OPENED, *values, *(literal for literal, _ in forms))
+        self._forms = [form for _, form in forms]
+        self._longest = max(map(len, self._literals))
+        self._by_first: dict[str, list[str]] = defaultdict(list)
+        for literal in self._literals:
+            self._by_first[literal[0]].append(literal)
+
+    def spans(self, text: str, start: int = 0, *, forms: bool = True) -> Iterator[SecretSpan]:
+        """What is found from `start` on, from left to right; `forms`: not only known values.
+
+        Beginnings are looked for first, which is cheap: every form tried at every character took a second for a million
+        of them, and nothing else ran meanwhile."""
+        numbers = range(len(self._literals) if forms else self._exact)
+        waiting = [(at, number) for number in numbers if (at := self._begins(text, number, start)) >= 0]
+        heapq.heapify(waiting)
+        over = start
+        while waiting:
+            first, best = waiting[0][0], SecretSpan(waiting[0][0], 0)
+            while waiting and waiting[0][0] == first:
+                number = waiting[0][1]
+                if first >= over and (end := self._ends(text, number, first)) > best.end:
+                    best = SecretSpan(first, end, self._literals[number] == _BEGIN)
+                at = self._begins(text, number, max(first + 1, over))
+                if at < 0:
+                    heapq.heappop(waiting)
+                else:
+                    heapq.heapreplace(waiting, (at, number))
+            if best.end:
+                yield best
+                over = best.end
+
+    def masked(self, text: str, mark: Callable[[str], str], start: int = 0, *, forms: bool = True) -> str:
+        """`text` from `start` on, with `mark(secret)` for each secret in it."""
+        told, at = list[str](), start
+        for span in self.spans(text, start, forms=forms):
+            told += text[at : span.start], self._shown(text, span, mark)
+            at = span.end
+        return "".join([*told, text[at:]])
+
+    def settled(self, text: str, start: int, mark: Callable[[str], str]) -> tuple[str, str]:
+        """Of a text that goes on, from `start`: what can be told now, masked, and what may be a part of a secret."""
+        told, at = "", start
+        for span in self.spans(text, start):
+            if self._growing(text, at) <= span.start:
+                break
+            told += text[at : span.start] + self._shown(text, span, mark)
+            at = span.end
+        cut = self._growing(text, at)
+        return told + text[at:cut], text[cut:]
+
+    def _begins(self, text: str, number: int, least: int) -> int:
+        """Where a secret may begin by this literal, not before `least`; -1 for nowhere."""
+        literal = self._literals[number]
+        behind = len(literal) if number >= self._exact and self._forms[number - self._exact].behind else 0
+        at = text.find(literal, max(0, least - behind))
+        return at if at < 0 else at + behind
+
+    def _ends(self, text: str, number: int, start: int) -> int:
+        """Where the secret that begins at `start` ends; -1 where none begins there."""
+        if 0 < number < self._exact:
+            return start + len(self._literals[number])
+        pattern = self._forms[number - self._exact].pattern if number else MARK
+        found = pattern.match(text, start)
+        if found is None or (self._literals[number] == _ADDRESS and is_word(found.group().rpartition(":")[2])):
+            return -1
+        return found.end()
+
+    def _growing(self, text: str, start: int) -> int:
+        """The first place, not before `start`, where something begins that may be a secret if the text goes on."""
+        found = len(text)
+        for form in self._forms:
+            grows = _BLOCK_GROWS if form.literals == (_BEGIN,) else _FORM_GROWS
+            for literal in form.literals:
+                at = text.find(literal, start)
+                while 0 <= at < found:
+                    ended = literal == _BEGIN and _FOOT.search(text, at)
+                    if not ended and grows.fullmatch(text, at if literal == _BEGIN else at + len(literal)):
+                        found = at
+                    at = text.find(literal, at + 1)
+        for at in range(max(start, len(text) - self._longest + 1), found):
+            tail = text[at:]
+            if any(len(literal) > len(tail) and literal.startswith(tail) for literal in self._by_first[tail[0]]):
+                return at
+            if tail[0] == _OPENED[0] and _MARK_GROWS.fullmatch(tail):
+                return at
+        return found
+
+    def _shown(self, text: str, span: SecretSpan, mark: Callable[[str], str]) -> str:
+        found = text[span.start : span.end]
+        if MARK.fullmatch(found):
+            return found
+        head = _HEAD.match(found) if span.is_key_block else None
+        if head is None:
+            return mark(found)
+        foot = next((one.start() for one in _FOOT.finditer(found)), len(found))
+        body = self.masked(found[head.end() : foot], mark, forms=False)
+        return head.group() + _IN_BLOCK.sub(lambda part: mark(part.group()), body) + found[foot:]
+
+
+def has_secret(text: str) -> bool:
+    """Something in it has the form of a key, or is a password in an address."""
+    keys = any(not MARK.fullmatch(text, span.start, span.end) for span in _KEYS.spans(text))
+    return keys or any(form.pattern.search(text) for form in _FORMS if form.literals == (_ADDRESS,))
+
+
+_KEYS = SecretScanner()
+
+
+def mark_for(value: str) -> str:
+    """The same for the same secret, so that an agent can tell two apart; 16 bits of a hash give no key away."""
+    return f"[secret {hashlib.sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()[:4]}]"
+
+
+class _Stream:
+    """A live text that comes in pieces. `told` is the end of what was told, which a secret may depend on."""
+
+    def __init__(self) -> None:
+        self.told = ""
+        self.held = ""
+
+    def push(self, piece: str, scanner: SecretScanner, mark: Callable[[str], str]) -> str:
+        """What can be told now."""
+        whole = self.held + piece
+        said, held = scanner.settled(self.told + whole, len(self.told), mark)
+        if len(held) > MAX_HELD:
+            rest = self.told + whole
+            said, held = said + scanner.masked(rest, mark, len(rest) - len(held)), ""
+        self.told = (self.told + whole[: len(whole) - len(held)])[-len(_AWS) :]
+        self.held = held
+        return said
+
+    def rest(self, scanner: SecretScanner, mark: Callable[[str], str]) -> str:
+        """What was held back, now that nothing follows."""
+        return scanner.masked(self.told + self.held, mark, len(self.told))
+
+
+class Redactor:
+    """Secrets of one repository: known `values`, and those of its `.env` files, read again when they change.
+
+    It remembers what it has masked: which values a mark stands for, and calls as they were made.
+    """
+
+    def __init__(self, values: Mapping[str, str], root: Path | None = None) -> None:
+        self._values = {part for name, value in values.items() for part in secrets_of(name, value)}
+        self._files = EnvFiles(root) if root is not None else None
+        self._stamps: tuple[Stamp, ...] | None = None
+        self._scanner = SecretScanner()
+        self._streams: dict[tuple[int, str], tuple[TextStreamed | OutputStreamed, _Stream]] = {}
+        self._told: dict[str, set[str]] = defaultdict(set)
+        self._in_files: dict[str, set[str]] = defaultdict(set)
+        self._made: dict[tuple[str, str], str] = {}
+
+    def text(self, text: str) -> str:
+        """`text` without secrets."""
+        return self._now().masked(text, self._mark)
+
+    def fact(self, fact: Fact) -> Fact:
+        """The fact without secrets; itself where it holds none."""
+        return self._model(self._now(), fact)
+
+    def live(self, live: Live) -> list[Live]:
+        """What can be told of it now, without secrets. The end of a piece that may be the beginning of a secret waits
+        for the next piece, or for `rest`. Files are not looked at: that is done for facts."""
+        scanner = self._scanner if self._stamps is not None else self._now()
+        if not isinstance(live, TextStreamed | OutputStreamed):
+            return [self._model(scanner, live)]
+        key = (live.turn, live.call if isinstance(live, OutputStreamed) else "")
+        _, stream = self._streams.get(key) or (live, _Stream())
+        self._streams[key] = (live, stream)
+        said = stream.push(live.text, scanner, self._mark)
+        return [live.model_copy(update={"text": said})] if said else []
+
+    def rest(self, fact: Event) -> list[Live]:
+        """What was held back of the live texts that end with this fact."""
+        match fact:
+            case ToolRan():
+                over = [key for key in self._streams if key == (fact.turn, fact.call.id)]
+            case Replied() | Failed() | Interrupted():
+                over = [key for key in self._streams if key[0] == fact.turn]
+            case _:
+                return []
+        ended = [self._streams.pop(key) for key in over]
+        return [
+            live.model_copy(update={"text": stream.rest(self._scanner, self._mark)})
+            for live, stream in ended
+            if stream.held
+        ]
+
+    def original(self, call: Call, *, others: bool = True) -> Call:
+        """A recorded call as its agent made it; itself where this process has masked nothing in it. `others`: also as
+        another call was made that is recorded with the same arguments, which fugu makes again as evidence."""
+        made = self._made.get((call.id, call.arguments))
+        made = self._made.get(("", call.arguments)) if made is None and others else made
+        return call if made is None else call.model_copy(update={"arguments": made})
+
+    def values(self, mark: str, near: Sequence[str], *, others: bool = True) -> set[str]:
+        """What a mark stands for, among the secrets of the texts `near`; with `others` also among those that were
+        masked so far and those of `.env` files. A mark that stands in one of the texts stands for itself."""
+        found = {mark} if any(mark in text for text in near) else set()
+        for text in near:
+            found |= self._secrets_of(text).get(mark, set())
+        return found | self._told.get(mark, set()) | self._in_files.get(mark, set()) if others else found
+
+    def _secrets_of(self, text: str) -> Mapping[str, set[str]]:
+        found: dict[str, set[str]] = defaultdict(set)
+
+        def note(value: str) -> str:
+            found[mark_for(value)].add(value)
+            return mark_for(value)
+
+        self._now().masked(text, note)
+        for _, value in assigned(text):
+            note(value)
+        return found
+
+    def _mark(self, value: str) -> str:
+        made = mark_for(value)
+        self._told[made].add(value)
+        return made
+
+    def _now(self) -> SecretScanner:
+        """With the values that are known now, also as JSON writes them."""
+        stamps = tuple(self._files.look()) if self._files is not None else ()
+        if self._stamps != stamps:
+            for value in {value for path, *_ in stamps for value in in_file(Path(path))}:
+                self._in_files[mark_for(value)].add(value)
+                self._values.add(value)  # for good: the file may be moved to where it is read
+            written = (json.dumps(value, ensure_ascii=plain)[1:-1] for value in self._values for plain in (True, False))
+            self._scanner = SecretScanner(self._values.union(written))
+            self._stamps = stamps
+        return self._scanner
+
+    def _model(self, scanner: SecretScanner, value: Fact) -> Fact:
+        changed = {}
+        for name in type(value).model_fields:
+            if name in UNREDACTED_FIELDS:
+                continue
+            old = getattr(value, name)
+            if name == "arguments" and isinstance(value, Call):
+                new: object = self._arguments(scanner, value)
+            else:
+                new = self._value(scanner, old)
+            if new is not old:
+                changed[name] = new
+        return value.model_copy(update=changed) if changed else value
+
+    def _value(self, scanner: SecretScanner, value: object) -> object:
+        if isinstance(value, str):
+            new = scanner.masked(value, self._mark)
+            return value if new == value else new
+        if isinstance(value, BaseModel):
+            return self._model(scanner, value)
+        if isinstance(value, tuple):
+            items = tuple(self._value(scanner, item) for item in value)
+            return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+        return value
+
+    def _arguments(self, scanner: SecretScanner, call: Call) -> str:
+        """A call's arguments without known values. A key that an agent made up for a test is left alone."""
+
+        def part(found: re.Match[str]) -> str:
+            written = found.group()
+            try:
+                said = str(json.loads(written, strict=False))
+            except ValueError:
+                return written
+            new = scanner.masked(said, self._mark, forms=False)
+            return written if new == said else json.dumps(new, ensure_ascii=False)
+
+        masked = _WRITTEN.sub(part, call.arguments)
+        if not _is_json(masked):
+            masked = scanner.masked(masked, self._mark, forms=False)
+        if masked == call.arguments:
+            return call.arguments
+        self._made[call.id, masked] = self._made["", masked] = call.arguments
+        return masked
+
+
+def restore_marks(arguments: str, value: Callable[[str], str]) -> str:
+    """A call's arguments with `value(mark)` for every mark in their texts."""
+
+    def part(found: re.Match[str]) -> str:
+        written = found.group()
+        if MARK.search(written) is None:
+            return written
+        try:
+            said = str(json.loads(written, strict=False))
+        except ValueError:
+            return written
+        return json.dumps(MARK.sub(lambda one: value(one.group()), said), ensure_ascii=False)
+
+    return _WRITTEN.sub(part, arguments)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+_RUN = re.compile(rf"\S{{{SHORTEST},}}")
+_EDGE = re.compile(r"[\"'`=:,;()<>{}\[\]@/&?|\\]|^[+-]")
+MAX_EDGES, MAX_RUN_EDGES = 24, 200
+"""Edges that a secret may hold; none, where a run has so many that looking would take seconds."""
+
+
+class LogRedactor:
+    """A mask that also knows what the logs at `paths` masked. They are read when there is something to mask."""
+
+    def __init__(self, paths: Sequence[Path], mask: Callable[[str], str]) -> None:
+        self._paths = paths
+        self._mask = mask
+        self._known: dict[str, str] = {}
+
+    def text(self, text: str) -> str:
+        """`text` without secrets."""
+        text = self._mask(text)
+        return _RUN.sub(lambda run: self._run(run.group()), text) if self._marks else text
+
+    @cached_property
+    def _told(self) -> str:
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in self._paths if path.is_file())
+
+    @cached_property
+    def _marks(self) -> frozenset[str]:
+        return frozenset(MARK.findall(self._told))
+
+    def _run(self, run: str) -> str:
+        if run not in self._known:
+            found = next(
+                (piece for piece in _pieces(run) if mark_for(piece) in self._marks and piece not in self._told), ""
+            )
+            self._known[run] = mark_for(found).join(map(self._run, run.split(found))) if found else run
+        return self._known[run]
+
+
+def _pieces(run: str) -> Iterator[str]:
+    """What may be a word in it, from one edge to another, the longest first."""
+    cuts = sorted({0, len(run), *(at for edge in _EDGE.finditer(run) for at in edge.span())})
+    reach = MAX_EDGES if len(cuts) <= MAX_RUN_EDGES else 2
+    pairs = ((start, end) for at, start in enumerate(cuts) for end in cuts[at + 1 : at + reach])
+    yield from sorted((run[a:b] for a, b in pairs if not is_word(run[a:b])), key=len, reverse=True)

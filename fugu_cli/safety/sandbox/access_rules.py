@@ -1,0 +1,354 @@
+"""What a command may read, write and not see: the one rule, whatever mechanism holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+import stat
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from fugu_cli.safety.paths import SECRET_FOLDERS, is_folder, is_secret, path_exists
+from fugu_cli.safety.sandbox.git_access import git_folder_access
+
+SHOWN: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        (
+            *(".rustup", ".pyenv", ".nvm", ".volta", ".fnm", ".asdf", ".rbenv", ".rvm", ".jenv", ".goenv", ".nodenv"),
+            *(".sdkman", ".bun", ".deno", ".dotnet", ".conda", ".virtualenvs", ".venv", ".venvs", ".npm", ".yarn"),
+            *(".pnpm-store", ".ivy2", ".sbt", ".stack", ".ghcup", ".opam", ".mix", ".elan", ".juliaup", ".julia"),
+            *(".foundry", ".gitconfig", ".gitignore", ".gitignore_global", ".gitattributes", ".editorconfig"),
+            *(".tool-versions", ".python-version", ".nvmrc", ".node-version", ".ruby-version"),
+        ),
+        (),
+    ),
+    ".cargo": ("credentials", "credentials.toml"),
+    ".gem": ("credentials",),
+    ".m2": ("settings.xml", "settings-security.xml"),
+    ".gradle": ("gradle.properties",),
+    ".nuget": ("NuGet",),
+    ".pub-cache": ("credentials.json",),
+    ".cabal": ("config",),
+    ".hex": ("hex.config",),
+}
+"""Entries of a home that may be read, each with what is hidden in it."""
+
+PARTLY: dict[str, dict[str, tuple[str, ...]]] = {
+    ".local": {"bin": (), "lib": (), "pipx": ()},
+    ".local/share": dict.fromkeys(("uv", "pnpm", "mise", "rtx", "fnm", "pipx", "virtualenvs", "hatch"), ()),
+    ".config": {"git": ("credentials",), "go": (), "ruff": (), "black": (), "matplotlib": ()},
+    ".cache": {
+        **dict.fromkeys(("pip", "uv", "go-build", "pypoetry", "yarn", "deno", "node-gyp", "pre-commit"), ()),
+        **dict.fromkeys(("ms-playwright", "Cypress", "puppeteer", "electron", "ccache", "sccache", "torch"), ()),
+        "huggingface": ("token", "stored_tokens"),
+    },
+}
+"""Entries of a home of which only these may be read."""
+
+SYSTEM = (
+    *("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d", "/etc/ssh"),
+    *("/etc/ssl/private", "/etc/krb5.keytab", "/etc/docker", "/var/spool/cron", "/var/lib/docker", "/run/secrets"),
+    *("/run/user", "/run/credentials", "/run/docker.sock", "/run/podman", "/run/containerd"),
+)
+"""What no command needs to see, readable only to root or not."""
+
+
+DEPTH, ENTRIES, FOUND = 3, 5000, 300
+"""How far down, through how many entries, files of secrets are looked for in a home, and how many are hidden."""
+FRESH = 60.0
+"""Seconds after which they are looked for again."""
+PASSED = frozenset({"node_modules", "site-packages", "venv", "env", "target", "build", "dist", "vendor"})
+CERTIFICATES = frozenset({".pem", ".key"})
+"""May hold a public certificate that programs need: hidden when they say that they hold a private key."""
+
+
+def hidden_paths(homes: tuple[Path, ...], spared: tuple[Path, ...] = ()) -> list[str]:
+    """Existing paths that must not be read, sorted: of these homes, of other people's, and of the system. In `spared`
+    folders, which commands work in, nothing is looked for."""
+    found = [path for path in SYSTEM if os.path.lexists(path)]
+    for home in homes:
+        found += _hidden_in_home(home)
+        found += _deeper(home, frozenset(spared), int(time.monotonic() / FRESH))
+    for home in (Path("/root"), *_entries(Path("/home"))):
+        if home.is_dir() and not any(home == own or home in own.parents or own in home.parents for own in homes):
+            found.append(str(home))
+    return sorted(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=8)
+def _deeper(home: Path, spared: frozenset[Path], now: int) -> tuple[str, ...]:
+    """Looked for again when `now` is another: it may take tens of milliseconds."""
+    return tuple(_secrets(home, spared))
+
+
+def _secrets(home: Path, spared: frozenset[Path]) -> Iterator[str]:
+    """Files of secrets in the folders of a home, the upper ones first."""
+    waiting = deque((str(entry), 1) for entry in _entries(home) if not entry.name.startswith("."))
+    passed = {str(path) for path in spared}
+    seen = found = 0
+    while waiting and seen < ENTRIES and found < FOUND:
+        folder, depth = waiting.popleft()
+        for name, folder_there in _listed(folder) if folder not in passed else ():
+            seen += 1
+            if name in SECRET_FOLDERS or (is_secret(name) and _private(Path(folder, name))):
+                found += 1
+                yield f"{folder}/{name}"
+            elif folder_there and depth < DEPTH and not name.startswith(".") and name not in PASSED:
+                waiting.append((f"{folder}/{name}", depth + 1))
+
+
+def _listed(folder: str) -> list[tuple[str, bool]]:
+    """Names in a folder that is no link, each with whether it is a folder; nothing of what is none."""
+    try:
+        if Path(folder).is_symlink():
+            return []
+        with os.scandir(folder) as inside:
+            return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in inside]
+    except OSError:
+        return []
+
+
+def _private(path: Path) -> bool:
+    if path.suffix not in CERTIFICATES:
+        return not path.is_symlink()
+    try:
+        with path.open("rb") as file:
+            return b"PRIVATE KEY" in file.read(100_000)
+    except OSError:
+        return False
+
+
+def _hidden_in_home(home: Path) -> Iterator[str]:
+    for entry in _entries(home):
+        if entry.name in PARTLY:
+            yield from _partly(home, entry.name)
+        elif entry.name in SHOWN:
+            yield from (str(entry / name) for name in SHOWN[entry.name] if os.path.lexists(entry / name))
+        elif entry.name.startswith(".") or is_secret(entry.name):
+            yield str(entry)
+
+
+def _partly(home: Path, name: str) -> Iterator[str]:
+    shown = PARTLY[name]
+    for entry in _entries(home / name):
+        if f"{name}/{entry.name}" in PARTLY:
+            yield from _partly(home, f"{name}/{entry.name}")
+        elif entry.name in shown:
+            yield from (str(entry / inner) for inner in shown[entry.name] if os.path.lexists(entry / inner))
+        else:
+            yield str(entry)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+_PATH = re.compile(r"/[^\s:;,=]+")
+_LINE = re.compile(r"(?:\S+ +){7}(.+)")
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def listening_sockets(environ: Mapping[str, str], proc: Path = Path("/proc")) -> list[str]:
+    """Absolute, resolved paths of the sockets that are there, sorted."""
+    named = [*_bound(proc), *_mounted(proc), *(path for value in environ.values() for path in _PATH.findall(value))]
+    return sorted({os.path.realpath(path) for path in named if _is_socket(path)})
+
+
+def _bound(proc: Path) -> Iterator[str]:
+    """Every name that a process gave a socket; one that is relative, seen from every folder a process works in."""
+    names = [found.group(1) for line in _lines(proc / "net" / "unix")[1:] if (found := _LINE.fullmatch(line))]
+    yield from (name for name in names if name.startswith("/"))
+    relative = sorted({name for name in names if not name.startswith(("/", "@"))})
+    if relative:
+        yield from (f"{folder}/{name}" for folder in _working(proc) for name in relative)
+
+
+def _mounted(proc: Path) -> Iterator[str]:
+    for line in _lines(proc / "self" / "mountinfo"):
+        fields = line.split(" ")
+        if len(fields) > 4:
+            yield _ESCAPED.sub(lambda found: chr(int(found.group(1), 8)), fields[4])
+
+
+def _working(proc: Path) -> set[Path]:
+    """Folders that processes work in, as far as one may know."""
+    found = set()
+    for entry in proc.glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            found.add(entry.readlink())
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_bytes().decode("utf-8", "surrogateescape").split("\n")
+    except OSError:
+        return []
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(Path(path).stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/nscd")
+"""Of /run, what finding a host's address needs."""
+
+CONFIGURATION_FILES = (
+    *(".fugurc", ".mcp.json", ".agents/hooks.json", ".agents/skills", ".agents/commands"),
+    *(".claude/settings.json", ".claude/settings.local.json"),
+    *(".config/fugu/skills", ".config/fugu/commands"),
+)
+"""What tells fugu and its agents, in the home, what to do, and what to run with the user's rights."""
+
+PACKAGE = Path(__file__).resolve().parents[2]
+"""Its folder: a test command may run a file of it."""
+
+
+@dataclass(frozen=True)
+class FileAccess:
+    """Absolute, resolved paths as text. A deeper path goes before a shallower one."""
+
+    writable: tuple[str, ...]
+    sealed: tuple[str, ...]
+    readable: tuple[str, ...]
+    hidden: tuple[str, ...]
+    covered: tuple[str, ...]
+    """Sockets and folders of them, which no rule about files protects: whoever answers there works outside."""
+    loose: tuple[str, ...] = ()
+    """Files that are not there and must not come to be."""
+
+
+@dataclass(frozen=True)
+class AccessOptions:
+    """What the user allows beyond the rule, and where fugu keeps its own things (`own` is hidden, `cache` writable)."""
+
+    writable: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
+    own: tuple[Path, ...] = ()
+    cache: tuple[Path, ...] = ()
+    network: bool = False
+    git: Path | None = None
+    """The `.git` that may be written: of the root, or in it."""
+    kept: tuple[Path, ...] = ()
+    """Folders `.git` of repositories in the root that stay as they are."""
+
+
+def file_access(root: Path, wishes: AccessOptions, environ: Mapping[str, str]) -> FileAccess:
+    """The rule for commands in `root`, which is resolved, with the disk as it is now."""
+    homes = _homes(environ)
+    git = git_folder_access(root, wishes.git)
+    obeyed = list(_configuration_files(root, homes))
+    sealed = [*git.sealed, *_installation(root), *(path for path in obeyed if os.path.lexists(path))]
+    writable = [root, *git.writable, *wishes.cache, *wishes.writable]
+    writable += [above for path in sealed for above in _between(path, writable)]
+    spared = (*(Path(os.path.realpath(path)) for path in (*writable, *wishes.readable)), *_programs(environ, homes))
+    unseen = [*hidden_paths(homes, spared), *(str(path) for path in wishes.own if path_exists(path))]
+    wanted = [*_programs(environ, homes), *wishes.readable, *(homes if _below_tmp(homes) else ())]
+    if wishes.network:
+        wanted += [Path(name) for name in RESOLVERS]
+    kept = [str(path) for path in wanted if path_exists(path)]
+    found = FileAccess(
+        writable=_texts(writable),
+        sealed=_texts([*sealed, *wishes.kept]),
+        readable=tuple(dict.fromkeys(path for path in kept if path not in _texts(writable))),
+        hidden=tuple(path for path in dict.fromkeys(unseen) if path not in _texts([*writable, *wishes.readable])),
+        covered=tuple(_covered(environ)),
+        loose=_texts([*git.loose, *(path for path in obeyed if not os.path.lexists(path))]),
+    )
+    return replace(found, covered=(*found.covered, *_reachable(listening_sockets(environ), found, wishes)))
+
+
+def _between(sealed: Path, writable: list[Path]) -> list[Path]:
+    """The folders between a sealed place and the writable one around it: each is laid over itself as well, so that none
+    can be moved away with the sealed place in it and another be put there."""
+    found = [above for above in sealed.parents if any(place in above.parents for place in writable)]
+    return [above for above in found if above not in writable]
+
+
+def _texts(paths: list[Path]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in paths))
+
+
+def _homes(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The home that is set, and the one the system knows."""
+    named = [environ.get("HOME", ""), _system_home()]
+    found = [Path(os.path.realpath(name)) for name in named if name]
+    return tuple(dict.fromkeys(home for home in found if is_folder(home) and home != Path("/")))
+
+
+def _system_home() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return ""
+
+
+def _below_tmp(homes: tuple[Path, ...]) -> bool:
+    return any(Path("/tmp") in home.parents for home in homes)
+
+
+def _programs(environ: Mapping[str, str], homes: tuple[Path, ...]) -> Iterator[Path]:
+    """Where the programs on PATH are, the Python that runs fugu, and fugu: they work although they lie in a hidden
+    place."""
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "GOROOT", "JAVA_HOME", "CARGO_HOME", "RUSTUP_HOME"):
+        if (value := environ.get(name)) and _in_hiding(Path(value), homes):
+            yield Path(os.path.realpath(value))
+    for entry in environ.get("PATH", "").split(os.pathsep):
+        if entry.startswith("/") and _in_hiding(Path(entry), homes):
+            yield Path(os.path.realpath(entry))
+    for prefix in (sys.prefix, sys.base_prefix, PACKAGE):
+        if _in_hiding(Path(prefix), homes):
+            yield Path(os.path.realpath(prefix))
+
+
+def _in_hiding(path: Path, homes: tuple[Path, ...]) -> bool:
+    """In a place that may be hidden or covered; not a home itself, nor above one."""
+    real = Path(os.path.realpath(path))
+    if any(real == home or real in home.parents for home in homes):
+        return False
+    return Path("/tmp") in real.parents or any(home in real.parents for home in homes)
+
+
+def _installation(root: Path) -> Iterator[Path]:
+    """The environment fugu runs from, where it lies in the repository: the next run must find it as it was."""
+    prefix = Path(os.path.realpath(sys.prefix))
+    if sys.prefix != sys.base_prefix and root in prefix.parents:
+        yield prefix
+
+
+def _configuration_files(root: Path, homes: tuple[Path, ...]) -> Iterator[Path]:
+    """The user's own files that fugu obeys without being told to trust them, where the home is in the repository."""
+    for home in homes:
+        if home == root or root in home.parents:
+            yield from (home / name for name in CONFIGURATION_FILES)
+
+
+def _covered(environ: Mapping[str, str]) -> Iterator[str]:
+    """Folders that hold sockets of the system and of the desktop."""
+    for name in ("/run", environ.get("XDG_RUNTIME_DIR", ""), str(Path(environ.get("SSH_AUTH_SOCK", "")).parent)):
+        if name.startswith("/") and name not in {"/", "/tmp"} and is_folder(Path(name)):
+            yield os.path.realpath(name)
+
+
+def _reachable(found: list[str], shown: FileAccess, wishes: AccessOptions) -> Iterator[str]:
+    """The sockets that a command would see: not below what is covered already, and not those the user named."""
+    seen = {*shown.writable, *shown.readable, *shown.sealed}
+    unseen = {*shown.hidden, *shown.covered, "/tmp", "/dev", "/proc"}
+    named = _texts([*wishes.writable, *wishes.readable])
+    for path in found:
+        above = next((str(place) for place in Path(path).parents if str(place) in seen | unseen), "/")
+        if path not in named and (above not in unseen or above in seen):
+            yield path

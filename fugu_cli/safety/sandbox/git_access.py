@@ -1,0 +1,435 @@
+"""Git in the sandbox: where a repository's git folders are, what in them may be written, and which command lines may
+write them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import subprocess
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fugu_cli.safety.paths import GIT_MARKS, expand_home, inside, is_folder, locate, path_exists
+from fugu_cli.safety.policy.classification import ClassifiedCommand, classify
+from fugu_cli.safety.policy.shell_parser import Command, Unreadable, Word, parse_command_line
+
+MOST = 50_000
+"""Folders that are looked into, the upper ones first; the rest of a larger tree is not. How far down that comes changes
+with every folder that is made or removed."""
+RACY = 100_000_000
+"""Nanoseconds: what changed so shortly before it was listed may have changed after that as well."""
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A folder as it was: what tells that it changed, the folders in it, and whether git would take it for its own."""
+
+    stamp: tuple[int, int]
+    folders: tuple[str, ...]
+    entry: bool
+    bare: bool
+
+
+class GitFolders:
+    """Those at and below `root`, which is resolved. Remembers what it saw from one look to the next.
+
+    `cut`: the newest look did not come to all of them.
+    """
+
+    def __init__(self, root: Path, most: int = MOST) -> None:
+        self.root = root
+        self.cut = False
+        self._most = most
+        self._began = time.time_ns()
+        self._known: dict[str, _Listed] = {}
+
+    def older(self, path: Path) -> bool:
+        """What is at `path` is as it was before the first look."""
+        try:
+            return path.lstat().st_ctime_ns < self._began - RACY
+        except OSError:
+            return False
+
+    def entries(self) -> tuple[Path, ...]:
+        """Every `.git` in the working tree, be it a folder, a file or a link."""
+        return tuple(Path(path, ".git") for path, listed in self._look().items() if listed.entry)
+
+    def folders(self, entries: tuple[Path, ...]) -> frozenset[Path]:
+        """The git folders inside the root: those `entries` lead to, bare ones, and those that these hold."""
+        found = {Path(path) for path, listed in self._known.items() if listed.bare}
+        found |= {folder for entry in entries if (folder := self._behind(entry)) is not None}
+        return frozenset(found | {inner for folder in found for inner in _held(folder)})
+
+    def _behind(self, entry: Path) -> Path | None:
+        """The folder that an entry is or leads to, where it lies in the root."""
+        folder = entry
+        if entry.is_file():
+            with entry.open("rb") as file:
+                word, _, named = file.read(4096).partition(b":")
+            folder = entry.parent / os.fsdecode(named.strip()) if word == b"gitdir" else entry
+        real = Path(os.path.realpath(folder))
+        return real if real.is_dir() and self.root in real.parents else None
+
+    def _look(self) -> dict[str, _Listed]:
+        known, found = self._known, dict[str, _Listed]()
+        waiting = deque([str(self.root)])
+        while waiting and len(found) < self._most:
+            path = waiting.popleft()
+            listed = _list(path, known.get(path))
+            if listed is not None:
+                found[path] = listed
+                waiting += [f"{path}/{name}" for name in listed.folders]
+        self._known, self.cut = found, bool(waiting)
+        return found
+
+
+def nested_git_folders(found: GitFolders, root: Path, git: str | None) -> tuple[Path, ...]:
+    """Folders `.git` of repositories inside `root` that commands leave as they are, as they do its own: those that were
+    there before the first look, and that the repository around them does not ignore. `git` is the program's path."""
+    around: dict[Path, list[Path]] = {}
+    entries = sorted(found.entries(), key=lambda entry: len(entry.parts))
+    folders = [entry.parent for entry in entries]
+    for entry in entries:
+        if entry.parent != root and entry.is_dir() and not entry.is_symlink() and found.older(entry / "config"):
+            above = next((place for place in entry.parent.parents if place in folders or place == root), root)
+            around.setdefault(above, []).append(entry)
+    return tuple(entry for above, inner in around.items() for entry in _not_ignored(above, inner, git))
+
+
+def _not_ignored(above: Path, entries: list[Path], git: str | None) -> Iterator[Path]:
+    """Those that the repository at `above` does not ignore: all, where it is none."""
+    names = {os.fsencode(entry.parent.relative_to(above)): entry for entry in entries}
+    words = ("-c", "core.fsmonitor=false", "check-ignore", "--no-index", "-z", "--stdin")
+    ignored: set[bytes] = set()
+    if git is not None and (above / ".git").exists():
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        done = subprocess.run(
+            [git, *words], cwd=above, env=environment, input=b"\0".join(names), capture_output=True, check=False
+        )
+        ignored = set(done.stdout.split(b"\0"))
+    yield from (entry for name, entry in names.items() if name not in ignored)
+
+
+def _list(path: str, known: _Listed | None) -> _Listed | None:
+    try:
+        status = os.lstat(path)
+        stamp = (status.st_ino, status.st_ctime_ns)
+        if known is not None and known.stamp == stamp:
+            return known
+        if not stat.S_ISDIR(status.st_mode):
+            return None
+        with os.scandir(path) as inside:
+            kinds = {entry.name: entry.is_dir(follow_symlinks=False) for entry in inside}
+    except OSError:
+        return None
+    if time.time_ns() - status.st_ctime_ns < RACY:
+        stamp = (0, 0)
+    folders = tuple(name for name, folder in kinds.items() if folder and name != ".git")
+    return _Listed(stamp, folders, ".git" in kinds, kinds.keys() >= GIT_MARKS)
+
+
+def _held(folder: Path) -> Iterator[Path]:
+    """The git folders of submodules and of working trees that a git folder keeps."""
+    for place, names, files in os.walk(folder / "modules"):
+        if "HEAD" in files:
+            yield Path(place)
+            names[:] = [name for name in names if name in {"modules", "worktrees"}]
+    yield from _children(folder / "worktrees")
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.is_dir()]
+    except OSError:
+        return []
+
+
+_HOOKS_PATH = re.compile(r"^\s*hookspath\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
+_INCLUDED = re.compile(r"^\s*path\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
+_WORKTREE = re.compile(r"^\s*worktree\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class GitFolderAccess:
+    """Folders a command may write, and what in them stays as it is."""
+
+    writable: tuple[Path, ...] = ()
+    sealed: tuple[Path, ...] = ()
+    loose: tuple[Path, ...] = ()
+    """What git would obey if it were there: nothing can be laid over it, it is looked after instead."""
+
+
+def git_folder_access(root: Path, opened: Path | None = None) -> GitFolderAccess:
+    """Of the repository at `root`; nothing where there is none. `opened`: the `.git` that may be written now."""
+    entry = root / ".git"
+    if entry.is_symlink() or not entry.exists():
+        return GitFolderAccess(sealed=(entry,) if entry.exists() else ())
+    folder = entry if entry.is_dir() else _pointed_to(entry)
+    if folder is None:
+        return GitFolderAccess(sealed=(entry,))
+    common = folder if folder == entry else _common(folder)
+    whole = tuple(dict.fromkeys((common, folder)))
+    named = list(_named(common, root))
+    if opened is None or not _leads_into(opened, entry, whole):
+        return _split((), [entry, *whole, *named])
+    own = [] if folder == entry else [entry, *_of_tree(folder)]
+    return _split(whole, [*own, *_sealed(common), *named])
+
+
+def _leads_into(opened: Path, entry: Path, whole: tuple[Path, ...]) -> bool:
+    """A `.git` is the repository's own, or that of a submodule or a working tree which it keeps."""
+    if opened == entry:
+        return True
+    behind = _pointed_to(opened)
+    return behind is not None and any(folder in behind.parents for folder in whole)
+
+
+def _split(writable: tuple[Path, ...], wanted: list[Path]) -> GitFolderAccess:
+    there = tuple(dict.fromkeys(path for path in wanted if os.path.lexists(path)))
+    loose = tuple(dict.fromkeys(path for path in wanted if not os.path.lexists(path)))
+    return GitFolderAccess(tuple(dict.fromkeys(writable)), there, loose)
+
+
+def _sealed(folder: Path) -> Iterator[Path]:
+    """Hooks and configuration of a git folder, of its working trees and of the submodules it keeps; itself where a link
+    stands for them."""
+    hooks, config = folder / "hooks", folder / "config"
+    if hooks.is_symlink() or config.is_symlink() or not config.is_file():
+        yield folder
+        return
+    with contextlib.suppress(OSError):
+        hooks.mkdir(exist_ok=True)
+    yield from (hooks, config, folder / "config.worktree", folder / "commondir")
+    for tree in _folders(folder / "worktrees"):
+        yield from _of_tree(tree)
+    for module in _modules(folder / "modules"):
+        yield from (module / name for name in ("hooks", "config", "config.worktree", "commondir"))
+
+
+def _of_tree(folder: Path) -> Iterator[Path]:
+    """Of a linked working tree's own git folder."""
+    yield from (folder / name for name in ("commondir", "config.worktree"))
+
+
+def _named(folder: Path, root: Path) -> Iterator[Path]:
+    """The folder of hooks and the further files that the configuration names, where they lie in the repository."""
+    user = (Path("~/.gitconfig").expanduser(), Path("~/.config/git/config").expanduser())
+    for config in (folder / "config", folder / "config.worktree", *user):
+        try:
+            text = config.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        named = [root / expand_home(name) for name in _HOOKS_PATH.findall(text)]
+        named += [config.parent / expand_home(name) for name in _INCLUDED.findall(text)]
+        yield from (place for path in named if root in (place := Path(os.path.realpath(path))).parents)
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.is_dir()]
+    except OSError:
+        return []
+
+
+def _modules(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        if "HEAD" in files:
+            yield Path(place)
+            folders[:] = [name for name in folders if name == "modules"]
+
+
+def _pointed_to(entry: Path) -> Path | None:
+    if not entry.is_file():
+        return None
+    text = entry.read_text(encoding="utf-8", errors="surrogateescape")
+    if not text.startswith("gitdir:"):
+        return None
+    folder = Path(os.path.realpath(entry.parent / text.removeprefix("gitdir:").strip()))
+    return folder if folder.is_dir() and _points_back(folder, entry) else None
+
+
+def _points_back(folder: Path, entry: Path) -> bool:
+    """The git folder says that it belongs here: else a file `.git` could open any folder to be written."""
+    with contextlib.suppress(OSError):
+        named = (folder / "gitdir").read_text(encoding="utf-8", errors="surrogateescape").strip()
+        return Path(os.path.realpath(folder / named)) == entry
+    with contextlib.suppress(OSError):
+        found = _WORKTREE.search((folder / "config").read_text(encoding="utf-8", errors="surrogateescape"))
+        return found is not None and Path(os.path.realpath(folder / found.group(1))) == entry.parent
+    return False
+
+
+def _common(folder: Path) -> Path:
+    """The repository of a linked working tree's git folder, which lies in its `worktrees`; any other folder itself: a
+    `commondir` that leads elsewhere must not open that."""
+    with contextlib.suppress(OSError):
+        named = (folder / "commondir").read_text(encoding="utf-8", errors="surrogateescape").strip()
+        common = Path(os.path.realpath(folder / named))
+        return common if folder.parent == common / "worktrees" else folder
+    return folder
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+PLAIN = _names(
+    "add am apply branch checkout clean commit commit-tree gc hash-object maintenance mv notes pack-refs prune "
+    "read-tree reflog repack replace rerere reset restore rm sparse-checkout stash switch symbolic-ref tag "
+    "update-index update-ref worktree write-tree"
+)
+"""Commands of git that write and start no program but git itself, its hooks and what the configuration names."""
+FREE = _names("add branch checkout commit mv reset restore rm switch tag")
+"""Those of which no argument can name a file to write: it need not be known before the line runs."""
+WRITING = re.compile(r"--ou(?!rs$).*|--index-o.*|--uns.*|--(expire|filter)-t.*")
+"""An argument that names one, or any: `git diff --output=FILE`, `git apply --unsafe-paths`."""
+STARTING: dict[str, re.Pattern[str]] = {
+    "merge": re.compile(r"-[^-]*s.*|--str.*"),
+    "cherry-pick": re.compile(r"--str.*"),
+    "revert": re.compile(r"--str.*"),
+    "rebase": re.compile(r"-[^-]*[sx].*|--str.*|--ex.*|--e"),
+    "fetch": re.compile(r"--up.*"),
+    "pull": re.compile(r"-[^-]*s.*|--str.*|--up.*"),
+    "push": re.compile(r"--rec.*|--rep.*|--ex.*|--e"),
+    "bisect": re.compile(r"run|replay|visualize|view"),
+    "submodule": re.compile(r"foreach|add|set-url"),
+}
+"""Commands of git, each with the arguments that start a program or lead to a repository which starts its own."""
+REMOTE = re.compile(r"[\w-]+|(?:https|ssh|git)://.*")
+"""What may be fetched from and pushed to: a name from the configuration, another machine; no folder with its hooks."""
+BEFORE = _names("--no-pager -P --no-optional-locks --literal-pathspecs")
+SETTINGS = re.compile(
+    r"(user|author|committer)\.\w+|(color|advice|log)\.[\w.]+|core\.(quotepath|autocrlf|abbrev)|(commit|tag)\.gpgsign"
+    r"|init\.defaultbranch|merge\.conflictstyle|diff\.(renames|algorithm)|pull\.(ff|rebase)|rebase\.autostash",
+    re.IGNORECASE,
+)
+"""Settings that may be given with `-c`: they start nothing and lead nowhere."""
+VARIABLES = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)|LANG|LC_\w+|CI|NO_COLOR|TZ")
+READS, RUNS = 0, 1
+"""The least of policy's levels: what only reads, and what touches nothing special."""
+PRINTING, MAKING = _names("echo printf cat"), _names("mkdir rmdir touch rm")
+"""What may write files of the working tree in such a line: the first by a redirection, the others by name. None of
+them makes a link, through which the next would write elsewhere."""
+STILL = _names("add commit tag branch push notes")
+"""Commands of git that may stand beside those: they write no file of the working tree, hence no link."""
+DEVICES = _names("/dev/null /dev/stdout /dev/stderr")
+_MESSAGE = re.compile(
+    r"""([^'"\\`$#<]*)"\$\(cat <<'(\w+)'\n(?:(?!\2$).*\n)*\2\n\s*\)"([^'"\\`$#<]*)""", re.MULTILINE | re.ASCII
+)
+"""A line with one quoted heredoc that stands for a word, as messages of commits are written: nothing in it is run."""
+
+
+def git_folder_written_by(line: str, root: Path) -> Path | None:
+    """The `.git` of the repository that git, alone in the line, works on; None where it is not alone, or works on
+    several. `root` is resolved; the line runs in it."""
+    found = _MESSAGE.fullmatch(line.strip())
+    if found is not None:
+        line = f'{found.group(1)}"message"{found.group(3)}'
+    try:
+        commands, judged = parse_command_line(line), classify(line, root)
+    except Unreadable:
+        return None
+    gits = [one for one in judged if _is_git(one.command) and one.command in commands]
+    others = [one for one in judged if one not in gits]
+    writers = [one for one in others if one.finding.level > READS]
+    if not gits or not all(_writes(one) for one in writers) or any(_name(one.command) == "git" for one in others):
+        return None
+    if writers and not all(one.finding.level == READS or _is_still(one.command) for one in gits):
+        return None
+    moves = [one.command for one in others if _name(one.command) == "cd"]
+    folder = root if not moves else _target(moves[0].words[1:], root) if len(moves) == 1 else None
+    if folder is None:
+        return None
+    entries = {_entry(one, folder, root, moved=bool(moves)) for one in gits}
+    return entries.pop() if len(entries) == 1 else None
+
+
+def _name(command: Command) -> str:
+    return command.words[0].text.rsplit("/", 1)[-1] if command.words else ""
+
+
+def _writes(one: ClassifiedCommand) -> bool:
+    """It does nothing but write files which policy knows, none of them special."""
+    command = one.command
+    words = [*command.words, *(redirect.target for redirect in command.redirects)]
+    if one.finding.level > RUNS or not command.words or command.assignments or command.given_more or command.mark:
+        return False
+    if any(redirect.target.dynamic or redirect.target.globbed for redirect in command.redirects if redirect.writes):
+        return False
+    if command.words[0].text in PRINTING:
+        return not any(word.text.startswith("-v") or word.dynamic for word in command.words)
+    return command.words[0].text in MAKING and not any(word.dynamic or word.globbed or word.braced for word in words)
+
+
+def _is_still(command: Command) -> bool:
+    """A git command that writes no file of the working tree."""
+    texts = [word.text for word in command.words[1:]]
+    return texts[:1] != [] and (texts[0] in STILL or (len(texts) == 3 and texts[:2] in _BRANCHING))
+
+
+_BRANCHING = (["checkout", "-b"], ["switch", "-c"])
+
+
+def _is_git(command: Command) -> bool:
+    return bool(command.words) and command.words[0].text == "git" and not command.words[0].dynamic
+
+
+def _target(words: Sequence[Word], root: Path) -> Path | None:
+    """Where `cd` or `-C` leads, None where that is not plain."""
+    found = locate(words[0].text, root) if len(words) == 1 and not (words[0].dynamic or words[0].globbed) else None
+    return found if isinstance(found, Path) and is_folder(found) else None
+
+
+def _entry(judged: ClassifiedCommand, folder: Path, root: Path, *, moved: bool) -> Path | None:
+    """The `.git` a git command works on; None where the command is not a plain one. `moved`: after a `cd`, which may
+    fail, so that a folder named beside it is not known."""
+    command = judged.command
+    if command.given_more or command.mark or any(not VARIABLES.fullmatch(name) for name, _ in command.assignments):
+        return None
+    if any(redirect.writes and redirect.target.text not in DEVICES for redirect in command.redirects):
+        return None
+    words = list(command.words[1:])
+    place: Path | None = folder
+    while words and words[0].text.startswith("-"):
+        option = words.pop(0)
+        if option.text == "-C" and not moved and place == root:
+            place = _target(words[:1], root)
+            words = words[1:]
+        elif option.text == "-c" and words and SETTINGS.fullmatch(words[0].text.partition("=")[0]):
+            words = words[1:]
+        elif option.text not in BEFORE:
+            return None
+    if place is None or not words or words[0].dynamic:
+        return None
+    reads = judged.finding.level == READS and not any(WRITING.fullmatch(word.text) for word in words)
+    return _found(place, root) if reads or _plain(words[0].text, words[1:]) else None
+
+
+def _plain(name: str, arguments: Sequence[Word]) -> bool:
+    if name in FREE:
+        return True
+    texts = [word.text for word in arguments]
+    if any(word.dynamic or word.globbed or word.braced or WRITING.fullmatch(word.text) for word in arguments):
+        return False
+    if name not in STARTING:
+        return name in PLAIN
+    if any(STARTING[name].fullmatch(text) for text in texts):
+        return False
+    named = [text for text in texts if not text.startswith("-")]
+    return name not in {"fetch", "pull", "push"} or not named or REMOTE.fullmatch(named[0]) is not None
+
+
+def _found(folder: Path, root: Path) -> Path | None:
+    """The nearest `.git` at or above a folder in the root; None where a bare repository comes first."""
+    for place in (folder, *folder.parents) if inside(folder, root) else ():
+        if os.path.lexists(place / ".git"):
+            return place / ".git"
+        if place == root or all(path_exists(place / name) for name in GIT_MARKS):
+            return None
+    return None

@@ -1,0 +1,280 @@
+"""Files, and what git obeys, as they were before a command; put back after it where the sandbox could not forbid
+writing them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from fugu_cli.safety.sandbox.git_access import GitFolders
+
+SavedFile = tuple[int, bytes]
+"""A file's mode and content, or a link's mode and where it leads."""
+
+
+class FileGuard:
+    """Remembers the files at and below `paths`; `restore` makes them that again."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = tuple(Path(path) for path in paths)
+        self._kept = {path: read_saved(path) for path in self._all()}
+
+    def _all(self) -> Iterator[Path]:
+        for path in self._paths:
+            if path.is_dir() and not path.is_symlink():
+                yield from (Path(folder) / name for folder, _, names in os.walk(path) for name in names)
+            elif os.path.lexists(path):
+                yield path
+
+    def restore(self) -> tuple[Path, ...]:
+        """Put back what was changed; returns which files. Raises OSError."""
+        now = {path: read_saved(path) for path in self._all()}
+        unknown = {path for path, kept in self._kept.items() if kept is None}  # it could not be read before
+        changed = [path for path in {**now, **self._kept} if now.get(path) != self._kept.get(path)]
+        changed = [path for path in changed if path not in unknown]
+        for path in changed:
+            _clear(path)
+            kept = self._kept.get(path)
+            if kept is not None:
+                write_saved(path, *kept)
+        return tuple(changed)
+
+
+class Restores(Protocol):
+    """Something that was remembered; `restore` says which files it put back. Raises OSError."""
+
+    def restore(self) -> tuple[Path, ...]: ...
+
+
+class CombinedGuard:
+    """Several of them as one."""
+
+    def __init__(self, guards: Sequence[Restores]) -> None:
+        self._guards = tuple(guards)
+
+    def restore(self) -> tuple[Path, ...]:
+        """All of them, in order."""
+        return tuple(dict.fromkeys(path for guard in self._guards for path in guard.restore()))
+
+
+def read_saved(path: Path, largest: float = math.inf) -> SavedFile | None:
+    """Mode and content, of a link where it leads; None where there is nothing. Of a file with more than `largest` bytes
+    no content."""
+    try:
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            return found.st_mode, os.fsencode(path.readlink())
+        plain = stat.S_ISREG(found.st_mode) and found.st_size <= largest
+        return found.st_mode, path.read_bytes() if plain else b""
+    except OSError:
+        return None
+
+
+def write_saved(path: Path, mode: int, data: bytes) -> None:
+    """Make a file, a link or a folder what it was. Nothing is there. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if stat.S_ISLNK(mode):
+        path.symlink_to(os.fsdecode(data))
+    elif stat.S_ISREG(mode):
+        path.write_bytes(data)
+        path.chmod(stat.S_IMODE(mode))
+    elif stat.S_ISDIR(mode):
+        path.mkdir(exist_ok=True)
+
+
+def _clear(path: Path) -> None:
+    """Nothing at `path`, and folders above it that are folders."""
+    for parent in path.parents:
+        if parent.is_symlink() or parent.is_file():
+            parent.unlink()
+            break
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.unlink()
+
+
+HARMLESS = re.compile(
+    "|".join(
+        (
+            r"core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks)",
+            r"core\.(autocrlf|eol|safecrlf|compression|sparsecheckout(cone)?|longpaths|quotepath|abbrev|untrackedcache)",
+            r"remote\..*\.(url|pushurl|fetch|push|mirror|tagopt|prune|prunetags|promisor|partialclonefilter)",
+            r"branch\..*\.(remote|pushremote|merge|rebase|description)|branch\.(autosetup\w+|sort)",
+            r"submodule\..*\.(url|active|branch|ignore|path|shallow|fetchrecursesubmodules)|submodule\.active",
+            r"extensions\.(objectformat|compatobjectformat|partialclone|refstorage|relativeworktrees|preciousobjects)",
+            r"user\.(name|email|signingkey|useconfigonly)|author\.\w+|committer\.\w+|init\.defaultbranch",
+            r"(pull|push|fetch|advice|color|log|status|index|feature|rebase|pack|maintenance|rerere)\.[\w.]+",
+            r"gc\.(auto\w*|pruneexpire|reflogexpire\w*|packrefs|worktreepruneexpire|aggressive\w+)",
+            r"(commit|tag)\.gpgsign|merge\.(ff|conflictstyle|renames|renamelimit)|diff\.(renames|renamelimit|algorithm)",
+            r"lfs\.repositoryformatversion",
+        )
+    ),
+    re.DOTALL,
+)
+"""Keys of a configuration that may be new after a command. `core.worktree` is let through where it stays inside."""
+NAMES = ("config", "config.worktree", "commondir")
+SAMPLE = ".sample"
+LARGEST = 64_000_000
+"""Bytes of the largest file whose content is kept."""
+
+
+@dataclass(frozen=True)
+class GitConfiguration:
+    """What git obeys in one git folder: these files, and its hooks, each with its mode; samples left out."""
+
+    files: Mapping[str, SavedFile] = field(default_factory=dict)
+    hooks: Mapping[str, SavedFile] = field(default_factory=dict)
+
+
+class GitGuard:
+    """Remembers what git obeys below a root; `restore` makes it that again. `git` is the program's path."""
+
+    def __init__(self, found: GitFolders, git: str | None) -> None:
+        self._found, self._git = found, git
+        self._entries = {entry: _small_content(entry) for entry in found.entries()}
+        self._before = {folder: _git_configuration(folder) for folder in found.folders(tuple(self._entries))}
+        self._cut = found.cut
+
+    def restore(self) -> tuple[Path, ...]:
+        """Put back what was changed, take away what is new and dangerous; returns which files. Raises OSError."""
+        changed = []
+        now = self._found.entries()
+        for entry in now:
+            then = self._entries.get(entry)
+            if then is not None and not stat.S_ISDIR(then[0]) and _small_content(entry) != then:
+                _remove(entry)
+                write_saved(entry, *then)
+                changed.append(entry)
+        for folder in sorted(self._found.folders(now)):
+            changed += self._checked(folder)
+        return tuple(changed)
+
+    def _checked(self, folder: Path) -> Iterator[Path]:
+        then, found = self._before.get(folder), _git_configuration(folder)
+        if found == then or (then is None and found in self._moved()):
+            return
+        then = then if then is not None else self._unseen(folder, found)
+        if found.hooks != then.hooks:
+            yield from _hooks(folder / "hooks", found.hooks, then.hooks)
+        old, new = then.files.get("commondir"), found.files.get("commondir")
+        if old != new and not (old is None and self._of_known(folder)):
+            yield _write_back(folder / "commondir", old)
+        for name in ("config", "config.worktree"):
+            old, new = then.files.get(name), found.files.get(name)
+            if old != new and new is not None and self._dangers(folder, new, old):
+                yield self._defused(folder / name, new, old)
+
+    def _unseen(self, folder: Path, found: GitConfiguration) -> GitConfiguration:
+        """What a folder held that was not looked into: nothing, it is new; in a tree too large to look into all of it,
+        what is older than the session."""
+        if not self._cut:
+            return GitConfiguration()
+        files = {name: kept for name, kept in found.files.items() if self._found.older(folder / name)}
+        hooks = {name: kept for name, kept in found.hooks.items() if self._found.older(folder / "hooks" / name)}
+        return GitConfiguration(files, hooks)
+
+    def _moved(self) -> list[GitConfiguration]:
+        """Of git folders that are not where they were any more."""
+        return [obeyed for folder, obeyed in self._before.items() if not folder.exists()]
+
+    def _of_known(self, folder: Path) -> bool:
+        """A working tree of a repository that was there before."""
+        with contextlib.suppress(OSError):
+            named = (folder / "commondir").read_bytes()[:4096].strip()
+            return folder not in self._before and Path(os.path.realpath(folder / os.fsdecode(named))) in self._before
+        return False
+
+    def _dangers(self, folder: Path, new: SavedFile, old: SavedFile | None) -> list[str]:
+        """Keys that were not there, or had another value, and are not harmless. A file git cannot read is one."""
+        lines = self._lines(new[1]) if stat.S_ISREG(new[0]) else None
+        if lines is None:
+            return ["include.path"]
+        known = (self._lines(old[1]) or set()) if old is not None else set()
+        return sorted({key for key, value in lines - known if not self._harmless(folder, key, value)})
+
+    def _harmless(self, folder: Path, key: str, value: str) -> bool:
+        if key == "core.worktree":
+            real = Path(os.path.realpath(folder / value))
+            return real == self._found.root or self._found.root in real.parents
+        return HARMLESS.fullmatch(key) is not None
+
+    def _defused(self, config: Path, new: SavedFile, old: SavedFile | None) -> Path:
+        """As it was; a new one without the dangerous keys, or without any where that does not help."""
+        if old is not None or not stat.S_ISREG(new[0]):
+            return _write_back(config, old)
+        for key in self._dangers(config.parent, new, None):
+            self._run(b"", "--file", str(config), "--unset-all", key)
+        left = _small_content(config)
+        if left is not None and self._dangers(config.parent, left, None):
+            config.write_bytes(b"[core]\n\trepositoryformatversion = 0\n")
+        return config
+
+    def _lines(self, config: bytes) -> set[tuple[str, str]] | None:
+        """Keys with their values, None where git cannot read them."""
+        said = self._run(config, "--file", "-", "--no-includes", "--list", "-z")
+        if said is None:
+            return None
+        parts = (line.partition(b"\n") for line in said.split(b"\0") if line)
+        return {(os.fsdecode(key), os.fsdecode(value)) for key, _, value in parts}
+
+    def _run(self, given: bytes, *arguments: str) -> bytes | None:
+        """`git config`, None where it fails. It runs nothing that a configuration names."""
+        if self._git is None:
+            return None
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        done = subprocess.run(
+            [self._git, "config", *arguments], cwd="/", env=kept, input=given, capture_output=True, check=False
+        )
+        return None if done.returncode else done.stdout
+
+
+def _git_configuration(folder: Path) -> GitConfiguration:
+    files = {name: found for name in NAMES if (found := _small_content(folder / name)) is not None}
+    hooks = folder / "hooks"
+    if hooks.is_symlink() or not hooks.is_dir():
+        whole = _small_content(hooks)
+        return GitConfiguration(files, {} if whole is None else {"": whole})
+    inside = {path.name: _small_content(path) for path in sorted(hooks.iterdir()) if path.suffix != SAMPLE}
+    return GitConfiguration(files, {name: found for name, found in inside.items() if found is not None})
+
+
+def _hooks(folder: Path, found: Mapping[str, SavedFile], then: Mapping[str, SavedFile]) -> Iterator[Path]:
+    """A link in the place of the folder goes, or comes back, as a whole: nothing is done where it leads."""
+    if "" in found or "" in then:
+        _remove(folder)
+        for name, kept in then.items():
+            yield _write_back(folder / name if name else folder, kept)
+        yield folder
+        return
+    for name in sorted(found.keys() | then.keys()):
+        if found.get(name) != then.get(name):
+            yield _write_back(folder / name, then.get(name))
+
+
+def _small_content(path: Path) -> SavedFile | None:
+    return read_saved(path, LARGEST)
+
+
+def _write_back(path: Path, then: SavedFile | None) -> Path:
+    _remove(path)
+    if then is not None:
+        write_saved(path, *then)
+    return path
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

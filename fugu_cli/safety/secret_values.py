@@ -1,0 +1,145 @@
+"""Which values are secrets: those of variables and of `.env` files, by their names and by what they are.
+
+Below masking.py, which finds them in texts, and the sandbox, which keeps such variables from commands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import time
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from fugu_cli.safety.paths import is_secret
+
+NAMES = re.compile(
+    r"(^|_)(API_?KEYS?|KEYS?|TOKENS?|SECRETS?|PASS|PASSPHRASE|CREDENTIALS?|PAT|AUTH|DSN)(_|$)"
+    r"|APIKEY|SECRET|PASSW(OR)?D|_PWD$|^(SSH|LDAP|MYSQL|FTP)PASS$",
+    re.IGNORECASE,
+)
+"""Names of variables whose values are secrets."""
+SHORTEST = 6
+"""Characters of the shortest value that is a secret."""
+LONG = 16
+"""Characters from which on a single word or number is one as well: few words are as long, and those are seldom."""
+RACY = 100_000_000
+"""Nanoseconds: a folder that changed so shortly before it was listed may have changed after that as well."""
+FOLDERS = 5_000
+"""Folders in which `.env` files are looked for, the upper ones first."""
+DEPENDENCIES = frozenset({".git", ".hg", ".svn", "node_modules", "site-packages", "__pycache__", ".venv", "venv"})
+"""Folders that hold other people's files."""
+_LINE = re.compile(r"^\ufeff?[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+"""A file may begin with a byte order mark."""
+_LETTERS = re.compile(r"[^\W\d_]+")
+Stamp = tuple[str, int, int]
+"""A file's path, time and size."""
+
+
+def secrets_of(name: str, value: str) -> set[str]:
+    """What is masked of a variable's value: nothing, the value, or each of its lines."""
+    if NAMES.search(name) is None or _is_path(value):
+        return set()
+    lines = [value] if "\n" not in value else [line.strip() for line in value.splitlines() if "-----" not in line]
+    return {line for line in lines if not is_word(line, name)}
+
+
+def is_word(value: str, name: str = "") -> bool:
+    """The value of the variable `name` is no secret: it stands in ordinary text as well, and masks would hide that.
+
+    It is shorter than SHORTEST; or it is one word in small letters, in capitals or capitalised, or has no letters at
+    all, and is shorter than LONG; or it only repeats words of the name.
+    """
+    if len(value) < SHORTEST:
+        return True
+    value = "".join(char for char in value if unicodedata.category(char)[0] != "M")  # vowel signs, accents
+    if not any(char.isalpha() for char in value):
+        return len(value) < LONG
+    if value.isalpha() and value in {value.lower(), value.upper(), value.capitalize()}:
+        return len(value) < LONG or value.casefold() in name.casefold()
+    words = set(_LETTERS.findall(value.casefold()))
+    return not any(char.isdigit() for char in value) and words <= set(name.casefold().split("_"))
+
+
+def _is_path(value: str) -> bool:
+    """A key's file rather than a key; a key may begin with a slash as well."""
+    return value.startswith("/") and "\0" not in value and os.path.lexists(Path(value).parent) and value.count("/") > 1
+
+
+class _Folder(NamedTuple):
+    """What was found in a folder when it was listed last: names of `.env` files, folders, and links that may lead to
+    some."""
+
+    changed: int = 0
+    names: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+
+
+class EnvFiles:
+    """`.env` files below a folder, and in the folders that links lead to. A folder is listed again only when it has
+    changed."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = str(root)
+        self._listed: dict[str, _Folder] = {}
+
+    def look(self) -> Iterator[Stamp]:
+        """Their paths, with what changes when they do."""
+        waiting, links = [self._root], list[str]()
+        for folder in waiting:  # it grows meanwhile
+            found = self._folder(folder)
+            waiting += found.folders[: max(FOLDERS - len(waiting), 0)]
+            links += found.links
+            yield from _stamps(folder, found.names)
+        for folder in links[:FOLDERS]:  # not what is below them: they may lead anywhere
+            yield from _stamps(folder, self._folder(folder).names)
+
+    def _folder(self, folder: str) -> _Folder:
+        try:
+            changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 - for every fact, in every folder
+            known = self._listed.get(folder)
+            if known is not None and known.changed == changed:
+                return known
+            with os.scandir(folder) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError:
+            return _Folder()
+        inside = [
+            f"{folder}/{e.name}" for e in entries if e.is_dir(follow_symlinks=False) and e.name not in DEPENDENCIES
+        ]
+        names = tuple(e.name for e in entries if e.name.startswith(".env") and is_secret(e.name))
+        links = tuple(path for e in entries if e.is_symlink() and os.path.isdir(path := f"{folder}/{e.name}"))  # noqa: PTH112
+        listed = _Folder(changed, names, tuple(inside), links)
+        if time.time_ns() - changed > RACY:
+            self._listed[folder] = listed
+        return listed
+
+
+def _stamps(folder: str, names: tuple[str, ...]) -> Iterator[Stamp]:
+    for name in names:
+        with contextlib.suppress(OSError):
+            found = os.stat(f"{folder}/{name}")  # noqa: PTH116
+            if stat.S_ISREG(found.st_mode):  # a pipe would be waited for
+                yield f"{folder}/{name}", found.st_mtime_ns, found.st_size
+
+
+def in_file(path: Path) -> set[str]:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")[:100_000]
+    except OSError:
+        return set()
+    return {secret for name, value in assigned(text) for secret in secrets_of(name, value)}
+
+
+def assigned(text: str) -> list[tuple[str, str]]:
+    """NAME=VALUE lines; quotes and what follows a `#` taken off."""
+    found = []
+    for name, value in _LINE.findall(text):
+        quoted = value[:1] in {'"', "'"}
+        found.append((name, value[1:].partition(value[0])[0] if quoted else value.partition(" #")[0].rstrip()))
+    return found

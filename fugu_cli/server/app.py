@@ -1,0 +1,415 @@
+"""The HTTP side: paths, who may come in (the bearer token), and one exchange: a body in, an answer out, whole or as a
+stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.requests import Request as Http
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fugu_cli.errors import StorageError
+from fugu_cli.server import is_loopback
+from fugu_cli.server.chat_api import ChatWire, openai_error
+from fugu_cli.server.chat_api import openai_error as openai_failure
+from fugu_cli.server.client_requests import AnswerHead, ClientRequest, RequestRefused, ServedAnswer, Stream, Wire
+from fugu_cli.server.messages_api import MessagesWire, estimated_tokens
+from fugu_cli.server.messages_api import anthropic_error as anthropic_failure
+from fugu_cli.server.responses_api import ResponsesWire
+from fugu_cli.server.service import LEFT, STOPPED, EndpointService
+
+IDLE = 10.0
+"""Seconds of silence after which the client is told that work goes on."""
+
+SENDING = 120.0
+"""Seconds a client may take to send its request."""
+PAUSE = 20.0
+"""Seconds between two portions of it."""
+
+
+class WireEndpoint:
+    """`POST` on one wire."""
+
+    def __init__(self, service: EndpointService, wire: Wire) -> None:
+        self._service = service
+        self._wire = wire
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application of one path."""
+        try:
+            body = await read_body(self._service, receive)
+            asking = self._wire.parse(body, Http(scope).headers)
+            head = self._service.head(asking)
+        except RequestRefused as refused:
+            await send_refusal(self._wire, refused, send)
+            return
+        answering = AnswerSender(self._service, self._wire, asking, head)
+        work = asyncio.ensure_future(answering.stream(send) if asking.stream else answering.whole(send))
+        self._service.working.add(work)
+        work.add_done_callback(self._service.working.discard)
+        await _while_connected(work, receive)
+
+
+async def _while_connected(work: asyncio.Future[None], receive: Receive) -> None:
+    """`work` to its end, cancelled as soon as the client is gone. Raises CancelledError where the endpoint stops."""
+    gone = asyncio.ensure_future(_client_left(receive))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        left = gone.done()
+        work.cancel(LEFT if left else STOPPED)
+        gone.cancel()
+        await asyncio.wait({work, gone})
+    if work.cancelled() and not left:
+        raise asyncio.CancelledError
+    if not work.cancelled() and (error := work.exception()) is not None and not isinstance(error, OSError):
+        raise error
+
+
+async def _client_left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class AnswerSender:
+    """One answer on its way to one client."""
+
+    def __init__(self, service: EndpointService, wire: Wire, asking: ClientRequest, head: AnswerHead) -> None:
+        self._service = service
+        self._wire = wire
+        self._asking = asking
+        self._head = head
+        self._agent = ""
+
+    async def whole(self, send: Send) -> None:
+        """The answer as one JSON object."""
+        try:
+            answer = await self._service.answer(self._asking, self._head, _silent, self._chosen)
+        except RequestRefused as refused:
+            await send_refusal(self._wire, refused, send, self._headers())
+            return
+        await send_json(200, self._wire.whole(self._head, answer, self._asking), send, self._headers())
+
+    async def stream(self, send: Send) -> None:
+        """The answer as events, as it is written."""
+        pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        work = asyncio.ensure_future(self._worked(pieces))
+        out = self._wire.stream(self._head, self._asking)
+        sending = _Sending(send, self._headers, out)
+        why = LEFT
+        try:
+            while (said := await _next(pieces)) is not None:
+                await sending.more(sending.begin() + (out.piece(said) if said else out.idle()))
+            answer = await work
+            last = sending.begin() + out.end(answer)
+        except RequestRefused as refused:
+            if not sending.begun:
+                await send_refusal(self._wire, refused, send, self._headers())
+                return
+            last = out.fail(refused)
+        except asyncio.CancelledError as cut:
+            why = str(cut)
+            if sending.begun:
+                await _cut(sending.last(out.fail(stop_refusal())))
+            raise
+        finally:
+            await _ended(work, why)
+        await sending.last(last)
+
+    async def _worked(self, pieces: asyncio.Queue[str | None]) -> ServedAnswer:
+        try:
+            return await self._service.answer(self._asking, self._head, _saying(pieces), self._chosen)
+        finally:
+            pieces.put_nowait(None)
+
+    def _chosen(self, agent: str) -> None:
+        self._agent = agent
+
+    def _headers(self) -> dict[str, str]:
+        told = {"x-fugu-trace": self._head.id, "x-request-id": self._head.id, "request-id": self._head.id}
+        return {**told, "x-fugu-agent": self._agent} if self._agent else told
+
+
+class _Sending:
+    """A stream's bytes to the client; its status goes with the first of them."""
+
+    def __init__(self, send: Send, headers: Callable[[], Mapping[str, str]], out: Stream) -> None:
+        self._send = send
+        self._headers = headers
+        self._out = out
+        self.begun = False
+
+    def begin(self) -> bytes:
+        """What comes before the first events; to be asked for before them, since a wire may number what it says."""
+        return b"" if self.begun else self._out.begin()
+
+    async def more(self, data: bytes, *, over: bool = False) -> None:
+        if not self.begun:
+            await _begin(self._send, self._headers())
+            self.begun = True
+        await self._send({"type": "http.response.body", "body": data, "more_body": not over})
+
+    async def last(self, data: bytes) -> None:
+        await self.more(data, over=True)
+
+
+def _saying(pieces: asyncio.Queue[str | None]) -> Callable[[str], None]:
+    def say(text: str) -> None:
+        if text:
+            pieces.put_nowait(text)
+
+    return say
+
+
+async def _next(pieces: asyncio.Queue[str | None]) -> str | None:
+    """What has been said since; "" after a while of silence, None at the end."""
+    try:
+        async with asyncio.timeout(IDLE):
+            said = await pieces.get()
+    except TimeoutError:
+        return ""
+    while said is not None and not pieces.empty():  # a slow client gets larger portions, not a longer queue
+        more = pieces.get_nowait()
+        if more is None:
+            pieces.put_nowait(None)
+            break
+        said += more
+    return said
+
+
+async def _ended(work: asyncio.Future[ServedAnswer], why: str) -> None:
+    """The model call is over when this returns, also where the client left."""
+    if not work.done():
+        work.cancel(why)
+        await asyncio.wait({work})
+
+
+async def _begin(send: Send, headers: Mapping[str, str]) -> None:
+    told = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **headers}
+    await send({"type": "http.response.start", "status": 200, "headers": _raw(told)})
+
+
+async def _cut(sending: Awaitable[None]) -> None:
+    """The end of an answer that is cut. A client that does not read is not waited for."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(1.0):
+            await sending
+
+
+def stop_refusal() -> RequestRefused:
+    """What a client is told whose answer the endpoint's own end cuts."""
+    return RequestRefused(503, "the endpoint is stopping", kind="server_error", code="stopping")
+
+
+async def send_json(status: int, value: object, send: Send, headers: Mapping[str, str] | None = None) -> None:
+    """One JSON object."""
+    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    told = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
+    await send({"type": "http.response.start", "status": status, "headers": _raw(told)})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_refusal(
+    wire: Wire, refused: RequestRefused, send: Send, headers: Mapping[str, str] | None = None
+) -> None:
+    """A refusal in the wire's own form. What was tried here already is not to be tried again at once."""
+    told = dict(headers or {})
+    if refused.after is not None:
+        told["retry-after"] = str(max(1, round(refused.after)))
+    elif refused.status >= 500 or refused.status == 429:
+        told["x-should-retry"] = "false"
+    await send_json(refused.status, wire.failure(refused), send, told)
+
+
+async def read_body(service: EndpointService, receive: Receive) -> bytes:
+    """The whole body. Raises Refused: one that only trickles in holds a place as an answer does (408), so does one too
+    many (429); 413 as soon as it is too long, 499 for a client that left."""
+    clock = asyncio.get_running_loop().time
+    end = clock() + min(SENDING, service.bounds.seconds)
+    body = bytearray()
+    try:
+        async with asyncio.timeout_at(min(end, clock() + PAUSE)) as patience:
+            with service.reading(patience) as heard:
+                more = True
+                while more:
+                    more = _take(await receive(), body, service.bounds.body)
+                    if not patience.expired():
+                        patience.reschedule(min(end, clock() + PAUSE))
+                    heard()
+    except TimeoutError as error:
+        raise RequestRefused(408, "the request did not arrive in time", code="request_timeout") from error
+    return bytes(body)
+
+
+def _take(message: Message, body: bytearray, most: int) -> bool:
+    """Add a portion to the body; whether more is to come. Raises Refused."""
+    if message["type"] == "http.disconnect":
+        raise RequestRefused(499, "the client went away")
+    body += message.get("body", b"")
+    if len(body) > most:
+        raise RequestRefused(413, f"the request is longer than {most} bytes", code="request_too_large")
+    return bool(message.get("more_body"))
+
+
+def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
+
+
+def _silent(text: str) -> None:
+    pass
+
+
+class TokenAuth:
+    """`app` behind a token (None: none is asked for, which only a server on a loopback address may do)."""
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] != "/health":
+            refused = self._refused(Http(scope).headers)
+            if refused is not None:
+                wire = anthropic_failure if scope["path"].startswith("/v1/messages") else openai_failure
+                headers = {"www-authenticate": "Bearer"} if refused.status == 401 else {}
+                await send_json(refused.status, wire(refused), send, headers)
+                return
+        await self._app(scope, receive, send)
+
+    def _refused(self, headers: Mapping[str, str]) -> RequestRefused | None:
+        if self._token is None:
+            return _is_cross_origin(headers)
+        given = headers.get("authorization", "")
+        words = given.partition(" ")[2].strip() if given.lower().startswith("bearer ") else headers.get("x-api-key", "")
+        if hmac.compare_digest(words.encode("utf-8", "replace"), self._token.encode()):
+            return None
+        said = "the token was not accepted" if words else "a bearer token is needed"
+        return RequestRefused(401, said, kind="authentication_error", code="invalid_api_key")
+
+
+def _is_cross_origin(headers: Mapping[str, str]) -> RequestRefused | None:
+    """A web page must not reach a server without a token through the browser of whoever reads it."""
+    said, origin = headers.get("host", ""), headers.get("origin")
+    if said and not is_loopback(host := _host(f"//{said}") or said):
+        return RequestRefused(403, f"this server answers on this machine only, not as {host}", code="forbidden")
+    if origin and not is_loopback(_host(origin)):
+        return RequestRefused(403, f"pages of {origin} may not use this server", code="forbidden")
+    return None
+
+
+def _host(url: str) -> str:
+    """The host of an address, "" where it names none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def build_app(service: EndpointService, token: str | None) -> ASGIApp:
+    """The application. With `token` every path but `/health` wants it."""
+    places = _InfoEndpoints(service)
+    routes = [
+        Route("/v1/chat/completions", Post(WireEndpoint(service, ChatWire()), ChatWire()), methods=["POST"]),
+        Route("/v1/responses", Post(WireEndpoint(service, ResponsesWire()), ResponsesWire()), methods=["POST"]),
+        Route("/v1/messages", Post(WireEndpoint(service, MessagesWire()), MessagesWire()), methods=["POST"]),
+        Route("/v1/messages/count_tokens", Post(CountTokensEndpoint(service), MessagesWire()), methods=["POST"]),
+        Route("/v1/models", places.models, methods=["GET"]),
+        Route("/v1/models/{name:path}", places.model, methods=["GET"]),
+        Route("/v1/traces/{id}", places.trace, methods=["GET"]),
+        Route("/health", places.health, methods=["GET"]),
+        Route("/", places.health, methods=["GET"]),
+    ]
+    return TokenAuth(Starlette(routes=routes, exception_handlers={404: _missing, 405: _missing}), token)
+
+
+class Post:
+    """An ASGI application as a route's endpoint: a class instance with a method, which Starlette calls as it is.
+
+    Cut because the endpoint stops, it says so on its wire where nothing was said yet. It is not told on: uvicorn, which
+    alone is above it, would print it and answer in plain text.
+    """
+
+    def __init__(self, app: ASGIApp, wire: Wire) -> None:
+        self._app = app
+        self._wire = wire
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def told(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, told)
+        except asyncio.CancelledError:
+            if not begun:
+                await send_refusal(self._wire, stop_refusal(), send)
+
+
+class CountTokensEndpoint:
+    """`POST /v1/messages/count_tokens`: an estimate, before anything is chosen."""
+
+    def __init__(self, service: EndpointService) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            counted = estimated_tokens(await read_body(self._service, receive))
+        except RequestRefused as refused:
+            await send_refusal(MessagesWire(), refused, send)
+            return
+        await send_json(200, {"input_tokens": counted}, send)
+
+
+class _InfoEndpoints:
+    """The paths that only read."""
+
+    def __init__(self, service: EndpointService) -> None:
+        self._service = service
+
+    async def models(self, request: Http) -> Response:
+        listed = self._service.models()
+        return JSONResponse({"object": "list", "data": listed, "has_more": False})
+
+    async def model(self, request: Http) -> Response:
+        name = request.path_params["name"]
+        found = next((m for m in self._service.models() if isinstance(m, dict) and m["id"] == name), None)
+        if found is None:
+            said = RequestRefused(404, f"the model {name!r} does not exist here", code="model_not_found")
+            return JSONResponse(openai_error(said), 404)
+        return JSONResponse(found)
+
+    async def trace(self, request: Http) -> Response:
+        id = request.path_params["id"]
+        try:
+            found = self._service.trace(id)
+        except StorageError as error:
+            return JSONResponse(openai_error(RequestRefused(500, str(error), kind="server_error")), 500)
+        if found is None:
+            return JSONResponse(
+                openai_error(RequestRefused(404, f"there is no trace {id!r}", code="trace_not_found")), 404
+            )
+        return JSONResponse(found)
+
+    async def health(self, request: Http) -> Response:
+        failed = self._service.traces.failure
+        return JSONResponse({"status": "ok", "busy": self._service.busy, "traces": str(failed) if failed else "ok"})
+
+
+async def _missing(request: Http, error: Exception) -> Response:
+    """A path or method that is not there, said in JSON like everything else, on its path's wire."""
+    status = getattr(error, "status_code", 404)
+    said = f"{request.method} {request.url.path} is not offered here; `fugu help serve` lists what is"
+    wire: Wire = MessagesWire() if request.url.path.startswith("/v1/messages") else ChatWire()
+    return JSONResponse(wire.failure(RequestRefused(status, said, code="not_found")), status)

@@ -1,0 +1,312 @@
+"""A client's request whatever its wire, its options, the answer and the refusal; and what the three wires share to
+read and write them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from fugu_cli.messages import Call, Message, ToolSpec, Usage
+
+StopReason = Literal["end", "calls", "length", "refusal", "cut"]
+Tier = Literal["fugu", "ultra"]
+
+DEFAULT_MAX_TOKENS = 8192
+"""Tokens a reply may have where the client names no limit."""
+
+
+@dataclass(frozen=True)
+class RequestOptions:
+    """What a client may choose for one request, from headers and `metadata`. `budget` in USD; None: as configured."""
+
+    opt_out: frozenset[str] = frozenset()
+    tier: Tier | None = None
+    budget: float | None = None
+    verify: bool | None = None
+
+
+@dataclass(frozen=True)
+class RequestSampling:
+    """How the reply is drawn. `choice`: "" (the model decides), none, required, or the name of the tool to call."""
+
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    temperature: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    choice: str = ""
+    reply_schema: str = ""
+    single: bool = False
+    """One call a reply at most: the client runs one after the other."""
+
+
+@dataclass(frozen=True)
+class ClientRequest:
+    """One request. `model` as the client named it; `tools` are the client's own: it runs them, not fugu."""
+
+    model: str
+    messages: tuple[Message, ...]
+    system: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    sampling: RequestSampling = RequestSampling()
+    options: RequestOptions = RequestOptions()
+    stream: bool = False
+    counted: bool = True
+    """The stream ends with its usage (`stream_options.include_usage`, where a wire has it)."""
+    freeform: frozenset[str] = frozenset()
+    """Tools that take plain text instead of JSON (custom tools of the Responses wire)."""
+    repeated: Mapping[str, JsonValue] = field(default_factory=dict)
+    """What the wire's answer says again of the request."""
+
+    @property
+    def in_tool_loop(self) -> bool:
+        """The client brings results of calls that an agent made: the turn goes on."""
+        for message in reversed(self.messages):
+            if message.type == "agent":
+                return False
+            if message.type == "tool":
+                return True
+        return False
+
+
+@dataclass(frozen=True)
+class AnswerHead:
+    """What is known of an answer before it begins. `id` is the trace's; `created` seconds since the epoch."""
+
+    id: str
+    model: str
+    created: int
+
+
+@dataclass(frozen=True)
+class ServedAnswer:
+    """What goes back. `usage` is of the reply the client gets; `orchestration` of all that led to it.
+
+    `agent` and `served` say who wrote it: the pool's name and the provider's. `cost` in USD, of everything.
+    """
+
+    text: str
+    calls: tuple[Call, ...] = ()
+    stop: StopReason = "end"
+    usage: Usage = field(default_factory=Usage)
+    orchestration: Usage = field(default_factory=Usage)
+    agent: str = ""
+    served: str = ""
+    cost: float = 0.0
+    note: str = ""
+    """How the request ended, where that is more than "answered"."""
+
+
+class RequestRefused(Exception):
+    """A request that gets no answer. `str(error)` is for people; `kind` is OpenAI's `error.type`, `code` its code.
+
+    `after`: seconds after which trying again makes sense, None where it does not.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "invalid_request_error",
+        code: str = "",
+        after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.code = code
+        self.after = after
+
+
+OPTION_NAMES: Mapping[str, tuple[str, ...]] = {
+    "opt_out": ("opt_out",),
+    "tier": ("tier",),
+    "budget": ("max_budget_usd", "budget_usd", "budget"),
+    "verify": ("verify",),
+}
+
+
+def read_options(headers: Mapping[str, str], metadata: Mapping[str, JsonValue]) -> RequestOptions:
+    """The options of a request. Raises Refused (400) that names what cannot be understood."""
+    return RequestOptions(
+        opt_out=frozenset(_names(_said("opt_out", headers, metadata))),
+        tier=_tier(_said("tier", headers, metadata)),
+        budget=_money(_said("budget", headers, metadata)),
+        verify=_switch(_said("verify", headers, metadata)),
+    )
+
+
+def _said(option: str, headers: Mapping[str, str], metadata: Mapping[str, JsonValue]) -> JsonValue:
+    for name in OPTION_NAMES[option]:
+        value = headers.get(f"x-fugu-{name.replace('_', '-')}")
+        if value is not None:
+            return value
+    for name in OPTION_NAMES[option]:
+        for key in (f"fugu_{name}", name):
+            if metadata.get(key) is not None:
+                return metadata[key]
+    return None
+
+
+def _names(value: JsonValue) -> list[str]:
+    if value is None:
+        return []
+    parts = value if isinstance(value, list) else str(value).split(",")
+    return [text for part in parts if (text := str(part).strip())]
+
+
+def _tier(value: JsonValue) -> Tier | None:
+    match value:
+        case None | "":
+            return None
+        case "fugu":
+            return "fugu"
+        case "ultra":
+            return "ultra"
+    raise RequestRefused(400, f"the tier {value!r} does not exist: fugu or ultra", code="invalid_tier")
+
+
+def _money(value: JsonValue) -> float | None:
+    if value in (None, ""):
+        return None
+    try:
+        amount = float(str(value))
+    except ValueError:
+        amount = math.nan
+    if not (math.isfinite(amount) and amount > 0):
+        raise RequestRefused(400, f"the budget {value!r} is no amount of USD above 0", code="invalid_budget")
+    return amount
+
+
+def _switch(value: JsonValue) -> bool | None:
+    if value is None or isinstance(value, bool):
+        return value
+    word = str(value).strip().lower()
+    if word in ("true", "1", "yes", "on"):
+        return True
+    if word in ("false", "0", "no", "off"):
+        return False
+    raise RequestRefused(400, f"verify is true or false, not {value!r}", code="invalid_verify")
+
+
+Json = dict[str, JsonValue]
+
+
+class LenientModel(BaseModel):
+    """Something a client sent. What is not known is left alone: SDKs send more than is documented."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class Stream(Protocol):
+    """One answer on its way, as server-sent events. Each method returns the bytes to send."""
+
+    def begin(self) -> bytes: ...
+
+    def piece(self, text: str) -> bytes: ...
+
+    def end(self, answer: ServedAnswer) -> bytes: ...
+
+    def fail(self, refused: RequestRefused) -> bytes: ...
+
+    def idle(self) -> bytes:
+        """What keeps a connection alive while nothing can be said."""
+
+
+class Wire(Protocol):
+    """One of the three: how a request is read from it and how an answer is written to it."""
+
+    def parse(self, body: bytes, headers: Mapping[str, str]) -> ClientRequest:
+        """Raises Refused for what cannot be understood or is not offered."""
+
+    def whole(self, head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json: ...
+
+    def stream(self, head: AnswerHead, asking: ClientRequest) -> Stream: ...
+
+    def failure(self, refused: RequestRefused) -> Json: ...
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def parse_body(model: type[Model], body: bytes) -> Model:
+    """`body` as one of the models above. Raises Refused (400) that names the first fault."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        said = fault["msg"] if fault["type"] != "json_invalid" else "the body is not JSON"
+        raise RequestRefused(400, f"{where}: {said}" if where else said, code="invalid_body") from error
+
+
+LARGEST_TOKEN_LIMIT = 2**31 - 1
+"""Tokens that may be named as a limit: what servers read as a whole number."""
+
+
+def token_limit(name: str, sent: int | None, fallback: int) -> int:
+    """The parameter `name`, a limit in tokens. Raises Refused (400) for one that leaves no room or is no number of
+    tokens."""
+    if sent is not None and sent < 1:
+        raise RequestRefused(400, f"{name} must be at least 1", code="invalid_value")
+    if sent is not None and sent > LARGEST_TOKEN_LIMIT:
+        raise RequestRefused(400, f"{name} must be at most {LARGEST_TOKEN_LIMIT}", code="invalid_value")
+    return sent or fallback
+
+
+def sse_event(data: Mapping[str, JsonValue] | str, name: str = "") -> bytes:
+    """One server-sent event."""
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {text}\n\n".encode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class TokenDetails:
+    """The token details of a usage, for the input and the output side."""
+
+    input: Json
+    output: Json
+
+
+def token_details(answer: ServedAnswer) -> TokenDetails:
+    """Cached, reasoning and orchestration tokens, named as `fugu help serve` names them."""
+    orchestration = answer.orchestration
+    return TokenDetails(
+        input={
+            "cached_tokens": answer.usage.cached,
+            "orchestration_input_tokens": orchestration.input,
+            "orchestration_input_cached_tokens": orchestration.cached,
+        },
+        output={
+            "reasoning_tokens": answer.usage.reasoning,
+            "orchestration_output_tokens": orchestration.output,
+        },
+    )
+
+
+def answer_details(head: AnswerHead, answer: ServedAnswer) -> Json:
+    """What fugu adds to an answer: who wrote it, where the trace is, what it cost."""
+    said: Json = {
+        "trace": head.id,
+        "agent": answer.agent,
+        "model": answer.served,
+        "cost_usd": round(answer.cost, 8),
+    }
+    return {**said, "end": answer.note} if answer.note else said
+
+
+def join_text(parts: Sequence[str]) -> str:
+    """Text parts of one message as one text."""
+    return "\n\n".join(part for part in parts if part.strip())
+
+
+def total_tokens(usage: Usage) -> int:
+    """Tokens in and out."""
+    return usage.input + usage.output

@@ -1,0 +1,329 @@
+"""The Messages wire (Claude Code above all): requests as clients send them, answers as one message or as named
+events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import Field, JsonValue
+
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, ToolSpec
+from fugu_cli.providers.history import arguments_object
+from fugu_cli.server import client_requests
+from fugu_cli.server.client_requests import (
+    AnswerHead,
+    ClientRequest,
+    Json,
+    LenientModel,
+    RequestRefused,
+    RequestSampling,
+    ServedAnswer,
+    StopReason,
+    answer_details,
+    join_text,
+    parse_body,
+    sse_event,
+    token_limit,
+)
+
+NOT_SHOWN = "[{kind}: not shown, this endpoint takes text only]"
+
+
+class _Block(LenientModel):
+    type: str
+    text: str = ""
+    id: str = ""
+    name: str = ""
+    input: JsonValue = None
+    tool_use_id: str = ""
+    content: str | list[_Block] | JsonValue = None
+    is_error: bool | None = None
+
+
+class _Message(LenientModel):
+    role: str
+    content: str | list[_Block]
+
+
+class _Tool(LenientModel):
+    name: str
+    type: str | None = None
+    description: str | None = None
+    input_schema: Json | None = None
+
+
+class _Choice(LenientModel):
+    type: str
+    name: str = ""
+    disable_parallel_tool_use: bool | None = None
+
+
+class _Format(LenientModel):
+    type: str = ""
+    schema_: JsonValue = Field(default=None, alias="schema")
+
+
+class _Output(LenientModel):
+    format: _Format | None = None
+
+
+class CountTokensBody(LenientModel):
+    """What is counted before it is sent (`/v1/messages/count_tokens`)."""
+
+    model: str
+    messages: list[_Message]
+    system: str | list[_Block] | None = None
+    tools: list[_Tool] | None = None
+
+
+class _Body(CountTokensBody):
+    max_tokens: int
+    stream: bool | None = None
+    temperature: float | None = None
+    stop_sequences: list[str] | None = None
+    tool_choice: _Choice | None = None
+    output_config: _Output | None = None
+    metadata: Json | None = None
+
+
+def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
+    """The request in `body`. Raises Refused."""
+    sent = parse_body(_Body, body)
+    messages = tuple(_conversation(sent.messages))
+    if not messages:
+        raise RequestRefused(400, "messages: at least one that says something is needed", code="invalid_body")
+    tools = tuple(_tools(sent.tools or []))
+    held = sent.output_config.format if sent.output_config else None
+    return ClientRequest(
+        model=sent.model,
+        system=_system(sent.system),
+        messages=messages,
+        tools=tools,
+        sampling=RequestSampling(
+            max_tokens=token_limit("max_tokens", sent.max_tokens, sent.max_tokens),
+            temperature=sent.temperature,
+            stop=tuple(stop for stop in sent.stop_sequences or [] if stop),
+            choice=_choice(sent.tool_choice, [tool.name for tool in tools]),
+            reply_schema=json.dumps(held.schema_) if held and held.schema_ else "",
+            single=bool(sent.tool_choice and sent.tool_choice.disable_parallel_tool_use),
+        ),
+        options=client_requests.read_options(headers, sent.metadata or {}),
+        stream=bool(sent.stream),
+    )
+
+
+def estimated_tokens(body: bytes) -> int:
+    """Tokens of a request, estimated as a token for every three bytes of its text: no tokenizer fits every agent."""
+    sent = parse_body(CountTokensBody, body)
+    parts = [*sent.messages, *(sent.tools or [])]
+    text = _system(sent.system) + "".join(part.model_dump_json(exclude_defaults=True) for part in parts)
+    return len(text.encode("utf-8", "replace")) // 3
+
+
+def _system(sent: str | list[_Block] | None) -> str:
+    return join_text([block.text for block in sent]) if isinstance(sent, list) else sent or ""
+
+
+def _conversation(sent: Sequence[_Message]) -> list[Message]:
+    messages: list[Message] = []
+    tools: dict[str, str] = {}
+    for number, message in enumerate(sent):
+        content = message.content
+        blocks = [_Block(type="text", text=content)] if isinstance(content, str) else content
+        match message.role:
+            case "user" | "system":
+                messages += [_said(block, tools, number) for block in blocks if block.type != "thinking"]
+            case "assistant":
+                calls = tuple(
+                    Call(id=block.id, tool=block.name, arguments=json.dumps(block.input or {}, ensure_ascii=False))
+                    for block in blocks
+                    if block.type == "tool_use"
+                )
+                tools |= {call.id: call.tool for call in calls}
+                text = "".join(block.text for block in blocks if block.type == "text")
+                messages.append(FromAgent(agent="", text=text, calls=calls))
+            case _:
+                raise RequestRefused(400, f"messages.{number}.role: {message.role!r} is no role", code="invalid_value")
+    return messages
+
+
+def _said(block: _Block, tools: Mapping[str, str], number: int) -> Message:
+    """A block of the user's side: words, or the result of a call."""
+    if block.type == "text":
+        return FromUser(text=block.text)
+    if block.type == "tool_result":
+        tool = tools.get(block.tool_use_id, "")
+        return FromTool(call=block.tool_use_id, tool=tool, text=_plain(block.content), ok=not block.is_error)
+    raise RequestRefused(400, f"messages.{number}: {block.type} is not offered, only text", code="unsupported_content")
+
+
+def _plain(content: JsonValue | list[_Block]) -> str:
+    if isinstance(content, list):
+        blocks = [block for block in content if isinstance(block, _Block)]
+        return "\n".join(b.text if b.type == "text" else NOT_SHOWN.format(kind=b.type) for b in blocks)
+    return content if isinstance(content, str) else ""
+
+
+def _tools(sent: Sequence[_Tool]) -> list[ToolSpec]:
+    return [
+        ToolSpec(
+            name=tool.name,
+            description=tool.description or "",
+            parameters=json.dumps(tool.input_schema or {"type": "object", "properties": {}}),
+        )
+        for tool in sent
+        if tool.type in (None, "custom")
+    ]
+
+
+def _choice(said: _Choice | None, names: Sequence[str]) -> str:
+    match said.type if said else "auto":
+        case "auto":
+            return ""
+        case "none":
+            return "none"
+        case "any":
+            return "required"
+        case "tool" if said and said.name in names:
+            return said.name
+    raise RequestRefused(400, "tool_choice names no tool of this request", code="invalid_value")
+
+
+STOPS: dict[StopReason, str] = {
+    "end": "end_turn",
+    "calls": "tool_use",
+    "length": "max_tokens",
+    "refusal": "refusal",
+    "cut": "end_turn",
+}
+
+ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""`error.type` by status, as the API names them."""
+
+
+class MessagesWire:
+    """`POST /v1/messages`."""
+
+    def parse(self, body: bytes, headers: Mapping[str, str]) -> ClientRequest:
+        return parse(body, headers)
+
+    def whole(self, head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
+        content: list[JsonValue] = [{"type": "text", "text": answer.text}] if answer.text else []
+        content += [{"type": "tool_use", "id": c.id, "name": c.tool, "input": _input(c)} for c in answer.calls]
+        return {
+            **_message(head),
+            "content": content,
+            "stop_reason": STOPS[answer.stop],
+            "usage": _usage(answer),
+            "fugu": answer_details(head, answer),
+        }
+
+    def stream(self, head: AnswerHead, asking: ClientRequest) -> MessagesStream:
+        return MessagesStream(head)
+
+    def failure(self, refused: RequestRefused) -> Json:
+        return anthropic_error(refused)
+
+
+class MessagesStream:
+    """The events of one answer: blocks are opened, filled and closed one after the other."""
+
+    def __init__(self, head: AnswerHead) -> None:
+        self._head = head
+        self._index = 0
+        self._open = False
+        self._said = False
+
+    def begin(self) -> bytes:
+        empty: Json = {**_message(self._head), "content": [], "stop_reason": None}
+        empty["usage"] = {"input_tokens": 0, "output_tokens": 0}
+        return _event("message_start", message=empty)
+
+    def piece(self, text: str) -> bytes:
+        self._said = True
+        opened = b"" if self._open else self._start({"type": "text", "text": ""})
+        return opened + self._delta({"type": "text_delta", "text": text})
+
+    def end(self, answer: ServedAnswer) -> bytes:
+        last = b"" if self._said or not answer.text else self.piece(answer.text)
+        last += self._close()
+        for call in answer.calls:
+            last += self._start({"type": "tool_use", "id": call.id, "name": call.tool, "input": {}})
+            last += self._delta({"type": "input_json_delta", "partial_json": json.dumps(_input(call))})
+            last += self._close()
+        delta: Json = {"stop_reason": STOPS[answer.stop], "stop_sequence": None}
+        last += _event("message_delta", delta=delta, usage=_usage(answer), fugu=answer_details(self._head, answer))
+        return last + _event("message_stop")
+
+    def fail(self, refused: RequestRefused) -> bytes:
+        return sse_event(anthropic_error(refused), "error")
+
+    def idle(self) -> bytes:
+        return _event("ping")
+
+    def _start(self, block: Json) -> bytes:
+        self._open = True
+        return _event("content_block_start", index=self._index, content_block=block)
+
+    def _delta(self, delta: Json) -> bytes:
+        return _event("content_block_delta", index=self._index, delta=delta)
+
+    def _close(self) -> bytes:
+        if not self._open:
+            return b""
+        self._open = False
+        self._index += 1
+        return _event("content_block_stop", index=self._index - 1)
+
+
+def anthropic_error(refused: RequestRefused) -> Json:
+    """An error as this wire has it."""
+    kind = ERROR_TYPES.get(refused.status, "api_error" if refused.status >= 500 else "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": str(refused)}}
+
+
+def _event(name: str, **fields: JsonValue) -> bytes:
+    return sse_event({"type": name, **fields}, name)
+
+
+def _message(head: AnswerHead) -> Json:
+    return {"id": head.id, "type": "message", "role": "assistant", "model": head.model, "stop_sequence": None}
+
+
+def _input(call: Call) -> JsonValue:
+    """The arguments as an object: what the model wrote, where it wrote one."""
+    given = arguments_object(call.arguments)
+    return {"malformed_arguments": call.arguments} if given is None else json.loads(call.arguments or "{}")
+
+
+def _usage(answer: ServedAnswer) -> Json:
+    """Cached tokens are counted apart here, and the orchestration's beside them."""
+    orchestration = answer.orchestration
+    return {
+        "input_tokens": max(answer.usage.input - answer.usage.cached - answer.usage.written, 0),
+        "cache_creation_input_tokens": answer.usage.written,
+        "cache_read_input_tokens": answer.usage.cached,
+        "output_tokens": answer.usage.output,
+        "orchestration_input_tokens": orchestration.input,
+        "orchestration_input_cached_tokens": orchestration.cached,
+        "orchestration_output_tokens": orchestration.output,
+    }
+
+
+if TYPE_CHECKING:
+    from fugu_cli.server.client_requests import Wire
+
+    _messages: Wire = MessagesWire()

@@ -1,0 +1,397 @@
+"""The Responses wire, as Codex CLI and the SDK speak it: requests, and answers as one object or as numbered events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import Field, JsonValue
+
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, ToolSpec
+from fugu_cli.providers.history import arguments_object
+from fugu_cli.server import client_requests
+from fugu_cli.server.chat_api import allowed_tools, openai_error
+from fugu_cli.server.chat_api import tool_choice as choice_of
+from fugu_cli.server.client_requests import (
+    DEFAULT_MAX_TOKENS,
+    AnswerHead,
+    ClientRequest,
+    Json,
+    LenientModel,
+    RequestRefused,
+    RequestSampling,
+    ServedAnswer,
+    answer_details,
+    join_text,
+    parse_body,
+    sse_event,
+    token_details,
+    token_limit,
+    total_tokens,
+)
+from fugu_cli.server.messages_api import NOT_SHOWN
+
+FREEFORM = json.dumps(
+    {
+        "type": "object",
+        "properties": {"input": {"type": "string"}},
+        "required": ["input"],
+        "additionalProperties": False,
+    }
+)
+"""What a custom tool takes, as a function."""
+
+IGNORED_ITEMS = frozenset({"reasoning", "web_search_call", "image_generation_call", "compaction"})
+"""Items that say nothing an agent of another provider could read."""
+
+
+class _Part(LenientModel):
+    type: str
+    text: str = ""
+    refusal: str = ""
+
+
+class _Item(LenientModel):
+    type: str = "message"
+    role: str = ""
+    content: str | list[_Part] | None = None
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+    input: JsonValue = None
+    output: str | list[_Part] | JsonValue = None
+
+
+class _Tool(LenientModel, extra="allow"):
+    type: str
+    name: str = ""
+    description: str | None = None
+    parameters: Json | None = None
+    format: Json | None = None
+
+
+class _Format(LenientModel):
+    type: str = "text"
+    schema_: JsonValue = Field(default=None, alias="schema")
+
+
+class _Text(LenientModel):
+    format: _Format | None = None
+
+
+class _Body(LenientModel):
+    model: str
+    input: str | list[_Item]
+    instructions: str | None = None
+    stream: bool | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    tools: list[_Tool] | None = None
+    tool_choice: JsonValue = None
+    parallel_tool_calls: bool | None = None
+    text: _Text | None = None
+    previous_response_id: str | None = None
+    conversation: JsonValue = None
+    background: bool | None = None
+    metadata: Json | None = None
+
+
+def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
+    """The request in `body`. Raises Refused."""
+    sent = parse_body(_Body, body)
+    for name, stored in (("previous_response_id", sent.previous_response_id), ("conversation", sent.conversation)):
+        if stored:
+            raise RequestRefused(400, f"{name}: nothing is stored, send the whole input", code="unsupported_value")
+    if sent.background:
+        raise RequestRefused(400, "background: answers are given at once or streamed", code="unsupported_value")
+    items = [_Item(role="user", content=sent.input)] if isinstance(sent.input, str) else sent.input
+    system, messages = _conversation(items)
+    if not messages:
+        raise RequestRefused(400, "input: at least one message is needed", code="invalid_body")
+    offered = [tool for tool in sent.tools or [] if tool.type in ("function", "custom")]
+    return ClientRequest(
+        model=sent.model,
+        system=join_text([sent.instructions or "", *system]),
+        messages=messages,
+        tools=allowed_tools(sent.tool_choice, [_tool(tool) for tool in offered]),
+        sampling=RequestSampling(
+            max_tokens=token_limit("max_output_tokens", sent.max_output_tokens, DEFAULT_MAX_TOKENS),
+            temperature=sent.temperature,
+            choice=choice_of(sent.tool_choice, [tool.name for tool in offered]),
+            reply_schema=_schema(sent.text),
+            single=sent.parallel_tool_calls is False,
+        ),
+        repeated=_repeated(sent),
+        options=client_requests.read_options(headers, sent.metadata or {}),
+        stream=bool(sent.stream),
+        freeform=frozenset(tool.name for tool in offered if tool.type == "custom"),
+    )
+
+
+def _repeated(sent: _Body) -> Json:
+    """What an answer says again of its request."""
+    return {
+        "instructions": sent.instructions,
+        "max_output_tokens": sent.max_output_tokens,
+        "metadata": sent.metadata or {},
+        "parallel_tool_calls": sent.parallel_tool_calls is not False,
+        "temperature": sent.temperature,
+        "tool_choice": sent.tool_choice or "auto",
+        "tools": [tool.model_dump(exclude_unset=True) for tool in sent.tools or []],
+    }
+
+
+def _schema(text: _Text | None) -> str:
+    wanted = text.format if text else None
+    if wanted is None or wanted.type == "text":
+        return ""
+    if wanted.type == "json_schema":
+        if not wanted.schema_:
+            raise RequestRefused(400, "text.format.schema is missing", code="missing_value")
+        return json.dumps(wanted.schema_)
+    if wanted.type == "json_object":
+        return json.dumps({"type": "object"})
+    raise RequestRefused(400, f"text.format {wanted.type!r} is not offered: text, json_object, json_schema")
+
+
+def _conversation(items: Sequence[_Item]) -> tuple[list[str], tuple[Message, ...]]:
+    """The leading instructions, and the rest. Calls that stand in a row are one reply's."""
+    system: list[str] = []
+    messages: list[Message] = []
+    tools: dict[str, str] = {}
+    for number, item in enumerate(items):
+        match item.type:
+            case "message":
+                _say(item, number, system, messages)
+            case "function_call" | "custom_tool_call":
+                call = _parse_call(item)
+                tools[call.id] = call.tool
+                _add(messages, call)
+            case "function_call_output" | "custom_tool_call_output":
+                text = _plain(item.output)
+                messages.append(FromTool(call=item.call_id, tool=tools.get(item.call_id, ""), text=text))
+            case "item_reference":
+                raise RequestRefused(400, f"input.{number}: nothing is stored, send the item", code="unsupported_value")
+            case unsaid if unsaid in IGNORED_ITEMS:
+                continue
+            case other:
+                raise RequestRefused(400, f"input.{number}: {other} is not offered", code="unsupported_value")
+    return system, tuple(messages)
+
+
+def _say(item: _Item, number: int, system: list[str], messages: list[Message]) -> None:
+    text = _said(item.content, number)
+    match item.role:
+        case "system" | "developer" if not messages:
+            system.append(text)
+        case "system" | "developer" | "user":
+            messages.append(FromUser(text=text))
+        case "assistant":
+            messages.append(FromAgent(agent="", text=text))
+        case _:
+            raise RequestRefused(400, f"input.{number}.role: {item.role!r} is no role", code="invalid_value")
+
+
+def _said(content: str | list[_Part] | None, number: int) -> str:
+    if not isinstance(content, list):
+        return content or ""
+    for part in content:
+        if part.type not in ("input_text", "output_text", "text", "refusal"):
+            raise RequestRefused(
+                400, f"input.{number}: {part.type} is not offered, only text", code="unsupported_content"
+            )
+    return "".join(part.text or part.refusal for part in content)
+
+
+def _parse_call(item: _Item) -> Call:
+    if item.type == "custom_tool_call":
+        text = item.input if isinstance(item.input, str) else json.dumps(item.input)
+        return Call.make(item.call_id, item.name, input=text)
+    return Call(id=item.call_id, tool=item.name, arguments=item.arguments or "{}")
+
+
+def _add(messages: list[Message], call: Call) -> None:
+    last = messages[-1] if messages else None
+    if isinstance(last, FromAgent):
+        messages[-1] = last.model_copy(update={"calls": (*last.calls, call)})
+    else:
+        messages.append(FromAgent(agent="", calls=(call,)))
+
+
+def _plain(output: JsonValue | list[_Part]) -> str:
+    """A result: text, or parts of which the text is kept."""
+    if isinstance(output, list):
+        parts = [part for part in output if isinstance(part, _Part)]
+        return "\n".join(p.text if p.type.endswith("text") else NOT_SHOWN.format(kind=p.type) for p in parts)
+    return output if isinstance(output, str) else json.dumps(output)
+
+
+def _tool(tool: _Tool) -> ToolSpec:
+    if tool.type == "custom":
+        grammar = tool.format.get("definition") if tool.format else None
+        told = tool.description or ""
+        if grammar:
+            told += f"\n\nIts `input` follows this grammar:\n{grammar}"
+        return ToolSpec(name=tool.name, description=told, parameters=FREEFORM, body="input")
+    parameters = tool.parameters or {"type": "object", "properties": {}}
+    return ToolSpec(name=tool.name, description=tool.description or "", parameters=json.dumps(parameters))
+
+
+def freeform_text(call: Call) -> str:
+    """What a custom tool gets: the text of the call, or all of it where a model wrote no JSON."""
+    given = arguments_object(call.arguments) or {}
+    text = given.get("input")
+    return text if isinstance(text, str) else call.arguments
+
+
+CODES = {429: "rate_limit_exceeded", 402: "insufficient_quota", 503: "server_is_overloaded"}
+"""`error.code` of a failed response, as Codex CLI tells them apart."""
+
+
+class ResponsesWire:
+    """`POST /v1/responses`."""
+
+    def parse(self, body: bytes, headers: Mapping[str, str]) -> ClientRequest:
+        return parse(body, headers)
+
+    def whole(self, head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
+        text = [_message(head, answer.text, "completed")] if answer.text else []
+        calls = [_call_item(head, number, call, asking) for number, call in enumerate(answer.calls)]
+        return _response(head, asking, answer, [*text, *calls])
+
+    def stream(self, head: AnswerHead, asking: ClientRequest) -> ResponsesStream:
+        return ResponsesStream(head, asking)
+
+    def failure(self, refused: RequestRefused) -> Json:
+        return openai_error(refused)
+
+
+class ResponsesStream:
+    """The events of one answer."""
+
+    def __init__(self, head: AnswerHead, asking: ClientRequest) -> None:
+        self._head = head
+        self._asking = asking
+        self._number = 0
+        self._items: list[JsonValue] = []
+        self._text: list[str] = []
+
+    def begin(self) -> bytes:
+        started: Json = {"response": _response(self._head, self._asking, None, [])}
+        return self._event("response.created", started) + self._event("response.in_progress", started)
+
+    def piece(self, text: str) -> bytes:
+        opened = b""
+        if not self._text:
+            item = _message(self._head, "", "in_progress")
+            opened = self._event("response.output_item.added", {"output_index": 0, "item": {**item, "content": []}})
+            opened += self._event("response.content_part.added", {**self._place(), "part": _part("")})
+        self._text.append(text)
+        return opened + self._event("response.output_text.delta", {**self._place(), "delta": text, "logprobs": []})
+
+    def end(self, answer: ServedAnswer) -> bytes:
+        last = b"" if self._text or not answer.text else self.piece(answer.text)
+        if self._text:
+            last += self._close_text()
+        for call in answer.calls:
+            last += self._say_call(call)
+        done = _response(self._head, self._asking, answer, self._items)
+        name = "response.incomplete" if done["status"] == "incomplete" else "response.completed"
+        return last + self._event(name, {"response": done})
+
+    def fail(self, refused: RequestRefused) -> bytes:
+        failed = _response(self._head, self._asking, None, self._items)
+        error: Json = {"code": CODES.get(refused.status, "server_error"), "message": str(refused)}
+        return self._event("response.failed", {"response": {**failed, "status": "failed", "error": error}})
+
+    def idle(self) -> bytes:
+        return b": waiting\n\n"
+
+    def _close_text(self) -> bytes:
+        text = "".join(self._text)
+        item = _message(self._head, text, "completed")
+        self._items.append(item)
+        return (
+            self._event("response.output_text.done", {**self._place(), "text": text, "logprobs": []})
+            + self._event("response.content_part.done", {**self._place(), "part": _part(text)})
+            + self._event("response.output_item.done", {"output_index": 0, "item": item})
+        )
+
+    def _say_call(self, call: Call) -> bytes:
+        index = len(self._items)
+        item = _call_item(self._head, index, call, self._asking)
+        self._items.append(item)
+        key = "input" if item["type"] == "custom_tool_call" else "arguments"
+        kind = "custom_tool_call_input" if key == "input" else "function_call_arguments"
+        place: Json = {"item_id": item["id"], "output_index": index}
+        empty: Json = {**item, key: "", "status": "in_progress"}
+        return (
+            self._event("response.output_item.added", {"output_index": index, "item": empty})
+            + self._event(f"response.{kind}.delta", {**place, "delta": item[key]})
+            + self._event(f"response.{kind}.done", {**place, key: item[key], "name": call.tool})
+            + self._event("response.output_item.done", {"output_index": index, "item": item})
+        )
+
+    def _place(self) -> Json:
+        return {"item_id": f"{self._head.id}-text", "output_index": 0, "content_index": 0}
+
+    def _event(self, name: str, fields: Json) -> bytes:
+        self._number += 1
+        return sse_event({"type": name, "sequence_number": self._number - 1, **fields}, name)
+
+
+def _response(head: AnswerHead, asking: ClientRequest, answer: ServedAnswer | None, items: list[JsonValue]) -> Json:
+    cut = answer is not None and answer.stop in ("length", "refusal")
+    why = None if answer is None or not cut else "max_output_tokens" if answer.stop == "length" else "content_filter"
+    done: Json = {
+        "id": head.id,
+        "object": "response",
+        "created_at": head.created,
+        "status": "in_progress" if answer is None else "incomplete" if cut else "completed",
+        "error": None,
+        "incomplete_details": {"reason": why} if why else None,
+        "model": head.model,
+        "output": [*items],
+        "usage": None,
+        **asking.repeated,
+    }
+    return done if answer is None else {**done, "usage": _usage(answer), "fugu": answer_details(head, answer)}
+
+
+def _message(head: AnswerHead, text: str, status: str) -> Json:
+    return {
+        "id": f"{head.id}-text",
+        "type": "message",
+        "role": "assistant",
+        "status": status,
+        "content": [_part(text)],
+    }
+
+
+def _part(text: str) -> Json:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _call_item(head: AnswerHead, number: int, call: Call, asking: ClientRequest) -> Json:
+    item: Json = {"id": f"{head.id}-{number}", "call_id": call.id, "name": call.tool, "status": "completed"}
+    if call.tool in asking.freeform:
+        return {**item, "type": "custom_tool_call", "input": freeform_text(call)}
+    return {**item, "type": "function_call", "arguments": call.arguments}
+
+
+def _usage(answer: ServedAnswer) -> Json:
+    both = token_details(answer)
+    return {
+        "input_tokens": answer.usage.input,
+        "input_tokens_details": both.input,
+        "output_tokens": answer.usage.output,
+        "output_tokens_details": both.output,
+        "total_tokens": total_tokens(answer.usage),
+    }
+
+
+if TYPE_CHECKING:
+    from fugu_cli.server.client_requests import Wire
+
+    _responses: Wire = ResponsesWire()

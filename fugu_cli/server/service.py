@@ -1,0 +1,179 @@
+"""The endpoint without HTTP: a request in, an answer out, a trace left behind.
+
+Stands between exchange.py and the two ways to answer. Which one: `direct.py` for client-side tools, a named agent or a
+pinned one; `looping.py` for everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pydantic import JsonValue
+
+from fugu_cli.coordinators import Coordinator
+from fugu_cli.providers import Say
+from fugu_cli.server import EndpointLimits, full_loop, single_agent
+from fugu_cli.server.client_requests import AnswerHead, ClientRequest, RequestRefused, ServedAnswer
+from fugu_cli.server.single_agent import FUGU, ULTRA, ActiveRequest, EndpointSettings
+from fugu_cli.server.traces import Traces, new_id
+from fugu_cli.session.events import Finished, Interrupted, Recorded
+from fugu_cli.ui import trace as shown
+
+SILENT = 2.0
+"""Seconds after which a request that is not sent on gives way to others."""
+LEFT, STOPPED = "the client went away", "the endpoint was stopped"
+"""Why an answer was cut: what its task is cancelled with."""
+
+
+class EndpointService:
+    """One endpoint. Closed once; then every trace is on the disk."""
+
+    def __init__(self, house: EndpointSettings, traces: Traces, bounds: EndpointLimits | None = None) -> None:
+        self.bounds = bounds or EndpointLimits()
+        self.traces = traces
+        self._house = house
+        self._busy = 0
+        self._reading: dict[asyncio.Timeout, float] = {}
+        """When the newest portion of each request on its way in arrived, the oldest one first."""
+        self.working: set[asyncio.Future[None]] = set()
+        """Exchanges on their way, to be cut where a stop cannot wait for them."""
+        self._began = int(time.time())
+
+    @property
+    def busy(self) -> int:
+        """Answers on their way."""
+        return self._busy
+
+    def head(self, asking: ClientRequest) -> AnswerHead:
+        """A new answer's id and label. Raises Refused for a model that is not there, or one too many at once."""
+        known = {FUGU, ULTRA, *self._house.offered}
+        if asking.model not in known:
+            raise RequestRefused(
+                404,
+                f"the model {asking.model!r} does not exist here; there are: {', '.join(sorted(known))}",
+                code="model_not_found",
+            )
+        self._room(self._busy)
+        return AnswerHead(new_id(), asking.model, int(time.time()))
+
+    @contextmanager
+    def reading(self, patience: asyncio.Timeout) -> Iterator[Callable[[], None]]:
+        """A request is on its way in, to be called with each portion. Where there are too many, the one whose client
+        has been silent longest is given up; raises Refused where none has been silent."""
+        loop = asyncio.get_running_loop()
+        if self._busy + len(self._reading) >= self.bounds.at_once and self._reading:
+            slowest = min(self._reading, key=self._reading.__getitem__)
+            if loop.time() - self._reading[slowest] > SILENT and not slowest.expired():
+                del self._reading[slowest]
+                slowest.reschedule(loop.time())
+        self._room(self._busy + len(self._reading))
+
+        def heard() -> None:
+            if patience in self._reading:
+                self._reading[patience] = loop.time()
+
+        self._reading[patience] = loop.time()
+        try:
+            yield heard
+        finally:
+            self._reading.pop(patience, None)
+
+    def _room(self, taken: int) -> None:
+        if taken >= self.bounds.at_once:
+            raise RequestRefused(
+                429,
+                f"{taken} requests are being answered, which is the limit of this endpoint",
+                kind="rate_limit_error",
+                code="too_many_requests",
+                after=1.0,
+            )
+
+    async def answer(
+        self, asking: ClientRequest, head: AnswerHead, say: Say, chosen: Callable[[str], None]
+    ) -> ServedAnswer:
+        """The answer; `say` gets its text as far as it can be told early, `chosen` who writes it. Raises Refused."""
+        log = self.traces.open(head.id)
+        log.append(self._house.opened)
+        tab = self._house.tab(log, self.traces.path(head.id)) if self._house.tab else None
+        request = ActiveRequest(
+            head.id, asking, log, self.traces.author, say, chosen, lambda: self.traces.save(head.id), tab
+        )
+        self._busy += 1
+        try:
+            async with asyncio.timeout(self.bounds.seconds):
+                return await self._answered(request)
+        except TimeoutError as error:
+            log.append(Finished(reason="time_limit", message=f"no answer within {self.bounds.seconds:g} s"))
+            raise RequestRefused(
+                504, f"no answer within {self.bounds.seconds:g} s", kind="server_error", code="timeout"
+            ) from error
+        except asyncio.CancelledError as cut:
+            if not any(isinstance(event, Interrupted) for event in log.events):
+                log.append(Interrupted(turn=0))
+            log.append(Finished(reason="interrupted", message=str(cut) or LEFT))
+            raise
+        finally:
+            self._busy -= 1
+            self.traces.finish(head.id)
+            if tab is not None:
+                tab.close()
+
+    async def _answered(self, request: ActiveRequest) -> ServedAnswer:
+        asking = request.asking
+        if asking.model in self._house.members:
+            return await single_agent.answer_with_one_agent(self._house, request, asking.model)
+        ultra = self._ultra(asking)
+        if asking.tools or (self._house.single is not None and ultra is None):
+            return await single_agent.answer_with_one_agent(self._house, request, self._house.single)
+        coordinator = ultra or self._house.team.coordinator
+        return await full_loop.answer_with_full_loop(self._house, request, coordinator, planned=ultra is not None)
+
+    def _ultra(self, asking: ClientRequest) -> Coordinator | None:
+        """The Conductor, where the request asks for it. Raises Refused where there is none."""
+        if asking.options.tier != "ultra" and (asking.model != ULTRA or asking.options.tier == "fugu"):
+            return None
+        if self._house.ultra is None:
+            raise RequestRefused(
+                404, "the tier ultra is not available here; use the model fugu", code="model_not_found"
+            )
+        return self._house.ultra()
+
+    def models(self) -> list[JsonValue]:
+        """What `GET /v1/models` lists: the pool as a whole in its two tiers, then its members."""
+        names = [FUGU, ULTRA, *self._house.offered]
+        return [_model(name, "fugu" if name in (FUGU, ULTRA) else self._provider(name), self._began) for name in names]
+
+    def _provider(self, name: str) -> str:
+        return self._house.members[name].provider
+
+    def trace(self, id: str) -> JsonValue | None:
+        """A trace as `fugu trace ID --json` shows it, None where there is none. Raises StorageError."""
+        records = self.traces.read(id)
+        return None if records is None else _trace(records, id)
+
+    async def close(self) -> None:
+        """Cut what is still on its way; give back connections; write every trace."""
+        for work in self.working:
+            work.cancel(STOPPED)
+        if self.working:
+            await asyncio.wait(self.working)
+        for agent in self._house.team.agents.values():
+            await agent.close()
+        self.traces.close()
+
+
+def _trace(records: list[Recorded], id: str) -> JsonValue:
+    """The decisions as people read them, then every fact they were made from."""
+    told: dict[str, JsonValue] = json.loads(shown.trace_json(records, id))
+    return {"id": id, "object": "trace", **told, "events": [record.model_dump(mode="json") for record in records]}
+
+
+def _model(name: str, owner: str, created: int) -> JsonValue:
+    """As both wires have it."""
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created))
+    openai: dict[str, JsonValue] = {"id": name, "object": "model", "created": created, "owned_by": owner}
+    return {**openai, "type": "model", "created_at": when, "display_name": name}

@@ -1,0 +1,396 @@
+"""One agent answers: where the client runs tools of its own, names an agent, or one is pinned. With the endpoint's
+settings, and the hold on the budget while a call is under way, which the full loop uses as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fugu_cli.coordinators import Coordinator
+from fugu_cli.engine import availability
+from fugu_cli.engine.environment import Environment, Team
+from fugu_cli.engine.turn import failed_event
+from fugu_cli.errors import AgentError
+from fugu_cli.messages import FromAgent, Message, Prompt, Reply
+from fugu_cli.providers import Agent, Pause, Say, Wait
+from fugu_cli.server import traces
+from fugu_cli.server.client_requests import ClientRequest, RequestRefused, ServedAnswer
+from fugu_cli.server.traces import CallAuthor, Recall, author_of, call_id, conversation_events, with_authors
+from fugu_cli.session import spending, views
+from fugu_cli.session.costs import usd
+from fugu_cli.session.events import Assigned, Failed, Finished, Interrupted, Masked, Member, Opened, Replied
+from fugu_cli.session.log import Log
+from fugu_cli.session.spending import Budgets, SharedAccount
+
+FUGU, ULTRA = "fugu", "fugu-ultra"
+"""The two names of the pool as a whole, as in the Fugu report."""
+
+
+@dataclass(frozen=True)
+class EndpointSettings:
+    """`opened` is the first line of every trace. `single`: the agent that answers for the pool, where one is pinned.
+
+    `opted_out`: agents that the configuration keeps from every request. `longest`: an entry's own limit on reply
+    tokens, by agent. `ultra` makes the Conductor's coordinator, None where there is none. `environment` is what a loop
+    without the client's tools works on: no tools, an empty folder. `tab` opens a request's account, its log and where
+    that will lie given; None where no budget is shared by requests.
+    """
+
+    opened: Opened
+    team: Team
+    environment: Environment
+    budgets: Budgets = field(default_factory=Budgets)
+    opted_out: frozenset[str] = frozenset()
+    longest: Mapping[str, int] = field(default_factory=dict)
+    single: str | None = None
+    ultra: Callable[[], Coordinator] | None = None
+    tab: Callable[[Log, Path], SharedAccount] | None = None
+
+    @property
+    def members(self) -> Mapping[str, Member]:
+        return self.team.members
+
+    @property
+    def offered(self) -> Mapping[str, Member]:
+        """The members that a client may ask for by name."""
+        return {name: member for name, member in self.members.items() if name not in self.opted_out}
+
+
+FAILURE_STATUS = {
+    "refused": 502,
+    "absent": 502,
+    "invalid": 400,
+    "limited": 429,
+    "overloaded": 503,
+    "network": 502,
+    "timeout": 504,
+    "protocol": 502,
+    "credit": 402,
+    "budget": 402,
+}
+"""What the client is told where an agent failed: the fault is behind this endpoint, never the client's own key."""
+
+REFUSAL_KINDS = {400: "invalid_request_error", 402: "insufficient_quota", 429: "rate_limit_error"}
+
+
+def failure_refusal(kind: str, message: str, after: float | None = None) -> RequestRefused:
+    """The refusal for a failure of `AgentError.kind`, or of the budget."""
+    status = FAILURE_STATUS.get(kind, 502)
+    code = "budget_exceeded" if kind == "budget" else f"agent_{kind}"
+    return RequestRefused(status, message, kind=REFUSAL_KINDS.get(status, "server_error"), code=code, after=after)
+
+
+def message_with_hint(error: AgentError) -> str:
+    """The message with its hint."""
+    return f"{str(error).rstrip('.')}; {error.hint}" if error.hint else str(error)
+
+
+class BudgetHold:
+    """`agent`, as `member` of the pool is priced; `tab` is the request's."""
+
+    def __init__(self, agent: Agent, member: Member, tab: SharedAccount) -> None:
+        self._agent = agent
+        self._member = member
+        self._tab = tab
+
+    @property
+    def name(self) -> str:
+        return self._agent.name
+
+    async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
+        held = most = spending.worst_case_cost(self._member, prompt)
+
+        def again(pause: Pause) -> None:
+            nonlocal held
+            wait(pause)
+            before, held = held, most + usd(pause.used, self._member.price)
+            self._tab.hold(held - before)
+
+        self._tab.hold(held)
+        try:
+            return await self._agent.reply(prompt, say, again)
+        finally:
+            self._tab.hold(-held)
+
+    async def close(self) -> None:
+        """The endpoint's agents outlive a request."""
+
+
+if TYPE_CHECKING:
+
+    def _fits(agent: BudgetHold) -> Agent:
+        return agent
+
+
+BROKEN = "the agent failed in the middle of its answer"
+"""How a request ends of whose answer a client has heard the beginning."""
+SAME_CALL = 3
+"""Times an agent may make the same call in one loop before another one takes the turn."""
+
+
+@dataclass(frozen=True)
+class ActiveRequest:
+    """One request on its way: `id` is its trace's, `chosen` is told who answers, as soon as that is known."""
+
+    id: str
+    asking: ClientRequest
+    log: Log
+    recall: Recall
+    say: Say
+    chosen: Callable[[str], None]
+    save: Callable[[], object]
+    tab: SharedAccount | None = None
+    """Its account, where requests share a budget."""
+
+
+async def answer_with_one_agent(house: EndpointSettings, request: ActiveRequest, pinned: str | None) -> ServedAnswer:
+    """The answer of one agent. Raises Refused; cancelled, it records what was cut off."""
+    log, asking = request.log, request.asking
+    messages = with_authors(asking.messages, request.recall)
+    for fact in conversation_events(messages):
+        log.append(fact)
+    excluded_agents(house, request)
+    began = len(log.events)
+    keep_or_switch(house, request, messages, pinned)
+    while True:
+        assigned = await _assigned(house, request, messages, pinned, began)
+        log.append(assigned)
+        request.chosen(assigned.agent)
+        reply = await _reply(house, request, messages, assigned, pinned=pinned is not None)
+        if reply is not None:
+            log.append(Finished(reason="answered"))
+            return traces.answer_with_usage(log.events, began, reply, views.turns(log.events)[-1].replies[-1])
+        if pinned is not None:
+            raise _last_failure(log)
+
+
+def excluded_agents(house: EndpointSettings, request: ActiveRequest) -> None:
+    """Who is out for this request: opted out by the client, or unavailable. Raises Refused for a wrong name."""
+    unknown = sorted(request.asking.options.opt_out - house.members.keys())
+    if unknown:
+        there = ", ".join(house.members)
+        raise RequestRefused(400, f"opt_out names {unknown[0]!r}; the pool has: {there}", code="unknown_agent")
+    out = dict.fromkeys(sorted(request.asking.options.opt_out), "opted out of this request")
+    if out.keys() >= house.offered.keys():
+        raise RequestRefused(400, "every agent of the pool is opted out of this request", code="no_agent_left")
+    if out:
+        request.log.append(Masked(agents=tuple(out.items())))
+    availability.record_exclusions(request.log, house.team.breaker, {})
+
+
+def keep_or_switch(
+    house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...], pinned: str | None
+) -> None:
+    """In a tool loop: its agent goes on, or is masked with the reason why it does not."""
+    if not request.asking.in_tool_loop or pinned is not None:
+        return
+    author = _caller(messages, request.recall)
+    if author is None or author.agent not in house.offered:
+        return
+    why = _why_not(house, request, messages, author)
+    if why:
+        turn = _turn(request.log) - 1
+        request.log.append(Failed(turn=turn, what=author.agent, kind="switched", message=why))
+
+
+def _why_not(house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...], author: CallAuthor) -> str:
+    """The reason to take the turn from the agent whose calls the client ran; "" where there is none."""
+    out = views.failed_agents(request.log.events)
+    member = house.members[author.agent]
+    if author.agent in out:
+        return out[author.agent]
+    if short := _over_budget(house, request, messages, member):
+        return short
+    prompt = _prompt(house, request.asking, messages, member)
+    size = sum(len(message.model_dump_json()) for message in messages) // 4 + prompt.max_tokens
+    if size > member.context:
+        return f"the conversation has grown to some {size} tokens; it reads {member.context}"
+    replies = [message for message in messages[_loop(messages) :] if isinstance(message, FromAgent)]
+    calls = Counter((call.tool, call.arguments) for reply in replies for call in reply.calls)
+    times = max(calls.values(), default=0)
+    if times >= SAME_CALL:
+        return f"it made the same call {times} times: another agent may see why that leads nowhere"
+    return ""
+
+
+def _loop(messages: tuple[Message, ...]) -> int:
+    """Where the tool loop begins: behind the newest reply without calls."""
+    ends = [i for i, message in enumerate(messages) if isinstance(message, FromAgent) and not message.calls]
+    return ends[-1] + 1 if ends else 0
+
+
+async def _assigned(
+    house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...], pinned: str | None, began: int
+) -> Assigned:
+    """Who answers: the pinned agent, the one whose loop it is, or whom the coordinator chooses. Raises Refused."""
+    events, out = request.log.events, views.failed_agents(request.log.events)
+    turn = _turn(request.log)
+    if pinned is not None:
+        if pinned in out and "opted out" in out[pinned]:
+            raise RequestRefused(400, f"{pinned} is both asked for and opted out", code="unknown_agent")
+        return Assigned(turn=turn, agent=pinned, role="worker", by="single", reason="the client named it")
+    sticky = _keeper(house, request, out) if len(events) == began else None
+    if sticky is not None:
+        why = f"its calls brought results, and its prompt cache is warm (trace {sticky.trace})"
+        return Assigned(turn=turn, agent=sticky.agent, role="worker", by="sticky", reason=why)
+    dear = {
+        name: why for name, member in house.members.items() if (why := _over_budget(house, request, messages, member))
+    }
+    decision = await availability.decide(request.log, house.team, dear)
+    if isinstance(decision, Assigned):
+        return _as_worker(decision)
+    if isinstance(decision, Finished):
+        request.log.append(decision)
+        raise _nobody(house, request.log, decision)
+    raise failure_refusal("protocol", "the coordinator planned a workflow, which a client's tools cannot be part of")
+
+
+def _keeper(house: EndpointSettings, request: ActiveRequest, out: dict[str, str]) -> CallAuthor | None:
+    if not request.asking.in_tool_loop:
+        return None
+    author = _caller(request.asking.messages, request.recall)
+    return author if author and author.agent in house.offered and author.agent not in out else None
+
+
+def _caller(messages: tuple[Message, ...], recall: Recall) -> CallAuthor | None:
+    """The author of the newest reply; None where it is not known, or was cut off with the history before it."""
+    newest = next((message for message in reversed(messages) if isinstance(message, FromAgent)), None)
+    return author_of(newest, recall) if newest is not None else None
+
+
+def _as_worker(decision: Assigned) -> Assigned:
+    """The client waits for an answer: whoever is chosen gives it, and the head's own role stays in the trace."""
+    if decision.role == "worker":
+        return decision
+    reason = f"{decision.reason}; the client waits for an answer, so it works".removeprefix("; ")
+    return decision.model_copy(update={"role": "worker", "override": decision.role, "reason": reason})
+
+
+async def _reply(
+    house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...], assigned: Assigned, *, pinned: bool
+) -> Replied | None:
+    """The agent's reply, recorded; None where it failed and another one may try. Raises Refused where none may."""
+    log, member = request.log, house.members[assigned.agent]
+    if short := _over_budget(house, request, messages, member):  # a named agent's, or that of a loop's own
+        log.append(Failed(turn=assigned.turn, what=member.name, kind=views.BUDGET, message=short))
+        return None
+    prompt, spendable = _prompt(house, request.asking, messages, member), request_budgets(house, request)
+    request.save()
+    started, said = time.monotonic(), list[str]()
+
+    def say(text: str) -> None:
+        said.append(text)
+        request.say(text)
+
+    pauses = availability.CallPauses(house.team, member.name, "none" if pinned else "soon")
+
+    def wait(pause: Pause) -> None:
+        if said and request.asking.stream:
+            raise broken_stream_reason(member.name)
+        pauses.check(pause, log.events)
+        said.clear()
+        availability.check_budget(log.events, member, prompt, spendable, usd(pause.used, member.price))
+
+    try:
+        reply = await answering_agents(house, request)[member.name].reply(prompt, say, wait)
+    except asyncio.CancelledError:
+        log.append(Interrupted(turn=assigned.turn, partial="".join(said)))
+        raise
+    except AgentError as error:
+        log.append(failed_event(assigned.turn, member.name, error))
+        if said and request.asking.stream:
+            log.append(Finished(reason="failed", message=BROKEN))
+            raise failure_refusal(error.kind, message_with_hint(error)) from error
+        return None
+    return _recorded(request, assigned, reply, time.monotonic() - started)
+
+
+def broken_stream_reason(name: str) -> AgentError:
+    """Why a call is not tried again whose first words the client has: they cannot be taken back."""
+    return AgentError(f"{name} broke off in the middle of its answer", kind="network")
+
+
+def _recorded(request: ActiveRequest, assigned: Assigned, reply: Reply, seconds: float) -> Replied:
+    made = reply.calls[:1] if request.asking.sampling.single else reply.calls
+    calls = tuple(call.model_copy(update={"id": call_id(request.id, number)}) for number, call in enumerate(made))
+    fact = Replied(
+        turn=assigned.turn,
+        agent=assigned.agent,
+        text=reply.text,
+        thinking=reply.thinking,
+        calls=calls,
+        usage=reply.usage,
+        model=reply.model or assigned.agent,
+        stop=reply.stop,
+        seconds=round(seconds, 3),
+    )
+    request.log.append(fact)
+    return fact
+
+
+def _prompt(house: EndpointSettings, asking: ClientRequest, messages: tuple[Message, ...], member: Member) -> Prompt:
+    """The client's own words, tools and limits; the entry's limit where that is lower."""
+    sampling = asking.sampling
+    return Prompt(
+        system=asking.system,
+        messages=messages,
+        tools=asking.tools,
+        max_tokens=min(sampling.max_tokens, house.longest.get(member.name, sampling.max_tokens)),
+        temperature=sampling.temperature,
+        seed=sampling.seed,
+        reply_schema=sampling.reply_schema,
+        stop=sampling.stop,
+        tool_choice=sampling.choice,
+    )
+
+
+def _over_budget(house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...], member: Member) -> str:
+    """Why no budget carries this agent's answer; "" where it may be asked."""
+    prompt = _prompt(house, request.asking, messages, member)
+    return spending.over_budget(request.log.events, member, prompt, request_budgets(house, request))
+
+
+def request_budgets(house: EndpointSettings, request: ActiveRequest) -> spending.Budgets:
+    """The endpoint's budgets, the request's own where that is lower. A session is a request here."""
+    given = [money for money in (house.budgets.request, request.asking.options.budget) if money is not None]
+    elsewhere = request.tab or house.budgets.elsewhere
+    return replace(house.budgets, request=min(given, default=None), session=None, elsewhere=elsewhere)
+
+
+def answering_agents(house: EndpointSettings, request: ActiveRequest) -> dict[str, Agent]:
+    """Who answers, each call of theirs counted while it is under way."""
+    tab = request.tab
+    if tab is None:
+        return dict(house.team.agents)
+    return {name: BudgetHold(agent, house.members[name], tab) for name, agent in house.team.agents.items()}
+
+
+def _turn(log: Log) -> int:
+    turns = views.turns(log.events)
+    return turns[-1].number + 1 if turns else 1
+
+
+def _last_failure(log: Log) -> RequestRefused:
+    error = next(event for event in reversed(log.events) if isinstance(event, Failed))
+    said = f"{error.what}: {error.message}"
+    log.append(Finished(reason="budget" if error.kind == "budget" else "failed", message=said))
+    return failure_refusal(error.kind, said)
+
+
+def _nobody(house: EndpointSettings, log: Log, end: Finished) -> RequestRefused:
+    """Why nobody is left: what the last one failed with, or that all are unavailable."""
+    made = [event for event in log.events if isinstance(event, Failed) and event.kind != "switched"]
+    breaker = house.team.breaker
+    soonest = breaker.soonest(house.offered) if breaker is not None else None
+    after = soonest[1] if soonest else None
+    if end.reason == "budget":
+        return failure_refusal("budget", end.message)
+    if made:
+        return failure_refusal(made[-1].kind, f"{made[-1].what}: {made[-1].message}", after)
+    return failure_refusal("overloaded", end.message or "no agent of the pool can be asked now", after)

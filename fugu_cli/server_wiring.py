@@ -1,0 +1,110 @@
+"""Config -> what `fugu serve` answers with. The endpoint's half of wiring.
+
+Builds and hands over; decides nothing. Agents are shared by all requests; the loop without a client's tools works
+on no tools at all, in an empty folder of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from fugu_cli import __version__, wiring
+from fugu_cli.config import Config
+from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.coordinators import Coordinator
+from fugu_cli.engine.environment import Environment, Permission, Team, WaitLimit
+from fugu_cli.messages import Call
+from fugu_cli.safety.path_rules import Denials
+from fugu_cli.safety.policy import Judgement, Rules
+from fugu_cli.safety.redaction import Redactor
+from fugu_cli.server import EndpointLimits, ListenAddress
+from fugu_cli.server.single_agent import EndpointSettings
+from fugu_cli.session.events import Opened
+from fugu_cli.session.spending import Ledger
+from fugu_cli.system.temp_dirs import temp_dir
+from fugu_cli.tools.toolbox import Toolbox
+from fugu_cli.tools.workspace import Workspace
+from fugu_cli.wiring import build_budgets, build_conductor, build_coordinator, build_guard, build_harness, named_secrets
+
+
+async def run_server(
+    loaded: LoadedConfig, place: ListenAddress, bounds: EndpointLimits, said: Callable[[str], None]
+) -> int:
+    """Answer until it is told to stop. `said` gets the lines for people. Returns the exit code."""
+    from fugu_cli.server import http_server
+    from fugu_cli.server.service import EndpointService
+    from fugu_cli.server.traces import Traces
+
+    with temp_dir("serve") as scratch:
+        house = build_server(loaded, os.environ, scratch)
+        mask = Redactor(named_secrets(os.environ, loaded.config.agents))
+        service = EndpointService(house, Traces(loaded.config.data, mask), bounds)
+        said(f"models: fugu, fugu-ultra, {', '.join(house.offered)}; decided by {house.opened.coordinator}")
+        return await http_server.serve(service, place, said)
+
+
+def build_server(loaded: LoadedConfig, environ: Mapping[str, str], scratch: Path) -> EndpointSettings:
+    """The house of a configuration. `scratch` is an empty folder. Raises ConfigError for a pool that cannot be used."""
+    # An answer of the loop is always judged: the client asked for the pool's answer, not for the first one.
+    config = loaded.config.model_copy(update={"verify_answers": True, "tier": "fugu"})
+    entries = usable_pool(config, environ)
+    free = [entry.model_copy(update={"max_tokens": None}) for entry in entries]
+    members = tuple(entry.member() for entry in free)
+    breaker = wiring.build_circuit_breaker(free)
+    agents = wiring.build_agents(free, environ, wiring.AgentResources(config.cache, config.local_idle, breaker))
+    if config.deny_agents:
+        denials = Denials(config.deny_agents, loaded.root)
+        agents = {name: build_guard(agent, denials, tuple) for name, agent in agents.items()}
+    coordinator, checkpoint, warm = build_coordinator(config, members)
+    warm()
+    by_name = {member.name: member for member in members}
+    limit = WaitLimit(config.time.wait)
+    budgets = build_budgets(config, loaded.root, None)
+
+    def ultra() -> Coordinator:
+        return build_conductor(config, members, coordinator)
+
+    return EndpointSettings(
+        opened=Opened(
+            version=__version__,
+            repo=str(loaded.root),
+            pool=members,
+            coordinator=config.coordinator,
+            checkpoint=checkpoint,
+            served=True,
+        ),
+        team=Team(
+            by_name,
+            agents,
+            coordinator,
+            breaker,
+            limit,
+            config.never(by_name),
+            {member.name: build_harness(member) for member in members},
+        ),
+        environment=_environment(scratch),
+        opted_out=frozenset(config.opt_out),
+        longest={entry.name: entry.max_tokens for entry in entries if entry.max_tokens is not None},
+        single=_single(config),
+        budgets=budgets,
+        ultra=ultra,
+        tab=budgets.elsewhere.tab if isinstance(budgets.elsewhere, Ledger) else None,
+    )
+
+
+def _single(config: Config) -> str | None:
+    rule, _, name = config.coordinator.partition(":")
+    return name if rule == "single" else None
+
+
+def _environment(scratch: Path) -> Environment:
+    workspace = Workspace(scratch, scratch)
+    return Environment(Toolbox(()), workspace, Rules(mode="plan"), _nobody)
+
+
+async def _nobody(call: Call, judgement: Judgement) -> Permission:
+    """There is nothing to permit: no tool is offered."""
+    return "headless"

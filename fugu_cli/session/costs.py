@@ -1,0 +1,127 @@
+"""Tokens and money of events and of turns. Every reply counts, those of rolled-back attempts included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from fugu_cli.messages import Usage
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    Compacted,
+    Event,
+    Failed,
+    Member,
+    Planned,
+    Price,
+    Recorded,
+    Replied,
+    Role,
+)
+from fugu_cli.session.turns import pool
+
+PaidEvent = Replied | Planned | Compacted | Failed
+"""Facts that a model call was paid for: replies, workflows, summaries, and failures of which a provider has counted
+what they used. Those with an `agent` cost something."""
+CACHE_WRITE_FACTOR = 1.25
+"""What a token costs that is written to a prompt cache, in prices of one that is read: Anthropic's for five minutes,
+and OpenAI's from gpt-5.6 on."""
+
+
+def usage(events: Sequence[Event]) -> dict[str, Usage]:
+    """Tokens by agent over all given facts, rolled-back draws and plans included: they were paid for."""
+    total: dict[str, Usage] = {}
+    for event in events:
+        if isinstance(event, PaidEvent) and event.agent:
+            total[event.agent] = total.get(event.agent, Usage()) + event.usage
+    return total
+
+
+def price(reply: PaidEvent, member: Member | None) -> float:
+    """USD of one model call at its agent's prices; 0.0 where the agent has none."""
+    if member is None:
+        return 0.0
+    return usd(reply.usage, member.price)
+
+
+def usd(used: Usage, rates: Price | None) -> float:
+    """USD of so many tokens; 0.0 where the price is unknown, which `unpriced` tells from free."""
+    if rates is None:
+        return 0.0
+    cached = rates.cached if rates.cached is not None else rates.input
+    fresh = max(used.input - used.cached - used.written, 0) + CACHE_WRITE_FACTOR * used.written
+    return (fresh * rates.input + used.cached * cached + used.output * rates.output) / 1e6
+
+
+def cost(events: Sequence[Event], members: dict[str, Member] | None = None) -> float:
+    """USD of all given facts. `members` defaults to the pool in the Opened line among them."""
+    known = members if members is not None else pool(events)
+    return sum(price(event, known.get(event.agent)) for event in events if isinstance(event, PaidEvent))
+
+
+def unpriced(events: Sequence[Event], members: dict[str, Member] | None = None) -> tuple[str, ...]:
+    """Agents that were called and whose price nobody knows. `members` as in `cost`."""
+    known = members if members is not None else pool(events)
+    return tuple(name for name in usage(events) if name in known and known[name].price is None)
+
+
+def orchestration_usage(events: Sequence[Event]) -> Usage:
+    """Tokens the orchestration itself took: plans and summaries as their providers count them, and what the learned
+    coordinator read."""
+    total = Usage()
+    for event in events:
+        if isinstance(event, Planned | Compacted):
+            total += event.usage
+        elif isinstance(event, Assigned) and event.scores is not None:
+            total += Usage(input=event.scores.tokens, cached=event.scores.cached_tokens)
+    return total
+
+
+@dataclass(frozen=True)
+class TurnCost:
+    """One turn, numbered in its request, both from 1. Turn 0 is what an agent did for a request beside its turns: a
+    plan, a summary. `dollars` at the prices the session knew; `models` are those that served."""
+
+    session: str
+    request: int
+    turn: int
+    agent: str
+    role: Role | None = None
+    at: float = 0.0
+    models: tuple[str, ...] = ()
+    calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    dollars: float = 0.0
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """The turn, among all sessions."""
+        return (self.session, self.request, self.turn)
+
+
+def turn_costs(session: str, records: Sequence[Recorded]) -> list[TurnCost]:
+    """Every turn of the session in the order they began, those of undone requests and those nobody was paid for among
+    them."""
+    members = pool([record.event for record in records])
+    found: dict[tuple[int, int, str], TurnCost] = {}
+    request = 0
+    for record in records:
+        event = record.event
+        if isinstance(event, Asked):
+            request += 1
+        elif isinstance(event, Assigned):
+            key = (request, event.turn, event.agent)
+            found.setdefault(key, TurnCost(session, *key, role=event.role, at=record.at))
+        elif isinstance(event, PaidEvent) and event.agent:
+            key = (request, event.turn if isinstance(event, Replied | Failed) else 0, event.agent)
+            known = found.get(key) or TurnCost(session, *key, at=record.at)
+            found[key] = _more(known, event, price(event, members.get(event.agent)))
+    return list(found.values())
+
+
+def _more(known: TurnCost, paid: PaidEvent, dollars: float) -> TurnCost:
+    model = paid.model if isinstance(paid, Replied | Planned) else ""
+    models = known.models if not model or model in known.models else (*known.models, model)
+    usage, dollars = known.usage + paid.usage, known.dollars + dollars
+    return replace(known, models=models, calls=known.calls + 1, usage=usage, dollars=dollars)

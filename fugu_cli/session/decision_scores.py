@@ -1,0 +1,82 @@
+"""What a decision weighed: every option's logit and probability before and after the masks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from fugu_cli.session.events import ROLES, Assigned, Scores
+
+
+@dataclass(frozen=True)
+class ScoredOption:
+    """A row or role: its logit, its probability without any mask and with them (0 where `masked` says why)."""
+
+    name: str
+    logit: float
+    before: float
+    after: float
+    masked: str = ""
+
+
+@dataclass(frozen=True)
+class ScoreMargin:
+    """How far the chosen one's logit was above that of the next one that could act; below 0 where drawn."""
+
+    chosen: str
+    margin: float
+    over: str
+
+
+@dataclass(frozen=True)
+class DecisionScores:
+    """A whole decision. A lead is None where there was no choice; `cold`: most was read anew."""
+
+    rows: tuple[ScoredOption, ...]
+    roles: tuple[ScoredOption, ...]
+    lead: ScoreMargin | None
+    role_lead: ScoreMargin | None
+    cold: bool
+
+
+def decision_scores(assigned: Assigned, slot: str = "") -> DecisionScores | None:
+    """What `assigned` weighed; None for a decision by a rule. `slot` is the agent's, for a head that chooses slots."""
+    scores = assigned.scores
+    if scores is None:
+        return None
+    rows = _weighed(scores.rows, scores.row_logits, scores.row_probabilities, scores)
+    roles = _weighed(ROLES, scores.role_logits, scores.role_probabilities, scores)
+    own = (assigned.agent, slot)
+    by_head = assigned.override or assigned.role
+    return DecisionScores(
+        rows, roles, _lead(rows, own), _lead(roles, (by_head,)), 2 * scores.cached_tokens < scores.tokens
+    )
+
+
+def _weighed(
+    names: Sequence[str], logits: Sequence[float], after: Sequence[float], scores: Scores
+) -> tuple[ScoredOption, ...]:
+    masked = dict(scores.masked)
+    before = _softmax(logits, scores.temperature)
+    return tuple(
+        ScoredOption(name, logit, first, then, masked.get(name, ""))
+        for name, logit, first, then in zip(names, logits, before, after, strict=False)
+    )
+
+
+def _softmax(logits: Sequence[float], temperature: float) -> list[float]:
+    if not logits:
+        return []
+    heat, top = max(temperature, 1e-6), max(logits)
+    weights = [math.exp((logit - top) / heat) for logit in logits]
+    return [round(weight / math.fsum(weights), 4) for weight in weights]
+
+
+def _lead(all_of_them: Sequence[ScoredOption], own: Collection[str]) -> ScoreMargin | None:
+    able = [one for one in all_of_them if not one.masked]
+    mine = max((one for one in able if one.name in own), key=lambda one: one.after, default=None)
+    if mine is None:
+        return None
+    other = max((one for one in able if one is not mine), key=lambda one: one.logit, default=None)
+    return None if other is None else ScoreMargin(mine.name, round(mine.logit - other.logit, 4), other.name)

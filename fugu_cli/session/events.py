@@ -1,0 +1,587 @@
+"""Every event that can happen in a session, and the four live ones that are never written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from fugu_cli.messages import Call, Thinking, Usage, Value
+
+ROLE = "role"
+"""`Permitted.by` of a call that its turn must not make, whatever the user permits: it has no such tool."""
+
+
+KILLED = "killed"
+"""The tool of a result that tells what a killed call had done to files. The call itself has no result and is never run
+again."""
+
+
+class DecisionTimings(Value):
+    """Where a decision's time went."""
+
+    format: float = 0.0
+    tokenise: float = 0.0
+    forward: float = 0.0
+    head: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.format + self.tokenise + self.forward + self.head
+
+
+class Scores(Value):
+    """What the coordinator computed. Logits are as the head gave them, before any mask.
+
+    `rows` names the agent rows in the head's order (slots or agents); the probabilities are after the masks, in the
+    same order; `masked` says why a row or role was out.
+    """
+
+    rows: tuple[str, ...]
+    row_logits: tuple[float, ...]
+    row_probabilities: tuple[float, ...]
+    role_logits: tuple[float, ...] = ()
+    role_probabilities: tuple[float, ...] = ()
+    masked: tuple[tuple[str, str], ...] = ()
+    read: str = ""
+    tokens: int = 0
+    cached_tokens: int = 0
+    temperature: float = 1.0
+    """Of the softmax."""
+
+
+class FileChange(Value):
+    """A file a tool changed: git blob ids before and after; None where it did not exist. `mode` is the one it has, or
+    had.
+
+    `beside`: no snapshot holds the file (git ignores it, or it lies in another repository or outside): a tool of fugu's
+    own wrote it.
+    """
+
+    path: str
+    before: str | None
+    after: str | None
+    mode: str = "100644"
+    mode_before: str = ""
+    """Where it was another."""
+    beside: bool = False
+    permissions: int = 0
+    """Bits that a deleted file had, for one that no snapshot holds; 0 where nobody knows."""
+
+    @property
+    def back(self) -> FileChange:
+        """What takes it back."""
+        modes = {"mode": self.mode_before, "mode_before": self.mode} if self.mode_before else {}
+        return self.model_copy(update={"before": self.after, "after": self.before, **modes})
+
+
+class FileAttribute(Value):
+    """What a git tree cannot hold of a path, before and after: permission bits, an empty folder, a named pipe, a file
+    too large to keep (`large BYTES TIME`). "" for a file with the usual bits, and for nothing."""
+
+    path: str
+    before: str
+    after: str
+
+    @property
+    def back(self) -> FileAttribute:
+        """What takes it back."""
+        return self.model_copy(update={"before": self.after, "after": self.before})
+
+    @property
+    def large(self) -> bool:
+        """It tells of a file of which no copy was kept."""
+        return self.before.startswith("large ") or self.after.startswith("large ")
+
+
+class FileEffects(NamedTuple):
+    """What was done to files, in the order it was done."""
+
+    changes: tuple[FileChange, ...] = ()
+    attributes: tuple[FileAttribute, ...] = ()
+
+    @property
+    def back(self) -> FileEffects:
+        """What takes it back."""
+        changes, attributes = reversed(self.changes), reversed(self.attributes)
+        return FileEffects(tuple(one.back for one in changes), tuple(one.back for one in attributes))
+
+    @property
+    def net(self) -> FileEffects:
+        """One change for each path."""
+        return FileEffects(tuple(net_changes(self.changes).values()), tuple(net_attributes(self.attributes)))
+
+
+NO_EFFECTS = FileEffects()
+"""Nothing was done to any file."""
+
+
+def net_attributes(attributes: Iterable[FileAttribute]) -> list[FileAttribute]:
+    """Attributes in the order they were set as one for each path; none for what is as it was."""
+    found: dict[str, FileAttribute] = {}
+    for one in attributes:
+        found[one.path] = one.model_copy(update={"before": found.get(one.path, one).before})
+    return [one for one in found.values() if one.before != one.after]
+
+
+def net_changes(changes: Iterable[FileChange]) -> dict[str, FileChange]:
+    """Changes in the order they were made as one for each path; none for what is as it was."""
+    made: dict[str, FileChange] = {}
+    for change in changes:
+        first = made.get(change.path, change)
+        mode = (first.mode_before or first.mode) if first.before else change.mode
+        update = {"before": first.before, "mode_before": mode if mode != change.mode else ""}
+        made[change.path] = change.model_copy(update=update)
+    return {path: one for path, one in made.items() if one.before != one.after or (one.after and one.mode_before)}
+
+
+class WorkflowStep(Value):
+    """One step of a Conductor's workflow: who, what, and which earlier steps it may read (their places, from 0).
+
+    `plans`: the planner named itself; the step is a workflow of its own.
+    """
+
+    agent: str
+    instruction: str
+    access: tuple[int, ...] | Literal["all"] = ()
+    plans: bool = False
+
+
+class Planned(Value):
+    """The planner's reply as it was read: a workflow, which the Conductor reads back from here on.
+
+    Without steps: `fault` says why the reply is none, or, in a later round, the result was kept ("" then).
+    """
+
+    type: Literal["planned"] = "planned"
+    steps: tuple[WorkflowStep, ...]
+    text: str
+    agent: str = ""
+    usage: Usage = Usage()
+    fault: str = ""
+    round: int = 1
+    within: tuple[int, int] | None = None
+    """The plan (counted from 1 in the request) and the step of it that this workflow is the inside of."""
+    models: tuple[str, ...] = ()
+    """The agents behind the anonymous names: Model 0, Model 1, ..."""
+    model: str = ""
+    seconds: float = 0.0
+
+
+class Merged(Value):
+    """Several agents had the same job, each in its own worktree: whose work was taken over.
+
+    `chosen` is a turn, 0 where nobody's work was good enough. `diffs` are (turn, unified diff, clipped) of all of them.
+    """
+
+    type: Literal["merged"] = "merged"
+    plan: int
+    turns: tuple[int, ...]
+    chosen: int = 0
+    reason: str = ""
+    open: bool = False
+    """Not yet decided: a later step of the plan reads the diffs and chooses."""
+    diffs: tuple[tuple[int, str], ...] = ()
+    changes: tuple[FileChange, ...] = ()
+    left: tuple[str, ...] = ()
+    """Paths of the chosen work that were left alone: they are not as they were when it began."""
+
+    @property
+    def made(self) -> FileEffects:
+        """What it did to files."""
+        return FileEffects(self.changes)
+
+
+class Compacted(Value):
+    """Facts up to line `upto` are replaced by `summary` in prompts; the file keeps them. `agent` wrote it, for `usage`;
+    "" where the facts were listed and nobody was paid."""
+
+    type: Literal["compacted"] = "compacted"
+    summary: str
+    upto: int
+    agent: str = ""
+    usage: Usage = Usage()
+    seconds: float = 0.0
+
+
+class Interrupted(Value):
+    """The user cut the turn, or what it did is gone, for `reason`. `partial` is what had been said."""
+
+    type: Literal["interrupted"] = "interrupted"
+    turn: int
+    partial: str = ""
+    reason: str = ""
+
+
+class JobEnded(Value):
+    """A background job is over. `code` is its exit code, negative for a signal; None where it was made to end.
+
+    `by` says by whom: itself, an agent (job_stop), the user, undo (what it was started in was taken back), session (it
+    was closed).
+    """
+
+    type: Literal["job_ended"] = "job_ended"
+    job: str
+    command: str
+    by: Literal["itself", "agent", "user", "undo", "session"] = "itself"
+    code: int | None = None
+    seconds: float = 0.0
+
+
+class Undone(Value):
+    """Files were put back to how they stood before: at `snapshot`, where the log is old or a draw was rolled back.
+
+    Between requests: the user's undo. Inside a turn: a draw that failed the tests (`attempts`, `fugu help pool`) was
+    rolled back and the turn is drawn again; what came before it in the turn is kept here and paid for, and read by
+    nobody.
+    """
+
+    type: Literal["undone"] = "undone"
+    snapshot: str | None
+    turn: int = 0
+    reason: str = ""
+    paths: tuple[str, ...] = ()
+    changes: tuple[FileChange, ...] = ()
+    """What was done to files. In older logs: to those that no snapshot holds."""
+    attributes: tuple[FileAttribute, ...] = ()
+    left: tuple[str, ...] = ()
+    """Files of the request that were left alone: changed since, or too large to have been copied."""
+
+    @property
+    def made(self) -> FileEffects:
+        return FileEffects(self.changes, self.attributes)
+
+    @property
+    def redoes(self) -> bool:
+        """The user took an undo back."""
+        return not self.turn and self.reason.startswith("redone")
+
+
+Role = Literal["worker", "thinker", "verifier"]
+ROLES: tuple[Role, ...] = ("worker", "thinker", "verifier")
+"""Row order of the roles in the coordinator's head (arXiv 2512.04695)."""
+
+EVIDENCE = "evidence"
+"""`Permitted.by` of the runs fugu makes itself before a turn: the tests, and the files they name."""
+CLIENT = "client"
+"""`by` of what the client of an endpoint brought along: what was said before, and what its tools returned."""
+USERS = frozenset({"user", "session"})
+"""`Permitted.by` of a user's own answer."""
+HOOK = "hook"
+"""`Permitted.by` of a call that a hook of the user's forbade or allowed."""
+
+
+class Price(Value):
+    """USD per million tokens."""
+
+    input: float = 0.0
+    cached: float | None = None
+    output: float = 0.0
+
+
+class Member(Value):
+    """One agent of the pool as the session knew it: enough to read the log without the user's configuration."""
+
+    name: str
+    provider: str
+    model: str
+    protocol: Literal["native", "schema", "text"] = "native"
+    slot: Literal["cheap", "middle", "strong"]
+    price: Price | None = Price()
+    """None: nobody knows."""
+    context: int = 32768
+    attempts: int = 1
+    infill: bool = False
+    """Can fill in a line that is left out (fill-in-the-middle)."""
+    needs_tests: bool = False
+    """Is chosen only where tests judge the request, or nobody else can act."""
+    max_tokens: int | None = None
+    """Tokens of every reply at most; None: each prompt says it."""
+    thinking: int = 0
+    """Tokens it may think beside them."""
+    description: str = ""
+    """One line about it for a planner, which reads no names."""
+
+
+class Opened(Value):
+    """First line of every session. `served`: agents are shown what a client of `fugu serve` sent."""
+
+    type: Literal["opened"] = "opened"
+    version: str
+    repo: str
+    commit: str | None = None
+    pool: tuple[Member, ...] = ()
+    coordinator: str = "trinity"
+    checkpoint: str | None = None
+    served: bool = False
+
+
+class Asked(Value):
+    """A request. `snapshot`: "" in a git repository, where one is taken before the first call that may change something
+    (`Permitted.snapshot`); None outside of one. In older logs it is the working tree before the request.
+
+    `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); "" where it is `text`.
+    `skill`: what a skill says that the user named; `hooks`: what hooks add; `piped`: what came from standard input
+    beside the request. Agents read them below the text; they are not the user's words, so nothing is concluded from
+    them.
+    `tier`: the one it was asked in, and is gone on with in; "" where that is not known.
+    `until`: commands of the user's that must pass before the request is accepted.
+    `judged`, `assertions`: read from the logs of version 0.1.0 and no longer written.
+    """
+
+    type: Literal["asked"] = "asked"
+    text: str
+    typed: str = ""
+    skill: str = ""
+    hooks: str = ""
+    piped: str = ""
+    attachments: tuple[str, ...] = ()
+    snapshot: str | None = None
+    tier: Literal["fugu", "ultra", ""] = ""
+    test_command: str | None = None
+    until: tuple[str, ...] = ()
+    judged: bool = Field(default=False, exclude=True)
+    assertions: tuple[str, ...] = Field(default=(), exclude=True)
+
+    @property
+    def said(self) -> str:
+        """What the user wrote."""
+        return self.typed or self.text
+
+    @property
+    def whole(self) -> str:
+        """What agents are asked."""
+        piped = f"<stdin>\n{self.piped}\n</stdin>" if self.piped else ""
+        hooks = f"[Hooks say:]\n{self.hooks}" if self.hooks else ""
+        return "\n\n".join(part for part in (self.text, self.skill, hooks, piped) if part)
+
+
+class Assigned(Value):
+    """A decision: who acts, in which role, on what instruction; with what the coordinator saw and computed."""
+
+    type: Literal["assigned"] = "assigned"
+    turn: int
+    agent: str
+    role: Role
+    by: str
+    """Which rule decided: trinity, cascade, random, single, conductor."""
+    reason: str = ""
+    instruction: str = ""
+    sees: tuple[int, ...] | Literal["all"] = "all"
+    scores: Scores | None = None
+    override: Role | None = None
+    """The role the head chose, where a Thinker's suggestion replaced it."""
+    plan: int = 0
+    """The workflow this turn is a step of, counted from 1 in the request; 0 for a turn of its own. Then `sees` names
+    the turns whose outputs it may read, and nothing else of others reaches the agent."""
+    step: int = 0
+    remembers: tuple[int, ...] = ()
+    """Lines of the log: what tools said in earlier workflows and still holds: what it depended on is as it was."""
+    worktree: str = ""
+    """The name of the worktree it works in, where several agents were given the same job; "" for the repository."""
+    snapshot: str | None = None
+    """The working tree when a step of a workflow began; in older logs when any turn did."""
+    milliseconds: DecisionTimings = DecisionTimings()
+
+
+class Replied(Value):
+    """One model call's answer inside a turn. A reply without calls closes the turn."""
+
+    type: Literal["replied"] = "replied"
+    turn: int
+    agent: str
+    text: str = ""
+    thinking: tuple[Thinking, ...] = ()
+    calls: tuple[Call, ...] = ()
+    usage: Usage = Usage()
+    model: str = ""
+    stop: Literal["end", "calls", "length", "refusal", "cut"] = "end"
+    seconds: float = 0.0
+    filled: str = ""
+    """path:line where the reply is one line of that file, left out and filled in; path:line:column where it is a word,
+    path:line+ where it is one more line behind that one; "" for any other reply."""
+    aimed: str = ""
+    """What a small model was asked for, where failing tests lead to it: a file, or a function, as it is or anew."""
+    logprob: float | None = None
+    """How sure the model was of it: the mean logarithm of its tokens' probabilities, where that is known."""
+
+
+class Permitted(Value):
+    """Written before every tool run, allowed or not. With allowed=True it also means: this was started."""
+
+    type: Literal["permitted"] = "permitted"
+    turn: int
+    call: Call
+    allowed: bool
+    by: str
+    """policy, user, session (a user's yes that holds for the session), headless, hook, role, evidence (fugu's own)."""
+    reason: str = ""
+    snapshot: str | None = None
+    """The working tree before a call that may change something; None outside git and for what only reads."""
+
+
+class TestReport(Value):
+    """What a run of the tests reported.
+
+    `failing` and `passing`: ids as the runner names them, at most `MOST_FAILING`; `passing` only where single tests
+    were asked for. `by_id`: the runner named its tests, and `failing` is complete; otherwise only the counts are known.
+    `removed`: tests that the request took away.
+    """
+
+    __test__ = False
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    failing: tuple[str, ...] = ()
+    passing: tuple[str, ...] = ()
+    by_id: bool = False
+    removed: tuple[str, ...] = ()
+
+
+MOST_FAILING = 500
+
+
+class ToolRan(Value):
+    """A tool's result. `output` is word for word what the agent gets: clipped before it was recorded."""
+
+    type: Literal["tool_ran"] = "tool_ran"
+    turn: int
+    call: Call
+    output: str
+    ok: bool
+    seconds: float = 0.0
+    changes: tuple[FileChange, ...] = ()
+    state: str = ""
+    """The content the output depended on: a file's blob or the whole tree; "" where nobody knows."""
+    job: str = ""
+    """The background job that the call started; "" where it started none."""
+    attributes: tuple[FileAttribute, ...] = ()
+    """What the call changed of files and folders that no Change tells."""
+    extras: bool = False
+    """In older logs: permission bits or empty folders are others now."""
+    tests: TestReport | None = None
+    """What a run of the tests reported; None for other tools, and where it reported nothing."""
+    skipped: bool = False
+    """The user ended it: it says nothing."""
+
+    @property
+    def made(self) -> FileEffects:
+        """What it did to files."""
+        return FileEffects(self.changes, self.attributes)
+
+
+class Masked(Value):
+    """From here on exactly these agents are out, each for its reason, until the next such fact or an agent's Failed.
+
+    Written before a decision where that has changed: an agent is unavailable after a failure, or may be tried again;
+    the client of an endpoint opted one out for its request.
+    """
+
+    type: Literal["masked"] = "masked"
+    agents: tuple[tuple[str, str], ...] = ()
+
+
+class Failed(Value):
+    """An agent (or the coordinator) that failed after its retries. The coordinator masks it for this request. `usage`:
+    what its provider counted all the same, over all tries; `agent` was paid for that, "" where it is nothing."""
+
+    type: Literal["failed"] = "failed"
+    turn: int
+    what: str
+    kind: str
+    message: str
+    usage: Usage = Usage()
+
+    @property
+    def agent(self) -> str:
+        return self.what if self.usage != Usage() else ""
+
+
+class Finished(Value):
+    """The end of a request."""
+
+    type: Literal["finished"] = "finished"
+    reason: Literal[
+        "accepted", "answered", "unaccepted", "turn_limit", "budget", "time_limit", "interrupted", "denied", "failed"
+    ]
+    message: str = ""
+
+
+Event = Annotated[
+    Opened
+    | Asked
+    | Planned
+    | Assigned
+    | Replied
+    | Permitted
+    | ToolRan
+    | JobEnded
+    | Merged
+    | Masked
+    | Failed
+    | Compacted
+    | Interrupted
+    | Undone
+    | Finished,
+    Field(discriminator="type"),
+]
+
+
+class Recorded(BaseModel):
+    """One line of the log. `seq` counts from 0; `at` is seconds since the epoch."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seq: int
+    at: float
+    event: Event
+
+
+class TextStreamed(Value):
+    """Live: a piece of the reply being written."""
+
+    type: Literal["said"] = "said"
+    turn: int
+    agent: str
+    text: str
+
+
+class OutputStreamed(Value):
+    """Live: output of a running tool."""
+
+    type: Literal["tool_said"] = "tool_said"
+    turn: int
+    call: str
+    text: str
+
+
+class Waiting(Value):
+    """Live: nothing moves, and this is why. `seconds`: until it goes on, 0 where nobody knows."""
+
+    type: Literal["waiting"] = "waiting"
+    why: str
+    seconds: float = 0.0
+
+
+class Retried(Value):
+    """Live: a call failed and is made again in `seconds`. What it had said no longer stands.
+
+    `kind` and `why`: the failure's kind and message (errors.AgentError). `retry` counts from 1, up to `retries`.
+    """
+
+    type: Literal["retried"] = "retried"
+    turn: int
+    agent: str
+    kind: str
+    why: str
+    seconds: float
+    retry: int
+    retries: int
+
+
+Live = TextStreamed | OutputStreamed | Waiting | Retried
+
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+RECORDED: TypeAdapter[Recorded] = TypeAdapter(Recorded)

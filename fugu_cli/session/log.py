@@ -1,0 +1,393 @@
+"""The session's log: an append-only JSONL file of events, one writer, any number of readers.
+
+Write, then tell. A line is on the disk before anybody hears of it. A torn last line (a crash in the middle of a
+write) is cut when a writer opens the file; nothing else is ever repaired in storage: a damaged session is read up
+to its first fault (`examine`) and not written. Knows nothing of what the facts mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from fugu_cli import __version__
+from fugu_cli.errors import SessionBusy, StorageError
+from fugu_cli.messages import Call
+from fugu_cli.session.events import RECORDED, Event, Live, Opened, Recorded
+from fugu_cli.system import processes
+
+Told = TypeVar("Told", bound=BaseModel)
+HEARTBEAT_SECONDS = 0.5
+"""Seconds between two signs of life."""
+
+
+class Redaction(Protocol):
+    """Takes secrets out of what is written and told, and knows the way back for calls (masking.py)."""
+
+    def fact(self, fact: Told, /) -> Told:
+        """The fact without secrets."""
+
+    def live(self, live: Live, /) -> Sequence[Live]:
+        """What can be told of it now: the end of a piece may be half of a secret, and waits."""
+
+    def rest(self, fact: Event, /) -> Sequence[Live]:
+        """What waited, of the live texts that end with this fact."""
+
+    def original(self, call: Call, /, *, others: bool = True) -> Call:
+        """A recorded call as its agent made it, or as `others` made one with the same arguments."""
+
+    def values(self, mark: str, near: Sequence[str], /, *, others: bool = True) -> Collection[str]:
+        """What a mark may stand for: secrets of the texts `near`, and `others` that this session knows."""
+
+
+class Log:
+    """A session open for writing. Make one with `create`, `open` or `memory`."""
+
+    def __init__(self, path: Path | None, records: list[Recorded], clock: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self._records = records
+        self._events: list[Event] = [record.event for record in records]
+        self._clock = clock
+        self._file: FileIO | None = None
+        self._end = 0
+        """Bytes of the whole lines on the disk."""
+        self._lock: FileLock | None = None
+        self._readers: list[asyncio.Queue[Recorded | Live | None]] = []
+        self.left = clock()
+        """When the process that wrote it before was last known to live, in seconds since the epoch."""
+        self.mask: Redaction | None = None
+        """What everything goes through before it is written or told: secrets are taken out here and nowhere else."""
+
+    @classmethod
+    def create(cls, path: Path) -> Log:
+        """A new session at `path`. Raises StorageError when the file exists or cannot be made."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600, exist_ok=False)
+        except OSError as error:
+            raise StorageError(f"cannot create the session {path}: {error.strerror}", hint=_SPACE) from error
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: Path) -> Log:
+        """An existing session, to be continued. Cuts a torn last line.
+
+        Raises SessionBusy when another process writes it, StorageError when it cannot be read or has a fault: nothing
+        is written behind a line that is not understood.
+        """
+        lock = FileLock(f"{path}.lock", timeout=processes.LOCK_SECONDS, mode=0o600, thread_local=False)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise SessionBusy(
+                f"session {path.stem} is open in another process",
+                hint="wait for it to end, or use --fork-session to go on from a copy",
+            ) from error
+        except OSError as error:
+            raise StorageError(f"cannot lock {path}: {error.strerror}", hint=_SPACE) from error
+        try:
+            left = path.stat().st_mtime
+            found = examine(path)
+            if found.fault is not None:
+                raise found.fault.error(path)
+            log = cls(path, found.records)
+            log._lock, log._end, log.left = lock, found.size, left
+            log._file = log._at_end()
+        except OSError as error:
+            lock.release()
+            raise StorageError(f"cannot open {path}: {error.strerror}") from error
+        except StorageError:
+            lock.release()
+            raise
+        return log
+
+    @classmethod
+    def memory(cls, events: Sequence[Event] = ()) -> Log:
+        """A session without a file, for rollouts and tests."""
+        return cls(None, [Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate(events)])
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """All facts, oldest first. The list grows; do not change it."""
+        return self._events
+
+    @property
+    def records(self) -> Sequence[Recorded]:
+        """All lines, oldest first."""
+        return self._records
+
+    def append(self, event: Event) -> Recorded:
+        """Write one fact, then tell every reader. Raises StorageError; then the file ends with the last whole line, and
+        the next fact is written if it can be."""
+        waited: Sequence[Live] = () if self.mask is None else self.mask.rest(event)
+        event = event if self.mask is None else self.mask.fact(event)
+        record = Recorded(seq=len(self._records), at=self._clock(), event=event)
+        try:
+            line = RECORDED.dump_json(record)
+        except PydanticSerializationError:
+            record = RECORDED.validate_python(_valid(record.model_dump()))
+            line = RECORDED.dump_json(record)
+        if self._lock is not None:
+            self._write(line + b"\n")
+        self._records.append(record)
+        self._events.append(record.event)
+        for item in (*waited, record):
+            self._tell(item)
+        return record
+
+    def _write(self, line: bytes) -> None:
+        """Nothing of a line stays that could not be written; the next one is tried all the same."""
+        try:
+            self._file = self._file or self._at_end()
+            left = memoryview(line)
+            while left:
+                left = left[self._file.write(left) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self._cut_back()
+            raise StorageError(f"cannot write the session {self.path}: {error.strerror}", hint=_SPACE) from error
+        self._end += len(line)
+
+    def _at_end(self) -> FileIO:
+        """The file, behind its last whole line; without a buffer, which would keep what could not be written."""
+        assert self.path is not None
+        file = FileIO(self.path, "r+")
+        if file.seek(0, os.SEEK_END) != self._end:  # else its time tells when somebody last wrote
+            file.truncate(self._end)
+            file.seek(self._end)
+        return file
+
+    def _cut_back(self) -> None:
+        """Leave no half line behind; where even that fails, the next writing or opening cuts it."""
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError), file:
+                file.truncate(self._end)
+
+    @asynccontextmanager
+    async def alive(self) -> AsyncIterator[None]:
+        """Touch the file every `ALIVE` seconds until the block is left: whoever finds the session of a killed process
+        knows from its time until when that worked."""
+        task = asyncio.create_task(self._touch())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _touch(self) -> None:
+        while self.path is not None:
+            with suppress(OSError):
+                os.utime(self.path)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    def tell(self, live: Live) -> None:
+        """Tell every reader something that is not a fact and is written nowhere."""
+        for item in [live] if self.mask is None else self.mask.live(live):
+            self._tell(item)
+
+    def _tell(self, item: Recorded | Live | None) -> None:
+        for reader in self._readers:
+            reader.put_nowait(item)
+
+    async def follow(self) -> AsyncIterator[Recorded | Live]:
+        """All lines so far, then every new one and every live event, until the log is closed.
+
+        Subscribes at the first `anext`; no line is lost or told twice.
+        """
+        queue: asyncio.Queue[Recorded | Live | None] = asyncio.Queue()
+        for record in self._records:
+            queue.put_nowait(record)
+        self._readers.append(queue)
+        try:
+            while (item := await queue.get()) is not None:
+                yield item
+        finally:
+            self._readers.remove(queue)
+
+    def close(self) -> None:
+        """End of writing: readers' `follow` ends, the lock is given back. May be called twice."""
+        self._tell(None)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+@contextmanager
+def locked_if_closed(path: Path) -> Iterator[bool]:
+    """Whether nobody has the session open for writing; where nobody has, nobody opens it until the block is left."""
+    lock = FileLock(f"{path}.lock", timeout=0, mode=0o600, thread_local=False)
+    try:
+        lock.acquire()
+    except (Timeout, OSError):
+        yield not path.parent.is_dir()
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def _valid(value: object) -> object:
+    """`value` with text that can be written: halves of a character joined where they belong together, else `\ufffd`.
+
+    A model's JSON may escape half of a surrogate pair, and a file's name may be no UTF-8.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, dict):
+        return {key: _valid(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_valid(item) for item in value]
+    return value
+
+
+def as_written(text: str) -> str:
+    """A text as a session holds it: a path that is no UTF-8 reads otherwise there."""
+    return str(_valid(text))
+
+
+@dataclass(frozen=True)
+class LogFault:
+    """Why a session can be read no further. `line` counts from 1; `newer` is the version of fugu that wrote the session
+    where it is newer than this one, "" for damage."""
+
+    line: int
+    why: str
+    newer: str = ""
+
+    def error(self, path: Path) -> StorageError:
+        """What to raise where the rest of the session is needed."""
+        if self.newer:
+            return StorageError(
+                f"{path} was written by fugu {self.newer}; this is fugu {__version__}",
+                hint="update fugu to open it; the file was not changed",
+            )
+        if self.line == 1:
+            return StorageError(
+                f"{path}, line 1 is not a session's line: {self.why}", hint="`fugu sessions` lists the sessions"
+            )
+        return StorageError(
+            f"the session {path} is damaged at line {self.line}: {self.why}",
+            hint=f"`fugu sessions repair {shlex.quote(_key(path))}` makes a copy of what stands before it; "
+            "the file was not changed",
+        )
+
+
+@dataclass(frozen=True)
+class LogContents:
+    """What can be read of a session: its lines before the first fault, and how many bytes of the file they take."""
+
+    records: list[Recorded]
+    size: int
+    fault: LogFault | None = None
+
+
+def examine(path: Path) -> LogContents:
+    """A session as far as it can be read. A torn last line is left alone, and is no fault. Raises StorageError where
+    the file itself cannot be read."""
+    try:
+        return _examined(path.read_bytes())
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def read(path: Path) -> list[Recorded]:
+    """All whole lines of a session, for readers that do not write. Raises StorageError for one with a fault."""
+    found = examine(path)
+    if found.fault is not None:
+        raise found.fault.error(path)
+    return found.records
+
+
+def read_lenient(path: Path) -> list[Recorded]:
+    """Those of a session's whole lines that can be read: for sums, from which one damaged line, or one of a newer fugu,
+    must not take the others. Raises StorageError where the file cannot be read."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    records = []
+    for line in data.split(b"\n"):
+        with suppress(ValidationError):
+            records.append(RECORDED.validate_json(line))
+    return records
+
+
+def _examined(data: bytes) -> LogContents:
+    """The lines of a session's file, up to the first that is not one or does not follow the line before it."""
+    records: list[Recorded] = []
+    size = 0
+    *lines, last = data.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = RECORDED.validate_json(line)
+        except ValidationError as error:
+            return LogContents(records, size, LogFault(number, _why(error), _newer(records, line)))
+        if record.seq != len(records):
+            return LogContents(records, size, LogFault(number, f"it is line {record.seq} of a session"))
+        records.append(record)
+        size += len(line) + 1
+    if newer := _newer(records):
+        return LogContents(records, size, LogFault(1, "", newer))
+    if not lines and last[: len(FIRST)] != FIRST[: len(last)]:
+        return LogContents([], 0, LogFault(1, "it has no end"))
+    return LogContents(records, size)
+
+
+def _why(error: ValidationError) -> str:
+    """The first thing that is wrong with a line, in words."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    match first["type"]:
+        case "json_invalid":
+            return "it is no JSON"
+        case "union_tag_invalid":
+            return f"this fugu knows no fact {first['ctx']['tag']!r}"
+        case "extra_forbidden":
+            return f"this fugu knows no field {where!r}"
+    return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+def _newer(records: Sequence[Recorded], line: bytes = b"") -> str:
+    """The newest version of fugu that these lines say opened the session, and that may be behind the unreadable `line`;
+    "" where it is not newer than this one."""
+    versions = [record.event.version for record in records if isinstance(record.event, Opened)]
+    if found := _VERSION.search(line, 0, HEAD):
+        versions.append(found[1].decode("utf-8", "replace"))
+    newest = max(versions, key=_numbers, default="")
+    return newest if _numbers(newest) > _numbers(__version__) else ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """1.10.0 -> (1, 10, 0); nothing for what is no version of fugu's."""
+    return tuple(map(int, version.split("."))) if re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", version) else ()
+
+
+def _key(path: Path) -> str:
+    """What a command calls the session: its id where it has one, else its file."""
+    return path.stem if _ID.fullmatch(path.stem) else str(path)
+
+
+FIRST = b'{"seq":0,'
+"""How a session begins."""
+HEAD = 200
+"""Bytes of a line within which its event's type and, of a session's first line, the version stand."""
+_VERSION = re.compile(rb'"type":\s*"opened",\s*"version":\s*"([^"]{1,40})"')
+_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
+_SPACE = "check free space and permissions with `df -h` and `ls -l`; what was written before is kept"

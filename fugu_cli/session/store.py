@@ -1,0 +1,280 @@
+"""Where sessions are kept: list, find, resume, fork and repair them.
+
+Stands beside the log, which knows the file but not the place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.session import log, views
+from fugu_cli.session.events import RECORDED, Asked, Event, Interrupted, Recorded, Replied
+from fugu_cli.system import atomic_files
+
+SUFFIX = ".jsonl"
+OUTPUT_FILES = ("session.jsonl", "changes.patch", "trajectory.json", "summary.json")
+"""What a run leaves in its `--output-dir`."""
+OWNER = "session"
+"""In the folder of a session's worktrees: where its log is."""
+DAMAGED, NEWER = "damaged", "newer fugu"
+"""States of a session that cannot be gone on with: a line of it is none, or another version of fugu wrote it."""
+TITLES = "titles.json"
+"""Beside the sessions of a folder: the titles the user gave them."""
+
+DAMAGED_NOTICE = "the session's file was damaged here"
+"""Why a turn of a repaired session is interrupted."""
+_RIGHTS = "check free space and permissions with `df -h` and `ls -l`"
+
+
+@dataclass(frozen=True)
+class SessionSummary:
+    """A session as a list shows it. Times are seconds since the epoch; `state` is how its newest request ended."""
+
+    id: str
+    path: Path
+    repo: str
+    started: float
+    newest: float
+    title: str
+    requests: int
+    state: str
+
+
+def session_folder(data: Path, root: Path) -> Path:
+    """The folder of a repository's sessions: its name, for people, and a hash of its path."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", root.name).strip("-") or "root"
+    return (
+        data
+        / "sessions"
+        / f"{name[:40]}-{hashlib.sha256(str(root).encode('utf-8', 'surrogateescape')).hexdigest()[:10]}"
+    )
+
+
+def recorded_root(root: Path) -> str:
+    """How a session's facts name the folder it worked in."""
+    return log.as_written(str(root))
+
+
+def hide_from_git(data: Path, root: Path) -> None:
+    """Where fugu's own folder lies inside the repository, git ignores it, and so do snapshots: an undo would put
+    back the sessions themselves. Raises StorageError."""
+    ignore = data.absolute() / ".gitignore"
+    if ignore.is_relative_to(root) and not ignore.exists():
+        try:
+            data.mkdir(parents=True, exist_ok=True)
+            ignore.write_text("*\n", encoding="utf-8")
+        except OSError as error:
+            raise StorageError(
+                f"{data} cannot be written: {error.strerror}", hint="set data_dir to a folder that can be written"
+            ) from error
+
+
+def new_path(data: Path, root: Path) -> Path:
+    """A path for a new session; ids sort by time."""
+    return session_folder(data, root) / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}{SUFFIX}"
+
+
+def session_paths(data: Path, root: Path | None = None) -> list[Path]:
+    """Session files, the newest first: of one repository, or of all. Raises StorageError."""
+    try:
+        places = [session_folder(data, root)] if root is not None else sorted((data / "sessions").glob("*"))
+        files = [path for place in places for path in place.glob(f"*{SUFFIX}")]
+    except OSError as error:
+        raise StorageError(f"cannot look for sessions in {data}: {error.strerror}", hint=_RIGHTS) from error
+    found = [(at, path) for path in files if (at := _written(path)) is not None]
+    return [path for _, path in sorted(found, key=lambda one: (one[0], one[1].name), reverse=True)]
+
+
+def _written(path: Path) -> int | None:
+    """When, in nanoseconds; None for what is no file, or was deleted meanwhile."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns if stat.S_ISREG(found.st_mode) else None
+
+
+def find_session(data: Path, root: Path, key: str) -> Path:
+    """The session `key` means: `latest`, an id, the beginning of one, or a file's path.
+
+    Looks in this repository first, then in all. A session in which nothing was asked (it was cut off, or a hook refused
+    the request) is the latest only where there is no other. Raises UsageError when there is none or more than one.
+    """
+    if key.endswith(SUFFIX) and _written(Path(key)) is not None:
+        return Path(key)
+    here = session_paths(data, root)
+    if key == "latest":
+        if not here:
+            raise UsageError("this folder has no session yet", hint='start one with `fugu run "..."`')
+        return next(filter(_asked_in, here), here[0])
+    for candidates in (here, session_paths(data)):
+        found = [path for path in candidates if key and path.stem.startswith(key)]
+        exact = [path for path in found if path.stem == key]
+        if len(exact or found) == 1:
+            return (exact or found)[0]
+        if found:
+            raise UsageError(
+                f"{key!r} means {len(found)} sessions", hint="give more of the id: `fugu sessions` lists them"
+            )
+    raise UsageError(f"there is no session {key!r}", hint="`fugu sessions` lists them")
+
+
+def _asked_in(path: Path) -> bool:
+    """Something was asked there; also of a session that cannot be read, for its reader says why."""
+    try:
+        return any(isinstance(record.event, Asked) for record in log.read(path))
+    except StorageError:
+        return True
+
+
+def session_summary(path: Path) -> SessionSummary | None:
+    """What a list shows of a session, of a damaged one up to its fault; None for one that holds nothing yet, and for a
+    file that cannot be read."""
+    try:
+        found = log.examine(path)
+        written = path.stat().st_mtime
+    except (StorageError, OSError):
+        return None
+    if not found.records and found.fault is None:
+        return None
+    events = [record.event for record in found.records]
+    first = views.opened(events)
+    asked = [event for event in events if isinstance(event, Asked)]
+    end = views.finished(events)
+    state: str = end.reason if end else "unfinished"
+    if found.fault is not None:
+        state = NEWER if found.fault.newer else DAMAGED
+    return SessionSummary(
+        id=path.stem,
+        path=path,
+        repo=first.repo if first else "",
+        started=found.records[0].at if found.records else written,
+        newest=found.records[-1].at if found.fault is None else written,
+        title=asked[0].said.strip().splitlines()[0] if asked and asked[0].said.strip() else "",
+        requests=len(asked),
+        state=state,
+    )
+
+
+def session_summaries(files: Iterable[Path]) -> list[SessionSummary]:
+    """What lists show of these sessions, under the titles the user gave them. One in which nothing was asked is left
+    out, unless it is damaged: there is nothing to go on with."""
+    given: dict[Path, dict[str, str]] = {}
+    found = []
+    for path in files:
+        one = session_summary(path)
+        if one is not None and (one.requests or one.state in (DAMAGED, NEWER)):
+            titles = given.setdefault(path.parent, _titles(path.parent))
+            found.append(replace(one, title=titles.get(one.id, one.title)))
+    return found
+
+
+def mentions(one: SessionSummary, wanted: str) -> bool:
+    """The text occurs in the session's title, or in a request or a reply of it. Case does not count."""
+    folded = wanted.casefold()
+    if folded in one.title.casefold():
+        return True
+    try:
+        events = [record.event for record in log.examine(one.path).records]
+    except StorageError:
+        return False
+    return any(isinstance(event, Asked | Replied) and folded in event.text.casefold() for event in events)
+
+
+def rename_session(path: Path, title: str) -> None:
+    """Another title for a session in every list; its log stays as it is. Raises StorageError."""
+    file = path.parent / TITLES
+    titles = {**_titles(path.parent), path.stem: title}
+    try:
+        with atomic_files.replacement_file(file) as draft:
+            draft.write_text(json.dumps(titles, ensure_ascii=False, indent=1), "utf-8")
+    except OSError as error:
+        raise StorageError(f"cannot write {file}: {error.strerror}") from error
+
+
+def _titles(place: Path) -> dict[str, str]:
+    try:
+        found = json.loads((place / TITLES).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(id): str(title) for id, title in found.items()} if isinstance(found, dict) else {}
+
+
+def unfinished(events: Sequence[Event]) -> bool:
+    """There is a request to go on with: one that was cut, or that a limit or a failure stopped."""
+    end = views.finished(events)
+    return views.asked(events) is not None and (end is None or end.reason in views.STOPPED)
+
+
+def worktrees_folder(data: Path, path: Path | None) -> Path:
+    """The folder of a session's worktrees; `path` is its log, None where it is in memory."""
+    if path is None:
+        return data / "worktrees" / "memory"
+    place = os.path.realpath(path).encode("utf-8", "surrogateescape")
+    return data / "worktrees" / f"{path.stem}-{hashlib.sha256(place).hexdigest()[:8]}"
+
+
+def fork_session(data: Path, root: Path, path: Path) -> Path:
+    """A copy of a session under a new id: the whole lines that are there now, its worktrees. Raises StorageError, also
+    for a damaged one."""
+    found = log.examine(path)
+    if found.fault is not None:
+        raise found.fault.error(path)
+    return _copied(data, new_path(data, root), path, found.size)
+
+
+def repair_session(data: Path, root: Path, path: Path) -> tuple[Path, log.LogFault]:
+    """A copy of a damaged session under a new id that ends before the fault, and the fault. It stands beside the
+    session, which stays as it is.
+
+    What an agent had called there may have run, so it is not run again: the copy says that it was interrupted.
+    Raises UsageError where there is no damage, StorageError where nothing can be kept or a newer fugu wrote it.
+    """
+    found = log.examine(path)
+    if found.fault is None:
+        raise UsageError(f"the session {path.stem} is not damaged", hint=f"`fugu trace {path.stem}` shows it")
+    if found.fault.newer or not found.records:
+        raise found.fault.error(path)
+    home = path.absolute().parent
+    target = new_path(data, root)
+    if home.parent == data.absolute() / "sessions":
+        target = home / target.name
+    return _copied(data, target, path, found.size, _cut_off(found.records)), found.fault
+
+
+def _cut_off(records: Sequence[Recorded]) -> bytes:
+    """Lines that close turns whose calls may have been started behind the end. They carry the time of the last line:
+    what was written to files later may be the user's."""
+    events = [record.event for record in records]
+    open_turns = [turn.number for turn in views.turns(events) if views.open_calls(turn) and not turn.interrupted]
+    lines = [
+        Recorded(seq=len(records) + place, at=records[-1].at, event=Interrupted(turn=number, reason=DAMAGED_NOTICE))
+        for place, number in enumerate(open_turns if views.finished(events) is None else ())
+    ]
+    return b"".join(RECORDED.dump_json(line) + b"\n" for line in lines)
+
+
+def _copied(data: Path, target: Path, path: Path, size: int, more: bytes = b"") -> Path:
+    """`size` bytes of a session and `more` at `target`, with its worktrees. Raises StorageError."""
+    try:
+        with path.open("rb") as source:
+            kept = source.read(size)
+        with atomic_files.replacement_file(target, 0o600) as draft:
+            draft.write_bytes(kept + more)
+        if (apart := worktrees_folder(data, path)).is_dir():
+            own = shutil.copytree(apart, worktrees_folder(data, target), symlinks=True)
+            (own / OWNER).write_text(str(target), "utf-8")
+    except OSError as error:
+        raise StorageError(f"cannot copy the session {path.stem}: {error.strerror}", hint=_RIGHTS) from error
+    return target

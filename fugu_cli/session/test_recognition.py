@@ -1,0 +1,242 @@
+"""Recognises tests: which paths are tests, which tests a change removed, what a runner's output counts."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import PurePosixPath
+
+from fugu_cli.session.events import FileChange
+
+TEST = re.compile(
+    r"(?:^|/)(?:tests?|specs?|__tests__)/"  # whatever lies in a folder of tests
+    r"|(?:^|/)(?:test_|conftest)"  # test_a.py, test_a.c, conftest.py
+    r"|(?:^|/)tests?\.(?:py|rs|[cm]?[jt]s)$"
+    r"|[._-](?:unit)?(?:tests?|spec)\.\w+$"  # a_test.go, a.test.ts, a-spec.js, a_unittest.cc
+    r"|(?:Tests?|TestCase|Spec)\.(?:java|kts?|scala|groovy|cs|fs|vb|php|swift|cc|cpp|cxx|hs|[jt]sx?)$"
+    r"|[a-z0-9]IT\.(?:java|kt|scala|groovy)$"
+    r"|(?:^|/)Test[A-Z]\w*\.(?:java|kt|scala|groovy|cs)$"
+)
+"""Matched anywhere in a path with `/`, relative to the repository."""
+PYTHON_TEST = re.compile(r"test_.*\.py|.*_test\.py|tests\.py")
+NODE_TEST = re.compile(r".*[.-](test|spec)\.[cm]?[jt]sx?|test\.[cm]?js")
+
+
+def is_test(path: str) -> bool:
+    """A test, or what tests share. `path` is relative to the repository."""
+    return TEST.search(path) is not None
+
+
+def code_among(paths: Iterable[str]) -> list[str]:
+    """Those that are no tests: what a fix may change."""
+    return [path for path in paths if not is_test(path)]
+
+
+def tests_among(paths: Iterable[str]) -> list[str]:
+    """Those that are tests, or what tests share."""
+    return [path for path in paths if is_test(path)]
+
+
+_GO = re.compile(r"^ok\s+\S+|^FAIL\b", re.MULTILINE)
+_NONE_THERE = re.compile(
+    r"^(?:=+ )?no tests (?:ran|collected)\b|^NO TESTS RAN\b|^Ran 0 tests\b"
+    r"|^running 0 tests$|^\?\s.*\[no test files\]$|^[#ℹ] tests 0$"  # cargo, go, node
+    r"|^\[INFO\] No tests to run\.",  # Maven
+    re.MULTILINE,
+)
+SUREFIRE = re.compile(
+    r"^(?:\[\w+\] )?Tests run: (\d+), Failures: (\d+), Errors: (\d+), Skipped: (\d+)\s*$", re.MULTILINE
+)
+"""Maven's line for all tests of a module; one for a class says how long it took."""
+_EXAMPLES = re.compile(
+    r"^\s*(\d+) (?:examples?|tests?|runs?)(?: completed)?,(?: \d+ assertions,)?"
+    r" (\d+) fail(?:ed|ures?)\b(?:, (\d+) errors?\b)?(?:.*?, (\d+) (?:pending|skips?|skipped|excluded)\b)?",
+    re.MULTILINE,
+)
+"""RSpec, minitest, ExUnit, Gradle."""
+_FAILING = (
+    re.compile(r"\b(\d+) (?:failed|failures?|errors?)\b", re.IGNORECASE),  # pytest, cargo, jest, mocha
+    re.compile(r"(?<!expected )\b(?:failures|errors|unexpected successes)=(\d+)"),  # unittest
+    re.compile(r"^[#ℹ] fail (\d+)$", re.MULTILINE),  # node --test
+    re.compile(r"^(?:Failed|Passed)!.*?\bFailed:\s+(\d+)", re.MULTILINE),  # dotnet
+    re.compile(r"\b(?:Failures|Errors): (\d+)"),  # PHPUnit
+)
+_CARGO = re.compile(r"^test result: \w+\. (\d+) passed", re.MULTILINE)
+_CARGO_IGNORED = re.compile(r"^test result: .*; (\d+) ignored", re.MULTILINE)
+_UNITTEST = re.compile(r"^Ran (\d+) tests?", re.MULTILINE)
+_NOT_PASSED = re.compile(r"\b(?:failures|errors|skipped|unexpected successes)=(\d+)")
+_SKIPPED = re.compile(r"\b(\d+) (?:skipped|ignored)\b|\bskipped=(\d+)|^[#ℹ] skipped (\d+)$", re.MULTILINE)
+_PASSING = (
+    re.compile(r"\b(\d+) passed\b"),
+    re.compile(r"^[#ℹ] pass (\d+)$", re.MULTILINE),
+    re.compile(r"^(?:Failed|Passed)!.*?\bPassed:\s+(\d+)", re.MULTILINE),
+    re.compile(r"^OK \((\d+) tests?, \d+ assertions?\)", re.MULTILINE),
+)
+
+
+def no_tests_found(output: str) -> bool:
+    """The run found no tests."""
+    if _NONE_THERE.search(output) is None or _GO.search(output) is not None:
+        return False
+    return not passed_count(output) and not failed_count(output)
+
+
+def failed_count(output: str) -> int | None:
+    """How many tests a run's output says failed or broke; None where it does not say.
+
+    Read from the last line that counts them, so that a test's own chatter does not decide.
+    """
+    if modules := SUREFIRE.findall(output):
+        return sum(int(failed) + int(broken) for _, failed, broken, _ in modules)
+    for pattern in _FAILING:
+        lines = [line for line in output.splitlines() if pattern.search(line)]
+        if lines:
+            return sum(int(count) for count in pattern.findall(lines[-1]))
+    broken = len(re.findall(r"^\s*--- FAIL", output, re.MULTILINE))  # go
+    return broken or None
+
+
+def passed_count(output: str) -> int | None:
+    """How many tests a run's output says passed; None where it does not say."""
+    if modules := SUREFIRE.findall(output):
+        return sum(int(ran) - sum(map(int, others)) for ran, *others in modules)
+    if crates := _CARGO.findall(output):  # a line for the tests of each file, the last for examples in documentation
+        return sum(map(int, crates))
+    if ran := _UNITTEST.findall(output):
+        return max(0, int(ran[-1]) - sum(int(count) for count in _NOT_PASSED.findall(output)))
+    for pattern in _PASSING:
+        found = pattern.findall(output)
+        if found:
+            return int(found[-1])
+    if told := _EXAMPLES.findall(output):
+        return int(told[-1][0]) - sum(int(count or 0) for count in told[-1][1:])
+    return None
+
+
+def skipped_count(output: str) -> int:
+    """How many tests a run's output says were skipped; 0 where it does not say."""
+    if modules := SUREFIRE.findall(output):
+        return sum(int(skipped) for *_, skipped in modules)
+    if crates := _CARGO_IGNORED.findall(output):
+        return sum(map(int, crates))
+    found = _SKIPPED.findall(output)
+    return int(next(filter(None, found[-1]))) if found else 0
+
+
+ReadText = Callable[[str], str | None]
+"""The text of a content by the id a Change has for it; None where it is not there, or is no text."""
+_GIVEN = r"(?:\((?:[^()\"]|\"[^\"]*\"|\([^()]*\))*\))?+"
+_ANNOTATIONS = rf"(?:\s*@[\w.]++{_GIVEN})*+"
+_JVM = (
+    r"@(?:[\w.]+\.)?(?:Test|ParameterizedTest|RepeatedTest|TestFactory|TestTemplate|Property)\b"
+    + _GIVEN + _ANNOTATIONS + r"[^(){};@]*?(\b\w+|`[^`\n]+`)\s*\(",
+    r"\bvoid\s+(test\w*)\s*\(",
+    r"^\s*(?:test|it|should)\s*\(\s*\"((?:[^\"\\]|\\.)+)\"",
+)  # fmt: skip
+_CALLED = (
+    r"(?<![\w.$])(?:it|test|specify|Deno\.test)(?:\.(?!each\b|describe\b)\w+)*\s*\(\s*([\"'`])(?P<name>(?:(?!\1)[^\\]|\\.)+)\1",
+    r"(?<![\w.$])(?:it|test)(?:\.\w+)*\.each\s*(?:\((?:[^()]|\([^()]*\))*\)|`[^`]*`)\s*\(\s*([\"'`])"
+    r"(?P<name>(?:(?!\1)[^\\]|\\.)+)\1",
+)
+_RUST = (
+    r"#\[(?:\w+::)*(?:test|rstest|test_case|quickcheck|proptest)\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*"
+    r"(?:pub(?:\([^)]*\))?\s+)?(?:async\s+)?fn\s+(\w+)",
+)
+_BLOCKS = (
+    r"^\s*(?:it|test|specify|scenario|should|property)\s*\(?\s*([\"'])(?P<name>(?:(?!\1)[^\\\n]|\\.)+)\1",
+    r"^\s*def\s+(test_\w+)",
+)
+_DOTNET = (
+    r"\[(?:Fact|Theory|Test|TestCase|TestMethod|DataTestMethod)\b[^\]]*\]\s*(?:\[[^\]]*\]\s*)*[^(){};]*?(\w+)\s*\(",
+)
+_OF = {
+    "js jsx ts tsx mjs cjs mts cts vue": _CALLED,
+    "go": (r"^func\s+(?:\([^)]*\)\s*)?((?:Test|Fuzz|Example)\w*)\s*\(",),
+    "rs": _RUST,
+    "java kt kts groovy scala": _JVM,
+    "cs fs vb": _DOTNET,
+    "rb exs ex": _BLOCKS,
+    "php": (r"\bfunction\s+(test\w*)\s*\(", r"#\[Test\]\s*(?:#\[[^\]]*\]\s*)*[\w\s]*?function\s+(\w+)"),
+    "swift": (r"\bfunc\s+(test\w*)\s*\(", r"@Test\b(?:\([^()]*\))?[\w\s]*?func\s+(\w+)"),
+    "dart": (r"\b(?:test|testWidgets)\s*\(\s*([\"'])(?P<name>(?:(?!\1)[^\\\n]|\\.)+)\1",),
+    "c cc cpp cxx": (r"\b(?:TEST|TEST_F|TEST_P|TYPED_TEST|TEST_CASE)\s*\(\s*(?P<name>[^()]+?)\s*\)",),
+}
+PATTERNS = {
+    f".{ending}": tuple(re.compile(pattern, re.MULTILINE) for pattern in patterns)
+    for endings, patterns in _OF.items()
+    for ending in endings.split()
+}
+"""What defines a test, by the ending of its file; the name is the group `name`, else the first that matched."""
+_HASHES = (".rb", ".exs", ".ex")
+_COMMENT = re.compile(r"/\*.*?\*/|^\s*//[^\n]*$", re.DOTALL | re.MULTILINE)
+_HASH = re.compile(r"^\s*#[^\n]*$", re.MULTILINE)
+
+
+def removed_tests(changes: Iterable[FileChange], read: ReadText) -> tuple[str, ...]:
+    """FILE::NAME of each test that was there before `changes` and is nowhere after them, in the files' order.
+
+    For Python NAME is that of pytest's id, without parameters. A file is named alone where it is gone and is one of
+    tests in a language that is not known here, or its content is not there to be read. A test that now stands in
+    another changed file was moved, and counts as there.
+    """
+    gone: list[tuple[str, str]] = []
+    added: set[str] = set()
+    for change in changes:
+        before, after = _side(change.before, read), _side(change.after, read)
+        if change.before is not None and is_test(change.path) and (before is None or after is None or _unknown(change)):
+            gone += [(change.path, "")] if change.after is None else []
+            continue
+        old, new = _defined(change.path, before or ""), _defined(change.path, after or "")
+        gone += [(change.path, name) for name in old if name not in new]
+        added |= set(new) - set(old)
+    return tuple(f"{path}::{name}" if name else path for path, name in gone if name not in added)
+
+
+def _side(content: str | None, read: ReadText) -> str | None:
+    """The text before or after; "" where there was no file."""
+    return "" if content is None else read(content)
+
+
+def _unknown(change: FileChange) -> bool:
+    return _ending(change.path) not in {*PATTERNS, ".py"}
+
+
+def _ending(path: str) -> str:
+    return PurePosixPath(path).suffix.lower()
+
+
+def _defined(path: str, text: str) -> list[str]:
+    """The tests that a file defines. Outside of test files only Rust has any."""
+    ending = _ending(path)
+    if ending != ".rs" and not is_test(path):
+        return []
+    if ending == ".py":
+        return list(dict.fromkeys(_python(text)))
+    plain = (_HASH if ending in _HASHES else _COMMENT).sub("", text)
+    found = (match for pattern in PATTERNS.get(ending, ()) for match in pattern.finditer(plain))
+    return list(dict.fromkeys(_name(match) for match in found))
+
+
+def _name(match: re.Match[str]) -> str:
+    return match.groupdict().get("name") or next(filter(None, match.groups()))
+
+
+def _python(text: str) -> Iterator[str]:
+    """Functions named like tests, alone or in classes; by their lines alone where the file cannot be parsed."""
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        yield from re.findall(r"^\s*(?:async\s+)?def\s+(test\w*)", text, re.MULTILINE)
+        return
+    yield from _within(module.body, "")
+
+
+def _within(body: Iterable[ast.stmt], before: str) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield from _within(node.body, f"{before}{node.name}::")
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+            yield f"{before}{node.name}"
+        elif isinstance(node, ast.If | ast.Try):
+            yield from _within(node.body, before)

@@ -1,0 +1,496 @@
+"""The shape of a session: its requests, which of them are undone, their turns, and the steps of workflows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fugu_cli.messages import Call
+from fugu_cli.session.events import (
+    EVIDENCE,
+    Asked,
+    Assigned,
+    Event,
+    Failed,
+    FileChange,
+    Finished,
+    Interrupted,
+    Masked,
+    Member,
+    Merged,
+    Opened,
+    Permitted,
+    Planned,
+    Replied,
+    ToolRan,
+    Undone,
+)
+
+
+@dataclass(frozen=True)
+class CallRecord:
+    """One tool call of a turn: judged, and, when it was allowed and came to an end, its result."""
+
+    permitted: Permitted
+    result: ToolRan | None
+
+    @property
+    def evidence(self) -> bool:
+        """Made by fugu itself, not by the agent."""
+        return self.permitted.by == EVIDENCE
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn as the log holds it.
+
+    `facts` are the evidence it opened with and the current draw; draws that were rolled back are only in `draws`, each
+    ending with its Undone.
+    """
+
+    number: int
+    assigned: Assigned
+    facts: tuple[Event, ...]
+    draws: tuple[tuple[Event, ...], ...] = ()
+    runs: tuple[CallRecord, ...] = field(default=())
+
+    @property
+    def replies(self) -> tuple[Replied, ...]:
+        """The agent's replies in the current draw, oldest first."""
+        return tuple(fact for fact in self.facts if isinstance(fact, Replied))
+
+    @property
+    def failed(self) -> Failed | None:
+        """Set when the agent failed after retries: the turn is closed without an answer."""
+        return next((fact for fact in self.facts if isinstance(fact, Failed)), None)
+
+    @property
+    def interrupted(self) -> bool:
+        """The user cut it: closed without an answer. A cut after the turn's end does not undo it."""
+        return any(isinstance(fact, Interrupted) and fact.turn == self.number for fact in self.facts)
+
+    @property
+    def text(self) -> str:
+        """What the agent said last, "" before its first reply."""
+        return self.replies[-1].text if self.replies else ""
+
+    @property
+    def concluded(self) -> bool:
+        """Its agent came to its last word: that was not cut short, is no refusal, and asks for nothing more."""
+        return bool(self.replies) and not self.replies[-1].calls and self.replies[-1].stop == "end"
+
+    @property
+    def changes(self) -> tuple[FileChange, ...]:
+        """Files changed in the current draw, in order."""
+        return tuple(change for run in self.runs if run.result for change in run.result.changes)
+
+    @property
+    def spent(self) -> tuple[Replied, ...]:
+        """Every reply that was paid for, those of draws rolled back included."""
+        earlier = tuple(fact for draw in self.draws for fact in draw if isinstance(fact, Replied))
+        return earlier + self.replies
+
+
+def request(events: Sequence[Event]) -> Sequence[Event]:
+    """The facts of the newest request: from its Asked to the end. Empty before the first."""
+    for index in range(len(events) - 1, -1, -1):
+        if isinstance(events[index], Asked):
+            return events[index:]
+    return ()
+
+
+def requests(events: Sequence[Event]) -> list[Sequence[Event]]:
+    """Every request's facts, oldest first."""
+    starts = [index for index, event in enumerate(events) if isinstance(event, Asked)]
+    return [events[start:end] for start, end in zip(starts, [*starts[1:], len(events)], strict=False)]
+
+
+def asked(events: Sequence[Event]) -> Asked | None:
+    """The newest request itself."""
+    facts = request(events)
+    return facts[0] if facts and isinstance(facts[0], Asked) else None
+
+
+def opened(events: Sequence[Event]) -> Opened | None:
+    """The newest opening: the session's first line, or a later one where it was continued with another pool."""
+    return next((event for event in reversed(events) if isinstance(event, Opened)), None)
+
+
+def served(events: Sequence[Event]) -> bool:
+    """What agents are shown now is what a client of `fugu serve` sent: no prompt is made of the facts."""
+    newest = opened(events)
+    return newest is not None and newest.served
+
+
+def pool(events: Sequence[Event]) -> dict[str, Member]:
+    """Every agent the session ever had, by name, as it was known last."""
+    return {member.name: member for event in events if isinstance(event, Opened) for member in event.pool}
+
+
+def turns(events: Sequence[Event]) -> tuple[Turn, ...]:
+    """The turns of the newest request, oldest first. A fact belongs to the turn it names: turns that are open at the
+    same time are interleaved in the log. Facts of no turn (`baseline`) are in none."""
+    groups: dict[int, list[Event]] = {}
+    for event in request(events):
+        number = getattr(event, "turn", 0)
+        if isinstance(event, Assigned):
+            groups.pop(number, None)  # one that is assigned again is the newest
+            groups[number] = [event]
+        elif number in groups:
+            groups[number].append(event)
+    return tuple(_turn(group) for group in groups.values())
+
+
+def turn_of(events: Sequence[Event], number: int) -> Turn | None:
+    """The turn of the newest request with this number."""
+    return next((turn for turn in turns(events) if turn.number == number), None)
+
+
+def events_before(events: Sequence[Event], turn: Turn) -> Sequence[Event]:
+    """The facts as they were when the turn, one of theirs, began."""
+    return events[: next(place for place, event in enumerate(events) if event is turn.assigned)]
+
+
+def events_of_turn(events: Sequence[Event], number: int) -> Sequence[Event]:
+    """The facts as the turn `number` stands in them, as if it were the newest: without what others, open at the same
+    time, did since it began. A worktree of its own is its repository here."""
+    start = next((i for i in range(len(events) - 1, -1, -1) if _begins(events[i], number)), None)
+    if start is None:
+        return events
+    later = [e for e in events[start + 1 :] if getattr(e, "turn", number) == number and not isinstance(e, Merged)]
+    begin = events[start]
+    assert isinstance(begin, Assigned)
+    if not later and start == len(events) - 1 and not begin.worktree:
+        return events
+    own = begin.model_copy(update={"worktree": ""}) if begin.worktree else begin
+    return (*events[:start], own, *later)
+
+
+def _begins(event: Event, number: int) -> bool:
+    return isinstance(event, Assigned) and event.turn == number
+
+
+def _turn(group: list[Event]) -> Turn:
+    assigned = group[0]
+    assert isinstance(assigned, Assigned)
+    opening: list[Event] = []
+    draws: list[tuple[Event, ...]] = []
+    current: list[Event] = []
+    for fact in group[1:]:
+        if isinstance(fact, Undone) and fact.turn == assigned.turn:
+            draws.append((*current, fact))
+            current = []
+        elif isinstance(fact, Finished | Undone):
+            continue
+        elif draws or current or isinstance(fact, Replied):
+            current.append(fact)
+        else:
+            opening.append(fact)
+    facts = (*opening, *current)
+    return Turn(assigned.turn, assigned, facts, tuple(draws), call_records(facts))
+
+
+def effective(events: Sequence[Event]) -> tuple[Event, ...]:
+    """The newest request without the draws that were rolled back and without what was done in worktrees: what the
+    working tree is the result of. What was taken over from a worktree is in its Merged. Where the user undid the
+    request and it went on, what had changed files until then is left out, and the Undone is there."""
+    kept: list[Event] = []
+    apart: set[int] = set()
+    undone: list[Undone] = []
+    for event in request(events):
+        if isinstance(event, Undone) and not event.turn:
+            undone = undone[:-1] if event.redoes else [*undone, event]
+            continue
+        if undone and isinstance(event, Assigned | Replied | Permitted):
+            kept = [*(fact for fact in kept if not any(getattr(fact, "made", ()))), undone[0]]
+            undone = []
+        if isinstance(event, Assigned) and event.worktree:
+            apart.add(event.turn)
+        if isinstance(event, Undone):
+            start = next((i for i, fact in enumerate(kept) if _draw_of(fact, event.turn)), len(kept))
+            others = [fact for fact in kept[start:] if getattr(fact, "turn", 0) != event.turn]
+            kept = [*kept[:start], *others]
+        elif getattr(event, "turn", 0) not in apart:
+            kept.append(event)
+    return tuple(kept)
+
+
+def _draw_of(fact: Event, turn: int) -> bool:
+    return isinstance(fact, Replied) and fact.turn == turn
+
+
+def call_records(facts: Sequence[Event]) -> tuple[CallRecord, ...]:
+    """Each Permitted with its ToolRan, where there is one."""
+    results = {fact.call.id: fact for fact in facts if isinstance(fact, ToolRan)}
+    return tuple(CallRecord(fact, results.get(fact.call.id)) for fact in facts if isinstance(fact, Permitted))
+
+
+def baseline(events: Sequence[Event]) -> tuple[CallRecord, ...]:
+    """Evidence taken before the first turn of the newest request."""
+    facts: list[Event] = []
+    for event in request(events):
+        if isinstance(event, Assigned):
+            break
+        facts.append(event)
+    return call_records(facts)
+
+
+def open_calls(turn: Turn) -> tuple[Call, ...]:
+    """Calls of the newest reply that nobody has judged yet, in the order the agent made them."""
+    if not turn.replies:
+        return ()
+    judged = {run.permitted.call.id for run in turn.runs}
+    return tuple(call for call in turn.replies[-1].calls if call.id not in judged)
+
+
+def interrupted_calls(turn: Turn) -> tuple[Call, ...]:
+    """Calls that were started and never came back: killed. They are never run again."""
+    return tuple(run.permitted.call for run in turn.runs if run.permitted.allowed and run.result is None)
+
+
+def start_snapshot(events: Sequence[Event]) -> str:
+    """The working tree before the newest request did anything to it, a snapshot's id; "" where it did nothing, and
+    outside git."""
+    for fact in request(events):
+        if isinstance(fact, Asked | Assigned | Permitted) and fact.snapshot:
+            return fact.snapshot
+    return ""
+
+
+BUDGET = "budget"
+"""The kind of a failure that is none of the agent's: no budget carries its next call."""
+
+
+def is_budget(why: str) -> bool:
+    """Whether an agent is out, for the reason `why`, because it is too dear."""
+    return why.startswith(f"{BUDGET}: ")
+
+
+def failed_agents(events: Sequence[Event]) -> dict[str, str]:
+    """Agents that failed in this request, with kind and message: masked until the next one, or until it is opened
+    again."""
+    failed: dict[str, str] = {}
+    for fact in request(events):
+        if isinstance(fact, Opened):
+            failed.clear()
+        elif isinstance(fact, Masked):
+            failed = dict(fact.agents)
+        elif isinstance(fact, Failed):
+            failed[fact.what] = f"{fact.kind}: {fact.message}"
+    return failed
+
+
+def failed_since_reply(events: Sequence[Event]) -> frozenset[str]:
+    """Agents that failed in this request after whoever answered last, or with nobody having answered at all."""
+    failed: set[str] = set()
+    for fact in request(events):
+        if isinstance(fact, Opened | Replied):
+            failed.clear()
+        elif isinstance(fact, Failed):
+            failed.add(fact.what)
+    return frozenset(failed)
+
+
+STOPPED = frozenset({"unaccepted", "turn_limit", "budget", "time_limit", "interrupted", "denied", "failed"})
+"""Ends that an Opened after them takes back: the request goes on, with other limits, other agents, another key."""
+
+
+def finished(events: Sequence[Event]) -> Finished | None:
+    """How the newest request ended; None while it runs, or where it was stopped and then opened again."""
+    again = False
+    for event in reversed(request(events)):
+        if isinstance(event, Finished):
+            return None if again and event.reason in STOPPED else event
+        again = again or isinstance(event, Opened)
+    return None
+
+
+_VERDICT = re.compile(r"[\W_]*(?:ACCEPT|REVISE|REJECT)[\W_]*", re.IGNORECASE)
+_ACCEPTS = re.compile(r"[\W_]*ACCEPT(?:ED)?[*_`\"']*(?:[.:;,!\n—–]|\s+[-—–])")
+"""A yes with its reason. As a word of its own, so that an answer may begin with it ("Accept headers are ...")."""
+_CHOICE = re.compile(r"\W*CHOOSE\W+(\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """A plan of the newest request that has steps. `number` counts all plans from 1, those that failed included."""
+
+    number: int
+    planned: Planned
+    turns: tuple[Turn, ...]
+
+    def tries(self, step: int) -> tuple[Turn, ...]:
+        """The turns that were spent on a step, oldest first."""
+        return tuple(turn for turn in self.turns if turn.assigned.step == step)
+
+
+def plans(events: Sequence[Event]) -> tuple[Planned, ...]:
+    """Every reply of the planner in the newest request, oldest first."""
+    return tuple(event for event in request(events) if isinstance(event, Planned))
+
+
+def workflows(events: Sequence[Event]) -> tuple[Workflow, ...]:
+    """The plans with steps, oldest first."""
+    every = turns(events)
+    return tuple(
+        Workflow(number, planned, tuple(turn for turn in every if turn.assigned.plan == number))
+        for number, planned in enumerate(plans(events), start=1)
+        if planned.steps
+    )
+
+
+def merges(events: Sequence[Event]) -> tuple[Merged, ...]:
+    """What was taken over from worktrees in the newest request."""
+    return tuple(event for event in request(events) if isinstance(event, Merged))
+
+
+def final_text(turn: Turn) -> str:
+    """What a turn leaves for others: the agent's last words; where it only wrote files, which ones."""
+    changed = ", ".join(sorted({change.path for change in turn.changes}))
+    return turn.text.strip() or (f"Changed {changed}." if changed else "")
+
+
+def is_done(turn: Turn) -> bool:
+    """A closed turn that came to something: neither failed nor cut, with changes or with last words. A refusal is none,
+    nor is what was said beside calls when the turn had had its replies."""
+    if turn.failed or turn.interrupted or not turn.replies:
+        return False
+    last = turn.replies[-1]
+    return bool(turn.changes) or (bool(final_text(turn)) and not last.calls and last.stop != "refusal")
+
+
+def step_output(found: Sequence[Workflow], number: int, step: int) -> Turn | None:
+    """The turn whose words are the output of a step; for a step that is a workflow, that of its last step that has one.
+
+    None while there is none, or where it came to nothing.
+    """
+    flow = next((flow for flow in found if flow.number == number), None)
+    if flow is None:
+        return None
+    own = next((turn for turn in reversed(flow.tries(step)) if is_done(turn)), None)
+    if own is not None:
+        return own
+    inside = [child for child in found if child.planned.within == (number, step)]
+    return workflow_result(found, inside[-1].number) if inside else None
+
+
+def workflow_result(found: Sequence[Workflow], number: int) -> Turn | None:
+    """The turn that holds a workflow's answer: its last step's, or the last one before it that has an output."""
+    flow = next(flow for flow in found if flow.number == number)
+    outputs = (step_output(found, number, step) for step in reversed(range(len(flow.planned.steps))))
+    return next((turn for turn in outputs if turn is not None), None)
+
+
+def visible_output(found: Sequence[Workflow], number: int, step: int) -> Turn | None:
+    """The turn whose words others read of a step: its output; of a step that is a workflow whose last words only say
+    yes, what they say it to."""
+    last = step_output(found, number, step)
+    return next((turn for turn in _outputs(found, number, (step,)) if not _judges(turn)), last)
+
+
+def _outputs(found: Sequence[Workflow], number: int, steps: Sequence[int] = ()) -> Iterator[Turn]:
+    """The outputs of these steps of a workflow, or of all, the last one first; those of workflows inside it one by
+    one."""
+    flow = next((flow for flow in found if flow.number == number), None)
+    for step in reversed(steps or range(len(flow.planned.steps) if flow else 0)):
+        turn = step_output(found, number, step)
+        if turn is not None and turn.assigned.plan != number:
+            yield from _outputs(found, next(c.number for c in reversed(found) if c.planned.within == (number, step)))
+        elif turn is not None:
+            yield turn
+
+
+def answering_turn(events: Sequence[Event]) -> Turn | None:
+    """The turn that answers a request done by workflows: of the newest round that has an answer. None without one."""
+    found = workflows(events)
+    rounds = [flow for flow in found if flow.planned.within is None]
+    answers = (workflow_result(found, flow.number) for flow in reversed(rounds))
+    return next((turn for turn in answers if turn is not None), None)
+
+
+def user_facing_turn(events: Sequence[Event]) -> Turn | None:
+    """The turn whose words the user gets: the one that answers; where that only says yes to what it read, or is a bare
+    verdict, the one it is about, and of several that did the same job, the one whose work was chosen."""
+    found = workflows(events)
+    rounds = [flow for flow in found if flow.planned.within is None]
+    said_so = (turn for flow in reversed(rounds) for turn in _outputs(found, flow.number))
+    turn = next((turn for turn in said_so if not _judges(turn)), None)
+    if turn is None:
+        return answering_turn(events)
+    named = _CHOICE.match(final_text(turn))
+    about = {turn.number, int(named[1]) if named else 0}
+    chosen = {merge.chosen for merge in merges(events) if about & {*merge.turns}} - {0}
+    return next((one for one in turns(events) if one.number in chosen), turn)
+
+
+def _judges(turn: Turn) -> bool:
+    """All that the turn says is what it thinks of another's words."""
+    text = final_text(turn)
+    return bool(_VERDICT.fullmatch(text) or (turn.assigned.sees and _ACCEPTS.match(text)))
+
+
+UNDO_REASON = "undone by the user"
+REDO_REASON = "redone by the user"
+UNDO_NOTICE = "Then the user undid the newest request that stood: its changes to files are gone."
+REDO_NOTICE = "Then the user brought back what was undone last: its changes to files are there again."
+_LEFT = re.compile(r"^(?:undone|redone) by the user, from tree ([0-9a-f]+)")
+
+
+@dataclass(frozen=True)
+class UndoHistory:
+    """Requests that stand, by their place in the session from 0; undos that can be redone. The next one last."""
+
+    requests: tuple[int, ...]
+    undone: tuple[Undone, ...]
+
+
+def undo_history(events: Sequence[Event]) -> UndoHistory:
+    """What stands at the end of these facts."""
+    done: list[int] = []
+    taken: list[int] = []
+    undone: list[Undone] = []
+    number = -1
+    idle, left_out = True, False
+    for event in events:
+        if isinstance(event, Asked):
+            number += 1
+            done.append(number)
+            taken, undone, idle, left_out = [], [], True, False
+        elif _may_have_changed(event):
+            if left_out:  # a limit had stopped it, and it went on
+                done.append(number)
+            elif number in taken:  # undone, and it went on
+                done.append(number)
+                taken, undone = [], []
+            idle, left_out = False, False
+        elif isinstance(event, Finished) and idle and done and done[-1] == number:
+            left_out = True
+            done.pop()
+        elif isinstance(event, Undone) and event.turn == 0:
+            if event.redoes and taken:
+                done.append(taken.pop())
+                undone.pop()
+            elif done:
+                taken.append(done.pop())
+                undone.append(event)
+    return UndoHistory(tuple(done), tuple(event for event in undone if any(event.made) or tree_left(event)))
+
+
+def undo_notices(events: Sequence[Event]) -> tuple[str, ...]:
+    """What an agent is told of each undo and redo by the user among these facts, in their order."""
+    undone = (event for event in events if isinstance(event, Undone) and not event.turn)
+    return tuple(REDO_NOTICE if event.redoes else UNDO_NOTICE for event in undone)
+
+
+def tree_left(undone: Undone) -> str:
+    """The tree that an undo or redo of an older version left; "" where it names none."""
+    found = _LEFT.match(undone.reason)
+    return found.group(1) if found else ""
+
+
+def _may_have_changed(event: Event) -> bool:
+    """It changed files, or may have: what was cut off and what goes on in the background says nothing of that."""
+    if isinstance(event, ToolRan):
+        return bool(any(event.made) or event.job or event.extras)
+    return isinstance(event, Interrupted) or (isinstance(event, Merged) and bool(event.changes))

@@ -1,0 +1,116 @@
+"""Files written whole or not at all.
+
+`write_whole` is for the user's files: under every tool that writes and under restoring. A crash or a full disk
+leaves the old file; mode, owner and extended attributes are kept. Hard links are not: written in place, a file
+would also change under its other names, which may lie outside the repository (pnpm's and uv's stores), where
+nobody was asked, and a crash could leave half of it.
+
+`beside` is for what fugu keeps of its own: settings, caches, checkpoints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from fugu_cli.errors import StorageError
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
+
+
+def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Put `data` at `path`, by a new file in the same folder that takes its place.
+
+    Folders are made where missing. `mode` (permission bits) defaults to the old file's, for a new file to what the
+    umask leaves. A link at `path` is replaced: resolve it first to write what it points to. Raises StorageError when
+    the disk is full or broken, OSError for what the caller named wrong.
+    """
+    try:
+        _replace(path, data, mode)
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
+@contextlib.contextmanager
+def replacement_file(path: Path, mode: int | None = None) -> Iterator[Path]:
+    """An empty file in `path`'s folder, with its suffix: it takes `path`'s place when the block ends, and is gone when
+    the block fails. Folders and `mode` are as in `write_whole`. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=".fugu-", suffix=path.suffix, dir=path.parent)
+    os.close(descriptor)
+    draft = Path(name)
+    try:
+        yield draft
+        draft.chmod(mode if mode is not None else _mode(_lstat(path)))
+        draft.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def storage_error(error: OSError, path: Path) -> OSError | StorageError:
+    """The error to raise for `error`: StorageError for what no other path would cure."""
+    if error.errno not in NO_ROOM:
+        return error
+    return StorageError(
+        f"{path} could not be written: {error.strerror}", hint="make room on the disk, then continue the session"
+    )
+
+
+def _replace(path: Path, data: bytes, mode: int | None) -> None:
+    old = _lstat(path)
+    with replacement_file(path, mode) as draft, draft.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+        if old is not None and (old.st_uid, old.st_gid) != (os.getuid(), os.getgid()):
+            with contextlib.suppress(PermissionError):
+                os.fchown(file.fileno(), old.st_uid, old.st_gid)
+        if old is not None and stat.S_ISREG(old.st_mode):
+            _keep_attributes(path, file.fileno())
+
+
+def _keep_attributes(path: Path, descriptor: int) -> None:
+    """The old file's extended attributes, access lists among them; those that the disk or the user may not set go."""
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError):
+        for name in os.listxattr(path):
+            with contextlib.suppress(OSError):
+                os.setxattr(descriptor, name, os.getxattr(path, name))
+
+
+def _lstat(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None
+
+
+def _mode(old: os.stat_result | None) -> int:
+    if old is not None and stat.S_ISREG(old.st_mode):
+        return stat.S_IMODE(old.st_mode)
+    return 0o666 & ~_umask()
+
+
+def _umask() -> int:
+    """The process's umask; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def link_atomically(path: Path, target: str) -> None:
+    """A symbolic link at `path`, in place of whatever file was there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".fugu-", dir=path.parent) as folder:
+        temporary = Path(folder) / "link"
+        temporary.symlink_to(target)
+        temporary.replace(path)

@@ -1,0 +1,41 @@
+"""Ends a child process and takes its exit code, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+
+LOCK_SECONDS = 1.0
+"""Seconds for which a lock that is taken is tried: what a killed process was just starting holds it a moment longer."""
+PATIENCE = 5.0
+"""Seconds after which one more cancellation stops the wait for a process that does not go."""
+
+
+async def reap(process: asyncio.subprocess.Process) -> int | None:
+    """End a process of ours at once, if it has not ended, and take its exit code; None where it would not go.
+
+    A cancellation is let through when that is done: a process whose code nobody took outlives its event loop.
+    """
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)  # Process.kill would take the exit code away from who waits for it
+    return await wait_for_exit(process)
+
+
+async def wait_for_exit(process: asyncio.subprocess.Process) -> int | None:
+    """The exit code of a process that is told to end by other means; cancellations as in `reap`."""
+    cancelled: asyncio.CancelledError | None = None
+    began = time.monotonic()
+    while process.returncode is None:
+        try:
+            await process.wait()
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if time.monotonic() - began > PATIENCE:
+                break
+    if cancelled is not None:
+        raise cancelled
+    return process.returncode

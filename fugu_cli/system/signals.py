@@ -1,0 +1,117 @@
+"""The signals that end a command: Ctrl-C, SIGTERM, and SIGHUP.
+
+Below everything. Before there is anything to keep they end a command wherever it is; a run that is
+open takes them itself. One that was ignored from the start (`nohup`) stays ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+RETRY_SECONDS = 0.005
+"""Seconds after which a signal that came at a bad moment comes again."""
+TICK = 0.1
+"""Seconds between two ticks."""
+WAITING = frozenset({"communicate", "_communicate", "wait", "_wait", "_try_wait"})
+"""Functions of the module subprocess that wait for a program. Its others are starting one, or putting one away."""
+
+
+def raise_on_signals(*more: signal.Signals) -> None:
+    """From now on they raise KeyboardInterrupt, as Ctrl-C does; `more`: these too, also where asyncio would wait. One
+    that was `held` does so here.
+
+    With `more` the process ticks: Python hears no signal that comes just before a call that blocks until something ends
+    that call, and a tick does. `told`, `decided`, `ignored` and `unticking` end this.
+    """
+    for number in (*_heard(), *more):
+        signal.signal(number, _interrupt)
+    if more and signal.getsignal(signal.SIGALRM) in (signal.SIG_DFL, _tick):  # else one was put off
+        signal.signal(signal.SIGALRM, _tick)
+        signal.setitimer(signal.ITIMER_REAL, TICK, TICK)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, *ENDING))
+
+
+def unticking() -> None:
+    """From now on nothing ticks; a signal that was put off still comes again."""
+    if signal.getsignal(signal.SIGALRM) is _tick:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def hold_signals() -> None:
+    """From now on they wait until somebody hears them again: while asyncio makes a loop, nobody could."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *ENDING))
+
+
+def call_on_signals(loop: AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """From now on each of them, Ctrl-C included, calls `stop` on the loop."""
+    unticking()
+    for number in (signal.SIGINT, *_heard()):
+        loop.add_signal_handler(number, stop)
+
+
+def exit_on_signals(loop: AbstractEventLoop, code: int) -> None:
+    """From now on each of them ends the process at once with `code`, also where the loop, as it closes, would no
+    longer hear them and the process would be ended by the signal."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for number in (signal.SIGINT, *_heard()):
+        loop.remove_signal_handler(number)
+        signal.signal(number, lambda _number, _frame: os._exit(code))
+
+
+def ignore_signals() -> bool:
+    """From now on they do nothing: what is left to do is to end. Whether one was put off and has not come again."""
+    unticking()
+    left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    for number in (signal.SIGINT, *ENDING):
+        signal.signal(number, signal.SIG_IGN)
+    return left > 0
+
+
+def _heard() -> list[signal.Signals]:
+    return [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Not in the middle of an import, where it would leave modules half made, or be swallowed; nor while a program is
+    started, which nobody would end: a moment later then."""
+    if not (_importing(frame) or _starting(frame)):
+        raise KeyboardInterrupt
+    signal.signal(signal.SIGALRM, lambda _number, _frame: _again(number))
+    signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS, TICK)
+
+
+def _again(number: int) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, _tick)
+    signal.raise_signal(number)
+
+
+def _tick(number: int, frame: FrameType | None) -> None:
+    """The call that it ended goes on where nothing else came."""
+
+
+def _importing(frame: FrameType | None) -> bool:
+    return any(one.f_code.co_filename.startswith("<frozen importlib") for one in _frames(frame))
+
+
+def _starting(frame: FrameType | None) -> bool:
+    module = sys.modules.get("subprocess")
+    file = module.__file__ if module is not None else None
+    inner = next((one.f_code for one in _frames(frame) if one.f_code.co_filename == file), None)
+    return inner is not None and inner.co_name not in WAITING
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

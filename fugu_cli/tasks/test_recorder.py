@@ -1,0 +1,281 @@
+"""Records what really happened in a test run, from inside pytest or unittest. Grading copies this file beside the
+run; it imports nothing of fugu.
+
+Copied under a random name into the grading run and imported there by the runner before any of the task's code; it
+imports nothing of fugu. Beside its copy lies a file with a secret, the path of the report, the repository and the
+names of the task's own files (none where every file may have tests); both files are gone before the code under
+test is loaded. Each run leaves two lines in the report, at its beginning and at its end; the last has every test
+that was found, with a mark of its code. A program that ends the process, prints "1 passed", skips from inside the
+code, exchanges parts of the runner or puts tests of its own in the place of the real ones leaves no good second
+line. Modules that are none of the task's own are not searched for tests: pytest would give their fixtures all the
+others. It is a witness and no prison: code that searches the memory of its own process for the secret can lie.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import inspect
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+NOTE_FILE = Path(__file__).with_suffix(".note")
+WATCHED = ("pytest", "_pytest", "pluggy", "unittest")
+PLAIN = ("builtins.", "math.")
+"""Modules whose functions tests call by name and nobody exchanges in earnest."""
+
+
+class RunRecord:
+    """Counts what a runner reports, and looks whether it and its tests are still themselves at the end."""
+
+    def __init__(self, secret: str, report: str, root: str, own: str) -> None:
+        self._secret, self._report, self._root = secret, report, root
+        self._own = frozenset(json.loads(own))
+        self.passed = self.wrong = 0
+        self._tests: dict[str, str] = {}
+        self._codes: list[tuple[FunctionType, CodeType]] = []
+        self._before: dict[str, int] = {}
+        self._plugins: set[str] = set()
+        self._tell({"begun": True})
+
+    def begin(self) -> None:
+        """Everything of the runner that is loaded, now or when this was called first, must be the same at the end."""
+        self._before = _identities() | self._before
+
+    def owns(self, file: str) -> bool:
+        """Whether it is a file of the task, or of nothing that is graded."""
+        below = self._below(file)
+        return not self._own or below.startswith("../") or below in self._own
+
+    def saw(self, file: str, name: str, test: Any) -> None:
+        """A test of `file`. Those of one function with other arguments are one."""
+        function = inspect.unwrap(test) if callable(test) else None
+        mark = ""
+        if isinstance(function, FunctionType):
+            code = function.__code__
+            self._codes.append((function, code))
+            mark = f"{self._below(code.co_filename)} {hashlib.sha256(_code_text(code).encode()).hexdigest()[:16]}"
+        self._tests[f"{self._below(file)}::{name.split('[')[0]}"] = mark
+
+    def plugin(self, file: str) -> None:
+        """Code of `file` takes part in the run, and did not when it began or is none of the task's own."""
+        if not (below := self._below(file)).startswith("../"):
+            self._plugins.add(below)
+
+    def end(self, missing: int, code: int) -> None:
+        changed = [name for name, known in _compared(self._before) if not known]
+        changed += [function.__name__ for function, code in self._codes if function.__code__ is not code]
+        told = {"begun": False, "passed": self.passed, "wrong": self.wrong, "missing": missing, "exit": code}
+        found = {"changed": sorted(changed)[:5], "plugins": sorted(self._plugins), "tests": self._tests}
+        self._tell({**told, **found})
+
+    def _below(self, file: str) -> str:
+        return Path(os.path.relpath(os.path.realpath(file), self._root)).as_posix()
+
+    def _tell(self, told: dict[str, Any]) -> None:
+        with Path(self._report).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"secret": self._secret, **told}) + "\n")
+
+
+class PytestHooks:
+    """The hooks of pytest."""
+
+    def __init__(self, account: RunRecord) -> None:
+        self._account = account
+        self._finished: set[str] = set()
+        self._marked: set[str] = set()
+        self._files: set[str] = set()
+        self._hooks: set[tuple[str, str]] = set()
+
+    def pytest_load_initial_conftests(self, early_config: Any) -> None:
+        """Plugins are loaded, and no conftest.py is, which may import the code under test."""
+        del early_config
+        self._account.begin()
+
+    def pytest_configure(self, config: Any) -> None:
+        if hasattr(config.option, "numprocesses"):  # what pytest-xdist runs elsewhere nobody would watch
+            config.option.numprocesses, config.option.dist, config.option.tx = 0, "no", []
+        self._account.begin()
+        self._hooks = set(_hooks_of(config))
+        for _, file in self._hooks:
+            if not self._account.owns(file):
+                self._account.plugin(file)
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        return True if collection_path.is_file() and not self._account.owns(str(collection_path)) else None
+
+    def pytest_itemcollected(self, item: Any) -> None:
+        self._files.add(str(item.path))
+        if item.get_closest_marker("xfail") or item.get_closest_marker("skip") or item.get_closest_marker("skipif"):
+            self._marked.add(item.nodeid)
+
+    def pytest_collection_finish(self, session: Any) -> None:
+        for item in session.items:
+            self._account.saw(str(item.path), item.nodeid.partition("::")[2], getattr(item, "function", None))
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """A module may skip itself; one that the code under test skips is wrong."""
+        if report.skipped and not _same_file(report.longrepr, report.nodeid):
+            self._account.wrong += 1
+        self._account.wrong += bool(report.failed)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when == "teardown":
+            self._finished.add(report.nodeid)
+        if report.failed:
+            self._account.wrong += 1
+        elif report.skipped:
+            self._account.wrong += not self._may_skip(report)
+        elif report.when == "call":
+            self._account.passed += 1
+
+    def _may_skip(self, report: Any) -> bool:
+        if report.nodeid in self._marked:
+            return True
+        where = report.longrepr[0] if isinstance(report.longrepr, tuple) else ""
+        return not hasattr(report, "wasxfail") and (where in self._files or Path(where).name == "conftest.py")
+
+    def pytest_sessionfinish(self, session: Any, exitstatus: int) -> None:
+        if not os.environ.get("PYTEST_XDIST_WORKER"):
+            for _, file in {*_hooks_of(session.config)} - self._hooks:
+                self._account.plugin(file)
+            self._account.end(session.testscollected - len(self._finished), int(exitstatus))
+
+
+def _hooks_of(config: Any) -> Iterator[tuple[str, str]]:
+    """Every hook that a plugin answers, with the file of the answering code."""
+    for name, hook in vars(config.hook).items():
+        for answer in getattr(hook, "get_hookimpls", list)():
+            code = getattr(inspect.unwrap(answer.function), "__code__", None)
+            if code is not None:
+                yield name, code.co_filename
+
+
+def _watch_unittest(account: RunRecord) -> None:
+    """Have unittest's runner count with a result of ours."""
+    import unittest
+    import unittest.main
+
+    class Result(unittest.TextTestResult):
+        """Only a test, or what is marked, may skip; what is no test is a module that could not be loaded."""
+
+        def startTest(self, test: Any) -> None:
+            super().startTest(test)
+            method = getattr(test, "_testMethodName", "")
+            function = getattr(type(test), method, None)
+            if isinstance(function, FunctionType) and not type(test).__module__.startswith("unittest"):
+                file = inspect.unwrap(function).__code__.co_filename
+                account.saw(file, f"{type(test).__qualname__}::{method}", function)
+
+        def addSuccess(self, test: Any) -> None:
+            super().addSuccess(test)
+            account.passed += 1
+
+        def addSkip(self, test: Any, reason: str) -> None:
+            super().addSkip(test, reason)
+            method = getattr(type(test), getattr(test, "_testMethodName", ""), None)
+            marked = getattr(test, "__unittest_skip__", False) or getattr(method, "__unittest_skip__", False)
+            account.wrong += not (marked or _raised_in(type(test).__module__))
+
+        def stopTestRun(self) -> None:
+            super().stopTestRun()
+            account.wrong += not self.wasSuccessful()
+            account.end(0, 0)
+
+    setattr(unittest.TextTestRunner, "resultclass", Result)  # noqa: B010 - typed as a function there
+    account.begin()
+
+
+def _raised_in(module: str) -> bool:
+    """Whether the exception that is being handled was raised by the module itself (through unittest, perhaps)."""
+    trace, raised = sys.exc_info()[2], ""
+    while trace is not None:
+        name = str(trace.tb_frame.f_globals.get("__name__", ""))
+        raised = raised if name.split(".")[0] == "unittest" else name
+        trace = trace.tb_next
+    return raised == module
+
+
+def _code_text(code: CodeType) -> str:
+    """All that a function does, in words that are the same in every run."""
+    parts = [code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), str(code.co_firstlineno)]
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            parts.append(_code_text(constant))
+        else:
+            parts.append(repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant))
+    return "\n".join(parts)
+
+
+def _same_file(longrepr: Any, nodeid: str) -> bool:
+    where = longrepr[0] if isinstance(longrepr, tuple) else ""
+    return bool(nodeid) and Path(where).as_posix().endswith(nodeid.split("::")[0])
+
+
+def _functions() -> Iterator[tuple[str, Any]]:
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] not in WATCHED or module is None:
+            continue
+        for key, value in list(vars(module).items()):
+            yield f"{name}.{key}", value
+            if isinstance(value, type) and value.__module__.split(".")[0] in WATCHED:
+                yield from ((f"{name}.{key}.{inner}", member) for inner, member in list(vars(value).items()))
+    for module in (builtins, math):
+        yield from ((f"{module.__name__}.{key}", value) for key, value in list(vars(module).items()) if callable(value))
+
+
+def _identities() -> dict[str, int]:
+    """Every function of the runner by its full name, and the identity of its code; and the built-in functions."""
+    found = {}
+    for name, value in _functions():
+        if isinstance(value, FunctionType):
+            found[name] = id(value.__code__)
+        elif name.startswith(PLAIN):
+            found[name] = id(value)
+    return found
+
+
+def _compared(before: dict[str, int]) -> Iterator[tuple[str, bool]]:
+    """By name whether it is what it was. A new function of a class that had others is not: classes grow none."""
+    now = _identities()
+    yield from ((name, now.get(name) == known) for name, known in before.items())
+    classes = {name.rpartition(".")[0] for name in before}
+    modules = set(sys.modules)
+    for name in now.keys() - before.keys():
+        owner = name.rpartition(".")[0]
+        if owner in classes and owner not in modules:
+            yield name, False
+
+
+def _begin_if_called() -> RunRecord | None:
+    """The account, where grading called for it: importing this module elsewhere does nothing."""
+    if not NOTE_FILE.is_file():
+        return None
+    secret, report, root, own = NOTE_FILE.read_text(encoding="utf-8").split("\n", 3)
+    NOTE_FILE.unlink()
+    Path(__file__).unlink()
+    for name in ("PYTEST_ADDOPTS", "PYTHONPATH"):
+        os.environ.pop(name, None)
+    return RunRecord(secret, report, root, own)
+
+
+_run_record = _begin_if_called()
+if _run_record is not None and ("-m", "unittest") in pairwise(sys.orig_argv):
+    _watch_unittest(_run_record)
+elif _run_record is not None:
+    _hooks = PytestHooks(_run_record)
+    pytest_load_initial_conftests = _hooks.pytest_load_initial_conftests
+    pytest_configure = _hooks.pytest_configure
+    pytest_ignore_collect = _hooks.pytest_ignore_collect
+    pytest_itemcollected = _hooks.pytest_itemcollected
+    pytest_collection_finish = _hooks.pytest_collection_finish
+    pytest_collectreport = _hooks.pytest_collectreport
+    pytest_runtest_logreport = _hooks.pytest_runtest_logreport
+    pytest_sessionfinish = _hooks.pytest_sessionfinish

@@ -1,0 +1,406 @@
+"""git repositories: the user's, found without running git, and fugu's own beside it (the shadow repository).
+
+The shadow repository holds the snapshots, its own objects and its own index; nothing of the user's is touched.
+Every conversion is off, so that a file's bytes are its blob's bytes. Each git call names git folder, working tree
+and index itself, reads no configuration but ours, runs no hook, no filter and no file monitor, and never asks.
+Blobs are read and written here too, without starting git where they are not packed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.system.atomic_files import storage_error, write_atomically
+from fugu_cli.system.processes import reap
+
+GIT_OPTIONS = (
+    "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.attributesFile=/dev/null",
+    "-c", "core.autocrlf=false", "-c", "core.safecrlf=false", "-c", "core.symlinks=true", "-c", "core.fileMode=true",
+    "-c", "core.quotePath=false", "-c", "core.compression=1", "-c", "gc.auto=0", "-c", "core.bigFileThreshold=64m",
+    "-c", "core.fsync=none", "-c", "advice.addEmbeddedRepo=false", "-c", "core.preloadIndex=true",
+)  # fmt: skip
+
+
+GIT_LOCAL_VARIABLES = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_PREFIX",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_COMMON_DIR",
+)
+"""Variables that bind git to one repository; a hook that starts fugu has them set."""
+
+
+def search_path_outside(root: Path) -> str:
+    """PATH without folders in `root` and relative ones: what fugu itself runs is nothing a repository brought."""
+    kept = (Path(entry) for entry in os.get_exec_path() if entry.startswith("/"))
+    return os.pathsep.join(str(entry) for entry in kept if not _within(entry.resolve(), root))
+
+
+def _within(path: Path, root: Path) -> bool:
+    return path == root or root in path.parents
+
+
+def git_program(root: Path) -> str | None:
+    """The path of git, None where it is not installed outside `root`."""
+    return shutil.which("git", path=search_path_outside(root))
+
+
+@dataclass(frozen=True)
+class GitOutput:
+    """What a call left: `code` is 0 when it succeeded."""
+
+    code: int
+    out: bytes
+    err: str
+
+
+def git_environment(**more: str) -> dict[str, str]:
+    """The process's environment without anything that would turn git to another repository or configuration."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return {
+        **kept,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        "LC_ALL": "C",
+        **more,
+    }
+
+
+@dataclass(frozen=True)
+class Git:
+    """git in `cwd`, with `folder` as its git folder, `tree` as its working tree and `index` as its index. It also
+    reads the objects in `borrowed`, another repository's folder of objects."""
+
+    folder: Path
+    tree: Path
+    index: Path
+    cwd: Path
+    borrowed: Path | None = None
+
+    def environment(self) -> dict[str, str]:
+        more = {} if self.borrowed is None else {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(self.borrowed)}
+        folders = {"GIT_DIR": self.folder, "GIT_WORK_TREE": self.tree, "GIT_INDEX_FILE": self.index}
+        return git_environment(**more, **{name: str(path) for name, path in folders.items()})
+
+    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+        """A git process with all three streams piped. Raises UsageError when git is missing."""
+        git = git_program(self.tree)
+        try:
+            if git is None:
+                raise FileNotFoundError("git")
+            return await asyncio.create_subprocess_exec(
+                git, *GIT_OPTIONS, *arguments, cwd=self.cwd, env=self.environment(), limit=2**20,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            if not self.cwd.is_dir():
+                raise folder_gone(self.cwd) from error
+            raise UsageError("git was not found", hint="install git and make sure it is on PATH") from error
+
+    async def try_run(self, *arguments: str, given: bytes = b"") -> GitOutput:
+        """Run git to its end; a cancelled call ends the process."""
+        process = await self.start(*arguments)
+        out, err = await communicate(process, given)
+        return GitOutput(process.returncode or 0, out, err.decode("utf-8", "replace").strip())
+
+    async def run(self, *arguments: str, given: bytes = b"") -> bytes:
+        """Run git and return its output. Raises StorageError when it fails."""
+        done = await self.try_run(*arguments, given=given)
+        if done.code:
+            raise StorageError(
+                f"git {arguments[0]} failed on fugu's store of snapshots: {done.err or f'exit code {done.code}'}",
+                hint=f"make room on the disk, or remove {self.folder} to start a new store (older undo steps are lost)",
+            )
+        return done.out
+
+
+def folder_gone(folder: Path) -> StorageError:
+    """The error for a folder that was removed meanwhile."""
+    return StorageError(f"the folder {folder} is gone", hint="start again in a folder that exists")
+
+
+async def communicate(process: asyncio.subprocess.Process, given: bytes | None = None) -> tuple[bytes, bytes]:
+    """Output and errors of a process, run to its end; a cancelled call ends it."""
+    try:
+        return await process.communicate(given)
+    finally:
+        await reap(process)
+
+
+def _quoted(path: Path) -> str:
+    """As git reads a list of folders: in quotes where the path would not read as one."""
+    text = str(path)
+    if text.startswith('"') or os.pathsep in text or "\n" in text:
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+    return text
+
+
+def split_names(out: bytes) -> list[str]:
+    """NUL-separated paths as the os module would give them."""
+    return [os.fsdecode(name) for name in out.split(b"\0") if name]
+
+
+@dataclass(frozen=True)
+class Repository:
+    """`top` is the working tree's root, `folder` its own git folder (index, HEAD), `common` what worktrees share."""
+
+    top: Path
+    folder: Path
+    common: Path
+
+    @property
+    def objects(self) -> Path:
+        return self.common / "objects"
+
+    @property
+    def index(self) -> Path:
+        return self.folder / "index"
+
+    @property
+    def hash_name(self) -> str:
+        """The hash its object ids are made with: sha1 or sha256."""
+        try:
+            text = (self.common / "config").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return "sha1"
+        found = re.search(r"^\s*objectformat\s*=\s*(\w+)", text, re.MULTILINE | re.IGNORECASE)
+        return found.group(1).lower() if found else "sha1"
+
+
+def find_repository(root: Path) -> Repository | None:
+    """The repository whose working tree holds `root`, None where there is none."""
+    for top in (root, *root.parents):
+        folder = _git_folder(top / ".git")
+        if folder is not None:
+            return Repository(top, folder, _common(folder))
+    return None
+
+
+def _git_folder(entry: Path) -> Path | None:
+    """A .git folder, or the one a .git file (worktree, submodule) points to."""
+    try:
+        if entry.is_file():
+            text = entry.read_text(encoding="utf-8", errors="surrogateescape")
+            if not text.startswith("gitdir:"):
+                return None
+            entry = (entry.parent / text.removeprefix("gitdir:").strip()).resolve()
+        return entry if (entry / "HEAD").is_file() or (entry / "HEAD").is_symlink() else None
+    except OSError:
+        return None
+
+
+def _common(folder: Path) -> Path:
+    try:
+        return (folder / (folder / "commondir").read_text(encoding="utf-8").strip()).resolve()
+    except OSError:
+        return folder
+
+
+ATTRIBUTES = "* -text -ident -filter -working-tree-encoding\n"
+LOCK_SECONDS = 60
+
+
+def prepare_shadow_repository(store: Path, repository: Repository, excludes: str) -> None:
+    """Make the folder, or bring its copies of the user's ignore rules up to date. Raises StorageError.
+
+    `excludes` is the path of the user's own ignore file (core.excludesFile), "" for git's default place.
+    """
+    files = {
+        "HEAD": "ref: refs/heads/none\n",
+        "config": _config(repository.hash_name, excludes),
+        "info/attributes": ATTRIBUTES,
+    }
+    if repository.common.is_dir():  # else somebody removed it: what it ignored is no new file
+        files["info/exclude"] = _read_text(repository.common / "info" / "exclude")
+    try:
+        for folder in ("objects/info", "objects/pack", "refs/heads", "info"):
+            (store / folder).mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            if _read_text(store / name) != text or not (store / name).exists():
+                write_atomically(store / name, text.encode("utf-8", "surrogateescape"))
+        (store / "objects" / "info" / "alternates").unlink(missing_ok=True)  # of older versions
+    except OSError as error:
+        failed = storage_error(error, store)
+        raise (
+            failed
+            if isinstance(failed, StorageError)
+            else StorageError(
+                f"the snapshots of this repository cannot be kept in {store}: {error.strerror}",
+                hint="make the folder writable, or set XDG_DATA_HOME to one that is",
+            )
+        ) from error
+
+
+def _config(hash_name: str, excludes: str) -> str:
+    lines = ["[core]", f"\trepositoryformatversion = {0 if hash_name == 'sha1' else 1}"]
+    if excludes:
+        escaped = excludes.replace("\\", "\\\\").replace('"', '\\"')
+        lines.append(f'\texcludesFile = "{escaped}"')
+    if hash_name != "sha1":
+        lines += ["[extensions]", f"\tobjectFormat = {hash_name}"]
+    return "\n".join(lines) + "\n"
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+
+
+def clear_index(store: Path) -> None:
+    """Remove the index, which is made anew, and what git left half-written: it may be what fills the disk."""
+    for pattern in ("index", "index.lock", "objects/tmp_*", "objects/*/tmp_*"):
+        for path in store.glob(pattern):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+async def user_excludes_file(root: Path) -> str:
+    """The user's core.excludesFile as their configuration names it, "" when it does not. Raises StorageError."""
+    kept = {name: value for name, value in os.environ.items() if name not in GIT_LOCAL_VARIABLES}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            git_program(root) or "git", "config", "--path", "--get", "core.excludesFile", cwd=root, env=kept,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        raise folder_gone(root) from error
+    out, _ = await communicate(process)
+    return out.decode("utf-8", "surrogateescape").strip() if process.returncode == 0 else ""
+
+
+def user_git(repository: Repository, root: Path) -> Git:
+    """git on the user's own index, for reading it."""
+    return Git(repository.folder, repository.top, repository.index, root)
+
+
+@contextlib.asynccontextmanager
+async def store_lock(store: Path) -> AsyncIterator[None]:
+    """Alone with the store, among all processes. A lock file git left behind when it was killed is removed."""
+    lock = FileLock(store / "fugu.lock", thread_local=False)
+    for _ in range(LOCK_SECONDS * 50):
+        try:
+            store.mkdir(parents=True, exist_ok=True)
+            lock.acquire(blocking=False)
+            break
+        except Timeout:
+            await asyncio.sleep(0.02)
+        except OSError as error:
+            raise StorageError(
+                f"the snapshots of this repository cannot be kept in {store}: {error.strerror}",
+                hint="make the folder writable and make room on the disk",
+            ) from error
+    else:
+        raise StorageError(
+            f"another fugu process has held the snapshots in {store} for {LOCK_SECONDS} s",
+            hint="wait for it, or end it, then try again",
+        )
+    try:
+        (store / "index.lock").unlink(missing_ok=True)
+        yield
+    finally:
+        lock.release()
+
+
+LARGEST_BLOB = 64 << 20
+"""Bytes of a file that is read whole."""
+
+
+def blob_id(data: bytes, hash_name: str = "sha1") -> str:
+    """The id git gives these bytes."""
+    return hashlib.new(hash_name, b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def file_state(path: Path, hash_name: str = "sha1") -> tuple[str | None, str]:
+    """The id of what a file or link holds and its mode, as git writes it; None and "" where there is neither. Raises
+    OSError."""
+    if path.is_symlink():
+        return blob_id(os.fsencode(path.readlink()), hash_name), "120000"
+    if not path.is_file():
+        return None, ""
+    return blob_id(path.read_bytes(), hash_name), "100755" if path.stat().st_mode & 0o100 else "100644"
+
+
+def store_blob(objects: Path, data: bytes, hash_name: str = "sha1") -> str:
+    """Store `data`; returns its id. Raises StorageError when there is no room."""
+    name = blob_id(data, hash_name)
+    path = objects / name[:2] / name[2:]
+    if not path.exists():
+        write_atomically(path, zlib.compress(b"blob %d\0" % len(data) + data, 1), 0o444)
+    return name
+
+
+def loose_blob(objects: Path, name: str) -> bytes | None:
+    """The bytes of an object `keep` (or git, unpacked) stored; None when it is not here."""
+    try:
+        raw = zlib.decompress((objects / name[:2] / name[2:]).read_bytes())
+    except (FileNotFoundError, zlib.error):
+        return None
+    return raw.partition(b"\0")[2]
+
+
+class BlobReader:
+    """Contents read from a store one after the other, by a single git process where they do not lie there unpacked."""
+
+    def __init__(self, objects: Path, git: Git | None) -> None:
+        self._objects, self._git = objects, git
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def read(self, name: str) -> bytes:
+        """The bytes of a blob. Raises StorageError when it is gone."""
+        data = loose_blob(self._objects, name)
+        if data is None and self._git is not None:
+            self._process = self._process or await self._git.start("cat-file", "--batch")
+            data = await _read_from_git(self._process, name)
+        if data is None:
+            raise StorageError(f"the content {name[:12]} is not in the store", hint="it cannot be put back")
+        return data
+
+    async def close(self) -> None:
+        """End the git process."""
+        if self._process is not None:
+            await reap(self._process)
+
+
+async def _read_from_git(process: asyncio.subprocess.Process, name: str) -> bytes | None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(name.encode() + b"\n")
+    await process.stdin.drain()
+    head = (await process.stdout.readline()).split()
+    if len(head) != 3 or head[1] != b"blob":
+        return None
+    data = await process.stdout.readexactly(int(head[2]))
+    await process.stdout.readexactly(1)
+    return data
+
+
+@asynccontextmanager
+async def open_blobs(objects: Path, git: Git | None) -> AsyncIterator[BlobReader]:
+    """Open `Blobs` on a store's folder of objects; `git` reads those that it has packed."""
+    found = BlobReader(objects, git)
+    try:
+        yield found
+    finally:
+        await found.close()

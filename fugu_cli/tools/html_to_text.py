@@ -1,0 +1,134 @@
+"""Web content as text that a model can read: HTML as Markdown, other text as it is.
+
+Below web_fetch.py. HTML is converted by a process of its own, for a page may be written to keep a parser busy for
+hours. It gets the page on its input, nothing of the user's environment, and no more than `SECONDS` of a processor,
+also when nobody is left to end it. Parts of a page that say nothing (scripts, styles, navigation) are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import re
+import sys
+import warnings
+from pathlib import Path
+
+from fugu_cli.system.processes import reap
+from fugu_cli.tools.result import plain_text
+
+HTML = frozenset({"text/html", "application/xhtml+xml"})
+TEXT = frozenset(
+    f"application/{name}"
+    for name in ("json", "xml", "javascript", "ecmascript", "yaml", "x-yaml", "toml", "x-sh", "sql", "x-ndjson")
+)
+NO_CHARSETS = frozenset({"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape"})
+"""Codecs of Python's that no page is written in; some take hours for one that is."""
+_SUFFIXES = ("+json", "+xml", "+yaml")
+_SILENT = ("script", "style", "noscript", "template", "svg", "nav", "iframe", "button", "select")
+_DECLARED = re.compile(rb"^\s*<\?xml[^>]*\?>")
+_GAPS = re.compile(r"\n{3,}")
+
+
+def is_text(kind: str) -> bool:
+    """A media type (without parameters) that people and models can read. "": none was named."""
+    return not kind or kind.startswith("text/") or kind in HTML or kind in TEXT or kind.endswith(_SUFFIXES)
+
+
+def is_html(kind: str, data: bytes) -> bool:
+    """By its media type; by its first words where none was named."""
+    return kind in HTML or (not kind and data.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")))
+
+
+def decode_page(data: bytes, charset: str | None) -> str | None:
+    """Content that is no HTML as text; None where it is no text after all."""
+    if b"\0" in data[:4096] and not (charset or "").lower().startswith(("utf-16", "utf-32")):
+        return None
+    return plain_text(_decoded(data, charset).removeprefix("\ufeff"))
+
+
+def _decoded(data: bytes, charset: str | None) -> str:
+    try:
+        known = charset if charset and codecs.lookup(charset).name not in NO_CHARSETS else "utf-8"
+        return data.decode(known, "replace")
+    except (LookupError, ValueError):  # a charset nobody knows, or what Python calls by such a name
+        return data.decode("utf-8", "replace")
+
+
+def strip_tags(data: bytes, charset: str | None) -> str:
+    """HTML without its tags and nothing more: for what no parser copes with. Takes time in proportion to its length."""
+    pieces = _decoded(data, charset).split("<")
+    return _tidy(" ".join([pieces[0], *(piece.partition(">")[2] for piece in pieces[1:])]))
+
+
+def _tidy(text: str) -> str:
+    return _GAPS.sub("\n\n", "\n".join(line.rstrip() for line in plain_text(text).split("\n"))).strip()
+
+
+def html_to_markdown(data: bytes, charset: str | None) -> str:
+    """HTML as Markdown. May take hours where somebody wants it to."""
+    from bs4 import BeautifulSoup, MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning
+    from markdownify import MarkdownConverter
+
+    for guess in (MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning):
+        warnings.filterwarnings("ignore", category=guess)
+    try:
+        page = BeautifulSoup(_DECLARED.sub(b"", data, count=1), "html.parser", from_encoding=charset)
+        title = page.title.get_text(" ", strip=True) if page.title else ""
+        for silent in page.find_all(_SILENT):
+            silent.decompose()
+        body = page.find("main") or page.find("article") or page.body or page
+        converter = MarkdownConverter(
+            heading_style="ATX", bullets="-", strip=["img"], escape_underscores=False, escape_asterisks=False
+        )
+        said = _tidy(str(converter.convert_soup(body)))
+    except RecursionError:  # nested more deeply than any page for people
+        return strip_tags(data, charset)
+    return f"# {title}\n\n{said}" if title and title not in said[: len(title) + 20] else said
+
+
+SECONDS = 10
+MEMORY = 2_000_000_000
+"""Bytes of address space."""
+PACKAGE = Path(__file__).resolve().parent.parent.parent
+STARTER = "import sys; sys.path.append(sys.argv.pop(1)); from fugu_cli.tools.html_to_text import main; main()"
+
+
+async def html_to_markdown_apart(data: bytes, charset: str | None, seconds: float = SECONDS) -> str:
+    """The page as Markdown; without its tags alone where that takes too much."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-c", STARTER, str(PACKAGE), charset or ""),
+        cwd="/",
+        env={"PATH": os.defpath},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            out, _ = await process.communicate(data)
+    except TimeoutError:
+        out = b""
+    finally:
+        await reap(process)
+    return out.decode("utf-8", "replace") if process.returncode == 0 else strip_tags(data, charset)
+
+
+def main() -> None:
+    """The process: a page from its input to its output."""
+    limit_resources()
+    said = html_to_markdown(sys.stdin.buffer.read(), sys.argv[1] or None)
+    sys.stdout.buffer.write(said.encode("utf-8", "replace"))
+
+
+def limit_resources() -> None:
+    """Bound what this process may take, where the system can."""
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    except (ImportError, OSError, ValueError):
+        return

@@ -1,0 +1,206 @@
+"""read and write: a file shown with line numbers, a file written whole. Also the base class of tool arguments.
+
+Paths were judged before. What a file holds is checked here: binary, too large, not UTF-8, changed since.
+
+Two tools. Paths were judged before; what a file holds is checked here: binary, too large, not UTF-8, changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from fugu_cli.errors import StorageError
+from fugu_cli.tools import repository_files
+from fugu_cli.tools.result import Say, ToolResult, truncate_line
+from fugu_cli.tools.workspace import Tool, Workspace, resolve_path
+
+LARGE = 2_000_000
+"""Bytes from which a file is read in parts only."""
+SHOWN = 16_000
+"""Characters of one reading."""
+WHOLE = 120_000
+"""Characters of a file that fugu reads for a small model, some 3,000 lines: a longer one it cannot know its way in."""
+LINE = 2_000
+
+
+class ToolArguments(BaseModel):
+    """Arguments of a tool: frozen, numbers taken for text where text is meant."""
+
+    model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
+
+
+class ReadArguments(ToolArguments):
+    """Arguments of read."""
+
+    path: str = Field(description="file, relative to the repository")
+    offset: Annotated[int, Field(ge=1, description="first line, from 1")] = 1
+    limit: Annotated[int, Field(ge=1, description="how many lines")] = 2000
+    plain: SkipJsonSchema[bool] = False
+
+
+class WriteArguments(ToolArguments):
+    """Arguments of write."""
+
+    path: str = Field(description="file, relative to the repository")
+    content: str = Field(description="the whole new content")
+
+
+async def read(given: ReadArguments, workspace: Workspace, say: Say) -> ToolResult:
+    """Show a file, or a part of it."""
+    path = resolve_path(workspace, given.path)
+    if isinstance(path, ToolResult):
+        return path
+    if (refusal := not_a_file(path, given.path, workspace)) is not None:
+        return refusal
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            start = file.read(8192)
+        if repository_files.is_binary(start):
+            return ToolResult(
+                text=f"{given.path} is {repository_files.describe_binary(start)}, {size:,} bytes: not text.", ok=False
+            )
+        if size > LARGE:
+            return _read_part(path, given, workspace, size)
+        data = path.read_bytes()
+    except OSError as error:
+        return ToolResult(text=f"{given.path} cannot be read: {error.strerror}.", ok=False)
+    file_text = repository_files.decode_text(data)
+    if given.plain and len(file_text.text) > WHOLE:
+        return ToolResult(
+            text=f"{given.path} has {len(file_text.text):,} characters: too long to show whole.", ok=False
+        )
+    workspace.seen.note(path, data)
+    if given.plain:
+        return ToolResult(text=file_text.shown)
+    lines = file_text.shown.removesuffix("\n").split("\n") if file_text.text else []
+    return _numbered(_masked(lines, workspace), given, len(lines), file_text.foreign)
+
+
+def not_a_file(path: Path, name: str, workspace: Workspace) -> ToolResult | None:
+    """Why `path` cannot be opened as a file, with what may have been meant."""
+    if path.is_dir():
+        return ToolResult(text=f"{name} is a folder. Use list to see what is in it.", ok=False)
+    if not path.exists():
+        near = repository_files.similar_paths(workspace.root, path)
+        hint = f" Did you mean {' or '.join(near)}?" if near else " Use glob or list to find the file."
+        return ToolResult(text=f"There is no file {name}.{hint}", ok=False)
+    if not path.is_file():
+        return ToolResult(text=f"{name} is not a regular file.", ok=False)
+    return None
+
+
+def _read_part(path: Path, given: ReadArguments, workspace: Workspace, size: int) -> ToolResult:
+    """From a large file only what was asked for, never all of it in memory."""
+    if not {"offset", "limit"} & given.model_fields_set:
+        text = (
+            f"{given.path} is large: {size:,} bytes. Read a part with offset and limit, "
+            f'for example {{"path": "{given.path}", "offset": 1, "limit": 200}}, or find the place with grep.'
+        )
+        return ToolResult(text=text, ok=False)
+    with path.open("rb") as file:
+        wanted = islice(_lines_of(file), given.offset - 1, given.offset - 1 + min(given.limit, SHOWN))
+        lines = [line.rstrip(b"\r\n").decode("utf-8", "replace") for line in wanted]
+    workspace.seen.note_file(path)
+    return _numbered([""] * (given.offset - 1) + _masked(lines, workspace), given, None, 0)
+
+
+def _masked(lines: list[str], workspace: Workspace) -> list[str]:
+    """Without secrets in lines that will be cut."""
+    return [workspace.whole_secrets(line, LINE) for line in lines]
+
+
+def _lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """Lines, each cut short: a large file may be one line."""
+    while line := file.readline(4 * LINE):
+        rest = line
+        while rest and not rest.endswith(b"\n"):
+            rest = file.readline(65536)
+        yield line
+
+
+def _numbered(lines: list[str], given: ReadArguments, total: int | None, foreign: int) -> ToolResult:
+    """`12<TAB>text` for each line that fits, then what else there is."""
+    if not lines and given.offset == 1:
+        return ToolResult(text="(the file is empty)")
+    if given.offset > len(lines):
+        return ToolResult(text=f"{given.path} has only {len(lines):,} lines.", ok=False)
+    part = lines[given.offset - 1 : given.offset - 1 + given.limit]
+    taken = list(_fitting(f"{given.offset + i}\t{truncate_line(line, LINE)}" for i, line in enumerate(part)))
+    last = given.offset + len(taken) - 1
+    notes = []
+    if total is None:
+        notes.append(f"lines {given.offset}-{last}; go on with offset={last + 1}")
+    elif last < total:
+        notes.append(f"lines {given.offset}-{last} of {total:,}; go on with offset={last + 1}")
+    if foreign:
+        notes.append(f"{foreign} bytes are not UTF-8 and shown as \ufffd")
+    return ToolResult(text="\n".join(taken) + "".join(f"\n({note})" for note in notes))
+
+
+def _fitting(lines: Iterable[str]) -> Iterable[str]:
+    room = SHOWN
+    for index, line in enumerate(lines):
+        room -= len(line) + 1
+        if room < 0 and index:
+            return
+        yield line
+
+
+async def write(given: WriteArguments, workspace: Workspace, say: Say) -> ToolResult:
+    """Create a file, or replace its whole content."""
+    path = resolve_path(workspace, given.path)
+    if isinstance(path, ToolResult):
+        return path
+    if path.exists() and (refusal := not_a_file(path, given.path, workspace)) is not None:
+        return refusal
+    try:
+        if not path.exists():
+            data = given.content.encode()
+            workspace.write(path, data)
+            return ToolResult(text=f"Created {given.path} ({_lines(given.content)}).")
+        return _overwrite(path, given, workspace)
+    except StorageError:
+        raise
+    except OSError as error:
+        return ToolResult(text=f"{given.path} cannot be written: {error.strerror}.", ok=False)
+
+
+def _overwrite(path: Path, given: WriteArguments, workspace: Workspace) -> ToolResult:
+    """Newlines, byte order mark and the newline at the end stay as the file has them."""
+    old = path.read_bytes()
+    if repository_files.is_binary(old):
+        return ToolResult(
+            text=f"{given.path} is {repository_files.describe_binary(old)}: it is not replaced by text.", ok=False
+        )
+    file = repository_files.decode_text(old)
+    content = given.content
+    if file.text.endswith("\n") and content and not content.endswith("\n"):
+        content += "\n"
+    data = file.encode(content)
+    if data == old:
+        return ToolResult(text=f"This is the same as what is in {given.path}: nothing changed.", ok=False)
+    if file.foreign:
+        text = (
+            f"{given.path} is not UTF-8: writing it whole would lose {file.foreign} bytes. Use edit for single places."
+        )
+        return ToolResult(text=text, ok=False)
+    if (refusal := workspace.seen.refusal(path, old, given.path)) is not None:
+        return refusal
+    workspace.write(path, data)
+    return ToolResult(text=f"Wrote {given.path} ({_lines(file.text)} before, {_lines(content)} now).")
+
+
+def _lines(text: str) -> str:
+    count = text.count("\n") + (not text.endswith("\n")) if text else 0
+    return f"{count:,} line" if count == 1 else f"{count:,} lines"
+
+
+READ = Tool(name="read", effect="reads", arguments=ReadArguments, run=read)
+WRITE = Tool(name="write", effect="writes", arguments=WriteArguments, run=write, body="content")

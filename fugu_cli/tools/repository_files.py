@@ -1,0 +1,184 @@
+"""The repository's files: walked without entering dependencies, builds and caches, and decoded without loss.
+
+Walking is for suggestions, finding tests and implicated files; tools that search for an agent use ripgrep (search.py).
+Decoding keeps newlines, byte order mark and bytes that are not UTF-8.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from fugu_cli.safety.paths import quoted_path
+
+SKIPPED_FOLDERS = frozenset({
+    ".git", ".hg", ".svn", "node_modules", ".venv", "venv", "env", "site-packages", "dist-packages", "__pycache__",
+    ".tox", ".nox", ".mypy_cache", ".pytest_cache", ".ruff_cache", "target", "dist", "build", ".next", ".gradle",
+    ".idea", "vendor", ".eggs",
+})  # fmt: skip
+WALK_LIMIT = 20_000
+
+
+def walk_files(root: Path, *, depth: int = 12, limit: int = WALK_LIMIT) -> Iterator[Path]:
+    """Files below `root` that can be read, folders in `SKIPPED` left out, links to folders not followed; a folder's own
+    first, sorted, at most `limit`."""
+    count, waiting = 0, [(root, 0)]
+    while waiting:
+        folder, below = waiting.pop()
+        found, folders = _inside(folder)
+        for name in found:
+            count += 1
+            if count > limit:
+                return
+            yield folder / name
+        if below < depth:
+            waiting += [(folder / name, below + 1) for name in reversed(folders) if name not in SKIPPED_FOLDERS]
+
+
+def _inside(folder: Path) -> tuple[list[str], list[str]]:
+    """The names of a folder's files and folders. A pipe or a device is neither: opening one waits for somebody."""
+    try:
+        with os.scandir(folder) as inside:
+            entries = sorted(inside, key=lambda entry: entry.name)
+    except OSError:
+        return [], []
+    folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return [entry.name for entry in entries if _is_file(entry)], folders
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """A regular file, or a link to one."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
+
+
+class FileIndex:
+    """The files below `root` by name, looked up when first asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._by_name: dict[str, list[Path]] | None = None
+
+    def ending(self, tail: str, most: int = 2) -> list[Path]:
+        """Files whose path ends with `tail`; none when more than `most` do: then it says nothing."""
+        if self._by_name is None:
+            self._by_name = {}
+            for path in walk_files(self._root, limit=5000):
+                self._by_name.setdefault(path.name, []).append(path)
+        tail = tail.lstrip("./")
+        same = [path for path in self._by_name.get(Path(tail).name, []) if path.as_posix().endswith(f"/{tail}")]
+        return same if len(same) <= most else []
+
+
+def similar_paths(root: Path, wanted: Path) -> list[str]:
+    """Up to three files in `root` that a mistaken path may have meant, nearest first."""
+    name = wanted.name.casefold()
+    found = list(walk_files(root, limit=5000))
+    same = [path for path in found if path.name.casefold() == name]
+    if not same:
+        by_name = {path.name: path for path in found}
+        same = [by_name[close] for close in difflib.get_close_matches(wanted.name, by_name, n=3, cutoff=0.75)]
+    same.sort(key=lambda path: -sum(a == b for a, b in zip(path.parts[::-1], wanted.parts[::-1], strict=False)))
+    return [quoted_path(path.relative_to(root).as_posix()) for path in same[:3]]
+
+
+BOM = b"\xef\xbb\xbf"
+_SNIFFED = 8192
+COMPARED = 4_000_000
+"""Pairs of lines up to which two texts are compared exactly."""
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """Decoded: `text` has `\\n` between lines, foreign bytes as surrogates (PEP 383). `returns` says of each line that
+    ends whether it ends with `\\r\\n`."""
+
+    text: str
+    returns: tuple[bool, ...] = ()
+    bom: bool = False
+    foreign: int = 0
+
+    @property
+    def shown(self) -> str:
+        """For people and models: foreign bytes as U+FFFD."""
+        return self.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if self.foreign else self.text
+
+    def encode(self, text: str) -> bytes:
+        """`text` as this file would hold it: lines keep their ends, as do those in their place; more get what most
+        have. In a file with both kinds, a text that has `\\r\\n` itself is written as it is."""
+        mixed = any(self.returns) and not all(self.returns)
+        if not (mixed and "\r\n" in text):
+            text = self._ended(text.replace("\r\n", "\n"), mixed=mixed) if any(self.returns) else text
+        return BOM * self.bom + text.encode("utf-8", "surrogateescape")
+
+    def _ended(self, text: str, *, mixed: bool) -> str:
+        if not mixed:
+            return text.replace("\n", "\r\n")
+        before, (*after, last) = self.text.split("\n")[:-1], text.split("\n")
+        ends = [2 * sum(self.returns) > len(self.returns)] * len(after)
+        for old, new, size in _paired(before, after):
+            ends[new : new + size] = self.returns[old : old + size]
+        return "".join(f"{line}\r\n" if end else f"{line}\n" for line, end in zip(after, ends, strict=True)) + last
+
+    def misfit(self, text: str) -> str:
+        """A character that `text` has more than this file, in whose encoding it would not be written; "" where all fit.
+
+        A file that is nowhere UTF-8 is in another encoding; U+FFFD is how its bytes were shown.
+        """
+        if not self.foreign:
+            return ""
+        own, more = (_beyond_ascii(part) for part in (self.text, text))
+        return min(more - own if not own else (more - own) & {"\ufffd"}, default="")
+
+
+def _beyond_ascii(text: str) -> set[str]:
+    return {char for char in set(text) if not char.isascii() and not "\udc80" <= char <= "\udcff"}
+
+
+MISFIT = "is not UTF-8, and `{char}` would be written as UTF-8. Write ASCII, or use a command that knows the encoding"
+"""What is said of a file and the `char` that `misfit` found."""
+
+
+def is_binary(data: bytes) -> bool:
+    """By a NUL near the start, as git judges."""
+    return b"\0" in data[:_SNIFFED]
+
+
+def decode_text(data: bytes) -> TextFile:
+    """Any bytes."""
+    bom = data.startswith(BOM)
+    text = data.removeprefix(BOM).decode("utf-8", "surrogateescape")
+    foreign = sum("\udc80" <= char <= "\udcff" for char in text) if not text.isascii() else 0
+    if "\r\n" not in text:
+        return TextFile(text, (), bom, foreign)
+    returns = tuple(line.endswith("\r") for line in text.split("\n")[:-1])
+    return TextFile(text.replace("\r\n", "\n"), returns, bom, foreign)
+
+
+def _paired(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+    """Runs of lines that stand in both, or one in the other's place: where in the one, where in the other, how many."""
+    most = min(len(before), len(after))
+    head = next((at for at in range(most) if before[at] != after[at]), most)
+    tail = next((at for at in range(most - head) if before[-1 - at] != after[-1 - at]), most - head)
+    yield 0, 0, head
+    old, new = before[head : len(before) - tail], after[head : len(after) - tail]
+    found = SequenceMatcher(None, old, new, autojunk=len(old) * len(new) > COMPARED)
+    for _, start, end, first, last in found.get_opcodes():
+        yield head + start, head + first, min(end - start, last - first)
+    yield len(before) - tail, len(after) - tail, tail
+
+
+def describe_binary(data: bytes) -> str:
+    """What a binary file is, as far as its first bytes tell."""
+    kinds = {
+        b"\x89PNG": "a PNG image", b"\xff\xd8\xff": "a JPEG image", b"GIF8": "a GIF image", b"%PDF": "a PDF",
+        b"PK\x03\x04": "a zip archive", b"\x1f\x8b": "gzip data", b"\x7fELF": "a program or library",
+        b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text", b"SQLite": "an SQLite database", b"GGUF": "a model",
+    }  # fmt: skip
+    return next((kind for start, kind in kinds.items() if data.startswith(start)), "binary data")

@@ -1,0 +1,466 @@
+"""Shell commands: run to their end or to a time limit, or as background jobs. Output is streamed, nothing is left
+behind.
+
+Below bash, run_tests, hooks and job_tools. A command gets a session of its own, no input but what it is given, no
+terminal and no pager. Whatever it leaves running is ended (safety/process_cleanup.py), be it finished, late or
+cancelled. A `Jobs` belongs to a session's workspace and is shared with its worktrees; jobs end with this process.
+Knows no log: the end of a job is reported to the callback given to `attach`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import errno
+import os
+import re
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from fugu_cli.errors import StorageError
+from fugu_cli.safety import process_cleanup
+from fugu_cli.safety.paths import GIT_MARKS
+from fugu_cli.safety.process_cleanup import StandardStreams, start_process
+from fugu_cli.safety.sandbox.command_sandbox import Launch, Sandbox
+from fugu_cli.session import views
+from fugu_cli.session.events import Event, JobEnded
+from fugu_cli.tools.git_repositories import GIT_LOCAL_VARIABLES
+from fugu_cli.tools.result import Say, plain_text
+
+KEPT = 400_000
+"""Characters kept of each end of the output."""
+STREAMED = 200_000
+"""Characters streamed live; a command that never stops talking is not followed further."""
+WORD = 500
+"""Characters of the longest word that waits to be finished."""
+LINGER = 0.3
+"""Seconds the output is still read after the command itself has ended while others hold it open."""
+QUIET = {
+    "CI": "1",
+    "TERM": "dumb",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_EDITOR": "true",
+    "EDITOR": "true",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUNBUFFERED": "1",
+    "NO_COLOR": "1",
+}
+"""No prompts, no pagers, no colours; and no .pyc files, which go stale when a file changes twice within a second."""
+SHELL = ("CDPATH", "GLOBIGNORE", "SHELLOPTS", "BASHOPTS", "OLDPWD")
+"""They would have a shell read a command otherwise than policy did; `cd -` would lead to where the user was before."""
+DROPPED = frozenset({*GIT_LOCAL_VARIABLES, *SHELL, "FORCE_COLOR", "PYTEST_CURRENT_TEST", "PYTEST_ADDOPTS"})
+
+
+READ_ONLY = os.strerror(errno.EROFS)
+SEALED = (
+    "`.git` could only be read here, for git writes it only in a command line without other programs that run code. "
+    "Run the git commands in a line of their own, without other settings or variables for git"
+)
+"""What an agent is told that may have tried to let git write beside other programs."""
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """How a command ended. `code` is None when its time was up; `left` counts processes it left running; `whole`:
+    nothing of its output was dropped."""
+
+    output: str
+    code: int | None
+    seconds: float
+    left: int = 0
+    whole: bool = True
+
+
+class CommandOutput:
+    """What a command says, its middle dropped when it is endless. `say` is told it as it comes."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._head = ""
+        self._tail = ""
+        self._dropped = 0
+        self._said = 0
+
+    def take(self, data: bytes, *, final: bool = False) -> None:
+        text = self._decoder.decode(data, final)
+        if self._said < STREAMED and text:
+            self._say(text)
+            self._said += len(text)
+        room = KEPT - len(self._head)
+        self._head += text[:room]
+        self._tail += text[room:]
+        if len(self._tail) > 2 * KEPT:
+            self._dropped += len(self._tail) - KEPT
+            self._tail = self._tail[-KEPT:]
+
+    @property
+    def whole(self) -> bool:
+        """Nothing was dropped."""
+        return not self._dropped
+
+    @property
+    def text(self) -> str:
+        dropped = f"\n[... {self._dropped:,} characters left out ...]\n" if self._dropped else ""
+        return plain_text(self._head + dropped + self._tail)
+
+    def taken(self, *, over: bool = True) -> str:
+        """What was said since the last time, and begins anew. Until it is `over` the last word of an unfinished line
+        waits for the next time: it may be half of a secret, which nobody would recognise."""
+        text = self.text
+        word = "" if over or text[-1:].isspace() else "".join(text[-WORD:].split()[-1:])
+        self._head, self._tail, self._dropped = word, "", 0
+        return text.removesuffix(word)
+
+    def over(self, command: str, now: RunningCommand) -> None:
+        """The command has ended: say what was put back, and why git could not write."""
+        self.take(b"", final=True)
+        if now.git_sealed and _needs_git(command, self.text):
+            self.take(f"\n[{SEALED}]".encode())
+        for path in now.restored:
+            self.take(f"\n[{path} was changed and put back: commands may not write it]".encode())
+
+
+@dataclass(frozen=True)
+class CommandContext:
+    """What a command runs in: more variables (None takes one out), the sandbox, if any, and what it reads.
+
+    Its output is what `through` makes of each piece. `errors` takes what it writes to standard error; None: that goes
+    where its output goes.
+    """
+
+    variables: Mapping[str, str | None] = field(default_factory=dict)
+    box: Sandbox | None = None
+    given: bytes = b""
+    through: Callable[[bytes], bytes] = bytes
+    errors: Callable[[bytes], None] | None = None
+
+
+@dataclass
+class RunningCommand:
+    """A command that runs. `silent` is set when nobody holds its output any more.
+
+    When it is over: `left`, how many processes it left running, and `restored`, files of which it was not allowed to
+    change any.
+    """
+
+    process: asyncio.subprocess.Process
+    silent: asyncio.Event
+    left: int = 0
+    restored: tuple[Path, ...] = ()
+    git_sealed: bool = False
+    """It could only read the git folder."""
+
+    async def over(self) -> None:
+        """Until it has ended and said all it had to say."""
+        await self.process.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.silent.wait(), LINGER)
+
+
+@contextlib.asynccontextmanager
+async def start_command(
+    command: str, folder: Path, take: Callable[[bytes], None], around: CommandContext
+) -> AsyncIterator[RunningCommand]:
+    """`command`, run with bash (or sh) in `folder`; ended with all it has started when the block is left.
+
+    Raises OSError when it cannot be started, UsageError for a sandbox that was asked for and does not hold.
+
+    Cancelled while it ends the command, it ends all its processes at once before it lets the cancellation through.
+    """
+    mark = uuid.uuid4().hex
+    launch = await asyncio.to_thread(around.box.launch, command) if around.box is not None else None
+    environment = _environment(mark, folder, around, launch)
+    with contextlib.ExitStack() as stack:
+        given = stack.enter_context(_input(around.given))
+        pipe = stack.enter_context(contextlib.closing(_Pipe(take)))
+        errors = stack.enter_context(contextlib.closing(_Pipe(around.errors))) if around.errors is not None else None
+        ends = StandardStreams(given, pipe.write_end, errors.write_end if errors is not None else None)
+        running = await start_process(_shell(command, environment), folder, environment, ends, launch)
+        for one in (pipe, errors):
+            if one is not None:
+                one.started()
+        now = RunningCommand(running.process, pipe.closed, git_sealed=launch is not None and launch.git_sealed)
+        try:
+            yield now
+        finally:
+            try:
+                now.left = await running.end(mark)
+            finally:
+                now.restored = launch.guard.restore() if launch is not None else ()
+        await running.process.wait()
+
+
+async def run_command(
+    command: str, folder: Path, seconds: float, say: Say, around: CommandContext = CommandContext()
+) -> CommandResult:
+    """Run `command` in `folder` for at most `seconds`. Raises as `alive` does."""
+    output, started, late = CommandOutput(say), time.monotonic(), False
+    async with start_command(command, folder, lambda data: output.take(around.through(data)), around) as now:
+        try:
+            async with asyncio.timeout(seconds):
+                await now.over()
+        except TimeoutError:
+            late = True
+    output.over(command, now)
+    code = None if late else now.process.returncode
+    return CommandResult(output.text, code, time.monotonic() - started, 0 if late else now.left, output.whole)
+
+
+def _needs_git(command: str, output: str) -> bool:
+    """Git, or what the command line ran, seems to have failed since it could not write its folder."""
+    return ".git" in output and (re.search(r"\bgit\b", command) is not None or READ_ONLY in output)
+
+
+@contextlib.contextmanager
+def _input(given: bytes) -> Iterator[int]:
+    """A descriptor that `given` can be read from: a file without a name, which nobody has to be there to fill."""
+    if not given:
+        yield asyncio.subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(given)
+        file.seek(0)
+        yield file.fileno()
+
+
+def _shell(command: str, environment: Mapping[str, str]) -> list[str]:
+    return [shutil.which("bash", path=environment.get("PATH")) or "/bin/sh", "-c", command]
+
+
+class _Pipe:
+    """A pipe that is read into `take` as it fills; `closed` is set when nobody holds its other end any more.
+
+    Not asyncio's own: with that, waiting for a process would also wait for whoever inherited its output.
+    """
+
+    def __init__(self, take: Callable[[bytes], None]) -> None:
+        self._take = take
+        self._read_end, self.write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
+        self.closed = asyncio.Event()
+        asyncio.get_running_loop().add_reader(self._read_end, self._fill)
+
+    def _fill(self) -> bool:
+        try:
+            data = os.read(self._read_end, 65536)
+        except BlockingIOError:
+            return False
+        if data:
+            self._take(data)
+            return True
+        asyncio.get_running_loop().remove_reader(self._read_end)
+        self.closed.set()
+        return False
+
+    def started(self) -> None:
+        """The command has its end; ours is closed."""
+        os.close(self.write_end)
+        self.write_end = -1
+
+    def close(self) -> None:
+        """Take what is still in it and let go."""
+        for _ in range(64):
+            if self.closed.is_set() or not self._fill():
+                break
+        asyncio.get_running_loop().remove_reader(self._read_end)
+        os.close(self._read_end)
+        if self.write_end >= 0:
+            os.close(self.write_end)
+
+
+def _environment(mark: str, folder: Path, around: CommandContext, launch: Launch | None) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
+    boxed = around.box.variables(launch) if around.box is not None and launch is not None else {}
+    found = {
+        **kept,
+        **QUIET,
+        **_no_bare_repository(folder),
+        **boxed,
+        **around.variables,
+        process_cleanup.CALL_VARIABLE: mark,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _no_bare_repository(folder: Path) -> dict[str, str]:
+    """Git takes no folder for a bare repository only because it stands in it: its settings could run anything."""
+    if all((folder / mark).exists() for mark in GIT_MARKS):
+        return {}
+    number = os.environ.get("GIT_CONFIG_COUNT", "")
+    at = int(number) if number.isdigit() else 0
+    key, value = f"GIT_CONFIG_KEY_{at}", f"GIT_CONFIG_VALUE_{at}"
+    return {"GIT_CONFIG_COUNT": str(at + 1), key: "safe.bareRepository", value: "explicit"}
+
+
+MOST_JOBS = 8
+"""Jobs that may run at once."""
+KEPT_JOBS = 16
+"""Jobs that are over whose output is still kept."""
+TAIL = 300
+"""Characters of a job's newest output that people are shown."""
+JobEnder = Literal["itself", "agent", "user", "undo", "session"]
+
+
+class TooManyJobs(Exception):
+    """As many jobs run as may. For the agent, who gets it as a result."""
+
+
+@dataclass
+class BackgroundJob:
+    """A job of this process: what it said since it was asked last, and, when it is over, how it ended."""
+
+    name: str
+    command: str
+    folder: Path
+    output: CommandOutput = field(default_factory=lambda: CommandOutput(_ignore_output))
+    began: float = field(default_factory=time.monotonic)
+    tail: str = ""
+    end: JobEnded | None = None
+    by: JobEnder = "session"
+    """Who ends it, where it is cancelled: asyncio does that to every task when the process goes."""
+
+    def take(self, data: bytes) -> None:
+        """More of its output."""
+        self.output.take(data)
+        self.tail = (self.tail + data.decode("utf-8", "replace"))[-TAIL:]
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run."""
+        return self.end.seconds if self.end is not None else round(time.monotonic() - self.began, 3)
+
+
+class Jobs:
+    """The jobs of a session: those of this process, and the names of those of processes before it."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, BackgroundJob] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._gone: dict[str, JobEnded | None] = {}
+        self._told: Callable[[JobEnded], object] = _ignore_end
+
+    def attach(self, events: Sequence[Event], told: Callable[[JobEnded], object]) -> None:
+        """Take a session up: names in `events` are not given again. `told` hears of every end; it may raise
+        StorageError."""
+        self._gone = {job.name: job.end for job in views.jobs(events).values()}
+        self._told = told
+
+    def find(self, name: str) -> BackgroundJob | None:
+        """A job whose output is kept."""
+        return self._jobs.get(name)
+
+    def gone(self, name: str) -> str | None:
+        """How a job ended whose output is not kept; None where there is none of that name."""
+        if name not in self._gone:
+            return None
+        end = self._gone[name]
+        return views.describe_end(end) if end is not None else "ended with the session"
+
+    @property
+    def running(self) -> tuple[BackgroundJob, ...]:
+        """Those that have not ended, the oldest first."""
+        return tuple(job for job in self._jobs.values() if job.end is None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names there are."""
+        return (*self._gone, *self._jobs)
+
+    async def start(self, command: str, folder: Path, around: CommandContext) -> BackgroundJob:
+        """Start one. Raises Crowded, and what `alive` raises."""
+        if len(self.running) >= MOST_JOBS:
+            named = ", ".join(job.name for job in self.running)
+            raise TooManyJobs(f"{MOST_JOBS} jobs are running already ({named}). End one with job_stop first.")
+        self._forget()
+        job = BackgroundJob(f"job{len(self.names) + 1}", command, folder)
+        begun = asyncio.Event()
+        self._jobs[job.name] = job
+        task = self._tasks[job.name] = asyncio.create_task(self._live(job, around, begun))
+        waiting = asyncio.create_task(begun.wait())
+        try:
+            await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
+            if not begun.is_set():
+                task.result()
+        except BaseException:
+            task.cancel()
+            del self._jobs[job.name], self._tasks[job.name]
+            await asyncio.wait((task,))
+            raise
+        finally:
+            waiting.cancel()
+        return job
+
+    def _forget(self) -> None:
+        over = [job for job in self._jobs.values() if job.end is not None]
+        for job in over[:-KEPT_JOBS]:
+            self._gone[job.name] = job.end
+            del self._jobs[job.name], self._tasks[job.name]
+
+    async def _live(self, job: BackgroundJob, around: CommandContext, begun: asyncio.Event) -> None:
+        """A job's whole life."""
+        now: RunningCommand | None = None
+        try:
+            async with start_command(job.command, job.folder, job.take, around) as now:
+                begun.set()
+                await now.process.wait()
+                job.by = "itself"
+                await now.over()
+        except OSError as error:
+            if now is None:
+                raise
+            job.take(f"\n[{error}]".encode())
+        finally:
+            if now is not None:
+                self._over(job, now)
+
+    def _over(self, job: BackgroundJob, now: RunningCommand) -> None:
+        job.output.over(job.command, now)
+        code = now.process.returncode if job.by == "itself" else None
+        job.end = JobEnded(job=job.name, command=job.command, by=job.by, code=code, seconds=job.seconds)
+        try:
+            self._told(job.end)
+        except StorageError:
+            return  # the disk is full: whoever writes next says so
+
+    async def wait(self, job: BackgroundJob, seconds: float) -> None:
+        """Until it has ended, at most so long; what has been printed by now is read in any case."""
+        await asyncio.sleep(0)
+        if seconds and job.end is None:
+            await asyncio.wait((self._tasks[job.name],), timeout=seconds)
+
+    async def stop(self, names: Collection[str], by: JobEnder) -> tuple[str, ...]:
+        """End these, those that ask for it politely first, and all they have started. Returns which were running."""
+        found = [job for job in self.running if job.name in names]
+        for job in found:
+            job.by = by
+            self._tasks[job.name].cancel()
+        if found:
+            await asyncio.wait([self._tasks[job.name] for job in found])
+        return tuple(job.name for job in found)
+
+    async def stop_in(self, folder: Path, by: JobEnder) -> None:
+        """End those that run below `folder`: it goes."""
+        await self.stop([job.name for job in self.running if job.folder.is_relative_to(folder)], by)
+
+    async def close(self) -> None:
+        """End all of them: the session is over."""
+        await self.stop([job.name for job in self.running], "session")
+
+
+def _ignore_output(text: str) -> None:
+    """Nobody follows a job as it speaks."""
+
+
+def _ignore_end(end: JobEnded) -> None:
+    """Nobody wants to know."""

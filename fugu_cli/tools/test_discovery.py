@@ -1,0 +1,398 @@
+"""Which command runs a repository's tests, as far as its files tell: pytest and unittest, build tools, doctests.
+
+Called once when a session opens; `--test-command` goes before it. It reads files and asks a Python whether it has
+pytest; it runs nothing of the repository. A build tool is not looked for: that it is missing the run says more
+clearly. Docstring examples count as tests only where there are no others, and only where every expression has its
+answer and every import is in the standard library or beside the file.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+from fugu_cli.safety.paths import is_file, is_folder
+from fugu_cli.session.test_recognition import NODE_TEST, PYTHON_TEST
+from fugu_cli.tools import repository_files
+from fugu_cli.tools.git_repositories import search_path_outside
+
+_BEFORE_NODE = {"Cargo.toml": "cargo test"}
+_AFTER_NODE = {
+    "go.mod": "go test ./...",
+    "pom.xml": "mvn -B -ntp test",
+    "build.gradle": "gradle test --console=plain",
+    "build.gradle.kts": "gradle test --console=plain",
+    "build.sbt": "sbt test",
+    "project.clj": "lein test",
+    "*.sln": "dotnet test",
+    "*.slnx": "dotnet test",
+    "*.csproj": "dotnet test",
+    "*.fsproj": "dotnet test",
+    "mix.exs": "mix test",
+    "rebar.config": "rebar3 eunit",
+    "gleam.toml": "gleam test",
+    "Package.swift": "swift test",
+    "stack.yaml": "stack test",
+    "*.cabal": "cabal test",
+    "dune-project": "dune test",
+    "build.zig": "zig build test",
+    "deno.json": "deno test",
+    "deno.jsonc": "deno test",
+}
+"""What a file in the root says about how the tests are run; the first that is there decides."""
+_BESIDE = frozenset(
+    {
+        *("docs", "doc", "examples", "example", "samples", "demo", "demos"),
+        *("vendor", "third_party", "fixtures", "testdata", "scripts", "tools"),
+    }
+)
+"""Folders whose tests are not those of the repository."""
+_WRAPPERS = {"mvn": "mvnw", "gradle": "gradlew"}
+_NODE_LOCKS = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lockb": "bun run", "bun.lock": "bun run"}
+
+
+def has_build_file(names: Iterable[str]) -> bool:
+    """Among the names of a root's files is one that says what it is built with, make aside."""
+    patterns = ("package.json", *_BEFORE_NODE, *_AFTER_NODE)
+    return any(fnmatch(name, pattern) for name in names for pattern in patterns)
+
+
+def build_tool_command(root: Path) -> str | None:
+    """The command line, to be run in `root`; None where no file there says how its tests are run."""
+    finders: tuple[Callable[[Path], str | None], ...] = (
+        lambda root: _by_table(root, _BEFORE_NODE),
+        _node,
+        lambda root: _by_table(root, _AFTER_NODE),
+        _ruby,
+        _php,
+        _make,
+    )
+    return next((found for find in finders if (found := find(root)) is not None), None)
+
+
+def single_folder_command(root: Path) -> str | None:
+    """The command of the one folder in `root` that has any; None where none or several have."""
+    try:
+        folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
+    except OSError:
+        return None
+    own = [
+        path
+        for path in folders
+        if path.name not in repository_files.SKIPPED_FOLDERS | _BESIDE and not path.name.startswith(".")
+    ]
+    found = {path.name: line for path in own if (line := build_tool_command(path)) is not None}
+    if len(found) != 1:
+        return None
+    ((folder, line),) = found.items()
+    return f"cd {shlex.quote(folder)} && {line}"
+
+
+def _by_table(root: Path, table: dict[str, str]) -> str | None:
+    try:
+        names = {path.name for path in root.iterdir() if path.is_file()}
+    except OSError:
+        return None
+    line = next((line for pattern, line in table.items() if any(fnmatch(name, pattern) for name in names)), None)
+    if line is None:
+        return None
+    program, _, rest = line.partition(" ")
+    wrapper = _WRAPPERS.get(program, "")
+    return f"./{wrapper} {rest}" if wrapper in names and os.access(root / wrapper, os.X_OK) else line
+
+
+def _node(root: Path) -> str | None:
+    script = _test_script(_text_or_empty(root / "package.json"))
+    if script and "no test specified" not in script:
+        for lock, line in _NODE_LOCKS.items():
+            if (root / lock).is_file() and shutil.which(line.split()[0]):
+                return f"{line} test"
+        return "npm test"
+    tests = any(NODE_TEST.fullmatch(path.name) for path in repository_files.walk_files(root, depth=4, limit=5000))
+    return "node --test" if tests else None
+
+
+def _test_script(text: str) -> str:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return ""
+    scripts = found.get("scripts") if isinstance(found, dict) else None
+    script = scripts.get("test") if isinstance(scripts, dict) else None
+    return script if isinstance(script, str) else ""
+
+
+def _ruby(root: Path) -> str | None:
+    """RSpec where it has its file or examples, else Rails' own tests, else a Rakefile's."""
+    bundled = "bundle exec " if (root / "Gemfile").is_file() else ""
+    if (root / ".rspec").is_file() or any((root / "spec").glob("**/*_spec.rb")):
+        return f"{bundled}rspec"
+    if (root / "bin" / "rails").is_file() and (root / "test").is_dir():
+        return "bin/rails test"
+    asks = re.search(r"TestTask|\btask[ (]+[:\"']?(?:test|default)\b", _text_or_empty(root / "Rakefile"))
+    return f"{bundled}rake test" if asks and (root / "test").is_dir() else None
+
+
+def _php(root: Path) -> str | None:
+    if '"test"' in _text_or_empty(root / "composer.json").partition('"scripts"')[2]:
+        return "composer test"
+    named = any((root / name).is_file() for name in ("phpunit.xml", "phpunit.xml.dist", "phpunit.dist.xml"))
+    return "vendor/bin/phpunit" if named else None
+
+
+def _make(root: Path) -> str | None:
+    for name in ("GNUmakefile", "makefile", "Makefile"):
+        for target in ("test", "check"):
+            if re.search(rf"^{target}\s*:(?!=)", _text_or_empty(root / name), re.MULTILINE):
+                return f"make {target}"
+    return None
+
+
+def _text_or_empty(path: Path) -> str:
+    """ "" where there is no such file, or it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    except OSError:
+        return ""
+
+
+MOST_DOCTEST_FILES = 20
+"""Files; where more hold examples, one that fails has likely failed for years."""
+LARGEST_DOCTEST_FILE = 200_000
+"""Bytes of a file that is read."""
+
+
+def doctest_files(root: Path) -> list[str]:
+    """The Python files below `root` whose examples can be run as tests; [] where there are more than `MOST`."""
+    files = [path for path, module in _modules(root) if _all_answered(module)]
+    return files if len(files) <= MOST_DOCTEST_FILES else []
+
+
+def _modules(root: Path) -> list[tuple[str, ast.Module]]:
+    """The files that can be loaded by themselves, with what is in them."""
+    python = [path for path in repository_files.walk_files(root, depth=4, limit=5000) if path.suffix == ".py"]
+    known = sys.stdlib_module_names | {path.stem for path in python} | {path.parent.name for path in python}
+    read = [(path.relative_to(root).as_posix(), _module(path)) for path in python]
+    return [(path, module) for path, module in read if module is not None and _imports(module) <= known]
+
+
+def _module(path: Path) -> ast.Module | None:
+    """None where the file is large, holds no example, or is no Python."""
+    try:
+        if path.stat().st_size > LARGEST_DOCTEST_FILE:
+            return None
+        text = path.read_text(encoding="utf-8")
+        return ast.parse(text) if ">>>" in text else None
+    except (OSError, ValueError, SyntaxError, RecursionError):
+        return None
+
+
+def _imports(module: ast.Module) -> set[str]:
+    """First names of the modules it imports; "" for a relative import, which only works inside of its package."""
+    found: set[str] = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add("" if node.level else (node.module or "").split(".")[0])
+    return found
+
+
+def _all_answered(module: ast.Module) -> bool:
+    """There are examples, and each expression among them but a call alone has its answer behind it."""
+    parser = doctest.DocTestParser()
+    found = False
+    for node in ast.walk(module):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+            continue
+        try:
+            examples = parser.get_examples(ast.get_docstring(node) or "")
+            unanswered = [example for example in examples if not example.want and _is_comparison(example.source)]
+        except (ValueError, SyntaxError):
+            return False
+        found = found or any(example.want for example in examples)
+        if unanswered:
+            return False
+    return found
+
+
+def _is_comparison(source: str) -> bool:
+    """`f(1) == 2` with nothing behind it: its author meant an assertion, and as an example it fails when it is true."""
+    body = ast.parse(source).body
+    return any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare | ast.BoolOp) for node in body)
+
+
+PYTEST_OPTIONS = "-q -p no:cacheprovider"
+"""Short output, and no cache folder left in the repository."""
+_QUIET = re.compile(r"^\s*addopts\b[^\n]*(?<![\w-])(?:-q|--quiet)\b", re.MULTILINE)
+NEEDS_CACHE = re.compile(r"--(lf|ff|sw|nf|last-failed|failed-first|stepwise|new-first|cache-\w+)\b|cache_dir")
+_OF_PYTHON = frozenset(
+    {"pyproject.toml", "requirements.txt", "Pipfile", "tox.ini", "pytest.ini", ".venv", "venv", "env"}
+)
+"""Beside modules, setup.cfg and tests, what a project of Python has in its root."""
+
+
+def find_test_command(root: Path, own: str = sys.executable) -> str | None:
+    """The command line, to be run in `root`; None when nothing looks like tests. `own` is the last Python to try."""
+    if _only_beside(root):
+        return build_tool_command(root) or _python(root, own) or _doctest(root, own)
+    found = _python(root, own) or build_tool_command(root)
+    return found or _doctest(root, own) or single_folder_command(root)
+
+
+def _only_beside(root: Path) -> bool:
+    """The project is written in another language, and what Python there is lies in a folder of it."""
+    try:
+        names = {path.name for path in root.iterdir()}
+    except OSError:
+        return False
+    python = any(name.endswith((".py", ".cfg")) or name in _OF_PYTHON for name in names)
+    tests = any(next((root / folder).rglob("*.py"), None) for folder in ("tests", "test") if is_folder(root / folder))
+    return not (python or tests) and has_build_file(names)
+
+
+def _python(root: Path, own: str) -> str | None:
+    tests, config = _tests(root), _pytest_config(root)
+    if not tests and config is None:
+        return None
+    pythons = list(dict.fromkeys([*_pythons(root), own]))
+    with_pytest = next((python for python in pythons if _has_pytest(root, python)), None)
+    if with_pytest is None and config is None and not any(_mentions_pytest(path) for path in tests):
+        return f"{_quoted(pythons[0])} {_unittest(root, tests)}"
+    options = "-q" if NEEDS_CACHE.search(config or "") else PYTEST_OPTIONS
+    if _QUIET.search(config or ""):
+        options = options.removeprefix("-q").strip()  # twice, and pytest counts nothing
+    return f"{_quoted(with_pytest or pythons[0])} -m pytest {options}".rstrip()
+
+
+def _tests(root: Path) -> list[Path]:
+    """Files of tests among the first of the root's, or in the usual folders, which other files may keep it from."""
+    for place in (root, root / "tests", root / "test"):
+        found = [
+            path for path in repository_files.walk_files(place, depth=4, limit=5000) if PYTHON_TEST.fullmatch(path.name)
+        ]
+        if found:
+            return found
+    return []
+
+
+def _doctest(root: Path, own: str) -> str | None:
+    """Where there are no tests, the examples in docstrings."""
+    files = doctest_files(root)
+    if not files:
+        return None
+    pythons = list(dict.fromkeys([*_pythons(root), own]))
+    paths = " ".join(map(_quoted, files))
+    with_pytest = next((python for python in pythons if _has_pytest(root, python)), None)
+    if with_pytest is None:
+        return f"{_quoted(pythons[0])} -m doctest {paths}"
+    return f"{_quoted(with_pytest)} -m pytest {PYTEST_OPTIONS} --doctest-modules {paths}"
+
+
+def _pytest_config(root: Path) -> str | None:
+    """The text of what configures pytest; "" for a conftest.py alone."""
+    marks = {"pytest.ini": "", "pyproject.toml": "[tool.pytest", "tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
+    for name, mark in marks.items():
+        text = _text(root / name)
+        if text is not None and mark in text:
+            return text
+    return "" if any(is_file(root / folder / "conftest.py") for folder in ("", "tests", "test")) else None
+
+
+def python_command(root: Path) -> str:
+    """The Python of a repository as a word of a command that runs anywhere; fugu's own where there is no other."""
+    python = next(_pythons(root), sys.executable)
+    return _quoted(str(root / python) if "/" in python else python)
+
+
+def _pythons(root: Path) -> Iterator[str]:
+    """The repository's own environment, the active one, the ones on PATH."""
+    for folder in (".venv", "venv", "env"):
+        for name in ("bin/python", "Scripts/python.exe"):
+            if os.access(root / folder / name, os.X_OK):
+                yield f"{folder}/{name}"
+    active = os.environ.get("VIRTUAL_ENV")
+    if active and os.access(Path(active) / "bin/python", os.X_OK):
+        yield str(Path(active) / "bin/python")
+    yield from (name for name in ("python3", "python") if shutil.which(name))
+
+
+def _has_pytest(root: Path, python: str) -> bool:
+    """By looking beside it (an environment's own packages), else by asking it; never one that lies in the repository,
+    which whoever wrote the repository wrote."""
+    found = python if "/" in python else shutil.which(python, path=search_path_outside(root))
+    if found is None:
+        return False
+    beside = (root / found).parent.parent
+    if any(beside.glob("lib/python3*/site-packages/pytest/__init__.py")):
+        return True
+    if root in (root / found).parents:
+        return False
+    command = [found, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('pytest') is None)"]
+    try:
+        done = subprocess.run(command, cwd="/", capture_output=True, timeout=10, check=False, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _mentions_pytest(path: Path) -> bool:
+    return re.search(r"^\s*(import|from)\s+pytest\b", _text(path) or "", re.MULTILINE) is not None or not re.search(
+        r"\bunittest\b", _text(path) or ""
+    )
+
+
+def _unittest(root: Path, tests: list[Path]) -> str:
+    """Discovery from the root needs test folders that are packages; else from the folder that holds them.
+
+    Left to itself it finds no `a_test.py`, and before Python 3.12 it passes where it finds nothing."""
+    usual = [path.name.startswith("test") for path in tests]
+    pattern = "" if all(usual) else " -p '*test*.py'" if any(usual) else " -p '*_test.py'"
+    folders = {path.parent for path in tests}
+    if all(folder == root or (folder / "__init__.py").is_file() for folder in folders):
+        return f"-m unittest discover{pattern}"
+    top = Path(os.path.commonpath(folders))
+    return f"-m unittest discover -s {_quoted(top.relative_to(root).as_posix())}{pattern}"
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+    except OSError:
+        return None
+
+
+def _quoted(text: str) -> str:
+    return shlex.quote(text)
+
+
+def output_format(command: str) -> str:
+    """Which kind of output a test command makes: pytest, unittest, cargo, go, maven, node, or "" for any other."""
+    words = command.replace("/", " ").split()
+    for name in ("pytest", "unittest", "cargo", "go"):
+        if name in words:
+            return name
+    if {"mvn", "mvnw", "mvnd"} & set(words):
+        return "maven"
+    return "node" if {"node", "npm", "pnpm", "yarn", "bun"} & set(words) else ""
+
+
+def cargo_package_name(root: Path) -> str:
+    """The name a Cargo package is imported by, "" when there is none."""
+    try:
+        found = tomllib.loads(_text(root / "Cargo.toml") or "")
+    except tomllib.TOMLDecodeError:
+        return ""
+    package = found.get("package")
+    return str(package.get("name", "")).replace("-", "_") if isinstance(package, dict) else ""

@@ -1,0 +1,526 @@
+"""The result of each test of a run, by the name its runner gives it.
+
+Between test_runners.py, which knows the command, and run_tests. A runner that can write a report into a file is asked
+to; of the others the output is read. Only complete results are returned: what cannot be told is None. A selection may
+hold more tests than were asked for, never fewer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+from xml.etree import ElementTree
+
+from pydantic import BaseModel
+
+from fugu_cli.session import test_recognition
+from fugu_cli.session.events import MOST_FAILING, TestReport
+from fugu_cli.tools import repository_files
+from fugu_cli.tools.test_runners import NAME_SEPARATOR, Invocation
+
+_CHATTER = re.compile(r"=== (?:RUN|PAUSE|CONT|NAME)\b|PASS$")
+_UNBUILT = re.compile(r"^FAIL\t(\S+) \[\w+ failed\]")
+"""Before Go 1.24 no event says that a package could not be built."""
+_VERDICT = re.compile(r"\s*--- (?:FAIL|PASS|SKIP)")
+_GO_RESULTS: dict[str, Literal["passed", "failed", "skipped"]] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
+
+
+class GoEvents:
+    """A stream of events. `results` has each finished test by `PACKAGE TEST`, and failed packages by their name."""
+
+    def __init__(self) -> None:
+        self.results: dict[str, Literal["passed", "failed", "skipped"]] = {}
+        self.broken: list[str] = []
+        """Packages that failed, whatever their tests say."""
+        self._rest = b""
+        self._said: dict[str, list[str]] = {}
+
+    def take(self, data: bytes) -> bytes:
+        """The text in a piece of the stream; lines that are no events stay as they are."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return b"".join(self._text(line) for line in lines)
+
+    def rest(self) -> str:
+        """The text of a last line that has no end, and of tests that were cut off."""
+        last = self._text(self._rest) if self._rest else b""
+        said = "".join(_ordered(lines) for lines in self._said.values())
+        self._rest, self._said = b"", {}
+        return last.decode("utf-8", "replace") + said
+
+    def _text(self, line: bytes) -> bytes:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            self.broken += _UNBUILT.findall(line.decode("utf-8", "replace"))
+            return line + b"\n"
+        if not isinstance(event, dict) or not isinstance(event.get("Action"), str):
+            return line + b"\n"
+        name = f"{event.get('Package', '')} {event.get('Test', '')}".strip()
+        return self._heard(event["Action"], name, str(event.get("Output", "")), bool(event.get("Test"))).encode()
+
+    def _heard(self, action: str, name: str, output: str, of_test: bool) -> str:
+        if action in {"output", "build-output"}:
+            if _CHATTER.match(output):
+                return ""
+            if not of_test:
+                return output
+            self._said.setdefault(name, []).append(output)
+            return ""
+        if action not in _GO_RESULTS:
+            return ""
+        if of_test:
+            self.results[name] = _GO_RESULTS[action]
+            said = self._said.pop(name, [])
+            return _ordered(said) if action == "fail" else ""
+        if action == "fail":
+            self.broken.append(name)
+        return ""
+
+
+def _ordered(lines: list[str]) -> str:
+    """The verdict before what led to it, as without -json."""
+    return "".join(sorted(lines, key=lambda line: _VERDICT.match(line) is None))
+
+
+TestOutcome = Literal["passed", "failed", "skipped"]
+TestOutcomes = Mapping[str, TestOutcome]
+"""Each test by its name. Only failed ones are named where a runner names no others."""
+LARGEST_REPORT = 100_000_000
+"""Bytes of a report that is read."""
+_REPORTS = ("surefire-reports", "failsafe-reports", "test-results")
+_REFUSAL = re.compile(
+    r"unknown|unrecogni[sz]ed|(?:bad|invalid|no such) option|not allowed|unexpected|not defined", re.I
+)
+_MAVEN_FAILS = ("-fae", "-fn", "-ff", "--fail-at-end", "--fail-never", "--fail-fast")
+
+
+@dataclass(frozen=True)
+class ReportingCommand:
+    """A test command that reports. `command` is to be run with `variables`; `options` are those that were added.
+
+    `file` is where the report will be, where the runner writes one. `events` take the output, where it is a stream.
+    `known` are reports that lay there before, by path, with their time of change.
+    """
+
+    invocation: Invocation
+    command: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    file: Path | None = None
+    events: GoEvents | None = None
+    known: Mapping[Path, int] = field(default_factory=dict)
+
+    def refused(self, output: str) -> bool:
+        """The runner does not know the options, and so ran no test."""
+        named = {word.partition("=")[0] for word in self.options if word.startswith("-")}
+        lines = (
+            line
+            for line in output.splitlines()
+            if re.search(
+                r"unknown|unrecogni[sz]ed|bad option|not allowed|unexpected|not defined|Cannot find", line, re.I
+            )
+        )
+        return (self.file is None or not self.file.exists()) and any(name in line for line in lines for name in named)
+
+
+def with_report(invocation: Invocation, root: Path, folder: Path) -> ReportingCommand:
+    """The command with what makes its runner report, into `folder`, which is outside the repository."""
+    match invocation.kind:
+        case "pytest":
+            return _pytest(invocation, folder)
+        case "jest" | "vitest":
+            return _javascript(invocation, folder)
+        case "node":
+            return _node(invocation, folder)
+        case "cargo" | "nextest":
+            return _with(invocation, "cargo", ("--no-fail-fast",))
+        case "go":
+            if invocation.given("-json", "--json"):
+                return ReportingCommand(invocation, invocation.command, events=GoEvents())
+            return ReportingCommand(
+                invocation, invocation.inserting("test", ["-json"]), options=("-json",), events=GoEvents()
+            )
+        case "maven" | "gradle":
+            return _java(invocation, root)
+        case "unittest":
+            return ReportingCommand(invocation, invocation.command)
+
+
+def _pytest(invocation: Invocation, folder: Path) -> ReportingCommand:
+    if invocation.given("--junitxml", "--junit-xml", "--"):
+        return ReportingCommand(invocation, invocation.command)
+    file = folder / "pytest.xml"
+    options = (f"--junitxml={file}", "-o", "junit_family=xunit1")
+    return ReportingCommand(invocation, invocation.adding(options), options=options, file=file)
+
+
+def _javascript(invocation: Invocation, folder: Path) -> ReportingCommand:
+    file = folder / "report.json"
+    if invocation.given("--outputFile", "--outputFile.json", "--json", "--"):
+        return ReportingCommand(invocation, invocation.command)
+    if invocation.kind == "jest":
+        options: tuple[str, ...] = ("--json", f"--outputFile={file}")
+    else:
+        usual = () if invocation.given("--reporter") else ("--reporter=default",)
+        options = (*usual, "--reporter=json", f"--outputFile.json={file}")
+    return ReportingCommand(invocation, invocation.adding(options), options=options, file=file)
+
+
+def _node(invocation: Invocation, folder: Path) -> ReportingCommand:
+    """A second copy of its TAP output. A script's options stand before its files, so that variables must say it."""
+    if invocation.given("--test-reporter", "--test-reporter-destination"):
+        return ReportingCommand(invocation, invocation.command)
+    file = folder / "node.tap"
+    ways = ("--test-reporter=tap", "--test-reporter-destination=stdout", "--test-reporter=tap")
+    options = (*ways, f"--test-reporter-destination={file}")
+    if invocation.script is None:
+        return ReportingCommand(invocation, invocation.inserting("node", options), options=options, file=file)
+    if re.search(r"[\s\"']", str(file)):
+        return ReportingCommand(invocation, invocation.command)
+    before = os.environ.get("NODE_OPTIONS", "")
+    told = {"NODE_OPTIONS": " ".join([before, *options]).strip()}
+    return ReportingCommand(invocation, invocation.command, told, options, file)
+
+
+def _with(invocation: Invocation, program: str, options: tuple[str, ...]) -> ReportingCommand:
+    if invocation.given(*options):
+        return ReportingCommand(invocation, invocation.command)
+    after = "run" if invocation.kind == "nextest" else "test"
+    command = invocation.inserting(after, options)
+    return ReportingCommand(invocation, command, options=options if command != invocation.command else ())
+
+
+def _java(invocation: Invocation, root: Path) -> ReportingCommand:
+    """Its plugin writes reports anyway. Told to go on, Maven runs the tests of the modules behind a failing one."""
+    known = {path: path.stat().st_mtime_ns for path in _java_reports(root / invocation.folder)}
+    goes_on = ("--fail-at-end",) if invocation.kind == "maven" else ("--continue",)
+    if invocation.given(*_MAVEN_FAILS, "--continue"):
+        return ReportingCommand(invocation, invocation.command, known=known)
+    return ReportingCommand(invocation, invocation.adding(goes_on), options=goes_on, known=known)
+
+
+def read_results(reporting: ReportingCommand, output: str, root: Path) -> TestOutcomes | None:
+    """What the run with this `output` says of each test. None where no complete result is there."""
+    invocation, file = reporting.invocation, reporting.file
+    folder = root / invocation.folder
+    found: TestOutcomes | None
+    try:
+        match invocation.kind:
+            case "pytest":
+                found = _of_pytest(_cases([file] if file else []), root, folder)
+            case "jest" | "vitest":
+                found = _of_javascript(_text(file), folder)
+            case "node":
+                found = _of_tap(_text(file), folder)
+            case "cargo":
+                found = _of_cargo(output)
+            case "nextest":
+                found = _of_nextest(output)
+            case "go":
+                found = _of_go(reporting.events or GoEvents())
+            case "maven" | "gradle":
+                found = _of_java(_changed(folder, reporting.known))
+            case "unittest":
+                found = _of_unittest(output)
+    except (OSError, ValueError, ElementTree.ParseError):
+        return None
+    return found
+
+
+def without_report_lines(reporting: ReportingCommand, output: str) -> str:
+    """The output without the lines that only say where the report is."""
+    if reporting.file is None:
+        return output
+    mark = reporting.file.parent.name
+    return "".join(line for line in output.splitlines(keepends=True) if mark not in line)
+
+
+def summarise_results(found: TestOutcomes | None, output: str, *, ok: bool) -> TestReport | None:
+    """The results in short, by counts in the `output` where there are none; None where that counts nothing either."""
+    passed, failed = test_recognition.passed_count(output), test_recognition.failed_count(output)
+    failing = _failing(found or {})
+    if found and ok == (not failing):
+        whole = {name for one in found for name in _enclosing(one)}
+        outcomes = [outcome for name, outcome in found.items() if name not in whole]
+        return TestReport(
+            passed=outcomes.count("passed") or passed or 0,
+            failed=len(failing),
+            skipped=outcomes.count("skipped") or test_recognition.skipped_count(output),
+            failing=tuple(failing[:MOST_FAILING]),
+            by_id=len(failing) <= MOST_FAILING,
+        )
+    if passed is None and failed is None:
+        return None
+    return TestReport(passed=passed or 0, failed=failed or 0, skipped=test_recognition.skipped_count(output))
+
+
+def _failing(found: TestOutcomes) -> list[str]:
+    """The failed tests; of a test that holds others only those where some failed."""
+    failed = [name for name, outcome in found.items() if outcome == "failed"]
+    whole = {name for one in failed for name in _enclosing(one)}
+    return [name for name in failed if name not in whole]
+
+
+def _enclosing(name: str) -> Iterator[str]:
+    """The names of the tests that a test may be part of."""
+    for joint in (NAME_SEPARATOR, "/"):
+        parts = name.split(joint)
+        yield from (joint.join(parts[:length]) for length in range(1, len(parts)))
+
+
+# --- reports in files -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A test in a JUnit report."""
+
+    classname: str
+    name: str
+    file: str
+    outcome: TestOutcome
+
+
+def _cases(files: Iterable[Path]) -> Iterator[_Case]:
+    """The tests in JUnit reports. Raises OSError, ParseError, ValueError for a report that cannot be read."""
+    for file in files:
+        if file.stat().st_size > LARGEST_REPORT:
+            raise ValueError("the report is too large")
+        for element in ElementTree.parse(file).iter("testcase"):
+            tags = {child.tag for child in element}
+            outcome: TestOutcome = (
+                "failed" if tags & {"failure", "error"} else "skipped" if "skipped" in tags else "passed"
+            )
+            name, classname = element.get("name", ""), element.get("classname", "")
+            yield _Case(classname, name, element.get("file", ""), outcome)
+
+
+def _worst(pairs: Iterable[tuple[str, TestOutcome]]) -> TestOutcomes:
+    """One result a name: failed goes before passed, which goes before skipped."""
+    found: dict[str, TestOutcome] = {}
+    ranks = {"skipped": 0, "passed": 1, "failed": 2}
+    for name, outcome in pairs:
+        if ranks[outcome] >= ranks.get(found.get(name, ""), -1):
+            found[name] = outcome
+    return found
+
+
+def _of_pytest(cases: Iterable[_Case], root: Path, folder: Path) -> TestOutcomes:
+    return _worst((_node_id(case, root, folder), case.outcome) for case in cases)
+
+
+def _node_id(case: _Case, root: Path, folder: Path) -> str:
+    """The id pytest takes in `folder`: file::Class::test[parameters]. A file that could not be loaded is its path."""
+    dotted = case.classname or case.name
+    path = _module(dotted, case.file, root, folder)
+    if path is None:
+        return f"{case.classname}::{case.name}" if case.classname else case.name
+    if not case.classname:
+        return path
+    classes = dotted.split(".")[len(_dotted(path).split(".")) :] if dotted.startswith(_dotted(path)) else []
+    if not classes:  # the path leads out of the folder, as `../` says
+        parts = dotted.split(".")
+        stem = Path(path).name.removesuffix(".py")
+        classes = parts[parts.index(stem) + 1 :] if stem in parts else []
+    return "::".join([path, *classes, case.name])
+
+
+def _module(dotted: str, file: str, root: Path, folder: Path) -> str | None:
+    """The file that a dotted name begins with, relative to `folder`. pytest's names are relative to its root folder,
+    which may lie above."""
+    above = [folder, *(parent for parent in folder.parents if parent == root or root in parent.parents)]
+    if file and (dotted == _dotted(file) or dotted.startswith(f"{_dotted(file)}.")):
+        return next((_relative(base / file, folder) for base in above if (base / file).is_file()), file)
+    parts = dotted.split(".")
+    for base in above:
+        for length in range(len(parts), 0, -1):
+            path = base.joinpath(*parts[:length]).with_suffix(".py")
+            if path.is_file():
+                return _relative(path, folder)
+    return None
+
+
+def _dotted(path: str) -> str:
+    return path.removesuffix(".py").replace("/", ".")
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path, folder)).as_posix()
+
+
+class _Assertion(BaseModel):
+    """A test in jest's report."""
+
+    title: str
+    status: str
+    ancestorTitles: tuple[str, ...] = ()
+
+
+class _Suite(BaseModel):
+    """A file in it."""
+
+    name: str
+    status: str
+    assertionResults: tuple[_Assertion, ...]
+
+
+class _Report(BaseModel):
+    testResults: tuple[_Suite, ...]
+
+
+def _of_javascript(text: str, folder: Path) -> TestOutcomes:
+    """jest's JSON, which vitest writes as well. A file that could not be loaded is its path."""
+    found: list[tuple[str, TestOutcome]] = []
+    outcomes: dict[str, TestOutcome] = {"passed": "passed", "failed": "failed"}
+    for suite in _Report.model_validate_json(text).testResults:
+        file = _relative(Path(suite.name), folder)
+        tests = suite.assertionResults
+        for test in tests:
+            name = NAME_SEPARATOR.join([file, *test.ancestorTitles, test.title])
+            found.append((name, outcomes.get(test.status, "skipped")))
+        if suite.status == "failed" and all(test.status != "failed" for test in tests):
+            found.append((file, "failed"))
+    return _worst(found)
+
+
+_POINT = re.compile(r"( *)(not ok|ok) \d+(?: - (.*?))?( # (?:SKIP|TODO)\b.*)?$")
+
+
+def _of_tap(text: str, folder: Path) -> TestOutcomes:
+    """node's TAP, where a test's line comes behind those of the tests in it."""
+    found: list[tuple[str, TestOutcome]] = []
+    names: list[str] = []
+    inside, ended = "", False
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip(" "))]
+        if inside:
+            inside = "" if line == f"{inside}..." else inside
+        elif line == f"{indent}---":
+            inside = indent
+        elif line.startswith(f"{indent}# Subtest: "):
+            names = [*names[: len(indent) // 4], _plain(line.removeprefix(f"{indent}# Subtest: "), folder)]
+        elif point := _POINT.match(line):
+            path = [*names[: len(indent) // 4], _plain(point.group(3) or "", folder)]
+            outcome: TestOutcome = "skipped" if point.group(4) else "failed" if point.group(2) == "not ok" else "passed"
+            found.append((NAME_SEPARATOR.join(path), outcome))
+        ended = ended or line.startswith("# pass ")
+    if not ended:
+        raise ValueError("the report has no end")
+    return _worst(found)
+
+
+def _plain(name: str, folder: Path) -> str:
+    """A name as it is in the code; of a file that could not be loaded its path."""
+    text = re.sub(r"\\(.)", r"\1", name)
+    return _relative(Path(text), folder) if text.startswith("/") and Path(text).is_file() else text
+
+
+def _java_reports(folder: Path) -> list[Path]:
+    """The reports of Maven's and Gradle's modules in `folder`."""
+    found: list[Path] = []
+    for place, folders, files in os.walk(folder):
+        path = Path(place)
+        within = any(name in path.parts for name in _REPORTS)
+        if within:
+            found += [path / name for name in files if name.startswith("TEST-") and name.endswith(".xml")]
+        elif path.name in {"target", "build"}:
+            folders[:] = [name for name in folders if name in _REPORTS]
+        else:
+            kept = repository_files.SKIPPED_FOLDERS - {"target", "build"}
+            folders[:] = [name for name in folders if name not in kept and not name.startswith(".")]
+    return found
+
+
+def _changed(folder: Path, known: Mapping[Path, int]) -> list[Path]:
+    return [path for path in _java_reports(folder) if path.stat().st_mtime_ns != known.get(path)]
+
+
+def _of_java(files: Iterable[Path]) -> TestOutcomes:
+    return _worst((f"{case.classname}#{case.name}", case.outcome) for case in _cases(files))
+
+
+def _text(file: Path | None) -> str:
+    """Raises OSError, ValueError where there is none, or too much."""
+    if file is None or file.stat().st_size > LARGEST_REPORT:
+        raise ValueError("there is no report")
+    return file.read_text(encoding="utf-8", errors="replace")
+
+
+# --- results in the output --------------------------------------------------------------------------------------------
+
+_UNITTEST_RAN = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED|NO TESTS RAN)(?: \((.*)\))?", re.MULTILINE)
+_UNITTEST_WRONG = re.compile(r"(?<!expected )\b(?:failures|errors|unexpected successes)=(\d+)")
+_UNITTEST_BAD = re.compile(r"^={70}\n((?:(?:FAIL|ERROR|UNEXPECTED SUCCESS): .*\n)+)", re.MULTILINE)
+_UNITTEST_NAME = re.compile(r"(?:FAIL|ERROR|UNEXPECTED SUCCESS): (\S+) \(([^)\s]+)\)")
+_UNITTEST_BEGUN = re.compile(r"^(\w+) \(([\w.]+)\)(?: \.\.\. |$)(skipped )?", re.MULTILINE)
+_CARGO_BINARY = re.compile(r"^\s*Running (?:.* \()?\S*?([^/\s()`]+?)(?:-[0-9a-f]{16})?(?:\.exe)?`?\)?$")
+_CARGO_DOCS = re.compile(r"^\s*Doc-tests (\S+)$")
+_CARGO_TEST = re.compile(r"^test (.+?)(?: - should panic| \(line \d+\).*)? \.\.\. (ok|FAILED|ignored)\b")
+_CARGO_RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.MULTILINE)
+_NEXTEST = re.compile(
+    r"^ +(?:TRY \d+ )?(PASS|LEAK|FLAKY \S+|FAIL|ABORT|SIG\w+|TIMEOUT|SKIP) \[.*?\] (?:\( *\d+/\d+\) )?(\S+) +(\S.*)$"
+)
+_NEXTEST_ENDED = re.compile(r"^ +Summary \[.*?\] +\d+.* tests? run:", re.MULTILINE)
+
+
+def _of_unittest(output: str) -> TestOutcomes | None:
+    """Failed tests by the heads of their tracebacks; the others where -v names them."""
+    summary = _UNITTEST_RAN.findall(output)
+    if len(summary) != 1:
+        return None
+    heads = [head for block in _UNITTEST_BAD.findall(output) for head in _UNITTEST_NAME.findall(block)]
+    if len(heads) != sum(map(int, _UNITTEST_WRONG.findall(summary[0][1]))):
+        return None
+    begun = _UNITTEST_BEGUN.findall(output)
+    found: dict[str, TestOutcome] = {
+        _unittest_id(name, of): "skipped" if skipped else "passed" for name, of, skipped in begun
+    }
+    return found | {_unittest_id(*head): "failed" for head in heads}
+
+
+def _unittest_id(name: str, within: str) -> str:
+    """The dotted name. Before Python 3.11 the class comes without the method; a module that could not be loaded, and
+    what is set up for a class or module, count as themselves."""
+    if within.startswith("unittest.loader._FailedTest"):
+        return name
+    if name.startswith(("setUp", "tearDown")):
+        return within
+    return within if within.endswith(f".{name}") else f"{within}.{name}"
+
+
+def _of_cargo(output: str) -> TestOutcomes | None:
+    """libtest's lines, each test by its binary and its name."""
+    found: list[tuple[str, TestOutcome]] = []
+    binary, told = "", [0, 0, 0]
+    for line in output.splitlines():
+        if head := _CARGO_BINARY.match(line) or _CARGO_DOCS.match(line):
+            binary = head.group(1)
+        elif test := _CARGO_TEST.match(line):
+            place = ("ok", "FAILED", "ignored").index(test.group(2))
+            told[place] += 1
+            found.append((f"{binary} {test.group(1)}".strip(), ("passed", "failed", "skipped")[place]))
+    counted = [sum(map(int, column)) for column in zip(*_CARGO_RESULT.findall(output), strict=True)]
+    return _worst(found) if found and counted == told and "error: could not compile" not in output else None
+
+
+def _of_nextest(output: str) -> TestOutcomes | None:
+    if _NEXTEST_ENDED.search(output) is None:
+        return None
+    lines = (_NEXTEST.match(line) for line in output.splitlines())
+    passes: dict[str, TestOutcome] = {"PASS": "passed", "LEAK": "passed", "FLAKY": "passed", "SKIP": "skipped"}
+    found: dict[str, TestOutcome] = {}
+    for test in lines:
+        if test is not None:
+            found[f"{test.group(2)} {test.group(3)}"] = passes.get(test.group(1).split()[0], "failed")
+    return found
+
+
+def _of_go(events: GoEvents) -> TestOutcomes:
+    """A package that failed without one of its tests counts as itself."""
+    failed = {name.partition(" ")[0] for name, outcome in events.results.items() if outcome == "failed"}
+    return events.results | {name: "failed" for name in events.broken if name not in failed}

@@ -1,0 +1,364 @@
+"""Which test runner a command line starts, where its options go, and the command that runs only some tests again.
+
+Between a project's test command and test_results.py, which adds options to it or narrows it. A command that does more
+than one thing, or that a shell would expand, is not recognised. Reads package.json and runs nothing. Source of the
+event format: `go doc test2json`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from fugu_cli.session.events import TestReport
+
+NAME_SEPARATOR = " > "
+"""Between the names of a suite and of a test in it (JavaScript)."""
+
+RunnerKind = Literal["pytest", "unittest", "jest", "vitest", "node", "cargo", "nextest", "go", "maven", "gradle"]
+_ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_BEFORE = re.compile(r"\s*(?:cd\s+([\w.@+/-]+)|(?:source|\.)\s+[\w.@+/-]+/activate)\s*")
+_JOINING = re.compile(r"[();<>|&]+")
+_EXPANDED = re.compile(r"[$`\n\\]")
+_PACKAGE_MANAGERS = ("npm", "pnpm", "yarn", "bun")
+_PREFIXES = (
+    ("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("pdm", "run"), ("hatch", "run"), ("rye", "run"),
+    ("pnpm", "exec"), ("yarn", "exec"), ("npx",), ("bunx",), ("cross-env",), ("time",),
+)  # fmt: skip
+"""Words that start another program with the words behind them."""
+_JS: dict[str, RunnerKind] = {"jest": "jest", "jest.js": "jest", "vitest": "vitest", "vitest.mjs": "vitest"}
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """One run of a known runner.
+
+    `command` is the line as given, `before` its part up to the last `&&`, and `words` what follows, assignments of
+    variables included. `folder` is where it runs, relative to the root. `own` are the runner's own arguments. `script`
+    holds the arguments that package.json gives where a package manager starts the runner, else None.
+    """
+
+    kind: RunnerKind
+    command: str
+    before: str
+    folder: str
+    words: tuple[str, ...]
+    own: tuple[str, ...]
+    script: tuple[str, ...] | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The runner's arguments, wherever they come from."""
+        return (*(self.script or ()), *self.own)
+
+    def given(self, *options: str) -> bool:
+        """One of the arguments is one of `options`, with or without `=value`."""
+        return any(word.partition("=")[0] in options for word in self.arguments)
+
+    def adding(self, words: Sequence[str]) -> str:
+        """The command with more arguments at its end."""
+        through = ("--",) if self.words[0] == "npm" and self.script is not None and "--" not in self.words else ()
+        return " ".join([self.command.rstrip(), *map(shlex.quote, (*through, *words))])
+
+    def inserting(self, after: str, words: Sequence[str]) -> str:
+        """The command with more arguments behind the word (or words) `after`."""
+        last = self.command[len(self.before) :]
+        pattern = rf"(?<!\S)((?:[^\s=]*/)?{re.escape(after)})(?=\s|$)"
+        text = " ".join(map(shlex.quote, words))
+        return self.before + re.sub(pattern, lambda found: f"{found.group()} {text}", last, count=1)
+
+    def replacing(self, own: Sequence[str]) -> str:
+        """The command with other arguments of the runner."""
+        kept = self.words[: len(self.words) - len(self.own)]
+        return self.before + " ".join(_quoted(word) for word in (*kept, *own))
+
+
+def recognise_runner(command: str, root: Path) -> Invocation | None:
+    """The runner that `command` starts in `root`; None where it is none of those known, or more than one thing."""
+    before, folder, words = _split(command)
+    if not words:
+        return None
+    kind, own = _runner(_program(words))
+    if kind is not None:
+        return Invocation(kind, command, before, folder, words, own)
+    script = _script(_program(words), root / folder)
+    if script is None:
+        return None
+    _, _, scripted = _split(script, loose=True)
+    kind, arguments = _runner(_program(scripted))
+    if kind is None:
+        return None
+    return Invocation(kind, command, before, folder, words, _behind_script(words), arguments)
+
+
+def _split(command: str, *, loose: bool = False) -> tuple[str, str, tuple[str, ...]]:
+    """The part before the last `&&`, the folder it leads to, and the words behind it; no words where it is not plain.
+    `loose`: whatever stands before the last `&&`."""
+    head, joint, last = command.rpartition("&&")
+    folder = PurePosixPath()
+    for part in head.split("&&") if joint and not loose else ():
+        found = _BEFORE.fullmatch(part)
+        if found is None:
+            return "", "", ()
+        folder /= found.group(1) or ""
+    lexer = shlex.shlex(last, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        words = tuple(lexer)
+    except ValueError:
+        return "", "", ()
+    if _EXPANDED.search(re.sub(r"'[^']*'", "", last)) or any(_JOINING.fullmatch(word) for word in words):
+        return "", "", ()
+    space = last[: len(last) - len(last.lstrip())]
+    return head + joint + space, folder.as_posix(), words
+
+
+def _program(words: Sequence[str]) -> tuple[str, ...]:
+    """The words from the program on: without variables and the programs that only start it."""
+    rest = list(words)
+    while rest:
+        if _ASSIGNED.fullmatch(rest[0]):
+            rest = rest[1:]
+            continue
+        prefix = next((prefix for prefix in _PREFIXES if tuple(rest[: len(prefix)]) == prefix), None)
+        if prefix is None:
+            break
+        rest = rest[len(prefix) :]
+    return tuple(rest)
+
+
+def _runner(words: Sequence[str]) -> tuple[RunnerKind | None, tuple[str, ...]]:
+    """The runner and its arguments."""
+    if not words:
+        return None, ()
+    name, rest = PurePosixPath(words[0]).name, tuple(words[1:])
+    if re.fullmatch(r"(?:python|pypy)[\d.]*", name):
+        return _of_python(rest)
+    if name in {"pytest", "py.test"}:
+        return "pytest", rest
+    if name == "node":
+        return _of_node(rest)
+    if name in _JS:
+        return (None, ()) if "watch" in rest or "--watch" in rest else (_JS[name], rest)
+    if name == "react-scripts" and rest[:1] == ("test",):
+        return "jest", rest[1:]
+    return _of_builds(name, rest)
+
+
+def _of_python(rest: tuple[str, ...]) -> tuple[RunnerKind | None, tuple[str, ...]]:
+    if "-m" not in rest:
+        return None, ()
+    place = rest.index("-m") + 1
+    module, own = "".join(rest[place : place + 1]), rest[place + 1 :]
+    if re.fullmatch(r"(?:-[XW] \S+ |-\S+ )*", " ".join([*rest[: place - 1], ""])) is None:
+        return None, ()
+    return ("pytest", own) if module == "pytest" else ("unittest", own) if module == "unittest" else (None, ())
+
+
+def _of_node(rest: tuple[str, ...]) -> tuple[RunnerKind | None, tuple[str, ...]]:
+    if "--test" in rest and "--watch" not in rest:
+        return "node", rest
+    for place, word in enumerate(rest):
+        if not word.startswith("-"):
+            name = PurePosixPath(word).name
+            return (_JS[name], rest[place + 1 :]) if name in _JS else (None, ())
+    return None, ()
+
+
+def _of_builds(name: str, rest: tuple[str, ...]) -> tuple[RunnerKind | None, tuple[str, ...]]:
+    if name == "cargo":
+        while rest[:1] and rest[0].startswith("+"):
+            rest = rest[1:]
+        if rest[:1] in {("test",), ("t",)}:
+            return "cargo", rest[1:]
+        return ("nextest", rest[2:]) if rest[:2] in {("nextest", "run"), ("nextest", "r")} else (None, ())
+    if name == "go" and rest[:1] == ("test",):
+        return "go", rest[1:]
+    if name in {"mvn", "mvnw", "mvnd"}:
+        return "maven", rest
+    return ("gradle", rest) if name in {"gradle", "gradlew"} else (None, ())
+
+
+def _script(words: Sequence[str], folder: Path) -> str | None:
+    """What package.json runs for `npm test` and its like; None for any other command."""
+    if not words or words[0] not in _PACKAGE_MANAGERS:
+        return None
+    rest = [word for word in words[1:] if not word.startswith("-")]
+    named = rest[1:2] if rest[:1] == ["run"] else ["test"] if rest[:1] in (["test"], ["t"]) else rest[:1]
+    try:
+        found = json.loads((folder / "package.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    scripts = found.get("scripts") if isinstance(found, dict) else None
+    script = scripts.get(named[0]) if isinstance(scripts, dict) and named else None
+    return script if isinstance(script, str) else None
+
+
+def _behind_script(words: Sequence[str]) -> tuple[str, ...]:
+    """The arguments that go through to the script."""
+    return tuple(words[list(words).index("--") + 1 :]) if "--" in words else ()
+
+
+def _quoted(word: str) -> str:
+    name, sign, value = word.partition("=")
+    return f"{name}={shlex.quote(value)}" if sign and _ASSIGNED.fullmatch(word) else shlex.quote(word)
+
+
+MOST_SELECTED = 100
+"""Tests that are selected; for more the whole suite is run."""
+_PYTEST_VALUED = frozenset({
+    "-k", "-m", "-p", "-o", "-c", "-n", "-r", "-W", "--rootdir", "--confcutdir", "--basetemp", "--maxfail", "--tb",
+    "--durations", "--capture", "--color", "--ignore", "--ignore-glob", "--deselect", "--import-mode", "--dist",
+    "--numprocesses", "--timeout", "--log-level", "--override-ini", "--junitxml", "--junit-xml", "--cov",
+    "--cov-report", "--cov-config", "--cov-fail-under", "--verbosity", "--show-capture",
+})  # fmt: skip
+_GO_VALUED = frozenset({
+    "-tags", "-timeout", "-count", "-p", "-parallel", "-mod", "-covermode", "-coverpkg", "-coverprofile", "-shuffle",
+    "-vet", "-ldflags",
+})  # fmt: skip
+_GO_PLAIN = frozenset({"-v", "-race", "-short", "-cover", "-json", "-a", "-msan", "-asan", "-trimpath", "-failfast"})
+_REGEX = re.compile(r"[.*+?^${}()|\[\]\\/]")
+
+
+def select_failing(command: str, report: TestReport, root: Path) -> str | None:
+    """The command line that runs the failing tests of `report`; None where only the whole suite can be run."""
+    invocation = recognise_runner(command, root)
+    if invocation is None or not report.by_id or not 0 < len(report.failing) <= MOST_SELECTED:
+        return None
+    failing = report.failing
+    match invocation.kind:
+        case "pytest":
+            found = _pytest(invocation, failing)
+        case "unittest":
+            found = invocation.adding(["-v", *(word for name in failing for word in ("-k", name))])
+        case "jest" | "vitest":
+            found = _javascript(invocation, failing)
+        case "node":
+            found = _node(invocation, failing)
+        case "cargo" | "nextest":
+            found = _cargo(invocation, failing)
+        case "go":
+            found = _go(invocation, failing)
+        case "maven":
+            found = _maven(invocation, failing)
+        case "gradle":
+            found = _gradle(invocation, failing)
+    return found
+
+
+def _options(words: Sequence[str], valued: Iterable[str], plain: Iterable[str] = ()) -> list[str] | None:
+    """The options among the arguments, with their values; None where a word may be either.
+
+    `plain`: options known to take no value; without any, short options and `--option` before another option are.
+    """
+    found: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            return None
+        if not word.startswith("-"):
+            continue
+        found.append(word)
+        if word in valued and rest:
+            found.append(rest.pop(0))
+        elif "=" not in word and (word not in plain if plain else word.startswith("--") and _is_value(rest)):
+            return None
+    return found
+
+
+def _is_value(rest: Sequence[str]) -> bool:
+    """What comes next may be a value."""
+    return bool(rest) and not rest[0].startswith("-")
+
+
+def _pytest(invocation: Invocation, failing: Sequence[str]) -> str | None:
+    options = _options(invocation.own, _PYTEST_VALUED)
+    if options is None or invocation.given("--pyargs") or any(not _is_node_id(name) for name in failing):
+        return None
+    return invocation.replacing([*options, "--maxfail=0", *failing])
+
+
+def _is_node_id(name: str) -> bool:
+    return not name.startswith("-") and ("::" in name or name.endswith(".py"))
+
+
+def _javascript(invocation: Invocation, failing: Sequence[str]) -> str | None:
+    """By files, and by names where every file could be loaded."""
+    if invocation.given("-t", "--testNamePattern", "--bail", "--"):
+        return None
+    files = list(dict.fromkeys(name.partition(NAME_SEPARATOR)[0] for name in failing))
+    names = [name.split(NAME_SEPARATOR)[1:] for name in failing]
+    by_name = ["-t", f"^({'|'.join(map(_spaced, names))})$"] if all(names) else []
+    if any(not word.startswith("-") and word != "run" for word in invocation.arguments):
+        return invocation.adding(by_name) if by_name else None
+    by_path = ["--runTestsByPath"] if invocation.kind == "jest" else []
+    return invocation.adding([*by_path, *files, *by_name])
+
+
+def _spaced(names: Sequence[str]) -> str:
+    """A pattern of a test's full name, which runners join with blanks or with `>`."""
+    return " (> )?".join(map(_escaped, names))
+
+
+def _escaped(name: str) -> str:
+    return _REGEX.sub(r"\\\g<0>", name)
+
+
+def _node(invocation: Invocation, failing: Sequence[str]) -> str | None:
+    """A test runs where its own name and those around it are asked for."""
+    parts = dict.fromkeys(part for name in failing for part in name.split(NAME_SEPARATOR))
+    if invocation.script is not None or any(re.fullmatch(r"\S+\.[cm]?[jt]sx?", part) for part in parts):
+        return None
+    patterns = [f"--test-name-pattern=^{_escaped(part)}$" for part in parts]
+    return invocation.inserting("node", patterns)
+
+
+def _cargo(invocation: Invocation, failing: Sequence[str]) -> str | None:
+    names = list(dict.fromkeys(name.partition(" ")[2] for name in failing))
+    if not all(names):
+        return None
+    return invocation.adding(names if "--" in invocation.own else ["--", *names])
+
+
+def _go(invocation: Invocation, failing: Sequence[str]) -> str | None:
+    """Packages as a whole where one of them could not be built."""
+    options = _options(invocation.own, _GO_VALUED, _GO_PLAIN)
+    if options is None:
+        return None
+    packages = dict.fromkeys(name.partition(" ")[0] for name in failing)
+    tests = [name.partition(" ")[2].partition("/")[0] for name in failing]
+    by_name = ["-run", f"^({'|'.join(dict.fromkeys(tests))})$"] if all(tests) else []
+    return invocation.replacing([*options, *by_name, *packages])
+
+
+def _maven(invocation: Invocation, failing: Sequence[str]) -> str | None:
+    if invocation.given("-Dtest", "-Dit.test"):
+        return None
+    classes: dict[str, list[str]] = {}
+    for name in failing:
+        kind, method = _method(name)
+        classes.setdefault(kind, []).append(method)
+    parts = [f"{kind}#{'+'.join(dict.fromkeys(of))}" if all(of) else kind for kind, of in classes.items()]
+    lenient = ("-DfailIfNoTests=false", "-Dsurefire.failIfNoSpecifiedTests=false")
+    return invocation.adding([f"-Dtest={','.join(parts)}", *lenient])
+
+
+def _gradle(invocation: Invocation, failing: Sequence[str]) -> str | None:
+    """The option belongs to one task, the last."""
+    if len([word for word in invocation.own if not word.startswith("-")]) != 1 or invocation.given("--tests"):
+        return None
+    names = [".".join(filter(None, _method(name))) for name in failing]
+    return invocation.adding([word for name in dict.fromkeys(names) for word in ("--tests", name)])
+
+
+def _method(name: str) -> tuple[str, str]:
+    """The class and the method of a test; no method where it is not an identifier, or the class itself failed."""
+    kind, _, test = name.partition("#")
+    found = re.match(r"[A-Za-z_]\w*(?=$|[({\[])", test)
+    return kind, found.group() if found and test != kind else ""

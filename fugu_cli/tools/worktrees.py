@@ -1,0 +1,226 @@
+"""A copy of the working tree for one agent, and what is taken over from it. Knows no agent and no plan.
+
+A worktree is a repository of its own in fugu's data folder, made from a snapshot; the user's .git is not touched. It
+lacks what git ignores, but for the environments the tests need (links); repositories inside it are links, too, and so
+are files too large to be kept in a snapshot. Knows no agent and no plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fnmatch
+import os
+import re
+import shutil
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from fugu_cli.errors import StorageError
+from fugu_cli.safety import paths
+from fugu_cli.session.events import FileChange
+from fugu_cli.system.atomic_files import link_atomically, write_atomically
+from fugu_cli.tools import git_repositories
+from fugu_cli.tools.git_repositories import GIT_OPTIONS, Repository, communicate, git_environment, git_program
+from fugu_cli.tools.result import cut_between_marks
+from fugu_cli.tools.snapshot_contents import NESTED
+from fugu_cli.tools.workspace import Workspace
+
+ENVIRONMENTS = (".venv", "venv", "env", "node_modules")
+TEXT = ("utf-8", "surrogateescape")
+"""How names are written, whatever bytes they are."""
+DIFF = 20_000
+"""Characters of a diff that are kept in the log."""
+
+
+async def make_worktree(workspace: Workspace, tree: str, folder: Path) -> Workspace:
+    """The worktree at `folder` holding `tree`; one that is there already is taken as it is. Raises StorageError."""
+    root = folder / "tree"
+    if not worktree_exists(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        root.mkdir(parents=True)
+        await _fill(workspace, tree, root)
+        (folder / "made").write_text(tree, encoding="utf-8")
+    made = Workspace(
+        root,
+        folder / "store",
+        test_command=workspace.test_command,
+        test_timeout=workspace.test_timeout,
+        box=workspace.box.at(root) if workspace.box else None,
+    )
+    made.jobs, made.unread, made.mask = workspace.jobs, workspace.unread, workspace.mask
+    return made
+
+
+def worktree_exists(folder: Path) -> bool:
+    """The worktree was made, and nobody removed it."""
+    return (folder / "made").exists() and (folder / "tree" / ".git" / "HEAD").exists()
+
+
+async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
+    assert workspace.snapshots is not None
+    hashed = [f"--object-format={workspace.hash_name}"] if workspace.hash_name != "sha1" else []
+    await _git(root, "init", "-q", "--template=", *hashed)
+    git = root / ".git"
+    (git / "info").mkdir(exist_ok=True)
+    objects = [workspace.store / "objects", workspace.snapshots.repository.objects]
+    (git / "objects" / "info").mkdir(parents=True, exist_ok=True)
+    (git / "objects" / "info" / "alternates").write_text("".join(f"{path}\n" for path in objects), *TEXT)
+    (git / "info" / "attributes").write_text("* -text -ident -filter -working-tree-encoding\n", *TEXT)
+    await _git(root, "read-tree", tree)
+    await _git(root, "checkout-index", "-a", "-q")
+    nested = await _nested(root)
+    lacking = [*nested, *(name for name in ENVIRONMENTS if not (root / name).exists())]
+    outer = _rules(workspace.root, workspace.snapshots.repository)
+    rules = [*outer, *("/" + re.sub(r"([\\*?\[\s])", r"\\\1", name) for name in lacking)]
+    (git / "info" / "exclude").write_text("".join(f"{rule}\n" for rule in rules), *TEXT)
+    author = ("-c", "user.name=fugu", "-c", "user.email=fugu@localhost")
+    commit = await _git(root, *author, "commit-tree", await _git(root, "write-tree"), "-m", "start")
+    await _git(root, "update-ref", "HEAD", commit)
+    for name in lacking:
+        if (workspace.root / name).exists():
+            (root / name).symlink_to(workspace.root / name)
+
+
+async def _nested(root: Path) -> list[str]:
+    """The repositories inside this one and large files, taken out of the copy: the tree only names them."""
+    entries = (await _git(root, "ls-files", "-s", "-z")).split("\0")
+    names = [entry.partition("\t")[2] for entry in entries if entry.startswith(NESTED)]
+    for name in names:
+        await _git(root, "update-index", "--force-remove", "--", name)
+        with contextlib.suppress(FileNotFoundError):
+            (root / name).rmdir()
+    return names
+
+
+def _rules(root: Path, repository: Repository) -> list[str]:
+    """What git ignores in `root` by rules that lie outside of it, as rules of a repository whose top it is."""
+    above = [folder for folder in reversed(root.parents) if folder.is_relative_to(repository.top)]
+    files = [(repository.top, repository.common / "info" / "exclude"), *((f, f / ".gitignore") for f in above)]
+    found: list[str] = []
+    for folder, file in files:
+        with contextlib.suppress(OSError):
+            lines = file.read_text(*TEXT).splitlines()
+            inside = root.relative_to(folder).parts
+            found += [rule for line in lines if (rule := _inside(line, inside))]
+    return found
+
+
+def _inside(rule: str, folders: Sequence[str]) -> str:
+    """A rule as it reads in the innermost of these folders, "" where it says nothing about what is in there."""
+    no, body = ("!", rule[1:]) if rule.startswith("!") else ("", rule)
+    if not body.strip() or body.startswith("#"):
+        return ""
+    if "/" not in body.rstrip("/"):
+        return rule
+    parts = body.removeprefix("/").split("/")
+    for folder in folders:
+        if parts[0] == "**":
+            return no + "/".join(parts)
+        if not fnmatch.fnmatchcase(folder, parts[0]) or not any(parts[1:]):
+            return ""
+        parts = parts[1:]
+    return f"{no}/{'/'.join(parts)}"
+
+
+async def _git(root: Path, *arguments: str) -> str:
+    git = git_program(root)
+    assert git is not None
+    process = await asyncio.create_subprocess_exec(
+        git, *GIT_OPTIONS, *arguments, cwd=root, env=git_environment(),
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await communicate(process)
+    if process.returncode:
+        words = err.decode("utf-8", "replace").strip()
+        raise StorageError(f"a worktree could not be made in {root}: {words}", hint="check free space with `df -h`")
+    return out.decode("utf-8", "surrogateescape").strip()
+
+
+async def worktree_diff(worktree: Workspace, tree: str) -> str:
+    """What was done in a worktree since `tree`, as a unified diff, clipped."""
+    now = await worktree.snapshot()
+    text = (await worktree.patch(tree, now)).decode("utf-8", "replace") if now else ""
+    at = cut_between_marks(text, DIFF) if len(text) > DIFF else len(text)
+    return text if at == len(text) else f"{text[:at]}\n[... {len(text) - at} characters left out ...]\n"
+
+
+async def worktree_changes(worktree: Workspace, workspace: Workspace, tree: str) -> tuple[FileChange, ...]:
+    """What was done in a worktree since `tree`; the contents are kept in the repository's own store."""
+    now = await worktree.snapshot()
+    changes = await worktree.diff(tree, now) if now else ()
+    for change in changes:
+        if change.after is not None:
+            git_repositories.store_blob(
+                workspace.store / "objects", await worktree.blob(change.after), workspace.hash_name
+            )
+    return changes
+
+
+async def apply_changes(
+    workspace: Workspace, changes: Sequence[FileChange]
+) -> tuple[tuple[FileChange, ...], tuple[str, ...]]:
+    """Make the same changes in the repository: those made, and the paths left alone because they are not as they were.
+
+    Removals come first, for a file may stand where a folder was. A file that is as it should be already counts as made:
+    running it again is safe.
+    """
+    made: list[FileChange] = []
+    left: list[str] = []
+    for change in sorted(changes, key=lambda change: change.after is not None):
+        path = workspace.root / paths.unquoted_path(change.path)
+        now = git_repositories.file_state(path, workspace.hash_name)
+        if now != _wanted(change) and now[0] != change.before:
+            left.append(change.path)
+        elif now == _wanted(change) or await _put(workspace, path, change):
+            made.append(change)
+        else:
+            left.append(change.path)
+    return tuple(made), tuple(left)
+
+
+def _wanted(change: FileChange) -> tuple[str | None, str]:
+    return change.after, change.mode if change.after is not None else ""
+
+
+async def _put(workspace: Workspace, path: Path, change: FileChange) -> bool:
+    """False where something of somebody else's is in the way."""
+    if not _leads_to(path.parent, workspace.root):
+        return False
+    if change.after is None:
+        path.unlink()
+        _empty(path.parent, workspace.root)
+        return True
+    if path.is_dir() and not path.is_symlink():
+        _empty(path, workspace.root)
+        if path.is_dir():
+            return False
+    data = await workspace.blob(change.after)
+    if change.mode == "120000":
+        link_atomically(path, os.fsdecode(data))
+        return True
+    write_atomically(path, data)
+    bits = stat.S_IMODE(path.stat().st_mode)
+    path.chmod(bits | (bits & 0o444) >> 2 if change.mode == "100755" else bits & ~0o111)
+    return True
+
+
+def _leads_to(folder: Path, root: Path) -> bool:
+    """It is a folder below `root`, or can be made there; no link or file stands on the way."""
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    return folder.is_dir() and folder.resolve() == root.resolve() / folder.relative_to(root)
+
+
+def _empty(folder: Path, root: Path) -> None:
+    """Remove a folder that holds nothing any more, and those above it up to `root`."""
+    while folder != root and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
+
+
+def remove_worktree(folder: Path) -> None:
+    """The worktree is not needed any more; what was done in it is in the log and the store."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(folder)

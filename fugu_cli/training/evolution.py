@@ -1,0 +1,340 @@
+"""Stage 2 of training: evolution of a checkpoint by the fitness of its decisions (TRINITY), and the folder that a run
+is kept in and continued from.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+from zipfile import BadZipFile
+
+import numpy as np
+from filelock import FileLock, Timeout
+from pydantic import JsonValue, ValidationError
+
+from fugu_cli.errors import SessionBusy, StorageError, UsageError
+from fugu_cli.messages import Value
+from fugu_cli.system import atomic_files, processes
+from fugu_cli.training.replay import TrialResult
+from fugu_cli.training.search import SIGMA, Candidates, Numbers, SepCMA, population_size
+
+Row = TypeVar("Row", bound=Value)
+LOG_FILE, STATE_FILE, ABOUT_FILE = "es_log.jsonl", "state.npz", "run.json"
+
+
+@dataclass(frozen=True)
+class RunState:
+    """After `iteration` iterations: the packed search, the best mean (N,), the best validation or fitness, and when
+    it was reached."""
+
+    iteration: int
+    search: bytes
+    best: Numbers
+    best_worth: float
+    best_at: int
+
+
+class RunFolder:
+    """`about` is everything that must not change on the way; `save` writes the checkpoint of a mean."""
+
+    def __init__(self, path: Path, about: Mapping[str, JsonValue], save: Callable[[Numbers, Path], None]) -> None:
+        self.path = path
+        self._about = dict(about)
+        self._save = save
+
+    @contextmanager
+    def held(self) -> Iterator[RunFolder]:
+        """For the time of a run. Raises SessionBusy where another process trains or measures here, UsageError where the
+        folder holds a run that was started with something else."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / ".lock")
+            lock.acquire(timeout=processes.LOCK_SECONDS)
+        except Timeout as error:
+            raise SessionBusy(
+                f"another training is running in {self.path}", hint="wait for it, or give another folder with --out"
+            ) from error
+        except OSError as error:
+            raise _disk_error(self.path, error) from error
+        try:
+            self.begin()
+            yield self
+        finally:
+            lock.release()
+
+    def begin(self) -> None:
+        """Write down what the run is started with, or compare it with what it was. Raises UsageError. Whoever holds the
+        folder already needs no more than this."""
+        file = self.path / ABOUT_FILE
+        if not file.is_file():
+            write_run_file(file, json.dumps(self._about, indent=1, sort_keys=True).encode())
+            return
+        try:
+            before = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{file} cannot be read: {error}", hint="give another folder with --out") from error
+        for key, old, new in _changes(before, self._about):
+            raise UsageError(
+                f"the run in {self.path} was started with another {key}: {_short(old)}, now it is {_short(new)}",
+                hint="go on with what it was started with, or give another folder with --out",
+            )
+
+    def restore(self) -> RunState | None:
+        """Where the run stands, None before its first iteration. Raises StorageError for a file that is no state."""
+        file = self.path / STATE_FILE
+        if not file.is_file():
+            return None
+        try:
+            with file.open("rb") as opened, np.load(opened, allow_pickle=False) as found:
+                numbers = found["numbers"]
+                search = found["search"].tobytes()
+                return RunState(int(numbers[0]), search, found["best"], float(numbers[1]), int(numbers[2]))
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise StorageError(
+                f"{file} is no state of a training: {error}", hint="give another folder with --out"
+            ) from error
+
+    def keep(self, state: RunState, history: Sequence[Value]) -> None:
+        """After an iteration: the log first, the state last, so that a state never knows more than its log."""
+        lines = "".join(row.model_dump_json() + "\n" for row in history)
+        write_run_file(self.path / LOG_FILE, lines.encode())
+        try:
+            self._save(state.best, self.path / "checkpoint.safetensors")
+        except OSError as error:
+            raise _disk_error(self.path, error) from error
+        _write_state(self.path / STATE_FILE, state)
+
+    def history(self, kind: type[Row], count: int) -> list[Row]:
+        """The log's first `count` lines. Raises StorageError for one that is none, or is not there."""
+        file = self.path / LOG_FILE
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines() if count else []
+            found = [kind.model_validate_json(line) for line in lines[:count]]
+        except (OSError, ValidationError) as error:
+            raise StorageError(f"{file} is no log of a training: {error}") from error
+        if len(found) < count:
+            raise StorageError(
+                f"{file} has {len(found)} lines, the training is at iteration {count}",
+                hint="put it back, or give another folder with --out",
+            )
+        return found
+
+
+def _write_state(file: Path, state: RunState) -> None:
+    numbers = np.array([state.iteration, state.best_worth, state.best_at], np.float64)
+    with _replacing(file) as draft:
+        np.savez(draft, numbers=numbers, search=np.frombuffer(state.search, np.uint8), best=state.best)
+
+
+def write_run_file(file: Path, data: bytes) -> None:
+    """Whole or not at all. Raises StorageError where the disk is full."""
+    with _replacing(file) as draft:
+        draft.write_bytes(data)
+
+
+@contextmanager
+def _replacing(file: Path) -> Iterator[Path]:
+    """A new file that takes `file`'s place when it was written whole. Raises StorageError where the disk is full."""
+    try:
+        with atomic_files.replacement_file(file) as draft:
+            yield draft
+    except OSError as error:
+        raise _disk_error(file, error) from error
+
+
+def _disk_error(path: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"{path} cannot be written: {error.strerror or error}",
+        hint="make room and run the same command again: it goes on after its last full iteration",
+    )
+
+
+def _changes(
+    before: Mapping[str, JsonValue], now: Mapping[str, JsonValue]
+) -> Iterator[tuple[str, JsonValue, JsonValue]]:
+    """What differs, by its name."""
+    for key in sorted({*before, *now}):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from ((f"{key}: {inner}", was, is_now) for inner, was, is_now in _changes(old, new))
+        elif old != new:
+            yield key, old, new
+
+
+def _short(value: JsonValue) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+class FitnessWeights(Value):
+    """The weights of the fitness' terms. The published run had .15, .1 and 0."""
+
+    diversity: float = 0.0
+    turns: float = 0.0
+    cost: float = 0.05
+
+
+class EvolutionSettings(Value):
+    """How to evolve. `population` None is 4 + floor(3 ln N). `patience`: iterations without a better validation (or
+    mean fitness, where a trial validates nothing) before the run ends early, 0 for never."""
+
+    population: int | None = 32
+    iterations: int = 60
+    replications: int = 16
+    sigma: float = SIGMA
+    seed: int = 0
+    patience: int = 0
+    shaping: FitnessWeights = FitnessWeights()
+
+
+class EvolutionIteration(Value):
+    """A line of es_log.jsonl. `rows` and `roles` are shares of all turns taken; `cost` is USD, where calls were paid
+    for, `mean_cost` the relative one that the fitness weighs."""
+
+    iteration: int
+    best: float
+    mean: float
+    worst: float
+    validation: float | None
+    reward: float
+    mean_cost: float
+    mean_turns: float
+    sigma: float
+    sigma_vec: tuple[float, float, float]
+    rows: tuple[float, ...]
+    roles: tuple[float, ...]
+    evaluations: int
+    dropped: int
+    cost: float
+    seconds: float
+
+
+class Trial(Protocol):
+    """Judges candidates. Everything chance decides depends on the iteration alone: all candidates meet the same tasks,
+    pools and seeds (common random numbers)."""
+
+    def play(self, candidates: Candidates, iteration: int) -> TrialResult:
+        """Every candidate on the iteration's tasks, times its replications."""
+
+    def validate(self, candidates: Candidates) -> TrialResult | None:
+        """The same for tasks that are always the same; None where there are none."""
+
+
+MakeCandidates = Callable[[Numbers], Candidates]
+"""Vectors (size, N) in the search's units to candidates."""
+Tell = Callable[[EvolutionIteration], None]
+
+
+@dataclass(frozen=True)
+class Evolved:
+    """The best mean (N,) in the search's units, and every iteration."""
+
+    vector: Numbers
+    history: tuple[EvolutionIteration, ...]
+    stopped: str
+
+
+def fitness(played: TrialResult, shaping: FitnessWeights) -> Numbers:
+    """By candidate (size,). Replications that failed for outside reasons are NaN and dropped, never 0."""
+    reward, cost, turns = (np.nanmean(part, axis=1) for part in (played.solved, played.cost, played.turns))
+    diverse = np.array([entropy(rows) for rows in played.rows])
+    return np.asarray(reward + shaping.diversity * diverse + shaping.turns * turns - shaping.cost * cost)
+
+
+def entropy(counts: Numbers) -> float:
+    """H of a histogram, in nats."""
+    shares = counts[counts > 0] / max(counts.sum(), 1e-12)
+    return float(-(shares * np.log(shares)).sum())
+
+
+class Evolution:
+    """One run in one folder."""
+
+    def __init__(self, settings: EvolutionSettings, trial: Trial, breed: MakeCandidates, folder: RunFolder) -> None:
+        self._settings = settings
+        self._trial = trial
+        self._breed = breed
+        self._folder = folder
+
+    def run(self, start: Numbers, tell: Tell) -> Evolved:
+        """From `start` (N,), or from where the folder's run stopped. Whatever ends it leaves the folder whole."""
+        state = self._folder.restore() or self._first(start)
+        search = SepCMA.unpack(state.search)
+        history = self._folder.history(EvolutionIteration, state.iteration)
+        stopped = "all iterations done"
+        while state.iteration < self._settings.iterations:
+            if self._settled(state):
+                stopped = f"nothing gained in {self._settings.patience} iterations"
+                break
+            row, state = self._iterate(search, state)
+            history.append(row)
+            self._folder.keep(state, history)
+            tell(row)
+        return Evolved(state.best, tuple(history), stopped)
+
+    def _first(self, start: Numbers) -> RunState:
+        size = self._settings.population or population_size(len(start))
+        search = SepCMA(start, size, sigma=self._settings.sigma, seed=self._settings.seed)
+        worth = self._validated(start)
+        return RunState(0, search.pack(), start, -np.inf if worth is None else worth, 0)
+
+    def _settled(self, state: RunState) -> bool:
+        patience = self._settings.patience
+        return patience > 0 and state.iteration - state.best_at >= patience
+
+    def _iterate(self, search: SepCMA, state: RunState) -> tuple[EvolutionIteration, RunState]:
+        started = time.monotonic()
+        candidates = search.ask()
+        played = self._trial.play(self._breed(candidates), state.iteration)
+        worth = fitness(played, self._settings.shaping)
+        search.tell(candidates, worth)
+        validation = self._validated(search.mean)
+        reached = float(worth.mean()) if validation is None else validation
+        better = reached > state.best_worth
+        number = state.iteration + 1
+        best = search.mean if better or validation is None else state.best
+        gained = (reached, number) if better else (state.best_worth, state.best_at)
+        row = _row(number, played, worth, search)
+        row = row.model_copy(
+            update={"validation": _rounded(validation), "seconds": round(time.monotonic() - started, 3)}
+        )
+        return row, RunState(number, search.pack(), best, *gained)
+
+    def _validated(self, vector: Numbers) -> float | None:
+        played = self._trial.validate(self._breed(vector[None]))
+        return None if played is None else float(fitness(played, self._settings.shaping)[0])
+
+
+def _row(number: int, played: TrialResult, worth: Numbers, search: SepCMA) -> EvolutionIteration:
+    step = search.step
+    return EvolutionIteration(
+        iteration=number,
+        best=round(float(worth.max()), 6),
+        mean=round(float(worth.mean()), 6),
+        worst=round(float(worth.min()), 6),
+        validation=None,
+        reward=round(float(np.nanmean(played.solved)), 6),
+        mean_cost=round(float(np.nanmean(played.cost)), 6),
+        mean_turns=round(float(np.nanmean(played.turns)), 4),
+        sigma=float(f"{step.sigma:.6g}"),
+        sigma_vec=(round(step.least, 6), round(step.middle, 6), round(step.most, 6)),
+        rows=_shares(played.rows.sum(0)),
+        roles=_shares(played.roles.sum(0)),
+        evaluations=search.evaluations,
+        dropped=int(np.isnan(played.solved).sum()),
+        cost=round(played.usd, 6),
+        seconds=0.0,
+    )
+
+
+def _shares(counts: Numbers) -> tuple[float, ...]:
+    return tuple(round(float(count), 4) for count in counts / max(counts.sum(), 1e-12))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)

@@ -1,0 +1,397 @@
+"""The pass matrix: how often each agent solved each task, what a turn is worth by it, and what routing could gain
+(headroom). Pure numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, combinations
+from pathlib import Path
+from statistics import mean
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fugu_cli.errors import ConfigError
+from fugu_cli.evaluation.intervals import Mean, bootstrap, wilson_repeated
+
+PRIOR = 1.0
+"""Weight, in draws, of an agent's mean rate in each task's own: a handful of draws is no certainty."""
+
+
+class MatrixCell(BaseModel):
+    """One call: what the draw `repeat` of a request gave (evaluation/one_pass.py). Other fields are not read.
+    `seconds` are USD in a matrix of which any call was paid for: what counts is how they compare."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    task: str
+    agent: str
+    repeat: int
+    ok: bool
+    seconds: float = Field(ge=0, allow_inf_nan=False)
+    prompt: str
+
+
+@dataclass(frozen=True)
+class HeadRow:
+    """A row to be trained: `agent` of the measurement, drawing up to `attempts` times while the tests fail."""
+
+    row: str
+    agent: str
+    attempts: int = 1
+
+
+@dataclass(frozen=True)
+class RowRates:
+    """One task and one row: the chance that a first turn solves it, that a later one does, and what each costs; and
+    both for a first turn after another agent's, which begins with that agent's second draw (repair/aims.py). Rows of
+    one `agent` are one model; "" is no other row's."""
+
+    first: float
+    again: float
+    first_cost: float
+    again_cost: float
+    after: tuple[float, float] | None = None
+    agent: str = ""
+
+
+@dataclass(frozen=True)
+class TaskRates:
+    """One task: its request, and every row's rates in the order of the seats. Costs are relative: the dearest row's
+    mean turn is 1."""
+
+    task: str
+    prompt: str
+    rows: tuple[RowRates, ...]
+
+
+def read_matrix(path: Path) -> list[MatrixCell]:
+    """The rows of a measurement, the newest of each cell. Raises ConfigError naming the line that is none."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"{path}: the pass matrix cannot be read: {error.strerror}") from error
+    cells: dict[tuple[str, str, int], MatrixCell] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            cell = MatrixCell.model_validate_json(line)
+        except ValidationError as error:
+            if number == len(lines):
+                break  # a measurement that is still being written
+            raise ConfigError(f"{path}:{number}: not a row of a pass matrix: {error.errors()[0]['msg']}") from error
+        cells[cell.agent, cell.task, cell.repeat] = cell
+    return list(cells.values())
+
+
+def pass_rates(cells: Sequence[MatrixCell], seats: Sequence[HeadRow], prior: float = PRIOR) -> tuple[TaskRates, ...]:
+    """Every task that all seats' agents were measured on; with a `prior` of 0 exactly what was recorded. Raises
+    ConfigError when there is none."""
+    by_agent = {seat.agent: [cell for cell in cells if cell.agent == seat.agent] for seat in seats}
+    common = set.intersection(*({cell.task for cell in found} for found in by_agent.values())) if by_agent else set()
+    if not common:
+        names = ", ".join(sorted({cell.agent for cell in cells})) or "nobody"
+        raise ConfigError(f"no task was measured with every agent asked for; the matrix has rows of {names}")
+    tables = [_table(seat, by_agent[seat.agent], prior) for seat in seats]
+    prompts = {cell.task: cell.prompt for cell in cells}
+    dearest = max(mean(rate.first_cost for rate in table.values()) for table in tables) or 1.0
+    return tuple(
+        TaskRates(task, prompts[task], tuple(_scaled(table[task], dearest) for table in tables))
+        for task in sorted(common)
+    )
+
+
+def _table(seat: HeadRow, cells: Sequence[MatrixCell], prior: float) -> Mapping[str, RowRates]:
+    """Rates by task. Every draw of a task, the greedy ones too, says how likely a later one is."""
+    overall = mean(cell.ok for cell in cells)
+    seconds = mean(cell.seconds for cell in cells)
+    found = {}
+    for task in {cell.task for cell in cells}:
+        draws = {cell.repeat: cell.ok for cell in cells if cell.task == task}
+        each = (sum(draws.values()) + prior * overall) / (len(draws) + prior)
+        first, second = (float(draws[repeat]) if repeat in draws else each for repeat in (0, 1))
+        after = _with_resampling(second, each, seat, seconds)
+        rates = _with_resampling(first, each, seat, seconds)
+        found[task] = replace(rates, after=(after.first, after.first_cost), agent=seat.agent)
+    return found
+
+
+def _with_resampling(first: float, each: float, seat: HeadRow, seconds: float) -> RowRates:
+    """A turn of `seat.attempts` draws that ends with the first success; its cost is the expected number of draws."""
+    miss, attempts = 1 - each, seat.attempts
+    tail = sum(miss**n for n in range(attempts - 1))
+    return RowRates(
+        first=1 - (1 - first) * miss ** (attempts - 1),
+        again=1 - miss**attempts,
+        first_cost=seconds * (1 + (1 - first) * tail),
+        again_cost=seconds * sum(miss**n for n in range(attempts)),
+    )
+
+
+def _scaled(rate: RowRates, unit: float) -> RowRates:
+    after = (rate.after[0], rate.after[1] / unit) if rate.after else None
+    return replace(rate, first_cost=rate.first_cost / unit, again_cost=rate.again_cost / unit, after=after)
+
+
+def first_turn_rates(tasks: Sequence[TaskRates]) -> tuple[float, ...]:
+    """The mean first-turn rate of every row, and last that of the oracle that knows the best row of each task."""
+    rows = range(len(tasks[0].rows))
+    singles = tuple(mean(task.rows[row].first for task in tasks) for row in rows)
+    return (*singles, mean(max(rate.first for rate in task.rows) for task in tasks))
+
+
+FailedRows = tuple[int, ...]
+"""Rows whose Worker turns failed, oldest first."""
+ChooseRow = Callable[[TaskRates, FailedRows], int]
+"""A policy: the row of the next Worker turn."""
+
+
+@dataclass(frozen=True)
+class ValueSettings:
+    """`turns` is K; one of them verifies. `cost` is the weight of a turn's relative cost, `tau` the softness."""
+
+    turns: int = 5
+    cost: float = 0.1
+    tau: float = 0.1
+
+
+@dataclass(frozen=True)
+class PolicyOutcome:
+    """What a policy is expected to reach on one task: solved, relative cost, Worker turns."""
+
+    solved: float
+    cost: float
+    turns: float
+
+
+def turn_rate_and_cost(task: TaskRates, row: int, history: FailedRows) -> tuple[float, float]:
+    """(rate, cost) of a turn by `row`: a model that has failed before draws other answers, and one that follows another
+    begins where a second draw does."""
+    rate = task.rows[row]
+    if any(row == before or (rate.agent and rate.agent == task.rows[before].agent) for before in history):
+        return rate.again, rate.again_cost
+    return rate.after if history and rate.after else (rate.first, rate.first_cost)
+
+
+def row_values(task: TaskRates, history: FailedRows, terms: ValueSettings) -> tuple[float, ...]:
+    """Q of every row. All zero when the turns are spent."""
+    left = terms.turns - 1 - len(history)
+    if left <= 0:
+        return (0.0,) * len(task.rows)
+    found = []
+    for row in range(len(task.rows)):
+        rate, cost = turn_rate_and_cost(task, row, history)
+        after = max(*row_values(task, (*history, row), terms), 0.0) if rate < 1 and left > 1 else 0.0
+        found.append(rate - terms.cost * cost + (1 - rate) * after)
+    return tuple(found)
+
+
+def softmax(worth: Sequence[float], tau: float) -> tuple[float, ...]:
+    """softmax(worth / tau)."""
+    top = max(worth)
+    weights = [math.exp((value - top) / tau) for value in worth]
+    return tuple(weight / sum(weights) for weight in weights)
+
+
+def follow_policy(task: TaskRates, choose: ChooseRow, turns: int) -> PolicyOutcome:
+    """A policy on one task, in expectation."""
+    solved, cost, taken, reached = 0.0, 0.0, 0.0, 1.0
+    history: FailedRows = ()
+    for _ in range(turns - 1):
+        row = choose(task, history)
+        rate, price = turn_rate_and_cost(task, row, history)
+        solved += reached * rate
+        cost += reached * price
+        taken += reached
+        reached *= 1 - rate
+        history = (*history, row)
+    return PolicyOutcome(solved, cost, taken)
+
+
+def cascade_policy(task: TaskRates, history: FailedRows) -> int:
+    """One row up after each failure, from the first."""
+    return min(len(history), len(task.rows) - 1)
+
+
+def fixed_policy(row: int) -> ChooseRow:
+    """One row, whatever happened."""
+    return lambda task, history: row
+
+
+def oracle_policy(terms: ValueSettings) -> ChooseRow:
+    """The oracle: knows every task's rates."""
+
+    def choose(task: TaskRates, history: FailedRows) -> int:
+        worth = row_values(task, history, terms)
+        return max(range(len(worth)), key=worth.__getitem__)
+
+    return choose
+
+
+RANDOM_AGENT = ""
+"""No agent has this name."""
+Ranks = Mapping[str, tuple[float, float]]
+"""Over all tasks: an agent's rate, then how little it costs."""
+
+
+@dataclass(frozen=True)
+class AgentRun:
+    """One run of an agent on a task. `cost` in USD, or in seconds where calls cost nothing."""
+
+    task: str
+    agent: str
+    repeat: int
+    ok: bool
+    cost: float
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """`agents`: mean rate and cost each; `solved` the rate of each and of a RANDOM choice among them. `oracle` with
+    hindsight, `fair` judged on other repeats than it chose by (None without repeats). Shares have Wilson's interval,
+    for a bootstrap over tasks that were all solved would be sure of 100 %; `headroom`, a difference, has a bootstrap.
+    `disagreement`: the share of tasks on which two agents differ, mean over pairs."""
+
+    agents: Mapping[str, tuple[float, float]]
+    solved: Mapping[str, Mean]
+    best: str
+    oracle: Mean
+    fair: Mean | None
+    headroom: Mean
+    disagreement: float
+    tasks: int
+    repeats: int
+    unit: str
+
+    @property
+    def pays(self) -> bool:
+        """More is solved by knowing whom to ask, and not only by luck."""
+        return self.headroom.low > 0
+
+    @property
+    def cheaper(self) -> str | None:
+        """An agent that costs less than the best and is right where the best one is, nearly as often: routing can save
+        money even without headroom."""
+        rate, cost = self.agents[self.best]
+        found = [name for name, (own, price) in self.agents.items() if price < 0.5 * cost and own > 0.5 * rate]
+        return min(found, key=lambda name: self.agents[name][1], default=None)
+
+
+def headroom(draws: Sequence[AgentRun], unit: str) -> Headroom:
+    """Of the tasks that every agent was run on. Raises ValueError where there is none."""
+    agents = list(dict.fromkeys(draw.agent for draw in draws))
+    table: dict[str, dict[str, list[bool]]] = {}
+    for draw in sorted(draws, key=lambda draw: draw.repeat):
+        table.setdefault(draw.task, {}).setdefault(draw.agent, []).append(draw.ok)
+    table = {task: row for task, row in table.items() if len(row) == len(agents)}
+    if not table:
+        raise ValueError("no task was run with every agent")
+    tasks = list(table)
+    rates = {agent: mean(mean(table[task][agent]) for task in tasks) for agent in agents}
+    costs = {agent: mean(draw.cost for draw in draws if draw.agent == agent and draw.task in table) for agent in agents}
+    ranks = {agent: (rates[agent], -costs[agent]) for agent in agents}
+    best = max(agents, key=ranks.__getitem__)
+    repeats = min(len(oks) for row in table.values() for oks in row.values())
+    rows = list(table.values())
+    gains = [_gain(row, best, ranks) for row in rows]
+    solved = {agent: _interval(rate, [row[agent] for row in rows]) for agent, rate in rates.items()}
+    solved[RANDOM_AGENT] = _interval(mean(rates.values()), [list(chain.from_iterable(row.values())) for row in rows])
+    luckiest = [max(row.values(), key=mean) for row in rows]
+    fair = [_fair(row, ranks) for row in rows] if repeats > 1 else []
+    return Headroom(
+        agents={agent: (rates[agent], costs[agent]) for agent in agents},
+        solved=solved,
+        best=best,
+        oracle=_interval(mean(mean(oks) for oks in luckiest), luckiest),
+        fair=_interval(mean(map(_halves, fair)), [[*one, *other] for one, other in fair]) if fair else None,
+        headroom=bootstrap([[gain] for gain in gains]),
+        disagreement=_disagreement(rows, agents),
+        tasks=len(tasks),
+        repeats=repeats,
+        unit=unit,
+    )
+
+
+def _interval(value: float, tries: Sequence[Sequence[bool]]) -> Mean:
+    """A mean over tasks, each of which counts alike, with Wilson's interval of all its `tries`."""
+    share = wilson_repeated(tries)
+    return Mean(value, min(value, share.low), max(value, share.high))
+
+
+def _gain(row: Mapping[str, Sequence[bool]], best: str, ranks: Ranks) -> float:
+    """What choosing adds on one task; with repeats, chosen by some of them and judged by the others."""
+    fair = min(len(oks) for oks in row.values()) > 1
+    return (_halves(_fair(row, ranks)) if fair else max(mean(oks) for oks in row.values())) - mean(row[best])
+
+
+def _fair(row: Mapping[str, Sequence[bool]], ranks: Ranks) -> tuple[Sequence[bool], Sequence[bool]]:
+    """Both halves of the repeats choose an agent, whose tries in the other half come back. Ties go to the agent that is
+    better on all tasks: by their place in the pool, headroom would depend on the order in which somebody wrote it
+    down."""
+    chosen = [max(row, key=lambda agent: (mean(row[agent][half::2]), ranks[agent])) for half in (0, 1)]
+    return row[chosen[0]][1::2], row[chosen[1]][0::2]
+
+
+def _halves(tries: tuple[Sequence[bool], Sequence[bool]]) -> float:
+    return mean(map(mean, tries))
+
+
+def _disagreement(rows: Sequence[Mapping[str, Sequence[bool]]], agents: Sequence[str]) -> float:
+    pairs = list(combinations(agents, 2))
+    if not pairs:
+        return 0.0
+    return mean(mean(row[a][0] != row[b][0] for row in rows) for a, b in pairs)
+
+
+def headroom_report(found: Headroom, missing: int = 0) -> str:
+    """For people: the table, and whether training a coordinator on this pool can pay: with runs `missing`, nothing."""
+    lines = [
+        f"{found.tasks} tasks, {found.repeats} run{'s' if found.repeats > 1 else ''} of each agent on each",
+        "",
+        f"| agent | solved | 95 % | {found.unit} a run |",
+        "|---|---|---|---|",
+    ]
+    lines += [_table_row(agent, found.solved[agent], f"{cost:.4g}") for agent, (_, cost) in found.agents.items()]
+    costs = [cost for _, cost in found.agents.values()]
+    lines.append(_table_row("random choice", found.solved[RANDOM_AGENT], f"{mean(costs):.4g}"))
+    lines.append(_table_row("oracle, with hindsight", found.oracle, "-"))
+    if found.fair is not None:
+        lines.append(_table_row("oracle, judged on other runs than it chose by", found.fair, "-"))
+    gain = found.headroom
+    lines += [
+        "",
+        f"headroom over {found.best}: {100 * gain.value:+.1f} points "
+        f"(95 % {100 * gain.low:+.1f} to {100 * gain.high:+.1f})",
+        f"disagreement between two agents: {found.disagreement:.1%} of the tasks",
+        "",
+        _missing(missing) if missing else _verdict(found),
+    ]
+    return "\n".join(lines)
+
+
+def _table_row(name: str, solved: Mean, cost: str) -> str:
+    return f"| {name} | {solved.value:.1%} | {solved.low:.1%} to {solved.high:.1%} | {cost} |"
+
+
+def _missing(runs: int) -> str:
+    return f"{runs} runs are missing: whether routing can pay is not said before they are there."
+
+
+def _verdict(found: Headroom) -> str:
+    if found.pays and found.repeats == 1:
+        return (
+            "Routing may pay, but with one run of each agent luck looks like skill: run it again with --repeats 4 "
+            "before you train."
+        )
+    if found.pays:
+        return "Routing can pay: choosing the right agent for a task solves more than the best agent alone."
+    if found.cheaper is not None:
+        return (
+            f"Choosing by the task does not solve more than {found.best} alone. It can save money: "
+            f"{found.cheaper} costs less than half and solves more than half as much, so trying it first and "
+            "escalating when a check fails can pay. Train on whole sessions (`fugu train evolve`), not on the "
+            "request's text."
+        )
+    alone = f"{found.best} alone does as well as any choice, and nobody is much cheaper."
+    return f"Routing cannot pay on these tasks: {alone}"

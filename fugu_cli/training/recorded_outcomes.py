@@ -1,0 +1,240 @@
+"""Recorded outcomes: what strong models did on real issues, as cases for replay, and their success rates smoothed by
+a latent model (item response theory).
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fugu_cli.errors import ConfigError
+from fugu_cli.training.pass_matrix import RowRates, TaskRates
+
+SECOND_RUN_RATES = (0.96, 0.11)
+"""The chance that a model drawn again is right where it was right before, and where it was wrong. Measured where runs
+were repeated: four draws of one model recover about two thirds of what an oracle over several models gains."""
+UNPRICED = 1.0
+
+
+class RecordedRun(BaseModel):
+    """One model on one issue. `cost` in USD and `calls` are None where they were not recorded."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    ok: bool
+    cost: float | None = None
+    calls: int | None = None
+
+
+class Issue(BaseModel):
+    """One line."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: str
+    repo: str = ""
+    text: str
+    outcomes: Mapping[str, RecordedRun]
+
+
+@dataclass(frozen=True)
+class ReplayCase:
+    """An issue as it is replayed: rates and relative costs by row, the model calls each row made (0: not recorded), and
+    the group that a split never divides. `empty` rows have nobody; `looped` tasks were worked on in fugu's own loop."""
+
+    task: TaskRates
+    group: str
+    calls: tuple[int, ...] = ()
+    empty: frozenset[int] = frozenset()
+    looped: bool = False
+
+
+@dataclass(frozen=True)
+class OutcomePool:
+    """A model for each row, and what one run of it costs where that was not recorded. `unit` is the cost that counts as
+    1: the mean run of the dearest."""
+
+    models: tuple[str | None, ...]
+    prices: tuple[float, ...]
+    unit: float
+
+
+def read_issues(path: Path) -> list[Issue]:
+    """The issues of a file. Raises ConfigError naming the line that is none."""
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: the outcomes cannot be read: {error}") from error
+    issues = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            issues.append(Issue.model_validate_json(line))
+        except ValidationError as error:
+            raise ConfigError(f"{path}:{number}: not a line of outcomes: {error.errors()[0]['msg']}") from error
+    if not issues:
+        raise ConfigError(f"{path}: there are no outcomes in it")
+    return issues
+
+
+def mean_costs(issues: Sequence[Issue]) -> dict[str, float]:
+    """The mean recorded cost of a run by model, in USD; models without one are left out."""
+    found: dict[str, list[float]] = {}
+    for issue in issues:
+        for model, result in issue.outcomes.items():
+            if result.cost is not None:
+                found.setdefault(model, []).append(result.cost)
+    return {model: mean(values) for model, values in found.items()}
+
+
+def named_pool(issues: Sequence[Issue], models: Sequence[str], prices: Mapping[str, float]) -> OutcomePool:
+    """The named models in the order of the rows. `prices` stand in where no cost was recorded. Raises ConfigError for a
+    model that nobody ran."""
+    known = {model for issue in issues for model in issue.outcomes}
+    if unknown := [model for model in models if model not in known]:
+        raise ConfigError(f"no outcomes of {unknown[0]}; there are {', '.join(sorted(known))}")
+    recorded = mean_costs(issues)
+    each = tuple(recorded.get(model, prices.get(model, UNPRICED)) for model in models)
+    return OutcomePool(tuple(models), each, max(each))
+
+
+def random_pool(issues: Sequence[Issue], count: int, draw: random.Random, prices: Mapping[str, float]) -> OutcomePool:
+    """A pool of `count` rows drawn at random, cheap ones first; sometimes one row has nobody. Where no cost was
+    recorded prices are drawn too: each row up to ten times dearer than the one before (pool randomisation). Raises
+    ConfigError for fewer models."""
+    rates: dict[str, list[bool]] = {}
+    for issue in issues:
+        for model, result in issue.outcomes.items():
+            rates.setdefault(model, []).append(result.ok)
+    if len(rates) < count:
+        raise ConfigError(f"outcomes of {count} models at least are needed; there are {', '.join(sorted(rates))}")
+    chosen = draw.sample(sorted(rates), count)
+    recorded = {**mean_costs(issues), **prices}
+    if set(chosen) <= set(recorded):
+        chosen.sort(key=recorded.__getitem__)
+        each = tuple(recorded[model] for model in chosen)
+    else:  # who costs more is mostly better, not always
+        chosen.sort(key=lambda model: mean(rates[model]) + draw.gauss(0, 0.05))
+        steps = [1.0, *(10 ** draw.uniform(0.3, 1) for _ in chosen[1:])]
+        each = tuple(_product(steps[: place + 1]) for place in range(count))
+    models: list[str | None] = list(chosen)
+    if draw.random() < 0.15:
+        models[draw.randrange(count)] = None
+    return OutcomePool(tuple(models), each, max(each))
+
+
+def pool_cases(issues: Sequence[Issue], pool: OutcomePool) -> list[ReplayCase]:
+    """The issues that every model of the pool was run on."""
+    wanted = {model for model in pool.models if model is not None}
+    return [_case(issue, pool) for issue in issues if wanted <= set(issue.outcomes)]
+
+
+def _case(issue: Issue, pool: OutcomePool) -> ReplayCase:
+    results = [None if model is None else issue.outcomes[model] for model in pool.models]
+    rows = tuple(_rates(result, price, pool.unit) for result, price in zip(results, pool.prices, strict=True))
+    calls = tuple(result.calls or 0 if result else 0 for result in results)
+    empty = frozenset(row for row, result in enumerate(results) if result is None)
+    return ReplayCase(TaskRates(issue.id, issue.text, rows), issue.repo or issue.id, calls, empty)
+
+
+def _rates(result: RecordedRun | None, price: float, unit: float) -> RowRates:
+    if result is None:
+        return RowRates(0.0, 0.0, 0.0, 0.0)
+    cost = (price if result.cost is None else result.cost) / unit
+    return RowRates(float(result.ok), SECOND_RUN_RATES[0] if result.ok else SECOND_RUN_RATES[1], cost, cost)
+
+
+def _product(values: Sequence[float]) -> float:
+    total = 1.0
+    for value in values:
+        total *= value
+    return total
+
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """`trust` is how much of a rate is the outcome itself, the rest is the model's. `numbers` describe an issue."""
+
+    trust: float = 0.5
+    numbers: int = 3
+    rounds: int = 40
+    penalty: float = 1.0
+    seed: int = 0
+
+
+def fitted_rates(oks: Numbers, how: Smoothing) -> Numbers:
+    """The fitted rates (issues, models) of outcomes `oks` (issues, models): 1 solved, 0 not, NaN never run."""
+    run = ~np.isnan(oks)
+    solved = np.where(run, oks, 0.0)
+    share = solved.sum(1) / np.maximum(run.sum(1), 1)
+    issues = np.random.default_rng(how.seed).normal(0, 0.3, (len(oks), how.numbers))
+    issues[:, 0] = (share - share.mean()) / max(float(share.std()), 1e-6)
+    towards = np.eye(1, how.numbers + 1, 1)[0]
+    models = np.tile(towards, (oks.shape[1], 1))
+    held = np.full(how.numbers + 1, how.penalty)
+    held[0] = 0.01
+    for _ in range(how.rounds):
+        told = np.hstack([np.ones((len(oks), 1)), issues])
+        models = _newton_step(models, towards, held, (told, solved.T, run.T), np.zeros(len(oks)))
+        issues = _newton_step(issues, 0 * towards[1:], held[1:], (models[:, 1:], solved, run), models[:, 0])
+    return _sigmoid(models[:, 0] + issues @ models[:, 1:].T)
+
+
+def _newton_step(
+    points: Numbers, towards: Numbers, held: Numbers, data: tuple[Numbers, Numbers, NDArray[np.bool_]], base: Numbers
+) -> Numbers:
+    """One Newton step for every point (n, d) on its own; `data`: features (m, d), outcomes and which were run (n, m).
+    `base` (m,) is added to the logits."""
+    features, solved, run = data
+    rates = _sigmoid(points @ features.T + base)
+    weights = np.where(run, rates * (1 - rates) + 1e-6, 0.0)
+    slope = np.where(run, solved - rates, 0.0) @ features - held * (points - towards)
+    curve = np.einsum("nm,ma,mb->nab", weights, features, features, optimize=True) + np.diag(held)
+    return np.asarray(points + np.linalg.solve(curve, slope[:, :, None])[:, :, 0])
+
+
+def _sigmoid(logits: Numbers) -> Numbers:
+    return np.asarray(1 / (1 + np.exp(-np.clip(logits, -30, 30))))
+
+
+def smooth_cases(
+    known: Sequence[ReplayCase], issues: Sequence[Issue], names: Sequence[str], how: Smoothing
+) -> list[ReplayCase]:
+    """`known` as a plan sees them: the rates of their rows (models `names`) from what every model did on these very
+    issues. `issues` that are not known have no say; known cases that no issue tells of stay as they are."""
+    by_id = {issue.id: issue for issue in issues}
+    told = [case for case in known if case.task.task in by_id]
+    models = sorted({model for case in told for model in by_id[case.task.task].outcomes})
+    if not told or not set(names) <= set(models):
+        return list(known)
+    oks = np.array([[_ok(by_id[case.task.task], model) for model in models] for case in told])
+    found = how.trust * oks + (1 - how.trust) * fitted_rates(oks, how)
+    columns = [models.index(name) for name in names]
+    rates = {case.task.task: found[place, columns] for place, case in enumerate(told)}
+    return [_with_rates(case, rates) for case in known]
+
+
+def _ok(issue: Issue, model: str) -> float:
+    return float(issue.outcomes[model].ok) if model in issue.outcomes else np.nan
+
+
+def _with_rates(case: ReplayCase, rates: Mapping[str, Numbers]) -> ReplayCase:
+    found = rates.get(case.task.task)
+    if found is None:
+        return case
+    rows: tuple[RowRates, ...] = tuple(
+        replace(row, first=float(rate)) for row, rate in zip(case.task.rows, found, strict=True)
+    )
+    return replace(case, task=replace(case.task, rows=rows))

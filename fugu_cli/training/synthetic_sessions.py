@@ -1,0 +1,403 @@
+"""Synthetic sessions: writes tasks of a pass matrix and replayed paths as a session's events, read as the coordinator
+reads them.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fugu_cli.coordinators import action_space, transcript
+from fugu_cli.coordinators.action_space import SLOTS
+from fugu_cli.coordinators.backbone import Backbone
+from fugu_cli.coordinators.transcript import TranscriptFormat
+from fugu_cli.messages import Call
+from fugu_cli.session.events import (
+    EVIDENCE,
+    ROLES,
+    Asked,
+    Assigned,
+    Event,
+    Failed,
+    FileChange,
+    Finished,
+    Permitted,
+    Replied,
+    Role,
+    ToolRan,
+    Undone,
+)
+from fugu_cli.training.pass_matrix import (
+    FailedRows,
+    HeadRow,
+    TaskRates,
+    ValueSettings,
+    row_values,
+    softmax,
+    turn_rate_and_cost,
+)
+from fugu_cli.training.recorded_outcomes import ReplayCase
+
+WORKER_REPLIES = (
+    "",
+    "",
+    "I changed the condition so that the last element is included.",
+    "Fixed.",
+    "The bug is fixed now.",
+)
+"""Closing words of a Worker; a small model's edit mostly comes without any."""
+THINKER_REPLIES = ("The function looks correct.", "You should check the loop's condition.", "I cannot find the bug.")
+
+
+class EventWriter:
+    """Agents are called by their rows' names, so a transcript of these events names what the head chooses among."""
+
+    def __init__(self, seats: Sequence[HeadRow], draw: random.Random) -> None:
+        self._seats = seats
+        self._draw = draw
+
+    def asked(self, text: str, *, judged: bool) -> Asked:
+        """A request; `judged`: the tests are its acceptance check."""
+        suite = "pytest" if judged else None
+        return Asked(text=text, snapshot="tree", test_command=suite, until=(suite,) if suite else ())
+
+    def said(self, turn: int, row: int, role: Role, text: str) -> list[Event]:
+        """A turn of words alone."""
+        return [self._assigned(turn, row, role), Replied(turn=turn, agent=self._seats[row].row, text=text)]
+
+    def failed(self, turn: int, row: int) -> list[Event]:
+        """A turn whose agent did not answer."""
+        failed = Failed(turn=turn, what=self._seats[row].row, kind="network", message="connection reset")
+        return [self._assigned(turn, row, "worker"), failed]
+
+    def earlier(self) -> list[Event]:
+        """A request that was answered before, in the same session."""
+        answer = self.said(1, self._draw.randrange(len(self._seats)), "worker", "It reads the file line by line.")
+        return [self.asked("What does the parser do?", judged=False), *answer, Finished(reason="answered")]
+
+    def worked(self, turn: int, row: int, path: str, ok: bool | None) -> list[Event]:
+        """A Worker's turn on `path`; `ok` is how the tests ended, None where there are none.
+
+        Where the tests go on failing the Worker may have changed nothing at all: small models often only talk.
+        """
+        attempts = self._seats[row].attempts if ok is not None else 1
+        if ok is False and attempts == 1 and self._draw.random() < 0.25:
+            return self.said(turn, row, "worker", self._draw.choice((path, *THINKER_REPLIES)))
+        facts: list[Event] = [self._assigned(turn, row, "worker")]
+        draws = attempts if ok is False else self._draw.randint(1, attempts)
+        for number in range(1, draws + 1):
+            last = number == draws
+            facts += self._drawn(turn, row, path, number)
+            facts += self.tests(turn, f"e{turn}-{number}", bool(ok) and last) if ok is not None else []
+            if attempts > 1 and (not last or ok is False):
+                facts.append(Undone(snapshot="tree", turn=turn, reason="the tests failed"))
+        return facts
+
+    def tests(self, turn: int, id: str, ok: bool) -> list[Event]:
+        """A run of the tests by fugu itself."""
+        failed, passed = self._draw.randint(1, 6), self._draw.randint(0, 8)
+        output = f"{passed + 1} passed in 0.1s" if ok else f"{failed} failed, {passed} passed in 0.1s"
+        call = Call(id=id, tool="run_tests")
+        ran = ToolRan(turn=turn, call=call, output=output, ok=ok)
+        return [Permitted(turn=turn, call=call, allowed=True, by=EVIDENCE), ran]
+
+    def _drawn(self, turn: int, row: int, path: str, number: int) -> list[Event]:
+        """One draw's reply, with the calls that change `path`."""
+        call = Call.make(f"t{turn}-{number}", self._draw.choice(("write", "write", "edit")), path=path)
+        look = Call.make(f"l{turn}-{number}", "read", path=path)
+        calls = (look, call) if self._draw.random() < 0.3 else (call,)
+        facts: list[Event] = [
+            Replied(turn=turn, agent=self._seats[row].row, text=self._draw.choice(WORKER_REPLIES), calls=calls)
+        ]
+        for each in calls:
+            changes = (FileChange(path=path, before="a", after=f"b{turn}-{number}"),) if each is call else ()
+            facts.append(Permitted(turn=turn, call=each, allowed=True, by="policy"))
+            facts.append(ToolRan(turn=turn, call=each, output="ok", ok=True, changes=changes))
+        return facts
+
+    def _assigned(self, turn: int, row: int, role: Role) -> Assigned:
+        return Assigned(turn=turn, agent=self._seats[row].row, role=role, by="story", snapshot="tree")
+
+
+QUESTION_COUNT, FRAMED_COUNT = 4, 2
+"""How often each problem is filled in, and in how many frames each question stands."""
+PEOPLE = ("Ada", "Ben", "Chen", "Dana", "Emil", "Farah", "Grace", "Hugo", "Ines", "Jonas")
+THINGS = ("apples", "stamps", "tickets", "screws", "pencils", "tiles", "bottles", "seats", "cards", "eggs")
+REQUESTS_FILE = Path(__file__).parent / "requests.toml"
+
+BELIEFS = {
+    "verify": (0.75, 0.2, 0.05),
+    "verify after cheap": (0.2, 0.7, 0.1),
+    "unjudged work": (0.1, 0.3, 0.6),
+    "question": (0.1, 0.6, 0.3),
+    "verify an answer": (0.1, 0.5, 0.4),
+    "unjudged verify": (0.05, 0.25, 0.7),
+}
+"""Soft targets over cheap, middle, strong that no measurement gave: where the tests pass any other agent may confirm
+it, where none decide the strongest should; a question wants a middle one, and so does an answer that is looked at."""
+VERIFIER_REFUSES, ASKED_AGAIN = 0.3, 0.3
+"""How often the story of a question goes on after an answer, and what each of its examples weighs: they are many."""
+THOUGHT = "The cause is in the loop's condition.\n<suggested_role>worker</suggested_role>"
+
+
+@dataclass(frozen=True)
+class MatrixSession:
+    """A session up to a decision, and the decision wanted: a distribution over the rows, and a role."""
+
+    events: tuple[Event, ...]
+    rows: tuple[float, ...]
+    role: Role
+    group: str
+    """The task: examples of one task are never on both sides of a split."""
+    weight: float = 1.0
+    history: FailedRows | None = None
+    """Set where the tests fail: which rows have failed so far."""
+
+
+class MatrixSessionWriter:
+    """Tells the stories of one task. Everything random comes from the given generator."""
+
+    def __init__(self, seats: Sequence[HeadRow], draw: random.Random) -> None:
+        self._draw = draw
+        self._count = len(seats)
+        self._writer = EventWriter(seats, draw)
+        self._order = [_order(seat.row, index) for index, seat in enumerate(seats)]
+
+    def task(self, task: TaskRates, terms: ValueSettings, count: int) -> Iterator[MatrixSession]:
+        """The beginning, every first failure, and `count` longer stories."""
+        yield from self._after(task, (), terms)
+        for row in range(self._count):
+            yield from self._after(task, (row,), terms)
+        for _ in range(count):
+            length = self._draw.randint(2, 3)
+            yield from self._after(task, tuple(self._any() for _ in range(length)), terms)
+
+    def question(self, text: str, answers: Sequence[str]) -> Iterator[MatrixSession]:
+        """A request that no tests decide and that changes nothing: an answer, where it is looked at a judgement, then
+        perhaps another answer. Which one was given says nothing here."""
+        start: tuple[Event, ...] = (self._writer.asked(text, judged=False),)
+        yield MatrixSession(start, self._belief("question"), "worker", text, ASKED_AGAIN)
+        row = self._any()
+        answered = (*start, *self._writer.said(1, row, "worker", self._draw.choice(answers)))
+        yield MatrixSession(answered, self._belief("verify an answer"), "verifier", text, ASKED_AGAIN)
+        if self._draw.random() < VERIFIER_REFUSES:
+            refused = (*answered, *self._writer.said(2, self._any(), "verifier", "REVISE: the result is wrong."))
+            yield MatrixSession(refused, self._belief("unjudged work"), "worker", text, ASKED_AGAIN)
+            again = (*refused, *self._writer.said(3, self._any(), "worker", self._draw.choice(answers)))
+            yield MatrixSession(again, self._belief("verify an answer"), "verifier", text, ASKED_AGAIN)
+
+    def change(self, text: str) -> Iterator[MatrixSession]:
+        """A request that no tests decide: work, then a judgement, then perhaps more work."""
+        start: tuple[Event, ...] = (self._writer.asked(text, judged=False),)
+        yield MatrixSession(start, self._belief("unjudged work"), "worker", text)
+        for row in range(self._count):
+            tests = self._draw.choice((None, True))
+            worked = (*start, *self._writer.worked(1, row, path_of(text), tests))
+            yield MatrixSession(worked, self._belief("unjudged verify"), "verifier", text)
+            revised = (*worked, *self._writer.said(2, self._count - 1, "verifier", "REVISE: it is not done yet."))
+            yield MatrixSession(revised, self._belief("unjudged work"), "worker", text)
+
+    def _after(self, task: TaskRates, history: FailedRows, terms: ValueSettings) -> Iterator[MatrixSession]:
+        """Decisions at and around the state in which `history` failed."""
+        worth = softmax(row_values(task, history, terms), terms.tau)
+        weight = _reach(task, history)
+        start = self.failing(task, history)
+        yield MatrixSession(start, worth, "worker", task.task, weight, history)
+        number, row, aside = len(history) + 1, self._any(), self._draw.randrange(3)
+        if aside == 0:
+            thought = (*start, *self._writer.said(number, self._any(), "thinker", THOUGHT))
+            yield MatrixSession(thought, worth, "worker", task.task, weight / 2)
+        if aside == 1:
+            yield MatrixSession((*start, *self._writer.failed(number, row)), worth, "worker", task.task, weight / 2)
+        likely = weight * max(turn_rate_and_cost(task, row, history)[0], 0.1)
+        done = (*start, *self._writer.worked(number, row, path_of(task.prompt), True))
+        name = "verify after cheap" if self._order[row] == 0 else "verify"
+        yield MatrixSession(done, self._belief(name), "verifier", task.task, likely)
+        if aside == 2:
+            revised = (*done, *self._writer.said(number + 1, self._any(), "verifier", "REVISE: a case is missing."))
+            later = softmax(row_values(task, (*history, row), terms), terms.tau)
+            yield MatrixSession(revised, later, "worker", task.task, likely / 2)
+
+    def failing(self, task: TaskRates, history: FailedRows) -> tuple[Event, ...]:
+        """The session up to where all of `history` has failed on `task`."""
+        before = self._writer.earlier() if self._draw.random() < 0.15 else []
+        start: list[Event] = [*before, self._writer.asked(task.prompt, judged=True)]
+        start += self._writer.tests(0, "e0-0", False)
+        for number, row in enumerate(history, start=1):
+            start += self._writer.worked(number, row, path_of(task.prompt), False)
+        return tuple(start)
+
+    def _any(self) -> int:
+        return self._draw.randrange(self._count)
+
+    def _belief(self, name: str) -> tuple[float, ...]:
+        by_slot = [BELIEFS[name][order] for order in self._order]
+        return tuple(value / sum(by_slot) for value in by_slot)
+
+
+def _order(row: str, index: int) -> int:
+    """How strong a row is, 0 to 2: by its slot, or by its place where rows are agents."""
+    return next((number for number, slot in enumerate(SLOTS) if slot == row), min(index, len(SLOTS) - 1))
+
+
+def _reach(task: TaskRates, history: FailedRows) -> float:
+    """How likely this task comes to fail at all of `history`; floored, for the state must be known when it is met."""
+    reached = 1.0
+    for index, row in enumerate(history):
+        reached *= 1 - turn_rate_and_cost(task, row, history[:index])[0]
+    return max(reached, 0.05)
+
+
+def path_of(prompt: str) -> str:
+    """The file a request names, else one of no meaning."""
+    found = re.search(r"`([\w./-]+\.\w{1,4})`", prompt)
+    return found.group(1) if found else "main.py"
+
+
+@dataclass(frozen=True)
+class GeneralRequests:
+    """Everyday requests that no tests decide: questions about a repository and about anything, and changes; answers."""
+
+    questions: tuple[str, ...]
+    changes: tuple[str, ...]
+    answers: tuple[str, ...]
+
+
+def general_requests(seed: int = 0) -> GeneralRequests:
+    """Those in requests.toml, the same for the same `seed`. A question stands alone at the end of what is read, and its
+    last words mean nothing: only many of them, in many frames, teach that."""
+    found = tomllib.loads(REQUESTS_FILE.read_text(encoding="utf-8"))
+    draw = random.Random(seed)
+    others = [*found["others"], *(_filled(text, draw) for text in found["problems"] for _ in range(QUESTION_COUNT))]
+    framed = [
+        frame.replace("{question}", text) for text in others for frame in draw.sample(found["frames"], FRAMED_COUNT)
+    ]
+    return GeneralRequests(
+        (*found["questions"], *dict.fromkeys(framed)), tuple(found["changes"]), tuple(found["answers"])
+    )
+
+
+def _filled(text: str, draw: random.Random) -> str:
+    name, other = draw.sample(PEOPLE, 2)
+    small, large = draw.randint(2, 12), draw.randint(24, 480)
+    return text.format(name=name, other=other, things=draw.choice(THINGS), a=large, b=small, c=draw.randint(2, 9))
+
+
+@dataclass(frozen=True)
+class ReplayStep:
+    """A Worker's turn by `row`, and whether the check passed afterwards."""
+
+    row: int
+    passed: bool
+
+
+ReplayHistory = tuple[ReplayStep, ...]
+RowIndexes = NDArray[np.int64]
+WORKER = ROLES.index("worker")
+
+
+@dataclass(frozen=True)
+class TranscriptSettings:
+    """How transcripts are written: what a checkpoint's meta says of it. `request` is the most tokens of a request."""
+
+    format: TranscriptFormat = "raw"
+    workers_only: bool = False
+    budget: int = 1536
+    request: int = 160
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A point at which to decide: the transcript, and the rows and roles that cannot be chosen."""
+
+    text: str
+    rows_out: tuple[int, ...]
+    roles_out: tuple[int, ...]
+    rows: int
+    spent: tuple[int, ...] = ()
+    """Rows whose one recorded run was used: they may verify, not work again."""
+
+    def choose(self, logits: NDArray[np.float32]) -> tuple[RowIndexes, RowIndexes]:
+        """Rows and roles (size,) of candidates' logits (size, rows + roles): the highest that is not masked. A row of
+        -1: nobody is left to work."""
+        heads = logits.astype(np.float64)
+        roles = _best(heads[:, self.rows :], self.roles_out)
+        working = _best(heads[:, : self.rows], (*self.rows_out, *self.spent))
+        return np.where(roles == WORKER, working, _best(heads[:, : self.rows], self.rows_out)), roles
+
+
+def _best(scores: NDArray[np.float64], out: Sequence[int]) -> RowIndexes:
+    """The highest place that is not out, -1 where all are."""
+    if len(set(out)) == scores.shape[1]:
+        return np.full(len(scores), -1)
+    masked = scores.copy()
+    masked[:, list(out)] = -np.inf
+    return np.asarray(masked.argmax(1))
+
+
+class ReplaySessionWriter:
+    """`seats` give the rows their names. What a path reads like is the same every time it is told."""
+
+    def __init__(
+        self, seats: Sequence[HeadRow], backbone: Backbone, reading: TranscriptSettings, seed: int = 0
+    ) -> None:
+        self._seats = tuple(seats)
+        self._backbone = backbone
+        self._reading = reading
+        self._seed = seed
+        self._scenes: dict[tuple[str, tuple[int, ...], ReplayHistory, frozenset[int]], Observation] = {}
+
+    def scene(self, case: ReplayCase, path: ReplayHistory) -> Observation:
+        """What is to be decided on after `path`."""
+        key = (case.task.task, case.calls, path, case.empty)
+        if key not in self._scenes:
+            self._scenes[key] = self._scene(case, path)
+        return self._scenes[key]
+
+    def events(self, case: ReplayCase, path: ReplayHistory) -> tuple[Event, ...]:
+        """The session up to there."""
+        text = transcript.cut_middle(case.task.prompt.strip(), self._reading.request, self._backbone.count)
+        told = self._looped if case.looped else self._recorded
+        facts: list[Event] = [Asked(text=text, snapshot="tree", test_command="pytest", until=("pytest",))]
+        facts += self._writer(case, ()).tests(0, "e0-0", False)
+        for number in range(1, len(path) + 1):
+            facts += told(case, path[:number])
+        return tuple(facts)
+
+    def _scene(self, case: ReplayCase, path: ReplayHistory) -> Observation:
+        events, reading = self.events(case, path), self._reading
+        lines = transcript.transcript_messages(events, {}, workers_only=reading.workers_only)
+        text = self._backbone.write(transcript.fit_budget(lines, reading.budget, self._backbone.count), reading.format)
+        roles = tuple(ROLES.index(role) for role in action_space.roles_out(events))
+        spent = () if case.looped else tuple(sorted({step.row for step in path}))
+        return Observation(text, tuple(sorted(case.empty)), roles, len(self._seats), spent)
+
+    def _writer(self, case: ReplayCase, path: ReplayHistory) -> EventWriter:
+        """Draws of its own at every point, so that a longer path begins like the shorter one."""
+        return EventWriter(self._seats, random.Random(f"{self._seed}/{case.task.task}/{path}"))
+
+    def _looped(self, case: ReplayCase, path: ReplayHistory) -> list[Event]:
+        step = path[-1]
+        return self._writer(case, path).worked(len(path), step.row, path_of(case.task.prompt), step.passed)
+
+    def _recorded(self, case: ReplayCase, path: ReplayHistory) -> list[Event]:
+        """An agent's run of many calls, then the check."""
+        step, turn = path[-1], len(path)
+        agent = self._seats[step.row].row
+        count = max(case.calls[step.row] if case.calls else 1, 1)
+        calls = tuple(Call(id=f"c{turn}-{number}", tool="bash") for number in range(count - 1))
+        edit = Call.make(f"c{turn}-{count}", "edit")
+        facts: list[Event] = [Assigned(turn=turn, agent=agent, role="worker", by="replay", snapshot="tree")]
+        facts.append(Replied(turn=turn, agent=agent, text="", calls=(*calls, edit)))
+        for call in (*calls, edit):
+            change = FileChange(path="source", before="a", after=f"b{turn}")
+            facts.append(Permitted(turn=turn, call=call, allowed=True, by="policy"))
+            facts.append(ToolRan(turn=turn, call=call, output="", ok=True, changes=(change,) if call is edit else ()))
+        return facts + self._writer(case, path).tests(turn, f"e{turn}", step.passed)

@@ -1,0 +1,411 @@
+"""How each kind of block looks: a block, a width and a palette become lines, cut into fragments. rich.markdown is
+imported with the first piece of Markdown, not before the first paint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar, assert_never
+
+from fugu_cli.session import views
+from fugu_cli.session.events import Assigned
+from fugu_cli.ui import diff_lines
+from fugu_cli.ui.drawing import (
+    BLANK,
+    Fragment,
+    Palette,
+    StyledLine,
+    StyledPart,
+    indent_lines,
+    justified_line,
+    render_rich,
+    styled_line,
+    wrap_lines,
+)
+from fugu_cli.ui.event_text import (
+    call_target,
+    edge_columns,
+    plan_title,
+    step_agent,
+    test_counts_text,
+    top_probabilities,
+)
+from fugu_cli.ui.formatting import compact_number as tokens
+from fugu_cli.ui.formatting import escape_for_approval, flatten, plural, sanitize_for_screen, short_duration
+from fugu_cli.ui.transcript import (
+    Block,
+    DecisionBlock,
+    EndBlock,
+    MarkdownChunk,
+    NoteBlock,
+    PlanBlock,
+    ReplyBlock,
+    RequestBlock,
+    ThinkingBlock,
+    ToolBlock,
+    WelcomeBlock,
+)
+
+if TYPE_CHECKING:
+    from rich.markdown import Markdown
+
+WIDEST_TEXT = 120
+"""Columns of running text; wider lines are hard to read."""
+
+
+@cache
+def _document(palette: Palette) -> type[Markdown]:
+    """The class that draws; made once for a palette."""
+    from rich import markdown
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.syntax import Syntax
+    from rich.text import Text
+
+    class Heading(markdown.Heading):
+        """A heading on the left, underlined at the first level only."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            self.text.justify = "left"
+            marked = Text("#" * int(self.tag[1:]) + " ", style=palette.dim)
+            yield Text.assemble(marked, self.text, style=f"bold {palette.accent}")
+
+    class Code(markdown.CodeBlock):
+        """Code in colours on the screen's own ground."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            text = str(self.text).rstrip("\n")
+            yield Syntax(
+                text, self.lexer_name, theme=palette.code, word_wrap=True, background_color="default", padding=(0, 2)
+            )
+
+    class Document(markdown.Markdown):
+        """rich's Markdown with these elements."""
+
+        elements: ClassVar[dict[str, type[markdown.MarkdownElement]]] = {
+            **markdown.Markdown.elements,
+            "heading_open": Heading,
+            "fence": Code,
+            "code_block": Code,
+        }
+
+    return Document
+
+
+def markdown_lines(chunk: MarkdownChunk, width: int, palette: Palette) -> list[StyledLine]:
+    """The chunk's lines, and a blank one after it unless the next chunk belongs to the same block."""
+    document = _document(palette)(sanitize_for_screen(chunk.text), code_theme=palette.code, hyperlinks=False)
+    lines = render_rich(document, min(width, WIDEST_TEXT), palette)
+    while lines and not any(segment.text.strip() for segment in lines[0]):
+        lines = lines[1:]
+    while lines and not any(segment.text.strip() for segment in lines[-1]):
+        lines = lines[:-1]
+    return lines if chunk.joined else [*lines, BLANK]
+
+
+DIFF_LINES = 10
+OUTPUT_LINES = 400
+LIVE_LINES = 6
+REQUEST_LINES = 60
+_COLUMN = re.compile(r"(?<=\S) {2,}(?=\S)")
+
+
+def request_lines(block: RequestBlock, width: int, palette: Palette) -> list[StyledLine]:
+    """What the user asked, with a bar on its left."""
+    made = wrap_lines(sanitize_for_screen(block.text).strip("\n"), width - 2, palette.text)
+    if len(made) > REQUEST_LINES:
+        rest = len(made) - REQUEST_LINES
+        made = [*made[:REQUEST_LINES], *wrap_lines(f"… {plural(rest, 'more line')}", width - 2, palette.dim)]
+    if block.attachments:
+        made += wrap_lines("with " + ", ".join(flatten(name) for name in block.attachments), width - 2, palette.dim)
+    return [BLANK, *indent_lines(made, ("▌ ", palette.user)), BLANK]
+
+
+def decision_lines(block: DecisionBlock, width: int, palette: Palette) -> list[StyledLine]:
+    """`● worker coder · middle .62, then cheap .30 · 310 ms` on a line."""
+    assigned = block.assigned
+    left: list[StyledPart] = [
+        ("● ", palette.role(assigned.role)),
+        (assigned.role, f"bold {palette.role(assigned.role)}"),
+        (f" {flatten(assigned.agent)}", f"bold {palette.text}"),
+    ]
+    return [
+        justified_line([*left, (f"  {_why(assigned)}", palette.dim)], [(f"turn {assigned.turn}", palette.dim)], width)
+    ]
+
+
+def _why(assigned: Assigned) -> str:
+    said = [top_probabilities(assigned) or "", flatten(assigned.reason, 120), flatten(assigned.instruction, 120)]
+    if assigned.override is not None:
+        said.append(f"a Thinker asked for this; the head had {assigned.override}")
+    return " · ".join(part for part in said if part) or assigned.by
+
+
+def thinking_lines(block: ThinkingBlock, width: int, palette: Palette, unfolded: bool) -> list[StyledLine]:
+    """A line that says how much was thought, or all of it."""
+    text = sanitize_for_screen(block.text).strip()
+    if not unfolded:
+        head = [("  ∴ ", palette.dim), (f"thought, {plural(text.count(chr(10)) + 1, 'line')}: ", palette.dim)]
+        return [styled_line([*head, (flatten(text), f"italic {palette.dim}")], width), BLANK]
+    return [*indent_lines(wrap_lines(text, width - 4, f"italic {palette.dim}"), ("  ∴ ", palette.dim)), BLANK]
+
+
+def tool_lines(block: ToolBlock, width: int, palette: Palette, unfolded: bool) -> list[StyledLine]:
+    """One line for the call; below it a change's diff, a running tool's newest output, or, unfolded, the result."""
+    return [justified_line(*_tool_head(block, palette), width), *_below(block, width, palette, unfolded)]
+
+
+def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], list[StyledPart]]:
+    sign, tone = _sign(block, palette)
+    name = flatten(escape_for_approval(block.call.tool), 40)
+    left: list[StyledPart] = [(f"  {sign} ", tone)]
+    if block.call.tool == views.RUN_TESTS:
+        said = test_counts_text(block.result.ok, block.result.output) if block.result else "running"
+        left += [("tests ", f"bold {palette.text}"), (said, tone)]
+    else:
+        left += [(name, f"bold {palette.dim if block.evidence else palette.text}")]
+        left += [
+            (
+                f" {flatten(escape_for_approval(call_target(block.call)), 300)}",
+                palette.dim if block.evidence else palette.text,
+            )
+        ]
+    if not block.permitted.allowed:
+        left.append((f"  not allowed: {flatten(escape_for_approval(block.permitted.reason), 200)}", palette.warn))
+    added, removed = diff_lines.patch_size(_patch(block))
+    right: list[StyledPart] = []
+    if added or removed:
+        right += [(f"+{added}", palette.good), (f" -{removed} ", palette.bad)]
+    if block.result is not None and block.result.job:
+        right.append((f"started as {block.result.job} ", palette.dim))
+    if block.result is not None and block.result.seconds >= 1:
+        right.append((short_duration(block.result.seconds), palette.dim))
+    return left, right
+
+
+def _patch(block: ToolBlock) -> str:
+    """What the call changed: as it is known, else as its arguments say."""
+    if block.result is None or not block.result.changes:
+        return ""
+    return block.patch or diff_lines.patch_of_call(block.call)
+
+
+def _sign(block: ToolBlock, palette: Palette) -> tuple[str, str]:
+    if not block.permitted.allowed:
+        return "⊘", palette.warn
+    if block.result is None:
+        return ("■", palette.warn) if block.cut else ("…", palette.accent)
+    return ("✓", palette.good) if block.result.ok else ("✗", palette.bad)
+
+
+def _below(block: ToolBlock, width: int, palette: Palette, unfolded: bool) -> list[StyledLine]:
+    result = block.result
+    if result is None:
+        tail = sanitize_for_screen(block.live).rstrip("\n").split("\n")[-LIVE_LINES:] if block.live.strip() else []
+        return _set_off("\n".join(tail), width, palette) if tail else []
+    if block.call.tool == views.TODO and result.ok:
+        return _todo(block, width, palette)
+    patch = _patch(block)
+    if patch:
+        shown = diff_lines.indented_patch(patch, width, palette, None if unfolded else DIFF_LINES)
+        return [*shown, *(_set_off(result.output, width, palette) if unfolded else [])]
+    if unfolded:
+        return _set_off(result.output, width, palette)
+    if not result.ok and not block.evidence:
+        return _set_off(flatten(result.output, 300), width, palette)[:2]
+    return []
+
+
+def _todo(block: ToolBlock, width: int, palette: Palette) -> list[StyledLine]:
+    """The list, each item with a sign of its own."""
+    signs = {"pending": ("☐", palette.text), "in_progress": ("◐", palette.accent), "done": ("☑", palette.dim)}
+    made: list[StyledLine] = []
+    for item in views.items_of(block.call):
+        sign, tone = signs[item.status]
+        made += indent_lines(wrap_lines(sanitize_for_screen(item.text), width - 6, tone), (f"    {sign} ", tone))
+    return made
+
+
+def _set_off(text: str, width: int, palette: Palette) -> list[StyledLine]:
+    every = sanitize_for_screen(text).rstrip("\n").split("\n")
+    made = [made for text in every[:OUTPUT_LINES] for made in wrap_lines(text, width - 4, palette.dim)]
+    if len(every) > OUTPUT_LINES:
+        made += wrap_lines(f"… {plural(len(every) - OUTPUT_LINES, 'more line')}", width - 4, palette.dim)
+    return indent_lines(made, ("    ", ""))
+
+
+def note_lines(block: NoteBlock, width: int, palette: Palette) -> list[StyledLine]:
+    """A line of fugu's own."""
+    tone = {
+        "plain": palette.text,
+        "dim": palette.dim,
+        "good": palette.good,
+        "bad": palette.bad,
+        "warn": palette.warn,
+    }[block.tone]
+    made = indent_lines(wrap_lines(sanitize_for_screen(block.text).strip("\n"), width - 2, tone), ("  ", ""))
+    if block.dropped:
+        made += indent_lines(
+            wrap_lines(f"… {plural(block.dropped, 'earlier line')}", width - 4, palette.dim), ("    ", "")
+        )
+    for told in sanitize_for_screen(block.detail).strip("\n").split("\n") if block.detail else ():
+        made += indent_lines(wrap_lines(told, width - 4, palette.dim, " " * _hanging(told, width)), ("    ", ""))
+    return [*made, BLANK]
+
+
+def _hanging(text: str, width: int) -> int:
+    """Where the last column of a table's line begins; 0 where it is none."""
+    columns = list(_COLUMN.finditer(text, 0, width // 2))
+    return columns[-1].end() if columns else 0
+
+
+def plan_lines(block: PlanBlock, width: int, palette: Palette) -> list[StyledLine]:
+    """A workflow as a graph: a line for each step, with the edges of what it may read."""
+    planned = block.planned
+    head: list[StyledPart] = [("● ", palette.accent), (plan_title(planned), f"bold {palette.accent}")]
+    made = [styled_line([*head, (f" by {flatten(planned.agent)}", palette.dim)], width)]
+    made += (
+        indent_lines(wrap_lines(sanitize_for_screen(planned.fault), width - 2, palette.warn), ("  ", ""))
+        if planned.fault
+        else []
+    )
+    for place, (edge, step) in enumerate(zip(edge_columns(planned.steps), planned.steps, strict=True)):
+        left: list[StyledPart] = [
+            (f"  {edge}", palette.accent),
+            (f"{place} ", palette.dim),
+            (step_agent(step), f"bold {palette.text}"),
+        ]
+        made.append(styled_line([*left, (f" {flatten(step.instruction)}", palette.text)], width))
+    return [*made, BLANK]
+
+
+def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]:
+    """How the request ended, in words and numbers."""
+    finished = block.finished
+    said = block.said.text
+    good = finished.reason in ("accepted", "answered")
+    stopped = palette.warn if finished.reason != "failed" else palette.bad
+    tone = {"good": palette.good, "warn": palette.warn, "bad": stopped}[block.said.tone]
+    numbers = f"{plural(block.turns, 'turn')} · {short_duration(block.seconds)} · {tokens(block.tokens)} tokens"
+    fits = len(said) + len(numbers) + 4 <= width
+    sign = "✓" if good else "✗" if finished.reason == "failed" else "■"
+    first = styled_line(
+        [(f"{sign} ", tone), (said, f"bold {tone}"), (f"  {numbers}" if fits else "", palette.dim)], width
+    )
+    more = [] if fits else wrap_lines(numbers, width - 2, palette.dim)
+    more += wrap_lines(sanitize_for_screen(finished.message), width - 2, tone) if finished.message and not good else []
+    return [first, *indent_lines(more, ("  ", "")), BLANK]
+
+
+def welcome_lines(block: WelcomeBlock, width: int, palette: Palette) -> list[StyledLine]:
+    """Who is in the pool, and who decides."""
+    opened = block.opened
+    names = ", ".join(f"{member.name} ({member.slot})" for member in opened.pool) or "nobody"
+    first = styled_line([("fugu ", f"bold {palette.accent}"), (opened.version, palette.dim)], width)
+    text = f"{opened.coordinator} decides over {names}"
+    return [first, *wrap_lines(sanitize_for_screen(text), width, palette.dim), BLANK]
+
+
+_FinishedBlock = (
+    RequestBlock | DecisionBlock | ThinkingBlock | ToolBlock | NoteBlock | PlanBlock | EndBlock | WelcomeBlock
+)
+
+
+def chunk_fragment(chunk: MarkdownChunk) -> Fragment:
+    """A piece of Markdown."""
+    return Fragment(lambda width, palette: markdown_lines(chunk, width, palette), chunk.text)
+
+
+GAP = Fragment(lambda width, palette: [BLANK], exact=1)
+"""A blank line between two blocks."""
+
+
+def has_gap_before(blocks: Sequence[Block], index: int) -> bool:
+    """There is a gap before this block: what follows a row of tool calls is set off from them."""
+    block = blocks[index]
+    if isinstance(block, ToolBlock | RequestBlock) or _empty(block):
+        return False
+    before = next((blocks[at] for at in range(index - 1, -1, -1) if not _empty(blocks[at])), None)
+    return isinstance(before, ToolBlock)
+
+
+def _empty(block: Block) -> bool:
+    """Nothing was said in it (a reply that was only calls), or thought."""
+    if isinstance(block, ThinkingBlock):
+        return not block.text
+    return isinstance(block, ReplyBlock) and not block.chunker.done and block.chunker.tail is None
+
+
+def block_fragments(block: Block, *, unfolded: bool) -> list[Fragment]:
+    """A block's pieces. Those of a growing Speech come from a `Growth`, which keeps what is done."""
+    if isinstance(block, ReplyBlock):
+        return ReplyFragments(block).pieces()
+    return [] if _empty(block) else [_single(block, unfolded)]
+
+
+def _single(block: _FinishedBlock, unfolded: bool) -> Fragment:
+    match block:
+        case RequestBlock():
+            return Fragment(lambda width, palette: request_lines(block, width, palette), block.text)
+        case DecisionBlock():
+            return Fragment(lambda width, palette: decision_lines(block, width, palette), exact=1)
+        case ThinkingBlock():
+            return Fragment(lambda width, palette: thinking_lines(block, width, palette, unfolded), exact=2)
+        case ToolBlock():
+            return Fragment(lambda width, palette: tool_lines(block, width, palette, unfolded), exact=1)
+        case NoteBlock():
+            return Fragment(lambda width, palette: note_lines(block, width, palette), block.text + block.detail)
+        case _:
+            return _other(block)
+
+
+def _other(block: PlanBlock | EndBlock | WelcomeBlock) -> Fragment:
+    match block:
+        case PlanBlock():
+            return Fragment(lambda width, palette: plan_lines(block, width, palette), "\n" * len(block.planned.steps))
+        case EndBlock():
+            return Fragment(lambda width, palette: end_lines(block, width, palette), exact=2)
+        case WelcomeBlock():
+            return Fragment(lambda width, palette: welcome_lines(block, width, palette), exact=4)
+        case _:
+            assert_never(block)
+
+
+class ReplyFragments:
+    """The pieces of one Speech while it grows: those of finished chunks stay, the tail's lines are kept where equal."""
+
+    def __init__(self, speech: ReplyBlock) -> None:
+        self.chunker = speech.chunker
+        self._done: list[Fragment] = []
+        self._tail: Fragment | None = None
+
+    def pieces(self) -> list[Fragment]:
+        """All of them, as the Speech is now."""
+        new = [chunk_fragment(chunk) for chunk in self.chunker.done[len(self._done) :]]
+        if new and self._tail is not None:
+            new[0].resemble(self._tail)
+            self._tail = None
+        self._done += new
+        tail = self.chunker.tail
+        if tail is None:
+            return list(self._done)
+        piece = chunk_fragment(tail)
+        if self._tail is not None:
+            piece.resemble(self._tail)
+        self._tail = piece
+        return [*self._done, piece]
+
+
+def transcript_fragments(every: Sequence[Block], *, unfolded: bool) -> list[Fragment]:
+    """All pieces of a finished text."""
+    pieces: list[Fragment] = []
+    for index, block in enumerate(every):
+        pieces += [GAP] if has_gap_before(every, index) else []
+        pieces += block_fragments(block, unfolded=unfolded)
+    return pieces
+
+
+def foldable(block: Block) -> bool:
+    """There is more to see when it is unfolded."""
+    return isinstance(block, ToolBlock | ThinkingBlock) and not _empty(block)

@@ -1,0 +1,139 @@
+"""Diffs: the change that a call is about to make as a patch, and a patch as coloured lines. Reads no file itself.
+
+Beside markdown.py. Reads no file itself: who wants the change in its surroundings gives `read`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Sequence
+
+from rich.segment import Segment
+
+from fugu_cli.messages import Call
+from fugu_cli.ui.drawing import Palette, StyledLine, indent_lines, parse_style, wrap_lines
+from fugu_cli.ui.formatting import escape_for_approval, plural
+
+ReadFile = Callable[[str], str | None]
+"""The text of a file by the path a call names; None where there is none that can be shown."""
+
+OLD_FIELDS = ("old", "old_string", "old_text", "search")
+NEW_FIELDS = ("new", "new_string", "new_text", "replace")
+CONTENT_FIELDS = ("content", "text", "body")
+PATCH_FIELDS = ("patch", "diff", "input")
+_NOISE = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+( \d+)?|(new|deleted) file mode \d+|(---|\+\+\+) /dev/null")
+"""What git says that people need not read. The whole line: a line that is added may begin like it."""
+LARGEST = 200_000
+"""Characters of a file that are still compared."""
+
+
+def read_nothing(path: str) -> None:
+    """A `read` that knows no file: a change is shown without its surroundings."""
+    del path
+
+
+def patch_of_call(call: Call, read: ReadFile = read_nothing) -> str:
+    """What an edit, write or apply_patch call changes, as a unified diff; "" for any other call."""
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        return ""
+    if not isinstance(arguments, dict):
+        return ""
+    given = {key: value for key, value in arguments.items() if isinstance(value, str)}
+    path = given.get("path", "")
+    old, new = _first(given, OLD_FIELDS), _first(given, NEW_FIELDS)
+    whole, patch = _first(given, CONTENT_FIELDS), _first(given, PATCH_FIELDS)
+    if call.tool == "apply_patch" and patch is not None:
+        return patch
+    if call.tool == "edit" and old is not None and new is not None:
+        return _edit(path, (old, new), read(path), every=arguments.get("replace_all") is True)
+    if call.tool == "write" and whole is not None:
+        return unified_diff(path, read(path) or "", whole)
+    return ""
+
+
+def _first(given: dict[str, str], names: Sequence[str]) -> str | None:
+    return next((given[name] for name in names if name in given), None)
+
+
+def _edit(path: str, change: tuple[str, str], text: str | None, *, every: bool) -> str:
+    old, new = change
+    if text is None or not old or old not in text:
+        return unified_diff(path, old, new)
+    return unified_diff(path, text, text.replace(old, new, -1 if every else 1))
+
+
+def unified_diff(path: str, before: str, after: str) -> str:
+    """Two texts of one file as a unified diff with three lines around each change."""
+    if len(before) + len(after) > LARGEST:
+        return f"--- {path}\n+++ {path}\n@@ too large to compare: {len(before):,} and {len(after):,} characters @@"
+    made = difflib.unified_diff(_lines(before), _lines(after), path, path, lineterm="")
+    return "\n".join(made)
+
+
+def _lines(text: str) -> list[str]:
+    """Its lines, split at newlines alone: what stands after any other control character belongs to the same line."""
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
+
+
+def patch_size(patch: str) -> tuple[int, int]:
+    """Lines added and removed."""
+    lines = _lines(patch)
+    added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
+    removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
+    return added, removed
+
+
+def patch_lines(patch: str, width: int, palette: Palette, most: int | None = None) -> list[StyledLine]:
+    """A patch in colours; of more than `most` lines the first, and how many more there are.
+
+    People say yes to it: every character that does not show is shown.
+    """
+    every = [text for text in _lines(escape_for_approval(patch.replace("\r\n", "\n"))) if not _noise(text)]
+    shown = every if most is None or len(every) <= most + 1 else every[:most]
+    lines = [made for text in shown for made in _line(text, width, palette)]
+    if len(shown) < len(every):
+        lines += wrap_lines(f"… {plural(len(every) - len(shown), 'more line')}", width, palette.dim)
+    return lines
+
+
+def changed_lines(patch: str) -> str:
+    """What is added and removed alone; the names of files where there are several."""
+    lines = _lines(patch)
+    several = sum(line.startswith("+++ ") for line in lines) > 1
+    kept = [
+        line for line in lines if line.startswith(("+", "-")) and (several or not line.startswith(("+++ ", "--- ")))
+    ]
+    return "\n".join(kept) or patch
+
+
+def _line(text: str, width: int, palette: Palette) -> list[StyledLine]:
+    """One line, folded; added and removed ones have their ground to the edge."""
+    words = _style(text, palette)
+    made = wrap_lines(text, width, words, "  ")
+    if words not in (palette.added, palette.removed):
+        return made
+    return [[*line, Segment(" " * max(width - Segment.get_line_length(line), 0), parse_style(words))] for line in made]
+
+
+def _noise(text: str) -> bool:
+    return _NOISE.fullmatch(text) is not None
+
+
+def _style(text: str, palette: Palette) -> str:
+    if text.startswith(("+++", "---", "diff ", "*** ")):
+        return f"bold {palette.text}"
+    if text.startswith("@@"):
+        return palette.accent
+    if text.startswith("+"):
+        return palette.added
+    return palette.removed if text.startswith("-") else palette.dim
+
+
+def indented_patch(patch: str, width: int, palette: Palette, most: int | None = None) -> list[StyledLine]:
+    """A patch set off from the left, for the conversation."""
+    body = "\n".join(text for text in _lines(patch) if not text.startswith(("--- ", "+++ ", "diff --git ")))
+    return indent_lines(patch_lines(body, width - 4, palette, most), ("    ", ""))

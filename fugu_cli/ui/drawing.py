@@ -1,0 +1,462 @@
+"""What everything on a terminal is drawn with: palettes, styled lines, fragments, and the column that paints only the
+fragments which are visible. Knows nothing of the log and nothing of Textual.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from rich.cells import cell_len, set_cell_size
+from rich.color import ColorSystem
+from rich.console import Console, RenderableType
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from rich.theme import Theme
+
+
+@dataclass(frozen=True)
+class Palette:
+    """Styles in rich's words. `code` names a pygments style."""
+
+    name: str
+    dark: bool
+    text: str
+    dim: str
+    accent: str
+    user: str
+    good: str
+    bad: str
+    warn: str
+    added: str
+    removed: str
+    code: str
+    cursor: str
+
+    def role(self, role: str) -> str:
+        """The colour of a role."""
+        return {"worker": self.accent, "thinker": self.user, "verifier": self.warn}.get(role, self.text)
+
+
+DARK = Palette(
+    name="dark",
+    dark=True,
+    text="#d8dee9",
+    dim="#7f8899",
+    accent="#5fb3f9",
+    user="#c792ea",
+    good="#7ec77b",
+    bad="#f07178",
+    warn="#e6b455",
+    added="#8fd18b on #16281b",
+    removed="#f08c92 on #2d1a1e",
+    code="monokai",
+    cursor="on #26303f",
+)
+LIGHT = Palette(
+    name="light",
+    dark=False,
+    text="#24292f",
+    dim="#6b7280",
+    accent="#0969da",
+    user="#8250df",
+    good="#1a7f37",
+    bad="#cf222e",
+    warn="#9a6700",
+    added="#116329 on #dafbe1",
+    removed="#82071e on #ffebe9",
+    code="friendly",
+    cursor="on #e4ecf7",
+)
+CONTRAST = Palette(
+    name="contrast",
+    dark=True,
+    text="#ffffff",
+    dim="#c8c8c8",
+    accent="#00d7ff",
+    user="#ff87ff",
+    good="#00ff5f",
+    bad="#ff5f5f",
+    warn="#ffff00",
+    added="#00ff5f on #002b10",
+    removed="#ff8787 on #3a0000",
+    code="monokai",
+    cursor="on #444444",
+)
+PALETTES = {palette.name: palette for palette in (DARK, LIGHT, CONTRAST)}
+
+
+StyledLine = list[Segment]
+StyledPart = tuple[str, str]
+"""Text and its style."""
+
+BLANK: StyledLine = []
+
+
+@cache
+def parse_style(words: str) -> Style:
+    """A style from its words, parsed once."""
+    return Style.parse(words) if words else Style.null()
+
+
+@cache
+def _console(palette: Palette) -> Console:
+    return Console(
+        theme=Theme(_markdown_styles(palette)),
+        file=io.StringIO(),
+        width=80,
+        force_terminal=True,
+        color_system="truecolor",
+        legacy_windows=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+
+
+def _markdown_styles(palette: Palette) -> dict[str, str]:
+    """What rich calls the parts of Markdown, in the palette's colours."""
+    return {
+        "markdown.code": palette.warn,
+        "markdown.code_block": palette.text,
+        "markdown.link": palette.accent,
+        "markdown.link_url": f"{palette.dim} underline",
+        "markdown.block_quote": palette.dim,
+        "markdown.item.bullet": palette.accent,
+        "markdown.item.number": palette.accent,
+        "markdown.list": palette.text,
+        "markdown.hr": palette.dim,
+        "markdown.table.border": palette.dim,
+        "markdown.table.header": "bold",
+    }
+
+
+def render_rich(renderable: RenderableType, width: int, palette: Palette = DARK) -> list[StyledLine]:
+    """Any rich object as lines of at most `width` cells."""
+    console = _console(palette)
+    options = console.options.update(width=max(width, 1))
+    return [
+        _trimmed(_without_default_background(line)) for line in console.render_lines(renderable, options, pad=False)
+    ]
+
+
+def _without_default_background(line: StyledLine) -> StyledLine:
+    """On the ground of whatever it is drawn on: `default` would be the terminal's, not the theme's."""
+    return [Segment(text, _without_background(words)) for text, words, control in line if not control]
+
+
+@cache
+def _without_background(words: Style | None) -> Style:
+    if words is None or words.bgcolor is None or not words.bgcolor.is_default:
+        return words or Style.null()
+    return Style.combine([words.without_color, Style(color=words.color)]) if words.color else words.without_color
+
+
+def _trimmed(line: StyledLine) -> StyledLine:
+    """Without the spaces that only fill the line."""
+    while line and not line[-1].text.strip() and not (line[-1].style and line[-1].style.bgcolor):
+        line = line[:-1]
+    return line
+
+
+def wrap_lines(text: str, width: int, words: str = "", indent: str = "") -> list[StyledLine]:
+    """Safe text, folded at words; lines after the first begin with `indent`."""
+    room = max(width - cell_len(indent), 4)
+    lines: list[StyledLine] = []
+    for paragraph in text.split("\n"):
+        for piece in Text(paragraph).wrap(_console(DARK), room, overflow="fold"):
+            lead = [Segment(indent)] if indent and lines else []
+            lines.append([*lead, Segment(piece.plain.rstrip(), parse_style(words))])
+    return lines
+
+
+def styled_line(parts: Iterable[StyledPart], width: int) -> StyledLine:
+    """Parts one after the other on one line, cut with an ellipsis where there is no more room."""
+    made: StyledLine = []
+    room = width
+    for text, words in parts:
+        size = cell_len(text)
+        if size > room:
+            if room > 0:
+                made.append(Segment(set_cell_size(text, room - 1) + "…", parse_style(words)))
+            break
+        made.append(Segment(text, parse_style(words)))
+        room -= size
+    return made
+
+
+def justified_line(left: Sequence[StyledPart], right: Sequence[StyledPart], width: int) -> StyledLine:
+    """`left` and `right` on one line, pushed apart; `right` goes where both do not fit."""
+    needs = sum(cell_len(text) for text, _ in right)
+    room = width - needs - 1
+    if needs == 0 or room < 8:
+        return styled_line(left, width)
+    made = styled_line(left, room)
+    used = sum(cell_len(segment.text) for segment in made)
+    return [*made, Segment(" " * (width - needs - used)), *styled_line(right, needs)]
+
+
+def indent_lines(lines: Iterable[StyledLine], lead: StyledPart) -> list[StyledLine]:
+    """Every line after `lead`."""
+    first = Segment(lead[0], parse_style(lead[1]))
+    return [[first, *rest] for rest in lines]
+
+
+def plain_text(made: StyledLine) -> str:
+    """The text of a line."""
+    return "".join(segment.text for segment in made).rstrip()
+
+
+COLOUR_SYSTEMS = {"truecolor": ColorSystem.TRUECOLOR, "256": ColorSystem.EIGHT_BIT, "standard": ColorSystem.STANDARD}
+
+
+def terminal_colours() -> ColorSystem | None:
+    """What this terminal can show; None where colours are not wanted (NO_COLOR, a dumb terminal)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM", "") in ("", "dumb"):
+        return None
+    if re.search("truecolor|24bit", os.environ.get("COLORTERM", "")):
+        return COLOUR_SYSTEMS["truecolor"]
+    return COLOUR_SYSTEMS["256" if "256" in os.environ.get("TERM", "") else "standard"]
+
+
+def ansi_text(lines: Iterable[StyledLine], system: ColorSystem | None) -> str:
+    """Lines, each with its newline. Without colours the words stay bold or italic in nothing: plain text."""
+    return "".join(_ansi_line(line, system) + "\n" for line in lines)
+
+
+def _ansi_line(line: StyledLine, system: ColorSystem | None) -> str:
+    if system is None:
+        return "".join(segment.text for segment in line).rstrip()
+    return "".join((segment.style or Style.null()).render(segment.text, color_system=system) for segment in line)
+
+
+Paint = Callable[[int, Palette], list[StyledLine]]
+
+
+class Fragment:
+    """Paints itself. `characters` and `breaks` (newlines) are for guessing, `exact` where the height is known."""
+
+    __slots__ = ("_before", "_breaks", "_characters", "_exact", "_for", "_measured", "_paint", "lines")
+
+    def __init__(self, paint: Paint, text: str = "", exact: int | None = None) -> None:
+        self._paint = paint
+        self._characters = len(text)
+        self._breaks = text.count("\n")
+        self._exact = exact
+        self._for: tuple[int, Palette] | None = None
+        self._measured: tuple[int, int] = (0, 0)
+        self._before: list[StyledLine] = []
+        self.lines: list[StyledLine] | None = None
+
+    def resemble(self, other: Fragment) -> None:
+        """This is `other`, grown: lines that are equal are taken from it, so that what was made of them is kept."""
+        self._before = other.lines or []
+
+    def height(self, width: int) -> int:
+        """Its number of lines: known when it was painted for this width, else a guess."""
+        if self._measured[0] == width:
+            return self._measured[1]
+        if self._exact is not None:
+            return self._exact
+        return self._breaks + self._characters // max(width, 1) + 2
+
+    def painted(self, width: int, palette: Palette) -> list[StyledLine]:
+        """Its lines, painted once for a width and a palette."""
+        if self.lines is None or self._for != (width, palette):
+            self.lines = self._paint(width, palette)
+            for index, (before, now) in enumerate(zip(self._before, self.lines, strict=False)):
+                if before == now:
+                    self.lines[index] = before
+            self._before = []
+            self._for = (width, palette)
+            self._measured = (width, len(self.lines))
+        return self.lines
+
+    def forget(self) -> None:
+        """Drop the lines, not their number; they are painted again when they are seen again."""
+        self.lines = None
+
+
+MOST_PAINTED = 1500
+"""Pieces whose lines are kept."""
+
+
+class Column:
+    """Blocks of pieces, one below the other. Lines and blocks count from 0."""
+
+    def __init__(self, width: int = 80, palette: Palette = DARK) -> None:
+        self.width = width
+        self.palette = palette
+        self._pieces: list[Fragment] = []
+        self._owners: list[int] = []
+        self._starts: list[int] = []
+        self._tops: list[int] = [0]
+        self._changed = 0
+        self._seen: OrderedDict[int, Fragment] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @property
+    def total(self) -> int:
+        """All lines; partly guessed."""
+        self._add_up()
+        return self._tops[-1]
+
+    def put(self, block: int, pieces: Sequence[Fragment]) -> None:
+        """Replace a block's pieces, or add the next block. Pieces that stay at its beginning keep their lines."""
+        if block == len(self._starts):
+            self._starts.append(len(self._pieces))
+            self._stale(len(self._pieces))
+            self._pieces += pieces
+            self._owners += [block] * len(pieces)
+            return
+        start = self._starts[block]
+        last = block + 1 >= len(self._starts)
+        end = len(self._pieces) if last else self._starts[block + 1]
+        same = 0
+        while same < len(pieces) and start + same < end and self._pieces[start + same] is pieces[same]:
+            same += 1
+        self._drop(start + same, end)
+        self._pieces[start + same : end] = pieces[same:]
+        self._owners[start + same : end] = [block] * (len(pieces) - same)
+        moved = len(pieces) - (end - start)
+        if not last and moved:
+            for later in range(block + 1, len(self._starts)):
+                self._starts[later] += moved
+        self._stale(start + same)
+
+    def cut(self, block: int) -> None:
+        """Drop this block and all after it."""
+        if block < len(self._starts):
+            start = self._starts[block]
+            self._drop(start, len(self._pieces))
+            del self._pieces[start:], self._owners[start:], self._starts[block:]
+            self._stale(start)
+
+    def fit(self, width: int, palette: Palette, y: int = 0) -> int:
+        """Another width or palette: everything is painted anew when it is seen. Returns where line `y` is now."""
+        if (width, palette) == (self.width, self.palette):
+            return y
+        index, within = self.place(y) if self._pieces else (0, 0)
+        before = self._pieces[index].height(self.width) if self._pieces else 0
+        self.width, self.palette = width, palette
+        self._drop(0, len(self._pieces))
+        self._stale(0)
+        if not self._pieces:
+            return 0
+        now = len(self._paint(index))
+        self._add_up()
+        return self._tops[index] + within * now // max(before, 1)
+
+    def place(self, y: int) -> tuple[int, int]:
+        """The piece at line `y` and the line in it. The column must not be empty."""
+        self._add_up()
+        index = min(bisect_right(self._tops, max(y, 0)) - 1, len(self._pieces) - 1)
+        while index > 0 and self._tops[index + 1] == self._tops[index]:
+            index -= 1
+        return index, y - self._tops[index]
+
+    def block_at(self, y: int) -> int | None:
+        """The block at line `y`."""
+        if not self._pieces or not 0 <= y < self.total:
+            return None
+        return self._owners[self.place(y)[0]]
+
+    def top_of(self, block: int) -> int:
+        """The first line of a block."""
+        self._add_up()
+        return self._tops[self._starts[block]]
+
+    def look(self, y: int, height: int) -> int:
+        """Paint what a window of `height` lines at `y` shows. Returns where the line that was at `y` is now."""
+        if not self._pieces:
+            return 0
+        anchor, within = self.place(y)
+        index, shown = anchor, -within
+        while index < len(self._pieces) and shown < height:
+            shown += len(self._paint(index))
+            index += 1
+        self._add_up()
+        return self._tops[anchor] + min(within, max(self._pieces[anchor].height(self.width) - 1, 0))
+
+    def move(self, y: int, by: int) -> int:
+        """`y` moved by some lines, upwards over what was painted first: the text moves by just as many."""
+        if not self._pieces or by >= 0:
+            return y + by
+        anchor, within = self.place(y)
+        index, above = anchor, within
+        while index > 0 and above < -by:
+            index -= 1
+            above += len(self._paint(index))
+        self._add_up()
+        return max(self._tops[anchor] + within + by, 0)
+
+    def look_at_end(self, height: int) -> int:
+        """Paint the last `height` lines. Returns the window's top, 0 where all fits."""
+        index, shown = len(self._pieces), 0
+        while index > 0 and shown < height:
+            index -= 1
+            shown += len(self._paint(index))
+        return max(self.total - height, 0)
+
+    def line(self, y: int) -> StyledLine | None:
+        """Line `y`, None beyond the end. Paints its piece where that was not done."""
+        if not self._pieces or not 0 <= y < self.total:
+            return None
+        index, within = self.place(y)
+        lines = self._pieces[index].lines
+        if lines is None or within >= len(lines):
+            lines = self._paint(index)
+        return lines[within] if within < len(lines) else []
+
+    def _paint(self, index: int) -> list[StyledLine]:
+        piece = self._pieces[index]
+        guessed = piece.height(self.width)
+        lines = piece.painted(self.width, self.palette)
+        if len(lines) != guessed or self._tops_known() <= index:
+            self._stale(index)
+        self._seen[id(piece)] = piece
+        self._seen.move_to_end(id(piece))
+        if len(self._seen) > MOST_PAINTED:
+            self._forget()
+        return lines
+
+    def _forget(self) -> None:
+        """Drop the lines of what was not seen for long, but not the height they showed it to have."""
+        for _ in range(MOST_PAINTED // 3):
+            _, piece = self._seen.popitem(last=False)
+            piece.forget()
+
+    def _drop(self, start: int, end: int) -> None:
+        for piece in self._pieces[start:end]:
+            if self._seen.pop(id(piece), None) is not None:
+                piece.forget()
+
+    def _tops_known(self) -> int:
+        return len(self._tops) - 1
+
+    def _stale(self, index: int) -> None:
+        del self._tops[index + 1 :]
+        self._changed = min(self._changed, index)
+
+    def take_changed(self) -> int:
+        """The first line that is not what it was when this was asked last."""
+        self._add_up()
+        changed, self._changed = self._changed, len(self._pieces)
+        return self._tops[min(changed, len(self._pieces))]
+
+    def _add_up(self) -> None:
+        """Tops of the pieces after the last one that is known."""
+        width, tops = self.width, self._tops
+        y = tops[-1]
+        for piece in self._pieces[len(tops) - 1 :]:
+            y += piece.height(width)
+            tops.append(y)

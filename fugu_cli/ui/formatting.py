@@ -1,0 +1,164 @@
+"""Foreign text made safe to print, and numbers, durations and money as short text. Imports nothing of fugu."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
+    r"|\x1b[\]PX^_](?:[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # OSC, DCS and their kind: titles, links, clipboards
+    r"|[^\x07\x1b\x9c\n]*)"  # those that do not end: no further than their line
+    r"|\x1b[ -/]*[0-~]"  # two-character sequences
+    r"|\x9b[0-?]*[ -/]*[@-~]"  # CSI in one byte
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff]")
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
+    "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164"
+    "\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Control characters, and others that do not show: they order, join, hide or carry letters."""
+
+
+def sanitize(text: str) -> str:
+    """`text` without escape sequences; control characters other than newline and tab are shown, not sent."""
+    plain = _ESCAPES.sub("", text.replace("\r\n", "\n"))
+    return _CONTROL.sub(lambda found: _escape(ord(found.group())), plain)
+
+
+def escape_invisible(text: str) -> str:
+    """All of `text`: whatever does not show by itself is shown as `\\x1b`, only newlines and tabs stay."""
+    return _INVISIBLE.sub(lambda found: _escape(ord(found.group())), text)
+
+
+def _escape(code: int) -> str:
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name that is not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    if code > 0xFFFF:
+        return f"\\U{code:08x}"
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def first_line(text: str, width: int = 100) -> str:
+    """The first line that says something, cut to `width` characters."""
+    line = next((line.strip() for line in sanitize(text).splitlines() if line.strip()), "")
+    return shorten(line, width)
+
+
+def shorten(text: str, width: int) -> str:
+    """`text` in at most `width` characters, the end replaced by dots."""
+    return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
+
+
+def first_lines(text: str, lines: int) -> list[str]:
+    """The first lines of a text, and how many more there are."""
+    every = sanitize(text).strip("\n").splitlines()
+    rest = len(every) - lines
+    return every if rest <= 1 else [*every[:lines], f"... {rest} more lines"]
+
+
+def duration(value: float) -> str:
+    """A duration: `310 ms`, `4.2 s`, `75 s`, `12 min 05 s`."""
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    if value < 10:
+        return f"{value:.1f} s"
+    if value < 180:
+        return f"{value:.0f} s"
+    return f"{int(value) // 60} min {int(value) % 60:02d} s"
+
+
+def retrying_in(left: float) -> str:
+    """The end of a countdown: `, retrying in 27 s`, `, retrying now`."""
+    return f", retrying in {remaining_time(left)}" if left > 0 else ", retrying now"
+
+
+def remaining_time(value: float) -> str:
+    """Seconds to come, rounded up: `27 s`, `12 min 05 s`."""
+    return f"{math.ceil(value)} s" if value < 180 else duration(math.ceil(value))
+
+
+def compact_number(value: int) -> str:
+    """A number of tokens: `950`, `1.2k`, `35k`, `1.20M`."""
+    if value < 1000:
+        return str(value)
+    if value < 10_000:
+        return f"{value / 1000:.1f}k"
+    return f"{value / 1000:.0f}k" if value < 1_000_000 else f"{value / 1_000_000:.2f}M"
+
+
+def money(value: float) -> str:
+    """USD: `$0`, `$0.0042`, `$1.20`."""
+    if value == 0:
+        return "$0"
+    return f"${value:.4f}" if value < 0.1 else f"${value:.2f}"
+
+
+def known_cost(value: float, *, unpriced: bool) -> str:
+    """USD of calls, of which some may have no known price: `unknown`, `$1.20 + unknown`."""
+    if not unpriced:
+        return money(value)
+    return f"{money(value)} + unknown" if value else "unknown"
+
+
+def probability(value: float) -> str:
+    """`.61`; `1.0` and `.00` at the ends."""
+    text = f"{value:.2f}"
+    return text[1:] if text.startswith("0") else "1.0"
+
+
+_DROPPED = re.compile("[\u200b\u2060\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]")
+_SUSPECT = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
+TAB = 4
+
+
+def sanitize_for_screen(text: str) -> str:
+    """`text` as lines of visible characters that a terminal obeys in nothing.
+
+    On top of `clean`: tabs become spaces, invisible characters go, line separators end lines, and of a line that
+    rewrites itself with carriage returns (a progress bar) the last state stays.
+    """
+    if not _SUSPECT.search(text):
+        return text
+    text = text.replace("\r\n", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
+    if "\r" in text:
+        text = "\n".join(_last_state(line) for line in text.split("\n"))
+    text = _DROPPED.sub("", sanitize(text))
+    return text.expandtabs(TAB) if "\t" in text else text
+
+
+def escape_for_approval(text: str) -> str:
+    """All of `text`, for what people say yes to: what does not show is shown. Tabs become spaces."""
+    return escape_invisible(text).expandtabs(TAB)
+
+
+def _last_state(line: str) -> str:
+    states = [part for part in line.split("\r") if part]
+    return states[-1] if states else ""
+
+
+def flatten(text: str, limit: int = 400) -> str:
+    """`text` on one line of at most `limit` characters, for titles and rows."""
+    joined = " ".join(sanitize_for_screen(text[: 4 * limit]).split())
+    return joined if len(joined) <= limit else joined[: limit - 1] + "…"
+
+
+def plural(number: int, thing: str, things: str = "") -> str:
+    """`3 lines`, `1 line`."""
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
+def short_duration(value: float) -> str:
+    """A duration in at most six characters: `0.4s`, `12s`, `3m05s`, `2h10m`."""
+    if value < 9.95:
+        return f"{value:.1f}s"
+    whole = round(value)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"

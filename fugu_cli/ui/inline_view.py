@@ -1,0 +1,379 @@
+"""What the inline mode prints: the log, each block once it is final, and everything that the full screen would lay
+over itself. The counterpart of tui/screen_feed.py and tui/main_layout.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fugu_cli.session.events import Finished, Live, Recorded, Retried, ToolRan
+from fugu_cli.ui import block_drawing, diff_lines, drawing, trace_drawing
+from fugu_cli.ui.block_drawing import GAP, block_fragments, has_gap_before, markdown_lines
+from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, plain_text, styled_line, wrap_lines
+from fugu_cli.ui.formatting import escape_for_approval, flatten
+from fugu_cli.ui.trace_drawing import Section, section_title
+from fugu_cli.ui.trace_rows import SessionTotals, TraceRows
+from fugu_cli.ui.transcript import Block, MarkdownChunk, NoteBlock, ReplyBlock, ThinkingBlock, ToolBlock, Transcript
+from fugu_cli.ui.tui.preferences import Preferences, save_preferences
+from fugu_cli.ui.tui.project_folder import with_tilde
+from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview, StatusLine, UpdateNote
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+    from fugu_cli.ui.tui.screen_protocol import ScreenProtocol
+
+RESUMED_BLOCKS = 40
+"""Blocks of an earlier session that are printed when it is resumed."""
+PROMPT_LINES = 10
+"""Lines of the terminal that the prompt, and what stands around it, may take."""
+
+Width = Callable[[], int]
+Write = Callable[[str], object]
+
+
+class Scrollback:
+    """Prints a session to `write`. `changed` is called when something that is not printed is not what it was."""
+
+    def __init__(self, write: Write, width: Width, palette: Palette, changed: Callable[[], None]) -> None:
+        self.palette = palette
+        self.story, self.rows, self.tally = Transcript(), TraceRows(), SessionTotals()
+        self._write = write
+        self._width = width
+        self._changed = changed
+        self._system = drawing.terminal_colours()
+        self._next = 0
+        self._chunks = 0
+        self._chunker: object = None
+        self._call = 0
+        """The first of the newest blocks that tell of a call under way: what it says, and that it is made again."""
+        self._taken: int | None = 0
+        """Lines printed for them; None where others were printed since: nothing can be taken back then."""
+        self._lines = 0
+        self._told: dict[int, int] = {}
+        self._thought: int | None = None
+        self._unknown: list[ToolRan] = []
+
+    def replay(self, records: Sequence[Recorded]) -> None:
+        """An earlier session: its end is printed."""
+        self.story, self.rows, self.tally = Transcript(), TraceRows(), SessionTotals()
+        for record in records:
+            self.story.take(record)
+            self.rows.take(record)
+            self.tally.take(record, record.at)
+        self.tally.doing = ""
+        self._told.clear()
+        self._thought = None
+        self._unknown.clear()
+        self._next, self._chunks = max(len(self.story.blocks) - RESUMED_BLOCKS, 0), 0
+        self._call, self._taken = self._next, None
+        if self._next:
+            self.print([*GAP.painted(self._width(), self.palette)])
+        self._print()
+
+    def take(self, item: Recorded | Live) -> None:
+        """One more item of the log."""
+        self.story.take(item)
+        self.rows.take(item)
+        self.tally.take(item, time.time())
+        if isinstance(item, Retried):
+            self._take_back(self.story.retries[item.turn])
+        if isinstance(item, Recorded) and isinstance(item.event, ToolRan) and item.event.changes:
+            self._unknown.append(item.event)
+        self._print()
+        self._changed()
+
+    def say(self, note: NoteBlock) -> UpdateNote:
+        """A note that is in no log. As it grows, what was added is printed; before its turn nothing is."""
+        story = self.story
+        index = story.say(note)
+        self._print()
+
+        def grow(grown: NoteBlock) -> None:
+            if story is not self.story:
+                return
+            story.blocks[index] = grown
+            if index < self._next:
+                self._note(index, grown)
+
+        return grow
+
+    def _note(self, index: int, note: NoteBlock) -> None:
+        """What is not printed yet of a note: whole lines while it grows, then the rest."""
+        begun = index in self._told
+        lines = note.detail.split("\n") if note.detail else []
+        whole = lines[:-1] if note.live else lines
+        rest = "\n".join(whole[max(self._told.get(index, 0) - note.dropped, 0) :])
+        self._told[index] = max(note.dropped + len(whole), self._told.get(index, 0))
+        made = block_drawing.note_lines(
+            NoteBlock("" if begun else note.text, note.tone, rest), self._width(), self.palette
+        )
+        made = made[1:] if begun else made
+        self.print(made[:-1] if note.live else made)
+
+    def patched(self, ran: ToolRan, patch: str) -> None:
+        """The diff of what a call changed. Of an earlier session it comes too late: what is printed is printed."""
+        if self.story.patched(ran, patch) is not None and ran in self._unknown:
+            self._unknown.remove(ran)
+            self._print()
+            self._changed()
+
+    def print(self, lines: Sequence[StyledLine]) -> None:
+        """Lines, now."""
+        self._taken, self._lines = None, self._lines + len(lines)
+        self._write(drawing.ansi_text(lines, self._system))
+
+    def _take_back(self, note: int) -> None:
+        """A call is made again: what it printed goes, as far as it still stands right above the prompt; the block
+        `note` says so."""
+        self._chunks = 0
+        self._chunker = None
+        if self._taken is not None:
+            self._next = self._call
+            self._told = {index: lines for index, lines in self._told.items() if index < self._call}
+            rows = min(self._taken, max(shutil.get_terminal_size().lines - PROMPT_LINES, 0))
+            self._write(f"\x1b[{rows}A\x1b[J" if rows else "")
+            self._taken = None
+        elif note < self._next:
+            self._pieces(self.story.blocks[note])
+
+    def tail(self, height: int) -> list[str]:
+        """The last lines of what is under way, as plain text."""
+        lines: list[str] = []
+        for block in self.story.blocks[self._next :]:
+            if isinstance(block, ReplyBlock):
+                rest = block.chunker.chunks()[self._chunks if block is self.story.blocks[self._next] else 0 :]
+                lines += [
+                    plain_text(line) for chunk in rest for line in markdown_lines(chunk, self._width(), self.palette)
+                ]
+            else:
+                pieces = block_fragments(block, unfolded=False)
+                lines += [plain_text(line) for piece in pieces for line in piece.painted(self._width(), self.palette)]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines[-height:]
+
+    def _print(self) -> None:
+        """Everything that has become final, in order."""
+        every = self.story.blocks
+        while self._next < len(every) and self._whole(every[self._next]):
+            self._next += 1
+            self._chunks, self._chunker = 0, None
+
+    def _whole(self, block: Block) -> bool:
+        """Print what there is of a block; True when it is over. What tells of a call under way is counted."""
+        empty = isinstance(block, ThinkingBlock) and not block.text
+        live = empty or (isinstance(block, ReplyBlock) and block.live) or self._next in self.story.retries.values()
+        if live and self._taken is None:
+            self._call, self._taken = self._next, 0
+        taken, before = self._taken or 0, self._lines
+        over = self._speech(block) if isinstance(block, ReplyBlock) else self._final(block)
+        if over and not isinstance(block, ReplyBlock):
+            self._gap()
+            self._block(block)
+        self._taken = taken + self._lines - before if live else None
+        return over
+
+    def _block(self, block: Block) -> None:
+        if isinstance(block, NoteBlock):
+            self._note(self._next, block)
+        elif isinstance(block, ThinkingBlock) and not block.text:
+            self._thought = self._next
+        else:
+            self._pieces(block)
+
+    def _speech(self, speech: ReplyBlock) -> bool:
+        """What is new of a message; True when it is over. One that is whole and reads otherwise is printed anew."""
+        if self._chunker is not speech.chunker:
+            again, self._chunker = self._chunker is not None, speech.chunker
+            if again:
+                self._chunks = 0
+                self._pieces(NoteBlock("(the reply began anew)"))
+        chunks: list[MarkdownChunk] = speech.chunker.done if speech.live else speech.chunker.chunks()
+        if chunks and not self._chunks:
+            self._gap()
+        for chunk in chunks[self._chunks :]:
+            self.print(markdown_lines(chunk, self._width(), self.palette))
+        self._chunks = max(self._chunks, len(chunks))
+        if not speech.live and self._thought == self._next - 1:  # what was thought was not known when it had its turn
+            self._pieces(self.story.blocks[self._thought])
+        return not speech.live
+
+    def _gap(self) -> None:
+        if has_gap_before(self.story.blocks, self._next):
+            self.print(GAP.painted(self._width(), self.palette))
+
+    def _pieces(self, block: Block) -> None:
+        pieces = block_fragments(block, unfolded=False)
+        self.print([line for piece in pieces for line in piece.painted(self._width(), self.palette)])
+
+    def _final(self, block: Block) -> bool:
+        if not isinstance(block, ToolBlock) or block.cut or not block.permitted.allowed:
+            return True
+        return block.result is not None and block.result not in self._unknown
+
+
+PATCH_LINES = 60
+"""Of what is undone or redone; what a call asks to change is printed whole."""
+LONG_REQUEST_SECONDS = 10.0
+KEY_HINT = "/help · esc stops · ctrl+d leaves"
+
+
+@dataclass(frozen=True)
+class InlineTerminal:
+    """What the front needs of the terminal: its width, a redraw of the prompt, the next typed line, its end.
+
+    `send` writes a sequence as it is.
+    """
+
+    width: Callable[[], int]
+    redraw: Callable[[], None]
+    typed: Callable[[], Awaitable[str]]
+    insert: Callable[[str], None]
+    open_turn: Callable[[str], None]
+    end: Callable[[], None]
+    send: Callable[[str], None]
+
+
+class InlineScreen:
+    """Prints into a scrollback. `standing` is what the status line says."""
+
+    def __init__(self, feed: Scrollback, terminal: InlineTerminal, look: Preferences, state: Path) -> None:
+        self.feed = feed
+        self.look = look
+        self.standing = StatusLine()
+        self._terminal = terminal
+        self._state = state
+        self.asked_at = 0.0
+        self._question: ApprovalQuestion | None = None
+
+    def stand(self, standing: StatusLine) -> None:
+        """The status line."""
+        key = "esc says no" if self._question is not None else standing.key
+        self.standing = replace(standing, hint=KEY_HINT, key=key)
+        self._terminal.redraw()
+
+    def question(self, question: ApprovalQuestion | None, behind: int, patch: str) -> None:
+        """Print what is asked, once; the prompt says which keys answer."""
+        asked, self._question = self._question, question
+        if question is not None and question is not asked:
+            self.asked_at = time.monotonic()
+            judgement, width, palette = question.judgement, self._terminal.width(), self.feed.palette
+            lines = [
+                styled_line(
+                    [(f"Allow {flatten(escape_for_approval(question.call.tool), 40)}?", f"bold {palette.warn}")], width
+                )
+            ]
+            lines += wrap_lines(with_tilde(escape_for_approval(_target(question))), width, f"bold {palette.text}")
+            lines += wrap_lines(f"asked because {escape_for_approval(judgement.reason)}", width, palette.dim)
+            lines += diff_lines.patch_lines(patch, width, palette) if patch else []
+            self.feed.print(lines)
+        self._terminal.redraw()
+
+    def show_queue(self, texts: Sequence[str]) -> None:
+        """The status line says how many wait."""
+
+    def noticed(self, item: Recorded | Live) -> None:
+        """The bell, where it is wanted and a request took long."""
+        ended = item.at if isinstance(item, Recorded) and isinstance(item.event, Finished) else None
+        if self.look.notify and ended is not None and ended - self.feed.tally.asked_at >= LONG_REQUEST_SECONDS:
+            self._terminal.send("\a")
+
+    def read(self, text: str, sections: Sequence[Section]) -> None:
+        """Print it whole."""
+        width, palette = self._terminal.width(), self.feed.palette
+        lines: list[StyledLine] = [styled_line([(text, f"bold {palette.text}")], width)]
+        for section in sections:
+            lines += section_title(section.title).painted(width, palette) if section.title else []
+            lines += [made for piece in section.pieces for made in piece.painted(width, palette)]
+        self.feed.print(lines)
+
+    async def confirm(self, question: str, patch: str) -> bool:
+        """Print the patch, then wait for a line that begins with y."""
+        width, palette = self._terminal.width(), self.feed.palette
+        self.feed.print(diff_lines.patch_lines(patch, width, palette, PATCH_LINES))
+        self.feed.print([styled_line([(f"{question} y or n", f"bold {palette.warn}")], width)])
+        return (await self._terminal.typed()).lower().startswith("y")
+
+    async def pick(
+        self,
+        heading: str,
+        choices: Sequence[Choice],
+        preview: Preview | None = None,
+        keys: dict[str, str] | None = None,
+    ) -> PickedChoice | None:
+        """Print the choices with numbers, then wait for one."""
+        del preview
+        width, palette = self._terminal.width(), self.feed.palette
+        more = "".join(f", {key[-1]} before it {words}" for key, words in (keys or {}).items())
+        lines = [styled_line([(f"{heading}: a number{more}; none leaves", f"bold {palette.text}")], width)]
+        for number, choice in enumerate(choices, start=1):
+            head: list[StyledPart] = [
+                (f"{number:>3} ", palette.accent),
+                (flatten(choice.shown), palette.text),
+                ("  ", ""),
+            ]
+            lines.append(styled_line([*head, (choice.about, palette.dim)], width))
+        self.feed.print(lines)
+        return parse_choice(await self._terminal.typed(), choices, keys or {})
+
+    def type(self, text: str) -> None:
+        """Into the prompt."""
+        self._terminal.insert(text)
+
+    def wear(self, palette: Palette) -> None:
+        """Other colours from here on."""
+        self.feed.palette = palette
+        self.keep(theme=palette.name)
+
+    def keep(self, **changes: str | int | bool) -> None:
+        """Remember how it looks."""
+        self.look = replace(self.look, **changes)  # type: ignore[arg-type]
+        save_preferences(self._state, self.look)
+
+    def show_trace(self, turn: str) -> None:
+        """Print the rows, or one turn in full."""
+        if turn:
+            self._terminal.open_turn(turn)
+            return
+        width, palette = self._terminal.width(), self.feed.palette
+        lines = [made for row in self.feed.rows.rows for made in trace_drawing.trace_row_lines(row, width, palette)]
+        self.feed.print(
+            [*lines, *trace_drawing.totals_lines(self.feed.tally.by_agent, self.feed.tally.unpriced, width, palette)]
+        )
+
+    def copy(self, text: str) -> None:
+        """OSC 52: the terminal's own clipboard, over ssh too."""
+        self._terminal.send(f"\x1b]52;c;{base64.b64encode(text.encode('utf-8', 'replace')).decode()}\x07")
+
+    async def leave(self) -> None:
+        """End the prompt; whoever runs it closes the session."""
+        self._terminal.end()
+
+
+def _target(question: ApprovalQuestion) -> str:
+    from fugu_cli.ui.event_text import approval_target  # brings the events with it: not before the first line
+
+    return approval_target(question.call, question.judgement.target)
+
+
+def parse_choice(text: str, choices: Sequence[Choice], keys: dict[str, str]) -> PickedChoice | None:
+    """What a typed line chooses: `3`, `f 3`, a value or the beginning of one; None for nothing."""
+    letter, _, rest = text.strip().partition(" ")
+    key = next((key for key in keys if letter == key[-1] and rest), None)
+    wanted = rest.strip() if key else text.strip()
+    if wanted.isdigit() and 1 <= int(wanted) <= len(choices):
+        return key or "enter", choices[int(wanted) - 1].value
+    starting = [choice.value for choice in choices if wanted and choice.value.startswith(wanted)]
+    return (key or "enter", starting[0]) if starting else None
+
+
+if TYPE_CHECKING:
+
+    def _fits(front: InlineScreen) -> ScreenProtocol:
+        return front

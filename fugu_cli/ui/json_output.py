@@ -1,0 +1,383 @@
+"""What programs read of a run: the exit code, the result object, and events as lines of `stream-json` in the shapes
+of Claude Code. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from fugu_cli import __version__
+from fugu_cli.messages import Call, Usage
+from fugu_cli.session import views
+from fugu_cli.session.costs import PaidEvent
+from fugu_cli.session.events import (
+    EVIDENCE,
+    Assigned,
+    Compacted,
+    Event,
+    Failed,
+    Interrupted,
+    JobEnded,
+    Live,
+    Member,
+    Merged,
+    Permitted,
+    Planned,
+    Recorded,
+    Replied,
+    Retried,
+    ToolRan,
+    Undone,
+    Waiting,
+)
+from fugu_cli.ui import event_text
+
+SUBTYPES = {
+    "accepted": "success",
+    "answered": "success",
+    "unaccepted": "error_unaccepted",
+    "turn_limit": "error_max_turns",
+    "budget": "error_max_budget_usd",
+    "time_limit": "error_time_limit",
+    "interrupted": "interrupted",
+    "denied": "error_permission_denied",
+    "failed": "error_during_execution",
+}
+EXIT_CODES = {
+    "accepted": 0,
+    "answered": 0,
+    "unaccepted": 3,
+    "turn_limit": 3,
+    "budget": 3,
+    "time_limit": 3,
+    "interrupted": 4,
+    "denied": 4,
+    "failed": 2,
+}
+"""`fugu help exit-codes`: 0 finished, 2 infrastructure, 3 a limit or not accepted, 4 aborted. 1 is usage."""
+
+
+@dataclass(frozen=True)
+class RunEnding:
+    """How a run ended where the log may not say so: `reason` is a Finished reason, or what ended it instead."""
+
+    reason: str
+    message: str = ""
+
+
+def run_ending(events: Sequence[Event], fallback: RunEnding | None = None) -> RunEnding:
+    """The newest request's end; `fallback` (a crash, Ctrl-C) where it is not finished."""
+    end = views.finished(events)
+    if end is not None:
+        return RunEnding(end.reason, end.message)
+    return fallback or RunEnding("interrupted", "the request is not finished; `fugu run --continue` goes on with it")
+
+
+def exit_code(reason: str) -> int:
+    """The process's exit code for a Finished reason."""
+    return EXIT_CODES[reason]
+
+
+def result_object(
+    records: Sequence[Recorded], session: str, end: RunEnding, *, since: int = 0, milliseconds: int | None = None
+) -> dict[str, object]:
+    """The final object. Counts what happened from line `since` on: this run, not the whole session.
+
+    `milliseconds` is the run's own duration; without it the lines' times say it.
+    """
+    every = [record.event for record in records]
+    members = views.pool(every)
+    mine = [record.event for record in records if record.seq >= since]
+    used = sum(views.usage(mine).values(), Usage())
+    times = [record.at for record in records if record.seq >= since]
+    span = int((times[-1] - times[0]) * 1000) if times else 0
+    return {
+        "type": "result",
+        "subtype": SUBTYPES[end.reason],
+        "is_error": EXIT_CODES[end.reason] != 0,
+        "duration_ms": span if milliseconds is None else milliseconds,
+        "duration_api_ms": int(sum(map(_seconds, mine)) * 1000),
+        "num_turns": len(views.turns(every)),
+        "result": views.answer(every),
+        "session_id": session,
+        "total_cost_usd": views.cost(mine, members),
+        "usage": usage_object(used),
+        "modelUsage": _by_model(mine, members),
+        "permission_denials": [
+            _denial(event.call) for event in mine if isinstance(event, Permitted) and not event.allowed
+        ],
+        "fugu": _own(every, end) | {"unpriced": list(views.unpriced(mine, members))},
+    }
+
+
+def usage_object(used: Usage) -> dict[str, int]:
+    """Tokens in the names of the Messages API: `input_tokens` counts what no cache held."""
+    return {
+        "input_tokens": max(used.input - used.cached - used.written, 0),
+        "cache_creation_input_tokens": used.written,
+        "cache_read_input_tokens": used.cached,
+        "output_tokens": used.output,
+    }
+
+
+def _by_model(events: Sequence[Event], members: dict[str, Member]) -> dict[str, dict[str, object]]:
+    """Every call that was paid for, by the model that served; where a fact names none, by the one its agent has
+    answered with, or is to. The costs add up to `total_cost_usd`."""
+    served: dict[str, str] = {}
+    for event in events:
+        if isinstance(event, Replied | Planned):
+            served.setdefault(event.agent, event.model)
+    models: dict[str, list[PaidEvent]] = {}
+    for event in events:
+        if isinstance(event, PaidEvent) and event.agent:
+            member = members.get(event.agent)
+            named = event.model if isinstance(event, Replied | Planned) else served.get(event.agent)
+            models.setdefault(named or (member.model if member else event.agent), []).append(event)
+    return {name: _model(calls, members) for name, calls in models.items()}
+
+
+def _seconds(event: Event) -> float:
+    return event.seconds if isinstance(event, Replied | Planned | Compacted) else 0.0
+
+
+def _model(replies: Sequence[PaidEvent], members: dict[str, Member]) -> dict[str, object]:
+    used = sum((reply.usage for reply in replies), Usage())
+    member = members.get(replies[0].agent)
+    return {
+        "inputTokens": max(used.input - used.cached - used.written, 0),
+        "outputTokens": used.output,
+        "cacheReadInputTokens": used.cached,
+        "cacheCreationInputTokens": used.written,
+        "costUSD": sum(views.price(reply, members.get(reply.agent)) for reply in replies),
+        "contextWindow": member.context if member else 0,
+    }
+
+
+def _denial(call: Call) -> dict[str, object]:
+    return {"tool_name": call.tool, "tool_use_id": call.id, "tool_input": arguments_object(call)}
+
+
+def arguments_object(call: Call) -> dict[str, object]:
+    """A call's arguments as an object; what does not parse as one is kept as text under `text`."""
+    try:
+        parsed = json.loads(call.arguments)
+    except ValueError:
+        return {"text": call.arguments}
+    return parsed if isinstance(parsed, dict) else {"text": call.arguments}
+
+
+def _orchestration(used: Usage) -> dict[str, int]:
+    """What deciding and planning took themselves."""
+    return {
+        "orchestration_input_tokens": used.input,
+        "orchestration_input_cached_tokens": used.cached,
+        "orchestration_output_tokens": used.output,
+    }
+
+
+def _own(events: Sequence[Event], end: RunEnding) -> dict[str, object]:
+    return {
+        "reason": end.reason,
+        "message": end.message,
+        "end": views.end_line(events).text,
+        "tests": views.test_summary(events),
+        "changed": sorted(views.changes(events)),
+        "failed_agents": views.failed_agents(events),
+        "orchestration": _orchestration(views.orchestration_usage(views.request(events))),
+        "routing": [routing_object(turn.assigned) for turn in views.turns(events)],
+    }
+
+
+def routing_object(event: Assigned) -> dict[str, object]:
+    """A decision as an object: who, in which role, by which rule, against whom, in how many milliseconds."""
+    scores = event.scores
+    return {
+        "turn": event.turn,
+        "agent": event.agent,
+        "role": event.role,
+        "by": event.by,
+        "reason": event.reason,
+        "override": event.override,
+        "agents": dict(zip(scores.rows, scores.row_probabilities, strict=False)) if scores else {},
+        "roles": dict(zip(("worker", "thinker", "verifier"), scores.role_probabilities, strict=False))
+        if scores
+        else {},
+        "masked": dict(scores.masked) if scores else {},
+        "milliseconds": round(event.milliseconds.total, 1),
+    }
+
+
+STOP_REASONS = {"end": "end_turn", "calls": "tool_use", "length": "max_tokens", "refusal": "refusal", "cut": None}
+Object = dict[str, object]
+_STATUS = re.compile(r"\b[45]\d\d\b")
+
+
+@dataclass(frozen=True)
+class StreamInit:
+    """What the init line says of the run."""
+
+    session: str
+    cwd: str
+    mode: str
+    coordinator: str
+    pool: tuple[Member, ...]
+    tools: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+    """Names of MCP servers; they are being started."""
+    commands: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+
+
+def init_object(setting: StreamInit) -> Object:
+    """The first line."""
+    return {
+        "type": "system",
+        "subtype": "init",
+        "session_id": setting.session,
+        "cwd": setting.cwd,
+        "model": "fugu",
+        "tools": list(setting.tools),
+        "mcp_servers": [{"name": name, "status": "pending"} for name in setting.servers],
+        "permissionMode": setting.mode,
+        "slash_commands": list(setting.commands),
+        "agents": [member.name for member in setting.pool],
+        "skills": list(setting.skills),
+        "plugins": [],
+        "apiKeySource": "environment" if any(member.provider != "local" for member in setting.pool) else "none",
+        "fugu_version": __version__,
+        "coordinator": setting.coordinator,
+        "pool": [member.model_dump(mode="json") for member in setting.pool],
+        "uuid": _uuid(setting.session, -1),
+    }
+
+
+def event_object(record: Recorded, before: Sequence[Event], session: str) -> Object | None:
+    """One fact's line, None for facts that have none (Opened, Asked, a permission that was given, Finished)."""
+    event = record.event
+    body = _body(event, before, session, record.seq)
+    if body is None:
+        return None
+    at = datetime.fromtimestamp(record.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {**body, "session_id": session, "uuid": _uuid(session, record.seq), "timestamp": at}
+
+
+def _body(event: Event, before: Sequence[Event], session: str, seq: int) -> Object | None:
+    match event:
+        case Assigned():
+            return {"type": "system", "subtype": "routing", **routing_object(event)}
+        case Replied():
+            return _assistant(event, f"msg_{session}_{seq}")
+        case Permitted(allowed=False):
+            return _tool_result(event.call, f"Not allowed: {event.reason}", ok=False)
+        case ToolRan():
+            return _evidence(event) if _by_fugu(event.call, before) else _ran(event)
+        case Failed() | Undone() | Interrupted() | Compacted() | JobEnded():
+            return _system(event)
+        case Planned() | Merged():
+            return event_text.workflow_object(event)
+        case _:
+            return None
+
+
+def _system(event: Failed | Undone | Interrupted | Compacted | JobEnded) -> Object:
+    match event:
+        case Failed():
+            name = "agent_failed"
+            said: Object = {"agent": event.what, "kind": event.kind, "error": event.message}
+        case Undone():
+            name, said = "undone", {"reason": event.reason, "paths": list(event.paths)}
+        case Interrupted():
+            name, said = "interrupted", {"partial": event.partial, "reason": event.reason}
+        case Compacted():
+            name, said = "compact_boundary", {"summary": event.summary}
+        case JobEnded():
+            name, said = "job_ended", event.model_dump(exclude={"type"})
+    return {"type": "system", "subtype": name, "turn": getattr(event, "turn", None), **said}
+
+
+def _by_fugu(call: Call, before: Sequence[Event]) -> bool:
+    return any(isinstance(fact, Permitted) and fact.call.id == call.id and fact.by == EVIDENCE for fact in before)
+
+
+def _assistant(event: Replied, identity: str) -> Object:
+    content: list[Object] = [{"type": "thinking", "thinking": block.text} for block in event.thinking if block.text]
+    content += [{"type": "text", "text": event.text}] if event.text else []
+    content += [
+        {"type": "tool_use", "id": call.id, "name": call.tool, "input": arguments_object(call)} for call in event.calls
+    ]
+    message = {
+        "id": identity,
+        "type": "message",
+        "role": "assistant",
+        "model": event.model,
+        "content": content,
+        "stop_reason": STOP_REASONS[event.stop],
+        "stop_sequence": None,
+        "usage": usage_object(event.usage),
+    }
+    return {
+        "type": "assistant",
+        "message": message,
+        "parent_tool_use_id": None,
+        "agent": event.agent,
+        "turn": event.turn,
+    }
+
+
+def _ran(event: ToolRan) -> Object:
+    return {**_tool_result(event.call, event.output, ok=event.ok), "turn": event.turn}
+
+
+def _tool_result(call: Call, text: str, *, ok: bool) -> Object:
+    block = {"type": "tool_result", "tool_use_id": call.id, "content": text, "is_error": not ok}
+    return {"type": "user", "message": {"role": "user", "content": [block]}, "parent_tool_use_id": None}
+
+
+def _evidence(event: ToolRan) -> Object:
+    """A run of fugu's own: no agent asked for it, so it must not look like the answer to a call."""
+    return {
+        "type": "system",
+        "subtype": "evidence",
+        "turn": event.turn,
+        "tool": event.call.tool,
+        "input": arguments_object(event.call),
+        "output": event.output,
+        "ok": event.ok,
+        "seconds": event.seconds,
+    }
+
+
+def live_object(event: Live, session: str) -> Object | None:
+    """A line for what is not a fact: why nothing moves. Pieces of text have none; the whole reply follows."""
+    match event:
+        case Waiting():
+            said: Object = {"subtype": "status", "status": event.why, "seconds": event.seconds}
+        case Retried():
+            status = _STATUS.search(event.why)
+            said = {
+                "subtype": "api_retry",
+                "turn": event.turn,
+                "agent": event.agent,
+                "attempt": event.retry,
+                "max_retries": event.retries,
+                "retry_delay_ms": int(event.seconds * 1000),
+                "error_status": int(status.group()) if status else None,
+                "error": event.why,
+            }
+        case _:
+            return None
+    return {"type": "system", **said, "session_id": session, "uuid": str(uuid.uuid4())}
+
+
+def json_line(value: Object) -> str:
+    """One JSON line in ASCII: it reads the same whatever the terminal's or the pipe's encoding is."""
+    return json.dumps(value)
+
+
+def _uuid(session: str, seq: int) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"fugu:{session}:{seq}"))

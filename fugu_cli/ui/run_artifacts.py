@@ -1,0 +1,199 @@
+"""`--output-dir`: the session, the diff, an ATIF trajectory and a summary, written on every exit."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fugu_cli.errors import UsageError
+from fugu_cli.messages import Usage
+from fugu_cli.safety.paths import path_exists
+from fugu_cli.session import views
+from fugu_cli.session.events import (
+    EVIDENCE,
+    RECORDED,
+    Asked,
+    Assigned,
+    Event,
+    Failed,
+    Finished,
+    Interrupted,
+    JobEnded,
+    Member,
+    Permitted,
+    Recorded,
+    Replied,
+    ToolRan,
+    Undone,
+)
+from fugu_cli.session.store import OUTPUT_FILES
+from fugu_cli.system import atomic_files
+from fugu_cli.ui.event_text import describe_call, job_end_text
+from fugu_cli.ui.json_output import arguments_object, routing_object
+
+ATIF_VERSION = "ATIF-v1.8"
+Object = dict[str, object]
+
+
+def atif_trajectory(records: Sequence[Recorded], session: str) -> Object:
+    """The whole document; every session with an Opened line has at least one step."""
+    events = [record.event for record in records]
+    opened = views.opened(events)
+    members = views.pool(events)
+    steps: list[Object] = []
+    for record in records:
+        body = _step(record.event, events, members)
+        if body is not None:
+            at = datetime.fromtimestamp(record.at, UTC).isoformat(timespec="milliseconds")
+            steps.append({"step_id": len(steps) + 1, "timestamp": at, **body})
+    used = sum(views.usage(events).values(), Usage())
+    return {
+        "schema_version": ATIF_VERSION,
+        "session_id": session,
+        "trajectory_id": session,
+        "agent": {
+            "name": "fugu",
+            "version": opened.version if opened else "",
+            "extra": {
+                "coordinator": opened.coordinator if opened else "",
+                "pool": [member.model_dump(mode="json") for member in members.values()],
+            },
+        },
+        "steps": steps or [{"step_id": 1, "source": "system", "message": "nothing was asked"}],
+        "final_metrics": {
+            "total_prompt_tokens": used.input,
+            "total_completion_tokens": used.output,
+            "total_cached_tokens": used.cached,
+            "total_cost_usd": views.cost(events),
+            "total_steps": max(len(steps), 1),
+        },
+    }
+
+
+def _step(event: Event, events: Sequence[Event], members: dict[str, Member]) -> Object | None:
+    match event:
+        case Asked():
+            return {"source": "user", "message": event.whole}
+        case Assigned():
+            message = f"turn {event.turn}: {event.agent} as {event.role}"
+            return {"source": "system", "message": message, "extra": {"routing": routing_object(event)}}
+        case Replied():
+            return _reply(event, events, members.get(event.agent))
+        case ToolRan() if _by_fugu(event, events):
+            result = {"content": event.output, "extra": {"ok": event.ok, "seconds": event.seconds}}
+            message = f"fugu ran {describe_call(event.call)}"
+            return {"source": "system", "message": message, "observation": {"results": [result]}}
+        case Failed() | Undone() | Interrupted() | Finished() | JobEnded():
+            return {"source": "system", "message": _notice(event)}
+        case _:
+            return None
+
+
+def _notice(event: Failed | Undone | Interrupted | Finished | JobEnded) -> str:
+    match event:
+        case Failed():
+            return f"{event.what} failed: {event.message}"
+        case Undone():
+            return f"files were put back: {event.reason}"
+        case Interrupted():
+            return "interrupted"
+        case Finished():
+            return f"finished: {event.reason} {event.message}".strip()
+        case JobEnded():
+            return job_end_text(event)
+
+
+def _by_fugu(event: ToolRan, events: Sequence[Event]) -> bool:
+    return any(isinstance(e, Permitted) and e.by == EVIDENCE and e.call.id == event.call.id for e in events)
+
+
+def _reply(event: Replied, events: Sequence[Event], member: Member | None) -> Object:
+    step: Object = {
+        "source": "agent",
+        "model_name": event.model or (member.model if member else event.agent),
+        "message": event.text,
+        "metrics": {
+            "prompt_tokens": event.usage.input,
+            "completion_tokens": event.usage.output,
+            "cached_tokens": event.usage.cached,
+            "cost_usd": views.price(event, member),
+        },
+        "llm_call_count": 1,
+        "extra": {"agent": event.agent, "turn": event.turn, "seconds": event.seconds, "stop": event.stop},
+    }
+    thinking = "\n".join(block.text for block in event.thinking if block.text)
+    if thinking:
+        step["reasoning_content"] = thinking
+    if event.calls:
+        step["tool_calls"] = [
+            {"tool_call_id": call.id, "function_name": call.tool, "arguments": arguments_object(call)}
+            for call in event.calls
+        ]
+        step["observation"] = {"results": _results(event, events)}
+    return step
+
+
+def _results(event: Replied, events: Sequence[Event]) -> list[Object]:
+    """One result a call; a call that was refused or never came back says so."""
+    start = next(index for index, fact in enumerate(events) if fact is event)
+    after = events[start:]
+    found: list[Object] = []
+    for call in event.calls:
+        ran = next((fact for fact in after if isinstance(fact, ToolRan) and fact.call.id == call.id), None)
+        asked = next((fact for fact in after if isinstance(fact, Permitted) and fact.call.id == call.id), None)
+        if ran is not None:
+            text, extra = ran.output, {"ok": ran.ok, "seconds": ran.seconds}
+        elif asked is not None and not asked.allowed:
+            text, extra = f"Not allowed: {asked.reason}", {"ok": False, "seconds": 0.0}
+        else:
+            text, extra = "No result: the run was cut off.", {"ok": False, "seconds": 0.0}
+        found.append({"source_call_id": call.id, "content": text, "extra": extra})
+    return found
+
+
+SESSION, PATCH, TRAJECTORY, SUMMARY = OUTPUT_FILES
+
+
+def prepare_output_dir(folder: Path) -> Path:
+    """The folder, made and writable before the run begins. Raises UsageError: better now than after the work.
+
+    One that is made inside a repository is hidden from git: for undo its files would be edits of the user's own.
+    """
+    try:
+        made = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        if made and any(path_exists(place / ".git") for place in folder.resolve().parents):
+            (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+        probe = folder / f".fugu-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UsageError(
+            f"cannot write into --output-dir {folder}: {error.strerror}", hint="give a folder you may write to"
+        ) from error
+    return folder.resolve()
+
+
+def write_artifacts(
+    folder: Path, records: Sequence[Recorded], session: str, summary: dict[str, object], patch: bytes
+) -> list[str]:
+    """All four files. Returns a sentence for each that could not be written."""
+    contents = {
+        SESSION: b"".join(RECORDED.dump_json(record) + b"\n" for record in records),
+        PATCH: patch,
+        TRAJECTORY: json.dumps(atif_trajectory(records, session), indent=1).encode() + b"\n",
+        SUMMARY: json.dumps(summary, indent=2).encode() + b"\n",
+    }
+    return [said for name, data in contents.items() if (said := _write_error(folder / name, data))]
+
+
+def _write_error(path: Path, data: bytes) -> str:
+    try:
+        with atomic_files.replacement_file(path) as draft:
+            draft.write_bytes(data)
+    except OSError as error:
+        return f"cannot write {path}: {error.strerror}"
+    return ""

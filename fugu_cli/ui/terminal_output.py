@@ -1,0 +1,131 @@
+"""The terminal of `fugu run`: lines that stay, and under them one that says what is being waited for. Knows no
+events.
+
+Owns standard error (what people read) and standard output (the answer). Colour only where the stream is a terminal and
+NO_COLOR is not set. Knows no facts: `headless.py` tells it what to print.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from fugu_cli.ui.formatting import duration, first_line, retrying_in, shorten
+from fugu_cli.ui.output_stream import OutputStream
+
+TICK = 1.0
+"""Seconds between two updates of the waiting line."""
+
+
+class TerminalOutput:
+    """Lines to standard error, data to standard output, and a waiting line while nothing else is said."""
+
+    def __init__(
+        self, out: TextIO | None = None, err: TextIO | None = None, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self.out = OutputStream(sys.stdout if out is None else out)
+        self.err = OutputStream(sys.stderr if err is None else err)
+        self._environ = environ
+        self._waiting = ""
+        self._since = 0.0
+        self._until = 0.0
+        self._drawn = ""
+        self._held = False
+
+    @property
+    def colour(self) -> bool:
+        """Whether people's lines are coloured."""
+        plain = self._environ.get("NO_COLOR") or self._environ.get("TERM") == "dumb"
+        return self.err.terminal and not plain
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal; 100 where there is none."""
+        try:
+            return os.get_terminal_size(sys.stderr.fileno()).columns or 100
+        except (OSError, ValueError, AttributeError):
+            return 100
+
+    def show(self, text: Text | str) -> None:
+        """A line for people, above the waiting line."""
+        self._erase()
+        self.err.line(rich_to_ansi(text) if isinstance(text, Text) and self.colour else str(text))
+        self._draw()
+
+    def data(self, text: str) -> None:
+        """What programs take: to standard output, nothing added."""
+        self._erase()
+        self.out.line(text)
+
+    def wait(self, why: str, seconds: float = 0.0) -> None:
+        """What is being waited for from now on; "" for nothing. `seconds`: until it is tried again, counted down."""
+        now = time.monotonic()
+        if why != self._waiting:
+            self._waiting, self._since = why, now
+        self._until = now + seconds if seconds else 0.0
+        self._draw()
+
+    @asynccontextmanager
+    async def ticking(self) -> AsyncIterator[None]:
+        """Keep the waiting line's seconds going while this is open."""
+        task = asyncio.create_task(self._tick()) if self.err.terminal else None
+        try:
+            yield
+        finally:
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+            self._erase()
+            self._waiting = ""
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """No waiting line while a question is open."""
+        self._erase()
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            self._draw()
+
+    def _draw(self) -> None:
+        if not self._waiting or self._held or not self.err.terminal:
+            return
+        now = time.monotonic()
+        clock = f" ({duration(now - self._since)})" if now - self._since >= 1 else ""
+        clock = retrying_in(self._until - now) if self._until else clock
+        line = first_line(self._waiting, self.width) + clock
+        # Letters may be two columns wide; a line that wraps could not be taken away again.
+        plain = shorten(line.encode("ascii", "replace").decode("ascii"), self.width - 1)
+        if plain != self._drawn:
+            self.err.raw("\r\x1b[K" + plain)
+            self._drawn = plain
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self.err.raw("\r\x1b[K")
+            self._drawn = ""
+
+
+def rich_to_ansi(text: Text) -> str:
+    """A styled text with the terminal's escape sequences, its lines left as long as they are."""
+    buffer = io.StringIO()
+    console = Console(file=buffer, force_terminal=True, color_system="standard", width=10_000, highlight=False)
+    console.print(text, soft_wrap=True, end="")
+    return buffer.getvalue()

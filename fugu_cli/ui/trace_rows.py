@@ -1,0 +1,494 @@
+"""The trace as data: the decisions of a finished log as rows, the same rows folded event by event for a running
+session, and the session's totals. Pure; no text and no widths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from fugu_cli.messages import Usage
+from fugu_cli.session import views
+from fugu_cli.session.costs import PaidEvent
+from fugu_cli.session.events import (
+    EVIDENCE,
+    ROLES,
+    Asked,
+    Assigned,
+    Compacted,
+    Event,
+    Failed,
+    Finished,
+    Interrupted,
+    Live,
+    Member,
+    Opened,
+    OutputStreamed,
+    Permitted,
+    Planned,
+    Recorded,
+    Replied,
+    Retried,
+    TextStreamed,
+    ToolRan,
+    Undone,
+    Waiting,
+)
+from fugu_cli.ui.event_text import decision_reason, describe_call
+from fugu_cli.ui.formatting import flatten, known_cost, sanitize
+
+
+@dataclass(frozen=True)
+class ScoreCell:
+    """One row or role of the head in a decision: its probability, or why it was masked. `logit` is before any mask."""
+
+    name: str
+    probability: float | None
+    logit: float | None
+    masked: str = ""
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class DecisionRow:
+    """One turn. Times in seconds, money in USD.
+
+    `reason` leaves out what an earlier row said already; `upto` counts the records that belong to it and all before.
+    """
+
+    request: int
+    turn: views.Turn
+    reason: str
+    start: int
+    upto: int
+    seconds: float
+    model_seconds: float
+    usage: Usage
+    cost: float
+    unpriced: bool
+    verdict: str | None
+    tests: views.TestRun | None
+    checked: tuple[bool, ...]
+    """Each run of an acceptance check: whether it passed."""
+    rows: tuple[ScoreCell, ...]
+    roles: tuple[ScoreCell, ...]
+
+    @property
+    def paid(self) -> str:
+        """`cost` in words, `unknown` where nobody knows the price."""
+        return known_cost(self.cost, unpriced=self.unpriced)
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Paths the turn changed, each once."""
+        return tuple(dict.fromkeys(change.path for change in self.turn.changes))
+
+
+@dataclass(frozen=True)
+class TracedRequest:
+    """One request: its text, how the tests stood before it, its turns and its end. Numbered from 1."""
+
+    number: int
+    asked: Asked
+    before: views.TestRun | None
+    rows: tuple[DecisionRow, ...]
+    end: Finished | None
+    end_line: views.EndLine
+    undone: tuple[Undone, ...]
+    """What the user took back and brought again before the next one."""
+    upto: int
+
+
+def traced_requests(records: Sequence[Recorded]) -> tuple[TracedRequest, ...]:
+    """Every request of a session, oldest first."""
+    events = [record.event for record in records]
+    starts = [index for index, event in enumerate(events) if isinstance(event, Asked)]
+    ends = [*starts[1:], len(events)] if starts else []
+    return tuple(
+        _request(records, number, start, end)
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True), start=1)
+    )
+
+
+def _request(records: Sequence[Recorded], number: int, start: int, end: int) -> TracedRequest:
+    events = [record.event for record in records[:end]]
+    asked = events[start]
+    assert isinstance(asked, Asked)
+    begins = [index for index in range(start, end) if isinstance(events[index], Assigned)]
+    stops = [_stop(events, begin, stop) for begin, stop in zip(begins, [*begins[1:], end], strict=False)]
+    rows = tuple(_row(records, number, begin, stop) for begin, stop in zip(begins, stops, strict=True))
+    undone = tuple(event for event in events[start:] if isinstance(event, Undone) and not event.turn)
+    return TracedRequest(
+        number, asked, views.first_tests(events), rows, views.finished(events), views.end_line(events), undone, end
+    )
+
+
+def _stop(events: Sequence[Event], begin: int, stop: int) -> int:
+    """The place after a turn's last fact. Steps of a workflow are interleaved with others that are open with them."""
+    assigned = events[begin]
+    assert isinstance(assigned, Assigned)
+    if not assigned.plan:
+        return stop
+    return 1 + max(i for i in range(begin, len(events)) if getattr(events[i], "turn", 0) == assigned.turn)
+
+
+def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> DecisionRow:
+    events = [record.event for record in records[:stop]]
+    assigned = events[begin]
+    assert isinstance(assigned, Assigned)
+    events = list(views.events_of_turn(events, assigned.turn)) if assigned.plan else events
+    turn = replace(views.turns(events)[-1], assigned=assigned)
+    mine = events[begin:]
+    ran = [event for event in mine if isinstance(event, ToolRan) and event.call.tool == views.RUN_TESTS]
+    last = max((index for index in range(begin, stop) if not _after_turn(records[index].event)), default=begin)
+    return DecisionRow(
+        request=number,
+        turn=turn,
+        reason=decision_reason(turn.assigned, events[:begin]),
+        start=begin,
+        upto=stop,
+        seconds=records[last].at - records[begin].at,
+        model_seconds=sum(event.seconds for event in mine if isinstance(event, Replied)),
+        usage=sum(views.usage(mine).values(), Usage()),
+        cost=views.cost(mine, views.pool(events)),
+        unpriced=bool(views.unpriced(mine, views.pool(events))),
+        verdict=views.verdict(events, turn),
+        tests=views.TestRun(ran[-1].ok, ran[-1].output, False, turn.number, ran[-1].tests) if ran else None,
+        checked=tuple(found for event in mine if (found := _checked(event)) is not None),
+        rows=_agent_cells(turn.assigned, events),
+        roles=_role_cells(turn.assigned),
+    )
+
+
+def _after_turn(event: Event) -> bool:
+    """It is no part of a turn: the request's end, the user's undo, the session opened again."""
+    return isinstance(event, Finished | Opened) or (isinstance(event, Undone) and not event.turn)
+
+
+def _checked(event: Event) -> bool | None:
+    """An acceptance check was run and passed; None for any other fact. Setting one counts as a run where it failed."""
+    if isinstance(event, ToolRan) and event.call.tool in views.CHECK_RUNNERS:
+        return event.ok
+    return False if isinstance(event, ToolRan) and event.call.tool in views.CHECK_SETTERS and event.ok else None
+
+
+def _agent_cells(event: Assigned, events: Sequence[Event]) -> tuple[ScoreCell, ...]:
+    scores = event.scores
+    if scores is None:
+        return ()
+    masked = dict(scores.masked)
+    member = views.pool(events).get(event.agent)
+    own = {event.agent, member.slot if member else event.agent}
+    return tuple(
+        _cell(name, _at(scores.row_probabilities, index), _at(scores.row_logits, index), masked, name in own)
+        for index, name in enumerate(scores.rows)
+    )
+
+
+def _role_cells(event: Assigned) -> tuple[ScoreCell, ...]:
+    scores = event.scores
+    if scores is None or not scores.role_logits:
+        return ()
+    masked = dict(scores.masked)
+    return tuple(
+        _cell(name, _at(scores.role_probabilities, index), _at(scores.role_logits, index), masked, name == event.role)
+        for index, name in enumerate(ROLES)
+    )
+
+
+def _cell(name: str, probability: float | None, logit: float | None, masked: dict[str, str], chosen: bool) -> ScoreCell:
+    why = masked.get(name, "")
+    return ScoreCell(name, None if why else probability, logit, why, chosen)
+
+
+def _at(values: Sequence[float], index: int) -> float | None:
+    return values[index] if index < len(values) else None
+
+
+REDRAWN_EVERY = 25
+"""Pieces of a reply after which its row is drawn again."""
+TurnState = Literal["open", "closed", "failed", "cut"]
+
+
+@dataclass
+class RequestRow:
+    """A request. `index` is its place among the rows."""
+
+    number: int
+    asked: Asked
+    first: int
+    at: float
+    index: int = 0
+    finished: Finished | None = None
+    seconds: float = 0.0
+
+
+@dataclass
+class PlanRow:
+    """A planner's reply: a workflow, or why there is none. `steps` are the turns spent on each step so far."""
+
+    request: RequestRow
+    planned: Planned
+    number: int
+    index: int
+    cost: float = 0.0
+    unpriced: bool = False
+    steps: dict[int, list[TurnRow]] = field(default_factory=dict)
+
+
+@dataclass
+class TurnRow:
+    """A turn. `first` and `last` are its lines in the log (seq); `begun` and `ended` seconds since the epoch."""
+
+    request: RequestRow
+    assigned: Assigned
+    first: int
+    last: int
+    begun: float
+    ended: float
+    tokens: int = 0
+    cost: float = 0.0
+    unpriced: bool = False
+    writing: int = 0
+    draws: int = 0
+    tests: bool | None = None
+    verdict: str = ""
+    state: TurnState = "open"
+    plan: PlanRow | None = None
+    index: int = 0
+    said_all: bool = False
+    """Its newest reply made no calls: what comes now is the tests, if anything."""
+
+    @property
+    def probability(self) -> float | None:
+        """Of the row the head chose; None where nothing was computed."""
+        scores = self.assigned.scores
+        return max(scores.row_probabilities) if scores and scores.row_probabilities else None
+
+
+TraceRow = RequestRow | PlanRow | TurnRow
+
+
+class TraceRows:
+    """The rows so far; `take` grows them and says from which on something changed.
+
+    Turns of a workflow may be open at the same time: a fact belongs to the turn it names.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[TraceRow] = []
+        self._members: dict[str, Member] = {}
+        self._request: RequestRow | None = None
+        self._plans: list[PlanRow] = []
+        self._open: dict[int, TurnRow] = {}
+        self._facts: list[Event] = []
+        self._opened: Opened | None = None
+
+    def take(self, item: Recorded | Live) -> int | None:
+        """One item of the log. Returns the first row that changed."""
+        if not isinstance(item, Recorded):
+            return self._writing(item) if isinstance(item, TextStreamed) else None
+        event = item.event
+        self._facts.append(event)
+        first = self._first_open(len(self.rows))
+        match event:
+            case Opened():
+                self._opened = event
+                self._members |= {member.name: member for member in event.pool}
+                return None
+            case Asked():
+                self._close(self._open)
+                self._plans = []
+                self._facts = [*([self._opened] if self._opened else []), event]
+                self._request = RequestRow(1 + self._count(), event, item.seq, item.at, len(self.rows))
+                self.rows.append(self._request)
+            case Planned():
+                self._plan(event)
+            case Assigned():
+                self._begin(item, event)
+            case Finished():
+                self._close(self._open)
+                if self._request is not None:
+                    self._request.finished = event
+                    self._request.seconds = item.at - self._request.at
+                    return self._request.index
+            case _:
+                self._inside(item)
+        return max(first - 1, 0) if self.rows else None
+
+    def _writing(self, said: TextStreamed) -> int | None:
+        turn = self._open.get(said.turn)
+        if turn is None:
+            return None
+        turn.writing += 1
+        return self._first_open(len(self.rows) - 1) if turn.writing % REDRAWN_EVERY == 1 else None
+
+    def _first_open(self, default: int) -> int:
+        """The first row that an open turn is drawn in: its own, or its workflow's."""
+        shown = [row.index for row in self._plans if any(turn.plan is row for turn in self._open.values())]
+        return min([default, *shown, *(turn.index for turn in self._open.values())])
+
+    def _count(self) -> int:
+        return self._request.number if self._request else 0
+
+    def _plan(self, event: Planned) -> None:
+        if self._request is None:
+            return
+        cost, unpriced = self._cost(event)
+        self._plans.append(PlanRow(self._request, event, len(self._plans) + 1, len(self.rows), cost, unpriced))
+        self.rows.append(self._plans[-1])
+
+    def _cost(self, event: Planned | Replied) -> tuple[float, bool]:
+        """USD, and whether nobody knows the price."""
+        member = self._members.get(event.agent)
+        return views.price(event, member), member is not None and member.price is None
+
+    def _begin(self, record: Recorded, event: Assigned) -> None:
+        over = [n for n, turn in self._open.items() if event.plan != turn.assigned.plan or not event.plan]
+        over += [n for n, turn in self._open.items() if n not in over and (turn.said_all or turn.state != "open")]
+        self._close(over)
+        if self._request is None:
+            return
+        plan = self._plans[event.plan - 1] if 0 < event.plan <= len(self._plans) else None
+        turn = TurnRow(self._request, event, record.seq, record.seq, record.at, record.at)
+        turn.plan, turn.index = plan, len(self.rows)
+        if plan is not None:
+            plan.steps.setdefault(event.step, []).append(turn)
+        self._open[event.turn] = turn
+        self.rows.append(turn)
+
+    def _inside(self, record: Recorded) -> None:
+        event = record.event
+        turn = self._open.get(getattr(event, "turn", 0))
+        if turn is None or turn.state != "open":
+            return
+        turn.last, turn.ended = record.seq, record.at
+        match event:
+            case Replied():
+                turn.tokens += event.usage.input + event.usage.output
+                cost, unpriced = self._cost(event)
+                turn.cost, turn.unpriced = turn.cost + cost, turn.unpriced or unpriced
+                turn.writing, turn.said_all = 0, not event.calls
+            case ToolRan():
+                if event.call.tool == views.RUN_TESTS:
+                    turn.tests = event.ok
+            case Undone():
+                turn.draws += 1
+            case Failed():
+                turn.state = "failed"
+            case Interrupted():
+                turn.state = "cut"
+            case _:
+                return
+
+    def _close(self, numbers: Iterable[int]) -> None:
+        """These turns are over: now their verdicts are known."""
+        for number in list(numbers):
+            turn = self._open.pop(number)
+            if turn.state == "open":
+                turn.state = "closed"
+            if turn.assigned.role == "verifier" and turn.state == "closed":
+                found = views.turn_of(self._facts, number)
+                verdict = views.verdict(self._facts, found) if found else None
+                turn.verdict = verdict or ""
+
+
+class SessionTotals:
+    """Totals of the session so far. `doing` is "" when nothing is under way; `since` is when that began (epoch).
+
+    `until` is when it is tried again (epoch); 0 where nobody knows.
+    """
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.by_agent: dict[str, tuple[Usage, float]] = {}
+        self.cost = 0.0
+        self.context: float | None = None
+        self.doing = ""
+        self.since = 0.0
+        self.until = 0.0
+        self.asked_at = 0.0
+        self._test_command = ""
+        self._turn = ""
+
+    @property
+    def tokens(self) -> Usage:
+        """All tokens of the session."""
+        return sum((usage for usage, _ in self.by_agent.values()), Usage())
+
+    @property
+    def unpriced(self) -> list[str]:
+        """Agents that were called and whose price nobody knows."""
+        return [name for name in self.by_agent if name in self.members and self.members[name].price is None]
+
+    def take(self, item: Recorded | Live, now: float) -> None:
+        """One item of the log; `now` is the time a live one was heard."""
+        if isinstance(item, Recorded):
+            self._fact(item)
+            return
+        match item:
+            case TextStreamed():
+                self._now(f"{sanitize(item.agent)} is writing", now)
+            case Waiting():
+                self._now(flatten(item.why, 60), now, item.seconds)
+            case Retried():
+                self._now(f"waiting for {sanitize(item.agent)}", now, item.seconds)
+            case OutputStreamed():
+                return
+
+    def _now(self, doing: str, at: float, seconds: float = 0.0) -> None:
+        if doing != self.doing:
+            self.doing, self.since = doing, at
+        self.until = at + seconds if seconds else 0.0
+
+    def _fact(self, record: Recorded) -> None:
+        event, at = record.event, record.at
+        match event:
+            case Opened():
+                self.members |= {member.name: member for member in event.pool}
+            case Asked():
+                self.asked_at = at
+                self._test_command = event.test_command or ""
+                self._now("deciding", at)
+            case Assigned():
+                self._turn = sanitize(event.agent)
+                self._now(f"{self._turn} reads", at)
+            case Replied():
+                self._replied(event)
+                self._now("deciding", at)
+            case Planned() | Compacted():
+                self._paid(event)
+                self.context = None
+                self._now("deciding", at)
+            case Permitted():
+                self._now(self._running(event) if event.allowed else f"{self._turn} reads", at)
+            case ToolRan():
+                self._now(f"{self._turn} reads" if self._turn else "deciding", at)
+            case Failed():
+                self._paid(event)
+                self._now("deciding", at)
+            case Finished() | Interrupted():
+                self.doing, self._turn, self.until = "", "", 0.0
+            case _:
+                return
+
+    def _running(self, event: Permitted) -> str:
+        """What runs; of fugu's own test run the command, and the key that ends it."""
+        if event.by == EVIDENCE and event.call.tool == views.RUN_TESTS:
+            return f"running the tests: {flatten(self._test_command, 60)} (F2 skips)"
+        return f"running {flatten(describe_call(event.call), 60)}"
+
+    def _replied(self, event: Replied) -> None:
+        self._paid(event)
+        member = self.members.get(event.agent)
+        if member is not None and member.context:
+            self.context = (event.usage.input + event.usage.output) / member.context
+
+    def _paid(self, event: PaidEvent) -> None:
+        if not event.agent:
+            return
+        cost = views.price(event, self.members.get(event.agent))
+        usage, before = self.by_agent.get(event.agent, (Usage(), 0.0))
+        self.by_agent[event.agent] = (usage + event.usage, before + cost)
+        self.cost += cost

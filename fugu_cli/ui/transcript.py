@@ -1,0 +1,539 @@
+"""The conversation as blocks: a fold of the log and of live output. Read this first. The full screen, the inline mode
+and the session previews draw these blocks. Knows no widths and no colours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from fugu_cli.messages import Call
+from fugu_cli.session import views
+from fugu_cli.session.events import (
+    EVIDENCE,
+    Asked,
+    Assigned,
+    Compacted,
+    Event,
+    Failed,
+    Finished,
+    Interrupted,
+    Live,
+    Merged,
+    Opened,
+    OutputStreamed,
+    Permitted,
+    Planned,
+    Recorded,
+    Replied,
+    Retried,
+    TextStreamed,
+    ToolRan,
+    Undone,
+    Waiting,
+)
+from fugu_cli.session.verdicts import EndLine
+from fugu_cli.ui import event_text
+from fugu_cli.ui.event_text import merge_text
+
+FENCE_LINES = 40
+LIST_LINES = 24
+CHUNK_LINES = 60
+CHUNK_CHARACTERS = 2000
+
+_FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})([^`]*)$")
+_ITEM = re.compile(r"^\s*(?:[-*+]|\d{1,9}[.)])\s")
+_HEADING = re.compile(r"^#{1,6}\s")
+
+
+@dataclass(frozen=True)
+class MarkdownChunk:
+    """A part of a text that can be drawn alone. `joined`: what follows belongs to the same block, without a gap."""
+
+    text: str
+    joined: bool = False
+
+
+class MarkdownChunker:
+    """Takes text piece by piece. `done` only grows; `tail` is the chunk that may still change."""
+
+    def __init__(self) -> None:
+        self.done: list[MarkdownChunk] = []
+        self._lines: list[str] = []
+        self._size = 0
+        self._partial = ""
+        self._fence = ""
+        self._opener = ""
+        self._gap = False
+
+    @property
+    def tail(self) -> MarkdownChunk | None:
+        """What has arrived and is not done, None where there is nothing visible."""
+        text = "\n".join([*self._lines, self._partial])
+        return MarkdownChunk(text) if text.strip() else None
+
+    def feed(self, text: str) -> None:
+        """More of the text."""
+        *whole, rest = (self._partial + text).split("\n") if "\n" in text else [self._partial + text]
+        for line in whole:
+            self._line(line)
+        self._partial = rest
+        while len(self._partial) > CHUNK_CHARACTERS:
+            self._cut_long()
+
+    def chunks(self) -> list[MarkdownChunk]:
+        """All of it, the tail included."""
+        return [*self.done, self.tail] if self.tail else list(self.done)
+
+    def _cut_long(self) -> None:
+        """A line without an end: cut it at a space, or anywhere."""
+        at = self._partial.rfind(" ", CHUNK_CHARACTERS // 2, CHUNK_CHARACTERS)
+        at = at if at > 0 else CHUNK_CHARACTERS
+        rest = self._partial[at:]
+        self._line(self._partial[:at])
+        self._partial = rest if self._fence else rest.lstrip(" ")
+        self._close(joined=True)
+
+    def _line(self, line: str) -> None:
+        while len(line) > CHUNK_CHARACTERS:
+            self._partial = line
+            self._cut_long()
+            line, self._partial = self._partial, ""
+        if self._fence:
+            self._in_fence(line)
+        else:
+            self._outside(line)
+
+    def _in_fence(self, line: str) -> None:
+        self._add(line)
+        found = _FENCE.match(line)
+        if found and found.group(2).startswith(self._fence) and not found.group(3).strip():
+            self._fence = ""
+            if self._top_fence():
+                self._close()
+        elif len(self._lines) >= FENCE_LINES or self._size > CHUNK_CHARACTERS:
+            self._close(joined=True)
+
+    def _top_fence(self) -> bool:
+        return bool(self._lines) and self._lines[0] == self._opener
+
+    def _outside(self, line: str) -> None:
+        blank = not line.strip()
+        if blank:
+            self._gap = bool(self._lines)
+            if self._lines:
+                self._add(line)
+            return
+        found = _FENCE.match(line)
+        new_block = self._starts(line) or (found is not None and not found.group(1).strip() and len(found.group(1)) < 2)
+        if self._lines and new_block:
+            self._close()
+        self._gap = False
+        if found:
+            self._fence, self._opener = found.group(2), line
+        self._add(line)
+        if _HEADING.match(line):
+            self._close()
+        elif not found and self._full():
+            self._close(joined=True)
+
+    def _starts(self, line: str) -> bool:
+        """This line begins something that can be drawn apart from what is before it."""
+        if _HEADING.match(line):
+            return True
+        indented = line[0] in " \t"
+        if self._gap and not indented:
+            in_list = bool(_ITEM.match(self._lines[0]))
+            return not (in_list and _ITEM.match(line)) or len(self._lines) > LIST_LINES
+        return bool(_ITEM.match(line)) and not indented and len(self._lines) > LIST_LINES
+
+    def _full(self) -> bool:
+        return len(self._lines) > CHUNK_LINES or self._size > CHUNK_CHARACTERS
+
+    def _add(self, line: str) -> None:
+        self._lines.append(line)
+        self._size += len(line) + 1
+
+    def _close(self, *, joined: bool = False) -> None:
+        text = "\n".join(self._lines).rstrip()
+        if text:
+            self.done.append(MarkdownChunk(text, joined))
+        self._lines, self._size, self._gap = [], 0, False
+        if self._fence and joined:
+            self._add(self._opener)
+
+
+def split_markdown(text: str) -> list[MarkdownChunk]:
+    """A whole text's chunks."""
+    chunker = MarkdownChunker()
+    chunker.feed(text)
+    return chunker.chunks()
+
+
+Tone = Literal["plain", "dim", "good", "bad", "warn"]
+
+
+@dataclass(frozen=True)
+class RequestBlock:
+    """What the user asked."""
+
+    text: str
+    attachments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DecisionBlock:
+    """A decision: who acts now."""
+
+    assigned: Assigned
+
+
+@dataclass
+class ReplyBlock:
+    """What an agent says. Grows while it is said; `chunker` holds it cut into chunks."""
+
+    agent: str
+    said: list[str] = field(default_factory=list)
+    chunker: MarkdownChunker = field(default_factory=MarkdownChunker)
+    live: bool = True
+
+    def add(self, text: str) -> None:
+        """More of it."""
+        self.said.append(text)
+        self.chunker.feed(text)
+
+
+@dataclass(frozen=True)
+class ThinkingBlock:
+    """What an agent thought before it spoke; "" where it has not said. Stands before every Speech."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ToolBlock:
+    """A call: judged, running, or done. `live` is the newest output of one that runs, `patch` what it changed."""
+
+    call: Call
+    permitted: Permitted
+    result: ToolRan | None = None
+    live: str = ""
+    cut: bool = False
+    patch: str = ""
+
+    @property
+    def evidence(self) -> bool:
+        """Made by fugu itself."""
+        return self.permitted.by == EVIDENCE
+
+
+@dataclass(frozen=True)
+class PlanBlock:
+    """A Conductor's workflow."""
+
+    planned: Planned
+
+
+@dataclass(frozen=True)
+class NoteBlock:
+    """A line of fugu's own. `detail` is shown below it; while it grows it is `live`, and its first lines may go.
+
+    `dropped` is how many did.
+    """
+
+    text: str
+    tone: Tone = "dim"
+    detail: str = ""
+    live: bool = False
+    dropped: int = 0
+
+
+@dataclass(frozen=True)
+class EndBlock:
+    """A request's end, with what it took."""
+
+    finished: Finished
+    said: EndLine
+    turns: int
+    seconds: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class WelcomeBlock:
+    """A session's first line."""
+
+    opened: Opened
+
+
+Block = (
+    RequestBlock
+    | DecisionBlock
+    | ReplyBlock
+    | ThinkingBlock
+    | ToolBlock
+    | PlanBlock
+    | NoteBlock
+    | EndBlock
+    | WelcomeBlock
+)
+
+
+LIVE_OUTPUT = 4000
+"""Characters of a running tool's newest output that are kept for the screen."""
+
+
+class Transcript:
+    """The blocks so far. `take` grows them; `say` adds a line that is of the screen alone and in no log."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self._calls: dict[str, int] = {}
+        self._speeches: dict[int, ReplyBlock] = {}
+        self.retries: dict[int, int] = {}
+        """By turn the note that says its call is made again."""
+        self._turn = 0
+        self._agents: dict[int, str] = {}
+        self._opened: Opened | None = None
+        self._asked_at = 0.0
+        self._facts: list[Event] = []
+        """Of the newest request."""
+        self._turns = 0
+        self._tokens = 0
+        self._kept = 0
+        """The turn whose newest reply is a line as it stood: nothing is put back after it."""
+
+    def take(self, item: Recorded | Live) -> int | None:
+        """One item of the log. Returns the first block that changed, None when none did."""
+        before = len(self.blocks)
+        if not isinstance(item, Recorded):
+            return self._live(item)
+        if isinstance(item.event, Asked):
+            self._facts.clear()
+        self._facts.append(item.event)
+        gone = self._settled(item.event)
+        changed = self._fact(item.event, item.at)
+        grown = before if len(self.blocks) > before else None
+        return min((index for index in (gone, changed, grown) if index is not None), default=None)
+
+    def patched(self, ran: ToolRan, patch: str) -> int | None:
+        """The diff of what a call changed has become known. Returns its block."""
+        for index in range(len(self.blocks) - 1, -1, -1):
+            block = self.blocks[index]
+            if isinstance(block, ToolBlock) and block.result is ran:
+                self.blocks[index] = replace(block, patch=patch)
+                return index
+        return None
+
+    def say(self, note: NoteBlock) -> int:
+        """A note of the screen's own. Returns its index."""
+        self.blocks.append(note)
+        return len(self.blocks) - 1
+
+    def _live(self, item: Live) -> int | None:
+        match item:
+            case TextStreamed():
+                if not item.text:
+                    return None
+                first = len(self.blocks)
+                speech = self._speeches.get(item.turn)
+                if speech is None:
+                    self._speaks(item.turn, item.agent)
+                    speech = self._speeches[item.turn] = ReplyBlock(item.agent)
+                    self.blocks += [
+                        ThinkingBlock(""),
+                        speech,
+                    ]  # what was thought is known at the end: its place is kept
+                speech.add(item.text)
+                return min(first, self._index(speech))
+            case OutputStreamed():
+                index = self._calls.get(item.call)
+                if index is None:
+                    return None
+                use = self.blocks[index]
+                assert isinstance(use, ToolBlock)
+                self.blocks[index] = replace(use, live=(use.live + item.text)[-LIVE_OUTPUT:])
+                return index
+            case Retried():
+                return self._retried(item)
+            case Waiting():
+                return None
+
+    def _retried(self, event: Retried) -> int:
+        """A call is made again: one line stands where its text was."""
+        before, said = self.retries.get(event.turn), self._unsaid(event.turn)
+        if before is None and said is None:
+            self._speaks(event.turn, event.agent)
+            self.blocks.append(ThinkingBlock(""))
+        place = before if before is not None else said if said is not None else len(self.blocks) - 1
+        self.retries[event.turn] = place
+        self.blocks[place] = NoteBlock(event_text.retry_text(event), "warn")
+        return min(place, said if said is not None else place)
+
+    def _unsaid(self, turn: int) -> int | None:
+        """What the turn was saying is taken back. Returns its place; None where it said nothing."""
+        speech = self._speeches.pop(turn, None)
+        if speech is None:
+            return None
+        place = self._index(speech)
+        self.blocks[place] = ThinkingBlock("")
+        return place
+
+    def _settled(self, event: Event) -> int | None:
+        """A call came to its end: nothing says any more that it was made again. Returns the block that changed."""
+        note = self.retries.pop(event.turn, None) if isinstance(event, Replied | Failed | Interrupted) else None
+        if note is not None:
+            self.blocks[note] = ThinkingBlock("")
+        return note
+
+    def _hush(self) -> None:
+        """Nobody goes on with what was being said."""
+        for speech in self._speeches.values():
+            speech.live = False
+        self._speeches.clear()
+
+    def _speaks(self, turn: int, agent: str) -> None:
+        """Steps of a workflow may work at the same time: where another one goes on, it says which."""
+        if turn and turn != self._turn:
+            self.blocks.append(NoteBlock(f"turn {turn}, {agent}:"))
+        self._turn = turn or self._turn
+
+    def _index(self, block: Block) -> int:
+        """Where a block stands; it is among the newest."""
+        return next(i for i in range(len(self.blocks) - 1, -1, -1) if self.blocks[i] is block)
+
+    def _fact(self, event: Event, at: float) -> int | None:
+        if isinstance(event, Asked | Failed | Finished | Interrupted) or (
+            isinstance(event, Assigned) and not event.plan
+        ):
+            self._hush()
+        match event:
+            case Asked():
+                self._begin(event, at)
+            case Assigned():
+                self._turns, self._turn = self._turns + 1, event.turn
+                self._agents[event.turn] = event.agent
+                self.blocks.append(DecisionBlock(event))
+            case Replied():
+                return self._replied(event)
+            case Permitted():
+                self._speaks(event.turn, self._agents.get(event.turn, ""))
+                self._calls[event.call.id] = len(self.blocks)
+                self.blocks.append(ToolBlock(event.call, event))
+            case ToolRan():
+                return self._ran(event)
+            case Finished():
+                self._end(event, at)
+            case Interrupted():
+                return self._interrupted(event)
+            case Opened():
+                if event != self._opened:
+                    self.blocks.append(WelcomeBlock(event))
+                self._opened = event
+            case _:
+                silent = isinstance(event, Undone) and 0 < event.turn == self._kept
+                block = None if silent else _event_block(event)
+                if block is not None:
+                    self.blocks.append(block)
+        return None
+
+    def _begin(self, event: Asked, at: float) -> None:
+        self._calls, self._agents = {}, {}
+        self._asked_at, self._turns, self._tokens = at, 0, 0
+        self.blocks.append(RequestBlock(event.said, event.attachments))
+
+    def _end(self, event: Finished, at: float) -> None:
+        spent = max(at - self._asked_at, 0.0)
+        self.blocks.append(EndBlock(event, views.end_line(self._facts), self._turns, spent, self._tokens))
+
+    def _replied(self, event: Replied) -> int | None:
+        """The whole reply: where it is not what was said live (a schema), it takes its place."""
+        self._tokens += event.usage.input + event.usage.output
+        self._kept = event.turn if event_text.changed_nothing(event) else 0
+        if self._kept:
+            self.blocks.append(NoteBlock(event.text or f"{event.filled}: nothing", "dim"))
+            return None
+        speech = self._speeches.pop(event.turn, None)
+        changed = None
+        thought = "\n".join(part.text for part in event.thinking if part.text.strip())
+        if speech is not None:
+            changed = self._index(speech)
+            if "".join(speech.said) != event.text:
+                speech.said, speech.chunker = [], MarkdownChunker()
+                speech.add(event.text)
+            speech.live = False
+            if thought:
+                changed -= 1
+                self.blocks[changed] = ThinkingBlock(thought)
+            return changed
+        if thought or event.text.strip():
+            self._speaks(event.turn, event.agent)
+        if thought or event.text.strip():
+            self.blocks.append(ThinkingBlock(thought))
+        if event.text.strip():
+            speech = ReplyBlock(event.agent, live=False)
+            speech.add(event.text)
+            self.blocks.append(speech)
+        return None
+
+    def _ran(self, event: ToolRan) -> int | None:
+        index = self._calls.get(event.call.id)
+        if index is None:
+            return None
+        use = self.blocks[index]
+        assert isinstance(use, ToolBlock)
+        self.blocks[index] = replace(use, result=event, live="")
+        return index
+
+    def _interrupted(self, event: Interrupted) -> int | None:
+        first = len(self.blocks)
+        for index in self._calls.values():
+            use = self.blocks[index]
+            if isinstance(use, ToolBlock) and use.result is None and use.permitted.allowed:
+                self.blocks[index] = replace(use, cut=True)
+                first = min(first, index)
+        said = bool(self.blocks) and isinstance(self.blocks[-1], ReplyBlock)
+        if event.partial.strip() and not said:
+            speech = ReplyBlock("", live=False)
+            speech.add(event.partial)
+            self.blocks.append(speech)
+        self.blocks.append(NoteBlock("interrupted; /continue goes on, or ask something else", "warn"))
+        return first
+
+
+def _event_block(event: Event) -> Block | None:
+    match event:
+        case Planned():
+            return PlanBlock(event)
+        case Failed():
+            return NoteBlock(f"{event.what} failed: {event.message}", "bad")
+        case Compacted():
+            author = f"by {event.agent}" if event.agent else "without a model"
+            return NoteBlock(
+                f"summed up {author}; agents read this from now on, the log keeps all", "dim", event.summary
+            )
+        case Undone():
+            return _undo_note(event)
+        case Merged():
+            return NoteBlock(merge_text(event).plain, "dim")
+        case _:  # whatever every output has a line for
+            said = event_text.event_line((event,))
+            return NoteBlock(said.plain.strip(), "dim") if said is not None else None
+
+
+def _undo_note(event: Undone) -> NoteBlock:
+    if event.turn:
+        return NoteBlock(f"rolled back, to be drawn again: {event.reason}", "warn")
+    files = f"{len(event.paths)} files put back" if len(event.paths) != 1 else "1 file put back"
+    reason = event.reason.partition(", from tree ")[0] or "undone"
+    return NoteBlock(f"{reason}: {files}", "warn", "\n".join(event.paths))
+
+
+def transcript_blocks(items: Sequence[Recorded | Live]) -> list[Block]:
+    """The blocks of a finished session."""
+    story = Transcript()
+    for item in items:
+        story.take(item)
+    return story.blocks

@@ -1,0 +1,181 @@
+"""The question before a call: what it would touch or run, why policy asks, and the diff. Takes the prompt's place
+while something is asked.
+
+Takes the prompt's place while something is asked. The call is not run before an answer; questions that come meanwhile
+wait behind this one.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from fugu_cli.ui import diff_lines
+from fugu_cli.ui.drawing import BLANK, Palette, StyledLine, StyledPart, styled_line, wrap_lines
+from fugu_cli.ui.formatting import escape_for_approval, flatten, plural
+from fugu_cli.ui.tui.project_folder import with_tilde
+from fugu_cli.ui.tui.screen_protocol import APPROVAL_SCOPES, ApprovalScope, offered_scopes
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+
+TARGET_LINES = 6
+LEAST_PATCH_LINES = 8
+"""Lines of a change below which only what is added and removed is shown."""
+SHORT_TERMINAL = 20
+"""Lines of a terminal below which the answers stand on one line."""
+REPEATED_KEY_SECONDS = 0.4
+"""Seconds after a yes in which a further one is no answer to the next question: nobody has read it."""
+
+
+class Approval(Widget, can_focus=True):
+    """Hidden while nothing is asked."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y,1", "answer('once')", show=False),
+        Binding("s,2", "answer('session')", show=False),
+        Binding("a,3", "answer('always')", show=False),
+        Binding("n,4,escape", "answer('no')", show=False),
+        Binding("d", "whole", show=False),
+        Binding("up,left", "move(-1)", show=False),
+        Binding("down,right,tab", "move(1)", show=False),
+        Binding("enter", "choose", show=False),
+    ]
+
+    @dataclass
+    class Answered(Message):
+        """The user's answer to the question that was shown."""
+
+        scope: ApprovalScope
+
+    @dataclass
+    class Opened(Message):
+        """The user wants to see the whole target and the whole change."""
+
+        target: str
+        patch: str
+
+    def __init__(self, palette: Palette, id: str = "approval") -> None:
+        super().__init__(id=id)
+        self.palette = palette
+        self.display = False
+        self._question: ApprovalQuestion | None = None
+        self._patch = ""
+        self._cut = False
+        self._behind = 0
+        self._at = 0
+        self._lines: list[StyledLine] = []
+        self._allowed: ApprovalQuestion | None = None
+        self._allowed_at = 0.0
+
+    @property
+    def scopes(self) -> tuple[ApprovalScope, ...]:
+        """The answers there are: what needs a yes every time is not remembered."""
+        return offered_scopes(self._question is not None and self._question.judgement.every_time)
+
+    def ask(self, question: ApprovalQuestion | None, behind: int, patch: str = "") -> None:
+        """Show a question with the change it is about, and how many wait behind it; None hides it."""
+        if question is not self._question:
+            self._at = 0
+        self._question, self._behind, self._patch = question, behind, patch
+        self.display = question is not None
+        self._paint()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Fold the text anew."""
+        self._paint()
+
+    def action_answer(self, scope: ApprovalScope) -> None:
+        """This answer."""
+        if self._question is not None and scope in self.scopes and (scope == "no" or not self._pressed_on()):
+            self.post_message(self.Answered(scope))
+
+    def _pressed_on(self) -> bool:
+        """A yes that was meant for the question before this one: its key is held down, or was pressed twice."""
+        before, self._allowed_at = self._allowed_at, time.monotonic()
+        other = self._allowed is not None and self._allowed is not self._question
+        if other and self._allowed_at - before < REPEATED_KEY_SECONDS:
+            return True
+        self._allowed = self._question
+        return False
+
+    def action_move(self, by: int) -> None:
+        """Mark another answer."""
+        self._at = (self._at + by) % len(self.scopes)
+        self._paint()
+
+    def action_choose(self) -> None:
+        """The marked answer."""
+        self.action_answer(self.scopes[self._at])
+
+    def action_whole(self) -> None:
+        """Everything that the call would do."""
+        if self._question is not None and (self._patch or self._cut):
+            self.post_message(self.Opened(_target(self._question), self._patch))
+
+    def render_line(self, y: int) -> Strip:
+        """A line of the question."""
+        width = self.size.width
+        made = self._lines[y] if y < len(self._lines) else BLANK
+        return Strip(made).adjust_cell_length(width).apply_style(self.rich_style)
+
+    def _paint(self) -> None:
+        question = self._question
+        if question is None:
+            return
+        width, palette = max(self.size.width or self.app.size.width - 4, 20), self.palette
+        lines = self._asked(question, width)
+        short = self.app.size.height < SHORT_TERMINAL
+        room = self.app.size.height - len(lines) - (7 if short else 14)
+        if self._patch and room > 1:
+            most = min(room - 1, 16)
+            bare = (
+                most < LEAST_PATCH_LINES and len(self._patch.splitlines()) > most
+            )  # what changes, before what stands around it
+            shown = diff_lines.patch_lines(
+                diff_lines.changed_lines(self._patch) if bare else self._patch, width, palette, most
+            )
+            lines += [*shown, *([] if short else [BLANK])]
+        answers = [self._answer(index, short) for index in range(len(self.scopes))]
+        lines += (
+            [styled_line([part for answer in answers for part in answer], width)]
+            if short
+            else [styled_line(answer, width) for answer in answers]
+        )
+        self._lines = lines
+        self.styles.height = len(lines) + 2  # its border
+        self.refresh(layout=True)
+
+    def _answer(self, index: int, short: bool) -> list[StyledPart]:
+        palette, marked = self.palette, index == self._at
+        key, words, word = APPROVAL_SCOPES[self.scopes[index]]
+        tone = f"bold {palette.text}" if marked else palette.text
+        mark: StyledPart = ("› " if marked else "  ", palette.accent)
+        return [mark, (f"{key} ", f"bold {palette.accent}"), (word if short else words, tone)]
+
+    def _asked(self, question: ApprovalQuestion, width: int) -> list[StyledLine]:
+        call, judgement, palette = question.call, question.judgement, self.palette
+        target = wrap_lines(_target(question), width, f"bold {palette.text}", "  ")
+        self._cut = len(target) > TARGET_LINES
+        waiting = f"  ({self._behind} more behind this one)" if self._behind else ""
+        whole = "  d shows all of it" if self._cut else "  d shows the whole change" if self._patch else ""
+        head: list[StyledPart] = [(f"Allow {flatten(escape_for_approval(call.tool), 40)}?", f"bold {palette.warn}")]
+        lines = [styled_line([*head, (waiting + whole, palette.dim)], width)]
+        lines += target[:TARGET_LINES]
+        if self._cut:
+            lines.append(styled_line([(f"  … {plural(len(target) - TARGET_LINES, 'more line')}", palette.dim)], width))
+        return [*lines, *wrap_lines(f"asked because {escape_for_approval(judgement.reason)}", width, palette.dim)]
+
+
+def _target(question: ApprovalQuestion) -> str:
+    """What is asked about, in full."""
+    from fugu_cli.ui.event_text import approval_target  # brings the events with it: not before the first paint
+
+    return with_tilde(escape_for_approval(approval_target(question.call, question.judgement.target)).strip())

@@ -1,0 +1,421 @@
+"""The `/` commands: their table, how a typed line finds its command and runs it, and the commands about the screen.
+To add one, write the function in the file it fits and name it in COMMANDS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from fugu_cli.errors import UsageError
+from fugu_cli.extensions.skill_library import refuse_left_out
+from fugu_cli.session import views
+from fugu_cli.ui.block_drawing import chunk_fragment
+from fugu_cli.ui.drawing import PALETTES
+from fugu_cli.ui.event_text import describe_call
+from fugu_cli.ui.trace_drawing import Section
+from fugu_cli.ui.transcript import NoteBlock, split_markdown
+from fugu_cli.ui.tui import agent_commands, session_commands
+from fugu_cli.ui.tui.screen_protocol import Choice
+from fugu_cli.ui.tui.session_commands import diff_of_request
+
+if TYPE_CHECKING:
+    from fugu_cli.extensions.skills import CustomCommand
+    from fugu_cli.safety.policy import Mode
+    from fugu_cli.session.events import Event
+    from fugu_cli.ui.tui.session_controller import SessionController
+
+RunCommand = Callable[["SessionController", str], Awaitable[None]]
+ArgumentValues = Callable[["SessionController"], Sequence[str]]
+
+
+def no_values(room: SessionController) -> Sequence[str]:
+    """For commands that take anything, or nothing."""
+    del room
+    return ()
+
+
+@dataclass(frozen=True)
+class SlashCommand:
+    """`usage` names its arguments ("" for none, [optional]), `values` what completes the first one."""
+
+    name: str
+    about: str
+    run: RunCommand
+    usage: str = ""
+    values: ArgumentValues = no_values
+    also: tuple[str, ...] = ()
+    custom: bool = False
+    """A file says what it does: its usage is a hint."""
+
+    @property
+    def takes_more(self) -> bool:
+        """It is meant to have an argument."""
+        return bool(self.usage) and not self.usage.startswith("[")
+
+    @property
+    def needs_more(self) -> bool:
+        """It cannot be run without an argument."""
+        return self.takes_more and not self.custom
+
+
+def find_command(commands: Sequence[SlashCommand], line: str) -> tuple[SlashCommand | None, str]:
+    """The command a line means and its argument."""
+    name, *rest = line.strip().removeprefix("/").split(maxsplit=1) or [""]
+    argument = rest[0] if rest else ""
+    for command in commands:
+        if name in (command.name, *command.also):
+            return command, argument
+    starting = [command for command in commands if name and command.name.startswith(name)]
+    return (starting[0] if len(starting) == 1 else None), argument
+
+
+def nearest_command(commands: Sequence[SlashCommand], line: str) -> str:
+    """The name that may have been meant, "" when none is near."""
+    name = line.strip().removeprefix("/").partition(" ")[0]
+    found = get_close_matches(name, [command.name for command in commands], 1)
+    return found[0] if found else ""
+
+
+def command_choices(commands: Sequence[SlashCommand], room: SessionController, line: str) -> list[Choice]:
+    """What completes the line that was typed so far."""
+    name, space, argument = line.removeprefix("/").partition(" ")
+    if space:
+        command, _ = find_command(commands, f"/{name}")
+        values = command.values(room) if command else ()
+        wanted = argument.strip().lower()
+        return [
+            Choice(f"/{name} {value}", value)
+            for value in values
+            if value.lower().startswith(wanted) and value != wanted
+        ]
+    beginning = [command for command in commands if command.name.startswith(name)]
+    inside = [command for command in commands if name in command.name and command not in beginning]
+    return [_command_choice(command) for command in (*beginning, *inside)]
+
+
+def _command_choice(command: SlashCommand) -> Choice:
+    shown = f"/{command.name} {command.usage}".rstrip()
+    return Choice(f"/{command.name}{' ' if command.takes_more else ''}", f"{shown:<24}", command.about)
+
+
+KEYS: tuple[tuple[str, str], ...] = (
+    ("enter", "send; while something runs, wait in the queue"),
+    ("shift+enter, ctrl+j, alt+enter, \\ enter", "a new line"),
+    ("esc", "stop what runs; close what is open"),
+    ("ctrl+s", "cut what runs, if anything does, and go on with the queue at once"),
+    ("ctrl+c", "copy what is selected, else empty the prompt; twice leaves"),
+    ("shift+tab", "the next permission mode"),
+    ("ctrl+t", "show or hide the trace"),
+    ("f6", "question, prompt, conversation, trace: the next one takes the keys"),
+    ("ctrl+o", "unfold all tool results, or fold them"),
+    ("ctrl+r", "search what was typed before"),
+    ("ctrl+g", "write in the editor ($VISUAL, $EDITOR)"),
+    ("ctrl+y", "copy the newest answer"),
+    ("up, down", "at the first and last line: what was typed before"),
+    ("pageup, pagedown, ctrl+home, ctrl+end", "scroll the conversation"),
+    ("ctrl+_", "take back what was typed"),
+    ("ctrl+z", "back to the shell; `fg` goes on"),
+    ("f1", "help"),
+    ("f2", "end the test run that is under way"),
+)
+
+OTHER_KEYS = """\
+In the conversation: up and down mark a tool call, enter unfolds it. In the trace: up and down mark a turn, enter opens
+it, p pins its agent, x excludes it, r asks again with it, [ and ] move the edge.
+
+`@` completes files, `/` commands, `!` runs a command of yours, `!!` also tells its output with the next request."""
+
+
+def key_help() -> str:
+    """The keys as Markdown."""
+    rows = [f"- `{keys}`: {words}" for keys, words in KEYS]
+    return "# Keys\n\n" + "\n".join(rows) + "\n\n" + OTHER_KEYS
+
+
+MODE_HELP: dict[str, str] = {
+    "plan": "reads only; writes and runs nothing",
+    "ask": "asks before every change and command",
+    "edit": "changes files without asking, asks before commands",
+    "auto": "also runs commands, except those that need a yes every time",
+    "yolo": "never asks",
+}
+
+
+def mode_names(room: SessionController) -> Sequence[str]:
+    """The permission modes."""
+    del room
+    return tuple(MODE_HELP)
+
+
+def theme_names(room: SessionController) -> Sequence[str]:
+    """The themes."""
+    del room
+    return tuple(PALETTES)
+
+
+async def show_help(room: SessionController, argument: str) -> None:
+    """Keys and commands."""
+    del argument
+
+    lines = [f"- `/{command.name} {command.usage}".rstrip() + f"`: {command.about}" for command in all_commands(room)]
+    text = key_help() + "\n\n# Commands\n\n" + "\n".join(lines)
+    room.front.read("Help", [Section("", tuple(chunk_fragment(chunk) for chunk in split_markdown(text)))])
+
+
+async def change_theme(room: SessionController, argument: str) -> None:
+    """Other colours."""
+    if not argument:
+        choices = [Choice(name, name, "dark" if palette.dark else "light") for name, palette in PALETTES.items()]
+        picked = await room.front.pick("Theme", choices)
+        argument = picked[1] if picked else ""
+    if argument in PALETTES:
+        room.front.wear(PALETTES[argument])
+    elif argument:
+        raise UsageError(f"there is no theme {argument!r}", hint="there are " + ", ".join(PALETTES))
+
+
+async def change_mode(room: SessionController, argument: str) -> None:
+    """Another permission mode."""
+    if not argument:
+        room.say(f"the mode is {room.work.mode}: {MODE_HELP.get(room.work.mode, '')}")
+        return
+    chosen: Mode | None = next((known for known in all_modes() if known == argument), None)
+    if chosen is None:
+        raise UsageError(f"there is no mode {argument!r}", hint="there are " + ", ".join(MODE_HELP))
+    room.set_mode(chosen)
+    room.say(f"{argument}: {MODE_HELP[argument]}")
+
+
+def all_modes() -> tuple[Mode, ...]:
+    """The modes, as policy names them."""
+    return ("plan", "ask", "edit", "auto", "yolo")
+
+
+async def show_permissions(room: SessionController, argument: str) -> None:
+    """The mode, the rules in force, and what was granted in this session."""
+    del argument
+    rules = room.session.environment.rules
+    lines = [f"mode {rules.mode}: {MODE_HELP[rules.mode]}"]
+    for name, patterns in (("allow", rules.allow), ("ask", rules.ask), ("deny", rules.deny)):
+        lines += [f"{name}: {pattern}" for pattern in patterns]
+    granted = [
+        run.permitted.call
+        for facts in _requests(room)
+        for turn in views.turns(facts)
+        for run in turn.runs
+        if run.permitted.by == "session"
+    ]
+    lines += [f"this session: {describe_call(call)}" for call in granted]
+    place = room.session.permissions_file()
+    lines.append(f"Rules you gave for always stand in {place}; remove a line there to take one back.")
+    room.say("permissions", "plain", "\n".join(lines))
+
+
+def _requests(room: SessionController) -> Sequence[Sequence[Event]]:
+    events = room.session.log.events
+    return views.requests(events) if views.asked(events) else ()
+
+
+async def run_doctor(room: SessionController, argument: str) -> None:
+    """What is there and what is missing."""
+    del argument
+    grow = room.feed.say(NoteBlock("doctor", "plain", live=True))
+    grow(NoteBlock("doctor", "plain", await asyncio.to_thread(room.desk.doctor)))
+
+
+async def copy_answer(room: SessionController, argument: str) -> None:
+    """Copy the newest answer; with `diff`, what changed."""
+    if argument == "diff":
+        text = await diff_of_request(room)
+    else:
+        text = views.answer(room.session.log.events)
+    if not text.strip():
+        room.say("there is nothing to copy yet")
+        return
+    room.front.copy(text)
+    room.say(f"copied {len(text):,} characters")
+
+
+async def show_trace(room: SessionController, argument: str) -> None:
+    """Show or hide the trace; with a number, open that turn of the newest request."""
+    room.front.show_trace(argument)
+
+
+async def set_notifications(room: SessionController, argument: str) -> None:
+    """A word to the desktop when a long request ends or something is asked and nobody looks: on or off."""
+    if argument not in ("on", "off"):
+        raise UsageError("on or off?", hint="/notify on")
+    room.front.keep(notify=argument == "on")
+    room.say(f"notifications are {argument}")
+
+
+COMMANDS: tuple[SlashCommand, ...] = (
+    SlashCommand("help", "keys and commands", show_help, also=("?",)),
+    SlashCommand("new", "begin another session", session_commands.new_session, also=("clear",)),
+    SlashCommand(
+        "sessions", "search, look at, resume, fork, rename sessions", session_commands.pick_session, "[WORDS]"
+    ),
+    SlashCommand(
+        "resume", "go on with a session, the newest other one by default", session_commands.resume_session, "[ID]"
+    ),
+    SlashCommand("fork", "go on with a copy of a session", session_commands.fork_session, "[ID]"),
+    SlashCommand("rename", "give this session a title", session_commands.rename_session, "TITLE"),
+    SlashCommand("continue", "finish a request that was cut off", session_commands.continue_request),
+    SlashCommand("undo", "take the newest request's changes back", session_commands.undo_request),
+    SlashCommand("redo", "bring back what was undone", session_commands.redo_undo),
+    SlashCommand(
+        "diff",
+        "what changed since the request began; all: since the session began",
+        session_commands.show_diff,
+        "[all]",
+        lambda room: ("all",),
+    ),
+    SlashCommand(
+        "blame",
+        "who wrote each line of what this session changed, or of a file",
+        session_commands.show_blame,
+        "[PATH]",
+        session_commands.changed_paths,
+    ),
+    SlashCommand(
+        "retry",
+        "ask the newest request again, of one agent if named",
+        agent_commands.retry_request,
+        "[AGENT]",
+        agent_commands.agent_names,
+    ),
+    SlashCommand(
+        "pin",
+        "one agent takes every turn; auto: the coordinator decides",
+        agent_commands.pin_agent,
+        "[AGENT]",
+        agent_commands.agent_names_or_auto,
+    ),
+    SlashCommand(
+        "exclude",
+        "leave an agent out, or let it in again",
+        agent_commands.exclude_agent,
+        "AGENT",
+        agent_commands.agent_names,
+    ),
+    SlashCommand(
+        "pool",
+        "the agents; choose one to pin it",
+        agent_commands.show_pool,
+        "[AGENT]",
+        agent_commands.agent_names_or_auto,
+        ("model",),
+    ),
+    SlashCommand(
+        "tier",
+        "fugu decides turn by turn, ultra plans first",
+        agent_commands.change_tier,
+        "[TIER]",
+        lambda room: ("fugu", "ultra"),
+    ),
+    SlashCommand(
+        "jobs",
+        "background jobs; stop JOB or stop all ends them",
+        agent_commands.list_or_stop_jobs,
+        "[stop JOB]",
+        agent_commands.job_arguments,
+    ),
+    SlashCommand("skip", "end the test run that is under way, and go on without it", agent_commands.skip_test_run),
+    SlashCommand("cost", "tokens and money by agent", agent_commands.show_cost),
+    SlashCommand("trace", "show or hide the trace; with a number, that turn in full", show_trace, "[TURN]"),
+    SlashCommand("mode", "how much needs a yes", change_mode, "[MODE]", mode_names),
+    SlashCommand("permissions", "the rules in force and what was granted", show_permissions),
+    SlashCommand(
+        "skill",
+        "ask for something, with what a skill says",
+        agent_commands.use_skill,
+        "NAME TEXT",
+        agent_commands.skill_names,
+    ),
+    SlashCommand("skills", "the skills and custom commands there are", agent_commands.list_skills),
+    SlashCommand("compact", "shorten what agents read of earlier requests", session_commands.compact_session),
+    SlashCommand("copy", "copy the newest answer, or the diff", copy_answer, "[diff]", lambda room: ("diff",)),
+    SlashCommand("export", "write the conversation as Markdown", session_commands.export_session, "[FILE]"),
+    SlashCommand("theme", "other colours", change_theme, "[THEME]", theme_names),
+    SlashCommand(
+        "notify",
+        "a word to the desktop when a long request ends",
+        set_notifications,
+        "on|off",
+        lambda room: ("on", "off"),
+    ),
+    SlashCommand("doctor", "what is there and what is missing", run_doctor),
+    SlashCommand("quit", "leave", session_commands.leave_fugu, also=("exit", "q")),
+)
+
+
+def all_commands(room: SessionController) -> Sequence[SlashCommand]:
+    """All commands there are in the session."""
+    session = room.work.session
+    return COMMANDS if session is None else (*COMMANDS, *(_custom_command(one) for one in session.library.commands))
+
+
+def _custom_command(one: CustomCommand) -> SlashCommand:
+    async def run(room: SessionController, argument: str) -> None:
+        await room.send(f"/{one.name} {argument}".rstrip())
+
+    return SlashCommand(one.name, one.about, run, one.hint, custom=True)
+
+
+async def run_input(room: SessionController, text: str) -> None:
+    """Do it, to its end. Raises FuguError with what to tell the user."""
+    text = text.replace("\0", "")  # from a paste: no name, no argument of a command and no file can hold it
+    if not text:
+        return
+    room.history.add(text)
+    await room.settled()
+    if text.startswith("!"):
+        await _run_shell(room, text)
+    elif _is_command(text):
+        await _run_command(room, text)
+    else:
+        await room.send(text)
+
+
+def is_request(room: SessionController, text: str) -> bool:
+    """Agents are asked for this, perhaps by a command that a file makes: the interface does not do it itself."""
+    if not _is_command(text):
+        return not text.startswith("!")
+    command, _ = find_command(all_commands(room), text)
+    return command is not None and command.custom and text.split()[0] == f"/{command.name}"
+
+
+async def _run_shell(room: SessionController, text: str) -> None:
+    told = text.startswith("!!")
+    command = text.lstrip("!").strip()
+    if command:
+        await room.shell.run(command, tell=told)
+
+
+async def _run_command(room: SessionController, text: str) -> None:
+    command, argument = find_command(all_commands(room), text)
+    if command is None:
+        if room.work.session is not None:
+            refuse_left_out("command", text.split()[0][1:], room.session.library)
+        near = nearest_command(all_commands(room), text)
+        raise UsageError(
+            f"there is no command {text.split()[0]}", hint=f"did you mean /{near}?" if near else "/help lists them"
+        )
+    if room.work.session is None and command.name not in ("new", "sessions", "resume", "help", "quit", "doctor"):
+        raise UsageError("there is no session", hint="/new opens one")
+    if command.needs_more and not argument:
+        raise UsageError(f"/{command.name} needs more", hint=f"/{command.name} {command.usage}")
+    await command.run(room, argument)
+
+
+def _is_command(text: str) -> bool:
+    return text.startswith("/") and not text.startswith("//") and not _is_path(text)
+
+
+def _is_path(text: str) -> bool:
+    """`/etc/hosts is wrong` is a request."""
+    return "/" in text.split()[0][1:]

@@ -1,1 +1,0 @@
-"""From the log to lines, without a screen. `story.py` first; see README.md."""

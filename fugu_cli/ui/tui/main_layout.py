@@ -1,0 +1,207 @@
+"""The main screen without its session: its parts, their layout, and what can be laid over them. Painted before
+anything else of fugu is imported.
+
+Under main.py. Painted before anything else of fugu is imported, so it must not know the log, the session or its parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Static
+
+from fugu_cli.ui.drawing import Palette
+from fugu_cli.ui.tui.approval import Approval
+from fugu_cli.ui.tui.panels import Conversation, Pager, Trace
+from fugu_cli.ui.tui.preferences import Preferences, save_preferences
+from fugu_cli.ui.tui.prompt import ChoiceList, PromptInput
+from fugu_cli.ui.tui.screen_protocol import Choice
+from fugu_cli.ui.tui.status_line import StatusBar
+from fugu_cli.ui.tui.terminal_app import NARROW_COLUMNS, SHORT_LINES
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.trace_drawing import Section
+    from fugu_cli.ui.tui.overlays import PageAt
+    from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+    from fugu_cli.ui.tui.screen_protocol import PickedChoice, Preview, StatusLine
+
+HINTS = {
+    "prompt": "/help · ctrl+t trace · shift+tab mode",
+    "trace": "enter opens · p pins · x excludes · r retries · [ ] edge",
+    "conversation": "↑ ↓ mark · enter unfolds · esc back",
+    "approval": "",
+}
+"""What the status line says while nothing is under way, by who has the keys."""
+TYPING_PAUSE = 0.7
+"""Seconds without a key after which a question may take the keys."""
+PANEL_WIDTHS = (28, 100)
+"""The panel's least and greatest width."""
+
+
+class MainLayout(Screen[None]):
+    """Conversation and trace side by side, below them the question, the prompt and the status line."""
+
+    def __init__(self, palette: Palette, look: Preferences, state: Path) -> None:
+        super().__init__()
+        self.palette = palette
+        self.look = look
+        self._state = state
+        self._remark = ""
+
+    def compose(self) -> ComposeResult:
+        """The parts, from top to bottom."""
+        with Horizontal(id="body"):
+            yield Conversation(self.palette)
+            yield Trace(self.palette)
+        yield Static("", id="queue", markup=False)
+        yield ChoiceList(self.palette, id="choices")
+        yield Approval(self.palette)
+        with Horizontal(id="entry"):
+            yield Static("›", id="mark", markup=False)
+            yield PromptInput()
+        yield StatusBar(self.palette)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Narrow and short terminals are laid out differently."""
+        narrow = event.size.width < NARROW_COLUMNS
+        self.set_class(narrow, "-narrow")
+        self.set_class(event.size.height < SHORT_LINES, "-short")
+        shown = self.look.panel if self.look.panel is not None else event.size.width >= 110
+        self.set_class(shown and not narrow if self.look.panel is None else shown, "-panel")
+        self.widen(0)
+
+    def widen(self, by: int) -> None:
+        """Move the edge between conversation and trace, and remember it."""
+        least, greatest = PANEL_WIDTHS
+        width = self.look.panel_width or max(min(self.size.width * 2 // 5, 56), least)
+        width = min(max(width + by, least), min(greatest, max(self.size.width - 30, least)))
+        if not self.has_class("-narrow"):
+            self.query_one(Trace).styles.width = width
+        if by:
+            self.keep(panel_width=width)
+
+    def keep(self, **changes: str | int | bool) -> None:
+        """Remember how the screen looks."""
+        self.look = replace(self.look, **changes)  # type: ignore[arg-type]
+        save_preferences(self._state, self.look)
+
+    def wear(self, palette: Palette) -> None:
+        """Other colours, from now on."""
+        self.palette = palette
+        self.app.theme = palette.name
+        for widget in self.query(Widget):
+            if isinstance(widget, Pager):
+                widget.repaint(palette)
+            elif isinstance(widget, ChoiceList | Approval | StatusBar):
+                widget.palette = palette
+                widget.refresh()
+        self.keep(theme=palette.name)
+
+    def show_queue(self, texts: Sequence[str]) -> None:
+        """What waits to be sent."""
+        lines = [f"queued: {' '.join(text.split())[:200]}" for text in texts[:3]]
+        more = [f"… and {len(texts) - 3} more"] if len(texts) > 3 else []
+        for queue in self.query("#queue").results(Static):
+            queue.display = bool(texts)
+            queue.update("\n".join([*lines, *more]))
+
+    def focus_prompt(self) -> None:
+        """The prompt takes the keys."""
+        self.query_one(PromptInput).focus()
+
+    def stand(self, standing: StatusLine) -> None:
+        """The status line."""
+        for status in self.query(StatusBar):
+            status.tell(replace(standing, hint=self._hint(), key=self._key(), remark=self._remark))
+
+    def remark(self, text: str, seconds: float) -> None:
+        """Say something on the status line for a while."""
+        self._remark = text
+        self.on_descendant_focus()
+        if text:
+            self.set_timer(seconds, lambda: self.remark("", 0.0))
+
+    def on_descendant_focus(self) -> None:
+        """What the keys do depends on who has them."""
+        for status in self.query(StatusBar):
+            status.tell(replace(status.standing, hint=self._hint(), key=self._key(), remark=self._remark))
+
+    def _hint(self) -> str:
+        return HINTS.get(self.focused.id or "", "") if self.focused is not None else ""
+
+    def _key(self) -> str:
+        """What a key does while something is under way."""
+        asked = any(approval.display for approval in self.query(Approval))
+        if asked:
+            return "esc says no" if isinstance(self.focused, Approval) else "f6 answers · esc stops"
+        return self._hint().replace("esc back", "esc stops") if isinstance(self.focused, Pager) else "esc stops"
+
+    def question(self, question: ApprovalQuestion | None, behind: int, patch: str) -> None:
+        """Ask; with nothing to ask the prompt has the keys again."""
+        for approval in self.query(Approval):  # none, once the screen is being taken down
+            if question is not None:
+                approval.ask(question, behind, patch)
+                self._turn_to_question()
+            elif approval.display:
+                approval.ask(None, 0)
+                self.focus_prompt()
+
+    def _turn_to_question(self) -> None:
+        """Give the question the keys, but not while somebody is typing: half a word must not be an answer."""
+        approval, prompt = self.query_one(Approval), self.query_one(PromptInput)
+        wait = TYPING_PAUSE - (time.monotonic() - prompt.typed_at)
+        if not approval.display:
+            return
+        if wait > 0 and prompt.has_focus:
+            asyncio.get_running_loop().call_later(wait, self.call_next, self._turn_to_question)
+        else:
+            approval.focus()
+
+    def copy(self, text: str) -> None:
+        """Into the clipboard."""
+        self.app.copy_to_clipboard(text)
+
+    def type(self, text: str) -> None:
+        """Put a text into the prompt."""
+        self.query_one(PromptInput).put(text)
+        self.focus_prompt()
+
+    def read(self, text: str, sections: Sequence[Section]) -> None:
+        """A text over the whole screen."""
+        from fugu_cli.ui.tui.overlays import single_page
+
+        self.turn_pages(single_page(text, sections))
+
+    def turn_pages(self, page: PageAt) -> None:
+        """Pages over the whole screen."""
+        from fugu_cli.ui.tui.overlays import Reader
+
+        self.app.push_screen(Reader(self.palette, page))
+
+    async def confirm(self, question: str, patch: str) -> bool:
+        """A yes or a no, with the patch it is about. Only in a worker."""
+        from fugu_cli.ui.tui.overlays import Confirm
+
+        return await self.app.push_screen_wait(Confirm(self.palette, question, patch))
+
+    async def pick(
+        self,
+        heading: str,
+        choices: Sequence[Choice],
+        preview: Preview | None = None,
+        keys: dict[str, str] | None = None,
+    ) -> PickedChoice | None:
+        """One of many. Only in a worker."""
+        from fugu_cli.ui.tui.overlays import Picker
+
+        return await self.app.push_screen_wait(Picker(self.palette, heading, choices, preview, keys))

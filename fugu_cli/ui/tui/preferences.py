@@ -1,0 +1,92 @@
+"""What the interface remembers between sessions: typed requests, the panel's width, the theme. No session state.
+
+Small files in a folder the caller names. A file that cannot be read counts as empty, one that cannot be written is not
+worth a word: nothing of the user's work is in them.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+KEPT_REQUESTS = 2000
+"""Requests in the history."""
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """How the screen was left. None: never said; then the full screen notifies and the inline mode does not."""
+
+    theme: str = ""
+    panel: bool | None = None
+    panel_width: int = 0
+    notify: bool | None = None
+
+
+def load_preferences(folder: Path) -> Preferences:
+    """How the screen was left last; the defaults when nothing usable is there."""
+    try:
+        found = json.loads((folder / "screen.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return Preferences()
+    if not isinstance(found, dict):
+        return Preferences()
+    theme, panel, width, notify = (found.get(name) for name in ("theme", "panel", "panel_width", "notify"))
+    return Preferences(
+        theme=theme if isinstance(theme, str) else "",
+        panel=panel if isinstance(panel, bool) else None,
+        panel_width=width if isinstance(width, int) else 0,
+        notify=notify if isinstance(notify, bool) else None,
+    )
+
+
+def save_preferences(folder: Path, left: Preferences) -> None:
+    """Remember how the screen is left."""
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "screen.json").write_text(json.dumps(asdict(left)) + "\n", encoding="utf-8")
+
+
+class InputHistory:
+    """What was typed, the newest last, over all sessions. Walks back and forth from the text that is being typed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "history.jsonl"
+        self.texts: list[str] = []
+        self._at: int | None = None
+        self._draft = ""
+
+    def load(self) -> None:
+        """Read the file. Lines that are not one are left out."""
+        texts: list[str] = []
+        with suppress(OSError):
+            for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines()[-KEPT_REQUESTS:]:
+                with suppress(ValueError):
+                    found = json.loads(line)
+                    if isinstance(found, str):
+                        texts.append(found)
+        self.texts = texts + self.texts
+
+    def add(self, text: str) -> None:
+        """Remember a text; the same one twice in a row counts once."""
+        self._at = None
+        if self.texts and self.texts[-1] == text:
+            return
+        self.texts.append(text)
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8", errors="replace") as file:
+                file.write(json.dumps(text) + "\n")
+            self._path.chmod(0o600)
+
+    def walk(self, by: int, current: str) -> str | None:
+        """The text before (-1) or after (+1) the one that is shown; None at either end."""
+        if self._at is None or (self._at < len(self.texts) and self.texts[self._at] != current):
+            self._at, self._draft = len(self.texts), current
+        at = self._at + by
+        if not 0 <= at <= len(self.texts):
+            return None
+        self._at = at
+        return self._draft if at == len(self.texts) else self.texts[at]

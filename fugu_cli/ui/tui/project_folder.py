@@ -1,0 +1,171 @@
+"""The folder of the session: its short name, its branch, and its files, found fast for `@`. Reads files only, so that
+the first paint waits for no process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+
+def short_path(root: Path) -> str:
+    """The folder as people write it."""
+    with suppress(ValueError, RuntimeError):
+        return f"~/{root.relative_to(Path.home()).as_posix()}".rstrip("/.") or "~"
+    return str(root)
+
+
+def with_tilde(text: str) -> str:
+    """A text in which paths under the home folder begin with `~/`."""
+    with suppress(RuntimeError):
+        return text.replace(f"{Path.home()}/", "~/")
+    return text
+
+
+def typed_path(root: Path, name: str) -> Path:
+    """The path that somebody typed: in `root`, `~/` being their home."""
+    return Path.home() / name[2:] if name.startswith("~/") else root / name
+
+
+def git_branch(root: Path) -> str:
+    """The branch that is checked out, a commit's beginning when none is, "" outside git."""
+    for folder in (root, *root.parents):
+        git = folder / ".git"
+        with suppress(OSError, UnicodeDecodeError):
+            if git.is_file():
+                git = folder / git.read_text(encoding="utf-8").partition("gitdir:")[2].strip()
+            head = (git / "HEAD").read_text(encoding="utf-8").strip()
+            return head.removeprefix("ref: refs/heads/") if head.startswith("ref:") else head[:8]
+    return ""
+
+
+MOST_FILES = 200_000
+SLICE = 4000
+FRESH_SECONDS = 20.0
+"""Seconds after which the list is made again."""
+SKIPPED = frozenset({".git", ".hg", "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".tox", "target"})
+_UNTYPED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Control characters, and bytes of a name that is not UTF-8."""
+
+Superseded = Callable[[], bool]
+"""Something newer was asked: stop."""
+
+
+class FolderFiles:
+    """The paths under `root`, relative to it, with forward slashes."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._paths: list[str] = []
+        self._lowered: list[str] = []
+        self._at = 0.0
+
+    def refresh(self) -> None:
+        """List again when the list is old. For a thread."""
+        if time.monotonic() - self._at < FRESH_SECONDS and self._paths:
+            return
+        paths = sorted(filter(mentionable, list_files(self._root)), key=lambda path: (path.count("/"), path))
+        self._lowered = [path.lower() for path in paths]
+        self._paths = paths
+        self._at = time.monotonic()
+
+    def search(self, query: str, most: int = 20, superseded: Superseded = lambda: False) -> list[str]:
+        """The best matches, the best first. For a thread; gives up when `superseded`."""
+        if not query:
+            return self._paths[:most]
+        wanted = query.lower()
+        found: list[tuple[int, int, str]] = []
+        for start in range(0, len(self._paths), SLICE):
+            if superseded():
+                return []
+            for index, path in enumerate(self._lowered[start : start + SLICE], start):
+                rank = _rank(wanted, path)
+                if rank is not None:
+                    found.append((rank, len(path), self._paths[index]))
+            time.sleep(0)  # let the screen have its turn
+        return [path for _, _, path in sorted(found)[:most]]
+
+
+def mention(path: str) -> str:
+    """How a text names a file."""
+    return f'@"{path}"' if any(letter.isspace() for letter in path) else f"@{path}"
+
+
+def mentionable(path: str) -> bool:
+    """A text can name it: not where a quotation mark would end the name, nor where a letter cannot be typed."""
+    quoted = mention(path).startswith('@"')
+    return _UNTYPED.search(path) is None and not (quoted and '"' in path)
+
+
+def _rank(wanted: str, path: str) -> int | None:
+    """0 is best: the name begins with it, holds it, the path holds it, the letters come in this order."""
+    name = path.rpartition("/")[2]
+    if name.startswith(wanted):
+        return 0
+    if wanted in name:
+        return 1
+    if wanted in path:
+        return 2
+    if _in_order(wanted, name):
+        return 3
+    return 4 if _in_order(wanted, path) else None
+
+
+def _in_order(wanted: str, text: str) -> bool:
+    """The letters come in this order. One pass: a pattern tries every way to place them, which may take for ever."""
+    at = -1
+    for letter in wanted:
+        at = text.find(letter, at + 1)
+        if at < 0:
+            return False
+    return True
+
+
+def list_files(root: Path) -> list[str]:
+    """All files under `root`, at most `MOST`; by ripgrep where there is one."""
+    program = _ripgrep(root)
+    if program is not None:
+        command = [program, "--files", "--hidden", "--no-messages", "--glob", "!.git", "--null"]
+        try:
+            done = subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+        except (OSError, subprocess.TimeoutExpired):
+            return list(_walked(root))
+        paths = done.stdout.split(b"\0")[:MOST_FILES]
+        return [os.fsdecode(path).replace(os.sep, "/") for path in paths if path]
+    return list(_walked(root))
+
+
+def _ripgrep(root: Path) -> str | None:
+    from fugu_cli.tools.git_repositories import (
+        search_path_outside,  # brings the policy with it: not before the first paint
+    )
+
+    beside = Path(sysconfig.get_path("scripts")) / ("rg.exe" if sys.platform == "win32" else "rg")
+    return str(beside) if beside.is_file() else shutil.which("rg", path=search_path_outside(root))
+
+
+def _walked(root: Path) -> Iterator[str]:
+    folders, count = [(root, "")], 0
+    while folders:
+        folder, prefix = folders.pop()
+        try:
+            entries = list(os.scandir(folder))
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name not in SKIPPED:
+                    folders.append((Path(entry.path), f"{prefix}{entry.name}/"))
+            else:
+                yield prefix + entry.name
+                count += 1
+        if count >= MOST_FILES:
+            return

@@ -1,0 +1,335 @@
+"""Where requests are typed: the text field, the list of completions, and what fills it (`/` commands, `@` files).
+Keys are carried out in the order in which they were pressed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.widgets import Input, TextArea
+
+from fugu_cli.ui.drawing import Palette, StyledPart, parse_style, styled_line
+from fugu_cli.ui.tui.project_folder import FolderFiles, mention
+from fugu_cli.ui.tui.screen_protocol import Choice
+
+
+async def run_bound_key(field: Widget, key: str) -> bool:
+    """Do what this key of the field's own is bound to, now; False where it is not."""
+    for binding in field._bindings.key_to_bindings.get(key, ()):
+        if not binding.priority and await field.app.run_action(binding.action, field):
+            return True
+    return False
+
+
+class SearchInput(Input):
+    """One line of text."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.is_printable or not await run_bound_key(self, event.key):
+            await super()._on_key(event)
+            return
+        event.stop()
+        event.prevent_default()
+
+
+PLACEHOLDER = "ask for something · @ file · / command · ! shell"
+PASTE_LINES = 20
+PASTE_CHARACTERS = 2000
+_FOLDED = re.compile(r"\[Pasted #(\d+): [\d,]+ (?:lines|characters)\]")
+
+KeyFilter = Callable[[str], bool]
+"""Is shown every key first; True when it has used it up."""
+WalkHistory = Callable[[int], None]
+"""Up at the first line (-1) or down at the last (+1). Called and not told: Enter may come right behind it."""
+
+
+class PromptInput(TextArea):
+    """A text field that grows. Enter sends; Shift+Enter, Ctrl+J, Alt+Enter or a trailing backslash make a new line."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "send", show=False, priority=False),
+        Binding("shift+enter,ctrl+j,alt+enter", "new_line", show=False),
+        Binding("ctrl+underscore", "undo", show=False),  # its Ctrl+Z stops the program
+    ]
+
+    @dataclass
+    class Submitted(Message):
+        """Enter was pressed on this text, pastes unfolded."""
+
+        text: str
+
+    def __init__(self, id: str = "prompt") -> None:
+        super().__init__(id=id, compact=True, show_line_numbers=False, soft_wrap=True, highlight_cursor_line=False)
+        self.cursor_blink = False
+        self.placeholder = PLACEHOLDER
+        self.keys: KeyFilter = lambda key: False
+        self.wander: WalkHistory = lambda by: None
+        self.typed_at = 0.0
+        self._pastes: dict[int, str] = {}
+
+    @property
+    def word(self) -> str:
+        """What stands between the last white space and the cursor."""
+        row, column = self.cursor_location
+        before = self.document.get_line(row)[:column]
+        found = re.search(r"\S*$", before)
+        return found.group() if found else ""
+
+    def replace_word(self, text: str) -> None:
+        """Put `text` in the place of `word`."""
+        row, column = self.cursor_location
+        self.replace(text, (row, column - len(self.word)), (row, column))
+
+    def take(self) -> str:
+        """The whole text, pastes unfolded; the field is empty then."""
+        text = self.unfolded()
+        self.put("")
+        self._pastes.clear()
+        return text
+
+    def put(self, text: str) -> None:
+        """Another text, the cursor at its end."""
+        self.load_text(text)
+        self.move_cursor(self.document.end)
+
+    def unfolded(self) -> str:
+        """The text with every folded paste as it was pasted."""
+        return _FOLDED.sub(lambda found: self._pastes.get(int(found.group(1)), found.group()), self.text)
+
+    def action_send(self) -> None:
+        """Send, or, after a backslash, go on in a new line."""
+        row, column = self.cursor_location
+        if self.document.get_line(row)[:column].endswith("\\"):
+            self.replace("\n", (row, column - 1), (row, column))
+            return
+        if self.text.strip():
+            self.post_message(self.Submitted(self.take()))
+
+    def action_new_line(self) -> None:
+        """A new line at the cursor."""
+        self.insert("\n")
+
+    def action_delete_left(self) -> None:
+        """The letter before the cursor; a folded paste goes whole, for half of its word stands for nothing."""
+        if not self._unpasted(before=True):
+            super().action_delete_left()
+
+    def action_delete_word_left(self) -> None:
+        """The word before the cursor, or the folded paste."""
+        if not self._unpasted(before=True):
+            super().action_delete_word_left()
+
+    def action_delete_right(self) -> None:
+        """The letter behind the cursor, or the folded paste."""
+        if not self._unpasted(before=False):
+            super().action_delete_right()
+
+    def action_delete_word_right(self) -> None:
+        """The word behind the cursor, or the folded paste."""
+        if not self._unpasted(before=False):
+            super().action_delete_word_right()
+
+    def _unpasted(self, *, before: bool) -> bool:
+        """Take the folded paste out that stands right before the cursor, or behind it. False where there is none."""
+        row, column = self.cursor_location
+        for found in _FOLDED.finditer(self.document.get_line(row)):
+            touched = (found.end() if before else found.start()) == column
+            if touched and self.selection.is_empty and int(found.group(1)) in self._pastes:
+                self.delete((row, found.start()), (row, found.end()))
+                return True
+        return False
+
+    async def _on_key(self, event: events.Key) -> None:
+        self.typed_at = 0.0 if event.key == "enter" else time.monotonic()
+        if self.keys(event.key):
+            event.stop()
+            event.prevent_default()
+            return
+        if event.key == "enter":  # the field itself would insert a line
+            event.stop()
+            event.prevent_default()
+            self.action_send()
+            return
+        edge = {"up": self.cursor_at_first_line, "down": self.cursor_at_last_line}
+        if edge.get(event.key):  # stopped: the key would move the cursor in the text that comes
+            event.stop()
+            event.prevent_default()
+            self.wander(-1 if event.key == "up" else 1)
+            return
+        if await run_bound_key(self, event.key):
+            event.stop()
+            event.prevent_default()
+            return
+        await super()._on_key(event)
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        """A long paste stands in the field as one word; it is sent whole."""
+        event.stop()
+        event.prevent_default()
+        text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        lines = text.count("\n") + 1
+        if lines <= PASTE_LINES and len(text) <= PASTE_CHARACTERS:
+            self.insert(text)
+            return
+        number = len(self._pastes) + 1
+        self._pastes[number] = text
+        size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
+        self.insert(f"[Pasted #{number}: {size}]")
+
+
+SHOWN_CHOICES = 8
+
+
+class ChoiceList(Widget):
+    """Hidden while it is empty."""
+
+    def __init__(self, palette: Palette, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.palette = palette
+        self.choices: tuple[Choice, ...] = ()
+        self.at = 0
+        self.display = False
+
+    def offer(self, choices: Sequence[Choice]) -> None:
+        """Show these, the first one marked; none hides the list."""
+        if tuple(choices) == self.choices:
+            return
+        self.choices, self.at = tuple(choices), 0
+        self.display = bool(choices)
+        self.styles.height = min(len(choices), SHOWN_CHOICES)
+        self.refresh()
+
+    @property
+    def marked(self) -> Choice | None:
+        """The one that is marked."""
+        return self.choices[self.at] if self.choices else None
+
+    def move(self, by: int) -> None:
+        """Mark another one; round and round."""
+        if self.choices:
+            self.at = (self.at + by) % len(self.choices)
+            self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """A row, the marked one highlighted."""
+        first = min(max(self.at - SHOWN_CHOICES + 1, 0), max(len(self.choices) - SHOWN_CHOICES, 0))
+        index = first + y
+        width = self.size.width
+        if index >= len(self.choices):
+            return Strip.blank(width, self.rich_style)
+        choice, palette = self.choices[index], self.palette
+        mark = "› " if index == self.at else "  "
+        parts: list[StyledPart] = [(mark, palette.accent), (choice.shown, f"bold {palette.text}"), ("  ", "")]
+        strip = Strip(styled_line([*parts, (choice.about, palette.dim)], width)).adjust_cell_length(width)
+        if index == self.at:
+            strip = strip.apply_style(parse_style(palette.cursor))
+        return strip.apply_style(self.rich_style)
+
+
+CommandChoices = Callable[[str], Sequence[Choice]]
+"""What completes the beginning of a command line."""
+
+
+class PromptCompletion:
+    """Offers what fits the word at the cursor; its keys come before the prompt's."""
+
+    def __init__(self, prompt: PromptInput, choices: ChoiceList, files: FolderFiles, commands: CommandChoices) -> None:
+        self._prompt = prompt
+        self._choices = choices
+        self._files = files
+        self._commands = commands
+        self._search = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed_at = ""
+        self._offered_for = ""
+        self._wished_for = ""
+        prompt.keys = self.key
+
+    def changed(self) -> None:
+        """The text or the cursor is not where it was."""
+        text, word = self._prompt.text, self._prompt.word
+        if text == self._offered_for and not word.startswith("@"):
+            return
+        self._offered_for = text
+        self._search += 1
+        if text == self._closed_at:
+            return
+        self._closed_at = ""
+        if text.startswith("/") and "\n" not in text and self._prompt.cursor_at_end_of_text:
+            self._choices.offer(self._commands(text))
+        elif word.startswith("@"):
+            task = asyncio.get_running_loop().create_task(self._find(word[1:], self._search))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._choices.offer(())
+
+    async def _find(self, query: str, number: int) -> None:
+        def work() -> list[str]:
+            self._files.refresh()
+            return self._files.search(query, superseded=lambda: number != self._search)
+
+        paths = await asyncio.to_thread(work)
+        if number == self._search:
+            self._choices.offer([Choice(mention(path), path) for path in paths])
+            if self._wished_for == self._prompt.text and self._choices.marked is not None:
+                self._accept(self._choices.marked)
+
+    def key(self, key: str) -> bool:
+        """A key that was pressed in the prompt; True when it was for the list.
+
+        Keys may come faster than the list follows them: what fitted fewer letters must not be taken, and Tab waits for
+        the files that fit. Where nothing fits it does nothing: the keys stay here.
+        """
+        self._wished_for = ""
+        if self._prompt.text != self._offered_for:
+            self._choices.offer(())
+            self.changed()
+        marked = self._choices.marked
+        if marked is None:
+            self._wished_for = self._prompt.text if key == "tab" else ""
+            return key == "tab"
+        match key:
+            case "up" | "ctrl+p":
+                self._choices.move(-1)
+            case "down" | "ctrl+n":
+                self._choices.move(1)
+            case "escape":
+                self.close()
+            case "tab":
+                self._accept(marked)
+            case "enter":
+                return self._enter(marked)
+            case _:
+                return False
+        return True
+
+    def close(self) -> None:
+        """Hide the list until the text changes."""
+        self._closed_at = self._prompt.text
+        self._choices.offer(())
+
+    def _accept(self, choice: Choice) -> None:
+        if choice.value.startswith("/"):
+            self._prompt.put(choice.value)
+        else:
+            self._prompt.replace_word(choice.value + " ")
+        self._choices.offer(())
+
+    def _enter(self, choice: Choice) -> bool:
+        """A file is put in; a command that needs nothing more is sent at once."""
+        if not choice.value.startswith("/"):
+            self._accept(choice)
+            return True
+        self._accept(choice)
+        return choice.value.endswith(" ")

@@ -1,0 +1,294 @@
+"""The requests of an open session, run one after the other; what is typed meanwhile waits, and questions for approval
+are answered. Knows no screen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from fugu_cli.errors import FuguError
+from fugu_cli.session import views
+from fugu_cli.session.events import Live, Recorded
+
+if TYPE_CHECKING:
+    from fugu_cli.engine.environment import AskPermission, Permission
+    from fugu_cli.messages import Call
+    from fugu_cli.safety import policy
+    from fugu_cli.ui.tui.session_protocol import SessionProtocol
+
+
+@contextmanager
+def garbage_collection_paused() -> Iterator[None]:
+    """Collect nothing inside; after it, leave what is there out of every later collection."""
+    gc.unfreeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+MODE_CYCLE: tuple[policy.Mode, ...] = ("plan", "ask", "edit", "auto")
+"""What the mode key goes through; yolo is only for the command line and `/mode`."""
+
+
+class QueueListener(Protocol):
+    """Who shows the session."""
+
+    def replayed(self, records: Sequence[Recorded]) -> None:
+        """A session was opened with these lines."""
+
+    def heard(self, item: Recorded | Live) -> None:
+        """A new line, or something live."""
+
+    def changed(self) -> None:
+        """Running or not, the queue, the questions or the mode are not what they were."""
+
+    def failed(self, error: FuguError) -> None:
+        """The world failed in a way that is no fact of the session."""
+
+
+@dataclass(frozen=True)
+class QueuedRequest:
+    """A request before it is one. `pin`: this agent alone takes its turns; `tier`: in this tier, "" in that of the
+    session. `typed`: what the user wrote, where the text was made of it; `skill`: what a skill says that they named."""
+
+    text: str
+    attachments: tuple[str, ...] = ()
+    pin: str | None = None
+    typed: str = ""
+    skill: str = ""
+    tier: str = ""
+
+
+@dataclass(frozen=True)
+class ApprovalQuestion:
+    """May this call run? The answer goes into `answer`."""
+
+    call: Call
+    judgement: policy.Judgement
+    answer: asyncio.Future[Permission] = field(compare=False)
+
+
+class RequestQueue:
+    """One session at a time and all that is under way in it."""
+
+    def __init__(self, listener: QueueListener, told: Callable[[str], str] = str) -> None:
+        """`told` adds to a request what is to be told with it: once it is driven, what waits can be taken back."""
+        self.session: SessionProtocol | None = None
+        self.queue: list[QueuedRequest] = []
+        self.questions: deque[ApprovalQuestion] = deque()
+        self.pinned: str | None = None
+        self.excluded: frozenset[str] = frozenset()
+        self._listener = listener
+        self._told = told
+        self._run: asyncio.Task[object] | None = None
+        self._follow: asyncio.Task[None] | None = None
+        self._cut = False
+        self._steer = False
+        self._heard = 0
+
+    @property
+    def running(self) -> bool:
+        """A request is being worked on."""
+        return self._run is not None
+
+    @property
+    def stopping(self) -> bool:
+        """What runs was cut, and ends what it started."""
+        return self.running and self._cut
+
+    @property
+    def mode(self) -> str:
+        """The permission mode, "" before there is a session."""
+        return self.session.environment.rules.mode if self.session else ""
+
+    async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
+        """Leave the session there is and show another. False when it could not be opened: the old one stays."""
+        with garbage_collection_paused():
+            try:
+                session = await opening(self.ask)
+            except FuguError as error:
+                self._listener.failed(error)
+                return False
+            await self.close()
+            self.session = session
+            self.pinned, self.excluded = None, frozenset()
+            known = tuple(session.log.records)
+            self._heard = len(known)
+            self._listener.replayed(known)
+        self._follow = asyncio.create_task(self._tell(session, len(known)))
+        self._listener.changed()
+        return True
+
+    async def _tell(self, session: SessionProtocol, known: int) -> None:
+        """Pass on what the log tells after the lines that were replayed."""
+        async for item in session.log.follow():
+            if isinstance(item, Recorded):
+                if item.seq < known:
+                    continue
+                self._heard = item.seq + 1
+            self._listener.heard(item)
+
+    async def submit(self, typed: QueuedRequest) -> None:
+        """A request: now, or after what is running. Returns when nothing is left to do."""
+        if self.running or self.session is None:
+            self.queue.append(typed)
+            self._listener.changed()
+            return
+        await self._drive(typed)
+
+    async def send_queued(self) -> None:
+        """What waits, after the request before it was cut off. Returns when nothing is left to do."""
+        if self.queue and not self.running and self.session is not None:
+            await self._drive(self.queue.pop(0))
+
+    async def go_on(self) -> bool:
+        """Finish the request that was cut off or stopped by a limit. False when there is none."""
+        if self.session is None or self.running or not self.session.go_on():
+            return False
+        await self._drive(None)
+        return True
+
+    def unfinished(self) -> bool:
+        """The newest request has no end."""
+        events = self.session.log.events if self.session else ()
+        return bool(views.request(events)) and views.finished(events) is None
+
+    async def _drive(self, typed: QueuedRequest | None) -> None:
+        """Requests until the queue is empty or one was cut off with nothing to replace it."""
+        session = self.session
+        assert session is not None
+        while True:
+            self._cut = False
+            run = self._run = asyncio.create_task(self._request(session, typed))
+            self._listener.changed()
+            try:
+                await self._seen(run)
+            except asyncio.CancelledError:
+                if not self._cut or not run.done():  # the screen goes: what runs ends what it started first
+                    run.cancel()
+                    await asyncio.gather(run, return_exceptions=True)
+                    raise
+            except FuguError as error:
+                self._listener.failed(error)
+                self._cut = True
+            finally:
+                self._run = None
+            if not self.queue or (self._cut and not self._steering()):
+                break
+            typed = self.queue.pop(0)
+        self._listener.changed()
+
+    async def _seen(self, run: asyncio.Task[object]) -> None:
+        """Wait for a request. Where what follows the log broke, nothing would be shown any more: that is raised."""
+        follow = self._follow
+        assert follow is not None
+        await asyncio.wait({run, follow}, return_when=asyncio.FIRST_COMPLETED)
+        if follow.done() and not follow.cancelled():
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+            follow.result()
+        await run
+
+    def _steering(self) -> bool:
+        steering, self._steer = self._steer, False
+        return steering
+
+    async def _request(self, session: SessionProtocol, typed: QueuedRequest | None) -> None:
+        tier, cut = session.tier, views.asked(session.log.events)
+        wanted = typed.tier if typed is not None else cut.tier if cut is not None else ""
+        if wanted and wanted != tier:
+            session.set_tier(wanted)  # first: one that cannot be had refuses the request
+        try:
+            if typed is None:
+                await session.run()
+                return
+            await session.ask(self._told(typed.text), typed.attachments, typed.typed, typed.skill)
+            if typed.pin is not None:
+                session.pin(typed.pin)
+            await session.run()
+        finally:
+            if typed is not None and typed.pin is not None:
+                session.pin(self.pinned)
+            if session.tier != tier:
+                session.set_tier(tier)
+
+    def pin(self, name: str | None) -> None:
+        """Let one agent take every turn from now on; None gives the decision back."""
+        if self.session is not None:
+            self.session.pin(name)
+            self.pinned = name
+            self._listener.changed()
+
+    def exclude(self, names: frozenset[str]) -> None:
+        """Never choose these from now on."""
+        if self.session is not None:
+            self.session.exclude(names)
+            self.excluded = names
+            self._listener.changed()
+
+    def interrupt(self) -> bool:
+        """Cut what is running. False when nothing is."""
+        if self._run is None:
+            return False
+        self._cut = True
+        for question in self.questions:
+            question.answer.cancel()
+        self.questions.clear()
+        self._run.cancel()
+        self._listener.changed()
+        return True
+
+    def steer(self) -> bool:
+        """Cut what is running and go on with the queue at once. False when nothing runs or waits."""
+        if not self.running or not self.queue:
+            return False
+        self._steer = True
+        return self.interrupt()
+
+    async def ask(self, call: Call, judgement: policy.Judgement) -> Permission:
+        """Wait for the user's answer; questions queue."""
+        while self._follow is not None and self._behind():
+            await asyncio.sleep(0)  # what led to the question is shown before it
+        question = ApprovalQuestion(call, judgement, asyncio.get_running_loop().create_future())
+        self.questions.append(question)
+        self._listener.changed()
+        try:
+            return await question.answer
+        finally:
+            if question in self.questions:
+                self.questions.remove(question)
+            self._listener.changed()
+
+    def _behind(self) -> bool:
+        """Not everything that is in the log has been told."""
+        assert self.session is not None and self._follow is not None
+        return self._heard < len(self.session.log.records) and not self._follow.done()
+
+    def answer(self, permission: Permission) -> None:
+        """Answer the oldest question."""
+        if self.questions and not self.questions[0].answer.done():
+            self.questions[0].answer.set_result(permission)
+
+    async def close(self) -> None:
+        """End what runs, stop following, close the session."""
+        if self._run is not None:
+            run = self._run
+            self.interrupt()
+            await asyncio.gather(run, return_exceptions=True)
+        if self._follow is not None:
+            self._follow.cancel()
+            await asyncio.gather(self._follow, return_exceptions=True)
+            self._follow = None
+        self.queue.clear()
+        if self.session is not None:
+            await self.session.close()
+            self.session = None

@@ -1,0 +1,156 @@
+"""What the session controller needs of whatever shows it: the full screen or the scrollback. Values and protocols
+only.
+
+Between room.py with its commands, which know no screen, and the two fronts: screens/main.py and ui/inline.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from fugu_cli.session.events import Live, Recorded, ToolRan
+    from fugu_cli.ui.drawing import Fragment, Palette
+    from fugu_cli.ui.trace_drawing import Section
+    from fugu_cli.ui.trace_rows import SessionTotals, TraceRows
+    from fugu_cli.ui.transcript import NoteBlock
+    from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+
+ApprovalScope = Literal["once", "session", "always", "no"]
+APPROVAL_SCOPES: dict[ApprovalScope, tuple[str, str, str]] = {
+    "once": ("y", "yes, once", "once"),
+    "session": ("s", "yes, for this session", "session"),
+    "always": ("a", "yes, always in this project", "always"),
+    "no": ("n", "no", "no"),
+}
+"""The answers to a question: the key, what it means, and the same in a word."""
+
+
+def offered_scopes(every_time: bool) -> tuple[ApprovalScope, ...]:
+    """The answers there are: what needs a yes every time is not remembered."""
+    return ("once", "no") if every_time else ("once", "session", "always", "no")
+
+
+Preview = Callable[[str], Sequence["Fragment"]]
+"""What a value stands for, drawn. For a thread."""
+UpdateNote = Callable[["NoteBlock"], None]
+"""Puts another note in the place of one that was said; nothing, once another session is shown."""
+PickedChoice = tuple[str, str]
+"""The key that ended a choice (`enter`, or one of the further ones) and the value that was chosen."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A row to choose: what it stands for, what is shown, and a word about it."""
+
+    value: str
+    shown: str
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class StatusLine:
+    """What the status line says. `since` is when `doing` began (epoch), `key` what a key does about it.
+
+    `until` is when it is tried again, `unavailable` agents and when each may be tried again (epoch).
+
+    `jobs` run in the background. `hint` is said when nothing is under way, `remark` for a moment instead of both.
+    """
+
+    place: str = ""
+    branch: str = ""
+    tier: str = "fugu"
+    mode: str = ""
+    pinned: str = ""
+    context: float | None = None
+    tokens: int = 0
+    cost: float = 0.0
+    unpriced: bool = False
+    doing: str = ""
+    key: str = "esc stops"
+    since: float = 0.0
+    until: float = 0.0
+    unavailable: tuple[tuple[str, float], ...] = ()
+    queued: int = 0
+    jobs: int = 0
+    hint: str = ""
+    remark: str = ""
+
+
+class FeedProtocol(Protocol):
+    """Where the log is shown, kept with it item by item."""
+
+    @property
+    def tally(self) -> SessionTotals:
+        """What the session took so far."""
+
+    @property
+    def rows(self) -> TraceRows:
+        """The trace."""
+
+    def replay(self, records: Sequence[Recorded]) -> None:
+        """A session from its beginning."""
+
+    def take(self, item: Recorded | Live) -> None:
+        """One more item of the log."""
+
+    def say(self, note: NoteBlock) -> UpdateNote:
+        """A note that is in no log. Returns what shows it grown."""
+
+    def patched(self, ran: ToolRan, patch: str) -> None:
+        """The diff of what a call changed, as well as it will be known. Comes for every call that is taken."""
+
+
+class ScreenProtocol(Protocol):
+    """What people see and type into."""
+
+    @property
+    def feed(self) -> FeedProtocol:
+        """The conversation."""
+
+    def stand(self, standing: StatusLine) -> None:
+        """The status line."""
+
+    def question(self, question: ApprovalQuestion | None, behind: int, patch: str) -> None:
+        """Ask for permission, with the change it is about and how many questions wait; None: nothing is asked."""
+
+    def show_queue(self, texts: Sequence[str]) -> None:
+        """What waits to be sent."""
+
+    def noticed(self, item: Recorded | Live) -> None:
+        """An item of the log came: perhaps somebody who looks elsewhere should know."""
+
+    def read(self, text: str, sections: Sequence[Section]) -> None:
+        """A long text with its title."""
+
+    async def confirm(self, question: str, patch: str) -> bool:
+        """A yes or a no, with the patch it is about."""
+
+    async def pick(
+        self,
+        heading: str,
+        choices: Sequence[Choice],
+        preview: Preview | None = None,
+        keys: dict[str, str] | None = None,
+    ) -> PickedChoice | None:
+        """One of many; `keys` are further ways to choose, with a word about each. None: nothing."""
+
+    def type(self, text: str) -> None:
+        """Put a text into the prompt."""
+
+    def wear(self, palette: Palette) -> None:
+        """Other colours."""
+
+    def keep(self, **changes: str | int | bool) -> None:
+        """Remember how it looks (fields of keeping.Look)."""
+
+    def show_trace(self, turn: str) -> None:
+        """The trace, or one turn of the newest request by its number."""
+
+    def copy(self, text: str) -> None:
+        """Into the clipboard."""
+
+    async def leave(self) -> None:
+        """Close the session and go."""

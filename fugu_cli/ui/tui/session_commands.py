@@ -1,0 +1,329 @@
+"""Commands about sessions and what they changed: open, fork, rename, export; diff, blame, undo, redo."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from fugu_cli.engine import blame
+from fugu_cli.errors import FuguError, StorageError, UsageError
+from fugu_cli.safety.redaction import LogRedactor
+from fugu_cli.session import log, store, views
+from fugu_cli.session.events import Asked, Event, FileEffects, Replied, ToolRan
+from fugu_cli.tools.recorded_diffs import change_diffs
+from fugu_cli.ui import blame_text as plain
+from fugu_cli.ui import diff_lines
+from fugu_cli.ui.block_drawing import transcript_fragments
+from fugu_cli.ui.drawing import Fragment, render_rich
+from fugu_cli.ui.event_text import describe_call
+from fugu_cli.ui.formatting import flatten, plural
+from fugu_cli.ui.trace_drawing import Section
+from fugu_cli.ui.transcript import transcript_blocks
+from fugu_cli.ui.tui import project_folder
+from fugu_cli.ui.tui.screen_protocol import Choice
+
+if TYPE_CHECKING:
+    from fugu_cli.engine.environment import AskPermission
+    from fugu_cli.session.store import SessionSummary
+    from fugu_cli.ui.tui.session_controller import SessionController
+    from fugu_cli.ui.tui.session_protocol import SessionProtocol
+
+
+async def undo_request(room: SessionController, argument: str) -> None:
+    """Put the working tree back to before the newest request, after showing what would change."""
+    del argument
+    _require_idle(room)
+    patch = await room.session.undo_preview()
+    if await room.front.confirm(f"Undo the newest request? {patch_summary(patch)}", patch):
+        await room.session.undo()
+
+
+async def redo_undo(room: SessionController, argument: str) -> None:
+    """Take the newest undo back, after showing what would change."""
+    del argument
+    _require_idle(room)
+    patch = await room.session.redo_preview()
+    if await room.front.confirm(f"Redo what was undone? {patch_summary(patch)}", patch):
+        await room.session.redo()
+
+
+async def show_diff(room: SessionController, argument: str) -> None:
+    """What changed since the newest request began; with `all`, since the session began."""
+    patch = await diff_of_request(room, all=argument == "all")
+    if not patch.strip():
+        room.say("nothing changed since the newest request began")
+        return
+    room.front.read(
+        patch_summary(patch), [Section("", (Fragment(lambda w, p: diff_lines.patch_lines(patch, w, p), patch),))]
+    )
+
+
+async def diff_of_request(room: SessionController, *, all: bool = False) -> str:
+    """What changed since the newest request began, or the first one, as a diff. Outside git: of the files that fugu's
+    own tools changed, and only what still stands."""
+    workspace, requests = room.session.environment.workspace, views.requests(room.session.log.events)
+    shown = requests if all else requests[-1:]
+    began = next((tree for facts in shown if (tree := views.start_snapshot(facts))), "")
+    now = await workspace.snapshot() if began else None
+    patch = (await workspace.patch(began, now)).decode("utf-8", "replace") if now else ""
+    beside = tuple(change for facts in shown for change in views.unsnapshotted_changes(facts).values())
+    more = workspace.standing(FileEffects(beside)).made.changes
+    return patch + "".join((await change_diffs(workspace, more)).values())
+
+
+def patch_summary(patch: str) -> str:
+    """`2 files, +3 -1`."""
+    files = sum(line.startswith("+++ ") for line in patch.splitlines())
+    added, removed = diff_lines.patch_size(patch)
+    return f"{plural(files, 'file')}, +{added} -{removed}"
+
+
+def _require_idle(room: SessionController) -> None:
+    if room.work.running:
+        raise UsageError("a request is being worked on", hint="Esc stops it; then undo")
+
+
+BLAME_FRAGMENT_LINES = 40
+"""Lines of one piece."""
+
+
+def changed_paths(room: SessionController) -> Sequence[str]:
+    """Files that the newest request changed."""
+    return tuple(views.changes(room.session.log.events)) if room.work.session else ()
+
+
+async def show_blame(room: SessionController, argument: str) -> None:
+    """Without a path what this session changed; else the file. Raises UsageError for a file that is not there."""
+    workspace = room.session.environment.workspace
+    path = room.session.log.path
+    own = (path.stem if path else "this session", list(room.session.log.records))
+    mask = workspace.mask or str
+    if not argument:
+        _show_lines(
+            room,
+            "Who wrote what this session changed",
+            plain.session_blame_lines(await blame.blame_session(workspace, own), mask),
+        )
+        return
+    others = [one for one in await asyncio.to_thread(room.desk.listed) if one.id != own[0]]
+    mask = LogRedactor([one.path for one in others], mask).text
+    known = sorted([*await asyncio.to_thread(_other_sessions, others), own], key=lambda one: one[0])
+    made = await blame.blame_path(workspace, project_folder.typed_path(workspace.root, argument), known)
+    _show_lines(room, f"Who wrote {made.path}", plain.file_blame_lines(made, mask))
+
+
+def _other_sessions(found: Sequence[SessionSummary]) -> list[blame.NamedSession]:
+    read: list[blame.NamedSession] = []
+    for one in found:
+        try:
+            read.append((one.id, log.examine(one.path).records))
+        except StorageError:
+            continue  # it was read for the list a moment ago
+    return read
+
+
+def _show_lines(room: SessionController, title: str, lines: Sequence[Text]) -> None:
+    pieces = [
+        _blame_fragment(lines[start : start + BLAME_FRAGMENT_LINES])
+        for start in range(0, len(lines), BLAME_FRAGMENT_LINES)
+    ]
+    room.front.read(title, [Section("", tuple(pieces))])
+
+
+def _blame_fragment(lines: Sequence[Text]) -> Fragment:
+    text = Text("\n").join(lines)
+    return Fragment(lambda width, palette: render_rich(text, width, palette), text.plain)
+
+
+PREVIEWED_RECORDS = 400
+"""Lines of a session that its preview draws from."""
+
+
+async def new_session(room: SessionController, argument: str) -> None:
+    """Leave this session and begin another."""
+    del argument
+    await _open(room, room.desk.begin)
+
+
+async def pick_session(room: SessionController, argument: str) -> None:
+    """Choose among earlier sessions: resume one, or fork it."""
+    found = await _list_sessions(room)
+    if not found:
+        room.say("this folder has no session yet")
+        return
+    chosen = await asyncio.to_thread(_matching_sessions, found, argument)
+    if not chosen:
+        room.say(f"nobody said {argument!r} in a session of this folder; here are all")
+    paths = {summary.id: summary.path for summary in found}
+    picked = await room.front.pick(
+        "Sessions of this folder",
+        [_session_choice(summary) for summary in (chosen or found)],
+        lambda id: _preview(paths[id]),
+        {"ctrl+f": "forks", "ctrl+e": "renames"},
+    )
+    if picked is None:
+        return
+    key, id = picked
+    if key == "ctrl+e":
+        room.front.type(f"/rename {id} ")
+    elif key == "ctrl+f":
+        await _open(room, lambda ask: room.desk.fork(id, ask))
+    else:
+        await _resume(room, id)
+
+
+def _matching_sessions(found: list[store.SessionSummary], wanted: str) -> list[store.SessionSummary]:
+    """Those in which it was said, the ones that are called so first."""
+    saying = [one for one in found if not wanted or store.mentions(one, wanted)]
+    return sorted(saying, key=lambda one: wanted.casefold() not in one.title.casefold())
+
+
+async def _list_sessions(room: SessionController) -> list[store.SessionSummary]:
+    """The folder's sessions."""
+    return list(await asyncio.to_thread(room.desk.listed))
+
+
+async def resume_session(room: SessionController, argument: str) -> None:
+    """Go on with a session by its id, or the newest other one."""
+    if argument:
+        await _resume(room, argument)
+        return
+    here = _session_id(room)
+    others = [summary for summary in await _list_sessions(room) if summary.id != here]
+    if others:
+        await _resume(room, others[0].id)
+    else:
+        room.say("this folder has no other session")
+
+
+async def _resume(room: SessionController, id: str) -> None:
+    if id == _session_id(room):
+        room.say("this session is open already")
+        return
+    await _open(room, lambda ask: room.desk.resume(id, ask))
+
+
+async def _open(room: SessionController, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
+    """Show another session. Not while something of this one is under way: it would be cut, and what waits dropped."""
+    if room.work.running:
+        raise UsageError("a request is being worked on", hint="wait for its end, or stop it with Esc")
+    if room.work.queue:
+        waiting = plural(len(room.work.queue), "request")
+        raise UsageError(f"{waiting} in the queue would be dropped", hint="Ctrl+S sends them, Up takes them back")
+    return await room.open(opening)
+
+
+async def fork_session(room: SessionController, argument: str) -> None:
+    """Go on with a copy of this session, or of another one."""
+    id = argument or _session_id(room)
+    if not id:
+        raise UsageError("this session is in no file, so there is nothing to copy")
+    if await _open(room, lambda ask: room.desk.fork(id, ask)):
+        room.say(f"this is a copy of {id}; the original stays as it was")
+
+
+async def rename_session(room: SessionController, argument: str) -> None:
+    """Give this session (or, with its id first, another one) a title."""
+    known = {summary.id for summary in await asyncio.to_thread(room.desk.listed)}
+    first, _, rest = argument.partition(" ")
+    id, title = (first, rest.strip()) if first in known and rest.strip() else (_session_id(room), argument)
+    if not id or not title:
+        raise UsageError("a title is missing", hint="/rename TITLE, or /rename ID TITLE")
+    await asyncio.to_thread(room.desk.rename, id, title)
+    room.say(f"{id} is called {title!r} now", "good")
+
+
+async def continue_request(room: SessionController, argument: str) -> None:
+    """Finish a request that was cut off."""
+    del argument
+    if room.work.running:
+        raise UsageError("a request is being worked on", hint="wait for its end, or stop it with Esc")
+    if not await room.work.go_on():
+        room.say("the newest request has come to its end; ask something")
+
+
+async def compact_session(room: SessionController, argument: str) -> None:
+    """Shorten what agents read of earlier requests."""
+    del argument
+    await room.session.compact()
+
+
+async def export_session(room: SessionController, argument: str) -> None:
+    """Write the conversation as Markdown."""
+    name = argument or f"fugu-{_session_id(room) or time.strftime('%Y%m%d-%H%M%S')}.md"
+    text = session_markdown(list(room.session.log.events))
+    try:
+        await asyncio.to_thread(_write, project_folder.typed_path(room.desk.root, name), text)
+    except FileExistsError as error:
+        raise UsageError(f"{name} exists already", hint="name another file: /export FILE") from error
+    except (OSError, ValueError) as error:  # a ValueError: no file can be called that
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise FuguError(f"cannot write {name}: {why}", hint="name another file: /export FILE") from error
+    room.say(f"written to {name}", "good")
+
+
+async def leave_fugu(room: SessionController, argument: str) -> None:
+    """Leave fugu."""
+    del argument
+    await room.front.leave()
+
+
+def session_markdown(events: list[Event]) -> str:
+    """A session for people: requests, replies with who gave them, tools and diffs."""
+    parts: list[str] = []
+    for facts in views.requests(events) if views.asked(events) else ():
+        for event in facts:
+            match event:
+                case Asked():
+                    parts.append(f"## {event.said.strip()}")
+                case Replied() if event.text.strip():
+                    parts.append(f"**{event.agent}**\n\n{event.text.strip()}")
+                case ToolRan():
+                    parts.append(_tool_markdown(event))
+                case _:
+                    continue
+        end = views.finished(facts)
+        if end is not None:
+            parts.append(f"*{views.end_line(facts).text}*")
+    return "\n\n".join(parts) + "\n"
+
+
+def _tool_markdown(event: ToolRan) -> str:
+    patch = diff_lines.patch_of_call(event.call) if event.changes else ""
+    head = f"`{describe_call(event.call)}`: {'ok' if event.ok else 'failed'}"
+    return f"{head}\n\n```diff\n{patch}\n```" if patch else head
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("x", encoding="utf-8", errors="replace") as file:
+        file.write(text)
+
+
+def _session_choice(summary: store.SessionSummary) -> Choice:
+    day = time.strftime("%d %b %H:%M", time.localtime(summary.newest))
+    about = f"{day} · {summary.state.replace('_', ' ')} · {plural(summary.requests, 'request')}"
+    return Choice(summary.id, flatten(summary.title, 200) or "(nothing asked)", about)
+
+
+def _preview(path: Path) -> list[Fragment]:
+    """The end of a session, drawn as the conversation is."""
+    try:
+        found = log.examine(path)
+    except FuguError as error:
+        return [_sentence(str(error))]
+    pieces = transcript_fragments(transcript_blocks(found.records[-PREVIEWED_RECORDS:]), unfolded=False)
+    return [*pieces, _sentence(str(found.fault.error(path)))] if found.fault is not None else pieces
+
+
+def _sentence(text: str) -> Fragment:
+    return Fragment(lambda width, palette: diff_lines.patch_lines(text, width, palette), text)
+
+
+def _session_id(room: SessionController) -> str:
+    path = room.work.session.log.path if room.work.session else None
+    return path.stem if path else ""

@@ -1,0 +1,431 @@
+"""Between the screen, the commands and the session: opens sessions, sends requests, shows approvals with their diffs,
+and turns what the log says into what is shown. Holds no events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fugu_cli.errors import FuguError, StorageError, UsageError
+from fugu_cli.session import views
+from fugu_cli.session.events import FileChange, Live, Recorded, ToolRan
+from fugu_cli.tools.recorded_diffs import unified_diff
+from fugu_cli.ui import diff_lines
+from fugu_cli.ui.transcript import NoteBlock, Tone
+from fugu_cli.ui.tui import project_folder
+from fugu_cli.ui.tui.preferences import InputHistory
+from fugu_cli.ui.tui.request_queue import MODE_CYCLE, QueuedRequest, RequestQueue
+from fugu_cli.ui.tui.screen_protocol import ApprovalScope, StatusLine, offered_scopes
+from fugu_cli.ui.tui.user_programs import UserShell
+
+if TYPE_CHECKING:
+    from fugu_cli.engine.environment import AskPermission
+    from fugu_cli.safety.policy import Mode
+    from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+    from fugu_cli.ui.tui.screen_protocol import FeedProtocol, ScreenProtocol
+    from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener, SessionProtocol
+
+LARGEST_READ = 1_000_000
+"""Bytes of a file whose change is still shown in its surroundings."""
+
+
+class ApprovalQueue:
+    """`question` is the one that people see and that waits for an answer; None while there is none."""
+
+    def __init__(self, front: ScreenProtocol, root: Path) -> None:
+        self._shown: ApprovalQuestion | None = None
+        self._front = front
+        self._root = root
+        self._questions: Sequence[ApprovalQuestion] = ()
+        self._patch = ""
+        self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def question(self) -> ApprovalQuestion | None:
+        """The question an answer is for."""
+        return self._shown if self._questions and self._questions[0] is self._shown else None
+
+    def ask(self, questions: Sequence[ApprovalQuestion]) -> None:
+        """These wait for an answer now, the oldest first."""
+        self._questions = tuple(questions)
+        if not self._questions:
+            self.close()
+            self._shown = None
+            self._front.question(None, 0, "")
+        elif self._questions[0] is self._shown:
+            self._front.question(self._shown, len(self._questions) - 1, self._patch)
+        elif self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        """What the oldest one would change; another one may be the oldest then."""
+        question = self._questions[0]
+        self._patch = await asyncio.to_thread(diff_lines.patch_of_call, question.call, self._content)
+        self._shown, self._looking = question, None
+        self.ask(self._questions)
+
+    def close(self) -> None:
+        """Nothing is asked any more."""
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+
+    def _content(self, path: str) -> str | None:
+        """A file's text; None where it is not a text of a sensible size."""
+        try:
+            file = (self._root / path).resolve()
+            if not file.is_file() or file.stat().st_size > LARGEST_READ:
+                return None
+            return file.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return None
+
+
+FetchBlob = Callable[[str], Awaitable[bytes]]
+"""The content of a hash. Raises StorageError when it is not there."""
+
+LARGEST_COMPARED = 200_000
+"""Bytes of a file that are still compared."""
+
+
+class CallPatches:
+    """Diffs by change; every change is fetched once."""
+
+    def __init__(self) -> None:
+        self._known: dict[FileChange, str] = {}
+
+    def of(self, ran: ToolRan) -> str:
+        """The diff of what a call changed, as far as it is known; else what the call itself says."""
+        if not ran.changes:
+            return ""
+        if any(change not in self._known for change in ran.changes):
+            return diff_lines.patch_of_call(ran.call)
+        return "\n".join(self._known[change].rstrip("\n") for change in ran.changes)
+
+    async def fetch(self, ran: ToolRan, blob: FetchBlob) -> bool:
+        """Fetch what is not known yet of a call's changes. False when nothing new was learned."""
+        wanted = [change for change in ran.changes if change not in self._known]
+        for change in wanted:
+            try:
+                before, after = await _content(change.before, blob), await _content(change.after, blob)
+            except StorageError:
+                return False
+            self._known[change] = await asyncio.to_thread(_unified_or_size, change.path, before, after)
+        return bool(wanted)
+
+
+async def _content(name: str | None, blob: FetchBlob) -> bytes | None:
+    return None if name is None else await blob(name)
+
+
+def _unified_or_size(path: str, before: bytes | None, after: bytes | None) -> str:
+    size = len(before or b"") + len(after or b"")
+    if size > LARGEST_COMPARED:
+        return f"--- {path}\n+++ {path}\n@@ too large to compare: {size:,} bytes @@"
+    return unified_diff(path, before, after)
+
+
+_MENTIONED = re.compile(r"""(?:^|(?<=[\s("'`]))@(?:"([^"\n]+)"|(\S+))""")
+_AFTER = ",.;:!?)]}\"'`"
+
+
+def request_from_text(session: SessionProtocol, root: Path, text: str, pin: str | None = None) -> QueuedRequest:
+    """The request a line stands for; `pin` goes before the agent that a command names. Raises UsageError."""
+    from fugu_cli.extensions.skill_library import parse_request
+
+    wanted = parse_request(text, session.library)
+    agent = pin or wanted.agent
+    if agent and agent not in session.team.members:
+        what = f"{text.split()[0]} is for the agent {agent!r}, which is not in the pool"
+        raise UsageError(what, hint=f"there are {', '.join(session.team.members)}")
+    return QueuedRequest(
+        text=wanted.text,
+        attachments=mentioned_files(root, wanted.text),
+        pin=agent or None,
+        typed=wanted.typed,
+        skill=wanted.skill,
+        tier=wanted.tier,
+    )
+
+
+def mentioned_files(root: Path, text: str) -> tuple[str, ...]:
+    """The files that `@` names in a text: `@name`, or `@"a name"`, perhaps with the end of a sentence behind it."""
+    found = (
+        _first_file(root, [quoted] if quoted else _without_punctuation(word))
+        for quoted, word in _MENTIONED.findall(text)
+    )
+    return tuple(dict.fromkeys(name for name in found if name))
+
+
+def _without_punctuation(word: str) -> list[str]:
+    """The word as it stands, then without one after the other of the signs at its end: they may belong to the name."""
+    return [word[:end] for end in range(len(word), len(word.rstrip(_AFTER)) - 1, -1)]
+
+
+def _first_file(root: Path, names: list[str]) -> str:
+    return next((name for name in names if name and _is_file(root, name)), "")
+
+
+def _is_file(root: Path, name: str) -> bool:
+    try:
+        return (root / name).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+FETCHED_ON_RESUME = 40
+"""Changes of a resumed session whose contents are fetched at once."""
+
+
+class SessionController:
+    """One folder, one session at a time."""
+
+    def __init__(
+        self, front: ScreenProtocol, desk: SessionOpener, options: InterfaceOptions, history: InputHistory
+    ) -> None:
+        self.front = front
+        self.desk = desk
+        self.options = options
+        self.history = history
+        self.tier = options.tier
+        self.started = False
+        self.shell = UserShell(desk.root, front.feed)
+        self.work = RequestQueue(self, self.shell.told)
+        self.patches = CallPatches()
+        self.asking = ApprovalQueue(front, desk.root)
+        self._branch = project_folder.git_branch(desk.root)
+        self._door = asyncio.Lock()
+        self._left = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._early: list[FuguError] = []
+        self._noted: set[str] = set()
+
+    @property
+    def feed(self) -> FeedProtocol:
+        """The conversation as it is shown."""
+        return self.front.feed
+
+    @property
+    def session(self) -> SessionProtocol:
+        """The session that is open. Only to be asked for while one is."""
+        assert self.work.session is not None
+        return self.work.session
+
+    async def start(self) -> None:
+        """Open the session the options name; what is typed meanwhile waits at the front. Their prompt is not sent."""
+        options = self.options
+        id = options.resume
+        if id is None:
+            opened = await self.open(self.desk.begin)
+        elif options.fork:
+            opened = await self.open(lambda ask: self.desk.fork(id, ask))
+        else:
+            opened = await self.open(lambda ask: self.desk.resume(id, ask))
+        if not opened and id is not None:
+            await self.open(self.desk.begin)
+        self.started = True
+        self._say_early()
+
+    async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
+        """Show another session; its coordinator and models begin to load."""
+        async with self._door:
+            if not await self.work.open(opening):
+                return False
+        self.session.warm()
+        self._warn(self.session.library.notes)
+        if self.work.unfinished():
+            self.say("this request was not finished: /continue goes on", "warn")
+        return True
+
+    async def settled(self) -> None:
+        """Wait while another session is being opened: what is typed meanwhile is for that one."""
+        async with self._door:
+            return
+
+    async def send(self, text: str, pin: str | None = None) -> None:
+        """A request: at once, or when what is running is done."""
+        if self.work.session is None:
+            self.say("there is no session to send this to; /new opens one", "warn")
+            return
+        async with (
+            self._door
+        ):  # in threads: it looks at the disk and tries what the sandbox can do. In the order of typing
+            try:
+                lacking = await asyncio.to_thread(self.desk.lacking)
+                wanted = await asyncio.to_thread(request_from_text, self.session, self.desk.root, text, pin)
+            except FuguError as error:
+                self.failed(error)
+                return
+            notes = await asyncio.to_thread(self.session.notes)
+        self._warn((*lacking, *notes))
+        await self.work.submit(wanted)
+
+    def _warn(self, notes: Sequence[str]) -> None:
+        """Say each of them once."""
+        for note in notes:
+            if note not in self._noted:
+                self._noted.add(note)
+                self.say(note, "warn")
+
+    def steer(self, text: str) -> None:
+        """Cut what runs; go on with `text`, then with what waits."""
+        if text:
+            self.history.add(text)
+            try:
+                wanted = request_from_text(self.session, self.desk.root, text)
+            except FuguError as error:
+                self.failed(error)
+                return
+            self.work.queue.insert(0, wanted)
+        self.work.steer()
+
+    def say(self, text: str, tone: Tone = "dim", detail: str = "") -> None:
+        """A line in the conversation that is in no log."""
+        self.feed.say(NoteBlock(text, tone, detail))
+
+    def interrupt(self) -> bool:
+        """Stop what is under way. False when nothing is."""
+        return self.shell.stop() or self.work.interrupt()
+
+    def next_mode(self) -> None:
+        """The next permission mode on the ring."""
+        now = self.work.mode
+        at = next((index for index, mode in enumerate(MODE_CYCLE) if mode == now), -1)
+        self.set_mode(MODE_CYCLE[(at + 1) % len(MODE_CYCLE)])
+
+    def set_mode(self, mode: Mode) -> None:
+        """Another permission mode from the next call on."""
+        if self.work.session is not None:
+            self.session.set_mode(mode)
+            self.show()
+
+    def answer(self, scope: ApprovalScope) -> None:
+        """The user's answer to the question that is shown."""
+        question = self.asking.question
+        if question is None or scope not in offered_scopes(question.judgement.every_time):
+            return
+        if scope == "always":
+            try:
+                rule = self.session.allow_always(question.call, question.judgement)
+                self.say(f"from now on allowed in this project: {rule}")
+            except FuguError as error:
+                self.failed(error)
+        self.work.answer("session" if scope == "always" else scope)
+
+    # What the session at work tells.
+
+    def replayed(self, records: Sequence[Recorded]) -> None:
+        """A session was opened. What failed before there was one is said now: it explains why it is this one."""
+        self.feed.replay(records)
+        ran = [record.event for record in records if isinstance(record.event, ToolRan)]
+        self._fetch([event for event in ran if event.changes][-FETCHED_ON_RESUME:])
+        self._say_early()
+
+    def heard(self, item: Recorded | Live) -> None:
+        """One more item of the log."""
+        if self._left:
+            return
+        self.feed.take(item)
+        self.front.noticed(item)
+        if isinstance(item, Recorded) and isinstance(item.event, ToolRan) and item.event.changes:
+            self._fetch([item.event], live=True)
+
+    def _fetch(self, ran: Sequence[ToolRan], *, live: bool = False) -> None:
+        """Get the contents of what was changed, and show the diffs once they are there; of `live` calls in any case."""
+        session = self.work.session
+        if session is None or not ran:
+            return
+        blob = session.environment.workspace.blob
+
+        async def fetch() -> None:
+            for event in ran:
+                if await self.patches.fetch(event, blob) or live:
+                    self.feed.patched(event, self.patches.of(event))
+
+        task = asyncio.get_running_loop().create_task(fetch())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def changed(self) -> None:
+        """Running, queue, questions or mode changed."""
+        if self._left:
+            return
+        self.asking.ask(self.work.questions)
+        self.front.show_queue([typed.typed or typed.text for typed in self.work.queue])
+        if not self.work.running:
+            self._branch = project_folder.git_branch(self.desk.root)
+            hooks = self.work.session.environment.hooks if self.work.session is not None else None
+            self._warn(hooks.notes if hooks is not None else ())  # those that failed in the request
+        self.show()
+
+    def failed(self, error: FuguError) -> None:
+        """Something outside failed."""
+        if self.work.session is None and not self.started:
+            self._early.append(error)
+        else:
+            self.say(str(error), "bad", error.hint)
+
+    def _say_early(self) -> None:
+        early, self._early = self._early, []
+        for error in early:
+            self.say(str(error), "bad", error.hint)
+
+    def show(self) -> None:
+        """The status line as things stand."""
+        tally, work = self.feed.tally, self.work
+        running = work.running or self.shell.running
+        at_work = "stopping" if work.stopping else tally.doing or "starting"
+        doing = "asking you" if work.questions else self.shell.doing or at_work
+        begun = self.shell.began if self.shell.running else tally.since if tally.doing else 0.0
+        spent = tally.tokens
+        self.front.stand(
+            StatusLine(
+                place=project_folder.short_path(self.desk.root),
+                branch=self._branch,
+                tier=self.tier,
+                mode=work.mode,
+                pinned=work.pinned or "",
+                context=tally.context,
+                tokens=spent.input + spent.output,
+                cost=tally.cost,
+                unpriced=bool(tally.unpriced),
+                doing=doing if running else "",
+                since=(begun or time.time()) if running else 0.0,
+                until=tally.until if doing == tally.doing else 0.0,
+                unavailable=self._unavailable(),
+                queued=len(work.queue),
+                jobs=len(work.session.environment.workspace.jobs.running) if work.session is not None else 0,
+            )
+        )
+
+    def _unavailable(self) -> tuple[tuple[str, float], ...]:
+        """Agents that are unavailable after a failure, and when each may be tried again (epoch, in whole seconds)."""
+        team = self.work.session.team if self.work.session is not None else None
+        if team is None or team.breaker is None:
+            return ()
+        breaker, now = team.breaker, time.time()
+        return tuple((name, float(math.floor(now + breaker.seconds(name)))) for name in breaker.unavailable())
+
+    def parting(self) -> str:
+        """What is said when the user leaves: which session this was, "" when nothing was asked in it."""
+        session = self.work.session
+        if session is None or session.log.path is None or views.asked(session.log.events) is None:
+            return ""
+        id = session.log.path.stem
+        return f"session {id}: `fugu trace {id}` shows who did what, `/resume` in `fugu` goes on with it"
+
+    async def close(self) -> None:
+        """Leave. What is told after this is not shown: the screen may be gone. May be called twice."""
+        self._left = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.asking.close()
+        self.shell.stop()
+        await self.work.close()

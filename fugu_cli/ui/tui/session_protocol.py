@@ -1,0 +1,150 @@
+"""What the interface needs of a session and of whoever opens sessions. Protocols only; wiring fulfils them, tests
+with a log in memory and scripted agents.
+
+Between the interface and wiring, which fulfils them. Tests fulfil them with a log in memory and scripted agents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from fugu_cli.engine.environment import AskPermission, Environment, Team
+    from fugu_cli.extensions.skill_library import SkillLibrary
+    from fugu_cli.messages import Call, Prompt
+    from fugu_cli.safety import policy
+    from fugu_cli.session.events import Event, Finished, Member, Undone
+    from fugu_cli.session.log import Log
+    from fugu_cli.session.store import SessionSummary
+
+
+class SessionProtocol(Protocol):
+    """An open session. `team` and `environment` may be exchanged between turns; the log is what is drawn."""
+
+    @property
+    def log(self) -> Log:
+        """The facts."""
+
+    @property
+    def team(self) -> Team:
+        """Who works."""
+
+    @property
+    def environment(self) -> Environment:
+        """Where, under which rules."""
+
+    @property
+    def warm(self) -> Callable[[], None]:
+        """Starts loading what the first decision needs, in the background; returns at once."""
+
+    @property
+    def library(self) -> SkillLibrary:
+        """The skills and custom commands that count."""
+
+    @property
+    def tier(self) -> str:
+        """`fugu` or `ultra`."""
+
+    async def ask(self, text: str, attachments: tuple[str, ...] = (), typed: str = "", skill: str = "") -> None:
+        """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that differs;
+        `skill`: what a skill says that they named."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what is missing here."""
+
+    def prompt(self, events: Sequence[Event], member: Member) -> Prompt:
+        """The next call's prompt of an agent, of the facts up to it."""
+
+    def go_on(self) -> bool:
+        """Whether there is a request to finish; one that a limit stopped is opened again for that."""
+
+    async def run(self) -> Finished:
+        """Drive the newest request to its end. Cancelling it interrupts."""
+
+    def set_mode(self, mode: policy.Mode) -> None:
+        """Another permission mode from the next call on."""
+
+    def wake(self, name: str | None = None) -> None:
+        """Let whoever is unavailable after a failure be tried at once; only `name` where one is given."""
+
+    def pin(self, name: str | None) -> None:
+        """Let one agent take every turn from now on; None gives the decision back to the coordinator."""
+
+    def exclude(self, names: frozenset[str]) -> None:
+        """Never choose these agents from now on; replaces the set given before."""
+
+    def set_tier(self, tier: str) -> None:
+        """`fugu` or `ultra` from the next request on. Raises UsageError for one that cannot be had."""
+
+    def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
+        """Remember a yes for this project. Returns the rule and the file it stands in, for people."""
+
+    async def undo_preview(self) -> str:
+        """What `undo` would take back, as a unified diff. Raises UsageError where there is nothing to undo."""
+
+    async def undo(self) -> Undone:
+        """Put the working tree back to before the newest request. Raises UsageError when edits would be lost."""
+
+    async def redo_preview(self) -> str:
+        """What `redo` would bring back, as a unified diff. Raises UsageError where there is nothing to redo."""
+
+    async def redo(self) -> Undone:
+        """Take the newest undo back. Raises UsageError when edits would be lost."""
+
+    def permissions_file(self) -> str:
+        """Where the rules stand that `allow_always` writes."""
+
+    async def compact(self) -> None:
+        """Shorten what agents read of earlier requests. Raises UsageError where there is nothing to shorten."""
+
+    async def close(self) -> None:
+        """Give back connections, leases and the log's lock."""
+
+
+class SessionOpener(Protocol):
+    """Where sessions of one folder are begun, found and kept."""
+
+    @property
+    def root(self) -> Path:
+        """The folder the sessions work in."""
+
+    def prepare(self) -> None:
+        """Import what opening a session needs. Called in a thread, before the first session is opened."""
+
+    async def begin(self, ask: AskPermission) -> SessionProtocol:
+        """A new session. Raises FuguError."""
+
+    async def resume(self, id: str, ask: AskPermission) -> SessionProtocol:
+        """Go on with a session. Raises FuguError: there is none, another process writes it, the disk."""
+
+    async def fork(self, id: str, ask: AskPermission) -> SessionProtocol:
+        """Go on with a copy of a session."""
+
+    def listed(self) -> Sequence[SessionSummary]:
+        """This folder's sessions, the newest first. Called in a thread."""
+
+    def rename(self, id: str, title: str) -> None:
+        """Another title for the lists."""
+
+    def doctor(self) -> str:
+        """What is there and what is missing, as text. Called in a thread."""
+
+    def lacking(self) -> tuple[str, ...]:
+        """Sentences on agents of the pool that cannot work yet. Raises FuguError where none can. Called in a thread."""
+
+
+@dataclass(frozen=True)
+class InterfaceOptions:
+    """How the interface is opened. `state` is a folder for what it remembers (history, panel width, theme)."""
+
+    state: Path
+    resume: str | None = None
+    fork: bool = False
+    prompt: str = ""
+    theme: str = ""
+    tier: str = "fugu"
+    panel: bool | None = None
+    mouse: bool = True

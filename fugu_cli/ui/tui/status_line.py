@@ -1,0 +1,140 @@
+"""The status line: folder, mode, totals, and what is being waited for, as a line and as a widget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from rich.cells import cell_len, set_cell_size
+from textual.strip import Strip
+from textual.timer import Timer
+from textual.widget import Widget
+
+from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, styled_line
+from fugu_cli.ui.formatting import compact_number, known_cost, retrying_in, sanitize, short_duration
+from fugu_cli.ui.tui.screen_protocol import StatusLine
+
+LEAST_ACTIVITY_CELLS = 16
+"""Cells of what is going on that are left of it where there is little room."""
+
+
+def draw_status(now: StatusLine, clock: float, width: int, palette: Palette) -> StyledLine:
+    """Left what lasts, right what is going on. Where both do not fit, first the word on the keys is left out, then a
+    long `doing` is cut, then the place; what is going on and the mode come last.
+
+    `clock` is the time, in seconds since the epoch.
+    """
+    for left in _left_part(now, clock, palette):
+        for right in _activity(now, clock, width - _cells(left) - 2, palette):
+            gap = width - _cells(left) - _cells(right)
+            if gap >= (2 if right else 0):
+                return styled_line([*left, (" " * gap, ""), *right], width)
+    return styled_line([*_brief(now, palette), ("  ", ""), (now.mode, _tone(now, palette))], width)
+
+
+def _activity(now: StatusLine, clock: float, room: int, palette: Palette) -> Iterator[list[StyledPart]]:
+    """What is going on, in ever fewer words."""
+    queued = _queued(now, palette)
+    if now.remark or not now.doing:
+        hint = "ctrl+s sends it" if now.queued else now.hint
+        yield [(now.remark, palette.warn)] if now.remark else [*queued, (hint, palette.dim)]
+        yield _brief(now, palette)
+        return
+    spent = retrying_in(now.until - clock) if now.until else f" {short_duration(max(clock - now.since, 0.0))}"
+    going: list[StyledPart] = [*queued, (f"◐ {now.doing}{spent}", palette.accent)]
+    yield [*going, (f" {now.key}", palette.dim)]
+    yield going
+    left = room - _cells([*queued, (f"◐ …{spent}", "")])
+    if left >= min(LEAST_ACTIVITY_CELLS, cell_len(now.doing)):
+        yield [*queued, (f"◐ {set_cell_size(now.doing, left).rstrip()}…{spent}", palette.accent)]
+
+
+def _brief(now: StatusLine, palette: Palette) -> list[StyledPart]:
+    if now.remark:
+        return [(now.remark, palette.warn)]
+    going: list[StyledPart] = [(f"◐ {now.doing}", palette.accent)] if now.doing else []
+    return [*_queued(now, palette), *going]
+
+
+def _queued(now: StatusLine, palette: Palette) -> list[StyledPart]:
+    return [(f"{now.queued} queued ", palette.warn)] if now.queued else []
+
+
+def _left_part(now: StatusLine, clock: float, palette: Palette) -> Iterator[list[StyledPart]]:
+    """What lasts, in ever fewer words: without the branch, the folders around this one, the place, the numbers, and who
+    is unavailable."""
+    out = _unavailable(now, clock, palette)
+    folder = now.place.rpartition("/")[2]
+    branch = f" ({now.branch})" if now.branch else ""
+    for place in (f"{now.place}{branch} · ", f"{folder}{branch} · ", f"{folder} · ", ""):
+        yield [(f"{place}{now.tier} · ", palette.dim), *_mode(now, palette), *out, *_numbers(now, palette)]
+    yield [*_mode(now, palette), *out]
+    yield _mode(now, palette)
+    yield _mode(replace(now, pinned=""), palette)
+
+
+def _mode(now: StatusLine, palette: Palette) -> list[StyledPart]:
+    pinned: list[StyledPart] = [(f" · pinned {now.pinned}", palette.dim)] if now.pinned else []
+    return [(now.mode, _tone(now, palette)), *pinned]
+
+
+def _unavailable(now: StatusLine, clock: float, palette: Palette) -> list[StyledPart]:
+    """Who is unavailable, and when the first may be tried again."""
+    out = [(until, name) for name, until in now.unavailable if until > clock]
+    if not out:
+        return []
+    who = sanitize(out[0][1]) if len(out) == 1 else f"{len(out)} agents"
+    return [(f" · {who} unavailable{retrying_in(min(out)[0] - clock)}", palette.warn)]
+
+
+def _tone(now: StatusLine, palette: Palette) -> str:
+    return {"plan": palette.good, "auto": palette.warn, "yolo": palette.bad}.get(now.mode, palette.text)
+
+
+def _numbers(now: StatusLine, palette: Palette) -> list[StyledPart]:
+    made = [f"ctx {round(now.context * 100)}%"] if now.context is not None else []
+    if now.tokens:
+        made += [f"{compact_number(now.tokens)} tok", known_cost(now.cost, unpriced=now.unpriced)]
+    if now.jobs:
+        made.append(f"{now.jobs} {'job' if now.jobs == 1 else 'jobs'}")
+    return [(f" · {part}", palette.dim) for part in made]
+
+
+def _cells(parts: Sequence[StyledPart]) -> int:
+    return sum(cell_len(text) for text, _ in parts)
+
+
+class StatusBar(Widget):
+    """One line."""
+
+    def __init__(self, palette: Palette, id: str = "status") -> None:
+        super().__init__(id=id)
+        self.palette = palette
+        self.standing = StatusLine()
+        self._clock: Timer | None = None
+
+    def tell(self, standing: StatusLine) -> None:
+        """Say this from now on."""
+        if standing == self.standing:
+            return
+        self.standing = standing
+        if self._clock is None and self._moves():
+            self._clock = self.set_interval(1.0, self._tick)
+        self._tick()
+
+    def _moves(self) -> bool:
+        now = time.time()
+        return bool(self.standing.doing) or any(until > now for _, until in self.standing.unavailable)
+
+    def _tick(self) -> None:
+        if self._clock is not None and not self._moves():
+            self._clock.stop()
+            self._clock = None
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """The line."""
+        width = self.size.width
+        made = draw_status(self.standing, time.time(), width, self.palette)
+        return Strip(made).adjust_cell_length(width).apply_style(self.rich_style)

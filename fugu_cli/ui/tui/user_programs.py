@@ -1,0 +1,177 @@
+"""The user's own programs: a shell command after `!`, and the editor on the text of the prompt. No policy judges them
+and no log records them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.system import temp_dirs
+from fugu_cli.system.processes import reap
+from fugu_cli.ui.formatting import flatten, sanitize_for_screen
+from fugu_cli.ui.transcript import NoteBlock
+from fugu_cli.ui.tui.screen_protocol import FeedProtocol
+
+KEPT_CHARACTERS = 20_000
+"""Characters of output that are kept."""
+REPORTED_CHARACTERS = 6_000
+
+
+class ShellOutput:
+    """What a command printed: `text` is the newest part, `dropped` the number of lines before it."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.dropped = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, data: bytes) -> None:
+        """More of it; b"" is its end."""
+        self.text += self._decoder.decode(data, final=not data)
+        over = len(self.text) - KEPT_CHARACTERS
+        if over > 0:
+            cut = self.text.find("\n", over) + 1 or over
+            self.dropped += self.text.count("\n", 0, cut)
+            self.text = self.text[cut:]
+
+    def note(self, command: str, ended: str | None = None) -> NoteBlock:
+        """How it is shown; `ended` is what is said below it once the command is over."""
+        text = sanitize_for_screen(self.text)
+        if ended:
+            text += ended if text.endswith("\n") or not text else f"\n{ended}"
+        return NoteBlock(f"$ {command}", "plain", text, live=ended is None, dropped=self.dropped)
+
+    def told(self, command: str, code: int) -> str:
+        """How agents read it."""
+        cut = self.dropped or len(self.text) > REPORTED_CHARACTERS
+        what = "the end of its output" if cut else "its output"
+        return f"[The user ran `{command}`; exit code {code}; {what}:]\n{self.text[-REPORTED_CHARACTERS:]}"
+
+
+class UserShell:
+    """Runs one command at a time. `doing` says which, "" while there is none."""
+
+    def __init__(self, root: Path, feed: FeedProtocol) -> None:
+        self._root = root
+        self._feed = feed
+        self._process: asyncio.subprocess.Process | None = None
+        self._untold: list[str] = []
+        self._stopped = False
+        self.doing = ""
+        self.began = 0.0
+
+    @property
+    def running(self) -> bool:
+        """A command runs."""
+        return bool(self.doing)
+
+    async def run(self, command: str, *, tell: bool) -> None:
+        """Run it to its end, its output shown as it comes. `tell`: the next request carries it. Raises FuguError."""
+        if self.running:
+            raise UsageError("a command of yours is still running", hint="Esc stops it")
+        self.doing, self.began, self._stopped = f"running {flatten(command, 40)}", time.time(), False
+        try:
+            output, code = await self._run(command)
+        finally:
+            self._process, self.doing = None, ""
+        if tell:
+            self._untold.append(output.told(command, code))
+
+    async def _run(self, command: str) -> tuple[ShellOutput, int]:
+        output = ShellOutput()
+        grow = self._feed.say(output.note(command))
+        process = self._process = await self._started(command)
+        assert process.stdout is not None
+        try:
+            if self._stopped:  # before it had begun
+                self.stop()
+            while piece := await process.stdout.read(8192):
+                output.feed(piece)
+                grow(output.note(command))
+            code = await process.wait()
+        finally:
+            self.stop()
+            await reap(process)
+        output.feed(b"")
+        self.doing = ""
+        grow(output.note(command, f"[exit code {code}]" if code else ""))
+        return output, code
+
+    async def _started(self, command: str) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_shell(
+                command,
+                cwd=self._root,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb"},
+            )
+        except (OSError, ValueError) as error:  # a ValueError: it holds a NUL
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise FuguError(f"cannot run this: {why}", hint=f"commands are run in {self._root}") from error
+
+    def stop(self) -> bool:
+        """End what runs, its children too. False when nothing does."""
+        if not self.running:
+            return False
+        self._stopped = True
+        if self._process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        return True
+
+    def told(self, text: str) -> str:
+        """A request with the output that waits to be told."""
+        untold, self._untold = self._untold, []
+        return "\n\n".join([text, *untold])
+
+
+COMMON_EDITORS = ("nano", "vim", "vi", "notepad")
+
+
+class SuspendableApp(Protocol):
+    """Gives the terminal away for a while."""
+
+    def suspend(self) -> AbstractContextManager[None]:
+        """The terminal belongs to somebody else inside."""
+
+    def batch_update(self) -> AbstractContextManager[None]:
+        """Nothing is painted inside."""
+
+
+def editor_command() -> list[str] | None:
+    """$VISUAL, $EDITOR, or the first common editor there is."""
+    for name in ("VISUAL", "EDITOR"):
+        if os.environ.get(name, "").strip():
+            return shlex.split(os.environ[name])
+    found = next((program for program in COMMON_EDITORS if shutil.which(program)), None)
+    return [found] if found else None
+
+
+async def edit_text(app: SuspendableApp, text: str) -> str | None:
+    """The text as it was left in the editor, None where none could be started. What is under way goes on meanwhile."""
+    words = editor_command()
+    if words is None:
+        return None
+    with temp_dirs.temp_dir("editing") as folder:
+        path = folder / "request.md"
+        path.write_text(text, encoding="utf-8", errors="replace")
+        try:
+            with app.batch_update(), app.suspend():
+                await asyncio.to_thread(subprocess.run, [*words, str(path)], check=False)
+        except OSError:
+            return None
+        return path.read_text(encoding="utf-8", errors="replace").rstrip("\n")

@@ -1,1 +1,0 @@
-"""The parts of the screen, one a file. `pager.py` first: everything that scrolls is one."""
