@@ -311,7 +311,7 @@ def test_without_torch_the_message_says_what_is_missing(folder: Path) -> None:
         "from pathlib import Path\n"
         "from fugu_cli.coordinators import backbone\n"
         "from fugu_cli.errors import CoordinatorUnavailable\n"
-        "try:\n    backbone.load(Path(sys.argv[1]))\n"
+        "try:\n    backbone.load_backbone(Path(sys.argv[1]))\n"
         "except CoordinatorUnavailable as error:\n    print(error, '|', error.hint)\n"
     )
     ran = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)

@@ -62,9 +62,9 @@ def test_the_processor_computes_in_bf16_and_is_taken_where_there_is_no_gpu() -> 
 def test_a_torch_that_cannot_be_loaded_is_not_said_to_be_missing(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libtorch.so: failed to map segment from shared object')")
     code = (
-        "from fugu_cli.coordinators import compute\n"
+        "from fugu_cli.coordinators import torch_runtime\n"
         "from fugu_cli.errors import CoordinatorUnavailable\n"
-        "try:\n    compute.start_torch()\n"
+        "try:\n    torch_runtime.start_torch()\n"
         "except CoordinatorUnavailable as error:\n    print(error, '|', error.hint)\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])}

@@ -48,11 +48,11 @@ def test_only_bf16_is_packed(dtype: torch.dtype) -> None:
 def test_a_torch_without_the_operations_keeps_the_weights_as_they_are_stored() -> None:
     code = (
         "import torch\n"
-        "from fugu_cli.coordinators import packing\n"
+        "from fugu_cli.coordinators import torch_runtime\n"
         "weight = torch.zeros(8, 8, dtype=torch.bfloat16)\n"
         "def refuse(*given): raise RuntimeError('no such operation')\n"
         "torch.ops.mkldnn._linear_pointwise = refuse\n"
-        "print(packing.helps(weight))\n"
+        "print(torch_runtime.gains_from_packing(weight))\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"

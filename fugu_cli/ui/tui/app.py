@@ -80,7 +80,7 @@ class MainHandlers(MainLayout):
         except FuguError as error:
             room.failed(error)
 
-    def on_prompt_submitted(self, event: PromptInput.Submitted) -> None:
+    def on_prompt_input_submitted(self, event: PromptInput.Submitted) -> None:
         """Something was typed and sent."""
         self.enter(event.text)
 
