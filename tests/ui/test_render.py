@@ -7,9 +7,9 @@ import pytest
 from fugu_cli.messages import Call
 from fugu_cli.session import views
 from fugu_cli.session.events import (
-    Change,
     Compacted,
     Event,
+    FileChange,
     Finished,
     Interrupted,
     JobEnded,
@@ -121,7 +121,7 @@ def test_what_fugu_ran_itself_is_called_evidence() -> None:
 
 def test_a_failed_tool_shows_the_first_line_of_its_output_and_changes_beyond_its_target() -> None:
     call = Call.make("1", "bash", command="make\nall")
-    event = example.tool(1, call, "", Change(path="b.o", before=None, after="x"))[1]
+    event = example.tool(1, call, "", FileChange(path="b.o", before=None, after="x"))[1]
     assert plain([event.model_copy(update={"ok": False, "output": "\nboom\nmore"})]) == (
         "  bash make  failed  boom  changed b.o"
     )

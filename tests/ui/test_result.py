@@ -7,10 +7,10 @@ import pytest
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session.events import (
     Asked,
-    Change,
     Compacted,
     Event,
     Failed,
+    FileChange,
     Finished,
     Member,
     Opened,
@@ -165,7 +165,7 @@ def test_a_request_that_is_not_finished_ended_as_the_caller_says() -> None:
 
 def test_results_of_tests_that_are_older_than_a_change_are_not_claimed() -> None:
     facts = [*example.opening(), *example.evidence(0, "e0", True), example.decision(1, "coder", "worker", None)]
-    facts += example.tool(1, example.WRITE, "ok", Change(path="a.py", before="1", after="2"))
+    facts += example.tool(1, example.WRITE, "ok", FileChange(path="a.py", before="1", after="2"))
     own = result_object(example.recorded(facts), "s", RunEnding("turn_limit"))["fugu"]
     assert isinstance(own, dict)
     assert (own["tests"]["before"], own["tests"]["after"]) == ({"ok": True, "failed": 0}, None)
