@@ -28,6 +28,7 @@ from fugu_cli.engine.tool_calls import roll_back_attempt, run_call, run_evidence
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, Prompt, Usage
 from fugu_cli.providers import Pause
+from fugu_cli.providers.retry import Retrying, Speaking
 from fugu_cli.safety import path_rules
 from fugu_cli.session import spending, views
 from fugu_cli.session.costs import usd
@@ -146,7 +147,10 @@ async def _ask(place: TurnContext, events: Sequence[Event], who: tuple[views.Tur
     started = time.monotonic()
     call = _UnderWay(place, now, member, prompt)
     try:
-        reply = await place.team.agents[name].reply(prompt, call.say, call.wait)
+        agent = place.team.agents[name]
+        if kind.has_history and not now.changes and not views.interrupted_calls(now):
+            agent = Retrying(Speaking(agent))  # who changed something may end in silence
+        reply = await agent.reply(prompt, call.say, call.wait)
     except asyncio.CancelledError:
         log.append(Interrupted(turn=now.number, partial="".join(call.said)))
         raise

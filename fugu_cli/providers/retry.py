@@ -120,7 +120,29 @@ def _tell(wait: Wait, pause: Pause) -> None:
         raise
 
 
+class Speaking:
+    """`agent`, for whom a reply with neither a word nor a call is a failure. It is tried once more."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    @property
+    def name(self) -> str:
+        return self._agent.name
+
+    async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
+        reply = await self._agent.reply(prompt, say, wait)
+        if reply.text.strip() or reply.calls or reply.stop != "end":
+            return reply
+        error = AgentError(f"{self.name}: the reply is empty: no text and no tool call", kind="protocol", retry=True)
+        error.tries, error.usage = 2, reply.usage
+        raise error
+
+    async def close(self) -> None:
+        await self._agent.close()
+
+
 if TYPE_CHECKING:
 
-    def _fits(agent: Retrying) -> Agent:
-        return agent
+    def _fits(retrying: Retrying, speaking: Speaking) -> tuple[Agent, Agent]:
+        return retrying, speaking

@@ -77,8 +77,10 @@ class Turn:
 
     @property
     def concluded(self) -> bool:
-        """Its agent came to its last word: that was not cut short, is no refusal, and asks for nothing more."""
-        return bool(self.replies) and not self.replies[-1].calls and self.replies[-1].stop == "end"
+        """Its agent came to its last word: that was not cut short, is no refusal, and asks for nothing more. Silence is
+        one only of who changed something."""
+        ended = bool(self.replies) and not self.replies[-1].calls and self.replies[-1].stop == "end"
+        return ended and bool(self.text.strip() or self.changes)
 
     @property
     def changes(self) -> tuple[FileChange, ...]:
