@@ -203,6 +203,7 @@ class RerunSide:
     message: str
     before: views.TestRun | None
     tests: views.TestRun | None
+    test_summary: dict[str, object]
     taken: tuple[str, ...]
     calls: int
     usage: Usage
@@ -245,6 +246,7 @@ def rerun_side(session: str, records: Sequence[Recorded], number: int, patch: st
         message=finish.message if finish else "",
         before=views.first_tests(events),
         tests=views.tests(events),
+        test_summary=views.test_summary(events),
         taken=tuple(f"{turn.assigned.agent} {turn.assigned.role}" for turn in views.turns(events)),
         calls=sum(isinstance(event, PaidEvent) and bool(event.agent) for event in mine),
         usage=sum(views.usage(mine).values(), Usage()),
@@ -355,8 +357,7 @@ def _side(one: RerunSide) -> dict[str, object]:
         "accepted": one.accepted,
         "reason": one.reason or None,
         "message": one.message,
-        "tests_before": one.before.ok if one.before else None,
-        "tests_after": one.tests.ok if one.tests and not one.tests.stale else None,
+        "tests": one.test_summary,
         "turns": list(one.taken),
         "model_calls": one.calls,
         **one.usage.model_dump(),
