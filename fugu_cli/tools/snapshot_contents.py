@@ -12,6 +12,7 @@ usual bits, and for nothing. Paths are as the os module gives them.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
@@ -166,10 +167,10 @@ def _is_held(path: Path) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 
-def size_stamp(path: Path) -> str:
+def size_stamp(path: Path | str) -> str:
     """How a large file is known: its bytes and when it was written. "" where no file is."""
     try:
-        found = path.lstat()
+        found = os.lstat(path)
     except OSError:
         return ""
     return f"{found.st_size} {found.st_mtime_ns}" if stat.S_ISREG(found.st_mode) else ""
@@ -240,8 +241,8 @@ SMALL = 32 << 10
 """Bytes of a file that counts as small."""
 ROOM = {"small": 24 << 20, "larger": 6 << 20}
 """Bytes of new untracked files that one snapshot copies at most, the smallest first."""
-PACKED = ("-c", "core.bigFileThreshold=1")
-"""Many new files become one pack, not a file each."""
+PACKED, AT_ONCE = 1 << 20, 16 << 20
+"""Bytes of a file that goes into a pack with others, and about how many are in memory at a time."""
 
 Entry = tuple[str, str, str]
 """A mode, an id and a path."""
@@ -266,10 +267,12 @@ class SnapshotIndex:
         self._prefix = "" if root == repository.top else f"{root.relative_to(repository.top).as_posix()}/"
         self._users = _UserGitState()
         self._begins_as_users = True
+        self.begun: frozenset[str] = frozenset()
+        """Ids that a new index took over from the user's: their contents may be the repository's alone."""
 
     def forget(self) -> None:
         """The file is gone. What it began as could not be used: the next one begins empty."""
-        self.large, self._users, self._begins_as_users = {}, _UserGitState(), False
+        self.large, self._users, self._begins_as_users, self.begun = {}, _UserGitState(), False, frozenset()
 
     def stamp(self) -> object:
         """Another one where somebody else wrote the index."""
@@ -296,9 +299,13 @@ class SnapshotIndex:
         if stale:
             await self._ask_users_git()
             moved += await self._unnamed([path for path in self.large if path in self._users.tracked])
+        if self.begun:  # the index was empty until now
+            changed, _ = await self.listed("-m", "-d")
         gone = {name for name in moved if is_gone(self._root / name)}
         new = [name for name in dict.fromkeys([*changed, *moved, *await self._below(filled)]) if name not in gone]
         await self._leave_out(new)
+        if len(new) > FEW:
+            await self._pack([name for name in new if name not in self.large])
         small = [name for name in [*new, *filled] if name not in self.large]
         _check(await self._add(small if known and not stale else []))
         if stale:
@@ -351,7 +358,8 @@ class SnapshotIndex:
 
     async def _leave_out(self, new: Iterable[str]) -> None:
         """Of new or changed files that the user's git does not track, name those only for which there is no room."""
-        sizes = {name: size_stamp(self._root / name) for name in new if name not in self._users.tracked}
+        top = f"{self._root}/"
+        sizes = {name: size_stamp(top + name) for name in new if name not in self._users.tracked}
         large = {name: sizes[name] for name in _too_large(sizes)}
         if not large:
             return
@@ -373,7 +381,13 @@ class SnapshotIndex:
             done = await self._git.try_run("--literal-pathspecs", "add", "-A", "--ignore-errors", *named, given=given)
             if done.code <= 1:
                 return done  # else one was gone again by then
-        return await self._git.try_run(*PACKED, "add", "-A", "--ignore-errors", "--", ".")
+        return await self._git.try_run("add", "-A", "--ignore-errors", "--", ".")
+
+    async def _pack(self, paths: Sequence[str]) -> None:
+        """Write what files hold as a pack. `add` reads them again and finds it there, else it makes a file for each."""
+        pieces = _contents(self._root, paths)
+        while given := await asyncio.to_thread(next, pieces, b""):
+            await self._git.run("fast-import", "--quiet", "--depth=0", given=given)
 
     def _rules(self) -> object:
         """Changes when what is ignored may have changed: what the user tracks, the exclude file."""
@@ -396,8 +410,10 @@ class SnapshotIndex:
         )
         if self._begins_as_users and not self._git.index.exists():
             # where a file's bytes are others than what git has, `add` takes those
-            await self._name(entry for entry in entries if entry[0] != NESTED)
+            kept = [entry for entry in entries if entry[0] != NESTED]
+            await self._name(kept)
             await self._git.try_run("update-index", "-q", "--refresh")
+            self.begun = frozenset(name for _, name, _ in kept)
 
     async def _apply_rules(self) -> None:
         """What has become ignored since goes."""
@@ -417,8 +433,37 @@ def _parsed(listed: bytes) -> list[tuple[str, str, str]]:
     return [(h[:6].decode(), h[7:-2].decode(), os.fsdecode(path)) for h, _, path in heads if h.endswith(b" 0")]
 
 
+def _contents(root: Path, paths: Iterable[str]) -> Iterator[bytes]:
+    """What files hold, as `git fast-import` reads it. Large ones and what cannot be read are left to `add`."""
+    found, size, top = list[bytes](), 0, f"{root}/"
+    for path in paths:
+        try:
+            data = _read(top + path)
+        except OSError:
+            continue
+        if data is not None:
+            found.append(b"blob\ndata %d\n%b\n" % (len(data), data))
+            size += len(data)
+        if size > AT_ONCE:
+            yield b"".join(found)
+            found, size = [], 0
+    if found:
+        yield b"".join(found)
+
+
+def _read(path: str) -> bytes | None:
+    """The bytes of a file that is no link and not large, else None. Raises OSError."""
+    place = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        found = os.fstat(place)
+        fits = stat.S_ISREG(found.st_mode) and found.st_size <= PACKED
+        return os.read(place, found.st_size) if fits else None
+    finally:
+        os.close(place)
+
+
 def _too_large(sizes: Mapping[str, str]) -> set[str]:
-    """Those of files with these sizes (`extras.size_of`) for which a snapshot has no room."""
+    """Those of files with these sizes (`size_stamp`) for which a snapshot has no room."""
     bytes_of = {name: int(size.split(" ")[0]) for name, size in sizes.items() if size}
     small = {name: size for name, size in bytes_of.items() if size <= SMALL}
     larger = {name: size for name, size in bytes_of.items() if size > SMALL}

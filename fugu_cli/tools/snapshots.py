@@ -173,8 +173,9 @@ class Snapshots:
 
     async def _copy(self, wanted: set[str]) -> None:
         """Copy contents that only the repository has into the store. Raises StorageError where one is in neither."""
-        missing = await _sizes(self.own, wanted, there=False)
-        sizes = await _sizes(self.git, set(missing))
+        begun, self.index.begun = self.index.begun, frozenset()  # git is slow to say that it has not got these
+        missing = wanted & begun or set(await _sizes(self.own, wanted, there=False))
+        sizes = await _sizes(self.git, missing)
         if len(sizes) < len(missing):
             raise StorageError("contents of the index are gone from the store", hint="it is made anew")
         chosen = smallest_within({name: int(size) for name, size in sizes.items()}, COPIED)

@@ -33,7 +33,7 @@ def lay(root: Path, files: int) -> None:
 
 
 def git(root: Path, *arguments: str) -> None:
-    subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True)
+    subprocess.run(["git", "-c", "gc.auto=0", *arguments], cwd=root, check=True, capture_output=True)
 
 
 def timed(what: Callable[[], object], rounds: int = ROUNDS) -> float:
@@ -54,6 +54,7 @@ def measure(files: int) -> list[tuple[str, float]]:
         lay(root, files)
         git(root, "add", "-A")
         git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "start")
+        git(root, "repack", "-adq")  # as in a clone, and no collection in the background
         git(root, "status")
         workspace = Workspace(root, Path(folder) / "store")
         rows = [("the first snapshot of a repository", timed(lambda: asyncio.run(workspace.snapshot()), 1))]

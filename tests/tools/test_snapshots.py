@@ -544,6 +544,23 @@ def test_many_new_files_are_one_pack(repo: Build) -> None:
     assert (workspace.root / "d3" / "151.txt").read_text() == "151\n"
 
 
+def test_many_tracked_files_whose_bytes_git_has_otherwise_are_one_pack_that_outlives_the_repository(
+    repo: Build,
+) -> None:
+    workspace = repo({f"{number}.txt": f"{number}\n" for number in range(1000)})
+    git(workspace.root, "config", "core.autocrlf", "true")
+    wanted = {f"{number}.txt": f"{number}\r\n" for number in range(1000)}
+    lay(workspace.root, wanted)
+    git(workspace.root, "add", "-A")
+    before = asyncio.run(workspace.snapshot()) or ""
+    assert size(workspace.store) < 1 << 20
+    shutil.rmtree(workspace.root / ".git" / "objects")
+    for name in wanted:
+        (workspace.root / name).unlink()
+    asyncio.run(workspace.restore(before))
+    assert contents(workspace.root) == {name: ("-", text.encode()) for name, text in wanted.items()}
+
+
 def test_named_pipes_come_back_and_go(repo: Build) -> None:
     workspace = repo({"src/a.py": "1\n"})
     root = workspace.root
