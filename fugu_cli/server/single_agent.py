@@ -24,7 +24,17 @@ from fugu_cli.server.client_requests import ClientRequest, RequestRefused, Serve
 from fugu_cli.server.traces import CallAuthor, Recall, author_of, call_id, conversation_events, with_authors
 from fugu_cli.session import spending, views
 from fugu_cli.session.costs import usd
-from fugu_cli.session.events import Assigned, Failed, Finished, Interrupted, Masked, Member, Opened, Replied
+from fugu_cli.session.events import (
+    Assigned,
+    Failed,
+    Finished,
+    Interrupted,
+    Masked,
+    Member,
+    Opened,
+    Replied,
+    TextStreamed,
+)
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, SharedAccount
 
@@ -152,6 +162,8 @@ class ActiveRequest:
 async def answer_with_one_agent(house: EndpointSettings, request: ActiveRequest, pinned: str | None) -> ServedAnswer:
     """The answer of one agent. Raises Refused; cancelled, it records what was cut off."""
     log, asking = request.log, request.asking
+    if not asking.tools:
+        log.listen(lambda item: request.say(item.text) if isinstance(item, TextStreamed) else None)
     messages = with_authors(asking.messages, request.recall)
     for fact in conversation_events(messages):
         log.append(fact)
@@ -286,7 +298,9 @@ async def _reply(
 
     def say(text: str) -> None:
         said.append(text)
-        request.say(text)
+        log.tell(TextStreamed(turn=assigned.turn, agent=member.name, text=text))
+        if request.asking.tools:  # passed on as it is: the client's own tools need the secrets in it
+            request.say(text)
 
     pauses = availability.CallPauses(house.team, member.name, "none" if pinned else "soon")
 
@@ -330,8 +344,8 @@ def _recorded(request: ActiveRequest, assigned: Assigned, reply: Reply, seconds:
         stop=reply.stop,
         seconds=round(seconds, 3),
     )
-    request.log.append(fact)
-    return fact
+    recorded = request.log.append(fact).event
+    return fact if request.asking.tools or not isinstance(recorded, Replied) else recorded
 
 
 def _prompt(house: EndpointSettings, asking: ClientRequest, messages: tuple[Message, ...], member: Member) -> Prompt:
