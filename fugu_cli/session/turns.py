@@ -200,7 +200,7 @@ def effective(events: Sequence[Event]) -> tuple[Event, ...]:
     undone: list[Undone] = []
     for event in request(events):
         if isinstance(event, Undone) and not event.turn:
-            undone = undone[:-1] if event.redoes else [*undone, event]
+            undone = undone[:-1] if event.kind == "redo" else [*undone, event]
             continue
         if undone and isinstance(event, Assigned | Replied | Permitted):
             kept = [*(fact for fact in kept if not any(getattr(fact, "made", ()))), undone[0]]
@@ -430,11 +430,8 @@ def _judges(turn: Turn) -> bool:
     return bool(_VERDICT.fullmatch(text) or (turn.assigned.sees and _ACCEPTS.match(text)))
 
 
-UNDO_REASON = "undone by the user"
-REDO_REASON = "redone by the user"
 UNDO_NOTICE = "Then the user undid the newest request that stood: its changes to files are gone."
 REDO_NOTICE = "Then the user brought back what was undone last: its changes to files are there again."
-_LEFT = re.compile(r"^(?:undone|redone) by the user, from tree ([0-9a-f]+)")
 
 
 @dataclass(frozen=True)
@@ -468,25 +465,19 @@ def undo_history(events: Sequence[Event]) -> UndoHistory:
             left_out = True
             done.pop()
         elif isinstance(event, Undone) and event.turn == 0:
-            if event.redoes and taken:
+            if event.kind == "redo" and taken:
                 done.append(taken.pop())
                 undone.pop()
             elif done:
                 taken.append(done.pop())
                 undone.append(event)
-    return UndoHistory(tuple(done), tuple(event for event in undone if any(event.made) or tree_left(event)))
+    return UndoHistory(tuple(done), tuple(event for event in undone if any(event.made) or event.tree))
 
 
 def undo_notices(events: Sequence[Event]) -> tuple[str, ...]:
     """What an agent is told of each undo and redo by the user among these facts, in their order."""
     undone = (event for event in events if isinstance(event, Undone) and not event.turn)
-    return tuple(REDO_NOTICE if event.redoes else UNDO_NOTICE for event in undone)
-
-
-def tree_left(undone: Undone) -> str:
-    """The tree that an undo or redo of an older version left; "" where it names none."""
-    found = _LEFT.match(undone.reason)
-    return found.group(1) if found else ""
+    return tuple(REDO_NOTICE if event.kind == "redo" else UNDO_NOTICE for event in undone)
 
 
 def _may_have_changed(event: Event) -> bool:

@@ -290,7 +290,7 @@ def _system(event: Failed | Undone | Interrupted | Compacted | JobEnded) -> Obje
             name = "agent_failed"
             said: Object = {"agent": event.what, "kind": event.kind, "error": event.message}
         case Undone():
-            name, said = "undone", {"reason": event.reason, "paths": list(event.paths)}
+            name, said = "undone", {"reason": event.words, "paths": list(event.paths)}
         case Interrupted():
             name, said = "interrupted", {"partial": event.partial, "reason": event.reason}
         case Compacted():
