@@ -8,7 +8,7 @@ import pytest
 from fugu_cli.__main__ import called
 from fugu_cli.config.loader import load_config
 from fugu_cli.session import log, store, views
-from fugu_cli.session.events import EVENT, Asked, Finished, Undone
+from fugu_cli.session.events import EVENT, Asked, Exclusion, Finished, Masked, Undone
 from tests.reacting import CHECK, repository
 
 RECORDED = Path(__file__).parent / "recorded" / "session-0.1.0.jsonl"
@@ -89,3 +89,11 @@ def test_it_is_shown_and_goes_on_to_its_end(session: Path, capsys: pytest.Captur
 def test_what_older_logs_say_in_words_is_read_into_fields(fields: dict[str, object], meant: Undone) -> None:
     assert EVENT.validate_python({"type": "undone", **fields}) == meant
     assert EVENT.validate_json(EVENT.dump_json(meant)) == meant
+
+
+def test_why_agents_are_out_is_read_from_older_logs() -> None:
+    lines = [["a", "budget: it may cost more"], ["b", "opted out of this request"]]
+    found = EVENT.validate_python({"type": "masked", "agents": lines})
+    out = (("a", Exclusion(kind="budget", message="it may cost more")), ("b", Exclusion(message=lines[1][1])))
+    assert found == Masked(agents=out)
+    assert EVENT.validate_json(EVENT.dump_json(found)) == found

@@ -21,7 +21,7 @@ from fugu_cli import prompts
 from fugu_cli.coordinators import CoordinatorSettings, action_space
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, Event, Finished, Member, Planned, Role, WorkflowStep
+from fugu_cli.session.events import Assigned, Event, Exclusion, Finished, Member, Planned, Role, WorkflowStep
 
 WITH_AGENT = ("one-pass", "retry-same", "self-reflection", "prompted")
 """Those that are about one agent: `retry-same:NAME`."""
@@ -109,7 +109,7 @@ def finish_baseline(events: Sequence[Event], what: str) -> Finished:
     return Finished(reason="turn_limit", message=f"{what}{said}")
 
 
-def strongest_agent(members: Sequence[Member], out: Sequence[str] | dict[str, str]) -> Member | None:
+def strongest_agent(members: Sequence[Member], out: Sequence[str] | dict[str, Exclusion]) -> Member | None:
     """The strongest agent that can act."""
     return next((member for member in reversed(action_space.by_strength(members)) if member.name not in out), None)
 

@@ -26,6 +26,7 @@ from fugu_cli.session import spending, views
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import (
     Assigned,
+    Exclusion,
     Failed,
     Finished,
     Interrupted,
@@ -188,7 +189,7 @@ def excluded_agents(house: EndpointSettings, request: ActiveRequest) -> None:
     if unknown:
         there = ", ".join(house.members)
         raise RequestRefused(400, f"opt_out names {unknown[0]!r}; the pool has: {there}", code="unknown_agent")
-    out = dict.fromkeys(sorted(request.asking.options.opt_out), "opted out of this request")
+    out = dict.fromkeys(sorted(request.asking.options.opt_out), Exclusion(message="opted out of this request"))
     if out.keys() >= house.offered.keys():
         raise RequestRefused(400, "every agent of the pool is opted out of this request", code="no_agent_left")
     if out:
@@ -216,7 +217,7 @@ def _why_not(house: EndpointSettings, request: ActiveRequest, messages: tuple[Me
     out = views.failed_agents(request.log.events)
     member = house.members[author.agent]
     if author.agent in out:
-        return out[author.agent]
+        return str(out[author.agent])
     if short := _over_budget(house, request, messages, member):
         return short
     prompt = _prompt(house, request.asking, messages, member)
@@ -244,7 +245,7 @@ async def _assigned(
     events, out = request.log.events, views.failed_agents(request.log.events)
     turn = _turn(request.log)
     if pinned is not None:
-        if pinned in out and "opted out" in out[pinned]:
+        if pinned in request.asking.options.opt_out:
             raise RequestRefused(400, f"{pinned} is both asked for and opted out", code="unknown_agent")
         return Assigned(turn=turn, agent=pinned, role="worker", by="single", reason="the client named it")
     sticky = _keeper(house, request, out) if len(events) == began else None
@@ -263,7 +264,7 @@ async def _assigned(
     raise failure_refusal("protocol", "the coordinator planned a workflow, which a client's tools cannot be part of")
 
 
-def _keeper(house: EndpointSettings, request: ActiveRequest, out: dict[str, str]) -> CallAuthor | None:
+def _keeper(house: EndpointSettings, request: ActiveRequest, out: dict[str, Exclusion]) -> CallAuthor | None:
     if not request.asking.in_tool_loop:
         return None
     author = _caller(request.asking.messages, request.recall)

@@ -512,15 +512,38 @@ class ToolRan(Value):
         return FileEffects(self.changes, self.attributes)
 
 
+BUDGET = "budget"
+"""The kind of a failure that is none of the agent's: no budget carries its next call."""
+
+
+class Exclusion(Value):
+    """Why an agent cannot act. `kind`: of its failure; "" where it did not fail."""
+
+    kind: str = ""
+    message: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_logs(cls, given: object) -> object:
+        """Older logs have `kind: message`."""
+        if not isinstance(given, str):
+            return given
+        kind, joint, message = given.partition(": ")
+        return {"kind": kind, "message": message} if joint and kind.isalpha() else {"message": given}
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}" if self.kind else self.message
+
+
 class Masked(Value):
-    """From here on exactly these agents are out, each for its reason, until the next such fact or an agent's Failed.
+    """Replaces the set of excluded agents, until the next such fact or an agent's Failed.
 
     Written before a decision where that has changed: an agent is unavailable after a failure, or may be tried again;
     the client of an endpoint opted one out for its request.
     """
 
     type: Literal["masked"] = "masked"
-    agents: tuple[tuple[str, str], ...] = ()
+    agents: tuple[tuple[str, Exclusion], ...] = ()
 
 
 class Failed(Value):

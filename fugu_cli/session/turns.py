@@ -12,6 +12,7 @@ from fugu_cli.session.events import (
     Asked,
     Assigned,
     Event,
+    Exclusion,
     Failed,
     FileChange,
     Finished,
@@ -258,26 +259,16 @@ def start_snapshot(events: Sequence[Event]) -> str:
     return ""
 
 
-BUDGET = "budget"
-"""The kind of a failure that is none of the agent's: no budget carries its next call."""
-
-
-def is_budget(why: str) -> bool:
-    """Whether an agent is out, for the reason `why`, because it is too dear."""
-    return why.startswith(f"{BUDGET}: ")
-
-
-def failed_agents(events: Sequence[Event]) -> dict[str, str]:
-    """Agents that failed in this request, with kind and message: masked until the next one, or until it is opened
-    again."""
-    failed: dict[str, str] = {}
+def failed_agents(events: Sequence[Event]) -> dict[str, Exclusion]:
+    """Agents that failed in this request: masked until the next one, or until it is opened again."""
+    failed: dict[str, Exclusion] = {}
     for fact in request(events):
         if isinstance(fact, Opened):
             failed.clear()
         elif isinstance(fact, Masked):
             failed = dict(fact.agents)
         elif isinstance(fact, Failed):
-            failed[fact.what] = f"{fact.kind}: {fact.message}"
+            failed[fact.what] = Exclusion(kind=fact.kind, message=fact.message)
     return failed
 
 

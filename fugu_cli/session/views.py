@@ -8,6 +8,7 @@ default: read it first.
 from __future__ import annotations
 
 from fugu_cli.session.costs import cost, orchestration_usage, price, unpriced, usage
+from fugu_cli.session.events import BUDGET
 from fugu_cli.session.open_work import (
     BYTES,
     TODO,
@@ -46,7 +47,6 @@ from fugu_cli.session.outcome import (
 )
 from fugu_cli.session.test_recognition import failed_count, passed_count
 from fugu_cli.session.turns import (
-    BUDGET,
     STOPPED,
     CallRecord,
     Turn,
@@ -63,7 +63,6 @@ from fugu_cli.session.turns import (
     final_text,
     finished,
     interrupted_calls,
-    is_budget,
     is_done,
     merges,
     open_calls,
@@ -156,7 +155,6 @@ __all__ = [
     "has_regressions",
     "has_worker_answer",
     "interrupted_calls",
-    "is_budget",
     "is_done",
     "is_whole_run",
     "items_of",
