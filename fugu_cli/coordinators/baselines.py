@@ -265,8 +265,6 @@ if TYPE_CHECKING:
     _given_fits: Coordinator = GivenWorkflow(())
 
 
-CHOOSING = "whom to ask"
-"""The reason of a turn in which the agent chooses."""
 _AGENT_NUMBER = re.compile(r"agent\W{0,4}(\d+)", re.IGNORECASE)
 _ROLE_NAME = re.compile(r"role\W{0,4}(worker|thinker|verifier)", re.IGNORECASE)
 
@@ -283,8 +281,8 @@ class LLMRouter:
     async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
         """A question to the chooser, or what it answered."""
         turns = finished_turns(events)
-        working = [turn for turn in turns if turn.assigned.reason != CHOOSING]
-        if turns and turns[-1].assigned.reason == CHOOSING:
+        working = [turn for turn in turns if not turn.assigned.chooses]
+        if turns and turns[-1].assigned.chooses:
             return await self._chosen(events, turns[-1].text)
         end = action_space.request_end(events, turns=len(turns) + 1, verify_answers=self._settings.verify_answers)
         if end is not None:
@@ -298,7 +296,8 @@ class LLMRouter:
             agent=self._name,
             role="thinker",
             by="prompted",
-            reason=CHOOSING,
+            reason="whom to ask",
+            chooses=True,
             instruction=prompts.fill(prompts.load("evaluation/choose"), agents=self._team()),
         )
 

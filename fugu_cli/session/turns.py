@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from fugu_cli.messages import Call
 from fugu_cli.session.events import (
@@ -297,9 +298,12 @@ def finished(events: Sequence[Event]) -> Finished | None:
     return None
 
 
-_VERDICT = re.compile(r"[\W_]*(?:ACCEPT|REVISE|REJECT)[\W_]*", re.IGNORECASE)
-_ACCEPTS = re.compile(r"[\W_]*ACCEPT(?:ED)?[*_`\"']*(?:[.:;,!\n—–]|\s+[-—–])")
-"""A yes with its reason. As a word of its own, so that an answer may begin with it ("Accept headers are ...")."""
+Verdict = Literal["ACCEPT", "REVISE"]
+_MARKS = r"[\s*_#>`\"'“”‘’(\[•–—✅✔☑\uFE0F-]*"
+_LEADING = re.compile(
+    rf"{_MARKS}(?:verdict\s*[:=]?{_MARKS})?(accept|revise|reject)(?:ed)?(?:\b|(?=_+(?:\W|$)))", re.IGNORECASE
+)
+_REASON = re.compile(r"[*_`\"']*(?:[.:;,!\n—–]|\s+[-—–])")
 _CHOICE = re.compile(r"\W*CHOOSE\W+(\d+)", re.IGNORECASE)
 
 
@@ -417,8 +421,36 @@ def user_facing_turn(events: Sequence[Event]) -> Turn | None:
 
 def _judges(turn: Turn) -> bool:
     """All that the turn says is what it thinks of another's words."""
-    text = final_text(turn)
-    return bool(_VERDICT.fullmatch(text) or (turn.assigned.sees and _ACCEPTS.match(text)))
+    lead = leading_verdict(final_text(turn))
+    if lead is None or not any(letter.isalnum() for letter in lead.rest):
+        return lead is not None
+    # In capitals and with a reason: an answer may begin with the word ("Accept headers are ...").
+    return bool(turn.assigned.sees and lead.written == "ACCEPT" and _REASON.match(lead.rest))
+
+
+class LeadingVerdict(NamedTuple):
+    """The verdict that a text begins with: its meaning, the word as written, and the text behind it."""
+
+    verdict: Verdict
+    written: str
+    rest: str
+
+
+def leading_verdict(text: str) -> LeadingVerdict | None:
+    """Case-insensitive, `ACCEPTED` too. REJECT means REVISE. Marks of emphasis, headings, lists and quotes, and a
+    `Verdict:` label before the word do not count."""
+    lead = _LEADING.match(text)
+    if lead is None:
+        return None
+    return LeadingVerdict("ACCEPT" if lead[1].lower() == "accept" else "REVISE", lead[1], text[lead.end() :])
+
+
+def verdict_of(text: str) -> Verdict:
+    """By the leading word, else the only one of the words anywhere, else REVISE."""
+    if lead := leading_verdict(text):
+        return lead.verdict
+    words = {word.lower() for word in re.findall(r"\b(accept|revise|reject)\b", text, re.IGNORECASE)}
+    return "ACCEPT" if words == {"accept"} else "REVISE"
 
 
 UNDO_NOTICE = "Then the user undid the newest request that stood: its changes to files are gone."
