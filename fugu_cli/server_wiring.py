@@ -40,8 +40,9 @@ async def run_server(
 
     with temp_dir("serve") as scratch:
         house = build_server(loaded, os.environ, scratch)
-        mask = Redactor(named_secrets(os.environ, loaded.config.agents))
-        service = EndpointService(house, Traces(loaded.config.data, mask), bounds)
+        secrets = named_secrets(os.environ, loaded.config.agents)
+        # One mask for each request: it holds back the ends of live texts, which are no other client's.
+        service = EndpointService(house, Traces(loaded.config.data, lambda: Redactor(secrets)), bounds)
         said(f"models: fugu, fugu-ultra, {', '.join(house.offered)}; decided by {house.opened.coordinator}")
         return await http_server.serve(service, place, said)
 

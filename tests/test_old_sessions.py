@@ -8,7 +8,7 @@ import pytest
 from fugu_cli.__main__ import called
 from fugu_cli.config.loader import load_config
 from fugu_cli.session import log, store, views
-from fugu_cli.session.events import Asked, Finished
+from fugu_cli.session.events import EVENT, Asked, Exclusion, Finished, Masked, Undone
 from tests.reacting import CHECK, repository
 
 RECORDED = Path(__file__).parent / "recorded" / "session-0.1.0.jsonl"
@@ -64,3 +64,36 @@ def test_it_is_shown_and_goes_on_to_its_end(session: Path, capsys: pytest.Captur
     events = [record.event for record in log.read(session)]
     assert isinstance(events[-1], Finished) and events[-1].reason == "accepted"
     assert Path("calc.txt").read_text() == "new and fixed\n"
+
+
+@pytest.mark.parametrize(
+    ("fields", "meant"),
+    [
+        ({"snapshot": "t", "reason": "undone by the user, from tree ab12"}, Undone(snapshot="t", tree="ab12")),
+        ({"snapshot": None, "reason": "redone by the user"}, Undone(snapshot=None, kind="redo")),
+        (
+            {"snapshot": "t", "turn": 2, "reason": "the tests failed"},
+            Undone(snapshot="t", kind="rollback", turn=2, reason="the tests failed"),
+        ),
+        (
+            {
+                "snapshot": None,
+                "reason": "undone by the user; left alone, because they were changed since: a; left alone, because "
+                "files so large are not copied before a command: b, c",
+                "left": ["a", "b", "c"],
+            },
+            Undone(snapshot=None, left=("a",), unkept=("b", "c")),
+        ),
+    ],
+)
+def test_what_older_logs_say_in_words_is_read_into_fields(fields: dict[str, object], meant: Undone) -> None:
+    assert EVENT.validate_python({"type": "undone", **fields}) == meant
+    assert EVENT.validate_json(EVENT.dump_json(meant)) == meant
+
+
+def test_why_agents_are_out_is_read_from_older_logs() -> None:
+    lines = [["a", "budget: it may cost more"], ["b", "opted out of this request"]]
+    found = EVENT.validate_python({"type": "masked", "agents": lines})
+    out = (("a", Exclusion(kind="budget", message="it may cost more")), ("b", Exclusion(message=lines[1][1])))
+    assert found == Masked(agents=out)
+    assert EVENT.validate_json(EVENT.dump_json(found)) == found

@@ -2,7 +2,7 @@ import pytest
 
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session import views
-from fugu_cli.session.events import Failed, Price
+from fugu_cli.session.events import Exclusion, Failed, Price
 from tests.facts import CODER, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
 
@@ -108,7 +108,7 @@ def test_the_answer_is_the_newest_workers() -> None:
 
 def test_an_agent_that_failed_is_out_for_the_request_and_back_in_the_next() -> None:
     events = [opened(), asked(), assigned(1, "strong"), Failed(turn=1, what="strong", kind="refused", message="401")]
-    assert views.failed_agents(events) == {"strong": "refused: 401"}
+    assert views.failed_agents(events) == {"strong": Exclusion(kind="refused", message="401")}
     assert views.failed_agents([*events, asked()]) == {}
     assert not views.has_worker_answer(events)
 

@@ -1,5 +1,7 @@
 """Who wrote which line, from changes and contents alone."""
 
+from typing import Literal
+
 from fugu_cli.engine.blame import (
     AttributedEdit,
     AttributedLines,
@@ -14,7 +16,7 @@ from fugu_cli.engine.blame import (
 )
 from fugu_cli.session.costs import TurnCost, turn_costs
 from fugu_cli.session.events import Event, FileChange, Merged, Recorded, Undone
-from fugu_cli.session.turns import REDO_REASON, UNDO_REASON, UndoHistory, undo_history
+from fugu_cli.session.turns import UndoHistory, undo_history
 from fugu_cli.tools.git_repositories import blob_id
 from tests.facts import asked, assigned, checked, opened, ran, replied, rolled_back, write
 
@@ -186,21 +188,19 @@ def one_request(turn_call: str) -> list[Event]:
     return [asked(), assigned(1, "small"), replied(1, "small", "", call), *ran(1, call, path=f"{turn_call}.py")]
 
 
-def undo(words: str, path: str) -> Undone:
-    return Undone(snapshot=None, reason=words, changes=(FileChange(path=path, before="1", after=None),))
+def undo(path: str, kind: Literal["undo", "redo"] = "undo") -> Undone:
+    return Undone(snapshot=None, kind=kind, changes=(FileChange(path=path, before="1", after=None),))
 
 
 def test_undone_requests_do_not_stand_until_they_are_redone() -> None:
     first, second = one_request("one"), one_request("two")
     both = [opened(), *first, *second]
-    back = [undo(UNDO_REASON, "b"), undo(UNDO_REASON, "a")]
+    back = [undo("b"), undo("a")]
     assert undo_history(both) == UndoHistory((0, 1), ())
     assert undo_history([*both, *back]) == UndoHistory((), tuple(back))
-    assert undo_history([*both, *back, undo(REDO_REASON, "0")]) == UndoHistory((0,), (back[0],))
+    assert undo_history([*both, *back, undo("0", "redo")]) == UndoHistory((0,), (back[0],))
     assert undo_history([*both, *back, *one_request("three")]) == UndoHistory((2,), ())
-    paths = [
-        change.path for edit in attributed_edits("id", records(both, undo(UNDO_REASON, "b"))) for change in edit.changes
-    ]
+    paths = [change.path for edit in attributed_edits("id", records(both, undo("b"))) for change in edit.changes]
     assert paths == ["one.py"]
 
 

@@ -208,9 +208,9 @@ async def _apply(way: _Direction, session: str, yes: bool) -> int:
     finally:
         log.close()
     print_clean(f"{_files_in_words(len(done.paths))} put back; `fugu run --continue` knows about it")
-    if done.left:
-        print_clean(done.reason.partition("; ")[2])
-    return 3 if done.left else 0
+    if done.left_words:
+        print_clean(done.left_words)
+    return 3 if done.left_words else 0
 
 
 async def _agreed(name: str, patch: str, yes: bool) -> bool:

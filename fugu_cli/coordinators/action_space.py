@@ -15,10 +15,12 @@ from fugu_cli.safety import policy
 from fugu_cli.safety.policy.rule_matching import READING, WRITING
 from fugu_cli.session import views
 from fugu_cli.session.events import (
+    BUDGET,
     ROLE,
     USERS,
     Assigned,
     Event,
+    Exclusion,
     Failed,
     Finished,
     Member,
@@ -67,7 +69,7 @@ def assign_slots(prices: Mapping[str, Price]) -> dict[str, Slot]:
     return {name: SLOTS[min(int(3 * (value - low) / (high - low)), 2)] for name, value in scale.items()}
 
 
-def choose_agent(candidates: Sequence[Member], out: Mapping[str, str], events: Sequence[Event]) -> Member | None:
+def choose_agent(candidates: Sequence[Member], out: Mapping[str, Exclusion], events: Sequence[Event]) -> Member | None:
     """One of several agents for a seat: health, then a warm prompt cache, then price, then the pool's order.
 
     `out` names the agents that cannot act now, with the reason. None when nobody is left.
@@ -79,7 +81,7 @@ def choose_agent(candidates: Sequence[Member], out: Mapping[str, str], events: S
 
 
 def agents_by_slot(
-    rows: Sequence[str], members: Sequence[Member], out: Mapping[str, str], events: Sequence[Event]
+    rows: Sequence[str], members: Sequence[Member], out: Mapping[str, Exclusion], events: Sequence[Event]
 ) -> tuple[RowAgent, ...]:
     """Who takes each row of a slot checkpoint: one of the slot's agents."""
     slots = [(row, [member for member in members if member.slot == row]) for row in rows]
@@ -89,7 +91,9 @@ def agents_by_slot(
     )
 
 
-def agents_by_name(rows: Sequence[str], members: Sequence[Member], out: Mapping[str, str]) -> tuple[RowAgent, ...]:
+def agents_by_name(
+    rows: Sequence[str], members: Sequence[Member], out: Mapping[str, Exclusion]
+) -> tuple[RowAgent, ...]:
     """Who takes each row of a checkpoint for one pool: its namesake."""
     named = [(row, [member for member in members if member.name == row]) for row in rows]
     return tuple(
@@ -98,7 +102,9 @@ def agents_by_name(rows: Sequence[str], members: Sequence[Member], out: Mapping[
     )
 
 
-def _row_agent(row: str, candidates: Sequence[Member], out: Mapping[str, str], events: Sequence[Event]) -> RowAgent:
+def _row_agent(
+    row: str, candidates: Sequence[Member], out: Mapping[str, Exclusion], events: Sequence[Event]
+) -> RowAgent:
     member = choose_agent(candidates, out, events)
     if member is None:
         return RowAgent(row, None, "; ".join(f"{c.name}: {out[c.name]}" for c in candidates))
@@ -113,7 +119,7 @@ def by_strength(members: Sequence[Member]) -> list[Member]:
 def _failed_recently(events: Sequence[Event]) -> set[str]:
     recent = views.requests(events)[-RECENT_REQUESTS:] if events else []
     failed = (event for facts in recent for event in facts if isinstance(event, Failed))
-    return {event.what for event in failed if event.kind != views.BUDGET}
+    return {event.what for event in failed if event.kind != BUDGET}
 
 
 def _newest_agent(events: Sequence[Event]) -> str | None:
@@ -123,13 +129,15 @@ def _newest_agent(events: Sequence[Event]) -> str | None:
 VERDICT_DUE = "the newest work has not been verified yet"
 
 
-def agents_out(events: Sequence[Event], opt_out: Iterable[str] = (), members: Sequence[Member] = ()) -> dict[str, str]:
+def agents_out(
+    events: Sequence[Event], opt_out: Iterable[str] = (), members: Sequence[Member] = ()
+) -> dict[str, Exclusion]:
     """Agents by name that are opted out, failed in this request or are too dear for it, with the reason.
 
     Of `members`, who may be chosen from, also those that need an acceptance check where there is none, unless nobody
     else is left.
     """
-    opted = dict.fromkeys(sorted(opt_out), "opted out")
+    opted = dict.fromkeys(sorted(opt_out), Exclusion(message="opted out"))
     out = {**opted, **views.failed_agents(events), **opted}
     if not views.checks(events):
         weak = [member.name for member in members if member.needs_tests]
@@ -137,23 +145,28 @@ def agents_out(events: Sequence[Event], opt_out: Iterable[str] = (), members: Se
     return out
 
 
-def agents_out_for_turn(events: Sequence[Event], opt_out: Iterable[str], members: Sequence[Member]) -> dict[str, str]:
+def agents_out_for_turn(
+    events: Sequence[Event], opt_out: Iterable[str], members: Sequence[Member]
+) -> dict[str, Exclusion]:
     """The same for a turn of its own: where work is to be verified, also the agent that did it, if another is left."""
     out = agents_out(events, opt_out, members)
     worker = newest_worker(events) if "worker" in roles_out(events) else None
     return out if worker is None else _without(out, members, [worker], "it did the work that is to be verified")
 
 
-def _without(out: dict[str, str], members: Sequence[Member], names: Sequence[str], why: str) -> dict[str, str]:
+def _without(
+    out: dict[str, Exclusion], members: Sequence[Member], names: Sequence[str], why: str
+) -> dict[str, Exclusion]:
     """`out` with these names, if anybody is left without them."""
     left = {member.name for member in members} - out.keys()
-    return {**out, **dict.fromkeys([name for name in names if name in left], why)} if left - set(names) else out
+    excluded = dict.fromkeys([name for name in names if name in left], Exclusion(message=why))
+    return {**out, **excluded} if left - set(names) else out
 
 
-def finish_without_agents(out: Mapping[str, str]) -> Finished:
+def finish_without_agents(out: Mapping[str, Exclusion]) -> Finished:
     """The end of a request in which everybody is out who could act: by `budget` where more money would let one act."""
-    said = "; ".join(f"{name}: {why.rstrip('.')}" for name, why in out.items()) or "the pool is empty"
-    if any(map(views.is_budget, out.values())):
+    said = "; ".join(f"{name}: {str(why).rstrip('.')}" for name, why in out.items()) or "the pool is empty"
+    if any(why.kind == BUDGET for why in out.values()):
         return Finished(reason="budget", message=f"no agent is left that the budget carries ({said})")
     return Finished(reason="failed", message=f"no agent is left to act ({said}). `fugu pool check` tries each one.")
 

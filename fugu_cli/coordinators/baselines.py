@@ -21,7 +21,7 @@ from fugu_cli import prompts
 from fugu_cli.coordinators import CoordinatorSettings, action_space
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, Event, Finished, Member, Planned, Role, WorkflowStep
+from fugu_cli.session.events import Assigned, Event, Exclusion, Finished, Member, Planned, Role, WorkflowStep
 
 WITH_AGENT = ("one-pass", "retry-same", "self-reflection", "prompted")
 """Those that are about one agent: `retry-same:NAME`."""
@@ -109,7 +109,7 @@ def finish_baseline(events: Sequence[Event], what: str) -> Finished:
     return Finished(reason="turn_limit", message=f"{what}{said}")
 
 
-def strongest_agent(members: Sequence[Member], out: Sequence[str] | dict[str, str]) -> Member | None:
+def strongest_agent(members: Sequence[Member], out: Sequence[str] | dict[str, Exclusion]) -> Member | None:
     """The strongest agent that can act."""
     return next((member for member in reversed(action_space.by_strength(members)) if member.name not in out), None)
 
@@ -265,8 +265,6 @@ if TYPE_CHECKING:
     _given_fits: Coordinator = GivenWorkflow(())
 
 
-CHOOSING = "whom to ask"
-"""The reason of a turn in which the agent chooses."""
 _AGENT_NUMBER = re.compile(r"agent\W{0,4}(\d+)", re.IGNORECASE)
 _ROLE_NAME = re.compile(r"role\W{0,4}(worker|thinker|verifier)", re.IGNORECASE)
 
@@ -283,8 +281,8 @@ class LLMRouter:
     async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
         """A question to the chooser, or what it answered."""
         turns = finished_turns(events)
-        working = [turn for turn in turns if turn.assigned.reason != CHOOSING]
-        if turns and turns[-1].assigned.reason == CHOOSING:
+        working = [turn for turn in turns if not turn.assigned.chooses]
+        if turns and turns[-1].assigned.chooses:
             return await self._chosen(events, turns[-1].text)
         end = action_space.request_end(events, turns=len(turns) + 1, verify_answers=self._settings.verify_answers)
         if end is not None:
@@ -298,7 +296,8 @@ class LLMRouter:
             agent=self._name,
             role="thinker",
             by="prompted",
-            reason=CHOOSING,
+            reason="whom to ask",
+            chooses=True,
             instruction=prompts.fill(prompts.load("evaluation/choose"), agents=self._team()),
         )
 

@@ -37,7 +37,7 @@ from fugu_cli.coordinators import (
 from fugu_cli.coordinators.read_ahead import ReadsAhead
 from fugu_cli.errors import CoordinatorUnavailable, InfrastructureError
 from fugu_cli.session import views
-from fugu_cli.session.events import ROLES, Assigned, DecisionTimings, Event, Finished, Member, Role, Scores
+from fugu_cli.session.events import ROLES, Assigned, DecisionTimings, Event, Exclusion, Finished, Member, Role, Scores
 
 if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone, HiddenState
@@ -276,7 +276,7 @@ class Trinity:
             self._deciding -= 1
         return self._assign(events, read, seats)
 
-    def _holder(self, events: Sequence[Event], out: Mapping[str, str]) -> str:
+    def _holder(self, events: Sequence[Event], out: Mapping[str, Exclusion]) -> str:
         """Who was chosen for this request and can go on; "" where somebody is to be chosen."""
         turns = views.turns(events)
         name = turns[-1].assigned.agent if turns and not turns[-1].assigned.plan else ""

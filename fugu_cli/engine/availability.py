@@ -13,7 +13,7 @@ from fugu_cli.messages import Prompt
 from fugu_cli.providers import Pause
 from fugu_cli.providers.circuit_breaker import SHORT_WAIT, CircuitBreaker
 from fugu_cli.session import spending, views
-from fugu_cli.session.events import Event, Failed, Finished, Live, Masked, Member, Retried, Waiting
+from fugu_cli.session.events import Event, Exclusion, Failed, Finished, Live, Masked, Member, Retried, Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Limit
 
@@ -46,7 +46,7 @@ def _next(log: Log, breaker: CircuitBreaker, team: Team) -> tuple[str | None, fl
     if team.wait_limit.seconds is None:
         return breaker.soonest(able, asked=True) or (None, 0.0)
     failed = views.failed_agents(log.events)
-    back = [name for name, why in failed.items() if name in able and breaker.recovered(name, why)]
+    back = [name for name, why in failed.items() if name in able and breaker.recovered(name, why.kind)]
     return (back[0], 0.0) if back else breaker.soonest(able) or (None, 0.0)
 
 
@@ -60,13 +60,14 @@ def record_exclusions(log: Log, breaker: CircuitBreaker | None, dear: Mapping[st
     known = views.failed_agents(log.events)
     unavailable, waits = breaker.unavailable() if breaker else {}, views.failed_since_reply(log.events)
 
-    def back(name: str, why: str) -> bool:
-        if breaker is None or views.is_budget(why):
+    def back(name: str, kind: str) -> bool:
+        if breaker is None or kind == views.BUDGET:
             return False
-        return breaker.woken(name) or (name not in waits and breaker.recovered(name, why))
+        return breaker.woken(name) or (name not in waits and breaker.recovered(name, kind))
 
-    kept = {name: why for name, why in known.items() if not back(name, why)}
-    now = {**{name: f"{views.BUDGET}: {why}" for name, why in dear.items()}, **kept, **unavailable}
+    kept = {name: why for name, why in known.items() if not back(name, why.kind)}
+    over_budget = {name: Exclusion(kind=views.BUDGET, message=why) for name, why in dear.items()}
+    now = {**over_budget, **kept, **unavailable}
     if now.keys() != known.keys():
         log.append(Masked(agents=tuple(sorted(now.items()))))
 

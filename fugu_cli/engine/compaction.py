@@ -208,7 +208,7 @@ def _happened(event: Failed | Undone | Finished) -> str:
         case Failed():
             return f"[{event.what} failed: {event.message}]"
         case Undone():
-            return f"[the files were put back: {event.reason}]"
+            return f"[the files were put back: {event.words}]"
         case Finished():
             return f"[the request ended: {event.reason}. {event.message}]"
 

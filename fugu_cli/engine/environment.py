@@ -197,9 +197,6 @@ class ClientChannel(Protocol):
     def put(self, prompt: Prompt, events: Sequence[Event], now: views.Turn) -> Prompt:
         """The prompt of a turn's call as it is put to its agent."""
 
-    def say(self, now: views.Turn, text: str) -> None:
-        """A piece of a turn's reply arrived."""
-
     def wait(self, now: views.Turn) -> None:
         """A turn's call waits, and may then be tried again. Raises AgentError where it must not be."""
 

@@ -46,7 +46,7 @@ def undo_messages(facts: Sequence[Event], turn: Assigned | None) -> list[FromUse
         if isinstance(fact, Assigned):
             newest = fact
         elif isinstance(fact, Undone) and not fact.turn and newest is turn:
-            said.append(FromUser(text=REDO_MESSAGE if fact.redoes else UNDO_MESSAGE))
+            said.append(FromUser(text=REDO_MESSAGE if fact.kind == "redo" else UNDO_MESSAGE))
     return said
 
 

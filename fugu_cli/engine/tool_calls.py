@@ -325,4 +325,4 @@ async def roll_back_attempt(environment: Environment, turn: views.Turn, reason: 
         run.result for run in turn.runs if run.evidence and run.result is not None and path_argument(run) not in others
     ]
     recall_reads(environment.workspace, [Recorded(seq=0, at=time.time(), event=result) for result in shown])
-    return Undone(snapshot=snapshot, turn=turn.number, reason=reason, paths=paths)
+    return Undone(snapshot=snapshot, kind="rollback", turn=turn.number, reason=reason, paths=paths)

@@ -197,8 +197,6 @@ class _UnderWay:
     def say(self, text: str) -> None:
         self.said.append(text)
         self._place.log.tell(TextStreamed(turn=self._now.number, agent=self._member.name, text=text))
-        if self._place.environment.voice is not None:
-            self._place.environment.voice.say(self._now, text)
 
     def wait(self, pause: Pause) -> None:
         """It waits, or is tried again, where no budget, no listener and no agent that is sooner there forbids it."""

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import Call
@@ -27,7 +28,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.log import HEARTBEAT_SECONDS, Log
-from fugu_cli.session.turns import REDO_REASON, UNDO_REASON, tree_left, undo_history
+from fugu_cli.session.turns import undo_history
 from fugu_cli.tools.recorded_diffs import change_diffs
 from fugu_cli.tools.snapshots import RestorePlan
 from fugu_cli.tools.workspace import Workspace
@@ -135,10 +136,6 @@ def _until(made: FileEffects, end: float, root: Path) -> FileEffects:
     return FileEffects(tuple(changes), tuple(attributes))
 
 
-CHANGED_SINCE = "; left alone, because they were changed since: "
-NOT_KEPT = "; left alone, because files so large are not copied before a command: "
-
-
 class NothingToUndo(UsageError):
     """There is nothing to undo or to redo: the files are as they should be."""
 
@@ -182,7 +179,7 @@ async def undo_request(log: Log, workspace: Workspace) -> Undone:
     begun = next(index for index, event in enumerate(log.events) if event is asked)
     if await workspace.jobs.stop(views.jobs(log.events[begun:]), "undo"):
         found = await _undoable(log, workspace)  # they may have written something meanwhile
-    return await _take_back(log, workspace, found, UNDO_REASON)
+    return await _take_back(log, workspace, found, "undo")
 
 
 async def redo_preview(log: Log, workspace: Workspace) -> str:
@@ -193,7 +190,7 @@ async def redo_preview(log: Log, workspace: Workspace) -> str:
 
 async def redo_request(log: Log, workspace: Workspace) -> Undone:
     """Bring back what the newest undo took. Raises UsageError, StorageError."""
-    return await _take_back(log, workspace, await _redoable(log, workspace), REDO_REASON)
+    return await _take_back(log, workspace, await _redoable(log, workspace), "redo")
 
 
 async def _undoable(log: Log, workspace: Workspace) -> RestorePlan:
@@ -230,8 +227,8 @@ async def _redoable(log: Log, workspace: Workspace) -> RestorePlan:
     undone = taken[-1]
     _refuse_elsewhere(log.events, undone, workspace)
     made = undone.made
-    if undone.snapshot and (left := tree_left(undone)):  # an older version's
-        told = await workspace.made(left, undone.snapshot)
+    if undone.snapshot and undone.tree:  # an older version's
+        told = await workspace.made(undone.tree, undone.snapshot)
         made = FileEffects((*told.changes, *made.changes), told.attributes)
     found = workspace.standing(made)
     _refuse(found.conflicts, "redo", workspace.root)
@@ -275,18 +272,17 @@ def _line(one: FileAttribute) -> str:
     return f"{one.path}: {one.before or 'as usual'} -> {one.after or 'as usual'}\n"
 
 
-async def _take_back(log: Log, workspace: Workspace, found: RestorePlan, reason: str) -> Undone:
+async def _take_back(log: Log, workspace: Workspace, found: RestorePlan, kind: Literal["undo", "redo"]) -> Undone:
     done = await workspace.take_back(found.made)
-    reason += CHANGED_SINCE + ", ".join(found.beside) if found.beside else ""
-    reason += NOT_KEPT + ", ".join(found.unkept) if found.unkept else ""
     back = done.made.back
     undone = Undone(
         snapshot=None,
-        reason=reason,
+        kind=kind,
         paths=done.paths,
         changes=back.changes,
         attributes=back.attributes,
-        left=(*found.beside, *found.unkept),
+        left=tuple(found.beside),
+        unkept=tuple(found.unkept),
     )
     log.append(undone)
     return undone

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Reply, Thinking, ToolSpec, Usage
-from fugu_cli.providers import Say, Wait, error_mapping, reasoning, server_quirks
+from fugu_cli.providers import Say, error_mapping, reasoning, server_quirks
 from fugu_cli.providers import reasoning as providers_reasoning
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.history import (
@@ -28,9 +28,9 @@ from fugu_cli.providers.history import (
     with_agent_between,
     with_short_ids,
 )
-from fugu_cli.providers.http_client import HttpConnection, Json, ReplyLimits, ReplyProgress, ServerEvent
+from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent, WireAgent
 from fugu_cli.providers.reasoning import ThinkTagParser
-from fugu_cli.providers.server_quirks import LearnedQuirks, ServerQuirks, StopSequences
+from fugu_cli.providers.server_quirks import ServerQuirks, StopSequences
 
 
 class _Wire(BaseModel):
@@ -173,12 +173,14 @@ class ChatCompletionsDecoder:
         self._model = ""
         self._reason: str | None = None
         self._refused = False
-        self._begun = False
+        self._begun = self._enough = False
         self.finished = False
 
     @property
     def heard(self) -> ReplyProgress:
         """How far the reply has come."""
+        if self._enough:
+            return ReplyProgress.ENOUGH
         if self.finished or self._reason is not None:
             return ReplyProgress.WHOLE if self.finished else ReplyProgress.SAID
         return ReplyProgress.BEGUN if self._begun else ReplyProgress.NOTHING
@@ -202,10 +204,9 @@ class ChatCompletionsDecoder:
             raise error_mapping.error_in_stream(self._access, parsed)
         return self._take(chunk)
 
-    def cut(self, reason: str) -> ReplyProgress:
+    def cut(self, reason: str) -> None:
         """End the reply here, as if the server had for this reason: nothing more of it is wanted."""
-        self._reason, self.finished = reason, True
-        return ReplyProgress.ENOUGH
+        self._reason, self.finished, self._enough = reason, True, True
 
     def reply(self) -> Reply:
         """The whole reply. Raises AgentError(kind="network") where the stream ended before it did."""
@@ -405,51 +406,28 @@ IsComplete = Callable[[Prompt, Sequence[str], str], str]
 """Why nothing more of a reply is wanted, "" while it goes on: of the prompt, the pieces so far, and what was shown."""
 
 
-class OpenAI:
-    """An entry of the pool behind a Chat Completions server. Remembers which parameters the server refused."""
+class OpenAI(WireAgent):
+    """An entry of the pool behind a Chat Completions server."""
 
     def __init__(
         self, access: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None, over: IsComplete | None = None
     ) -> None:
-        self._access = access
+        super().__init__(access, access.credentials, transport)
         self._over = over
-        self._connection = HttpConnection(access, access.credentials, transport)
-        self._adapting = LearnedQuirks()
 
-    @property
-    def name(self) -> str:
-        return self._access.name
+    async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
+        decoder = ChatCompletionsDecoder(self._access, lambda number: call_id(prompt, number))
+        stops = StopSequences(() if quirks.stop else prompt.stop)
+        shown, said = "\n".join(message.text for message in prompt.messages), list[str]()
 
-    async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """One call, and one more for each parameter that the server refuses for the first time."""
-        return await self._adapting.call(lambda dialect: self._once(prompt, say, dialect))
+        def hear(text: str) -> None:
+            say(text)
+            said.append(text)
+            if self._over is not None and not decoder.finished and (reason := self._over(prompt, said, shown)):
+                decoder.cut(reason)
 
-    async def close(self) -> None:
-        await self._connection.close()
-
-    async def _once(self, prompt: Prompt, say: Say, dialect: ServerQuirks) -> Reply:
-        decoding = ChatCompletionsDecoder(self._access, lambda number: call_id(prompt, number))
-        said: list[str] = []
-        stops = StopSequences(() if dialect.stop else prompt.stop)
-        shown = "\n".join(message.text for message in prompt.messages)
-
-        def take(event: ServerEvent) -> ReplyProgress:
-            if text := stops.feed(decoding.feed(event)):
-                say(text)
-                said.append(text)
-                if self._over is not None and (reason := self._over(prompt, said, shown)):
-                    return decoding.cut(reason)
-            return decoding.heard
-
-        try:
-            await self._connection.post("/chat/completions", encode(prompt, self._access, dialect), take)
-            reply = decoding.reply()
-            if rest := stops.rest():
-                say(rest)
-            return server_quirks.check_unparsed_calls(stops.ended(reply), prompt, self._access)
-        except AgentError as error:
-            error.usage = decoding.used
-            raise
+        request = ("/chat/completions", encode(prompt, self._access, quirks))
+        return await self._exchange(request, decoder, stops, hear, frozenset(tool.name for tool in prompt.tools))
 
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt, Reply
 from fugu_cli.providers import Agent, Say, Wait
+from fugu_cli.session.events import Exclusion
 
 COOLDOWN = {
     "limited": 5.0,
@@ -87,16 +88,18 @@ class CircuitBreaker:
         trip = self._trips.get(name)
         return 0.0 if trip is None else max(trip.until - self._now(), 0.0)
 
-    def unavailable(self) -> dict[str, str]:
+    def unavailable(self) -> dict[str, Exclusion]:
         """The agents that are unavailable now, each with the reason."""
-        return {name: f"{trip.kind}: retrying in {left:.0f} s" for name, trip, left in self._open()}
+        return {
+            name: Exclusion(kind=trip.kind, message=f"retrying in {left:.0f} s") for name, trip, left in self._open()
+        }
 
     def _open(self) -> list[tuple[str, Trip, float]]:
         return [(name, trip, left) for name, trip in self._trips.items() if (left := self.seconds(name)) > 0]
 
-    def recovered(self, name: str, why: str) -> bool:
-        """`name` is masked for a failure (`why` begins with its kind) and its time is over: it may be tried again."""
-        return name in self._trips and self.seconds(name) <= 0 and why.partition(":")[0] in COOLDOWN
+    def recovered(self, name: str, kind: str) -> bool:
+        """`name` is masked for a failure of this kind and its time is over: it may be tried again."""
+        return name in self._trips and self.seconds(name) <= 0 and kind in COOLDOWN
 
     def woken(self, name: str) -> bool:
         """`name` was woken and has neither failed nor answered since."""

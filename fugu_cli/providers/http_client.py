@@ -15,13 +15,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
+from typing import Protocol
 
 import httpx
 from pydantic import JsonValue
 
 from fugu_cli.errors import AgentError
-from fugu_cli.providers import error_mapping
+from fugu_cli.messages import Prompt, Reply, Usage
+from fugu_cli.providers import Say, Wait, error_mapping
 from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.providers.server_quirks import LearnedQuirks, ServerQuirks, StopSequences, check_unparsed_calls
 
 MOST_CHARACTERS = 4 * 1024 * 1024
 """Of text, thoughts and arguments together."""
@@ -417,3 +420,67 @@ def _bad_address(access: ModelEndpoint, error: Exception) -> AgentError:
         kind="absent",
         hint=f"Check `base_url` of the entry {access.name}.",
     )
+
+
+class Decoder(Protocol):
+    """Reads one answer of a wire format."""
+
+    @property
+    def used(self) -> Usage:
+        """What the server has reported so far, whatever becomes of the reply."""
+
+    @property
+    def heard(self) -> ReplyProgress:
+        """How far the reply has come."""
+
+    def feed(self, event: ServerEvent) -> str:
+        """Takes one event; returns the text it adds. Raises AgentError."""
+
+    def reply(self) -> Reply:
+        """The whole reply. Raises AgentError where there is none."""
+
+
+class WireAgent:
+    """An entry of the pool behind a server. A wire format is a subclass that writes requests and decodes answers.
+    Remembers which parameters the server refused."""
+
+    def __init__(
+        self, access: ModelEndpoint, headers: Mapping[str, str], transport: httpx.AsyncBaseTransport | None
+    ) -> None:
+        self._access = access
+        self._connection = HttpConnection(access, headers, transport)
+        self._quirks = LearnedQuirks()
+
+    @property
+    def name(self) -> str:
+        return self._access.name
+
+    async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
+        """One call, and one more for each parameter that the server refuses for the first time."""
+        return await self._quirks.call(lambda quirks: self._once(prompt, say, quirks))
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
+        raise NotImplementedError
+
+    async def _exchange(
+        self, request: tuple[str, Json], decoder: Decoder, stops: StopSequences, say: Say, tools: frozenset[str]
+    ) -> Reply:
+        """Post `request`, a path and a body. `tools`: none of these may be called in the reply's text."""
+
+        def take(event: ServerEvent) -> ReplyProgress:
+            if text := stops.feed(decoder.feed(event)):
+                say(text)
+            return decoder.heard
+
+        try:
+            await self._connection.post(*request, take)
+            reply = decoder.reply()
+            if rest := stops.rest():
+                say(rest)
+            return check_unparsed_calls(stops.ended(reply), tools, self._access)
+        except AgentError as error:
+            error.usage = decoder.used
+            raise

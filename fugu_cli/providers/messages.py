@@ -16,12 +16,12 @@ from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Reply, Thinking, ToolSpec, Usage
-from fugu_cli.providers import Say, Wait, error_mapping
+from fugu_cli.providers import Say, error_mapping
 from fugu_cli.providers.endpoint import THINKING_TOKENS, ModelEndpoint
 from fugu_cli.providers.history import arguments_object, join_surrogates, normalized
-from fugu_cli.providers.http_client import HttpConnection, Json, ReplyLimits, ReplyProgress, ServerEvent
+from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent, WireAgent
 from fugu_cli.providers.reasoning import POSITION, in_order, position
-from fugu_cli.providers.server_quirks import LearnedQuirks, ServerQuirks, Stop, StopSequences
+from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences
 
 STOPS: dict[str, Stop] = {
     "end_turn": "end",
@@ -379,44 +379,17 @@ def _tools_of(messages: Sequence[Message]) -> list[Json]:
     return [{"name": name, "description": "Not at hand now.", "input_schema": NO_TOOLS} for name in names]
 
 
-class Anthropic:
-    """An entry of the pool behind the Messages API. Remembers which parameters the server refused."""
+class Anthropic(WireAgent):
+    """An entry of the pool behind the Messages API."""
 
     def __init__(self, access: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._access = access
         headers = {"anthropic-version": VERSION, **({"x-api-key": access.key} if access.key else {})}
-        self._connection = HttpConnection(access, headers, transport)
-        self._adapting = LearnedQuirks()
+        super().__init__(access, headers, transport)
 
-    @property
-    def name(self) -> str:
-        return self._access.name
-
-    async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """One call, and one more for each parameter that the server refuses for the first time."""
-        return await self._adapting.call(lambda dialect: self._once(prompt, say, dialect))
-
-    async def close(self) -> None:
-        await self._connection.close()
-
-    async def _once(self, prompt: Prompt, say: Say, dialect: ServerQuirks) -> Reply:
-        decoding = MessagesDecoder(self._access)
+    async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
         stops = StopSequences([stop for stop in prompt.stop if not stop.strip()])  # which the API refuses
-
-        def take(event: ServerEvent) -> ReplyProgress:
-            if text := stops.feed(decoding.feed(event)):
-                say(text)
-            return decoding.heard
-
-        try:
-            await self._connection.post(_path(self._access), encode(prompt, self._access, dialect), take)
-            reply = decoding.reply()
-            if rest := stops.rest():
-                say(rest)
-            return stops.ended(reply)
-        except AgentError as error:
-            error.usage = decoding.used
-            raise
+        request = (_path(self._access), encode(prompt, self._access, quirks))
+        return await self._exchange(request, MessagesDecoder(self._access), stops, say, frozenset())
 
 
 def _path(access: ModelEndpoint) -> str:

@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Reply, Thinking, ToolSpec, Usage
-from fugu_cli.providers import Say, Wait, error_mapping, server_quirks
+from fugu_cli.providers import Say, error_mapping, server_quirks
 from fugu_cli.providers.endpoint import THINKING_TOKENS, ModelEndpoint
 from fugu_cli.providers.history import arguments_object, call_id, join_surrogates, normalized
-from fugu_cli.providers.http_client import HttpConnection, Json, ReplyLimits, ReplyProgress, ServerEvent
+from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent, WireAgent
 from fugu_cli.providers.reasoning import POSITION, in_order, position
-from fugu_cli.providers.server_quirks import LearnedQuirks, ServerQuirks, Stop, StopSequences
+from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences
 
 ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done")
 
@@ -329,47 +329,25 @@ def _format(schema: str, dialect: ServerQuirks) -> Json:
     return {"type": "json_schema", "name": "reply", "schema": json.loads(schema), "strict": False}
 
 
-class Responses:
-    """An entry of the pool behind a Responses server. Remembers which parameters the server refused."""
+class Responses(WireAgent):
+    """An entry of the pool behind a Responses server."""
 
     def __init__(self, access: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._access = access
-        self._connection = HttpConnection(access, access.credentials, transport)
-        self._adapting = LearnedQuirks()
+        super().__init__(access, access.credentials, transport)
         self._phased = False
 
-    @property
-    def name(self) -> str:
-        return self._access.name
-
-    async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """One call, and one more for each parameter that the server refuses for the first time."""
-        return await self._adapting.call(lambda dialect: self._once(prompt, say, dialect))
-
-    async def close(self) -> None:
-        await self._connection.close()
-
-    async def _once(self, prompt: Prompt, say: Say, dialect: ServerQuirks) -> Reply:
-        decoding = ResponsesDecoder(self._access, lambda number: call_id(prompt, number))
-        stops = StopSequences(prompt.stop)
-
-        def take(event: ServerEvent) -> ReplyProgress:
-            if text := stops.feed(decoding.feed(event)):
-                say(text)
-            return decoding.heard
-
+    async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
+        decoder = ResponsesDecoder(self._access, lambda number: call_id(prompt, number))
+        request = ("/responses", encode(prompt, self._access, quirks, phased=self._phased))
+        tools = frozenset(tool.name for tool in prompt.tools)
         try:
-            await self._connection.post("/responses", encode(prompt, self._access, dialect, phased=self._phased), take)
-            reply = decoding.reply()
-            self._phased = self._phased or decoding.phased
-            if rest := stops.rest():
-                say(rest)
-            return server_quirks.check_unparsed_calls(stops.ended(reply), prompt, self._access)
+            return await self._exchange(request, decoder, StopSequences(prompt.stop), say, tools)
         except AgentError as error:
-            error.usage = decoding.used
             if error.kind == "absent":
                 error.hint = f'{error.hint} A server without /responses wants `api = "chat"`.'
             raise
+        finally:
+            self._phased = self._phased or decoder.phased
 
 
 if TYPE_CHECKING:

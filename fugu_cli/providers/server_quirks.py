@@ -265,9 +265,9 @@ TOOL_NAME_WITHIN = 100
 """Characters behind a mark that name the tool."""
 
 
-def check_unparsed_calls(reply: Reply, prompt: Prompt, access: ModelEndpoint) -> Reply:
+def check_unparsed_calls(reply: Reply, tools: frozenset[str], access: ModelEndpoint) -> Reply:
     """The reply. Raises AgentError where its text ends in a call of a tool that was offered, and it makes none."""
-    if not reply.calls and reply.stop == "end" and _ends_in_call(reply.text, {tool.name for tool in prompt.tools}):
+    if not reply.calls and reply.stop == "end" and _ends_in_call(reply.text, tools):
         error = AgentError(
             f"{access.name}: {access.host} sent a tool call of {access.model} as text",
             kind="protocol",
@@ -280,7 +280,7 @@ def check_unparsed_calls(reply: Reply, prompt: Prompt, access: ModelEndpoint) ->
     return reply
 
 
-def _ends_in_call(text: str, tools: set[str]) -> bool:
+def _ends_in_call(text: str, tools: frozenset[str]) -> bool:
     """Quoted in a fence, or with words below it, it is an example."""
     found = CALL_MARK.search(text)
     if found is None or text[: found.start()].count("```") % 2 or text.rstrip()[-1:] not in (">", "]", "}"):

@@ -23,7 +23,7 @@ from fugu_cli.repair.code_structure import (
 )
 from fugu_cli.repair.edit_parser import defined_functions
 from fugu_cli.repair.partial_files import changed_definitions
-from fugu_cli.session.verdicts import leads_with_accept
+from fugu_cli.session.turns import leading_verdict
 
 LINES = 6
 """Of a passage that may be repeated."""
@@ -213,7 +213,8 @@ def is_complete(prompt: Prompt, said: Sequence[str]) -> bool:
     that the reply began in, or the function that was asked for, in a block that has ended; or a line that goes further
     than the code that was asked for. What was written without it may be any beginning."""
     if prompt.verdict:
-        return leads_with_accept("".join(said))
+        lead = leading_verdict("".join(said))
+        return lead is not None and lead.verdict == "ACCEPT" and bool(lead.rest)  # else a word may go on
     if (
         prompt.stands
         and "\n" in said[-1]

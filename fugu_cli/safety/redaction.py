@@ -16,7 +16,17 @@ from pydantic import BaseModel
 
 from fugu_cli.messages import Call
 from fugu_cli.safety.secret_values import SHORTEST, EnvFiles, Stamp, assigned, in_file, is_word, secrets_of
-from fugu_cli.session.events import Event, Failed, Interrupted, Live, OutputStreamed, Replied, TextStreamed, ToolRan
+from fugu_cli.session.events import (
+    Event,
+    Failed,
+    Interrupted,
+    Live,
+    OutputStreamed,
+    Replied,
+    Retried,
+    TextStreamed,
+    ToolRan,
+)
 
 MAX_HELD = 20_000
 """Characters of a live text that are held back at most."""
@@ -270,6 +280,8 @@ class Redactor:
         """What can be told of it now, without secrets. The end of a piece that may be the beginning of a secret waits
         for the next piece, or for `rest`. Files are not looked at: that is done for facts."""
         scanner = self._scanner if self._stamps is not None else self._now()
+        if isinstance(live, Retried):
+            self._streams.pop((live.turn, ""), None)
         if not isinstance(live, TextStreamed | OutputStreamed):
             return [self._model(scanner, live)]
         key = (live.turn, live.call if isinstance(live, OutputStreamed) else "")

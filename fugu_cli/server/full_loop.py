@@ -21,7 +21,18 @@ from fugu_cli.server.client_requests import RequestRefused, ServedAnswer
 from fugu_cli.server.single_agent import ActiveRequest, EndpointSettings, failure_refusal
 from fugu_cli.server.traces import conversation_events, follow_up_request, with_authors
 from fugu_cli.session import views
-from fugu_cli.session.events import ROLES, Event, Failed, Finished, Replied, WorkflowStep
+from fugu_cli.session.events import (
+    ROLES,
+    Assigned,
+    Event,
+    Failed,
+    Finished,
+    Live,
+    Recorded,
+    Replied,
+    TextStreamed,
+    WorkflowStep,
+)
 from fugu_cli.session.turns import user_facing_turn
 
 
@@ -91,7 +102,8 @@ class ClientVoice:
 
     def __init__(self, request: ActiveRequest, *, live: bool) -> None:
         self._request = request
-        self._live = live
+        if live:
+            request.log.listen(self._listen)
         self._heard: int | None = None
         """The turn that the client has heard something of."""
 
@@ -113,10 +125,12 @@ class ClientVoice:
             }
         )
 
-    def say(self, now: views.Turn, text: str) -> None:
-        if self._live and now.assigned.role == "worker" and text:
-            self._heard = now.number
-            self._request.say(text)
+    def _listen(self, item: Recorded | Live | None) -> None:
+        if isinstance(item, TextStreamed) and item.text:
+            assigned = (e for e in reversed(self._request.log.events) if isinstance(e, Assigned))
+            if next(one.role for one in assigned if one.turn == item.turn) == "worker":
+                self._heard = item.turn
+                self._request.say(item.text)
 
     def wait(self, now: views.Turn) -> None:
         if self._heard == now.number and self._request.asking.stream:

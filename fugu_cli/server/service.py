@@ -11,10 +11,12 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from pydantic import JsonValue
 
 from fugu_cli.coordinators import Coordinator
+from fugu_cli.messages import FromUser
 from fugu_cli.providers import Say
 from fugu_cli.server import EndpointLimits, full_loop, single_agent
 from fugu_cli.server.client_requests import AnswerHead, ClientRequest, RequestRefused, ServedAnswer
@@ -98,6 +100,9 @@ class EndpointService:
         """The answer; `say` gets its text as far as it can be told early, `chosen` who writes it. Raises Refused."""
         log = self.traces.open(head.id)
         log.append(self._house.opened)
+        if not asking.tools and (mask := log.mask) is not None:
+            system = mask.fact(FromUser(text=asking.system)).text
+            asking = replace(asking, system=system, messages=tuple(map(mask.fact, asking.messages)))
         tab = self._house.tab(log, self.traces.path(head.id)) if self._house.tab else None
         request = ActiveRequest(
             head.id, asking, log, self.traces.author, say, chosen, lambda: self.traces.save(head.id), tab

@@ -24,7 +24,18 @@ from fugu_cli.server.client_requests import ClientRequest, RequestRefused, Serve
 from fugu_cli.server.traces import CallAuthor, Recall, author_of, call_id, conversation_events, with_authors
 from fugu_cli.session import spending, views
 from fugu_cli.session.costs import usd
-from fugu_cli.session.events import Assigned, Failed, Finished, Interrupted, Masked, Member, Opened, Replied
+from fugu_cli.session.events import (
+    Assigned,
+    Exclusion,
+    Failed,
+    Finished,
+    Interrupted,
+    Masked,
+    Member,
+    Opened,
+    Replied,
+    TextStreamed,
+)
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, SharedAccount
 
@@ -152,6 +163,8 @@ class ActiveRequest:
 async def answer_with_one_agent(house: EndpointSettings, request: ActiveRequest, pinned: str | None) -> ServedAnswer:
     """The answer of one agent. Raises Refused; cancelled, it records what was cut off."""
     log, asking = request.log, request.asking
+    if not asking.tools:
+        log.listen(lambda item: request.say(item.text) if isinstance(item, TextStreamed) else None)
     messages = with_authors(asking.messages, request.recall)
     for fact in conversation_events(messages):
         log.append(fact)
@@ -176,7 +189,7 @@ def excluded_agents(house: EndpointSettings, request: ActiveRequest) -> None:
     if unknown:
         there = ", ".join(house.members)
         raise RequestRefused(400, f"opt_out names {unknown[0]!r}; the pool has: {there}", code="unknown_agent")
-    out = dict.fromkeys(sorted(request.asking.options.opt_out), "opted out of this request")
+    out = dict.fromkeys(sorted(request.asking.options.opt_out), Exclusion(message="opted out of this request"))
     if out.keys() >= house.offered.keys():
         raise RequestRefused(400, "every agent of the pool is opted out of this request", code="no_agent_left")
     if out:
@@ -204,7 +217,7 @@ def _why_not(house: EndpointSettings, request: ActiveRequest, messages: tuple[Me
     out = views.failed_agents(request.log.events)
     member = house.members[author.agent]
     if author.agent in out:
-        return out[author.agent]
+        return str(out[author.agent])
     if short := _over_budget(house, request, messages, member):
         return short
     prompt = _prompt(house, request.asking, messages, member)
@@ -232,7 +245,7 @@ async def _assigned(
     events, out = request.log.events, views.failed_agents(request.log.events)
     turn = _turn(request.log)
     if pinned is not None:
-        if pinned in out and "opted out" in out[pinned]:
+        if pinned in request.asking.options.opt_out:
             raise RequestRefused(400, f"{pinned} is both asked for and opted out", code="unknown_agent")
         return Assigned(turn=turn, agent=pinned, role="worker", by="single", reason="the client named it")
     sticky = _keeper(house, request, out) if len(events) == began else None
@@ -251,7 +264,7 @@ async def _assigned(
     raise failure_refusal("protocol", "the coordinator planned a workflow, which a client's tools cannot be part of")
 
 
-def _keeper(house: EndpointSettings, request: ActiveRequest, out: dict[str, str]) -> CallAuthor | None:
+def _keeper(house: EndpointSettings, request: ActiveRequest, out: dict[str, Exclusion]) -> CallAuthor | None:
     if not request.asking.in_tool_loop:
         return None
     author = _caller(request.asking.messages, request.recall)
@@ -286,7 +299,9 @@ async def _reply(
 
     def say(text: str) -> None:
         said.append(text)
-        request.say(text)
+        log.tell(TextStreamed(turn=assigned.turn, agent=member.name, text=text))
+        if request.asking.tools:  # passed on as it is: the client's own tools need the secrets in it
+            request.say(text)
 
     pauses = availability.CallPauses(house.team, member.name, "none" if pinned else "soon")
 
@@ -330,8 +345,8 @@ def _recorded(request: ActiveRequest, assigned: Assigned, reply: Reply, seconds:
         stop=reply.stop,
         seconds=round(seconds, 3),
     )
-    request.log.append(fact)
-    return fact
+    recorded = request.log.append(fact).event
+    return fact if request.asking.tools or not isinstance(recorded, Replied) else recorded
 
 
 def _prompt(house: EndpointSettings, asking: ClientRequest, messages: tuple[Message, ...], member: Member) -> Prompt:

@@ -169,8 +169,8 @@ class _EventBuilder:
 def answer_with_usage(
     events: Sequence[Event], began: int, reply: Replied, recorded: Replied, note: str = ""
 ) -> ServedAnswer:
-    """The answer made of `reply`, which is `recorded` in the log, there without secrets; facts from `began` on were
-    made by this request."""
+    """The answer made of `reply`, which the log holds as `recorded`, without secrets. This request made the facts from
+    `began` on."""
     made = events[began:]
     return ServedAnswer(
         text=reply.text,
@@ -225,8 +225,8 @@ def call_id(trace: str, number: int) -> str:
 class Traces:
     """The traces in `data`, and those of requests that are being answered."""
 
-    def __init__(self, data: Path, mask: Redaction | None = None) -> None:
-        self._mask = mask
+    def __init__(self, data: Path, mask: Callable[[], Redaction | None] = lambda: None) -> None:
+        self._new_mask = mask
         self._folder = data / "sessions" / FOLDER
         self._live: dict[str, Log] = {}
         self._written: dict[str, int] = {}
@@ -239,7 +239,7 @@ class Traces:
     def open(self, id: str) -> Log:
         """The log of a new request."""
         log = Log.memory()
-        log.mask = self._mask
+        log.mask = self._new_mask()
         self._live[id] = log
         self._written[id] = 0
         self._opened += 1

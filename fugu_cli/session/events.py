@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Literal, NamedTuple
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from fugu_cli.messages import Call, Thinking, Usage, Value
+from fugu_cli.session.file_effects import NO_EFFECTS as NO_EFFECTS
+from fugu_cli.session.file_effects import FileAttribute as FileAttribute
+from fugu_cli.session.file_effects import FileChange as FileChange
+from fugu_cli.session.file_effects import FileEffects as FileEffects
+from fugu_cli.session.file_effects import net_changes as net_changes
 
 ROLE = "role"
 """`Permitted.by` of a call that its turn must not make, whatever the user permits: it has no such tool."""
@@ -49,91 +54,6 @@ class Scores(Value):
     cached_tokens: int = 0
     temperature: float = 1.0
     """Of the softmax."""
-
-
-class FileChange(Value):
-    """A file a tool changed: git blob ids before and after; None where it did not exist. `mode` is the one it has, or
-    had.
-
-    `beside`: no snapshot holds the file (git ignores it, or it lies in another repository or outside): a tool of fugu's
-    own wrote it.
-    """
-
-    path: str
-    before: str | None
-    after: str | None
-    mode: str = "100644"
-    mode_before: str = ""
-    """Where it was another."""
-    beside: bool = False
-    permissions: int = 0
-    """Bits that a deleted file had, for one that no snapshot holds; 0 where nobody knows."""
-
-    @property
-    def back(self) -> FileChange:
-        """What takes it back."""
-        modes = {"mode": self.mode_before, "mode_before": self.mode} if self.mode_before else {}
-        return self.model_copy(update={"before": self.after, "after": self.before, **modes})
-
-
-class FileAttribute(Value):
-    """What a git tree cannot hold of a path, before and after: permission bits, an empty folder, a named pipe, a file
-    too large to keep (`large BYTES TIME`). "" for a file with the usual bits, and for nothing."""
-
-    path: str
-    before: str
-    after: str
-
-    @property
-    def back(self) -> FileAttribute:
-        """What takes it back."""
-        return self.model_copy(update={"before": self.after, "after": self.before})
-
-    @property
-    def large(self) -> bool:
-        """It tells of a file of which no copy was kept."""
-        return self.before.startswith("large ") or self.after.startswith("large ")
-
-
-class FileEffects(NamedTuple):
-    """What was done to files, in the order it was done."""
-
-    changes: tuple[FileChange, ...] = ()
-    attributes: tuple[FileAttribute, ...] = ()
-
-    @property
-    def back(self) -> FileEffects:
-        """What takes it back."""
-        changes, attributes = reversed(self.changes), reversed(self.attributes)
-        return FileEffects(tuple(one.back for one in changes), tuple(one.back for one in attributes))
-
-    @property
-    def net(self) -> FileEffects:
-        """One change for each path."""
-        return FileEffects(tuple(net_changes(self.changes).values()), tuple(net_attributes(self.attributes)))
-
-
-NO_EFFECTS = FileEffects()
-"""Nothing was done to any file."""
-
-
-def net_attributes(attributes: Iterable[FileAttribute]) -> list[FileAttribute]:
-    """Attributes in the order they were set as one for each path; none for what is as it was."""
-    found: dict[str, FileAttribute] = {}
-    for one in attributes:
-        found[one.path] = one.model_copy(update={"before": found.get(one.path, one).before})
-    return [one for one in found.values() if one.before != one.after]
-
-
-def net_changes(changes: Iterable[FileChange]) -> dict[str, FileChange]:
-    """Changes in the order they were made as one for each path; none for what is as it was."""
-    made: dict[str, FileChange] = {}
-    for change in changes:
-        first = made.get(change.path, change)
-        mode = (first.mode_before or first.mode) if first.before else change.mode
-        update = {"before": first.before, "mode_before": mode if mode != change.mode else ""}
-        made[change.path] = change.model_copy(update=update)
-    return {path: one for path, one in made.items() if one.before != one.after or (one.after and one.mode_before)}
 
 
 class WorkflowStep(Value):
@@ -230,33 +150,72 @@ class JobEnded(Value):
 
 
 class Undone(Value):
-    """Files were put back to how they stood before: at `snapshot`, where the log is old or a draw was rolled back.
+    """Files were put back to how they stood before.
 
-    Between requests: the user's undo. Inside a turn: a draw that failed the tests (`attempts`, `fugu help pool`) was
-    rolled back and the turn is drawn again; what came before it in the turn is kept here and paid for, and read by
-    nobody.
+    `undo`, `redo`: by the user, between requests. `rollback`: by fugu, of an attempt that failed. The attempt stays in
+    the turn's facts and is paid for; the agent tries again and reads nothing of it.
     """
 
     type: Literal["undone"] = "undone"
     snapshot: str | None
+    """The files were put back to it, where an attempt was rolled back; in older logs by an undo, too."""
+    kind: Literal["undo", "redo", "rollback"] = "undo"
     turn: int = 0
+    """Whose attempt was rolled back; 0 for an undo or redo."""
     reason: str = ""
+    """Why an attempt was rolled back."""
     paths: tuple[str, ...] = ()
     changes: tuple[FileChange, ...] = ()
     """What was done to files. In older logs: to those that no snapshot holds."""
     attributes: tuple[FileAttribute, ...] = ()
     left: tuple[str, ...] = ()
-    """Files of the request that were left alone: changed since, or too large to have been copied."""
+    """Files of the request that were left alone: changed since."""
+    unkept: tuple[str, ...] = ()
+    """Files of the request that were left alone: too large to have been copied."""
+    tree: str = ""
+    """In older logs: the snapshot of the files as they were before they were put back."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_logs(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Older logs tell kind, tree and too large files in the words of `reason`."""
+        if "kind" in given or not (given.get("reason") or given.get("turn")):
+            return given
+        if given.get("turn"):
+            return {**given, "kind": "rollback"}
+        words, _, large = given["reason"].partition(_OLD_UNKEPT)
+        unkept, tree = large.split(", "), _OLD_TREE.search(words)
+        left = tuple(given.get("left", ()))
+        return {
+            **given,
+            "kind": "redo" if words.startswith("redone") else "undo",
+            "reason": "",
+            "tree": tree[1] if tree else "",
+            "left": tuple(path for path in left if path not in unkept),
+            "unkept": tuple(path for path in left if path in unkept),
+        }
 
     @property
     def made(self) -> FileEffects:
         return FileEffects(self.changes, self.attributes)
 
     @property
-    def redoes(self) -> bool:
-        """The user took an undo back."""
-        return not self.turn and self.reason.startswith("redone")
+    def words(self) -> str:
+        """Why, and what was left alone."""
+        why = {"undo": "undone by the user", "redo": "redone by the user"}.get(self.kind, self.reason)
+        return "; ".join(part for part in (why, self.left_words) if part)
 
+    @property
+    def left_words(self) -> str:
+        """Which files were left alone, and why; "" where none was."""
+        since = f"left alone, because they were changed since: {', '.join(self.left)}" if self.left else ""
+        unkept = ", ".join(self.unkept)
+        large = f"left alone, because files so large are not copied before a command: {unkept}" if unkept else ""
+        return "; ".join(part for part in (since, large) if part)
+
+
+_OLD_UNKEPT = "; left alone, because files so large are not copied before a command: "
+_OLD_TREE = re.compile(r"by the user, from tree ([0-9a-f]+)")
 
 Role = Literal["worker", "thinker", "verifier"]
 ROLES: tuple[Role, ...] = ("worker", "thinker", "verifier")
@@ -370,6 +329,8 @@ class Assigned(Value):
     instruction: str = ""
     sees: tuple[int, ...] | Literal["all"] = "all"
     scores: Scores | None = None
+    chooses: bool = False
+    """The agent is asked who takes the next turn."""
     override: Role | None = None
     """The role the head chose, where a Thinker's suggestion replaced it."""
     plan: int = 0
@@ -472,15 +433,38 @@ class ToolRan(Value):
         return FileEffects(self.changes, self.attributes)
 
 
+BUDGET = "budget"
+"""The kind of a failure that is none of the agent's: no budget carries its next call."""
+
+
+class Exclusion(Value):
+    """Why an agent cannot act. `kind`: of its failure; "" where it did not fail."""
+
+    kind: str = ""
+    message: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_logs(cls, given: object) -> object:
+        """Older logs have `kind: message`."""
+        if not isinstance(given, str):
+            return given
+        kind, joint, message = given.partition(": ")
+        return {"kind": kind, "message": message} if joint and kind.isalpha() else {"message": given}
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}" if self.kind else self.message
+
+
 class Masked(Value):
-    """From here on exactly these agents are out, each for its reason, until the next such fact or an agent's Failed.
+    """Replaces the set of excluded agents, until the next such fact or an agent's Failed.
 
     Written before a decision where that has changed: an agent is unavailable after a failure, or may be tried again;
     the client of an endpoint opted one out for its request.
     """
 
     type: Literal["masked"] = "masked"
-    agents: tuple[tuple[str, str], ...] = ()
+    agents: tuple[tuple[str, Exclusion], ...] = ()
 
 
 class Failed(Value):

@@ -65,7 +65,7 @@ class Log:
         self._end = 0
         """Bytes of the whole lines on the disk."""
         self._lock: FileLock | None = None
-        self._readers: list[asyncio.Queue[Recorded | Live | None]] = []
+        self._readers: list[Callable[[Recorded | Live | None], object]] = []
         self.left = clock()
         """When the process that wrote it before was last known to live, in seconds since the epoch."""
         self.mask: Redaction | None = None
@@ -200,7 +200,7 @@ class Log:
 
     def _tell(self, item: Recorded | Live | None) -> None:
         for reader in self._readers:
-            reader.put_nowait(item)
+            reader(item)
 
     async def follow(self) -> AsyncIterator[Recorded | Live]:
         """All lines so far, then every new one and every live event, until the log is closed.
@@ -210,12 +210,17 @@ class Log:
         queue: asyncio.Queue[Recorded | Live | None] = asyncio.Queue()
         for record in self._records:
             queue.put_nowait(record)
-        self._readers.append(queue)
+        reader = self.listen(queue.put_nowait)
         try:
             while (item := await queue.get()) is not None:
                 yield item
         finally:
-            self._readers.remove(queue)
+            self._readers.remove(reader)
+
+    def listen(self, reader: Callable[[Recorded | Live | None], object]) -> Callable[[Recorded | Live | None], object]:
+        """Call `reader` with every new line and every live event, masked; with None when the log is closed."""
+        self._readers.append(reader)
+        return reader
 
     def close(self) -> None:
         """End of writing: readers' `follow` ends, the lock is given back. May be called twice."""

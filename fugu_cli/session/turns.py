@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from fugu_cli.messages import Call
 from fugu_cli.session.events import (
@@ -12,6 +13,7 @@ from fugu_cli.session.events import (
     Asked,
     Assigned,
     Event,
+    Exclusion,
     Failed,
     FileChange,
     Finished,
@@ -202,7 +204,7 @@ def effective(events: Sequence[Event]) -> tuple[Event, ...]:
     undone: list[Undone] = []
     for event in request(events):
         if isinstance(event, Undone) and not event.turn:
-            undone = undone[:-1] if event.redoes else [*undone, event]
+            undone = undone[:-1] if event.kind == "redo" else [*undone, event]
             continue
         if undone and isinstance(event, Assigned | Replied | Permitted):
             kept = [*(fact for fact in kept if not any(getattr(fact, "made", ()))), undone[0]]
@@ -260,26 +262,16 @@ def start_snapshot(events: Sequence[Event]) -> str:
     return ""
 
 
-BUDGET = "budget"
-"""The kind of a failure that is none of the agent's: no budget carries its next call."""
-
-
-def is_budget(why: str) -> bool:
-    """Whether an agent is out, for the reason `why`, because it is too dear."""
-    return why.startswith(f"{BUDGET}: ")
-
-
-def failed_agents(events: Sequence[Event]) -> dict[str, str]:
-    """Agents that failed in this request, with kind and message: masked until the next one, or until it is opened
-    again."""
-    failed: dict[str, str] = {}
+def failed_agents(events: Sequence[Event]) -> dict[str, Exclusion]:
+    """Agents that failed in this request: masked until the next one, or until it is opened again."""
+    failed: dict[str, Exclusion] = {}
     for fact in request(events):
         if isinstance(fact, Opened):
             failed.clear()
         elif isinstance(fact, Masked):
             failed = dict(fact.agents)
         elif isinstance(fact, Failed):
-            failed[fact.what] = f"{fact.kind}: {fact.message}"
+            failed[fact.what] = Exclusion(kind=fact.kind, message=fact.message)
     return failed
 
 
@@ -308,9 +300,12 @@ def finished(events: Sequence[Event]) -> Finished | None:
     return None
 
 
-_VERDICT = re.compile(r"[\W_]*(?:ACCEPT|REVISE|REJECT)[\W_]*", re.IGNORECASE)
-_ACCEPTS = re.compile(r"[\W_]*ACCEPT(?:ED)?[*_`\"']*(?:[.:;,!\n—–]|\s+[-—–])")
-"""A yes with its reason. As a word of its own, so that an answer may begin with it ("Accept headers are ...")."""
+Verdict = Literal["ACCEPT", "REVISE"]
+_MARKS = r"[\s*_#>`\"'“”‘’(\[•–—✅✔☑\uFE0F-]*"
+_LEADING = re.compile(
+    rf"{_MARKS}(?:verdict\s*[:=]?{_MARKS})?(accept|revise|reject)(?:ed)?(?:\b|(?=_+(?:\W|$)))", re.IGNORECASE
+)
+_REASON = re.compile(r"[*_`\"']*(?:[.:;,!\n—–]|\s+[-—–])")
 _CHOICE = re.compile(r"\W*CHOOSE\W+(\d+)", re.IGNORECASE)
 
 
@@ -428,15 +423,40 @@ def user_facing_turn(events: Sequence[Event]) -> Turn | None:
 
 def _judges(turn: Turn) -> bool:
     """All that the turn says is what it thinks of another's words."""
-    text = final_text(turn)
-    return bool(_VERDICT.fullmatch(text) or (turn.assigned.sees and _ACCEPTS.match(text)))
+    lead = leading_verdict(final_text(turn))
+    if lead is None or not any(letter.isalnum() for letter in lead.rest):
+        return lead is not None
+    # In capitals and with a reason: an answer may begin with the word ("Accept headers are ...").
+    return bool(turn.assigned.sees and lead.written == "ACCEPT" and _REASON.match(lead.rest))
 
 
-UNDO_REASON = "undone by the user"
-REDO_REASON = "redone by the user"
+class LeadingVerdict(NamedTuple):
+    """The verdict that a text begins with: its meaning, the word as written, and the text behind it."""
+
+    verdict: Verdict
+    written: str
+    rest: str
+
+
+def leading_verdict(text: str) -> LeadingVerdict | None:
+    """Case-insensitive, `ACCEPTED` too. REJECT means REVISE. Marks of emphasis, headings, lists and quotes, and a
+    `Verdict:` label before the word do not count."""
+    lead = _LEADING.match(text)
+    if lead is None:
+        return None
+    return LeadingVerdict("ACCEPT" if lead[1].lower() == "accept" else "REVISE", lead[1], text[lead.end() :])
+
+
+def verdict_of(text: str) -> Verdict:
+    """By the leading word, else the only one of the words anywhere, else REVISE."""
+    if lead := leading_verdict(text):
+        return lead.verdict
+    words = {word.lower() for word in re.findall(r"\b(accept|revise|reject)\b", text, re.IGNORECASE)}
+    return "ACCEPT" if words == {"accept"} else "REVISE"
+
+
 UNDO_NOTICE = "Then the user undid the newest request that stood: its changes to files are gone."
 REDO_NOTICE = "Then the user brought back what was undone last: its changes to files are there again."
-_LEFT = re.compile(r"^(?:undone|redone) by the user, from tree ([0-9a-f]+)")
 
 
 @dataclass(frozen=True)
@@ -470,25 +490,19 @@ def undo_history(events: Sequence[Event]) -> UndoHistory:
             left_out = True
             done.pop()
         elif isinstance(event, Undone) and event.turn == 0:
-            if event.redoes and taken:
+            if event.kind == "redo" and taken:
                 done.append(taken.pop())
                 undone.pop()
             elif done:
                 taken.append(done.pop())
                 undone.append(event)
-    return UndoHistory(tuple(done), tuple(event for event in undone if any(event.made) or tree_left(event)))
+    return UndoHistory(tuple(done), tuple(event for event in undone if any(event.made) or event.tree))
 
 
 def undo_notices(events: Sequence[Event]) -> tuple[str, ...]:
     """What an agent is told of each undo and redo by the user among these facts, in their order."""
     undone = (event for event in events if isinstance(event, Undone) and not event.turn)
-    return tuple(REDO_NOTICE if event.redoes else UNDO_NOTICE for event in undone)
-
-
-def tree_left(undone: Undone) -> str:
-    """The tree that an undo or redo of an older version left; "" where it names none."""
-    found = _LEFT.match(undone.reason)
-    return found.group(1) if found else ""
+    return tuple(REDO_NOTICE if event.kind == "redo" else UNDO_NOTICE for event in undone)
 
 
 def _may_have_changed(event: Event) -> bool:

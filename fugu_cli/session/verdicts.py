@@ -11,7 +11,7 @@ from typing import Literal
 from fugu_cli.session.events import EVIDENCE, USERS, Asked, Event, Finished, Merged, Permitted, Role, ToolRan, Undone
 from fugu_cli.session.outcome import TestRun, changes, has_regressions, regressions, tests, tests_before
 from fugu_cli.session.test_recognition import passed_count
-from fugu_cli.session.turns import Turn, asked, effective, finished, interrupted_calls, turns
+from fugu_cli.session.turns import Turn, Verdict, asked, effective, finished, interrupted_calls, turns, verdict_of
 
 ACCEPTANCE_CHECK, RUN_CHECK = "acceptance_check", "run_check"
 """An agent's call that sets a check, which is ok where the check fails before the work; and fugu's runs of it after
@@ -108,31 +108,7 @@ def suite_decides(events: Sequence[Event]) -> bool:
     return any(check.suite for check in checks(events))
 
 
-Verdict = Literal["ACCEPT", "REVISE"]
-_MARKS = r"[\s*_#>`\"'“”‘’(\[•–—✅✔☑\uFE0F-]*"
-_LEADING = re.compile(
-    rf"{_MARKS}(?:verdict\s*[:=]?{_MARKS})?(accept|revise|reject)(?:ed)?(?:\b|(?=_+(?:\W|$)))", re.IGNORECASE
-)
 _SUGGESTED = re.compile(r"<suggested_role>\s*(worker|verifier|solver)\s*</suggested_role>", re.IGNORECASE)
-
-
-def verdict_of(text: str) -> Verdict:
-    """By the leading word, else the only one of the words anywhere, else REVISE. REJECT counts as REVISE.
-
-    Case-insensitive, `ACCEPTED` too; marks of emphasis, headings, lists, quotes, and a `Verdict:` label before the
-    leading word do not count.
-    """
-    lead = _LEADING.match(text)
-    if lead:
-        return "ACCEPT" if lead.group(1).lower() == "accept" else "REVISE"
-    words = {word.lower() for word in re.findall(r"\b(accept|revise|reject)\b", text, re.IGNORECASE)}
-    return "ACCEPT" if words == {"accept"} else "REVISE"
-
-
-def leads_with_accept(text: str) -> bool:
-    """The beginning of a text, which may be in the middle of a word, leads with ACCEPT, whatever follows."""
-    lead = _LEADING.match(text)
-    return lead is not None and lead.end() < len(text) and lead.group(1).lower() == "accept"
 
 
 def verdict(events: Sequence[Event], turn: Turn) -> Verdict | None:

@@ -88,7 +88,7 @@ def _reverted(events: Sequence[Event]) -> set[int]:
             gone |= set(taken)  # a new request ends the redoing: what is taken back stays so
             taken = []
         elif isinstance(event, Undone) and event.turn == 0:
-            if event.redoes and taken:
+            if event.kind == "redo" and taken:
                 done.append(taken.pop())
             elif done:
                 taken.append(done.pop())

@@ -97,7 +97,7 @@ class EventWriter:
             facts += self._drawn(turn, row, path, number)
             facts += self.tests(turn, f"e{turn}-{number}", bool(ok) and last) if ok is not None else []
             if attempts > 1 and (not last or ok is False):
-                facts.append(Undone(snapshot="tree", turn=turn, reason="the tests failed"))
+                facts.append(Undone(snapshot="tree", kind="rollback", turn=turn, reason="the tests failed"))
         return facts
 
     def tests(self, turn: int, id: str, ok: bool) -> list[Event]:

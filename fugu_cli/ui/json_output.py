@@ -187,7 +187,7 @@ def _own(events: Sequence[Event], end: RunEnding) -> dict[str, object]:
         "end": views.end_line(events).text,
         "tests": views.test_summary(events),
         "changed": sorted(views.changes(events)),
-        "failed_agents": views.failed_agents(events),
+        "failed_agents": {name: str(why) for name, why in views.failed_agents(events).items()},
         "orchestration": _orchestration(views.orchestration_usage(views.request(events))),
         "routing": [routing_object(turn.assigned) for turn in views.turns(events)],
     }
@@ -290,7 +290,7 @@ def _system(event: Failed | Undone | Interrupted | Compacted | JobEnded) -> Obje
             name = "agent_failed"
             said: Object = {"agent": event.what, "kind": event.kind, "error": event.message}
         case Undone():
-            name, said = "undone", {"reason": event.reason, "paths": list(event.paths)}
+            name, said = "undone", {"reason": event.words, "paths": list(event.paths)}
         case Interrupted():
             name, said = "interrupted", {"partial": event.partial, "reason": event.reason}
         case Compacted():

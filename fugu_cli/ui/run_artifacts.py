@@ -97,7 +97,7 @@ def _notice(event: Failed | Undone | Interrupted | Finished | JobEnded) -> str:
         case Failed():
             return f"{event.what} failed: {event.message}"
         case Undone():
-            return f"files were put back: {event.reason}"
+            return f"files were put back: {event.words}"
         case Interrupted():
             return "interrupted"
         case Finished():

@@ -383,7 +383,7 @@ def trace_json(records: Sequence[Recorded], session: str) -> str:
                     "request": request.number,
                     "text": request.asked.text,
                     "reason": request.end.reason if request.end else None,
-                    "undone": [{"redone": event.redoes, "paths": event.paths} for event in request.undone],
+                    "undone": [{"redone": event.kind == "redo", "paths": event.paths} for event in request.undone],
                     "decisions": [_decision(row) for row in request.rows],
                     "plans": plan_objects([record.event for record in records[: request.upto]]),
                 }

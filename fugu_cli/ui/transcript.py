@@ -527,8 +527,7 @@ def _undo_note(event: Undone) -> NoteBlock:
     if event.turn:
         return NoteBlock(f"rolled back, to be drawn again: {event.reason}", "warn")
     files = f"{len(event.paths)} files put back" if len(event.paths) != 1 else "1 file put back"
-    reason = event.reason.partition(", from tree ")[0] or "undone"
-    return NoteBlock(f"{reason}: {files}", "warn", "\n".join(event.paths))
+    return NoteBlock(f"{event.words}: {files}", "warn", "\n".join(event.paths))
 
 
 def transcript_blocks(items: Sequence[Recorded | Live]) -> list[Block]:

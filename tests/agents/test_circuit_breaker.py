@@ -9,6 +9,7 @@ from fugu_cli.messages import FromUser, Prompt, Reply
 from fugu_cli.providers import Pause, Say, Wait
 from fugu_cli.providers.circuit_breaker import BreakerAgent, CircuitBreaker
 from fugu_cli.providers.retry import Backoff, RetryClock, Retrying
+from fugu_cli.session.events import Exclusion
 
 PROMPT = Prompt(system="", messages=(FromUser(text="x"),))
 
@@ -64,7 +65,7 @@ def test_the_time_doubles_with_each_failure_and_ends_with_an_answer() -> None:
         lengths.append(breaker.seconds("a"))
         clock.now += breaker.seconds("a")
         assert breaker.unavailable() == {}
-        assert breaker.recovered("a", "overloaded: busy")
+        assert breaker.recovered("a", "overloaded")
     assert lengths == [5, 10, 20, 40, 80, 160, 320, 640, 900, 900]
     breaker.succeeded("a")
     breaker.failed("a", "overloaded")
@@ -79,7 +80,7 @@ def test_calls_that_fail_together_are_one_failure() -> None:
     assert breaker.seconds("a") == 5.0
     breaker.failed("a", "limited", after=30.0)
     breaker.failed("a", "overloaded")
-    assert breaker.unavailable() == {"a": "limited: retrying in 30 s"}
+    assert breaker.unavailable() == {"a": Exclusion(kind="limited", message="retrying in 30 s")}
     clock.now += 30.0
     for _ in range(64):
         breaker.failed("a", "overloaded")
@@ -90,7 +91,7 @@ def test_calls_that_fail_together_are_one_failure() -> None:
 def test_what_needs_a_person_takes_longer(kind: str, seconds: float) -> None:
     breaker = CircuitBreaker(now=Clock().read)
     breaker.failed("a", kind)
-    assert breaker.unavailable() == {"a": f"{kind}: retrying in {seconds:.0f} s"}
+    assert breaker.unavailable() == {"a": Exclusion(kind=kind, message=f"retrying in {seconds:.0f} s")}
 
 
 def test_the_servers_own_wish_holds_exactly_however_often_it_failed() -> None:
@@ -126,7 +127,10 @@ def test_who_is_woken_is_asked_at_once_its_account_too() -> None:
     breaker.failed("a", "limited", after=30.0)
     breaker.limit("a", 30.0)
     breaker.wake("b")
-    assert (breaker.unavailable(), breaker.woken("b")) == ({"a": "limited: retrying in 30 s"}, True)
+    assert (breaker.unavailable(), breaker.woken("b")) == (
+        {"a": Exclusion(kind="limited", message="retrying in 30 s")},
+        True,
+    )
     assert (breaker.pause("a"), breaker.pause("b")) == (0.0, 0.0)
 
 
@@ -134,7 +138,7 @@ def test_a_request_that_one_server_will_not_take_says_nothing_of_the_next() -> N
     breaker = CircuitBreaker(now=Clock().read)
     breaker.failed("a", "invalid")
     assert breaker.unavailable() == {}
-    assert not breaker.recovered("a", "invalid: too long")
+    assert not breaker.recovered("a", "invalid")
 
 
 def test_every_call_is_watched() -> None:

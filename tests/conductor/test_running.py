@@ -407,7 +407,7 @@ def test_what_the_tests_print_and_what_was_said_before_is_data_to_the_planner(tm
 def test_the_planner_is_told_what_the_user_took_back(tmp_path: Path) -> None:
     found = play(tmp_path, planning(lists((0, "Change it.", []))), {"a": writes("changed\n")})
     found.run("change calc.txt")
-    found.log.append(Undone(snapshot=None, reason="undone by the user", paths=("calc.txt",)))
+    found.log.append(Undone(snapshot=None, paths=("calc.txt",)))
     found.run("change it another way")
     asked = newest(found.shown("c")[-1])
     places = [asked.index(text) for text in ("change calc.txt", "wrote changed", "the user undid", "another way")]

@@ -2,7 +2,7 @@
 
 from fugu_cli.coordinators import action_space
 from fugu_cli.messages import Call
-from fugu_cli.session.events import Event, Failed, FileChange, Interrupted, ToolRan
+from fugu_cli.session.events import Event, Exclusion, Failed, FileChange, Interrupted, ToolRan
 from tests.facts import POOL, asked, assigned, checked, opened, ran, replied, write
 
 FREE: list[Event] = [opened(), asked("rename a to b", judged=False)]
@@ -65,24 +65,27 @@ def test_work_that_came_to_no_last_word_may_go_on_or_be_verified_unless_the_test
     assert action_space.roles_out([*cut_short, *checked(1, ok=True), assigned(2, "coder"), later]) == {}
 
 
+OPTED_OUT = Exclusion(message="opted out")
+
+
 def test_an_agent_does_not_verify_its_own_newest_work_while_another_one_can() -> None:
-    out = {"coder": "it did the work that is to be verified"}
+    out = {"coder": Exclusion(message="it did the work that is to be verified")}
     assert action_space.agents_out_for_turn([*FREE, *WORKED], (), POOL) == out
     assert action_space.agents_out([*FREE, *WORKED], (), POOL) == {}, "a workflow's steps are the planner's choice"
     others = ["small", "strong"]
-    assert action_space.agents_out_for_turn([*FREE, *WORKED], others, POOL) == dict.fromkeys(others, "opted out")
+    assert action_space.agents_out_for_turn([*FREE, *WORKED], others, POOL) == dict.fromkeys(others, OPTED_OUT)
     refused = [*FREE, *WORKED, assigned(2, "strong", "verifier"), replied(2, "strong", "REVISE")]
     assert action_space.agents_out_for_turn(refused, (), POOL) == {}, "now somebody works, maybe the same"
 
 
 def test_an_agent_that_needs_tests_is_out_while_no_check_judges_and_somebody_else_can_act() -> None:
     weak = [member.model_copy(update={"needs_tests": member.name == "small"}) for member in POOL]
-    out = {"small": "no acceptance check judges this request"}
+    out = {"small": Exclusion(message="no acceptance check judges this request")}
     assert action_space.agents_out(FREE, members=weak) == out
     assert action_space.agents_out(FREE) == {}, "nobody says who may be chosen from"
     assert action_space.agents_out([opened(), asked()], members=weak) == {}, "the tests must pass"
-    assert action_space.agents_out(FREE, ["coder", "strong"], weak) == dict.fromkeys(["coder", "strong"], "opted out")
-    assert action_space.agents_out(FREE, ["coder"], weak) == {"coder": "opted out", **out}
+    assert action_space.agents_out(FREE, ["coder", "strong"], weak) == dict.fromkeys(["coder", "strong"], OPTED_OUT)
+    assert action_space.agents_out(FREE, ["coder"], weak) == {"coder": OPTED_OUT, **out}
     failed = [*FREE, assigned(1, "coder"), Failed(turn=1, what="coder", kind="network", message="reset")]
     assert set(action_space.agents_out(failed, ["strong"], weak)) == {"coder", "strong"}, "nobody else is left"
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fugu_cli.safety.redaction import mark_for
-from tests.e2e.driving import Agent, Place
+from tests.e2e.driving import Agent, Place, objects
 from tests.e2e.loopback import Loopback, Says, Use
 
 SECRET = "tok-9f8e7d6c5b"
@@ -53,3 +53,17 @@ def test_an_env_file_deep_in_the_repository_is_shown_masked_and_written_whole(pl
     )
     assert (root / path).read_text() == ENV.replace("MODE=old", "MODE=new")
     assert SECRET not in told
+
+
+def test_a_secret_in_two_streamed_pieces_is_in_no_line_of_the_stream(place: Place, server: Loopback) -> None:
+    folder(place)
+    place.configure(Agent("worker"), more="")
+    key = "sk-" + "a1B2" * 8
+    said = f"The token is {SECRET}, and the key {key}. That is all."
+    server.play("worker", Says(said), DONE)
+    done = place.fugu("run", "--output-format", "stream-json", "what is the token?")
+    assert done.code == 0, done.err
+    masked = said.replace(SECRET, mark_for(SECRET)).replace(key, mark_for(key))
+    spoken = [one["message"]["content"] for one in objects(done.out) if one["type"] == "assistant"]
+    assert spoken[0] == [{"type": "text", "text": masked}]
+    assert not [part for part in (SECRET[:8], key[:8]) if part in done.out + done.err]

@@ -15,7 +15,19 @@ from fugu_cli.errors import AgentError
 from fugu_cli.providers import Pause
 from fugu_cli.providers.circuit_breaker import CircuitBreaker
 from fugu_cli.session import views
-from fugu_cli.session.events import Asked, Assigned, Event, Failed, Finished, Masked, Member, Opened, Replied, Waiting
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    Event,
+    Exclusion,
+    Failed,
+    Finished,
+    Masked,
+    Member,
+    Opened,
+    Replied,
+    Waiting,
+)
 from fugu_cli.session.log import Log
 
 A = Member(name="a", provider="openai", model="m", slot="cheap")
@@ -76,7 +88,7 @@ def test_an_agent_that_is_unavailable_is_masked_with_the_reason_and_the_next_bes
     log = begun()
     decision = decided(log, breaker)
     assert isinstance(decision, Assigned) and decision.agent == "b"
-    assert log.events[-1] == Masked(agents=(("a", "overloaded: retrying in 5 s"),))
+    assert log.events[-1] == Masked(agents=(("a", Exclusion(kind="overloaded", message="retrying in 5 s")),))
 
 
 def test_it_is_tried_again_when_its_time_is_over_and_another_has_answered() -> None:
@@ -125,9 +137,9 @@ def test_who_is_woken_is_tried_at_once_and_is_left_out_longer_if_it_fails_again(
     breaker.wake("a")
     decision = decided(log, breaker)
     assert isinstance(decision, Assigned) and decision.agent == "a"
-    assert log.events[-1] == Masked(agents=(("b", "refused: retrying in 120 s"),))
+    assert log.events[-1] == Masked(agents=(("b", Exclusion(kind="refused", message="retrying in 120 s")),))
     breaker.failed("a", "refused")
-    assert breaker.unavailable()["a"] == "refused: retrying in 240 s"
+    assert str(breaker.unavailable()["a"]) == "refused: retrying in 240 s"
     breaker.wake()
     assert breaker.unavailable() == {}
 
@@ -138,7 +150,7 @@ def test_what_was_not_a_failure_of_the_agent_stays_masked() -> None:
     breaker.failed("a", "overloaded")
     clock.now += 1000
     log = begun()
-    log.append(Masked(agents=(("a", "opted out of this request"),)))
+    log.append(Masked(agents=(("a", Exclusion(message="opted out of this request")),)))
     decision = decided(log, breaker)
     assert isinstance(decision, Assigned) and decision.agent == "b"
 
@@ -232,7 +244,7 @@ def test_the_last_agent_is_waited_for_up_to_the_limit() -> None:
     assert pausing(alone, begun(), 30.0, 90.0, 181.0) == [30.0, 90.0]
     assert pausing(replace(alone, wait_limit=WaitLimit(0.0)), begun(), 2.0, 2.0) == [2.0]
     log = begun()
-    log.append(Masked(agents=(("b", "opted out of this request"),)))
+    log.append(Masked(agents=(("b", Exclusion(message="opted out of this request")),)))
     assert pausing(team(CircuitBreaker()), log, 30.0) == [30.0]
 
 

@@ -15,7 +15,7 @@ from fugu_cli.providers import chat_completions
 from fugu_cli.providers import messages as providers_messages
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.server_quirks import ServerQuirks
-from fugu_cli.session import turns, views
+from fugu_cli.session import views
 from fugu_cli.session.events import (
     Asked,
     Assigned,
@@ -204,8 +204,8 @@ def test_a_cut_between_turns_is_not_told_as_a_cut_turn() -> None:
 def test_an_agent_is_told_what_the_user_undid_and_brought_back(plan: int) -> None:
     done: list[Event] = [opened(), asked("add it"), assigned(1, "strong"), replied(1, "strong", "", write("w"))]
     done += [*ran(1, write("w"), path="a.py"), replied(1, "strong", "added"), Finished(reason="accepted")]
-    undone = Undone(snapshot="tree0", reason=turns.UNDO_REASON.format(tree="abc"))
-    redone = Undone(snapshot="abc", reason=turns.REDO_REASON.format(tree="def"))
+    undone = Undone(snapshot="tree0")
+    redone = Undone(snapshot="abc", kind="redo")
 
     def told(*facts: Event) -> tuple[Message, ...]:
         now = assigned(1, "strong").model_copy(update={"plan": plan})
@@ -218,9 +218,9 @@ def test_an_agent_is_told_what_the_user_undid_and_brought_back(plan: int) -> Non
 
 
 def test_what_was_undone_before_a_stopped_request_went_on_is_told_where_it_was() -> None:
-    done: list[Event] = [opened(), asked("add it"), Undone(snapshot="tree0", reason="undone by the user")]
+    done: list[Event] = [opened(), asked("add it"), Undone(snapshot="tree0")]
     done += [assigned(1, "strong"), replied(1, "strong", "one"), Finished(reason="turn_limit")]
-    done += [Undone(snapshot="tree0", reason="undone by the user"), opened(), assigned(2, "strong")]
+    done += [Undone(snapshot="tree0"), opened(), assigned(2, "strong")]
     messages = prompt_of(done, STRONG, ()).messages
     role, gone = FromUser(text=prompts.load("worker")), FromUser(text=message_history.UNDO_MESSAGE)
     one = FromAgent(agent="strong", text="one")

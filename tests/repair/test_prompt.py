@@ -107,8 +107,8 @@ def test_a_conversation_in_words_is_told_in_its_order() -> None:
 
 
 def test_what_the_user_took_back_since_is_told_behind_the_answer() -> None:
-    undone = Undone(snapshot="tree0", reason=turns.UNDO_REASON.format(tree="abc"))
-    redone = Undone(snapshot="abc", reason=turns.REDO_REASON.format(tree="def"))
+    undone = Undone(snapshot="tree0")
+    redone = Undone(snapshot="abc", kind="redo")
     events = [*conversation(("add it", "It is added.")), undone]
     asks = "(Before, the user asked: add it\nand got: It is added.\n{said})\n\nfix it"
     assert asks.format(said=turns.UNDO_NOTICE) in brief_of(events, asked("fix it"))

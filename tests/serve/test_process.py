@@ -1,5 +1,6 @@
 """The real `fugu serve`: its process, its signals, its words, its traces."""
 
+import json
 import os
 import re
 import resource
@@ -16,6 +17,7 @@ import httpx
 import pytest
 
 from fugu_cli.errors import InfrastructureError
+from fugu_cli.safety.redaction import mark_for
 from fugu_cli.server import ListenAddress
 from fugu_cli.server.http_server import listen
 from fugu_cli.session.events import Finished
@@ -181,3 +183,31 @@ def test_a_port_that_is_taken_says_so(server: Loopback) -> None:
         )  # fmt: skip
     assert done.returncode == 2
     assert f"cannot listen on 127.0.0.1 port {port}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("model", "headers"), [("one", {}), ("fugu", {}), ("fugu", {"x-fugu-verify": "false"})], ids=str
+)
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_secret_in_two_streamed_pieces_reaches_no_client(
+    server: Loopback, model: str, headers: dict[str, str], stream: bool
+) -> None:
+    server.play("one", Says(f"The key is {loopback.KEY}, and that is all."))
+    server.play("two", Says("ACCEPT"))
+    with process(server) as (_, url):
+        body = {**BODY, "model": model, "stream": stream}
+        answer = httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=30).text
+    if stream:
+        chunks = [json.loads(line[6:]) for line in answer.splitlines() if line.startswith("data: {")]
+        answer = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
+        assert answer == f"The key is {mark_for(loopback.KEY)}, and that is all."
+    assert mark_for(loopback.KEY) in answer
+    assert loopback.KEY[:8] not in answer
+
+
+def test_a_client_with_tools_of_its_own_gets_secrets_as_they_are(server: Loopback) -> None:
+    server.play("one", Says(f"The key is {loopback.KEY}."))
+    tools = [{"type": "function", "function": {"name": "write", "parameters": {"type": "object"}}}]
+    with process(server) as (_, url):
+        answer = httpx.post(f"{url}/v1/chat/completions", json={**BODY, "tools": tools}, timeout=30).json()
+    assert answer["choices"][0]["message"]["content"] == f"The key is {loopback.KEY}."

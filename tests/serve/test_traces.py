@@ -12,7 +12,7 @@ KEY = "v3ry-s3cret-value"
 
 
 def test_a_trace_holds_no_secret(tmp_path: Path) -> None:
-    traces, id = Traces(tmp_path, Redactor({"OUR_API_KEY": KEY})), new_id()
+    traces, id = Traces(tmp_path, lambda: Redactor({"OUR_API_KEY": KEY})), new_id()
     traces.open(id).append(Asked(text=f"why does {KEY} not work?"))
     live = traces.read(id)
     traces.finish(id)

@@ -15,8 +15,8 @@ from fugu_cli.training.own_sessions import labelled_decisions, learn_from_sessio
 from fugu_cli.training.search import HiddenStates
 from tests.coordinators import tiny
 
-UNDO = Undone(snapshot="tree", reason="undone by the user, from tree abc")
-REDO = Undone(snapshot="tree", reason="redone by the user, from tree abc")
+UNDO = Undone(snapshot="tree")
+REDO = Undone(snapshot="tree", kind="redo")
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ def test_a_whole_session_reads_like_this() -> None:
     [
         (Interrupted(turn=1), "  interrupted"),
         (
-            Undone(snapshot="t", paths=("a", "b"), reason="undone by the user"),
+            Undone(snapshot="t", paths=("a", "b")),
             "2 files were put back: undone by the user",
         ),
         (Compacted(summary="s", upto=3), "  the conversation was shortened"),

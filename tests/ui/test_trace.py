@@ -59,16 +59,16 @@ def test_a_session_without_a_request_says_so() -> None:
 def test_what_the_user_took_back_is_told_behind_the_end_of_the_request() -> None:
     records = example.records()
     last = records[-1]
-    undone = Undone(snapshot="t0", reason="undone by the user, from tree abc", paths=("a.py", "b.py"))
-    back = Undone(snapshot="abc", reason="redone by the user, from tree def", paths=("a.py",))
+    undone = Undone(snapshot="t0", paths=("a.py", "b.py"))
+    back = Undone(snapshot="abc", kind="redo", paths=("a.py",))
     more = [
         last.model_copy(update={"seq": last.seq + place, "event": event})
         for place, event in enumerate((undone, back), start=1)
     ]
     said = trace.trace_text([*records, *more], "s", 120)
     put = [
-        "2 files were put back: undone by the user, from tree abc",
-        "1 files were put back: redone by the user, from tree def",
+        "2 files were put back: undone by the user",
+        "1 files were put back: redone by the user",
     ]
     before = trace.trace_text(records, "s", 120).splitlines()
     assert said.splitlines() == [*before[:-2], *put, *before[-2:]]

@@ -29,7 +29,7 @@ from fugu_cli.coordinators.conductor.scheduling import AvailableAgents
 from fugu_cli.messages import Reply
 from fugu_cli.safety import policy
 from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, Event, Failed, Finished, Member, Opened, Planned
+from fugu_cli.session.events import Assigned, Event, Exclusion, Failed, Finished, Member, Opened, Planned
 
 _ACCEPT = re.compile(r"\baccept\b", re.IGNORECASE)
 CONTINUE_HINT = "`fugu run --continue` goes on from here."
@@ -235,12 +235,12 @@ class Conductor:
 
     def _team(self, events: Sequence[Event]) -> AvailableAgents:
         """Who may take a step."""
-        apart = {} if self._bounds.works else {self._bounds.agent: "it only plans"}
+        apart = {} if self._bounds.works else {self._bounds.agent: Exclusion(message="it only plans")}
         return AvailableAgents(
             self._members, {**action_space.agents_out(events, self._settings.opt_out, self._members), **apart}
         )
 
-    def _planner(self, out: dict[str, str]) -> Member | str:
+    def _planner(self, out: dict[str, Exclusion]) -> Member | str:
         """Who plans now, or why nobody does."""
         wanted = self._bounds.agent
         if wanted:
@@ -249,7 +249,7 @@ class Conductor:
         able = [member for member in by_strength(self._members) if member.name not in out]
         return able[-1] if able else "nobody is left to plan"
 
-    def _offered(self, out: dict[str, str]) -> list[Member]:
+    def _offered(self, out: dict[str, Exclusion]) -> list[Member]:
         """A small pool (a prompted planner does worse over a large one): one of each slot first, the strongest ones."""
         apart = set() if self._bounds.works else {self._bounds.agent}
         able = [member for member in reversed(by_strength(self._members)) if member.name not in {*out, *apart}]
@@ -334,11 +334,11 @@ class Conductor:
         return decision
 
 
-def _unable_to_plan(events: Sequence[Event], out: dict[str, str]) -> dict[str, str]:
+def _unable_to_plan(events: Sequence[Event], out: dict[str, Exclusion]) -> dict[str, Exclusion]:
     """Who cannot plan. A plan is shorter than work: who is too dear to work may be asked for one, until that is refused
     for its price."""
     refused = {e.what for e in views.request(events) if isinstance(e, Failed) and e.kind == views.BUDGET}
-    return {name: why for name, why in out.items() if name in refused or not views.is_budget(why)}
+    return {name: why for name, why in out.items() if name in refused or why.kind != views.BUDGET}
 
 
 def plan_of_reply(reply: Reply, task: PlanTask, planner: str) -> Planned:

@@ -12,7 +12,7 @@ from fugu_cli.coordinators import MergeTurns, ParallelTurns, action_space
 from fugu_cli.coordinators.action_space import by_strength
 from fugu_cli.coordinators.conductor.planner import same_job
 from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, Event, Finished, Member
+from fugu_cli.session.events import Assigned, Event, Exclusion, Finished, Member
 
 _CHOICE = re.compile(r"^\W*CHOOSE\W+(\d+)", re.IGNORECASE | re.MULTILINE)
 
@@ -92,7 +92,7 @@ class AvailableAgents:
     """The members of the pool, and those that cannot act now with the reason."""
 
     members: tuple[Member, ...]
-    out: dict[str, str]
+    out: dict[str, Exclusion]
 
     def able(self) -> list[Member]:
         """The strongest first."""

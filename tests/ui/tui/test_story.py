@@ -205,7 +205,7 @@ def test_the_end_says_what_the_request_took(sample: list[Recorded]) -> None:
 
 def test_undone_inside_a_turn_and_between_requests_are_told_apart() -> None:
     inside = transcript_blocks([Recorded(seq=0, at=0.0, event=Undone(snapshot="a", turn=2, reason="the tests failed"))])
-    by_user = Undone(snapshot="a", reason="undone by the user, from tree abc", paths=("x.py",))
+    by_user = Undone(snapshot="a", paths=("x.py",))
     between = transcript_blocks([Recorded(seq=0, at=0.0, event=by_user)])
     assert inside == [NoteBlock("rolled back, to be drawn again: the tests failed", "warn")]
     assert between == [NoteBlock("undone by the user: 1 file put back", "warn", "x.py")]

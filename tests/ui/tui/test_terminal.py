@@ -530,3 +530,21 @@ def test_a_new_request_calls_at_once_though_every_agent_is_unavailable(
     terminal.keys("explain it again\r")
     assert "unavailable" not in terminal.sees("Back again.", "answered")
     assert (len(server.asked("m")), len(server.asked("n"))) == (2, 1)
+
+
+def test_a_secret_in_two_streamed_pieces_is_on_no_screen(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    secret = "tok-9f8e7d6c5b4a"
+    server.play("m", Says(f"The token is {secret}, and that is all there is to say.", slow=0.1), Says("ACCEPT"))
+    terminal = ready(fugu(APP_TOKEN=secret))
+    terminal.keys("what is the token?\r")
+    shown: list[str] = []
+
+    def over(screen: str) -> bool:
+        shown.append(screen)
+        return "all there is to say." in screen
+
+    terminal.until(over)
+    assert [screen for screen in shown if "The token is" in screen and "all there is to say." not in screen]
+    assert not [screen for screen in shown if secret[:8] in screen]
