@@ -77,7 +77,7 @@ class SepCMA:
             "verb_log": 0,
             **(more or {}),
         }
-        self._search: CMAEvolutionStrategy = _strategy()(start, sigma, options)
+        self._search: CMAEvolutionStrategy = cma_strategy()(start, sigma, options)
 
     @property
     def mean(self) -> Numbers:
@@ -112,20 +112,23 @@ class SepCMA:
     @classmethod
     def unpack(cls, data: bytes) -> SepCMA:
         """The search exactly as it was."""
-        _strategy()
+        cma_strategy()
         made = cls.__new__(cls)
         made._random, made._search = pickle.loads(data)
         return made
 
 
-def _strategy() -> type[CMAEvolutionStrategy]:
+def cma_strategy() -> type[CMAEvolutionStrategy]:
     """`cma`, imported when it is needed; its wish for a plotting library is not passed on."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import cma
     except ImportError as error:
-        raise UsageError("cma is not installed, so nothing can be evolved", hint=installing("cma>=4")) from error
+        raise UsageError(
+            "cma is not installed, so nothing can be evolved",
+            hint=f"it is part of the extra `train`: {installing('cma>=4')}",
+        ) from error
     found: type[CMAEvolutionStrategy] = cma.CMAEvolutionStrategy
     return found
 
