@@ -78,8 +78,8 @@ def test_a_run_is_told_by_its_calls_and_the_checks_word(loaded: Backbone) -> Non
     assert scene.text == (
         "user: issue a\n"
         "system: tests failed 3\n"
-        "assistant: Worker (cheap):\n[bash ok x2; edit ok; tests failed 3; 3 calls]\n"
-        "assistant: Worker (strong):\n[bash ok x8; edit ok; tests passed 8; 9 calls]"
+        "assistant: Worker (cheap):\n[bash ok x2; edit ok; tests failed 1; 3 calls]\n"
+        "assistant: Worker (strong):\n[bash ok x8; edit ok; tests passed 7; 9 calls]"
     )
     assert (scene.roles_out, scene.spent) == ((ROLES.index("worker"), ROLES.index("thinker")), (0, 2))
     assert writer(loaded).scene(case("a", (0, 1, 1)), ()).roles_out == (ROLES.index("verifier"),)
