@@ -144,8 +144,8 @@ def train_replay(flags: TrainReplayFlags) -> int:
         backbone = load_backbone(config)
         seats = [HeadRow(slot, model) for slot, model in zip(SLOTS, models, strict=True)]
         writer = ReplaySessionWriter(seats, backbone, TranscriptSettings(request=flags.request), flags.seed)
-        recorded = study.StudyData(cases, models, issues)
-        found = study.Study(recorded, writer, HiddenStates(backbone, hidden_states_folder(config), say_progress)).run(
+        hidden_states = HiddenStates(backbone, hidden_states_folder(config), say_progress)
+        found = study.Study(cases, models, writer, hidden_states).run(
             question, pool.unit, out / "answers.jsonl", say_progress
         )
         text = f"{len(cases)} issues; rows: {', '.join(models)}.\n\n{study.study_report(found)}"

@@ -123,9 +123,8 @@ def train_conductor(flags: ConductorFlags) -> int:
     loaded = current_config()
     entries = usable_pool(loaded.config, os.environ)
     members = {entry.name: entry.member() for entry in entries}
-    problems = sample_problems(
-        eval.load_problems(flags.suites, flags.only or (), TaskDefaults(), say_progress), flags.limit
-    )
+    defaults = TaskDefaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
+    problems = sample_problems(eval.load_problems(flags.suites, flags.only or (), defaults, say_progress), flags.limit)
     folder = (flags.out or Path("fugu-conductor")).resolve()
     begun = results_folder.EvaluationSetup(
         version=__version__,
@@ -218,11 +217,9 @@ def _settings(flags: ConductorFlags) -> GrpoSettings:
 def _example_config(
     flags: ConductorFlags, settings: GrpoSettings, problems: Sequence[Problem], members: Mapping[str, Member]
 ) -> list[PlannerExample]:
-    from transformers import AutoTokenizer
-
     needed = settings.steps * settings.questions
     times = max(1, -(-needed // len(problems)))
     form: Literal["brief", "full"] = "brief" if settings.brief else "full"
     course = ExampleSettings(form, steps=flags.max_steps, most=flags.agents, times=times, seed=settings.seed)
-    tokenizer = AutoTokenizer.from_pretrained(flags.model)
+    tokenizer = conductor_grpo.planner_tokenizer(flags.model)
     return list(planner_examples(problems, members, tokenizer, course))[:needed]

@@ -48,7 +48,7 @@ from fugu_cli.tasks.grading import TaskCheck, problem_sha
 from fugu_cli.tasks.loading import TaskDefaults
 from fugu_cli.training.evolution import write_run_file
 from fugu_cli.training.replay import TrialResult
-from fugu_cli.training.search import Candidates, HeadCandidates, OffsetCandidates, checkpoint_vector
+from fugu_cli.training.search import Candidates, HeadCandidates, OffsetCandidates, checkpoint_vector, cma_strategy
 
 if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
@@ -301,6 +301,7 @@ def _evolve(flags: EvolveFlags) -> int:
         raise UsageError("say what candidates are judged by: TASKS, or --outcomes FILE and/or --matrix FILE")
     if flags.prove and flags.suites:
         raise UsageError("--prove goes with --outcomes and --matrix", hint="`fugu eval` compares on TASKS")
+    cma_strategy()  # before anything is read that takes minutes
     loaded = current_config()
     config, out = loaded.config, (flags.out or Path("fugu-evolve")).resolve()
     interpreter = str(Path(sys.executable).parent)

@@ -212,6 +212,8 @@ class ConductorFlags:
     warm: Annotated[int, option("--warm", help="supervised steps first, at most (0)", metavar="N", least=0)] = 0
     form_only: Annotated[bool, option("--form-only", help="run nothing: a readable workflow is worth 0.5")] = False
     recursion: Annotated[bool, option("--recursion", help="second rounds too, the first discounted by 0.2")] = False
+    prompt: TaskPromptFlag = None
+    test_command: TaskTestsFlag = None
     only: Annotated[list[str] | None, option("--only", help="these files only; repeatable", metavar="NAME")] = None
     limit: Annotated[int | None, option("--limit", help="so many tasks", metavar="N", least=1)] = None
     max_budget_usd: Annotated[

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.coordinators import backbone_files, transcript
-from fugu_cli.coordinators.decoder import Decoder, InputChange, Steer
+from fugu_cli.coordinators.decoder import Decoder
 from fugu_cli.coordinators.read_ahead import common_prefix
 from fugu_cli.coordinators.torch_runtime import ComputeThread, device_of, dtype_of, out_of_memory_as_error, start_torch
 from fugu_cli.coordinators.transcript import TranscriptFormat, TranscriptMessage, render_raw
@@ -124,7 +124,7 @@ class Backbone:
         self._lock = threading.Lock()
         self.compute = ComputeThread()
         """Where all that is computed with its weights is computed."""
-        self._waiting: dict[int, list[int]] = {}
+        self._waiting: set[int] = set()
         self.count = functools.lru_cache(maxsize=REMEMBERED_COUNTS)(functools.partial(_count, tokenizer))
         """How many tokens a text has. Remembers: the lines of a transcript that grew are mostly the same. It does not
         know the backbone, whose memory would else wait for the garbage collector."""
@@ -160,7 +160,7 @@ class Backbone:
             raise ValueError("nothing to read: a transcript has at least one token")
         wanted = list(tokens[:-1] or tokens)
         cached = 0 if anew else _common(self._known, wanted)
-        with self._awaited(wanted), self._lock:
+        with self._awaited(), self._lock:
             kept = self._keep_common(() if anew else wanted)
             self._extend(wanted)
             last = self._cache.hidden[len(wanted) - 1].float().cpu()
@@ -170,11 +170,11 @@ class Backbone:
                 )
             return HiddenState(last.numpy(), len(tokens), cached, kept == 0)
 
-    def feed(self, tokens: Sequence[int], stop: threading.Event, chunk: int = 64) -> int:
+    def feed(self, tokens: Sequence[int], stop: threading.Event, chunk: int = 16) -> int:
         """Read along: take in what is there of a transcript still being written, by chunks, until `stop` is set.
 
-        Returns how many of `tokens` are known now. A `read` in between ends it: what it wants joins the pass under way,
-        or, where that is none of it, the pass is dropped. Blocking; raises MemoryError.
+        Returns how many of `tokens` are known now. A `read` in between waits for one chunk and ends it. Blocking;
+        raises MemoryError.
         """
         while not stop.is_set() and not self._waiting:
             with self._lock:
@@ -182,53 +182,19 @@ class Backbone:
                 if done == len(tokens):  # what is known beyond them stays
                     return done
                 self._keep_common(tokens)
-                if not self._extend(tokens[: done + min(chunk, CHUNK)], stop):
-                    return done
+                self._extend(tokens[: done + min(chunk, CHUNK)])
         with self._lock:
             return _common(self._known, tokens)
 
-    def pack(self, stop: threading.Event, layers: int) -> bool:
-        """Lay out the weights of so many more layers for faster passes (packing.py), unless a `read` waits or `stop` is
-        set. False where nothing is left to lay out. Blocking; raises MemoryError."""
-        for _ in range(layers):
-            if stop.is_set() or self._waiting:
-                return True
-            if not self.compute("to lay out weights", self.decoder.pack):
-                return False
-        return True
-
-    def _steering(self, piece: list[int], stop: threading.Event) -> Steer:
-        """For a pass that reads `piece` along: to what a decision waits for. `piece` becomes what the pass reads."""
-        import torch
-
-        seen: list[list[int]] = []
-
-        def steer(_: int) -> InputChange | None:
-            waiting = list(self._waiting.values())
-            if not waiting:
-                return InputChange(0) if stop.is_set() else None
-            if seen and seen[0] is waiting[0]:
-                return None
-            seen[:] = waiting[:1]
-            wanted, start = waiting[0], len(self._known)
-            kept = _common(piece, wanted[start:]) if _common(self._known, wanted) == start else 0
-            more = wanted[start + kept :][: CHUNK - kept]
-            if kept and not more:  # all of it is under way
-                return None
-            piece[kept:] = more
-            return InputChange(kept, torch.tensor(more, device=self.decoder.device))
-
-        return steer
-
     @contextmanager
-    def _awaited(self, wanted: list[int]) -> Iterator[None]:
-        """Tell whoever reads along what a decision waits for."""
+    def _awaited(self) -> Iterator[None]:
+        """Tell whoever reads along that a decision waits."""
         me = threading.get_ident()
-        self._waiting[me] = wanted
+        self._waiting.add(me)
         try:
             yield
         finally:
-            del self._waiting[me]
+            self._waiting.discard(me)
 
     def snapshot(self, tokens: Sequence[int]) -> dict[str, Tensor]:
         """Read `tokens` and give what is known of them, for `restore` in another process."""
@@ -257,27 +223,21 @@ class Backbone:
         del self._known[common:]
         return common
 
-    def _extend(self, wanted: Sequence[int], stop: threading.Event | None = None) -> bool:
-        """Compute what of `wanted` is not in the cache yet; the cache holds a prefix of it.
-
-        With `stop`, in a single pass that may be steered; False: it was given up.
-        """
+    def _extend(self, wanted: Sequence[int]) -> None:
+        """Compute what of `wanted` is not in the cache yet; the cache holds a prefix of it."""
         import torch
 
         try:
             for start in range(len(self._known), len(wanted), CHUNK):
-                piece = list(wanted[start : start + CHUNK])
-                steer = self._steering(piece, stop) if stop is not None else None
+                piece = wanted[start : start + CHUNK]
                 tokens = torch.tensor(piece, device=self.decoder.device)
-                extend = functools.partial(self.decoder.extend, tokens, self._cache, steer)
-                if not self.compute(f"to read {len(wanted)} tokens", extend):
-                    return False
+                extend = functools.partial(self.decoder.extend, tokens, self._cache)
+                self.compute(f"to read {len(wanted)} tokens", extend)
                 self._known += piece
         except MemoryError:
             self._cache = self.decoder.new_cache()
             self._known = []
             raise
-        return True
 
 
 def load_backbone(folder: Path, *, device: str = "auto", cache: Path | None = None) -> Backbone:

@@ -1,18 +1,13 @@
 """A decoder-only transformer that is read and never generates: final hidden states, attention, and a key-value cache
 that can be cropped. Plain torch for the family of Qwen2, Qwen3, Llama and Mistral, because importing transformers
-takes longer than a decision. Must not know texts of tokens, heads or checkpoints.
-
-Departures: where some tokens attend to many on a processor that multiplies bf16, the scores are computed at once
-instead of by torch's blockwise kernel, which takes up to twice as long. They are as exact: products of bf16
-numbers, added up in fp32. Checked against transformers' own models in the tests.
+takes longer than a decision. Must not know texts of tokens, heads or checkpoints. Checked against transformers'
+own models in the tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import TYPE_CHECKING
 
 from fugu_cli.coordinators import torch_runtime
@@ -22,47 +17,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-LEAST_PRODUCTS, MOST_PRODUCTS = 7_500, 1 << 18
-"""New tokens times tokens looked at: between these all scores are computed at once, in half to all of the time that
-torch's kernel takes. With fewer, that is as fast; with more - 15 MB of scores for 14 heads - memory takes the time."""
-LONG_CONTEXT = 1024
-"""Tokens looked at from which there is anything to gain."""
-SIZE_STEP = 256
-"""The tokens looked at are rounded up to a multiple of this: for every new size oneDNN makes new code, which takes as
-long as two layers."""
-
-
-class PassBuffers:
-    """Memory in which one pass after another computes, for as long as it is large enough: to get new memory from the
-    system takes as long as the sums."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, Tensor] = {}
-
-    def take(self, name: str, size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """A tensor of this size, whatever is in it. What was taken by this name before is overwritten."""
-        import torch
-
-        count = prod(size)
-        if name not in self._held or len(self._held[name]) < count:
-            self._held[name] = torch.empty(count + count // 4, dtype=dtype)
-        return self._held[name][:count].view(size)
-
-
-@dataclass(frozen=True)
-class ScoreBuffers:
-    """Where a pass over few tokens computes, the same for every layer.
-
-    `ahead` (rows, new tokens and what rounding adds) is added to the last scores; `keys` (kv_heads, size, head_dim) and
-    `scores` (kv_heads, rows, size) are fp32, `weights` are like scores in the type of the states. `size` is the end
-    rounded up: of what is kept there only zeros or numbers are asked, for they count for nothing.
-    """
-
-    ahead: Tensor
-    keys: Tensor
-    scores: Tensor
-    weights: Tensor
-
 
 @dataclass(frozen=True)
 class AttentionSpan:
@@ -70,8 +24,7 @@ class AttentionSpan:
     look back at.
 
     `mask` (rows, end) is added to the scores; rows are the tokens of every head that shares keys, one head below the
-    other. Where scores are computed at once there is `room` for them instead; neither where the text begins here or a
-    single token is read.
+    other. None where the text begins here or a single token is read.
     """
 
     start: int
@@ -79,16 +32,14 @@ class AttentionSpan:
     cos: Tensor
     sin: Tensor
     mask: Tensor | None = None
-    room: ScoreBuffers | None = None
 
 
 def attention_span(
-    span: tuple[int, int], rotations: tuple[int, float], heads: tuple[int, int], like: Tensor, buffers: PassBuffers
+    span: tuple[int, int], rotations: tuple[int, float], heads: tuple[int, int], like: Tensor
 ) -> AttentionSpan:
     """The place of the tokens of a span (start, end), in the type and on the device of `like`.
 
-    `rotations`: a head's width and theta; `heads`: how many have queries, how many keys. The place is good until the
-    next one on the same `buffers`.
+    `rotations`: a head's width and theta; `heads`: how many have queries, how many keys.
     """
     import torch
 
@@ -100,30 +51,15 @@ def attention_span(
     count, sharing = end - start, heads[0] // heads[1]
     if start == 0 or count == 1:
         return AttentionSpan(start, end, cos, sin)
-    size = rounded_up(end)
-    if end >= LONG_CONTEXT and LEAST_PRODUCTS <= count * end <= count * size <= MOST_PRODUCTS and _multiplies(like):
-        ahead = torch.full((count, size - start), -torch.inf).triu(1).repeat(sharing, 1)
-        rows = (heads[1], sharing * count, size)
-        keys = buffers.take("keys", (heads[1], size, width), torch.float32)
-        scores, weights = buffers.take("scores", rows, torch.float32), buffers.take("weights", rows, like.dtype)
-        return AttentionSpan(start, end, cos, sin, room=ScoreBuffers(ahead, keys, scores, weights))
     mask = torch.full((count, end), -torch.inf, dtype=like.dtype, device=like.device).triu(start + 1)
     return AttentionSpan(start, end, cos, sin, mask=mask.repeat(sharing, 1))
 
 
-def rounded_up(end: int) -> int:
-    """How many keys and values have to be there where the text ends: a multiple of STEP."""
-    return -(-end // SIZE_STEP) * SIZE_STEP
-
-
 def attend(q: Tensor, keys: Tensor, values: Tensor, place: AttentionSpan) -> Tensor:
     """Attention of `q` (heads, tokens, head_dim) to the first `place.end` of keys and values (kv_heads, end or more,
-    head_dim); of q's shape. With `place.room`, `rounded(place.end)` of them are there."""
+    head_dim); of q's shape."""
     import torch.nn.functional as F
 
-    if place.room is not None:
-        rows, size = q.reshape(keys.shape[0], -1, q.shape[-1]), place.room.scores.shape[-1]
-        return _at_once(rows, keys[:, :size], values[:, :size], place.room).view(q.shape)
     keys, values, mask, narrow = keys[:, : place.end], values[:, : place.end], place.mask, q.dtype
     if torch_runtime.computes_in_fp32(q, q.shape[1]):
         q, keys, values, mask = q.float(), keys.float(), values.float(), None if mask is None else mask.float()
@@ -134,39 +70,6 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, place: AttentionSpan) -> Ten
         rows = q.reshape(keys.shape[0], -1, q.shape[-1])
         mixed = F.scaled_dot_product_attention(rows[None], keys[None], values[None], mask)[0].view(q.shape)
     return mixed.to(narrow)
-
-
-def _at_once(rows: Tensor, keys: Tensor, values: Tensor, room: ScoreBuffers) -> Tensor:
-    """`rows` (kv_heads, rows, head_dim) against all keys."""
-    import torch
-
-    scores = room.scores
-    with _bf16_products():
-        keys = room.keys.copy_(keys).transpose(1, 2)
-        torch.baddbmm(scores, rows.float(), keys, beta=0, alpha=rows.shape[-1] ** -0.5, out=scores)
-    scores[..., -room.ahead.shape[-1] :] += room.ahead
-    torch.softmax(scores, -1, out=scores)
-    return torch.bmm(room.weights.copy_(scores), values)
-
-
-@contextmanager
-def _bf16_products() -> Iterator[None]:
-    """Products of fp32 matrices may be rounded to bf16 before they are added up: nothing is lost on what was bf16."""
-    import torch
-
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("medium")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def _multiplies(like: Tensor) -> bool:
-    """`like` is bf16 on a processor that multiplies such numbers."""
-    import torch
-
-    return like.device.type == "cpu" and like.dtype == torch.bfloat16 and torch_runtime.multiplies_bf16()
 
 
 _CACHE_PARTS = ("keys", "values", "hidden")
@@ -181,27 +84,18 @@ class KeyValueCache:
         self._dtype = dtype
         self._device = device
         self._capacity = 0
-        self._numbers = 0
-        self.buffers = PassBuffers()
         self.keys: Tensor
         self.values: Tensor
         self.hidden: Tensor
         self.reserve(capacity)
 
     def reserve(self, length: int) -> None:
-        """Room for `length` tokens, with zeros where keys and values are looked at before there are any."""
-        self._grow(length)
-        if (end := rounded_up(length)) > self._numbers:
-            for part in (self.keys, self.values):
-                part[:, :, self._numbers : end] = 0
-            self._numbers = end
-
-    def _grow(self, length: int) -> None:
+        """Room for `length` tokens."""
         import torch
 
         if length <= self._capacity:
             return
-        capacity = rounded_up(max(length, 2 * self._capacity))
+        capacity = max(length, 2 * self._capacity)
         shape = self._shape
         new = {
             "keys": (shape.layers, shape.kv_heads, capacity, shape.head_dim),
@@ -241,17 +135,6 @@ if TYPE_CHECKING:
 
     Remember = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
-
-@dataclass(frozen=True)
-class InputChange:
-    """Other tokens for a pass under way: the first `kept` of those it began with, then `more`. 0: it is given up."""
-
-    kept: int
-    more: Tensor | None = None
-
-
-Steer = Callable[[int], InputChange | None]
-"""Asked of a pass that has come to this layer. None: it goes on as it is."""
 
 FAMILY = ("qwen2", "qwen3", "llama", "mistral")
 """`model_type`s whose arithmetic this is."""
@@ -309,7 +192,6 @@ _NAMES = {
     "q_norm": "self_attn.q_norm.weight",
     "k_norm": "self_attn.k_norm.weight",
 }
-_MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 _OPTIONAL = ("q_bias", "k_bias", "v_bias", "q_norm", "k_norm")
 
 
@@ -323,7 +205,6 @@ class Decoder:
         self.final_norm = weights["norm.weight"]
         self.layers = [_layer(weights, index) for index in range(shape.layers)]
         self.embedding_map: Tensor | None = None
-        self._packed: dict[int, DecoderLayer] = {}
 
     @property
     def dtype(self) -> torch.dtype:
@@ -342,57 +223,17 @@ class Decoder:
     def replace(self, index: int, **weights: Tensor) -> None:
         """Other weights in one layer; the tensors that were there are left as they are."""
         self.layers[index] = replace(self.layers[index], **weights)
-        self._packed.pop(index, None)
 
-    def pack(self) -> bool:
-        """Lay out one more layer's weights for faster passes; False where all are or it would not help.
-
-        `layers` stay as they are and can be read, from the disk where they are mapped.
-        """
-        index = next((index for index in range(len(self.layers)) if index not in self._packed), None)
-        if index is None or not torch_runtime.gains_from_packing(self.embedding):
-            return False
-        plain = {name: getattr(self.layers[index], name) for name in _MATRICES}
-        packed = {name: torch_runtime.pack_weight(weight) for name, weight in plain.items()}
-        self._packed[index] = replace(self.layers[index], **packed)
-        torch_runtime.release_mapped(plain.values())
-        return True
-
-    def extend(self, tokens: Tensor, cache: KeyValueCache, steer: Steer | None = None) -> bool:
-        """Read `tokens` (1-d, int64) after those in the cache; their keys, values and hidden states go into it.
-
-        `steer` is asked before each layer. Where it gives the pass up, nothing counts as read and the answer is False.
-        """
-        start = cache.length
-        x, place = self._up_to(0, tokens, start, cache)
-        for index in range(len(self.layers)):
-            change = steer(index) if steer is not None else None
-            if change is not None:
-                if not change.kept or change.more is None:
-                    return False
-                x, place = self._joined(index, x[: change.kept], change.more, start, cache)
-            x = self.through(index, x, cache, place)
-        cache.hidden[start : place.end] = rms_norm(x, self.final_norm, self.shape.eps)
-        cache.length = place.end
-        return True
-
-    def _up_to(self, layer: int, tokens: Tensor, start: int, cache: KeyValueCache) -> tuple[Tensor, AttentionSpan]:
-        """`tokens` from position `start` on, taken through all layers below this one."""
-        cache.reserve(start + len(tokens))
+    def extend(self, tokens: Tensor, cache: KeyValueCache) -> None:
+        """Read `tokens` (1-d, int64) after those in the cache; their keys, values and hidden states go into it."""
+        start, end = cache.length, cache.length + len(tokens)
+        cache.reserve(end)
         x = self.embed(tokens)
-        place = span_of(self.shape, (start, start + len(tokens)), x, cache.buffers)
-        for index in range(layer):
+        place = span_of(self.shape, (start, end), x)
+        for index in range(len(self.layers)):
             x = self.through(index, x, cache, place)
-        return x, place
-
-    def _joined(
-        self, layer: int, x: Tensor, more: Tensor, start: int, cache: KeyValueCache
-    ) -> tuple[Tensor, AttentionSpan]:
-        """A pass from `start` on that has come to `layer`, with `more` tokens after it: they catch up first."""
-        import torch
-
-        later, place = self._up_to(layer, more, start + len(x), cache)
-        return torch.cat((x, later)), span_of(self.shape, (start, place.end), x, cache.buffers)
+        cache.hidden[start:end] = rms_norm(x, self.final_norm, self.shape.eps)
+        cache.length = end
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Input vectors (len(tokens), width)."""
@@ -411,7 +252,7 @@ class Decoder:
             cache.values[index, :, place.start : place.end] = values
             return cache.keys[index], cache.values[index]
 
-        return apply_layer(self._packed.get(index, self.layers[index]), self.shape, x, place, remember)
+        return apply_layer(self.layers[index], self.shape, x, place, remember)
 
 
 def apply_layer(layer: DecoderLayer, shape: ModelShape, x: Tensor, place: AttentionSpan, remember: Remember) -> Tensor:
@@ -430,12 +271,9 @@ def apply_layer(layer: DecoderLayer, shape: ModelShape, x: Tensor, place: Attent
     return x + linear(F.silu(linear(y, layer.gate)) * linear(y, layer.up), layer.down)
 
 
-def span_of(
-    shape: ModelShape, span: tuple[int, int], like: Tensor, buffers: PassBuffers | None = None
-) -> AttentionSpan:
+def span_of(shape: ModelShape, span: tuple[int, int], like: Tensor) -> AttentionSpan:
     """The place of a span of tokens (start, end) for such a model, in the type and on the device of `like`."""
-    rotations, heads = (shape.head_dim, shape.theta), (shape.heads, shape.kv_heads)
-    return attention_span(span, rotations, heads, like, buffers or PassBuffers())
+    return attention_span(span, (shape.head_dim, shape.theta), (shape.heads, shape.kv_heads), like)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -213,9 +213,6 @@ CONTINUATION = " and"
 GUESSED_TOKENS = 8
 """Tokens that are read along as if the reply ended here, though they change when it goes on."""
 
-PACKED_LAYERS = 2
-"""Layers that are laid out for faster passes after each piece that was read along."""
-
 
 @dataclass(frozen=True)
 class TrinityFiles:
@@ -288,7 +285,7 @@ class Trinity:
         return bool(self.backbone.decoder.device.type == "cpu")
 
     async def ahead(self, events: Sequence[Event], said: str, stop: threading.Event) -> None:
-        """Read along (along.ReadsAlong): what the next transcript begins with if the reply goes on from `said`."""
+        """Read along (read_ahead.ReadsAhead): what the next transcript begins with if the reply goes on from `said`."""
 
         def feed() -> None:
             with suppress(MemoryError, CoordinatorUnavailable):  # the next decision will say so
@@ -296,7 +293,6 @@ class Trinity:
                 settled, ended = self.backbone.settled(read_ahead.common_prefix(*same)), self.backbone.tokens(same[0])
                 near = len(ended) - len(settled) <= GUESSED_TOKENS and ended[: len(settled)] == settled
                 self.backbone.feed(ended if near else settled, stop)
-                self.backbone.pack(stop, PACKED_LAYERS)
 
         if not self._deciding and not self._settings.sample:  # a decision reads the same, and more; a drawn one anew
             await asyncio.to_thread(feed)

@@ -49,13 +49,14 @@ def wilson_repeated(tries: Sequence[Sequence[bool]]) -> Proportion:
 
 
 def _scored(count: int, total: int, worth: float, z: float = Z95) -> Proportion:
-    if total == 0:
-        return Proportion(0, 0, 0.0, 1.0)
-    share = count / total
+    return Proportion(count, total, *_ends(count / total, worth, z)) if total else Proportion(0, 0, 0.0, 1.0)
+
+
+def _ends(share: float, worth: float, z: float = Z95) -> tuple[float, float]:
     scale = 1 + z * z / worth
     middle = (share + z * z / (2 * worth)) / scale
-    half = z / scale * sqrt(share * (1 - share) / worth + z * z / (4 * worth * worth))
-    return Proportion(count, total, max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half)))
+    half = z / scale * sqrt(max(share * (1 - share), 0.0) / worth + z * z / (4 * worth * worth))
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,15 @@ class Mean:
     value: float
     low: float
     high: float
+
+
+def wilson_of_mean(shares: Sequence[float]) -> Mean:
+    """The mean of chances, one a task, with Wilson's interval for so many tasks. Chances spread less than outcomes do:
+    it is rather too wide. A bootstrap over four tasks that were all solved would be sure of 100 %."""
+    if not shares:
+        return Mean(0.0, 0.0, 1.0)
+    share = sum(shares) / len(shares)
+    return Mean(share, *_ends(share, len(shares)))
 
 
 def bootstrap(groups: Sequence[Sequence[float]], draws: int = 2000, seed: int = 0) -> Mean:

@@ -395,6 +395,8 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 NOT_FOUND = frozenset({126, 127})
+_MISSING_RUNNER = re.compile(r"No module named '?(?:pytest|unittest|nose2?|tox|nox)\b|\b\w*sh: .*not found$")
+"""The last line of a command whose runner is not there: `make` and `a || exit 1` change its exit code."""
 NO_TESTS = frozenset({4, 5})
 """pytest's exit codes for a command line it cannot use and for no tests."""
 
@@ -438,6 +440,9 @@ async def check_task(task: Task) -> TaskCheck:
     before = await _grade_with(task, {})
     if before.ok:
         return found.model_copy(update={"refused": "its tests pass before any work: there is nothing to solve"})
+    if _cannot_run(task, before):
+        why = f"its tests cannot be run: `{task.grade_command}` says: {_last_line(before)}"
+        return found.model_copy(update={"refused": why})
     if task.solution:
         after = await _grade_with(task, task.solution)
         if after.timed_out:
@@ -452,15 +457,21 @@ async def check_task(task: Task) -> TaskCheck:
     if before.timed_out:
         note = f"its tests do not end within {task.timeout:g} s before any work; every try may take as long"
         return found.model_copy(update={"note": note})
-    if before.code in NOT_FOUND or ("pytest" in task.grade_command and before.code in NO_TESTS):
-        why = f"its tests cannot be run: `{task.grade_command}` says: {_last_line(before)}"
-        return found.model_copy(update={"refused": why})
     if changeable := sorted(files_of_command(task)[1]):
         note = (
             f"agents may change {changeable[0]}, which its test command names; if it is a test, name it in test_files"
         )
         return found.model_copy(update={"note": note})
     return found
+
+
+def _cannot_run(task: Task, before: Grade) -> bool:
+    """The command ended without a test: its runner is missing, or found none. A solution may bring the tests itself."""
+    if before.timed_out or before.tests or before.passed or before.failed:
+        return False
+    if before.code in NOT_FOUND or _MISSING_RUNNER.search(_last_line(before)):
+        return not task.solution or _MISSING_RUNNER.search(_last_line(before)) is not None
+    return not task.solution and "pytest" in task.grade_command and before.code in NO_TESTS
 
 
 def _protected_tests(task: Task, before: Grade, after: Grade) -> dict[str, str]:

@@ -20,7 +20,7 @@ from fugu_cli.errors import StorageError
 from fugu_cli.messages import FromUser, Value
 from fugu_cli.session.events import Asked, Event, Member, Opened
 from fugu_cli.tasks import Problem, Question
-from fugu_cli.training.conductor_grpo import Execute, PlannerExample, WorkflowResult, workflow_reward
+from fugu_cli.training.conductor_grpo import Execute, PlannerExample, WorkflowResult, planner_tokenizer, workflow_reward
 
 OPENING = "model_id = ["
 """How a brief planner's reply begins."""
@@ -166,9 +166,9 @@ def _first(example: PlannerExample, firsts: FirstRounds, opening: str) -> FirstR
 def planner_writer(model: str, tokens: int, temperature: float, seed: int) -> Write:
     """The model in `model`, a folder or hub id, as it plans before it is trained. Loads it."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
-    tokenizer: Any = AutoTokenizer.from_pretrained(model)
+    tokenizer = planner_tokenizer(model)
     loaded: Any = AutoModelForCausalLM.from_pretrained(model)
     torch.manual_seed(seed)
 
@@ -207,15 +207,14 @@ def warm_up(model: str, course: Sequence[PlannerExample], opening: str, steps: i
     """Train all weights for at most `steps` steps, until a quarter of the replies can be read. Returns the model's
     folder; a whole one that is there already is taken. Raises StorageError."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     target, part = folder / "warm", folder / "warm.part"
     if (target / "tokenizer_config.json").is_file():
         return target
     torch.manual_seed(0)
     draw = random.Random(0)
-    tokenizer: Any = AutoTokenizer.from_pretrained(model)
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    tokenizer = planner_tokenizer(model)
     loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     optimiser = torch.optim.AdamW(loaded.parameters(), lr=1e-4)
 

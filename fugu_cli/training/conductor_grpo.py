@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -215,11 +215,6 @@ def train_planner(
     return final
 
 
-def newest_lines(lines: Iterable[GrpoStep]) -> list[GrpoStep]:
-    """A log in the order of its steps; of a step that was made twice, after a kill, the newer line."""
-    return sorted({line.step: line for line in lines}.values(), key=lambda line: line.step)
-
-
 def dataset_rows(course: Sequence[PlannerExample]) -> list[dict[str, Any]]:
     """The columns TRL reads: the prompt, the example as JSON, and the weight of its advantage."""
     recursive = any(example.round == 2 for example in course)
@@ -270,12 +265,32 @@ def _save_nothing(_mean: object, _path: Path) -> None:
     """TRL writes its own checkpoints."""
 
 
+def planner_tokenizer(model: str) -> Any:
+    """The tokenizer of the planner in `model`, a folder or hub id. Raises UsageError where there is none, and where it
+    has no token that could fill up shorter texts."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise UsageError(f"the planner {model} cannot be read: {first}", hint="name another with --model") from error
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    if tokenizer.pad_token is None:
+        raise UsageError(
+            f"the planner {model} has neither a padding token nor one that ends a text, and training needs one",
+            hint="set `pad_token` in its tokenizer_config.json, or name another with --model",
+        )
+    return tokenizer
+
+
 def _trainer(
     model: str, course: Sequence[PlannerExample], settings: GrpoSettings, rewards: WorkflowRewards, run: GrpoRun
 ) -> Any:
     import torch
     from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, PrinterCallback
+    from transformers.utils import logging as library_messages
     from trl import GRPOTrainer
 
     class Discounting(GRPOTrainer):  # type: ignore[misc]
@@ -287,8 +302,8 @@ def _trainer(
             shape = (-1, *[1] * (found["advantages"].dim() - 1))
             return {**found, "advantages": found["advantages"] * weights.view(shape)}
 
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    library_messages.set_verbosity_error()
+    tokenizer = planner_tokenizer(model)
     kind = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype=kind)
     trainer = Discounting(
@@ -299,6 +314,7 @@ def _trainer(
         processing_class=tokenizer,
         peft_config=_lora(settings),
     )
+    trainer.remove_callback(PrinterCallback)  # raw dicts; the log has the same
     trainer.add_callback(_log_callback(run.tell, rewards.tally))
     return trainer
 

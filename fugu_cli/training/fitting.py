@@ -59,6 +59,13 @@ class HeadScore:
     row_accuracy: float
     role_accuracy: float
 
+    def text(self) -> str:
+        """For people."""
+        return (
+            f"held-out examples: distance to the targets (KL) {self.kl:.3f}, best row picked {self.row_accuracy:.0%}, "
+            f"wanted role picked {self.role_accuracy:.0%}"
+        )
+
 
 def fit_head(examples: HeadExamples, roles: int, *, l2: float, steps: int = 300) -> Vector:
     """The head (L + roles, width), fp32. `roles` is 3, or 0 for a head without them."""

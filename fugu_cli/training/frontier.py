@@ -1,6 +1,4 @@
-"""The accuracy-cost frontier: baselines that need no learning, paired differences, and mixtures of policies within a
-budget.
-"""
+"""The accuracy-cost frontier: baselines that need no learning, and paired differences."""
 
 from __future__ import annotations
 
@@ -12,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu_cli.training.pass_matrix import turn_rate_and_cost
-from fugu_cli.training.planning import PathPlan
 from fugu_cli.training.recorded_outcomes import ReplayCase
-from fugu_cli.training.replay import CheckRates, PathBelief, ReplayRules, extend_path
+from fugu_cli.training.replay import CheckRates, PathBelief, extend_path
 from fugu_cli.training.synthetic_sessions import ReplayHistory, ReplayStep
 
 Numbers = NDArray[np.float64]
@@ -98,13 +95,6 @@ def cascade_policies(cases: Sequence[ReplayCase], names: Sequence[str], check: C
     return [sequence_policy(" > ".join(names[row] for row in order), cases, order, check) for order in orders]
 
 
-def retry_policies(
-    cases: Sequence[ReplayCase], names: Sequence[str], check: CheckRates, times: int = 3
-) -> list[PolicyScores]:
-    """The same row again while the check fails."""
-    return [sequence_policy(f"{name} x{times}", cases, (row,) * times, check) for row, name in enumerate(names)]
-
-
 def oracle_scores(cases: Sequence[ReplayCase]) -> PolicyScores:
     """Knows which rows solve a case: the cheapest of them, the cheapest of all where none does."""
     solved, cost = [], []
@@ -114,23 +104,6 @@ def oracle_scores(cases: Sequence[ReplayCase]) -> PolicyScores:
         solved.append(best.first)
         cost.append(best.first_cost)
     return PolicyScores("oracle", np.array(solved), np.array(cost))
-
-
-def random_mix_at_cost(arms: Sequence[PolicyScores], cost: float) -> PolicyScores:
-    """A coin between two single rows that costs as much as asked for, the best such coin; the nearest row beyond both
-    ends."""
-    order = sorted(arms, key=lambda arm: float(arm.cost.mean()))
-    best: PolicyScores | None = None
-    for low in order:
-        for high in order:
-            ends = float(low.cost.mean()), float(high.cost.mean())
-            if not ends[0] <= cost <= ends[1]:
-                continue
-            share = 0.0 if ends[0] == ends[1] else (cost - ends[0]) / (ends[1] - ends[0])
-            both = [low.solved * (1 - share) + high.solved * share, low.cost * (1 - share) + high.cost * share]
-            arm = PolicyScores("random mix at this cost", *both)
-            best = arm if best is None or arm.solved.mean() > best.solved.mean() else best
-    return best or (order[0] if cost < float(order[0].cost.mean()) else order[-1])
 
 
 def best_fixed(arms: Sequence[PolicyScores], price: float) -> PolicyScores:
@@ -148,48 +121,3 @@ def best_fixed_without_hindsight(
         arm = max(arms, key=lambda one: float(one.reward(price)[~held].mean()))
         solved[held], cost[held] = arm.solved[held], arm.cost[held]
     return PolicyScores("fixed, chosen on the training cases", solved, cost)
-
-
-Weights = NDArray[np.float64]
-
-
-def mixture_shares(reached: Sequence[tuple[float, float]], limit: float) -> Weights:
-    """How often each way (solved, cost) is taken, so that most is solved and the mean cost stays within `limit`: one
-    way, or two. The cheapest where all cost more."""
-    solved, costs = np.array(reached).T
-    within = [place for place, cost in enumerate(costs) if cost <= limit]
-    beyond = [place for place, cost in enumerate(costs) if cost > limit]
-    if not within:
-        return _two_policies(len(costs), int(costs.argmin()), 0, 0.0)
-    ways = [_two_policies(len(costs), low, low, 0.0) for low in within]
-    for low in within:
-        ways += [
-            _two_policies(len(costs), low, high, (limit - costs[low]) / (costs[high] - costs[low])) for high in beyond
-        ]
-    return max(ways, key=lambda way: float(way @ solved))
-
-
-def _two_policies(count: int, low: int, high: int, part: float) -> Weights:
-    found = np.zeros(count)
-    found[low] += 1 - part
-    found[high] += part
-    return found
-
-
-def choose_mixture(known: Sequence[ReplayCase], plans: Sequence[tuple[ReplayRules, float]], share: float) -> Weights:
-    """How often to decide as for each of `plans` (rules and lambda), from the `known` cases: their plans within `share`
-    of what the best single row costs on them."""
-    names = [str(row) for row in range(len(known[0].task.rows))]
-    single = max(single_policies(known, names), key=lambda arm: float(arm.solved.mean()))
-    reached = []
-    for rules, price in plans:
-        solved, cost = PathPlan(known, rules, price).followed()
-        reached.append((float(solved.mean()), float(cost.mean())))
-    return mixture_shares(reached, share * float(single.cost.mean()))
-
-
-def mix_policies(name: str, arms: Sequence[PolicyScores], parts: Weights) -> PolicyScores:
-    """In expectation, `parts` (ways, n): how often each way decides each case."""
-    solved = sum((part * arm.solved for part, arm in zip(parts, arms, strict=True)), np.zeros(parts.shape[1]))
-    cost = sum((part * arm.cost for part, arm in zip(parts, arms, strict=True)), np.zeros(parts.shape[1]))
-    return PolicyScores(name, solved, cost)

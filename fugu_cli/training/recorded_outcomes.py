@@ -1,27 +1,21 @@
-"""Recorded outcomes: what strong models did on real issues, as cases for replay, and their success rates smoothed by
-a latent model (item response theory).
-"""
+"""Recorded outcomes: what strong models did on real issues, as cases for replay."""
 
 from __future__ import annotations
 
 import gzip
+import math
 import random
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fugu_cli.errors import ConfigError
 from fugu_cli.training.pass_matrix import RowRates, TaskRates
 
-SECOND_RUN_RATES = (0.96, 0.11)
-"""The chance that a model drawn again is right where it was right before, and where it was wrong. Measured where runs
-were repeated: four draws of one model recover about two thirds of what an oracle over several models gains."""
 UNPRICED = 1.0
 
 
@@ -125,7 +119,7 @@ def random_pool(issues: Sequence[Issue], count: int, draw: random.Random, prices
     else:  # who costs more is mostly better, not always
         chosen.sort(key=lambda model: mean(rates[model]) + draw.gauss(0, 0.05))
         steps = [1.0, *(10 ** draw.uniform(0.3, 1) for _ in chosen[1:])]
-        each = tuple(_product(steps[: place + 1]) for place in range(count))
+        each = tuple(math.prod(steps[: place + 1]) for place in range(count))
     models: list[str | None] = list(chosen)
     if draw.random() < 0.15:
         models[draw.randrange(count)] = None
@@ -150,91 +144,4 @@ def _rates(result: RecordedRun | None, price: float, unit: float) -> RowRates:
     if result is None:
         return RowRates(0.0, 0.0, 0.0, 0.0)
     cost = (price if result.cost is None else result.cost) / unit
-    return RowRates(float(result.ok), SECOND_RUN_RATES[0] if result.ok else SECOND_RUN_RATES[1], cost, cost)
-
-
-def _product(values: Sequence[float]) -> float:
-    total = 1.0
-    for value in values:
-        total *= value
-    return total
-
-
-Numbers = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Smoothing:
-    """`trust` is how much of a rate is the outcome itself, the rest is the model's. `numbers` describe an issue."""
-
-    trust: float = 0.5
-    numbers: int = 3
-    rounds: int = 40
-    penalty: float = 1.0
-    seed: int = 0
-
-
-def fitted_rates(oks: Numbers, how: Smoothing) -> Numbers:
-    """The fitted rates (issues, models) of outcomes `oks` (issues, models): 1 solved, 0 not, NaN never run."""
-    run = ~np.isnan(oks)
-    solved = np.where(run, oks, 0.0)
-    share = solved.sum(1) / np.maximum(run.sum(1), 1)
-    issues = np.random.default_rng(how.seed).normal(0, 0.3, (len(oks), how.numbers))
-    issues[:, 0] = (share - share.mean()) / max(float(share.std()), 1e-6)
-    towards = np.eye(1, how.numbers + 1, 1)[0]
-    models = np.tile(towards, (oks.shape[1], 1))
-    held = np.full(how.numbers + 1, how.penalty)
-    held[0] = 0.01
-    for _ in range(how.rounds):
-        told = np.hstack([np.ones((len(oks), 1)), issues])
-        models = _newton_step(models, towards, held, (told, solved.T, run.T), np.zeros(len(oks)))
-        issues = _newton_step(issues, 0 * towards[1:], held[1:], (models[:, 1:], solved, run), models[:, 0])
-    return _sigmoid(models[:, 0] + issues @ models[:, 1:].T)
-
-
-def _newton_step(
-    points: Numbers, towards: Numbers, held: Numbers, data: tuple[Numbers, Numbers, NDArray[np.bool_]], base: Numbers
-) -> Numbers:
-    """One Newton step for every point (n, d) on its own; `data`: features (m, d), outcomes and which were run (n, m).
-    `base` (m,) is added to the logits."""
-    features, solved, run = data
-    rates = _sigmoid(points @ features.T + base)
-    weights = np.where(run, rates * (1 - rates) + 1e-6, 0.0)
-    slope = np.where(run, solved - rates, 0.0) @ features - held * (points - towards)
-    curve = np.einsum("nm,ma,mb->nab", weights, features, features, optimize=True) + np.diag(held)
-    return np.asarray(points + np.linalg.solve(curve, slope[:, :, None])[:, :, 0])
-
-
-def _sigmoid(logits: Numbers) -> Numbers:
-    return np.asarray(1 / (1 + np.exp(-np.clip(logits, -30, 30))))
-
-
-def smooth_cases(
-    known: Sequence[ReplayCase], issues: Sequence[Issue], names: Sequence[str], how: Smoothing
-) -> list[ReplayCase]:
-    """`known` as a plan sees them: the rates of their rows (models `names`) from what every model did on these very
-    issues. `issues` that are not known have no say; known cases that no issue tells of stay as they are."""
-    by_id = {issue.id: issue for issue in issues}
-    told = [case for case in known if case.task.task in by_id]
-    models = sorted({model for case in told for model in by_id[case.task.task].outcomes})
-    if not told or not set(names) <= set(models):
-        return list(known)
-    oks = np.array([[_ok(by_id[case.task.task], model) for model in models] for case in told])
-    found = how.trust * oks + (1 - how.trust) * fitted_rates(oks, how)
-    columns = [models.index(name) for name in names]
-    rates = {case.task.task: found[place, columns] for place, case in enumerate(told)}
-    return [_with_rates(case, rates) for case in known]
-
-
-def _ok(issue: Issue, model: str) -> float:
-    return float(issue.outcomes[model].ok) if model in issue.outcomes else np.nan
-
-
-def _with_rates(case: ReplayCase, rates: Mapping[str, Numbers]) -> ReplayCase:
-    found = rates.get(case.task.task)
-    if found is None:
-        return case
-    rows: tuple[RowRates, ...] = tuple(
-        replace(row, first=float(rate)) for row, rate in zip(case.task.rows, found, strict=True)
-    )
-    return replace(case, task=replace(case.task, rows=rows))
+    return RowRates(float(result.ok), float(result.ok), cost, cost)

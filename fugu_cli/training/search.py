@@ -38,20 +38,6 @@ def population_size(count: int) -> int:
     return 4 + math.floor(3 * math.log(count))
 
 
-class Optimiser(Protocol):
-    """Proposes candidates and learns from what they were worth."""
-
-    @property
-    def mean(self) -> Numbers:
-        """The result so far (N,): what is saved."""
-
-    def ask(self) -> Numbers:
-        """The next candidates (population, N)."""
-
-    def tell(self, candidates: Numbers, fitness: Numbers) -> None:
-        """What they were worth (population,), higher is better."""
-
-
 @dataclass(frozen=True)
 class StepSizes:
     """How wide the search stands: the overall step size, and the spread of the single coordinates' steps."""
@@ -91,7 +77,7 @@ class SepCMA:
             "verb_log": 0,
             **(more or {}),
         }
-        self._search: CMAEvolutionStrategy = _strategy()(start, sigma, options)
+        self._search: CMAEvolutionStrategy = cma_strategy()(start, sigma, options)
 
     @property
     def mean(self) -> Numbers:
@@ -126,54 +112,25 @@ class SepCMA:
     @classmethod
     def unpack(cls, data: bytes) -> SepCMA:
         """The search exactly as it was."""
-        _strategy()
+        cma_strategy()
         made = cls.__new__(cls)
         made._random, made._search = pickle.loads(data)
         return made
 
 
-class RandomSearch:
-    """Candidates from U[-width, width], the best one is the result: the paper's baseline (width 0.5)."""
-
-    def __init__(self, count: int, population: int, *, width: float = 0.5, seed: int = 0) -> None:
-        self._shape = (population, count)
-        self._width = width
-        self._draw = np.random.default_rng(seed)
-        self._best = -math.inf
-        self._found: Numbers = np.zeros(count)
-
-    @property
-    def mean(self) -> Numbers:
-        """The best candidate seen (N,)."""
-        return self._found
-
-    def ask(self) -> Numbers:
-        """(population, N)."""
-        return self._draw.uniform(-self._width, self._width, self._shape)
-
-    def tell(self, candidates: Numbers, fitness: Numbers) -> None:
-        """Keep the best."""
-        place = int(fitness.argmax())
-        if fitness[place] > self._best:
-            self._best, self._found = float(fitness[place]), candidates[place]
-
-
-def _strategy() -> type[CMAEvolutionStrategy]:
+def cma_strategy() -> type[CMAEvolutionStrategy]:
     """`cma`, imported when it is needed; its wish for a plotting library is not passed on."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import cma
     except ImportError as error:
-        raise UsageError("cma is not installed, so nothing can be evolved", hint=installing("cma>=4")) from error
+        raise UsageError(
+            "cma is not installed, so nothing can be evolved",
+            hint=f"it is part of the extra `train`: {installing('cma>=4')}",
+        ) from error
     found: type[CMAEvolutionStrategy] = cma.CMAEvolutionStrategy
     return found
-
-
-if TYPE_CHECKING:
-
-    def _fits(sep: SepCMA, random: RandomSearch) -> tuple[Optimiser, Optimiser]:
-        return sep, random
 
 
 Logits = NDArray[np.float32]

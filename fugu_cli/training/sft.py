@@ -19,7 +19,7 @@ from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, TrainingOrigin
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import ConfigError
-from fugu_cli.evaluation.intervals import Mean, bootstrap
+from fugu_cli.evaluation.intervals import Mean, wilson_of_mean
 from fugu_cli.session.events import ROLES, Event
 from fugu_cli.training import fitting, synthetic_sessions
 from fugu_cli.training.fitting import DescentSettings, LastLayers, fit_offsets
@@ -62,7 +62,7 @@ def policy_summary(name: str, outcomes: Sequence[PolicyOutcome]) -> PolicySummar
     """Means over tasks, and how sure the first is."""
     return PolicySummary(
         name,
-        bootstrap([[outcome.solved] for outcome in outcomes]),
+        wilson_of_mean([outcome.solved for outcome in outcomes]),
         mean(outcome.cost for outcome in outcomes),
         mean(outcome.turns for outcome in outcomes),
     )
@@ -160,7 +160,7 @@ class WarmStart:
             for what, value in (("solved", line.solved.value), ("cost", line.cost))
         }
         made = checkpoints.make(svf.join(offsets, head), self.meta(data, len(told), report))
-        return WarmStartResult(made, f"{policy_table(lines)}\n\nheld-out examples: {scored}")
+        return WarmStartResult(made, f"{policy_table(lines)}\n\n{scored.text()}")
 
     def meta(self, data: str, count: int, report: dict[str, float]) -> CheckpointMeta:
         """What the checkpoint is valid for."""

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from fugu_cli.coordinators.svf import Vector
-from fugu_cli.errors import StorageError
+from fugu_cli.evaluation.results_folder import append_row, read_rows
 from fugu_cli.messages import Value
 from fugu_cli.session.events import ROLES
 from fugu_cli.system import temp_dirs
@@ -29,10 +28,10 @@ from fugu_cli.training.evolution import (
     RunFolder,
     Trial,
 )
-from fugu_cli.training.frontier import PairedDifference, PolicyScores, paired_difference, random_mix_at_cost
-from fugu_cli.training.planning import CallCountPlan, PathPlan
-from fugu_cli.training.recorded_outcomes import Issue, ReplayCase, Smoothing, smooth_cases
-from fugu_cli.training.replay import CheckRates, Replay, ReplayRules, ReplayTrial
+from fugu_cli.training.frontier import PairedDifference, PolicyScores, paired_difference
+from fugu_cli.training.planning import PathPlan
+from fugu_cli.training.recorded_outcomes import ReplayCase
+from fugu_cli.training.replay import CheckRates, Replay, ReplayRules
 from fugu_cli.training.search import Candidates, Encode, HeadCandidates, HeadLayout, HiddenStates
 from fugu_cli.training.synthetic_sessions import ReplaySessionWriter
 
@@ -146,18 +145,14 @@ def surely_better(trial: Trial, both: Candidates, price: float) -> bool:
 Tell = Callable[[str], None]
 HeldOut = NDArray[np.bool_]
 
-FITTED_ONLY = HeadTrainingSettings(settings=EvolutionSettings(iterations=0))
-"""The fit alone, without an evolution after it."""
-SMOOTHED = Smoothing()
-METHOD = 3
+METHOD = 4
 """How parts are learned: those of another number in a file of answers are left alone."""
 
 
 @dataclass(frozen=True)
 class StudySettings:
     """What is asked: the lambdas, the checks, how many folds, and how many cases' texts are read for training. `talk`
-    is what a Verifier's turn costs, as a share of a run: nothing, as a fixed cascade's check costs nothing either.
-    `share` of the best single row's cost, on the training cases, is what the thrifty way may cost."""
+    is what a Verifier's turn costs, as a share of a run: nothing, as a fixed cascade's check costs nothing either."""
 
     prices: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
     checks: tuple[CheckRates, ...] = (CheckRates(0.95, 0.10), CheckRates(0.90, 0.20), CheckRates(0.80, 0.40))
@@ -166,23 +161,19 @@ class StudySettings:
     turns: int = 4
     talk: float = 0.0
     seed: int = 0
-    share: float = 0.42
-    course: HeadTrainingSettings = FITTED_ONLY
-    smoothing: Smoothing = SMOOTHED
+    course: HeadTrainingSettings = field(default_factory=HeadTrainingSettings)
 
 
 @dataclass(frozen=True)
 class OperatingPoint:
     """One check and one lambda: what was learned, the best fixed way found with hindsight, and the paired difference of
-    their rewards. `trained` is the fixed way that the training cases of every fold choose, `plan` a plan that
-    reads the runs (signals.py), followed without a head."""
+    their rewards. `trained` is the fixed way that the training cases of every fold choose."""
 
     check: CheckRates
     price: float
     ours: PolicyScores
     fixed: PolicyScores
     trained: PolicyScores
-    plan: PolicyScores
 
     @property
     def reward(self) -> PairedDifference:
@@ -213,90 +204,59 @@ class StudyFindings:
     singles: tuple[PolicyScores, ...]
     oracle: PolicyScores
     cascades: dict[CheckRates, tuple[PolicyScores, ...]]
-    retries: dict[CheckRates, tuple[PolicyScores, ...]]
     answers: tuple[OperatingPoint, ...]
-    thrifty: dict[CheckRates, PolicyScores]
-    """The learned ways of all lambdas, mixed within a share of the best single row's cost."""
-
-
-@dataclass(frozen=True)
-class StudyData:
-    """The cases of one pool, the models of its rows, and the issues they were made of: what other models did on them
-    says what was luck. Without issues plans are made of the outcomes as they are."""
-
-    cases: Sequence[ReplayCase]
-    names: Sequence[str]
-    issues: Sequence[Issue] = ()
 
 
 class Study:
-    """The cases of one pool, and how texts are seen."""
+    """The cases of one pool, the models of its rows, and how texts are seen."""
 
-    def __init__(self, recorded: StudyData, writer: ReplaySessionWriter, hidden_states: HiddenStates) -> None:
-        self._cases = list(recorded.cases)
-        self._names = tuple(recorded.names)
-        self._issues = tuple(recorded.issues)
+    def __init__(
+        self,
+        cases: Sequence[ReplayCase],
+        names: Sequence[str],
+        writer: ReplaySessionWriter,
+        hidden_states: HiddenStates,
+    ) -> None:
+        self._cases = list(cases)
+        self._names = tuple(names)
         self._writer = writer
         self._states = hidden_states
-        self._seen: dict[tuple[int, int, Smoothing], list[list[ReplayCase]]] = {}
 
     def sha(self, question: StudySettings) -> str:
         """Names a study: its cases, its pool and what is asked of each of its parts."""
         asked = replace(question, prices=(), checks=())
-        about = (METHOD, self._cases, self._names, self._issues, asked)
+        about = (METHOD, self._cases, self._names, asked)
         return hashlib.sha256(repr(about).encode()).hexdigest()[:16]
 
     def run(self, question: StudySettings, unit: float, file: Path, tell: Tell) -> StudyFindings:
         """`unit` is the cost in USD that counts as 1. Parts that `file` holds are not learned again; those of another
         study in it are left alone. Raises StorageError."""
         sha = self.sha(question)
-        known = {(part.check, part.price): part for part in _read_rows(file) if part.study == sha}
+        known = {(part.check, part.price): part for part in read_rows(file, OperatingPointRow) if part.study == sha}
         singles = frontier.single_policies(self._cases, self._names)
-        cascades, retries, answers, thrifty = {}, {}, [], {}
+        cascades, answers = {}, []
         for check in question.checks:
             cascades[check] = tuple(frontier.cascade_policies(self._cases, self._names, check))
-            retries[check] = tuple(frontier.retry_policies(self._cases, self._names, check))
             for price in question.prices:
                 part = known.get(((check.right, check.wrong), price))
                 if part is None:
                     part = self._part(question, check, price, sha)
-                    _append_row(file, part)
+                    append_row(file, part)
                 answers.append(self._answer(question, part, [*singles, *cascades[check]]))
                 tell(progress_line(answers[-1], unit))
-            thrifty[check] = self._thrifty(question, check, [one.ours for one in answers if one.check == check])
         oracle = frontier.oracle_scores(self._cases)
-        return StudyFindings(self._names, unit, tuple(singles), oracle, cascades, retries, tuple(answers), thrifty)
-
-    def _thrifty(self, question: StudySettings, check: CheckRates, ours: Sequence[PolicyScores]) -> PolicyScores:
-        """`ours` by lambda, mixed in every fold as its training cases say."""
-        parts = np.zeros((len(ours), len(self._cases)))
-        for held, known in self._folds(question):
-            rules = ReplayRules(check, question.turns, question.talk)
-            plans = [(replace(rules, turns=best_turn_limit(known, rules, price)), price) for price in question.prices]
-            parts[:, held] = frontier.choose_mixture(known, plans, question.share)[:, None]
-        return frontier.mix_policies(f"learned, within {question.share:.0%}", ours, parts)
+        return StudyFindings(self._names, unit, tuple(singles), oracle, cascades, tuple(answers))
 
     def _answer(
         self, question: StudySettings, part: OperatingPointRow, fixed: Sequence[PolicyScores]
     ) -> OperatingPoint:
-        """What was learned, beside the `fixed` ways and plans that read the runs."""
-        check, price = CheckRates(*part.check), part.price
-        folds = self._folds(question)
-        solved, cost = np.zeros(len(self._cases)), np.zeros(len(self._cases))
-        asked = (question.folds, question.seed, question.smoothing)
-        if asked not in self._seen:
-            self._seen[asked] = [smooth_cases(known, self._issues, self._names, asked[2]) for _, known in folds]
-        for (held, _), seen in zip(folds, self._seen[asked], strict=True):
-            plan = CallCountPlan(seen, ReplayRules(check, question.turns, question.talk), price)
-            judged = [case for case, out in zip(self._cases, held, strict=True) if out]
-            solved[held], cost[held] = plan.followed(judged)
+        """What was learned, beside the `fixed` ways."""
         return OperatingPoint(
-            check,
-            price,
-            PolicyScores(f"learned, lambda {price:g}", np.array(part.solved), np.array(part.cost)),
-            frontier.best_fixed(fixed, price),
-            frontier.best_fixed_without_hindsight(fixed, [held for held, _ in folds], price),
-            PolicyScores("a plan that reads the runs", solved, cost),
+            CheckRates(*part.check),
+            part.price,
+            PolicyScores(f"learned, lambda {part.price:g}", np.array(part.solved), np.array(part.cost)),
+            frontier.best_fixed(fixed, part.price),
+            frontier.best_fixed_without_hindsight(fixed, [held for held, _ in self._folds(question)], part.price),
         )
 
     def _folds(self, question: StudySettings) -> list[tuple[HeldOut, list[ReplayCase]]]:
@@ -323,19 +283,11 @@ class Study:
         return PolicyScores(f"learned, lambda {price:g}", solved, cost)
 
     def _head(self, known: Sequence[ReplayCase], question: StudySettings, rules: ReplayRules, price: float) -> Vector:
-        """The targets are computed from all known cases but those that validate an evolution; the texts of some are
-        read."""
-        course = question.course
-        read = sample_cases(known, question.sample, question.seed)
-        shown, held = train_validation_split(read) if course.settings.iterations else (read, [])
-        lesson = ReplayDataset([*shown, *(case for case in known if case not in read)], self._writer, rules)
-        course = replace(course, rules=rules, price=price, shown=len(shown))
-        told = replay_examples([lesson], course, self._states)
-        if not course.settings.iterations:
-            return warm_start_head(told, course)
-        replay = Replay(self._writer, rules)
-        trial = ReplayTrial(replay, lambda draw: draw.sample(shown, max(2 * len(shown) // 3, 1)), held)
-        return learn_head(told, trial, course, self._states, lambda _: None).head
+        """The targets are computed from all known cases; the texts of some are read."""
+        shown = sample_cases(known, question.sample, question.seed)
+        lesson = ReplayDataset([*shown, *(case for case in known if case not in shown)], self._writer, rules)
+        course = replace(question.course, rules=rules, price=price, shown=len(shown))
+        return warm_start_head(replay_examples([lesson], course, self._states), course)
 
 
 def progress_line(answer: OperatingPoint, unit: float) -> str:
@@ -372,47 +324,18 @@ def sample_cases(cases: Sequence[ReplayCase], count: int, seed: int) -> list[Rep
     return order[:count]
 
 
-def _read_rows(file: Path) -> list[OperatingPointRow]:
-    """The parts of a file; a last line that was cut is left out."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.is_file() else []
-        return [OperatingPointRow.model_validate_json(line) for line in lines if line.endswith("\n")]
-    except (OSError, ValidationError) as error:
-        raise StorageError(f"{file} does not hold the parts of a study: {error}", hint="give another --out") from error
-
-
-def _append_row(file: Path, part: OperatingPointRow) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("a", encoding="utf-8") as stream:
-            stream.write(part.model_dump_json() + "\n")
-    except OSError as error:
-        raise StorageError(
-            f"{file} cannot be written: {error}", hint="make room and run it again: it goes on"
-        ) from error
-
-
 def study_report(found: StudyFindings) -> str:
     """All of it."""
     single = best_single(found)
     parts = ["## Without learning", frontier_table(found, [*found.singles, found.oracle], single)]
     for check in dict.fromkeys(answer.check for answer in found.answers):
         parts.append(f"## With a check that passes {check.right:.0%} of right and {check.wrong:.0%} of wrong work")
-        parts.append("Fixed ways, the best eight by accuracy, and retrying (a second run is a guess, see above):")
+        parts.append("Fixed ways, the best eight by accuracy:")
         best = sorted(found.cascades[check], key=lambda arm: -arm.solved.mean())[:8]
-        parts.append(frontier_table(found, [*best, *found.retries[check]], single))
+        parts.append(frontier_table(found, best, single))
         parts.append("Learned, every case by a head that saw no case of its repository:")
         parts.append(learned_table(found, check, single))
-        parts.append(
-            "The best fixed way knows the judged cases. Beside it the fixed way that the training cases of every part "
-            "choose, and a plan that reads the runs, followed without a head:"
-        )
-        parts.append(without_hindsight_table(found, check))
-        parts.append(
-            "All of these mixed in every fold, as the plans of its training issues solve most within that share of the "
-            "best single's cost:"
-        )
-        parts.append(frontier_table(found, [found.thrifty[check]], single))
+        parts.append("The best fixed way knows the judged cases; the one beside it is what the training cases choose.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -434,11 +357,13 @@ def frontier_table(found: StudyFindings, arms: Sequence[PolicyScores], single: P
 
 
 def learned_table(found: StudyFindings, check: CheckRates, single: PolicyScores) -> str:
-    """By lambda: what was learned, a random mix at its cost, and the fixed way that is best with hindsight."""
+    """By lambda: what was learned, and its reward against two fixed ways: the best with hindsight, and the one that the
+    training cases choose."""
     lines = [
-        "| lambda | solved | USD a case | of the best single's cost | solved, against it | random mix at this cost "
-        "| best fixed way for this lambda | reward, against it | within one s.e. |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| lambda | solved | USD a case | of the best single's cost | solved, against it "
+        "| best fixed way for this lambda | reward, against it | within one s.e. "
+        "| chosen on the training cases | reward, against it | within one s.e. |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [_line(found, answer, single) for answer in found.answers if answer.check == check]
     return "\n".join(lines)
@@ -446,39 +371,21 @@ def learned_table(found: StudyFindings, check: CheckRates, single: PolicyScores)
 
 def _line(found: StudyFindings, answer: OperatingPoint, single: PolicyScores) -> str:
     ours, gap = answer.ours, paired_difference(answer.ours.solved, single.solved)
-    coin = random_mix_at_cost(found.singles, float(ours.cost.mean()))
-    fixed = f"{answer.fixed.name}: {answer.fixed.solved.mean():.1%} at {_usd(found, answer.fixed)}"
+    fair = answer.over(answer.ours, answer.trained)
     cells = (
         f"{answer.price:g}",
         f"{ours.solved.mean():.1%}",
         _usd(found, ours),
         f"{ours.cost.mean() / single.cost.mean():.0%}",
         f"{100 * gap.difference:+.1f} ± {100 * gap.error:.1f}",
-        f"{coin.solved.mean():.1%}",
-        fixed,
+        f"{answer.fixed.name}: {answer.fixed.solved.mean():.1%} at {_usd(found, answer.fixed)}",
         _gap(answer.reward),
         _yes_or_no(answer.reward),
+        f"{answer.trained.solved.mean():.1%} at {_usd(found, answer.trained)}",
+        _gap(fair),
+        _yes_or_no(fair),
     )
     return f"| {' | '.join(cells)} |"
-
-
-def without_hindsight_table(found: StudyFindings, check: CheckRates) -> str:
-    """By lambda: rewards of the fixed way chosen on the training cases and of the plan, against the best fixed way;
-    and of what was learned against that chosen one."""
-    lines = [
-        "| lambda | chosen on the training cases | against the best fixed way | within one s.e. | a plan that reads "
-        "the runs, against the best | within one s.e. | learned, against the chosen one | within one s.e. |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for answer in found.answers:
-        if answer.check != check:
-            continue
-        blind, plan = answer.over(answer.trained, answer.fixed), answer.over(answer.plan, answer.fixed)
-        ours, arm = answer.over(answer.ours, answer.trained), answer.trained
-        cells = (f"{answer.price:g}", f"{arm.solved.mean():.1%} at {_usd(found, arm)}", _gap(blind), _yes_or_no(blind),
-                 _gap(plan), _yes_or_no(plan), _gap(ours), _yes_or_no(ours))  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 def _gap(gap: PairedDifference) -> str:

@@ -381,7 +381,8 @@ class ReplaySessionWriter:
 
     def _writer(self, case: ReplayCase, path: ReplayHistory) -> EventWriter:
         """Draws of its own at every point, so that a longer path begins like the shorter one."""
-        return EventWriter(self._seats, random.Random(f"{self._seed}/{case.task.task}/{path}"))
+        taken = tuple((step.row, step.passed) for step in path)
+        return EventWriter(self._seats, random.Random(f"{self._seed}/{case.task.task}/{taken}"))
 
     def _looped(self, case: ReplayCase, path: ReplayHistory) -> list[Event]:
         step = path[-1]

@@ -21,10 +21,11 @@ from functools import partial
 from pathlib import Path
 from statistics import mean
 
+import one_pass
 from on_tasks import embedded, measured, tell
 
 from fugu_cli import prompts
-from fugu_cli.evaluation import one_pass, results_folder
+from fugu_cli.evaluation import results_folder
 from fugu_cli.evaluation.intervals import wilson
 from fugu_cli.messages import Call, FromUser, Prompt, ToolSpec, Value
 from fugu_cli.providers.llama_server import EmbeddedAgent

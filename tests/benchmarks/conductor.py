@@ -21,13 +21,15 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
+import one_pass
+from arms import measure_arms
 from on_tasks import measured, tell
 
 from fugu_cli import __version__, prompts, wiring
 from fugu_cli.config import Config
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.engine.environment import Permission
-from fugu_cli.evaluation import one_pass, results_folder, rollout
+from fugu_cli.evaluation import results_folder, rollout
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
 from fugu_cli.session import log, views
@@ -97,7 +99,7 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
             if time.monotonic() > until:
                 return
             file = chosen.out / "loop.jsonl"
-            await rollout.measure_arms([task], [ARM], partial(open_session, limit=chosen.limit), file, tell)
+            await measure_arms([task], [ARM], partial(open_session, limit=chosen.limit), file, tell)
     finally:
         write_report(chosen, tasks)
 

@@ -19,11 +19,12 @@ from functools import partial
 from pathlib import Path
 from statistics import mean
 
+import one_pass
 from beginnings import prompt_of, right
 from on_tasks import embedded, measured, tell
 
 from fugu_cli import prompts
-from fugu_cli.evaluation import one_pass, results_folder
+from fugu_cli.evaluation import results_folder
 from fugu_cli.evaluation.intervals import mcnemar, wilson
 from fugu_cli.messages import Value
 from fugu_cli.providers.llama_server import EmbeddedAgent

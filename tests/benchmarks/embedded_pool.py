@@ -24,6 +24,8 @@ from functools import partial
 from pathlib import Path
 
 import embedded_slices
+import one_pass
+from arms import measure_arms
 from embedded_anytime import anytime_table, bars, level_table, pace_table
 from embedded_held_out import checkpoint_of
 from on_tasks import embedded, measured, tell
@@ -33,7 +35,7 @@ from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import EMBEDDED
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.engine.environment import Permission
-from fugu_cli.evaluation import one_pass, results_folder, rollout
+from fugu_cli.evaluation import results_folder, rollout
 from fugu_cli.messages import Call
 from fugu_cli.models.store import default_cache
 from fugu_cli.safety import policy
@@ -105,7 +107,7 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
     arms = [arm for arm in chosen.arms if arm != ONE_PASS]
     try:
         if chosen.store is None:
-            await rollout.measure_arms(tasks, arms, partial(open_session, chosen=chosen), chosen.outcomes, tell)
+            await measure_arms(tasks, arms, partial(open_session, chosen=chosen), chosen.outcomes, tell)
         else:
             await embedded_slices.measure(
                 tasks, arms, partial(open_session, chosen=chosen), chosen.outcomes, chosen.until

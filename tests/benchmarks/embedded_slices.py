@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from arms import measure_arms
 from on_tasks import tell
 
 from fugu_cli.config.agent_pool import EMBEDDED, LOCAL_CONTEXT
@@ -35,7 +36,7 @@ async def measure(
                 known = {(row.task, row.arm) for row in results_folder.read_rows(file, rollout.RolloutOutcome)}
                 if (task.id, arm) not in known and time.monotonic() + clock.left_out < until:
                     before = clock.left_out
-                    await rollout.measure_arms([task], [arm], open_session, file, tell)
+                    await measure_arms([task], [arm], open_session, file, tell)
                     if stopped := clock.left_out - before:
                         tell(f"  stopped for {stopped:.1f} s meanwhile, left out")
     finally:

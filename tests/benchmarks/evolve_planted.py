@@ -18,15 +18,17 @@ from pathlib import Path
 
 import numpy as np
 from cma.sigma_adaptation import CMAAdaptSigmaCSA
-
-from fugu_cli.training.planted_pool import (
+from planted_pool import (
+    Optimiser,
     PlantedEpisodes,
     PlantedPool,
     PlantedPoolSettings,
+    RandomSearch,
     Reinforce,
     ReinforceSettings,
 )
-from fugu_cli.training.search import Optimiser, RandomSearch, SepCMA
+
+from fugu_cli.training.search import SepCMA
 
 RESULTS = Path(__file__).parent / "results"
 PROBLEMS = {

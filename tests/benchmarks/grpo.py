@@ -13,7 +13,7 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,11 @@ class Held(Value):
     problem: str
     steps: int
     reply: str
+
+
+def newest_lines(lines: Iterable[conductor_grpo.GrpoStep]) -> list[conductor_grpo.GrpoStep]:
+    """In the order of the steps; of a step that was made twice, after a kill, the newer line."""
+    return sorted({line.step: line for line in lines}.values(), key=lambda line: line.step)
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -151,9 +156,7 @@ def held_table(found: Sequence[Held]) -> str:
 
 def report(given: argparse.Namespace) -> None:
     """The curve as a table and a picture."""
-    lines = conductor_grpo.newest_lines(
-        results_folder.read_rows(given.out / conductor_grpo.GRPO_LOG, conductor_grpo.GrpoStep)
-    )
+    lines = newest_lines(results_folder.read_rows(given.out / conductor_grpo.GRPO_LOG, conductor_grpo.GrpoStep))
     smooth = [sum(one.readable for one in part) / len(part) for part in _windows(lines)]
     table = [
         f"| {part[0].step}-{part[-1].step} | {sum(one.replies for one in part)} | {100 * share:.0f} % "

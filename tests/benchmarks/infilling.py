@@ -21,13 +21,15 @@ from functools import partial
 from pathlib import Path
 from statistics import mean
 
+import one_pass
+from arms import measure_arms
 from embedded_pool import no
 from on_tasks import measured, tell
 
 from fugu_cli import wiring
 from fugu_cli.config import Config
 from fugu_cli.config.loader import LoadedConfig
-from fugu_cli.evaluation import one_pass, results_folder, rollout
+from fugu_cli.evaluation import results_folder, rollout
 from fugu_cli.evaluation.intervals import wilson
 from fugu_cli.models.store import default_cache
 from fugu_cli.session.events import Replied, ToolRan
@@ -69,7 +71,7 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
     """Every agent's first turn on every task, then the report and the matrix."""
     arms = [f"single:{name}" for name in chosen.agents]
     try:
-        await rollout.measure_arms(tasks, arms, open_session, chosen.file, tell)
+        await measure_arms(tasks, arms, open_session, chosen.file, tell)
     finally:
         outcomes = [row for row in results_folder.read_rows(chosen.file, rollout.RolloutOutcome) if row.arm in arms]
         answers = list(one_pass.newest_attempts(results_folder.read_rows(ANSWERS, one_pass.OnePassAttempt)))

@@ -23,10 +23,11 @@ from pathlib import Path
 from statistics import mean
 
 import numpy as np
+import one_pass
 from numpy.typing import NDArray
 from on_tasks import embedded, measured, tell
 
-from fugu_cli.evaluation import one_pass, results_folder
+from fugu_cli.evaluation import results_folder
 from fugu_cli.evaluation.intervals import wilson
 from fugu_cli.messages import Value
 from fugu_cli.providers import Pause

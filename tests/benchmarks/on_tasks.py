@@ -11,9 +11,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 
+import one_pass
+
 from fugu_cli.config.agent_pool import EMBEDDED
 from fugu_cli.errors import FuguError
-from fugu_cli.evaluation import one_pass, rollout
+from fugu_cli.evaluation import rollout
 from fugu_cli.models.server_lease import lease_server
 from fugu_cli.providers.llama_server import EmbeddedAgent, SmallModelSupport
 from fugu_cli.repair.fim_client import fill_in_middle

@@ -3,7 +3,7 @@
     python tests/benchmarks/replay_limits.py --outcomes FILE
 
 Writes results/replay-limits.md, in some minutes. No text is read and no head learned: this is about the yardstick of
-results/replay.md, the best fixed way chosen with hindsight, and about what some 200 issues can teach at all. The
+`fugu train replay`, the best fixed way chosen with hindsight, and about what some 200 issues can teach at all. The
 recorded outcomes are for measuring only.
 """
 
@@ -18,15 +18,15 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from replay import MODELS
+from outcome_plans import RIDGE, CallCountPlan, Smoothing, smooth_cases
 
 from fugu_cli.training import fitting, frontier, recorded_outcomes
 from fugu_cli.training.frontier import PairedDifference, PolicyScores, paired_difference
 from fugu_cli.training.pass_matrix import RowRates
-from fugu_cli.training.planning import RIDGE, CallCountPlan
-from fugu_cli.training.recorded_outcomes import Issue, ReplayCase, Smoothing, smooth_cases
+from fugu_cli.training.recorded_outcomes import Issue, ReplayCase
 from fugu_cli.training.replay import CheckRates, ReplayRules
 
+MODELS = ("deepseek-v3.2-reasoner", "gpt-5-mini", "gemini-3-pro-preview")
 LAMBDAS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.4, 0.8)
 FOLDS, TURNS = 5, 4
 PATH_ALONE = 1e9

@@ -22,13 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
+import one_pass
 import verifiers_works
 from on_tasks import measured, tell
 from verifiers_live import Case, Judged, Script, Shown, judge, reproduce
 from verifiers_works import Found, Work
 
 from fugu_cli import __version__, prompts
-from fugu_cli.evaluation import one_pass, results_folder, rollout
+from fugu_cli.evaluation import results_folder, rollout
 from fugu_cli.evaluation.intervals import wilson
 from fugu_cli.session import log, views
 from fugu_cli.session.events import Event

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from one_pass import answer_targets
 from verifiers_works import Work
 
 from fugu_cli import prompts, wiring
@@ -24,7 +25,6 @@ from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.engine.environment import Permission
 from fugu_cli.errors import InfrastructureError
-from fugu_cli.evaluation.one_pass import answer_targets
 from fugu_cli.messages import Call, Usage, Value
 from fugu_cli.open_session import Session
 from fugu_cli.safety import policy

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from fugu_cli.evaluation import one_pass
+import one_pass
+
 from fugu_cli.messages import Value
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.grading import grade

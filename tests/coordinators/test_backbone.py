@@ -116,41 +116,9 @@ def test_reading_along_follows_a_text_that_changed(loaded: Backbone) -> None:
 
 def test_a_decision_that_waits_ends_reading_along(loaded: Backbone) -> None:
     tokens = loaded.tokens(TEXT * 30)
-    with loaded._awaited(tokens):
+    with loaded._awaited():
         assert loaded.feed(tokens, threading.Event(), chunk=16) == 0
     assert loaded.feed(tokens[:40], threading.Event(), chunk=16) == 40
-
-
-@pytest.mark.parametrize(("known", "along"), [(0, 30), (40, 90), (40, 99)])
-def test_what_a_decision_waits_for_joins_the_pass_under_way(loaded: Backbone, known: int, along: int) -> None:
-    tokens = loaded.tokens(TEXT * 30)[:100]
-    loaded.feed(tokens[:known], threading.Event())
-    guessed = [*tokens[:along], tokens[0], tokens[0]]  # what was read along as if the reply ended there
-    stop = threading.Event()
-    stop.set()  # an agent needs the processor: a decision goes first
-    with loaded._awaited(tokens), loaded._lock:
-        assert loaded._extend(guessed, stop)
-    found = loaded.read([*tokens, tokens[0]])
-    assert found.cached == len(tokens)
-    np.testing.assert_allclose(found.hidden, fresh(loaded, tokens)[-1], atol=0.15)
-
-
-def test_a_pass_goes_on_where_all_that_is_wanted_is_under_way(loaded: Backbone) -> None:
-    tokens = loaded.tokens(TEXT * 30)[:100]
-    with loaded._awaited(tokens[:50]), loaded._lock:
-        assert loaded._extend(tokens, threading.Event())
-    assert loaded.read([*tokens, tokens[0]]).cached == len(tokens)
-
-
-def test_a_pass_is_given_up_for_another_text_and_when_told(loaded: Backbone) -> None:
-    tokens, stop = loaded.tokens(TEXT * 30)[:100], threading.Event()
-    loaded.feed(tokens[:40], threading.Event())
-    with loaded._awaited([tokens[1], *tokens]), loaded._lock:
-        assert not loaded._extend(tokens, stop)
-    stop.set()
-    with loaded._lock:
-        assert not loaded._extend(tokens, stop)
-    assert loaded.read(tokens).cached == 40
 
 
 def test_reading_along_a_prefix_of_what_is_known_drops_nothing(loaded: Backbone) -> None:

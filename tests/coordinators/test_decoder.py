@@ -7,7 +7,7 @@ import torch
 from transformers import LlamaConfig, LlamaModel, Qwen2Config, Qwen2Model, Qwen3Config, Qwen3Model
 
 from fugu_cli.coordinators import torch_runtime
-from fugu_cli.coordinators.decoder import Decoder, InputChange, KeyValueCache, ModelShape
+from fugu_cli.coordinators.decoder import Decoder, KeyValueCache, ModelShape
 from tests.coordinators import tiny
 
 KINDS = {"qwen2": (Qwen2Config, Qwen2Model), "qwen3": (Qwen3Config, Qwen3Model), "llama": (LlamaConfig, LlamaModel)}
@@ -103,33 +103,7 @@ def test_a_missing_weight_is_named() -> None:
         Decoder(SHAPE, weights)
 
 
-@pytest.mark.parametrize("layer", range(tiny.LAYERS))
-@pytest.mark.parametrize(("kept", "end"), [(20, 60), (13, 60), (1, 22), (20, 21)])
-def test_tokens_that_join_a_pass_under_way_are_read_as_if_they_had_been_there(layer: int, kept: int, end: int) -> None:
-    decoder = Decoder(SHAPE, tiny.weights("qwen3", dtype=torch.float32))
-    cache = KeyValueCache(SHAPE, torch.float32, torch.device("cpu"), capacity=4)
-    wrong = torch.cat((TEXT[10 : 10 + kept], TEXT[:5]))
-    with torch.inference_mode():
-        decoder.extend(TEXT[:10], cache)
-        change = InputChange(kept, TEXT[10 + kept : 10 + end])
-        assert decoder.extend(wrong, cache, lambda index: change if index == layer else None)
-    assert cache.length == 10 + max(kept, end)
-    torch.testing.assert_close(cache.hidden[: cache.length], read(decoder, TEXT[: cache.length]), atol=1e-4, rtol=1e-4)
-
-
-def test_a_pass_that_is_given_up_has_read_nothing() -> None:
-    decoder = Decoder(SHAPE, tiny.weights("qwen2", dtype=torch.float32))
-    cache = decoder.new_cache()
-    with torch.inference_mode():
-        decoder.extend(TEXT[:10], cache)
-        assert not decoder.extend(TEXT[10:30], cache, lambda index: InputChange(0) if index == 2 else None)
-        assert cache.length == 10
-        decoder.extend(TEXT[10:30], cache)
-    torch.testing.assert_close(cache.hidden[:30], read(decoder, TEXT[:30]), atol=1e-4, rtol=1e-4)
-
-
 def test_a_long_text_read_in_pieces_of_all_sizes_is_read_as_in_one() -> None:
-    """Rows beyond a kernel's block over many tokens take another way, which looks at what is kept behind the end."""
     decoder = Decoder(SHAPE, tiny.weights("qwen2"))
     text = torch.randint(0, tiny.VOCAB, (4420,), generator=torch.Generator().manual_seed(2))
     cache = decoder.new_cache()

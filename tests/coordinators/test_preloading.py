@@ -5,12 +5,12 @@ import sys
 
 LOOK = """
 import sys
-from fugu_cli.coordinators.torch_runtime import preload
-preload()
+from fugu_cli.coordinators.torch_runtime import preload_torch
+preload_torch()
 maps = open("/proc/self/maps").read()
 print("libtorch_python" in maps, "torch" in sys.modules)
 import torch
-preload()
+preload_torch()
 print(float((torch.ones(2) + 1).sum()))
 """
 

@@ -10,17 +10,16 @@ from fugu_cli.evaluation import results_folder
 from fugu_cli.evaluation.rollout import (
     AgentSpending,
     RolloutContext,
-    RolloutDropped,
     RolloutOutcome,
     RolloutSession,
     agent_spending,
-    measure_arms,
 )
 from fugu_cli.messages import Usage
 from fugu_cli.session.events import Asked, Assigned, Event, Failed, Finished, Replied
 from fugu_cli.session.log import Log
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.repository import write_files
+from tests.benchmarks.arms import RolloutDropped, measure_arms
 
 ACCEPTED = Finished(reason="accepted")
 

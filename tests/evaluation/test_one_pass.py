@@ -7,7 +7,9 @@ import pytest
 
 from fugu_cli.errors import AgentError
 from fugu_cli.evaluation import results_folder
-from fugu_cli.evaluation.one_pass import (
+from fugu_cli.messages import FromUser
+from fugu_cli.tasks import Task
+from tests.benchmarks.one_pass import (
     OnePassAttempt,
     Tell,
     answer_targets,
@@ -17,8 +19,6 @@ from fugu_cli.evaluation.one_pass import (
     one_pass_prompt,
     parse_answer,
 )
-from fugu_cli.messages import FromUser
-from fugu_cli.tasks import Task
 
 RIGHT = "```python\ndef double(n):\n    return 2 * n\n```"
 WRONG = "```python\ndef double(n):\n    return n\n```"

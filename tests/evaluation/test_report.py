@@ -1,5 +1,5 @@
-from fugu_cli.evaluation.one_pass import OnePassAttempt, endings_table, loop_table, one_pass_table, paired_table
 from fugu_cli.evaluation.rollout import AgentSpending, RolloutOutcome
+from tests.benchmarks.one_pass import OnePassAttempt, endings_table, loop_table, one_pass_table, paired_table
 
 SOURCES = {"q1": "quixbugs", "q2": "quixbugs", "h1": "hefix"}
 

@@ -143,6 +143,11 @@ def test_tasks_that_are_none_are_refused_and_say_why(tmp_path: Path) -> None:
     assert "its tests cannot be run: `no-such-program` says: " in refused(cannot)
     empty = task.model_copy(update={"solution": {}, "grade_command": "python -m pytest -q"})
     assert "its tests cannot be run: `python -m pytest -q` says: no tests ran" in refused(empty)
+    for command, said in (
+        ("python -S -m pytest -q", "No module named pytest"),
+        ("no-such-program || exit 1", "not found"),
+    ):
+        assert said in refused(task.model_copy(update={"solution": {}, "grade_command": command}))
 
 
 def test_tests_that_hang_before_any_work_may_be_the_fault_and_are_noted(tmp_path: Path) -> None:

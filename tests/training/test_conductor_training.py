@@ -255,7 +255,7 @@ def test_a_run_is_logged_saved_resumed_and_kept_apart_from_others(tmp_path: Path
     ]
     longer = replace(settings, steps=3)
     conductor_grpo.train_planner(str(model), course, longer, Watched(), run)
-    assert [line.step for line in conductor_grpo.newest_lines(lines)] == [1, 2, 3]
+    assert sorted({line.step for line in lines}) == [1, 2, 3]
     with pytest.raises(UsageError, match="was started with another replies: 4, now it is 8"):
         conductor_grpo.train_planner(str(model), course, replace(settings, replies=8), WorkflowRewards("", None), run)
 

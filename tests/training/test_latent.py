@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from fugu_cli.training import recorded_outcomes
 from fugu_cli.training.pass_matrix import RowRates, TaskRates
-from fugu_cli.training.recorded_outcomes import Issue, RecordedRun, ReplayCase, Smoothing
+from fugu_cli.training.recorded_outcomes import Issue, RecordedRun, ReplayCase
+from tests.benchmarks import outcome_plans
+from tests.benchmarks.outcome_plans import Smoothing
 
 NAMES = [f"m{number:02}" for number in range(12)]
 
@@ -19,16 +20,16 @@ def drawn(issues: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 def test_fitted_chances_are_nearer_to_the_truth_than_the_outcomes_are() -> None:
     true, oks = drawn(150)
-    found = recorded_outcomes.fitted_rates(oks, Smoothing())
+    found = outcome_plans.fitted_rates(oks, Smoothing())
     assert np.square(found - true).mean() < 0.35 * np.square(oks - true).mean()
     np.testing.assert_allclose(found.mean(0), oks.mean(0), atol=0.01)  # a model's own share stays
-    np.testing.assert_array_equal(found, recorded_outcomes.fitted_rates(oks, Smoothing()))
+    np.testing.assert_array_equal(found, outcome_plans.fitted_rates(oks, Smoothing()))
 
 
 def test_models_that_were_not_run_on_an_issue_say_nothing_of_it() -> None:
     true, oks = drawn(150)
     holes = np.random.default_rng(1).random(oks.shape) < 0.2
-    found = recorded_outcomes.fitted_rates(np.where(holes, np.nan, oks), Smoothing())
+    found = outcome_plans.fitted_rates(np.where(holes, np.nan, oks), Smoothing())
     assert np.square(found - true)[holes].mean() < 0.06
     assert found.min() > 0
     assert found.max() < 1
@@ -48,13 +49,13 @@ def test_a_plan_sees_mostly_chances_and_its_costs_and_other_cases_stay() -> None
     _, oks = drawn(60)
     known = [case(number, one) for number, one in enumerate(oks)]
     issues = [issue(number, one) for number, one in enumerate(oks[:50])]
-    found = recorded_outcomes.smooth_cases(known, issues, ["m03", "m08"], Smoothing(trust=0.25))
-    wanted = 0.25 * oks[:50] + 0.75 * recorded_outcomes.fitted_rates(oks[:50], Smoothing())
+    found = outcome_plans.smooth_cases(known, issues, ["m03", "m08"], Smoothing(trust=0.25))
+    wanted = 0.25 * oks[:50] + 0.75 * outcome_plans.fitted_rates(oks[:50], Smoothing())
     rates = np.array([[row.first for row in one.task.rows] for one in found])
     np.testing.assert_allclose(rates[:50], wanted[:, [3, 8]])
     np.testing.assert_array_equal(rates[50:], oks[50:, [3, 8]])
     assert [[row.first_cost for row in one.task.rows] for one in found] == [[0.1, 1.0]] * 60
-    assert recorded_outcomes.smooth_cases(known, (), ["m03", "m08"], Smoothing()) == known
+    assert outcome_plans.smooth_cases(known, (), ["m03", "m08"], Smoothing()) == known
 
 
 def test_issues_that_are_not_known_have_no_say() -> None:
@@ -62,6 +63,6 @@ def test_issues_that_are_not_known_have_no_say() -> None:
     known = [case(number, one) for number, one in enumerate(oks[:40])]
     issues = [issue(number, one) for number, one in enumerate(oks)]
     names = ["m03", "m08"]
-    assert recorded_outcomes.smooth_cases(known, issues, names, Smoothing()) == recorded_outcomes.smooth_cases(
+    assert outcome_plans.smooth_cases(known, issues, names, Smoothing()) == outcome_plans.smooth_cases(
         known, issues[:40], names, Smoothing()
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import ConfigError
-from fugu_cli.evaluation.intervals import Mean
+from fugu_cli.evaluation.intervals import wilson_of_mean
 from fugu_cli.training.pass_matrix import (
     HeadRow,
     MatrixCell,
@@ -143,7 +143,7 @@ def test_policies_are_followed_in_expectation() -> None:
 
 def test_the_baselines_are_every_row_the_cascade_random_and_the_oracle() -> None:
     lines = policy_baselines([HALF], ["dear", "cheap"], ValueSettings(turns=2, cost=0.0))
-    sure, seldom = Mean(0.5, 0.5, 0.5), Mean(0.2, 0.2, 0.2)
+    sure, seldom = wilson_of_mean([0.5]), wilson_of_mean([0.2])
     assert [line for line in lines if line.name != "random"] == [
         PolicySummary("dear alone", sure, 1.0, 1.0),
         PolicySummary("cheap alone", seldom, 0.1, 1.0),
@@ -152,6 +152,8 @@ def test_the_baselines_are_every_row_the_cascade_random_and_the_oracle() -> None
     ]
     drawn = lines[3]
     assert (drawn.name, drawn.solved.value, drawn.cost) == ("random", pytest.approx(0.35), pytest.approx(0.55))
-    assert policy_table(lines).splitlines()[2] == "| dear alone | 50.0% | 50% to 50% | 1.00 | 1.00 |"
+    assert policy_table(lines).splitlines()[2] == "| dear alone | 50.0% | 5% to 95% | 1.00 | 1.00 |"
     mixed = policy_summary("both", [PolicyOutcome(1.0, 1.0, 1.0), PolicyOutcome(0.0, 1.0, 1.0)] * 10)
     assert 0.2 < mixed.solved.low < 0.4 < mixed.solved.value < 0.6 < mixed.solved.high < 0.8
+    four = policy_summary("all solved", [PolicyOutcome(1.0, 1.0, 1.0)] * 4).solved
+    assert (four.value, round(four.low, 2), four.high) == (1.0, 0.51, 1.0)

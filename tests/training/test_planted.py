@@ -4,14 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from fugu_cli.training.planted_pool import (
+from fugu_cli.training.search import SepCMA
+from tests.benchmarks.planted_pool import (
+    Optimiser,
     PlantedPool,
     PlantedPoolSettings,
+    RandomSearch,
     Reinforce,
     ReinforceSettings,
     sample_actions,
 )
-from fugu_cli.training.search import Optimiser, RandomSearch, SepCMA
 
 TINY = PlantedPoolSettings(width=12, blocks=2, seed=3)
 

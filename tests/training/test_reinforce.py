@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fugu_cli.training.planted_pool import (
+from fugu_cli.training.search import Numbers
+from tests.benchmarks.planted_pool import (
     ChooseAgentAndRole,
     PlantedEpisodes,
     PlantedPool,
@@ -11,7 +12,6 @@ from fugu_cli.training.planted_pool import (
     Reinforce,
     ReinforceSettings,
 )
-from fugu_cli.training.search import Numbers
 
 TINY = PlantedPoolSettings(width=6, blocks=3, seed=1)
 

@@ -17,7 +17,6 @@ from fugu_cli.coordinators.trinity import Trinity
 from fugu_cli.errors import ConfigError
 from fugu_cli.session.events import ROLES, Assigned, Member, Opened
 from fugu_cli.training import frontier, recorded_outcomes, study
-from fugu_cli.training.evolution import EvolutionSettings as Evolving
 from fugu_cli.training.pass_matrix import HeadRow, RowRates, TaskRates
 from fugu_cli.training.planning import PathPlan
 from fugu_cli.training.recorded_outcomes import Issue, ReplayCase, random_pool
@@ -28,7 +27,6 @@ from fugu_cli.training.synthetic_sessions import ReplaySessionWriter, ReplayStep
 from tests.coordinators import tiny
 
 SEATS = tuple(HeadRow(slot, slot) for slot in ("cheap", "middle", "strong"))
-FEW = Evolving(iterations=2, population=6)
 SURE = ReplayRules(CheckRates(1.0, 0.0), turns=4, talk=0.0)
 
 
@@ -80,8 +78,8 @@ def test_a_run_is_told_by_its_calls_and_the_checks_word(loaded: Backbone) -> Non
     assert scene.text == (
         "user: issue a\n"
         "system: tests failed 3\n"
-        "assistant: Worker (cheap):\n[bash ok x2; edit ok; tests failed 3; 3 calls]\n"
-        "assistant: Worker (strong):\n[bash ok x8; edit ok; tests passed 8; 9 calls]"
+        "assistant: Worker (cheap):\n[bash ok x2; edit ok; tests failed 1; 3 calls]\n"
+        "assistant: Worker (strong):\n[bash ok x8; edit ok; tests passed 7; 9 calls]"
     )
     assert (scene.roles_out, scene.spent) == ((ROLES.index("worker"), ROLES.index("thinker")), (0, 2))
     assert writer(loaded).scene(case("a", (0, 1, 1)), ()).roles_out == (ROLES.index("verifier"),)
@@ -223,21 +221,13 @@ def test_a_study_learns_across_repositories_and_keeps_its_parts(loaded: Backbone
     issues = recorded_outcomes.read_issues(file_of(tmp_path / "o.jsonl.gz", lines(12)))
     pool = recorded_outcomes.named_pool(issues, ["small", "mid", "big"], {})
     hidden_states = HiddenStates(loaded, tmp_path / "states", lambda _: None)
-    question = study.StudySettings(
-        prices=(0.3,), checks=(CheckRates(0.95, 0.1),), folds=2, sample=4, course=HeadTrainingSettings(settings=FEW)
-    )
-    one = study.Study(
-        study.StudyData(recorded_outcomes.pool_cases(issues, pool), ["small", "mid", "big"], issues),
-        writer(loaded),
-        hidden_states,
-    )
+    question = study.StudySettings(prices=(0.3,), checks=(CheckRates(0.95, 0.1),), folds=2, sample=4)
+    cases = recorded_outcomes.pool_cases(issues, pool)
+    one = study.Study(cases, ["small", "mid", "big"], writer(loaded), hidden_states)
     found = one.run(question, pool.unit, tmp_path / "answers.jsonl", lambda _: None)
     answer = found.answers[0]
     assert answer.fixed.reward(0.3).mean() >= max(arm.reward(0.3).mean() for arm in found.singles)
     assert answer.ours.reward(0.3).mean() > found.singles[2].reward(0.3).mean()
-    assert found.thrifty[CheckRates(0.95, 0.1)].cost.mean() == pytest.approx(
-        answer.ours.cost.mean()
-    )  # nothing to mix with
     assert answer.trained.reward(0.3).mean() <= answer.fixed.reward(0.3).mean()
     text = study.study_report(found)
     assert "| small > mid > big |" in text
@@ -249,13 +239,12 @@ def test_a_study_learns_across_repositories_and_keeps_its_parts(loaded: Backbone
     np.testing.assert_array_equal(again.answers[0].ours.cost, answer.ours.cost)  # a rounded cost is another way's
 
 
-def test_without_an_evolution_every_known_case_is_learned_from(loaded: Backbone, tmp_path: Path) -> None:
-    """No third of them is kept to validate what does not take place: only those know that the dearest row is right."""
+def test_every_known_case_is_learned_from(loaded: Backbone, tmp_path: Path) -> None:
     known = study.sample_cases([case(f"{number}", (0, 0, 0), "known") for number in range(12)], 12, 0)
     known = [*known[:8], *(case(one.task.task, (0, 0, 1), "known") for one in known[8:])]
     cases = [*known, case("judged", (0, 0, 1), "judged")]
     hidden_states = HiddenStates(loaded, tmp_path / "states", lambda _: None)
-    one = study.Study(study.StudyData(cases, ["small", "mid", "big"]), writer(loaded), hidden_states)
+    one = study.Study(cases, ["small", "mid", "big"], writer(loaded), hidden_states)
     question = study.StudySettings(prices=(0.1,), checks=(CheckRates(1.0, 0.0),), folds=2)
     (answer,) = one.run(question, 1.0, tmp_path / "answers.jsonl", lambda _: None).answers
     assert answer.ours.solved[-1] == 1.0
@@ -355,14 +344,6 @@ def test_a_fixed_way_chosen_without_hindsight_is_each_parts_others_choice() -> N
     )  # each part is decided as the other one would have it
     assert (arm.solved.tolist(), arm.cost.tolist()) == ([0.0] * 4, [0.2, 0.2, 0.1, 0.1])
     assert frontier.best_fixed([first, second], 0.1) is first
-
-
-def test_a_random_mix_costs_what_was_asked() -> None:
-    cases = [case("a", (1, 1, 1)), case("b", (0, 0, 1))]
-    singles = frontier.single_policies(cases, ["cheap", "middle", "strong"])
-    coin = frontier.random_mix_at_cost(singles, 0.525)
-    assert (coin.solved.mean(), coin.cost.mean()) == (pytest.approx(0.75), pytest.approx(0.525))
-    assert frontier.oracle_scores(cases).cost.mean() == pytest.approx(0.525)
 
 
 def test_a_pool_is_drawn_of_models_that_there_are() -> None:

@@ -4,10 +4,10 @@ import numpy as np
 
 from fugu_cli.training import frontier
 from fugu_cli.training.pass_matrix import RowRates, TaskRates
-from fugu_cli.training.planning import END, CallCountPlan, CaseTable
 from fugu_cli.training.recorded_outcomes import ReplayCase
 from fugu_cli.training.replay import CheckRates, ReplayRules
 from fugu_cli.training.synthetic_sessions import ReplayStep
+from tests.benchmarks.outcome_plans import END, CallCountPlan, CaseTable
 
 SURE = ReplayRules(CheckRates(1.0, 0.0), turns=4, talk=0.0)
 COSTS = (0.05, 0.2, 1.0)

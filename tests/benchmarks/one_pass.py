@@ -25,6 +25,7 @@ from fugu_cli.tasks import Task
 from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import create_repository, write_files
 
+HERE = Path(__file__).parent
 TEMPERATURE = 0.8
 EVIDENCE = 1500
 """Characters of the failing tests' output that are shown."""
@@ -73,7 +74,7 @@ def one_pass_prompt(task: Task, evidence: str, repeat: int = 0) -> Prompt:
         unfinished = prompts.fill(prompts.load("brief/worker_unfinished"), named=f"The code in `{path}`")
         tests = f"{tests}{unfinished}\n\n"
     text = prompts.fill(
-        prompts.load("evaluation/one_pass" if len(named) == 1 else "evaluation/one_pass_several"),
+        (HERE / f"one_pass{'' if len(named) == 1 else '_several'}.template.md").read_text(encoding="utf-8").strip(),
         instruction=task.prompt,
         files=shown,
         tests=tests,

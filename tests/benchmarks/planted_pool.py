@@ -1,11 +1,13 @@
 """A synthetic pool whose best decision is known at every transcript, and REINFORCE on it: what evolution is compared
-with.
+with; and random search, the paper's baseline.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -256,3 +258,43 @@ class Reinforce:
 def _sampled_with_gradient(logits: Floats, draws: Numbers) -> tuple[States, Floats]:
     chosen, chances = sample_actions(logits, draws)
     return chosen, np.eye(logits.shape[-1], dtype=np.float32)[chosen] - chances
+
+
+class Optimiser(Protocol):
+    """Proposes candidates and learns from what they were worth."""
+
+    @property
+    def mean(self) -> Numbers:
+        """The result so far (N,): what is saved."""
+
+    def ask(self) -> Numbers:
+        """The next candidates (population, N)."""
+
+    def tell(self, candidates: Numbers, fitness: Numbers) -> None:
+        """What they were worth (population,), higher is better."""
+
+
+class RandomSearch:
+    """Candidates from U[-width, width], the best one is the result: the paper's baseline (width 0.5)."""
+
+    def __init__(self, count: int, population: int, *, width: float = 0.5, seed: int = 0) -> None:
+        self._shape = (population, count)
+        self._width = width
+        self._draw = np.random.default_rng(seed)
+        self._best = -math.inf
+        self._found: Numbers = np.zeros(count)
+
+    @property
+    def mean(self) -> Numbers:
+        """The best candidate seen (N,)."""
+        return self._found
+
+    def ask(self) -> Numbers:
+        """(population, N)."""
+        return self._draw.uniform(-self._width, self._width, self._shape)
+
+    def tell(self, candidates: Numbers, fitness: Numbers) -> None:
+        """Keep the best."""
+        place = int(fitness.argmax())
+        if fitness[place] > self._best:
+            self._best, self._found = float(fitness[place]), candidates[place]
