@@ -530,3 +530,18 @@ def test_a_new_request_calls_at_once_though_every_agent_is_unavailable(
     terminal.keys("explain it again\r")
     assert "unavailable" not in terminal.sees("Back again.", "answered")
     assert (len(server.asked("m")), len(server.asked("n"))) == (2, 1)
+
+
+def test_a_run_without_a_screen_shows_the_diff_before_it_asks(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    """The lines around the change as well, as on the screen; a no leaves the file as it was."""
+    place.files({"calc.txt": "above\nbroken\nbelow\n"})
+    edit = Use("edit", {"path": "calc.txt", "old": "broken", "new": "fixed"})
+    server.play("m", Says("", (READ,)), Says("", (edit,)), Says("Not done."))
+    terminal = fugu("run", "--permission-mode", "ask", "mend it")
+    shown = terminal.sees("Allow edit?", "-broken", "+fixed", " above", "[N] no:")
+    assert "asked because" in shown and shown.index("+fixed") < shown.index("[N] no:")
+    terminal.keys("n\r")
+    terminal.ended()
+    assert (place.repo / "calc.txt").read_text() == "above\nbroken\nbelow\n"
