@@ -148,7 +148,7 @@ class RequestRun:
         before = self._resumed(loaded)
         if before is not None and self._text is None and self._flags.tier is None:
             loaded = _with_request_tier(loaded, before)
-        session = await wiring.open_session(loaded, self._environ, self._ask(), before)
+        session = await wiring.open_session(loaded, self._environ, self._ask(loaded.root), before)
         if self._text is None:
             session.go_on()
         for note in session.notes():
@@ -179,10 +179,10 @@ class RequestRun:
             )
         self._screen.show(f"fugu: the session {path.stem} worked in {opened.repo}; it goes on in {root}")
 
-    def _ask(self) -> headless.AskApproval:
+    def _ask(self, root: Path) -> headless.AskApproval:
         watched = self._flags.output_format == OutputFormat.text and self._screen.err.terminal
         if watched and sys.stdin is not None and sys.stdin.isatty():
-            return headless.ask_on_terminal(self._screen, headless.read_typed_line)
+            return headless.ask_on_terminal(self._screen, headless.read_typed_line, root)
         return headless.deny_headless
 
     async def _worked(self, session: Session) -> RunEnding | None:

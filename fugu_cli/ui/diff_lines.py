@@ -1,6 +1,5 @@
-"""Diffs: the change that a call is about to make as a patch, and a patch as coloured lines. Reads no file itself.
-
-Beside markdown.py. Reads no file itself: who wants the change in its surroundings gives `read`.
+"""Diffs and questions: the change that a call is about to make as a patch, a patch as coloured lines, and what people
+read before they approve a call. The full screen, the inline mode and `fugu run` ask with the same words.
 """
 
 from __future__ import annotations
@@ -9,12 +8,17 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 
 from fugu_cli.messages import Call
-from fugu_cli.ui.drawing import Palette, StyledLine, indent_lines, parse_style, wrap_lines
-from fugu_cli.ui.formatting import escape_for_approval, plural
+from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, indent_lines, parse_style, styled_line, wrap_lines
+from fugu_cli.ui.formatting import escape_for_approval, flatten, plural, with_tilde
+
+if TYPE_CHECKING:
+    from fugu_cli.safety.policy import Judgement
 
 ReadFile = Callable[[str], str | None]
 """The text of a file by the path a call names; None where there is none that can be shown."""
@@ -27,6 +31,8 @@ _NOISE = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+( \d+)?|(new|deleted) file mod
 """What git says that people need not read. The whole line: a line that is added may begin like it."""
 LARGEST = 200_000
 """Characters of a file that are still compared."""
+LARGEST_READ = 1_000_000
+"""Bytes of a file whose change is still shown in its surroundings."""
 
 
 def read_nothing(path: str) -> None:
@@ -53,6 +59,39 @@ def patch_of_call(call: Call, read: ReadFile = read_nothing) -> str:
     if call.tool == "write" and whole is not None:
         return unified_diff(path, read(path) or "", whole)
     return ""
+
+
+def approval_patch(call: Call, root: Path) -> str:
+    """What a call in `root` is about to change, with the lines around it; "" where that is nothing. For a thread."""
+
+    def read(path: str) -> str | None:
+        try:
+            file = (root / path).resolve()
+            if not file.is_file() or file.stat().st_size > LARGEST_READ:
+                return None
+            return file.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return None
+
+    return patch_of_call(call, read)
+
+
+def approval_target_lines(call: Call, judgement: Judgement, width: int, palette: Palette) -> list[StyledLine]:
+    """What is asked about, in full."""
+    from fugu_cli.ui.event_text import approval_target  # brings the events with it: not before the first paint
+
+    said = with_tilde(escape_for_approval(approval_target(call, judgement.target)).strip())
+    return wrap_lines(said, width, f"bold {palette.text}", "  ") if said else []
+
+
+def approval_lines(
+    asked: tuple[Call, Judgement], target: Sequence[StyledLine], width: int, palette: Palette, hint: str = ""
+) -> list[StyledLine]:
+    """The question: the tool, what it would touch (`approval_target_lines`), and why policy asks."""
+    call, judgement = asked
+    head: list[StyledPart] = [(f"Allow {flatten(escape_for_approval(call.tool), 40)}?", f"bold {palette.warn}")]
+    why = wrap_lines(f"asked because {escape_for_approval(judgement.reason)}", width, palette.dim)
+    return [styled_line([*head, (hint, palette.dim)], width), *target, *why]
 
 
 def _first(given: dict[str, str], names: Sequence[str]) -> str | None:

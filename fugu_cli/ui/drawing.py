@@ -90,6 +90,22 @@ CONTRAST = Palette(
     code="monokai",
     cursor="on #444444",
 )
+TERMINAL = Palette(
+    name="terminal",
+    dark=True,
+    text="",
+    dim="dim",
+    accent="cyan",
+    user="bold",
+    good="green",
+    bad="red",
+    warn="yellow",
+    added="green",
+    removed="red",
+    code="ansi_dark",
+    cursor="reverse",
+)
+"""The terminal's own colours: for lines of `fugu run` and other commands, whatever the ground is."""
 PALETTES = {palette.name: palette for palette in (DARK, LIGHT, CONTRAST)}
 
 

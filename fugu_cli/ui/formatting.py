@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
+from pathlib import Path
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -38,6 +40,13 @@ def _escape(code: int) -> str:
     if code > 0xFFFF:
         return f"\\U{code:08x}"
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def with_tilde(text: str) -> str:
+    """A text in which paths under the home folder begin with `~/`."""
+    with suppress(RuntimeError):
+        return text.replace(f"{Path.home()}/", "~/")
+    return text
 
 
 def first_line(text: str, width: int = 100) -> str:

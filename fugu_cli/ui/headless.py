@@ -8,7 +8,8 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TextIO, assert_never
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TextIO, assert_never
 
 from rich.text import Text
 
@@ -29,11 +30,14 @@ from fugu_cli.session.events import (
     Waiting,
 )
 from fugu_cli.session.log import Log
-from fugu_cli.ui import event_text, json_output
-from fugu_cli.ui.event_text import approval_target, describe_call
-from fugu_cli.ui.formatting import compact_number, duration, escape_invisible, first_line, known_cost, sanitize, shorten
+from fugu_cli.ui import diff_lines, event_text, json_output
+from fugu_cli.ui.drawing import TERMINAL
+from fugu_cli.ui.formatting import compact_number, duration, first_line, known_cost, sanitize, shorten
 from fugu_cli.ui.json_output import RunEnding, result_object
 from fugu_cli.ui.terminal_output import TerminalOutput
+
+if TYPE_CHECKING:
+    from fugu_cli.safety.policy import Judgement
 
 Permission = Literal["once", "session", "no", "headless"]
 ANSWERS: dict[str, Permission] = {
@@ -53,38 +57,26 @@ SETTLE_SECONDS = 0.05
 """Seconds for the reader of the log to print what led to the question."""
 
 
-class ApprovalReason(Protocol):
-    """What policy said of the call."""
-
-    @property
-    def reason(self) -> str: ...
-
-    @property
-    def target(self) -> str: ...
-
-    @property
-    def every_time(self) -> bool: ...
+AskApproval = Callable[[Call, "Judgement"], Awaitable[Permission]]
 
 
-AskApproval = Callable[[Call, ApprovalReason], Awaitable[Permission]]
-
-
-async def deny_headless(call: Call, judgement: ApprovalReason) -> Permission:
+async def deny_headless(call: Call, judgement: Judgement) -> Permission:
     """Without a terminal: what would be asked is denied."""
     del call, judgement
     return "headless"
 
 
-def ask_on_terminal(screen: TerminalOutput, read: Callable[[], Awaitable[str]]) -> AskApproval:
-    """Asks on `screen`; `read` gives the next line the user types, "" at its end (which means no)."""
+def ask_on_terminal(screen: TerminalOutput, read: Callable[[], Awaitable[str]], root: Path) -> AskApproval:
+    """Asks on `screen` about a call in `root`; `read` gives the next line the user types, "" at its end (no)."""
 
-    async def ask(call: Call, judgement: ApprovalReason) -> Permission:
+    async def ask(call: Call, judgement: Judgement) -> Permission:
         await asyncio.sleep(SETTLE_SECONDS)
+        patch = await asyncio.to_thread(diff_lines.approval_patch, call, root)
         with screen.held():
-            screen.show(Text(f"allow {describe_call(call)}?", "bold yellow"))
-            if judgement.target:
-                screen.show(Text(f"  {escape_invisible(approval_target(call, judgement.target))}"))
-            screen.show(Text(f"  asked because {escape_invisible(judgement.reason)}", "dim"))
+            width = screen.width
+            target = diff_lines.approval_target_lines(call, judgement, width, TERMINAL)
+            screen.lines(diff_lines.approval_lines((call, judgement), target, width, TERMINAL))
+            screen.lines(diff_lines.patch_lines(patch, width, TERMINAL) if patch else [])
             while True:
                 screen.err.raw("  [y] once  " + ("" if judgement.every_time else "[s] for this session  ") + "[N] no: ")
                 line = await read()

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 from fugu_cli.session.events import Finished, Live, Recorded, Retried, ToolRan
 from fugu_cli.ui import block_drawing, diff_lines, drawing, trace_drawing
 from fugu_cli.ui.block_drawing import GAP, block_fragments, has_gap_before, markdown_lines
-from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, plain_text, styled_line, wrap_lines
-from fugu_cli.ui.formatting import escape_for_approval, flatten
+from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, plain_text, styled_line
+from fugu_cli.ui.formatting import flatten
 from fugu_cli.ui.trace_drawing import Section, section_title
 from fugu_cli.ui.trace_rows import SessionTotals, TraceRows
 from fugu_cli.ui.transcript import Block, MarkdownChunk, NoteBlock, ReplyBlock, ThinkingBlock, ToolBlock, Transcript
 from fugu_cli.ui.tui.preferences import Preferences, save_preferences
-from fugu_cli.ui.tui.project_folder import with_tilde
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview, StatusLine, UpdateNote
 
 if TYPE_CHECKING:
@@ -263,14 +262,9 @@ class InlineScreen:
         asked, self._question = self._question, question
         if question is not None and question is not asked:
             self.asked_at = time.monotonic()
-            judgement, width, palette = question.judgement, self._terminal.width(), self.feed.palette
-            lines = [
-                styled_line(
-                    [(f"Allow {flatten(escape_for_approval(question.call.tool), 40)}?", f"bold {palette.warn}")], width
-                )
-            ]
-            lines += wrap_lines(with_tilde(escape_for_approval(_target(question))), width, f"bold {palette.text}")
-            lines += wrap_lines(f"asked because {escape_for_approval(judgement.reason)}", width, palette.dim)
+            width, palette = self._terminal.width(), self.feed.palette
+            target = diff_lines.approval_target_lines(*question.asked, width, palette)
+            lines = diff_lines.approval_lines(question.asked, target, width, palette)
             lines += diff_lines.patch_lines(patch, width, palette) if patch else []
             self.feed.print(lines)
         self._terminal.redraw()
@@ -354,12 +348,6 @@ class InlineScreen:
     async def leave(self) -> None:
         """End the prompt; whoever runs it closes the session."""
         self._terminal.end()
-
-
-def _target(question: ApprovalQuestion) -> str:
-    from fugu_cli.ui.event_text import approval_target  # brings the events with it: not before the first line
-
-    return approval_target(question.call, question.judgement.target)
 
 
 def parse_choice(text: str, choices: Sequence[Choice], keys: dict[str, str]) -> PickedChoice | None:

@@ -13,13 +13,14 @@ import io
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TextIO
 
 from rich.console import Console
 from rich.text import Text
 
+from fugu_cli.ui.drawing import COLOUR_SYSTEMS, StyledLine, ansi_text
 from fugu_cli.ui.formatting import duration, first_line, retrying_in, shorten
 from fugu_cli.ui.output_stream import OutputStream
 
@@ -61,6 +62,11 @@ class TerminalOutput:
         self._erase()
         self.err.line(rich_to_ansi(text) if isinstance(text, Text) and self.colour else str(text))
         self._draw()
+
+    def lines(self, lines: Sequence[StyledLine]) -> None:
+        """Styled lines for people."""
+        if lines:
+            self.show(ansi_text(lines, COLOUR_SYSTEMS["standard"] if self.colour else None).removesuffix("\n"))
 
     def data(self, text: str) -> None:
         """What programs take: to standard output, nothing added."""

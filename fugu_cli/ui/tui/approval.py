@@ -18,9 +18,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from fugu_cli.ui import diff_lines
-from fugu_cli.ui.drawing import BLANK, Palette, StyledLine, StyledPart, styled_line, wrap_lines
-from fugu_cli.ui.formatting import escape_for_approval, flatten, plural
-from fugu_cli.ui.tui.project_folder import with_tilde
+from fugu_cli.ui.drawing import BLANK, Palette, StyledLine, StyledPart, plain_text, styled_line
+from fugu_cli.ui.formatting import plural
 from fugu_cli.ui.tui.screen_protocol import APPROVAL_SCOPES, ApprovalScope, offered_scopes
 
 if TYPE_CHECKING:
@@ -118,7 +117,8 @@ class Approval(Widget, can_focus=True):
     def action_whole(self) -> None:
         """Everything that the call would do."""
         if self._question is not None and (self._patch or self._cut):
-            self.post_message(self.Opened(_target(self._question), self._patch))
+            target = diff_lines.approval_target_lines(*self._question.asked, 10_000, self.palette)
+            self.post_message(self.Opened("\n".join(map(plain_text, target)), self._patch))
 
     def render_line(self, y: int) -> Strip:
         """A line of the question."""
@@ -161,21 +161,12 @@ class Approval(Widget, can_focus=True):
         return [mark, (f"{key} ", f"bold {palette.accent}"), (word if short else words, tone)]
 
     def _asked(self, question: ApprovalQuestion, width: int) -> list[StyledLine]:
-        call, judgement, palette = question.call, question.judgement, self.palette
-        target = wrap_lines(_target(question), width, f"bold {palette.text}", "  ")
+        palette = self.palette
+        target = diff_lines.approval_target_lines(*question.asked, width, palette)
         self._cut = len(target) > TARGET_LINES
+        if self._cut:
+            rest = f"  … {plural(len(target) - TARGET_LINES, 'more line')}"
+            target = [*target[:TARGET_LINES], styled_line([(rest, palette.dim)], width)]
         waiting = f"  ({self._behind} more behind this one)" if self._behind else ""
         whole = "  d shows all of it" if self._cut else "  d shows the whole change" if self._patch else ""
-        head: list[StyledPart] = [(f"Allow {flatten(escape_for_approval(call.tool), 40)}?", f"bold {palette.warn}")]
-        lines = [styled_line([*head, (waiting + whole, palette.dim)], width)]
-        lines += target[:TARGET_LINES]
-        if self._cut:
-            lines.append(styled_line([(f"  … {plural(len(target) - TARGET_LINES, 'more line')}", palette.dim)], width))
-        return [*lines, *wrap_lines(f"asked because {escape_for_approval(judgement.reason)}", width, palette.dim)]
-
-
-def _target(question: ApprovalQuestion) -> str:
-    """What is asked about, in full."""
-    from fugu_cli.ui.event_text import approval_target  # brings the events with it: not before the first paint
-
-    return with_tilde(escape_for_approval(approval_target(question.call, question.judgement.target)).strip())
+        return diff_lines.approval_lines(question.asked, target, width, palette, waiting + whole)

@@ -23,13 +23,6 @@ def short_path(root: Path) -> str:
     return str(root)
 
 
-def with_tilde(text: str) -> str:
-    """A text in which paths under the home folder begin with `~/`."""
-    with suppress(RuntimeError):
-        return text.replace(f"{Path.home()}/", "~/")
-    return text
-
-
 def typed_path(root: Path, name: str) -> Path:
     """The path that somebody typed: in `root`, `~/` being their home."""
     return Path.home() / name[2:] if name.startswith("~/") else root / name

@@ -76,6 +76,11 @@ class ApprovalQuestion:
     judgement: policy.Judgement
     answer: asyncio.Future[Permission] = field(compare=False)
 
+    @property
+    def asked(self) -> tuple[Call, policy.Judgement]:
+        """What people read."""
+        return self.call, self.judgement
+
 
 class RequestQueue:
     """One session at a time and all that is under way in it."""

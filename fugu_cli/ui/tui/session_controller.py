@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from fugu_cli.ui.tui.screen_protocol import FeedProtocol, ScreenProtocol
     from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener, SessionProtocol
 
-LARGEST_READ = 1_000_000
-"""Bytes of a file whose change is still shown in its surroundings."""
-
 
 class ApprovalQueue:
     """`question` is the one that people see and that waits for an answer; None while there is none."""
@@ -66,7 +63,7 @@ class ApprovalQueue:
     async def _look(self) -> None:
         """What the oldest one would change; another one may be the oldest then."""
         question = self._questions[0]
-        self._patch = await asyncio.to_thread(diff_lines.patch_of_call, question.call, self._content)
+        self._patch = await asyncio.to_thread(diff_lines.approval_patch, question.call, self._root)
         self._shown, self._looking = question, None
         self.ask(self._questions)
 
@@ -75,16 +72,6 @@ class ApprovalQueue:
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
-
-    def _content(self, path: str) -> str | None:
-        """A file's text; None where it is not a text of a sensible size."""
-        try:
-            file = (self._root / path).resolve()
-            if not file.is_file() or file.stat().st_size > LARGEST_READ:
-                return None
-            return file.read_text(encoding="utf-8")
-        except (OSError, ValueError):
-            return None
 
 
 FetchBlob = Callable[[str], Awaitable[bytes]]

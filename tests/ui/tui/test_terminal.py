@@ -548,3 +548,18 @@ def test_a_secret_in_two_streamed_pieces_is_on_no_screen(
     terminal.until(over)
     assert [screen for screen in shown if "The token is" in screen and "all there is to say." not in screen]
     assert not [screen for screen in shown if secret[:8] in screen]
+
+
+def test_a_run_without_a_screen_shows_the_diff_before_it_asks(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    """The lines around the change as well, as on the screen; a no leaves the file as it was."""
+    place.files({"calc.txt": "above\nbroken\nbelow\n"})
+    edit = Use("edit", {"path": "calc.txt", "old": "broken", "new": "fixed"})
+    server.play("m", Says("", (READ,)), Says("", (edit,)), Says("Not done."))
+    terminal = fugu("run", "--permission-mode", "ask", "mend it")
+    shown = terminal.sees("Allow edit?", "-broken", "+fixed", " above", "[N] no:")
+    assert "asked because" in shown and shown.index("+fixed") < shown.index("[N] no:")
+    terminal.keys("n\r")
+    terminal.ended()
+    assert (place.repo / "calc.txt").read_text() == "above\nbroken\nbelow\n"
