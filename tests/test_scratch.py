@@ -20,8 +20,8 @@ from fugu_cli.system import temp_dirs
 
 WORKS = """
 import sys
-from fugu_cli import scratch
-with scratch.folder("box") as made:
+from fugu_cli.system import temp_dirs
+with temp_dirs.temp_dir("box") as made:
     (made / "left").write_text("x")
     print(made, flush=True)
     sys.stdin.read()

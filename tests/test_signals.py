@@ -10,7 +10,7 @@ import fugu_cli
 
 IMPORTS = """
 import threading
-from fugu_cli import signals
+from fugu_cli.system import signals
 signals.at_once()
 try:
     import slow
@@ -34,7 +34,7 @@ except KeyboardInterrupt:
 """
 STARTS = """
 import os, signal, subprocess, time
-from fugu_cli import signals
+from fugu_cli.system import signals
 def before():
     os.kill(os.getppid(), signal.SIGTERM)
     time.sleep(0.3)
@@ -54,7 +54,7 @@ except ChildProcessError:
 """
 BLOCKED = """
 import os, signal, threading, time
-from fugu_cli import signals
+from fugu_cli.system import signals
 def send():
     time.sleep(0.3)
     signal.pthread_kill(threading.get_ident(), number)  # the call that blocks is not ended by it
@@ -72,7 +72,7 @@ os._exit(signal.setitimer(signal.ITIMER_REAL, 0)[0] > 0)
 """
 HELD = """
 import os, signal
-from fugu_cli import signals
+from fugu_cli.system import signals
 signals.at_once(signal.SIGINT)
 for number in (signal.SIGINT, *signals.ENDING):
     signals.held()

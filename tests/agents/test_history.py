@@ -53,7 +53,7 @@ def test_any_history_renders_to_words_for_a_model_without_tools(
     server = Server(httpx.Response(200, text=DONE, headers={"content-type": "application/json"}))
     agent: Agent = OpenAI(ACCESS, server)
     if prompt.tools:
-        agent = protocol(agent, load(f"protocols/{protocol.__name__.lower()}"))
+        agent = protocol(agent, load(f"protocols/{protocol.__name__.removesuffix('Protocol').lower()}"))
     asyncio.run(agent.reply(prompt, quiet, unhurried))
     for request in server.requests:
         (validate.plain if prompt.tools else validate.openai)(request)

@@ -22,6 +22,11 @@ from tests.reacting import React, Reacting, Stage, calls, fails, results, says
 CHAIN = lists((0, "Look at it.", []), (1, "Say what it is.", [0]))
 
 
+def silent(prompt: Prompt) -> Reply:
+    """A reply that the limit cut before its first word."""
+    return Reply(text="", stop="length")
+
+
 def assigned(found: object) -> list[tuple[int, str, int, object]]:
     return [(e.turn, e.agent, e.step, e.sees) for e in found.of(Assigned)]  # type: ignore[attr-defined]
 
@@ -242,14 +247,14 @@ def test_a_step_that_fails_goes_to_another_agent(tmp_path: Path) -> None:
 
 
 def test_then_the_planner_is_told(tmp_path: Path) -> None:
-    silent = says("")
+
     mended = lists((2, "Do it yourself.", []))
     found = play(tmp_path, planning(CHAIN, mended), {"a": silent, "b": fails})
 
     def c(prompt: Prompt) -> Reply:
         if plans(prompt):
             return planning(CHAIN, mended)(prompt)
-        return Reply(text="c did it" if "Do it yourself." in newest(prompt) else "")
+        return Reply(text="c did it") if "Do it yourself." in newest(prompt) else silent(prompt)
 
     found.agents = {**found.agents, "c": Reacting("c", c)}
     assert found.run().reason == "answered"
@@ -421,7 +426,7 @@ def test_the_planner_is_not_told_who_failed_nor_where(tmp_path: Path) -> None:
     def c(prompt: Prompt) -> Reply:
         if plans(prompt):
             return planning(CHAIN, mended)(prompt)
-        return Reply(text="c did it" if "Do it yourself." in newest(prompt) else "")
+        return Reply(text="c did it") if "Do it yourself." in newest(prompt) else silent(prompt)
 
     found.agents = {**found.agents, "c": Reacting("c", c)}
     assert found.run().reason == "answered"
@@ -443,7 +448,7 @@ def test_a_step_whose_agent_refuses_or_runs_out_of_replies_goes_to_another(tmp_p
 
 def test_where_the_workflow_is_lost_and_nobody_is_left_the_end_says_why(tmp_path: Path) -> None:
     found = play(
-        tmp_path, planning(CHAIN, "prose"), {"a": says(""), "c": says("")}, settings=CoordinatorSettings(turns=2)
+        tmp_path, planning(CHAIN, "prose"), {"a": silent, "c": says("")}, settings=CoordinatorSettings(turns=2)
     )
     end = found.run()
     assert end.reason == "turn_limit"
