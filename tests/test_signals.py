@@ -11,7 +11,7 @@ import fugu_cli
 IMPORTS = """
 import threading
 from fugu_cli.system import signals
-signals.at_once()
+signals.raise_on_signals()
 try:
     import slow
     threading.Event().wait(60)
@@ -38,7 +38,7 @@ from fugu_cli.system import signals
 def before():
     os.kill(os.getppid(), signal.SIGTERM)
     time.sleep(0.3)
-signals.at_once()
+signals.raise_on_signals()
 try:
     subprocess.run(["sleep", "100"], preexec_fn=before, check=False)
 except KeyboardInterrupt:
@@ -61,7 +61,7 @@ def send():
     time.sleep(20)
     os._exit(3)
 for number in (signal.SIGINT, *signals.ENDING):
-    signals.at_once(signal.SIGINT)
+    signals.raise_on_signals(signal.SIGINT)
     threading.Thread(target=send, daemon=True).start()
     try:
         os.read(os.pipe()[0], 1)
@@ -73,13 +73,13 @@ os._exit(signal.setitimer(signal.ITIMER_REAL, 0)[0] > 0)
 HELD = """
 import os, signal
 from fugu_cli.system import signals
-signals.at_once(signal.SIGINT)
+signals.raise_on_signals(signal.SIGINT)
 for number in (signal.SIGINT, *signals.ENDING):
-    signals.held()
+    signals.hold_signals()
     os.kill(os.getpid(), number)
     print("still here", end=" ", flush=True)
     try:
-        signals.at_once(signal.SIGINT)
+        signals.raise_on_signals(signal.SIGINT)
     except KeyboardInterrupt:
         print("interrupted")
 """
