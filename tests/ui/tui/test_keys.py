@@ -16,11 +16,11 @@ from fugu_cli.session.events import Interrupted
 from fugu_cli.ui.tui.app import FuguApp, MainScreen
 from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.commands import KEYS
+from fugu_cli.ui.tui.demo import DemoSessionOpener
 from fugu_cli.ui.tui.panels import Conversation, Trace
 from fugu_cli.ui.tui.preferences import load_preferences
 from fugu_cli.ui.tui.prompt import PromptInput
 from fugu_cli.ui.tui.status_line import StatusBar
-from tests.ui.tui.demo import DemoSessionOpener
 
 ANSWER = '[[step]]\ntext = "Done."\n'
 SLOW = '[[step]]\ntext = "Slow."\ndelay = 30\n'
