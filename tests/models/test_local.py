@@ -24,10 +24,10 @@ PATIENCE = 60.0
 
 HOLD_A_LEASE = """
 import asyncio, pathlib, sys
-from fugu_cli.models.server_lease import lease
+from fugu_cli.models.server_lease import lease_server
 
 async def hold():
-    held = await lease("smollm2-135m", context=1024, cache=pathlib.Path(sys.argv[1]), idle=float(sys.argv[2]))
+    held = await lease_server("smollm2-135m", context=1024, cache=pathlib.Path(sys.argv[1]), idle=float(sys.argv[2]))
     print(held.base_url, flush=True)
     await asyncio.sleep(600)
 
