@@ -41,7 +41,7 @@ SuitesArgument = Annotated[list[str], SUITES]
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutFlags:
-    """Sessions on tasks: their requests, what they may cost, how many run at once. A command's own flags stand first."""
+    """Sessions on tasks: their requests, what they may cost, how many run at once. A command's own flags are first."""
 
     prompt: Annotated[str | None, option("--prompt", help="for repositories that bring none", metavar="TEXT")] = None
     test_command: Annotated[
