@@ -7,11 +7,15 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, cast
+
+if TYPE_CHECKING:
+    import typer
 
 
 def main() -> None:
@@ -77,13 +81,12 @@ def called(arguments: Sequence[str]) -> int:
     try:
         import typer
 
-        from fugu_cli.cli.app import app
         from fugu_cli.errors import FuguError
 
         # click's base of "these words are wrong": typer carries a click of its own now and used to import it.
         refused = cast(type[Exception], typer.BadParameter.__mro__[2])
         try:
-            code = app(arguments, prog_name="fugu", standalone_mode=False)
+            code = _command_line(arguments)(arguments, prog_name="fugu", standalone_mode=False)
         except FuguError as error:
             complain(str(error), error.hint)
             return error.exit_code
@@ -109,6 +112,20 @@ def called(arguments: Sequence[str]) -> int:
             raise
         return 2
     return 4 if code == INTERRUPTED else int(code or 0)
+
+
+def _command_line(arguments: Sequence[str]) -> typer.Typer:
+    """What reads `arguments`. `fugu` and `fugu run` start as quickly as they can."""
+    if arguments[:1] not in ([], ["run"]) or "_FUGU_COMPLETE" in os.environ:
+        from fugu_cli.cli import app
+
+        return app.app
+    gc.disable()  # until all is imported: cli/run.py, cli/interface.py
+    # httpx would import its own command line, and with it rich and pygments, were it not told that there is none.
+    sys.modules["httpx._main"] = None  # type: ignore[assignment]
+    from fugu_cli.cli import root
+
+    return root.app
 
 
 INTERRUPTED = 130

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fugu_cli.config import Config, Mode
 from fugu_cli.coordinators import Coordinator
@@ -19,7 +20,6 @@ from fugu_cli.engine import availability, compaction, harness, orchestrator, par
 from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.engine.undo import record_killed_calls
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.extensions.mcp_servers import McpServers
 from fugu_cli.extensions.skill_library import SkillLibrary
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.safety import policy, saved_permissions
@@ -27,6 +27,9 @@ from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event, Finished, Member, Replied, Undone
 from fugu_cli.session.log import Log
 from fugu_cli.tools import snapshots
+
+if TYPE_CHECKING:
+    from fugu_cli.extensions.mcp_servers import McpServers
 
 GOING_ON = 3
 """How often Stop hooks may send the work on, after a request of the user's."""

@@ -17,10 +17,8 @@ from fugu_cli.config.schema import AgentEntry, TimeoutPhases
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.environment import AskPermission, Environment, Harness, RequestLimits, Team, TestRules, WaitLimit
 from fugu_cli.engine.harness import TOOL_CALLING
-from fugu_cli.extensions.hook_runner import Hooks
 from fugu_cli.extensions.hook_settings import DeclaredHooks
 from fugu_cli.extensions.instruction_files import nested_instructions, standing_instructions
-from fugu_cli.extensions.mcp_servers import McpServers
 from fugu_cli.extensions.mcp_settings import DeclaredServers
 from fugu_cli.extensions.skills import Skill
 from fugu_cli.open_session import Session
@@ -41,6 +39,8 @@ from fugu_cli.tools.toolbox import AnyTool, Toolbox
 from fugu_cli.tools.workspace import Workspace, recall_reads
 
 if TYPE_CHECKING:
+    from fugu_cli.extensions.hook_runner import Hooks
+    from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.models.server_lease import Lease
     from fugu_cli.providers.circuit_breaker import CircuitBreaker
     from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
@@ -190,6 +190,8 @@ def build_session(
     by_name = {member.name: member for member in members}
     own_skills = tuple(skill.folder for skill in loaded.library.skills if skill.own)
     workspace = build_workspace(config, loaded.root, own_skills)
+    if workspace.box is not None:
+        workspace.box.try_out()
     workspace.test_command = config.test_command or find_test_command(loaded.root)
     coordinator, checkpoint, warm = build_coordinator(config, members)
     scripted = any(entry.provider == "scripted" for entry in entries)  # only scripts go on where they were
@@ -197,7 +199,7 @@ def build_session(
     breaker = build_circuit_breaker(entries)
     agents = build_agents(entries, environ, AgentResources(config.cache, config.local_idle, breaker), before)
     agents = {name: around(agent) for name, agent in agents.items()} if around else agents
-    servers = McpServers(loaded.servers, loaded.root) if loaded.servers != DeclaredServers() else None
+    servers = build_servers(loaded)
     mask = Redactor({**named_secrets(environ, entries), **loaded.servers.secrets}, loaded.root)
     workspace.mask = LogRedactor([resume] if resume else [], mask.text).text
     journal = _journal(loaded, mask, members, checkpoint, resume)
@@ -271,10 +273,21 @@ async def open_session(
     return build_session(loaded, environ, ask, resume, around)
 
 
+def build_servers(loaded: LoadedConfig) -> McpServers | None:
+    """The user's MCP servers, none of them started; None where there are none."""
+    if loaded.servers == DeclaredServers():
+        return None
+    from fugu_cli.extensions.mcp_servers import McpServers
+
+    return McpServers(loaded.servers, loaded.root)
+
+
 def build_hooks(loaded: LoadedConfig, journal: Log) -> Hooks | None:
     """The user's hooks; None where there are none and nothing is wrong with any."""
     if loaded.hooks == DeclaredHooks():
         return None
+    from fugu_cli.extensions.hook_runner import Hooks
+
     name = journal.path.stem if journal.path else "memory"
     common = {"session_id": name, "transcript_path": str(journal.path or "")}
     mute = bool(loaded.config.deny_agents)

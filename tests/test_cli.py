@@ -486,7 +486,7 @@ def test_modules_that_lie_in_the_current_folder_are_not_taken_for_ours(tmp_path:
 
 def test_a_bug_of_ours_is_called_one_and_ends_with_2() -> None:
     code = (
-        "import sys; sys.argv = ['fugu']; from fugu_cli import __main__; from fugu_cli.cli import app; app.app = None"
+        "import sys; sys.argv = ['fugu']; from fugu_cli import __main__; from fugu_cli.cli import root; root.app = None"
     )
     code += "; __main__.main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

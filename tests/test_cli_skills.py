@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.__main__ import called
-from fugu_cli.cli.flags import RunFlags, TierFlag
+from fugu_cli.cli.flags import RunFlags
 from fugu_cli.cli.run_session import resolve_request as asked_for
 from fugu_cli.config import Config
 from fugu_cli.config.loader import load_config
@@ -145,7 +145,7 @@ def test_a_command_names_its_tier_unless_a_flag_does(root: Path) -> None:
     loaded = load_config(root, {})
     wanted, changed = asked_for("/plan it", RunFlags(), loaded, {})
     assert (wanted.text, changed.config.tier) == ("Plan it.", "ultra")
-    assert asked_for("/plan it", RunFlags(tier=TierFlag.fugu), loaded, {})[1].config.tier == "fugu"
+    assert asked_for("/plan it", RunFlags(tier="fugu"), loaded, {})[1].config.tier == "fugu"
 
 
 def test_an_agent_that_is_not_in_the_pool_is_said_with_the_command(

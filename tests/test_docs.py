@@ -12,6 +12,7 @@ from fugu_cli.__main__ import called
 from fugu_cli.cli.app import app
 from fugu_cli.cli.interface import help_topics
 from fugu_cli.config import Config
+from fugu_cli.config.example import key_notes
 from fugu_cli.config.loader import parse_layer
 from fugu_cli.config.pricing import price_of
 from fugu_cli.config.schema import AgentEntry
@@ -214,8 +215,8 @@ def test_every_folder_of_the_data_is_named_on_the_storage_page() -> None:
 def test_the_configuration_page_lists_every_key_with_the_models_own_words() -> None:
     listed = dict(re.findall(r"^    (\w+) {2,}(.*)$", help_topics()["config"], re.MULTILINE))
     assert listed == {
-        key: (spec.description or "").strip() + (" (`fugu help pool`)" if key == "agents" else "")
-        for key, spec in Config.model_fields.items()
+        key: note.strip() + (" (`fugu help pool`)" if key == "agents" else "")
+        for key, note in key_notes(Config).items()
     }
 
 

@@ -53,15 +53,10 @@ def test_help_imports_nothing_heavy_and_few_modules() -> None:
 def test_pages_and_the_help_of_commands_import_nothing_but_what_reads_the_words(words: tuple[str, ...]) -> None:
     loaded = modules_after(command(*words))  # typer itself reads words with pydantic
     assert [name for name in HEAVY if name in loaded and name != "pydantic"] == []
-    assert [name for name in loaded if name.startswith("fugu_cli.")] == [
-        "fugu_cli.__main__",
-        "fugu_cli.cli",
-        "fugu_cli.cli.app",
-        "fugu_cli.cli.flags",
-        *(["fugu_cli.cli.interface"] if words[:1] in {(), ("help",)} else []),
-        "fugu_cli.cli.training_flags",
-        "fugu_cli.errors",
-    ]
+    every = ["fugu_cli.cli.app", "fugu_cli.cli.training_flags"] if words[:1] == ("help",) else []
+    page = ["fugu_cli.cli.interface"] if words[:1] in {(), ("help",)} else []
+    common = ["fugu_cli.__main__", "fugu_cli.cli", "fugu_cli.cli.flags", "fugu_cli.cli.root", "fugu_cli.errors"]
+    assert [name for name in loaded if name.startswith("fugu_cli.")] == sorted([*common, *every, *page])
 
 
 @pytest.mark.parametrize("words", [("sessions",), ("trust",), ("models", "path")])
@@ -70,6 +65,16 @@ def test_small_commands_import_no_models_no_screen_and_no_network(words: tuple[s
     assert [name for name in ("torch", "transformers", "textual", "httpx", "numpy") if name in loaded] == []
 
 
-def test_opening_a_run_does_not_import_torch_before_a_decision_needs_it() -> None:
-    loaded = modules_after("import fugu_cli.cli.run_session")
-    assert [name for name in ("torch", "transformers", "textual") if name in loaded] == []
+UNUSED = ("torch", "transformers", "textual", "httpx", "genai_prices", "doctest", "rich.console", "fugu_cli.server")
+
+
+def test_opening_a_run_imports_nothing_that_one_request_of_one_agent_does_not_need() -> None:
+    bare, loaded = modules_after("pass"), modules_after("import fugu_cli.cli.run_session")
+    foreign = ("fugu_cli.repair", "fugu_cli.models", "fugu_cli.cli.pool")
+    assert [name for name in (*UNUSED, *foreign) if name in loaded] == []
+    assert len(loaded) - len(bare) < 420
+
+
+def test_a_run_takes_no_command_line_of_httpx_with_it() -> None:
+    loaded = modules_after(command("run", "--agent", "nobody", "hi") + "; import httpx")
+    assert [name for name in ("pygments", "click", "rich.progress") if name in loaded] == []

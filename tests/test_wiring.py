@@ -16,7 +16,7 @@ from fugu_cli.coordinators import rules
 from fugu_cli.engine import orchestrator
 from fugu_cli.errors import ConfigError, SessionBusy, UsageError
 from fugu_cli.providers.circuit_breaker import CircuitBreaker
-from fugu_cli.session.events import EVENT, Asked, Assigned, Event, Failed, Finished, Opened, ToolRan
+from fugu_cli.session.events import Asked, Assigned, Event, Failed, Finished, Opened, ToolRan
 from fugu_cli.session.log import Log
 from tests.reacting import never, repository
 
@@ -96,7 +96,7 @@ async def driven(
 def timeless(events: list[Event]) -> list[Event]:
     """Facts without what the clock said."""
     clocks = {"seconds": 0.0, "milliseconds": {}}
-    return [EVENT.validate_python({**event.model_dump(), **_there(event, clocks)}) for event in events]
+    return [type(event).model_validate({**event.model_dump(), **_there(event, clocks)}) for event in events]
 
 
 def _there(event: Event, values: dict[str, Any]) -> dict[str, Any]:

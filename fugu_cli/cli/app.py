@@ -1,25 +1,31 @@
-"""The Typer applications: every command's words, one call of a module beside this one each, an exit code. No logic;
-nothing heavy is imported here.
+"""The commands: the words of each, one call of a module beside this one, an exit code. No logic; nothing heavy is
+imported here.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from fugu_cli.cli import root
 from fugu_cli.cli.flags import (
+    AllFoldersFlag,
     ImportFlags,
-    InterfaceFlags,
+    JsonFlag,
     ReplayFlags,
+    RequestFlag,
     RouteFlags,
-    RunFlags,
     ServeFlags,
+    SessionArgument,
+    SessionFlag,
     SessionsFlags,
-    TextOrJson,
+    TurnFlag,
     flags_as_parameters,
+    option,
 )
+from fugu_cli.cli.root import CONTEXT
 from fugu_cli.cli.training_flags import (
     ConductorFlags,
     EvalFlags,
@@ -30,15 +36,13 @@ from fugu_cli.cli.training_flags import (
     TrainSessionsFlags,
 )
 
-COORDINATOR_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+app = root.app
 coordinator = typer.Typer(
     help="The learned coordinator: show, import, export, bench.",
     invoke_without_command=True,
     rich_markup_mode=None,
-    context_settings=COORDINATOR_CONTEXT,
+    context_settings=CONTEXT,
 )
-
-JsonOption = Annotated[bool, typer.Option("--json", help="as one JSON document")]
 
 
 @coordinator.callback()
@@ -52,7 +56,7 @@ def coordinator_root(context: typer.Context) -> int:
 @coordinator.command("show")
 def coordinator_show(
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="the configured one when left out")] = None,
-    as_json: JsonOption = False,
+    as_json: JsonFlag = False,
 ) -> int:
     """Describe a checkpoint (.safetensors) or a flat vector (.npy), and say whether it fits here."""
     from fugu_cli.cli import coordinator as command
@@ -92,7 +96,7 @@ def coordinator_export(
 def coordinator_bench(
     lengths: Annotated[str, typer.Option("--lengths", metavar="N,N", help="tokens of the transcripts")] = "512,2048",
     repeats: Annotated[int, typer.Option("--repeats", min=1, max=100, help="of each; medians are shown")] = 3,
-    as_json: JsonOption = False,
+    as_json: JsonFlag = False,
 ) -> int:
     """Measure what a decision costs on this machine: cold, with new tokens, read along."""
     from fugu_cli.cli import coordinator as command
@@ -108,12 +112,11 @@ def route(flags: RouteFlags) -> int:
     return command.decide(flags)
 
 
-TRAINING_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 training = typer.Typer(
     help="Train the coordinator: pass matrix, warm start, evolution, replay of outcomes, your own sessions.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    context_settings=TRAINING_CONTEXT,
+    context_settings=CONTEXT,
 )
 
 
@@ -171,17 +174,6 @@ def train_sessions(flags: TrainSessionsFlags) -> int:
     return command.train_own_sessions(flags)
 
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-
-app = typer.Typer(
-    name="fugu",
-    help="A coding agent for the terminal that works with a pool of models and shows every routing decision.",
-    epilog="`fugu help` lists pages on configuration, permissions, exit codes and more.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings=CONTEXT,
-)
 pool = typer.Typer(
     help="Show the agents of the pool; `check` calls each once.",
     invoke_without_command=True,
@@ -197,44 +189,13 @@ app.add_typer(coordinator, name="coordinator")
 app.add_typer(training, name="train")
 app.command()(route)
 
-SessionArgument = Annotated[
-    str, typer.Argument(metavar="SESSION", help="an id, the beginning of one, a file, or latest")
-]
-
-
-@app.callback()
-@flags_as_parameters(InterfaceFlags)
-def root(flags: InterfaceFlags) -> int:
-    """Without a command: the terminal interface."""
-    if flags.context.invoked_subcommand is not None:
-        return 0
-    if flags.version:
-        from fugu_cli import __version__
-
-        typer.echo(f"fugu {__version__}")
-        return 0
-    from fugu_cli.cli import interface
-
-    return interface.start_interface(flags)
-
-
-@app.command()
-@flags_as_parameters(RunFlags)
-def run(flags: RunFlags) -> int:
-    """Carry out one request to its end: fugu run "fix the failing tests"."""
-    from fugu_cli.cli import run as command
-
-    return command.run(flags)
-
 
 @app.command()
 def trace(
     session: SessionArgument = "latest",
-    turn: Annotated[int | None, typer.Option("--turn", metavar="N", help="one decision in full")] = None,
-    request: Annotated[
-        int | None, typer.Option("--request", metavar="N", help="of this request, not the newest")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="as one JSON document")] = False,
+    turn: TurnFlag = None,
+    request: RequestFlag = None,
+    as_json: JsonFlag = False,
     plain: Annotated[bool, typer.Option("--plain", help="print it, in a terminal too")] = False,
 ) -> int:
     """Show who was chosen each turn, against whom, and what came of it."""
@@ -254,26 +215,23 @@ def sessions(flags: SessionsFlags) -> int:
     return command.list_or_change_sessions(flags)
 
 
+YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
+
+
 @app.command()
-def undo(
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
-    session: Annotated[str, typer.Option("--session", metavar="ID", help="of this session")] = "latest",
-) -> int:
+def undo(yes: YesFlag = False, session: SessionFlag = None) -> int:
     """Put the files back to how they stood before the newest request."""
     from fugu_cli.cli import history as command
 
-    return command.undo(session, yes)
+    return command.undo(session or "latest", yes)
 
 
 @app.command()
-def redo(
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
-    session: Annotated[str, typer.Option("--session", metavar="ID", help="of this session")] = "latest",
-) -> int:
+def redo(yes: YesFlag = False, session: SessionFlag = None) -> int:
     """Bring back what the newest undo took."""
     from fugu_cli.cli import history as command
 
-    return command.redo(session, yes)
+    return command.redo(session or "latest", yes)
 
 
 @pool.callback()
@@ -334,8 +292,8 @@ def models_path(name: Annotated[str, typer.Argument(metavar="NAME")] = "") -> in
 def cost(
     by: Annotated[str, typer.Option("--by", metavar="WHAT", help="day, agent, session or project")] = "day",
     days: Annotated[int | None, typer.Option("--days", metavar="N", min=1, help="of the last days only")] = None,
-    everywhere: Annotated[bool, typer.Option("--all", help="of every folder, not only this one")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="as one JSON document")] = False,
+    everywhere: AllFoldersFlag = False,
+    as_json: JsonFlag = False,
 ) -> int:
     """Show what was spent here, and what is left of the budgets."""
     from fugu_cli.cli import sessions as command
@@ -348,8 +306,8 @@ def blame(
     path: Annotated[
         Path | None, typer.Argument(metavar="PATH", help="a file; without one, what the newest session changed")
     ] = None,
-    session: Annotated[str | None, typer.Option("--session", metavar="ID", help="of this session alone")] = None,
-    shape: Annotated[TextOrJson, typer.Option("--format", help="text or json", show_default=False)] = TextOrJson.text,
+    session: SessionFlag = None,
+    shape: Annotated[Literal["text", "json"], option("--format", help="text or json")] = "text",
 ) -> int:
     """Show which agent wrote each line, in which turn, and what it cost."""
     from fugu_cli.cli import history as command

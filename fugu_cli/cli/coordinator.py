@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fugu_cli import __version__, wiring
 from fugu_cli.cli.current_folder import current_config, print_clean, read_records
+from fugu_cli.cli.flags import RouteFlags, settings_of
 from fugu_cli.cli.run import read_stdin
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import usable_pool
@@ -31,7 +32,6 @@ from fugu_cli.ui import trace, turn_text
 from fugu_cli.ui.json_output import routing_object
 
 if TYPE_CHECKING:
-    from fugu_cli.cli.flags import RouteFlags
     from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta
     from fugu_cli.coordinators.decoder import ModelShape
 
@@ -352,7 +352,7 @@ class DecisionPoint:
 
 def decide(flags: RouteFlags) -> int:
     """Print the decision."""
-    loaded = current_config(_settings(flags))
+    loaded = current_config(settings_of(flags))
     place = _decision_point(flags, loaded)
     coordinator = coordinator_of(flags, loaded, place.members)
     with as_usage_errors():
@@ -366,18 +366,6 @@ def decide(flags: RouteFlags) -> int:
     else:
         print_clean(_decision_line(decision))
     return 0
-
-
-def _settings(flags: RouteFlags) -> Mapping[str, Any]:
-    said = {
-        "coordinator": flags.coordinator,
-        "checkpoint": str(flags.checkpoint) if flags.checkpoint else None,
-        "backbone": flags.backbone,
-        "sample": flags.sample or None,
-        "seed": flags.seed,
-        "opt_out": flags.opt_out or None,
-    }
-    return {key: value for key, value in said.items() if value is not None}
 
 
 def _rule(coordinator: str) -> str:
@@ -466,9 +454,9 @@ def _check_checkpoint(flags: RouteFlags, path: Any) -> None:
     from fugu_cli.coordinators import checkpoint
 
     meta = checkpoint.load(path).meta
-    if flags.format is not None and flags.format.value != meta.format:
+    if flags.format is not None and flags.format != meta.format:
         raise UsageError(
-            f"the checkpoint {path} was trained on the {meta.format} format and refuses {flags.format.value}",
+            f"the checkpoint {path} was trained on the {meta.format} format and refuses {flags.format}",
             hint=f"say --format {meta.format}, or name another checkpoint",
         )
     if flags.roles and not meta.roles:

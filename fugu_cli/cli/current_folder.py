@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fugu_cli.config import Config
 from fugu_cli.config import trust as config_trust
+from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig, load_config, repository
-from fugu_cli.errors import UsageError
+from fugu_cli.errors import ModelFileError, UsageError
 from fugu_cli.extensions import instruction_files
 from fugu_cli.extensions.skill_library import format_library
 from fugu_cli.safety.paths import is_folder
@@ -28,6 +30,34 @@ def current_config(flags: Mapping[str, Any] | None = None, *, trust: bool = Fals
     for note in loaded.notes:
         say(note)
     return loaded
+
+
+def needed_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the embedded models that the pool uses, each once; none of them for a pool of other agents."""
+    from fugu_cli.models.store import Store
+
+    store = Store(config.cache)
+    known = {model.name for model in store.known}
+    used = [entry.model for entry in usable_pool(config, environ) if entry.provider == "local"]
+    return tuple(dict.fromkeys(name for name in used if name in known))
+
+
+def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence when some of the needed models are missing. Raises ModelFileError when nobody could work without."""
+    if all(entry.provider != "local" for entry in usable_pool(config, environ)):
+        return ()
+    from fugu_cli.models.store import Store
+
+    store = Store(config.cache)
+    missing = [name for name in needed_models(config, environ) if store.find(name) is None]
+    if not missing:
+        return ()
+    size = sum(store.model(name).size for name in missing) / 1e9
+    words = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not on this machine yet ({size:.1f} GB)"
+    able = [entry for entry in usable_pool(config, environ) if entry.provider != "local" or entry.model not in missing]
+    if not able:
+        raise ModelFileError(words, hint="fetch with `fugu models pull`, or set a provider's key (`fugu help pool`)")
+    return (f"{words}; the others go on without. `fugu models pull` fetches",)
 
 
 def current_path() -> Path:

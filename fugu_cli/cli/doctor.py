@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from fugu_cli import __version__
-from fugu_cli.cli.current_folder import current_path
-from fugu_cli.cli.pool import needed_models
+from fugu_cli.cli.current_folder import current_path, needed_models
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import detected_keys, unusable_entries, usable_pool
 from fugu_cli.config.loader import LoadedConfig, load_config, repository

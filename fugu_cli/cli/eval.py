@@ -19,8 +19,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from fugu_cli import __version__, prompts, wiring
-from fugu_cli.cli.current_folder import current_config
-from fugu_cli.cli.pool import check_embedded
+from fugu_cli.cli.current_folder import check_embedded, current_config
 from fugu_cli.cli.training_flags import EngineName, EvalFlags
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import SERVICES, usable_pool

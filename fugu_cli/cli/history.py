@@ -14,7 +14,6 @@ from pathlib import Path
 
 from fugu_cli import wiring
 from fugu_cli.cli.current_folder import current_config, print_clean, read_records, say
-from fugu_cli.cli.flags import TextOrJson
 from fugu_cli.cli.interface import is_screen_visible, supports_fullscreen
 from fugu_cli.cli.output import print_lines
 from fugu_cli.config.loader import LoadedConfig
@@ -120,7 +119,7 @@ def _prompt_of_call(events: Sequence[Event]) -> Prompt | None:
     )
 
 
-def blame(path: Path | None, session: str | None, shape: TextOrJson) -> int:
+def blame(path: Path | None, session: str | None, shape: str) -> int:
     """Print it. Raises UsageError for a file or a session that is not there or is no text."""
     loaded = current_config()
     logs = store.session_paths(loaded.config.data, loaded.root)
@@ -128,14 +127,14 @@ def blame(path: Path | None, session: str | None, shape: TextOrJson) -> int:
     mask = workspace.mask or str
     if path is None:
         made = asyncio.run(blames.blame_session(workspace, _one_session(loaded, session or "latest")))
-        if shape == TextOrJson.json:
+        if shape == "json":
             print(json.dumps(shown.session_blame_object(made, mask), indent=2))
         else:
             print_lines(shown.session_blame_lines(made, mask))
         return 0
     every = _folder_sessions(loaded) if session is None else [_one_session(loaded, session)]
     of = asyncio.run(blames.blame_path(workspace, path, every))
-    if shape == TextOrJson.json:
+    if shape == "json":
         print(json.dumps(shown.file_blame_object(of, mask), indent=2))
     else:
         print_lines(shown.file_blame_lines(of, mask))

@@ -5,12 +5,13 @@ pages. Imports nothing heavy.
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 import sys
 from collections.abc import Mapping
 from importlib.resources import files
 
-from fugu_cli.cli.flags import InterfaceFlags, check_session
+from fugu_cli.cli.flags import InterfaceFlags, check_session, settings_of
 from fugu_cli.errors import UsageError
 
 
@@ -76,7 +77,7 @@ def start_interface(flags: InterfaceFlags) -> int:
     from fugu_cli.ui.tui import run_app
     from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 
-    loaded = current_config(flags.settings(), trust=flags.trust)
+    loaded = current_config(settings_of(flags), trust=flags.trust)
     data = loaded.config.data
     wanted = flags.resume or ("latest" if flags.go_on else None)
     options = InterfaceOptions(
@@ -86,6 +87,8 @@ def start_interface(flags: InterfaceFlags) -> int:
         tier=loaded.config.tier,
     )
     desk = FolderSessions(loaded, os.environ)
+    gc.freeze()
+    gc.enable()
     if flags.inline or not (supports_fullscreen(os.environ) and is_screen_visible()):
         from fugu_cli.ui.inline import run_inline
 
@@ -96,7 +99,7 @@ def start_interface(flags: InterfaceFlags) -> int:
 def wants_session(flags: InterfaceFlags) -> bool:
     """More is asked for than to know what fugu is."""
     named = flags.inline or flags.go_on or flags.resume is not None or flags.fork_session or flags.trust
-    return named or bool(flags.settings())
+    return named or bool(settings_of(flags))
 
 
 def supports_fullscreen(environ: Mapping[str, str]) -> bool:

@@ -13,15 +13,13 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fugu_cli import server, wiring
-from fugu_cli.cli.current_folder import current_config, print_clean
-from fugu_cli.cli.flags import ServeFlags
-from fugu_cli.config import Config
+from fugu_cli.cli.current_folder import check_embedded, current_config, needed_models, print_clean
+from fugu_cli.cli.flags import ServeFlags, settings_of
 from fugu_cli.config.agent_pool import EMBEDDED, unusable_entries, usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
@@ -32,28 +30,6 @@ from fugu_cli.models.store import Store
 from fugu_cli.providers import Agent, Pause, Say
 from fugu_cli.ui.formatting import compact_number, shorten
 from fugu_cli.ui.output_stream import OutputStream
-
-
-def needed_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the embedded models that the pool uses, each once; none of them for a pool of other agents."""
-    store = Store(config.cache)
-    known = {model.name for model in store.known}
-    used = [entry.model for entry in usable_pool(config, environ) if entry.provider == "local"]
-    return tuple(dict.fromkeys(name for name in used if name in known))
-
-
-def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """A sentence when some of the needed models are missing. Raises ModelFileError when nobody could work without."""
-    store = Store(config.cache)
-    missing = [name for name in needed_models(config, environ) if store.find(name) is None]
-    if not missing:
-        return ()
-    size = sum(store.model(name).size for name in missing) / 1e9
-    words = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not on this machine yet ({size:.1f} GB)"
-    able = [entry for entry in usable_pool(config, environ) if entry.provider != "local" or entry.model not in missing]
-    if not able:
-        raise ModelFileError(words, hint="fetch with `fugu models pull`, or set a provider's key (`fugu help pool`)")
-    return (f"{words}; the others go on without. `fugu models pull` fetches",)
 
 
 def list_models() -> int:
@@ -406,7 +382,7 @@ def serve(flags: ServeFlags) -> int:
     from fugu_cli.cli.current_folder import current_config, say
     from fugu_cli.system import signals
 
-    loaded = current_config(_serve_settings(flags))
+    loaded = current_config(settings_of(flags))
     for note in check_embedded(loaded.config, os.environ):
         say(note)
 
@@ -416,13 +392,3 @@ def serve(flags: ServeFlags) -> int:
         return code
 
     return asyncio.run(served())
-
-
-def _serve_settings(flags: ServeFlags) -> Mapping[str, Any]:
-    said: dict[str, Any] = {
-        "coordinator": f"single:{flags.agent}" if flags.agent else flags.coordinator,
-        "opt_out": flags.opt_out or None,
-        "max_budget_usd": flags.max_budget_usd,
-        "max_turns": flags.max_turns,
-    }
-    return {key: value for key, value in said.items() if value is not None}

@@ -16,10 +16,9 @@ from typing import Any
 
 from fugu_cli import wiring
 from fugu_cli.cli.coordinator import as_usage_errors, coordinator_of
-from fugu_cli.cli.current_folder import current_config, read_records
-from fugu_cli.cli.flags import WITH_RUN, ReplayFlags, RouteFlags, check_empty
+from fugu_cli.cli.current_folder import check_embedded, current_config, read_records
+from fugu_cli.cli.flags import WITH_RUN, ReplayFlags, RouteFlags, check_empty, settings_of
 from fugu_cli.cli.output import print_lines
-from fugu_cli.cli.pool import check_embedded
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig
@@ -63,7 +62,7 @@ class Recording:
 def replay(flags: ReplayFlags) -> int:
     """Compare the decisions, or carry the requests out again. Raises UsageError for what cannot be replayed."""
     _check_flags(flags)
-    settings = dict(flags.settings())
+    settings = settings_of(flags)
     if flags.script is not None:
         load_script(flags.script)
         entry = AgentEntry(name="scripted", provider="scripted", model=str(flags.script.resolve()), slot="strong")

@@ -4,6 +4,7 @@ Light: the first line is printed before anything heavy is imported.
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -143,6 +144,8 @@ def run(flags: RunFlags) -> int:
         raise
     finally:
         signals.unticking()
+        gc.freeze()  # what is imported stays: no collection looks at it again
+        gc.enable()
     return asyncio.run(work.to_its_end())
 
 

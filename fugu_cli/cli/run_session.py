@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from fugu_cli import wiring
-from fugu_cli.cli.current_folder import current_config
+from fugu_cli.cli.current_folder import check_embedded, current_config
 from fugu_cli.cli.flags import OutputFormat, RequestInput, RunFlags
 from fugu_cli.cli.output import RunEnd, RunOutput, session_name
-from fugu_cli.cli.pool import check_embedded
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
@@ -23,7 +22,6 @@ from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.extensions import skill_library
 from fugu_cli.extensions.skill_library import TypedRequest
 from fugu_cli.open_session import Session
-from fugu_cli.providers.scripted import load_script
 from fugu_cli.session import log, store, views
 from fugu_cli.session.events import Asked
 from fugu_cli.system import signals
@@ -137,6 +135,8 @@ class RequestRun:
         """The session, with something to do in it. Raises FuguError when there is none, or nothing to do."""
         settings = dict(self._flags.settings())
         if self._flags.script is not None:
+            from fugu_cli.providers.scripted import load_script
+
             load_script(self._flags.script)  # a faulty one is refused before a session is begun
             entry = AgentEntry(name="scripted", provider="scripted", model=str(self._flags.script), slot="strong")
             settings |= {"agents": (entry,), "coordinator": "single:scripted"}

@@ -63,7 +63,7 @@ class FolderSessions:
 
     def lacking(self) -> tuple[str, ...]:
         """A sentence when embedded models are not fetched. Raises ModelFileError when nobody could work without."""
-        from fugu_cli.cli.pool import check_embedded
+        from fugu_cli.cli.current_folder import check_embedded
 
         return check_embedded(self.loaded.config, self.environ)
 

@@ -6,6 +6,7 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,14 @@ from fugu_cli.cli import eval
 from fugu_cli.cli.coordinator import as_usage_errors
 from fugu_cli.cli.current_folder import current_config
 from fugu_cli.cli.eval import evaluate
-from fugu_cli.cli.training_flags import EvalFlags, MatrixFlags, SftFlags, TrainReplayFlags, TrainSessionsFlags
+from fugu_cli.cli.training_flags import (
+    EvalFlags,
+    MachineFlags,
+    MatrixFlags,
+    SftFlags,
+    TrainReplayFlags,
+    TrainSessionsFlags,
+)
 from fugu_cli.config import Config
 from fugu_cli.coordinators import backbone_files, trinity
 from fugu_cli.coordinators.action_space import SLOTS
@@ -266,15 +274,9 @@ def _eval_flags(flags: MatrixFlags, kind: str, folder: Path) -> EvalFlags:
         arms=[kind],
         only=flags.only,
         limit=flags.limit,
-        prompt=flags.prompt,
-        test_command=flags.test_command,
         seeds=flags.repeats,
         out=folder,
-        max_budget_usd=flags.max_budget_usd,
-        max_requests=flags.max_requests,
-        rollouts=flags.rollouts,
-        cores=flags.cores,
-        memory=flags.memory,
+        **{field.name: getattr(flags, field.name) for field in fields(MachineFlags)},
     )
 
 

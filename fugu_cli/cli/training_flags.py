@@ -1,6 +1,4 @@
-"""The flags of `fugu eval` and `fugu train`, as frozen dataclasses. Imported at start-up: nothing heavy may be
-imported here.
-"""
+"""The flags of `fugu eval` and `fugu train`, as frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fugu_cli.cli.flags import option, path_option
+from fugu_cli.cli.flags import SEED, AllFoldersFlag, MaxTurnsFlag, SeedFlag, TimeLimitFlag, option, path_option
 
 
 class EngineName(StrEnum):
@@ -21,85 +19,81 @@ class EngineName(StrEnum):
     ray = "ray"
 
 
-OnlyFlag = Annotated[
-    list[str] | None, option("--only", help="these files or folders of the suites; repeatable", metavar="NAME")
+CheckpointOut = Annotated[Path | None, path_option("--out", "-o", help="the checkpoint to write", metavar="FILE")]
+HeadRows = Annotated[
+    list[str] | None,
+    option("--row", help="ROW=AGENT or ROW=AGENT*DRAWS, in the head's order; repeatable", metavar="ROW=AGENT"),
 ]
 LimitFlag = Annotated[
     int | None, option("--limit", help="so many tasks, drawn the same each time", metavar="N", least=1)
 ]
-TaskPromptFlag = Annotated[str | None, option("--prompt", help="for repositories that bring none", metavar="TEXT")]
-TaskTestsFlag = Annotated[
-    str | None, option("--test-command", help="for repositories that bring none", metavar="COMMAND")
+OffsetsFlag = Annotated[bool, option("--offsets", help="with the SVF offsets of one layer too (slow)")]
+OnlyFlag = Annotated[
+    list[str] | None, option("--only", help="these files or folders of the suites; repeatable", metavar="NAME")
 ]
-BudgetFlag = Annotated[
-    float | None, option("--max-budget-usd", help="money of all rollouts together", metavar="USD", least=0)
-]
-RequestsFlag = Annotated[
-    int | None, option("--max-requests", help="model calls of all rollouts together", metavar="N", least=0)
-]
-RolloutsFlag = Annotated[int | None, option("--rollouts", help="at once at most", metavar="N", least=1)]
-CoresFlag = Annotated[int | None, option("--cores", help="cores to use: one a rollout", metavar="N", least=1)]
-MemoryFlag = Annotated[float | None, option("--memory", help="memory to use: 1 GiB a rollout", metavar="GIB", above=0)]
+OutFolder = Annotated[Path | None, path_option("--out", "-o", help="where everything is kept", metavar="DIR")]
+ReportFlag = Annotated[bool, option("--report", help="run nothing, write the report of what is there")]
+SUITES = typer.Argument(
+    metavar="TASKS...", help="task files, folders of them or of repositories, gym:NAME[:COUNT[:SEED]]"
+)
+SuitesArgument = Annotated[list[str], SUITES]
 
 
-@dataclass(frozen=True)
-class EvalFlags:
+@dataclass(frozen=True, kw_only=True)
+class RolloutFlags:
+    """Sessions on tasks: their requests, what they may cost, how many run at once. A command's own flags are first."""
+
+    prompt: Annotated[str | None, option("--prompt", help="for repositories that bring none", metavar="TEXT")] = None
+    test_command: Annotated[
+        str | None, option("--test-command", help="for repositories that bring none", metavar="COMMAND")
+    ] = None
+    max_budget_usd: Annotated[
+        float | None, option("--max-budget-usd", help="money of all rollouts together", metavar="USD", least=0)
+    ] = None
+    max_requests: Annotated[
+        int | None, option("--max-requests", help="model calls of all rollouts together", metavar="N", least=0)
+    ] = None
+    rollouts: Annotated[int | None, option("--rollouts", help="at once at most", metavar="N", least=1)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineFlags(RolloutFlags):
+    """What of this machine rollouts may use."""
+
+    cores: Annotated[int | None, option("--cores", help="cores to use: one a rollout", metavar="N", least=1)] = None
+    memory: Annotated[
+        float | None, option("--memory", help="memory to use: 1 GiB a rollout", metavar="GIB", above=0)
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalFlags(MachineFlags):
     """`fugu eval`, as the user wrote it. None means: not said here."""
 
-    suites: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TASKS...", help="task files, folders of them or of repositories, gym:NAME[:COUNT[:SEED]]"
-        ),
-    ] = None
+    suites: Annotated[list[str] | None, SUITES] = None
     arms: Annotated[
         list[str] | None, option("--arm", "-a", help="what to compare, or all; repeatable", metavar="ARM")
     ] = None
     only: OnlyFlag = None
     limit: LimitFlag = None
     seeds: Annotated[int, option("--seeds", help="repetitions of every task (1)", metavar="N", least=1)] = 1
-    out: Annotated[Path | None, path_option("--out", "-o", help="where rows and report are kept", metavar="DIR")] = None
-    report: Annotated[bool, option("--report", help="measure nothing, write the report of the rows there are")] = False
-    prompt: TaskPromptFlag = None
-    test_command: TaskTestsFlag = None
-    max_turns: Annotated[int | None, option("--max-turns", help="turns of a rollout", metavar="N", least=1)] = None
-    time_limit: Annotated[
-        float | None, option("--time-limit", help="time of a rollout", metavar="SECONDS", above=0)
-    ] = None
-    max_budget_usd: BudgetFlag = None
-    max_requests: RequestsFlag = None
-    rollouts: RolloutsFlag = None
-    cores: CoresFlag = None
-    memory: MemoryFlag = None
+    out: OutFolder = None
+    report: ReportFlag = False
+    max_turns: MaxTurnsFlag = None
+    time_limit: TimeLimitFlag = None
     engine: Annotated[EngineName, option("--engine", help="local, or ray to spread over a cluster")] = EngineName.local
 
 
-OutFolder = Annotated[Path | None, path_option("--out", "-o", help="where everything is kept", metavar="DIR")]
-
-
-HeadRows = Annotated[
-    list[str] | None,
-    option("--row", help="ROW=AGENT or ROW=AGENT*DRAWS, in the head's order; repeatable", metavar="ROW=AGENT"),
-]
-
-
-@dataclass(frozen=True)
-class MatrixFlags:
+@dataclass(frozen=True, kw_only=True)
+class MatrixFlags(MachineFlags):
     """`fugu train matrix`."""
 
-    suites: Annotated[list[str], typer.Argument(metavar="TASKS...", help="task files, folders of them, gym:NAME")]
+    suites: SuitesArgument
     repeats: Annotated[int, option("--repeats", help="runs of each agent on each task (1)", metavar="N", least=1)] = 1
     loop: Annotated[bool, option("--loop", help="whole sessions instead of one answer each")] = False
     only: OnlyFlag = None
     limit: LimitFlag = None
-    prompt: TaskPromptFlag = None
-    test_command: TaskTestsFlag = None
-    max_budget_usd: BudgetFlag = None
-    max_requests: RequestsFlag = None
-    rollouts: RolloutsFlag = None
-    cores: CoresFlag = None
-    memory: MemoryFlag = None
-    report: Annotated[bool, option("--report", help="run nothing, read what is there")] = False
+    report: ReportFlag = False
     out: OutFolder = None
 
 
@@ -109,15 +103,15 @@ class SftFlags:
 
     matrix: Annotated[Path, typer.Argument(metavar="MATRIX", help="matrix.jsonl, as `fugu train matrix` leaves it")]
     rows: HeadRows = None
-    offsets: Annotated[bool, option("--offsets", help="fit the SVF offsets of one layer too (slow)")] = False
+    offsets: OffsetsFlag = False
     tau: Annotated[float, option("--tau", help="softness of the targets (0.1)", metavar="T", above=0)] = 0.1
     cost: Annotated[float, option("--cost", help="weight of a turn's cost (0.1)", metavar="W", least=0)] = 0.1
-    seed: Annotated[int, option("--seed", help="seed of everything drawn (0)", metavar="N", least=0)] = 0
-    out: Annotated[Path | None, path_option("--out", "-o", help="the checkpoint to write", metavar="FILE")] = None
+    seed: Annotated[int, SEED] = 0
+    out: CheckpointOut = None
 
 
-@dataclass(frozen=True)
-class EvolveFlags:
+@dataclass(frozen=True, kw_only=True)
+class EvolveFlags(MachineFlags):
     """`fugu train evolve`: what candidates are judged by, and how the search goes."""
 
     suites: Annotated[
@@ -142,18 +136,11 @@ class EvolveFlags:
     check: Annotated[
         str, option("--check", help="how often a check passes right/wrong work (95/10)", metavar="R/W")
     ] = "95/10"
-    offsets: Annotated[bool, option("--offsets", help="evolve the SVF offsets of one layer too (slow)")] = False
+    offsets: OffsetsFlag = False
     prove: Annotated[
         bool, option("--prove", help="write it only if, on what it did not see, the rule cascade is not better")
     ] = False
-    seed: Annotated[int, option("--seed", help="seed of everything drawn (0)", metavar="N", least=0)] = 0
-    prompt: TaskPromptFlag = None
-    test_command: TaskTestsFlag = None
-    max_budget_usd: BudgetFlag = None
-    max_requests: RequestsFlag = None
-    rollouts: RolloutsFlag = None
-    cores: CoresFlag = None
-    memory: MemoryFlag = None
+    seed: Annotated[int, SEED] = 0
     out: OutFolder = None
 
 
@@ -184,15 +171,15 @@ class TrainReplayFlags:
     request: Annotated[
         int, option("--request-tokens", help="an issue's text is cut to this (160)", metavar="N", least=1)
     ] = 160
-    seed: Annotated[int, option("--seed", help="seed of everything drawn (0)", metavar="N", least=0)] = 0
+    seed: Annotated[int, SEED] = 0
     out: OutFolder = None
 
 
-@dataclass(frozen=True)
-class ConductorFlags:
+@dataclass(frozen=True, kw_only=True)
+class ConductorFlags(RolloutFlags):
     """`fugu train conductor`. None means: as the preset has it."""
 
-    suites: Annotated[list[str], typer.Argument(metavar="TASKS...", help="task files, folders of them, gym:NAME")]
+    suites: SuitesArgument
     model: Annotated[str, option("--model", help="the planner to train: a folder or hub id", metavar="MODEL")] = (
         "Qwen/Qwen2.5-7B-Instruct"
     )
@@ -212,18 +199,9 @@ class ConductorFlags:
     warm: Annotated[int, option("--warm", help="supervised steps first, at most (0)", metavar="N", least=0)] = 0
     form_only: Annotated[bool, option("--form-only", help="run nothing: a readable workflow is worth 0.5")] = False
     recursion: Annotated[bool, option("--recursion", help="second rounds too, the first discounted by 0.2")] = False
-    prompt: TaskPromptFlag = None
-    test_command: TaskTestsFlag = None
-    only: Annotated[list[str] | None, option("--only", help="these files only; repeatable", metavar="NAME")] = None
-    limit: Annotated[int | None, option("--limit", help="so many tasks", metavar="N", least=1)] = None
-    max_budget_usd: Annotated[
-        float | None, option("--max-budget-usd", help="money at most", metavar="USD", least=0)
-    ] = None
-    max_requests: Annotated[int | None, option("--max-requests", help="model calls at most", metavar="N", least=0)] = (
-        None
-    )
-    rollouts: Annotated[int | None, option("--rollouts", help="workflows at once at most", metavar="N", least=1)] = None
-    seed: Annotated[int | None, option("--seed", help="seed of everything drawn (0)", metavar="N", least=0)] = None
+    only: OnlyFlag = None
+    limit: LimitFlag = None
+    seed: SeedFlag = None
     out: OutFolder = None
 
 
@@ -231,5 +209,5 @@ class ConductorFlags:
 class TrainSessionsFlags:
     """`fugu train sessions`."""
 
-    everywhere: Annotated[bool, option("--all", help="of every folder, not only this one")] = False
-    out: Annotated[Path | None, path_option("--out", "-o", help="the checkpoint to write", metavar="FILE")] = None
+    everywhere: AllFoldersFlag = False
+    out: CheckpointOut = None

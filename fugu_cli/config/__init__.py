@@ -27,7 +27,6 @@ from fugu_cli.config.schema import (
     value_form,
 )
 from fugu_cli.coordinators import CoordinatorSettings as Deciding
-from fugu_cli.coordinators import baselines
 from fugu_cli.safety.policy import rule_matching
 
 Mode = Literal["plan", "ask", "edit", "auto", "yolo"]
@@ -148,7 +147,11 @@ class Config(ConfigTable):
     @field_validator("coordinator")
     @classmethod
     def _is_a_rule(cls, value: str) -> str:
-        if value in RULES or (value.startswith("single:") and value != "single:") or baselines.is_baseline(value):
+        if value in RULES or (value.startswith("single:") and value != "single:"):
+            return value
+        from fugu_cli.coordinators import baselines
+
+        if baselines.is_baseline(value):
             return value
         others = ", ".join((*baselines.WITHOUT_AGENT, *(f"{kind}:NAME" for kind in baselines.WITH_AGENT)))
         named = f"{', '.join(RULES)} or single:NAME with the name of an agent"

@@ -15,7 +15,6 @@ from fugu_cli.config.pricing import price_of
 from fugu_cli.config.schema import AgentEntry, Api, Protocol, Slot
 from fugu_cli.coordinators.action_space import assign_slots
 from fugu_cli.errors import ConfigError
-from fugu_cli.models import manifest
 
 LOCAL_CONTEXT = 16384
 """Tokens an embedded model is started with: more costs memory that a small machine needs for tests."""
@@ -239,6 +238,8 @@ def _infills(entry: AgentEntry) -> bool:
     """Only where a llama.cpp of our own serves the model, and as the user says where the model is one of theirs."""
     if entry.provider != "local":
         return False
+    from fugu_cli.models import manifest
+
     return manifest.infills(entry.model) if entry.infill is None else entry.infill
 
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 
 from pydantic import BaseModel
@@ -61,20 +63,33 @@ PRICE = "{ input = 2.0, cached = 0.1, output = 10.0 }"
 
 def example() -> str:
     """The whole file."""
-    lines = [HEAD]
+    lines, notes = [HEAD], key_notes(Config)
     for key, spec in Config.model_fields.items():
         if key == "agents":
             continue
         default = spec.default
         mark = "# " if default is None else ""
         value = _table(default) if isinstance(default, BaseModel) else _inline(SAMPLES.get(key, default))
-        lines.append(_line(f"{mark}{key} = {value}", spec.description))
+        lines.append(_line(f"{mark}{key} = {value}", notes[key]))
     lines.append(POOL.rstrip("\n"))
+    notes = key_notes(AgentEntry)
     for key, spec in AgentEntry.model_fields.items():
         value = PRICE if key == "price" else _inline(AGENT[key])
         note = "" if spec.default is PydanticUndefined else "optional: "
-        lines.append(_line(f"# {key} = {value}", note + (spec.description or "")))
+        lines.append(_line(f"# {key} = {value}", note + notes[key]))
     return "\n".join(lines) + "\n"
+
+
+def key_notes(table: type[BaseModel]) -> dict[str, str]:
+    """What stands below each key of a table."""
+    body = ast.parse(inspect.getsource(table)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    return {
+        key.target.id: note.value.value
+        for key, note in zip(body.body, body.body[1:], strict=False)
+        if isinstance(key, ast.AnnAssign) and isinstance(key.target, ast.Name)
+        if isinstance(note, ast.Expr) and isinstance(note.value, ast.Constant) and isinstance(note.value.value, str)
+    }
 
 
 def _table(value: BaseModel) -> str:
@@ -88,8 +103,8 @@ def _inline(value: object) -> str:
     return "{ " + ", ".join(f"{key} = {_inline(one)}" for key, one in value.items()) + " }" if value else "{}"
 
 
-def _line(setting: str, description: str | None) -> str:
-    return f"{setting:<44} # {(description or '').strip()}"
+def _line(setting: str, description: str) -> str:
+    return f"{setting:<44} # {description.strip()}"
 
 
 if __name__ == "__main__":

@@ -267,9 +267,8 @@ def misspelled_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
     notes = []
     if environ.get(POOL):
         notes.append(f"the environment's {POOL} was ignored: agents are entries of .fugurc (`fugu help pool`)")
-    for name in sorted(environ):
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
-        if name.startswith(PREFIX) and name not in known and near:
+    for name in sorted(name for name in environ if name.startswith(PREFIX) and name not in known):
+        if near := difflib.get_close_matches(name, known, n=1, cutoff=0.85):
             notes.append(f"the environment's {name} is not a setting and was ignored; did you mean {near[0]}?")
     return tuple(notes)
 

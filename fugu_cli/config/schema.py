@@ -43,7 +43,7 @@ ConfigPathOrId = Annotated[str, AfterValidator(_in_a_known_home)]
 class ConfigTable(BaseModel):
     """Frozen, closed: an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class Money(ConfigTable):

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from fugu_cli.coordinators import Coordinator
-from fugu_cli.extensions.hook_runner import Hooks
 from fugu_cli.messages import Call, Prompt, ToolSpec, Value
 from fugu_cli.providers import Agent
 from fugu_cli.providers.circuit_breaker import CircuitBreaker
@@ -22,6 +21,9 @@ from fugu_cli.session.test_recognition import tests_among
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.toolbox import AnyTool, Toolbox
 from fugu_cli.tools.workspace import Workspace
+
+if TYPE_CHECKING:
+    from fugu_cli.extensions.hook_runner import Hooks
 
 CANCELLED = "The user ended this run."
 

@@ -262,7 +262,7 @@ class DeclaredHooks:
 class _Command(BaseModel):
     """A hook as it stands in a file. Keys of other tools are no fault."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
 
     type: Literal["command"]
     command: str

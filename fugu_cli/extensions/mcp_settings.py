@@ -85,7 +85,7 @@ class DeclaredServers:
 class _Entry(BaseModel):
     """An entry as it stands in a file. Keys of other tools are no fault."""
 
-    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
+    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, defer_build=True)
 
     type: Literal["stdio", "http", "streamable-http", "sse"] | None = None
     command: str = ""

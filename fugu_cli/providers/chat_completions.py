@@ -34,7 +34,7 @@ from fugu_cli.providers.server_quirks import ServerQuirks, StopSequences
 
 
 class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class _Function(_Wire):

@@ -35,7 +35,7 @@ STOPS: dict[str, Stop] = {
 
 
 class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

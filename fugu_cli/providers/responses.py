@@ -26,7 +26,7 @@ ENDS = ("response.completed", "response.incomplete", "response.failed", "respons
 
 
 class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class _Cached(_Wire):

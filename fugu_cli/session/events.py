@@ -516,7 +516,7 @@ Event = Annotated[
 class Recorded(BaseModel):
     """One line of the log. `seq` counts from 0; `at` is seconds since the epoch."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     seq: int
     at: float
@@ -567,5 +567,4 @@ class Retried(Value):
 
 Live = TextStreamed | OutputStreamed | Waiting | Retried
 
-EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 RECORDED: TypeAdapter[Recorded] = TypeAdapter(Recorded)

@@ -32,7 +32,7 @@ LINE = 2_000
 class ToolArguments(BaseModel):
     """Arguments of a tool: frozen, numbers taken for text where text is meant."""
 
-    model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
+    model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True, defer_build=True)
 
 
 class ReadArguments(ToolArguments):

@@ -9,7 +9,6 @@ answer and every import is in the standard library or beside the file.
 from __future__ import annotations
 
 import ast
-import doctest
 import json
 import os
 import re
@@ -211,6 +210,8 @@ def _imports(module: ast.Module) -> set[str]:
 
 def _all_answered(module: ast.Module) -> bool:
     """There are examples, and each expression among them but a call alone has its answer behind it."""
+    import doctest  # takes long
+
     parser = doctest.DocTestParser()
     found = False
     for node in ast.walk(module):

@@ -20,7 +20,7 @@ LONGEST = 300
 class TodoEntry(BaseModel):
     """One thing to do."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     text: Annotated[str, Field(min_length=1, max_length=LONGEST, validation_alias=AliasChoices("text", "content"))]
     status: Status

@@ -12,14 +12,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 from rich.color import ColorSystem
-from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
-from rich.theme import Theme
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,9 @@ def parse_style(words: str) -> Style:
 
 @cache
 def _console(palette: Palette) -> Console:
+    from rich.console import Console  # takes long
+    from rich.theme import Theme
+
     return Console(
         theme=Theme(_markdown_styles(palette)),
         file=io.StringIO(),

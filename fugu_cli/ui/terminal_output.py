@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TextIO
 
-from rich.console import Console
 from rich.text import Text
 
 from fugu_cli.ui.drawing import COLOUR_SYSTEMS, StyledLine, ansi_text
@@ -131,6 +130,8 @@ class TerminalOutput:
 
 def rich_to_ansi(text: Text) -> str:
     """A styled text with the terminal's escape sequences, its lines left as long as they are."""
+    from rich.console import Console
+
     buffer = io.StringIO()
     console = Console(file=buffer, force_terminal=True, color_system="standard", width=10_000, highlight=False)
     console.print(text, soft_wrap=True, end="")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.config import ConductorEntry, Config, TestsEntry, trust
-from fugu_cli.config.example import example
+from fugu_cli.config.example import example, key_notes
 from fugu_cli.config.loader import HARMLESS, LOWERED, key_lines, load_config, parse_layer
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import ConfigError
@@ -46,8 +46,10 @@ def test_the_keys_beside_the_pool_fit_a_screen() -> None:
 
 def test_every_key_says_in_one_line_what_it_is() -> None:
     for model in (Config, AgentEntry):
-        for name, spec in model.model_fields.items():
-            assert spec.description and "\n" not in spec.description, name
+        notes = key_notes(model)
+        assert list(notes) == list(model.model_fields)
+        for name, note in notes.items():
+            assert note and "\n" not in note, name
 
 
 def test_the_example_file_lists_every_key_with_its_default_and_its_line() -> None:

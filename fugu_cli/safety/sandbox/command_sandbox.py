@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from threading import Lock, Thread
 from typing import Literal, get_args
 
 from fugu_cli.errors import UsageError
@@ -65,6 +66,10 @@ class Mechanism:
 def launcher_command() -> list[str]:
     """The command line that starts launch.py, without its arguments."""
     return [sys.executable, "-I", "-S", "-c", STARTER, str(PACKAGE)]
+
+
+TRYING_OUT = Lock()
+"""Held while the means are looked for: who asks meanwhile waits for the answer."""
 
 
 @cache
@@ -232,6 +237,14 @@ class Sandbox:
         self._private: Path | None = None
         self._folders = GitFolders(self.root)
 
+    def try_out(self) -> None:
+        """Begin to try the means out, in a thread: it takes a process, and nobody has to wait for that idly."""
+        Thread(target=self._mechanism, daemon=True).start()
+
+    def _mechanism(self) -> Mechanism:
+        with TRYING_OUT:
+            return find_mechanism(self.rules.mode, self._outside())
+
     def notes(self) -> tuple[str, ...]:
         """What a user must know before commands run; tries the means out."""
         if self.seals:
@@ -253,7 +266,7 @@ class Sandbox:
     def held(self) -> Mechanism:
         """What holds here. Tried out at the first call. Raises UsageError where the user asked for a means by name
         and it does not hold."""
-        found = find_mechanism(self.rules.mode, self._outside())
+        found = self._mechanism()
         if found.kind == "none" and self.rules.mode in {"bubblewrap", "landlock"}:
             raise UsageError(
                 f"the sandbox {self.rules.mode!r} does not hold here: {found.why}",
