@@ -73,8 +73,10 @@ def pattern_fault(pattern: str) -> str:
 
 def unknown_tool(name: str) -> str:
     """That there is no such tool, and which one is meant."""
-    near = difflib.get_close_matches(name.lower(), _known(), n=1, cutoff=0.7)
-    known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(_known()))} and mcp__SERVER__TOOL"
+    near = difflib.get_close_matches(name.lower(), known_tools(), n=1, cutoff=0.7)
+    known = (
+        f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known_tools()))} and mcp__SERVER__TOOL"
+    )
     return f"there is none called `{name}`; {known}"
 
 
@@ -84,22 +86,22 @@ def _described() -> frozenset[str]:
     return frozenset(file.stem for file in (prompts.folder() / "tools").glob("*.md"))
 
 
-def _known() -> frozenset[str]:
+def known_tools() -> frozenset[str]:
     """Tools that a rule may name."""
     return TOOLS | declared_names() | _described()
 
 
 def _canonical(name: str) -> str:
     """`Bash`, as other agents write it, is bash; a server's tool is called as the server says."""
-    return name.lower() if name.lower() in _known() else name
+    return name.lower() if name.lower() in known_tools() else name
 
 
 def _is_known(name: str) -> bool:
     """Some tool can have this name; which ones servers offer is not known here."""
     head, star, _ = name.partition("*")
     if not star:
-        return name in _known() or name.startswith(MCP)
-    return head.startswith(MCP) or MCP.startswith(head) or any(fnmatchcase(tool, name) for tool in _known())
+        return name in known_tools() or name.startswith(MCP)
+    return head.startswith(MCP) or MCP.startswith(head) or any(fnmatchcase(tool, name) for tool in known_tools())
 
 
 @cache
