@@ -447,7 +447,7 @@ def _unreadable(matcher: object) -> str:
 def _unfit(matcher: str) -> str:
     """Why a matcher can fit no tool; "" where it does, or where only a server's tools could tell."""
     known = {
-        *rule_matching.TOOLS,
+        *rule_matching.known_tools(),
         *(name for names in CLAUDE_CODE_NAMES.values() for name in names),
         *UNSUPPORTED_TOOLS,
     }

@@ -20,6 +20,7 @@ from fugu_cli.safety.policy.classification import classify, may_name_files
 from fugu_cli.safety.policy.programs import names_of, program_name
 from fugu_cli.safety.policy.rule_matching import MCP
 from fugu_cli.safety.policy.shell_parser import Command, Unreadable, Word
+from fugu_cli.safety.policy.tool_access import access_of, names_in
 from fugu_cli.session.events import (
     Assigned,
     Compacted,
@@ -308,8 +309,9 @@ def call_refusal(
     repository that it works in, where it does in one."""
     if denials is None or not denials.of(agent):
         return ""
-    if call.tool in COMMANDS or call.tool.startswith(MCP):
-        files, what = denials.files(agent), "a command" if call.tool in COMMANDS else "an MCP server"
+    foreign = call.tool.startswith(MCP)
+    if foreign or call.tool in COMMANDS or access_of(call.tool).command:
+        files, what = denials.files(agent), "an MCP server" if foreign else "a command"
         return f"{what} could read {files[0]}, which deny_agents keeps from {agent}" if files else ""
     reader = _Reader(agent, denials)
     for event in events:
@@ -327,8 +329,10 @@ def paths_in_call(call: Call) -> list[str]:
         return []
     if not isinstance(given, dict):
         return []
-    named = [value for key in ("path", "file", "file_path") if isinstance(value := given.get(key), str)]
-    patch = given.get("patch")
+    access = access_of(call.tool)
+    keys = dict.fromkeys(("path", "file", "file_path", *access.paths))
+    named = [name for key in keys if given.get(key) is not None for name in names_in(given[key])]
+    patch = given.get(access.patch or "patch")
     return [*named, *patched_paths(patch)] if isinstance(patch, str) else named
 
 

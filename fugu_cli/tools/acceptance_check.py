@@ -92,6 +92,7 @@ ACCEPTANCE_CHECK = Tool(
     arguments=AcceptanceCheckArguments,
     run=acceptance_check,
     body="script",
+    command="command",
     native=True,
 )
 RUN_CHECK = Tool(name="run_check", effect="runs", arguments=AcceptanceCheckArguments, run=run_check)

@@ -252,4 +252,6 @@ def _said(outcome: _Outcome) -> str:
     return f"Deleted {outcome.name}." if outcome.new is None else f"Changed {outcome.name}."
 
 
-APPLY_PATCH = Tool(name="apply_patch", effect="writes", arguments=ApplyPatchArguments, run=apply_patch, body="patch")
+APPLY_PATCH = Tool(
+    name="apply_patch", effect="writes", arguments=ApplyPatchArguments, run=apply_patch, body="patch", patch="patch"
+)

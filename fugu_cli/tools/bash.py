@@ -64,4 +64,4 @@ def describe_exit(ended: CommandResult, limit: float) -> str:
     return f"[exit code {ended.code}]{left}"
 
 
-BASH = Tool(name="bash", effect="runs", arguments=BashArguments, run=bash)
+BASH = Tool(name="bash", effect="runs", arguments=BashArguments, run=bash, command="command")

@@ -130,4 +130,4 @@ def _missed(file: list[str], old: str) -> str:
     return f"old does not stand in the file. The nearest lines are:\n{text_edits.numbered_region(file, *near)}"
 
 
-EDIT = Tool(name="edit", effect="writes", arguments=EditArguments, run=edit)
+EDIT = Tool(name="edit", effect="writes", arguments=EditArguments, run=edit, paths=("path",))

@@ -202,5 +202,5 @@ def _lines(text: str) -> str:
     return f"{count:,} line" if count == 1 else f"{count:,} lines"
 
 
-READ = Tool(name="read", effect="reads", arguments=ReadArguments, run=read)
-WRITE = Tool(name="write", effect="writes", arguments=WriteArguments, run=write, body="content")
+READ = Tool(name="read", effect="reads", arguments=ReadArguments, run=read, paths=("path",))
+WRITE = Tool(name="write", effect="writes", arguments=WriteArguments, run=write, body="content", paths=("path",))

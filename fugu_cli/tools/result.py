@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
 
 from pydantic import JsonValue
 
@@ -12,15 +11,8 @@ from fugu_cli.messages import Value
 from fugu_cli.safety.redaction import MARK, MARK_LENGTH
 from fugu_cli.session.events import TestReport
 
-if TYPE_CHECKING:
-    pass
-
-
 HIDDEN_FROM_SMALL_MODELS: dict[str, JsonValue] = {"native": True}
 """Marks an argument that small models are not told of (`json_schema_extra`)."""
-
-
-Effect = Literal["reads", "writes", "runs"]
 
 
 Say = Callable[[str], None]

@@ -288,6 +288,6 @@ async def _bounded(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     return out, await errors
 
 
-LIST = Tool(name="list", effect="reads", arguments=ListArguments, run=list_folder)
-GLOB = Tool(name="glob", effect="reads", arguments=GlobArguments, run=glob)
-GREP = Tool(name="grep", effect="reads", arguments=GrepArguments, run=grep)
+LIST = Tool(name="list", effect="reads", arguments=ListArguments, run=list_folder, paths=("path",))
+GLOB = Tool(name="glob", effect="reads", arguments=GlobArguments, run=glob, paths=("path",))
+GREP = Tool(name="grep", effect="reads", arguments=GrepArguments, run=grep, paths=("path",))

@@ -24,13 +24,14 @@ from fugu_cli.messages import Value
 from fugu_cli.safety import paths
 from fugu_cli.safety.paths import path_exists
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
+from fugu_cli.safety.policy.tool_access import Effect, ToolAccess
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
 from fugu_cli.session.events import NO_EFFECTS, FileChange, FileEffects, Recorded, ToolRan, Undone, net_changes
 from fugu_cli.system.atomic_files import write_atomically
 from fugu_cli.tools import git_repositories, snapshots
 from fugu_cli.tools import result as tools_result
 from fugu_cli.tools.git_repositories import GIT_OPTIONS, BlobReader, Git, Repository, find_repository, git_program
-from fugu_cli.tools.result import Effect, Say, ToolResult
+from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.shell_commands import Jobs
 from fugu_cli.tools.snapshots import Snapshots, as_changes
 
@@ -59,6 +60,7 @@ class Tool(Generic[Arguments]):
     StorageError, and is cancelled when the user interrupts: then it ends what it started. `body` names the argument
     that holds free text (a file's content, a patch), "" where there is none. A `foreign` tool takes Unread. Small
     models are not told of a `native` tool, and a `worker`'s tool is told of to Workers alone, although it only reads.
+    `paths`, `patch` and `command` name the arguments that policy judges (`ToolAccess`).
     What a tool says that `instructs` is the user's own word to the agents, and is not marked as data.
     """
 
@@ -67,10 +69,22 @@ class Tool(Generic[Arguments]):
     arguments: type[Arguments]
     run: Callable[[Arguments, Workspace, Say], Awaitable[ToolResult]]
     body: str = ""
+    paths: tuple[str, ...] = ()
+    patch: str = ""
+    command: str = ""
     foreign: ForeignSpec | None = None
     instructs: bool = False
     native: bool = False
     worker: bool = False
+
+    def __post_init__(self) -> None:
+        if self.command and (self.paths or self.patch):
+            raise ValueError(f"{self.name}: policy judges a command line or paths, not both")
+
+    @property
+    def access(self) -> ToolAccess:
+        """What policy judges its calls by."""
+        return ToolAccess(effect=self.effect, paths=self.paths, patch=self.patch, command=self.command)
 
 
 CHANGED_SINCE_READ = "was changed since it was read"

@@ -23,6 +23,7 @@ from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_
 from fugu_cli.safety.policy.classification import ClassifiedCommand, classify
 from fugu_cli.safety.policy.programs import RiskLevel
 from fugu_cli.safety.policy.shell_parser import Unreadable
+from fugu_cli.safety.policy.tool_access import ToolAccess, access_of
 
 __all__ = ["Judgement", "Mode", "Rules", "judge"]
 
@@ -99,12 +100,13 @@ def judge(call: Call, rules: Rules, root: Path, *, sealed: bool = False) -> Judg
     arguments = arguments_of(call)
     if isinstance(arguments, MalformedArguments):
         return Judgement(verdict="allow", reason=f"nothing will run: {arguments.text}")
+    access = access_of(call.tool)
     if call.tool == "bash":
-        case = _command_case(str(arguments.get("command", "")), rules, root)
-    elif call.tool == ACCEPTANCE_CHECK:
-        case = _check_case(arguments, rules, root)
-    elif call.tool in rule_matching.READING | rule_matching.WRITING:
-        case = _paths_case(call.tool, arguments, rules, root)
+        case = _command_case(str(arguments.get(access.command, "")), rules, root)
+    elif access.command:
+        case = _program_case(call.tool, access, arguments, rules, root)
+    elif access.paths or access.patch:
+        case = _paths_case(call.tool, access, arguments, rules, root)
     elif call.tool == SKILL:
         case = _skill_case(str(arguments.get("name", "")), rules)
     elif call.tool == rule_matching.FETCH:
@@ -138,13 +140,12 @@ def _decide(case: PolicyCase, rules: Rules, *, sealed: bool) -> Judgement:
     return say("ask", f"{case.reason}, and {UNSEALED}" if harmless else case.reason)
 
 
-def _paths_case(tool: str, arguments: dict[str, object], rules: Rules, root: Path) -> PolicyCase:
-    """Tools that name files. Writing inside the repository is what edit mode allows."""
-    reads = tool in rule_matching.READING
-    if tool == "apply_patch":
-        names = patched_paths(str(arguments.get("patch", "")))
-    else:
-        names = (str(arguments.get("path", "." if reads else "")),)
+def _paths_case(tool: str, access: ToolAccess, arguments: dict[str, object], rules: Rules, root: Path) -> PolicyCase:
+    """Tools that name files. Writing inside the repository is what edit mode allows; what runs is asked about."""
+    reads = access.reads_files
+    names = access.named(arguments)
+    if access.patch:
+        names += patched_paths(str(arguments.get(access.patch, "")))
     located = [locate(name, root) for name in names]
     found = [path for path in located if isinstance(path, Path)]
     target = f"{tool}({', '.join(quoted_path(str(path)) for path in found)})"
@@ -152,10 +153,9 @@ def _paths_case(tool: str, arguments: dict[str, object], rules: Rules, root: Pat
         f"`{quoted_path(str(path))}`: {reason}" for path in found if (reason := _special(path, rules, root, reads))
     ]
     reasons += [f"the path cannot be used: {fault.text}" for fault in located if isinstance(fault, PathFault)]
-    level = (
-        RiskLevel.EVERY if reasons else RiskLevel.READS if reads or rules.mode in {"edit", "auto"} else RiskLevel.RUNS
-    )
-    calm = "it reads inside the repository" if reads else "it writes inside the repository"
+    calm = reads or (access.effect == "writes" and rules.mode in {"edit", "auto"})
+    level = RiskLevel.EVERY if reasons else RiskLevel.READS if calm else RiskLevel.RUNS
+    usual = f"it {access.effect} inside the repository"
 
     def first(given: tuple[str, ...], *, forbids: bool) -> str:
         quantify = any if forbids else all
@@ -171,8 +171,9 @@ def _paths_case(tool: str, arguments: dict[str, object], rules: Rules, root: Pat
     return PolicyCase(
         target=target,
         level=level,
-        reason=reasons[0] if reasons else calm,
+        reason=reasons[0] if reasons else usual,
         reads=reads,
+        known=access.effect != "runs",
         denied=_forbids(denied),
         asked=first(rules.ask, forbids=True),
         allowed=allowed,
@@ -241,20 +242,16 @@ def _command_case(command: str, rules: Rules, root: Path) -> PolicyCase:
     )
 
 
-def _check_case(arguments: dict[str, object], rules: Rules, root: Path) -> PolicyCase:
-    """A command line that runs a script which an agent wrote: as any other, and by rules that name the tool. A yes is
-    one for this very script."""
-    command = str(arguments.get("command", ""))
+def _program_case(tool: str, access: ToolAccess, arguments: dict[str, object], rules: Rules, root: Path) -> PolicyCase:
+    """A command line of another tool than bash: judged as any other, and by rules that name the tool. A yes is one for
+    this very line, and for the script that goes with it."""
+    command = str(arguments.get(access.command, ""))
     name = str(arguments.get("file", "")) or "check.py"
     case = _command_case(re.sub(r"\$SCRIPT\b|\$\{SCRIPT\}", lambda _: name, command), rules, root)
 
     def first(given: tuple[str, ...]) -> str:
         return next(
-            (
-                rule
-                for rule in given
-                if rule_matching.covers_tool(rule_matching.split_pattern(rule)[0], ACCEPTANCE_CHECK)
-            ),
+            (rule for rule in given if rule_matching.covers_tool(rule_matching.split_pattern(rule)[0], tool)),
             "",
         )
 

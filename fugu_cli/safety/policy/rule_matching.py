@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from fugu_cli import prompts
 from fugu_cli.safety.paths import inside, real_path
 from fugu_cli.safety.policy.classification import (
     ClassifiedCommand,
@@ -31,9 +32,10 @@ from fugu_cli.safety.policy.programs import (
     program_name,
 )
 from fugu_cli.safety.policy.shell_parser import MANY, ONE, Command, Word
+from fugu_cli.safety.policy.tool_access import BUILT_IN, access_of, declared_names
 
-READING = frozenset({"read", "list", "glob", "grep"})
-WRITING = frozenset({"edit", "write", "apply_patch"})
+READING = frozenset(name for name, access in BUILT_IN.items() if access.reads_files)
+WRITING = frozenset(name for name, access in BUILT_IN.items() if access.writes_files)
 MCP = "mcp__"
 """What the names of MCP servers' tools begin with: `mcp__SERVER__TOOL`."""
 
@@ -71,22 +73,35 @@ def pattern_fault(pattern: str) -> str:
 
 def unknown_tool(name: str) -> str:
     """That there is no such tool, and which one is meant."""
-    near = difflib.get_close_matches(name.lower(), TOOLS, n=1, cutoff=0.7)
-    known = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(TOOLS))} and mcp__SERVER__TOOL"
+    near = difflib.get_close_matches(name.lower(), known_tools(), n=1, cutoff=0.7)
+    known = (
+        f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known_tools()))} and mcp__SERVER__TOOL"
+    )
     return f"there is none called `{name}`; {known}"
+
+
+@cache
+def _described() -> frozenset[str]:
+    """Tools that have a prompt."""
+    return frozenset(file.stem for file in (prompts.folder() / "tools").glob("*.md"))
+
+
+def known_tools() -> frozenset[str]:
+    """Tools that a rule may name."""
+    return TOOLS | declared_names() | _described()
 
 
 def _canonical(name: str) -> str:
     """`Bash`, as other agents write it, is bash; a server's tool is called as the server says."""
-    return name.lower() if name.lower() in TOOLS else name
+    return name.lower() if name.lower() in known_tools() else name
 
 
 def _is_known(name: str) -> bool:
     """Some tool can have this name; which ones servers offer is not known here."""
     head, star, _ = name.partition("*")
     if not star:
-        return name in TOOLS or name.startswith(MCP)
-    return head.startswith(MCP) or MCP.startswith(head) or any(fnmatchcase(tool, name) for tool in TOOLS)
+        return name in known_tools() or name.startswith(MCP)
+    return head.startswith(MCP) or MCP.startswith(head) or any(fnmatchcase(tool, name) for tool in known_tools())
 
 
 @cache
@@ -126,9 +141,9 @@ def means_path_exactly(pattern: str, path: Path, root: Path) -> bool:
 def covers_tool(name: str, tool: str) -> bool:
     """A rule's name covers this tool."""
     if name == "read":
-        return tool in READING
+        return access_of(tool).reads_files
     if name in {"edit", "write"}:
-        return tool in WRITING
+        return access_of(tool).writes_files
     server = name.startswith(MCP) and name.count("__") == 1
     return fnmatchcase(tool, name) or (server and tool.startswith(f"{name}__"))
 
