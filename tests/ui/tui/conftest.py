@@ -32,8 +32,8 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.demo import DemoSessionOpener
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions
+from tests.ui.tui.demo import DemoSessionOpener
 
 START = 1_760_000_000.0
 POOL = (

@@ -19,11 +19,11 @@ from fugu_cli.extensions.hook_settings import DeclaredHooks, Hook
 from fugu_cli.session.events import Undone
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.commands import COMMANDS, find_command, nearest_command
-from fugu_cli.ui.tui.demo import DemoSession, DemoSessionOpener
 from fugu_cli.ui.tui.panels import Trace
 from fugu_cli.ui.tui.project_folder import FolderFiles
 from fugu_cli.ui.tui.prompt import ChoiceList, PromptInput
 from fugu_cli.ui.tui.session_controller import SessionController, mentioned_files
+from tests.ui.tui.demo import DemoSession, DemoSessionOpener
 
 ANSWER = '[[step]]\ntext = "Done."\n'
 WRITES = '[[step]]\ncalls = [{ tool = "write", arguments = { path = "new.txt", content = "x\\n" } }]\n' + ANSWER

@@ -12,9 +12,9 @@ from fugu_cli.extensions.skill_library import ExtensionFolder, load_library
 from fugu_cli.session.events import Asked, Assigned
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.commands import all_commands, command_choices
-from fugu_cli.ui.tui.demo import DemoSessionOpener
 from fugu_cli.ui.tui.prompt import PromptInput
 from tests.skills import making
+from tests.ui.tui.demo import DemoSessionOpener
 from tests.ui.tui.test_commands import ANSWER, Hand, Play, Shown
 
 

@@ -16,11 +16,11 @@ from fugu_cli.session.events import Interrupted
 from fugu_cli.ui.tui.app import FuguApp, MainScreen
 from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.commands import KEYS
-from fugu_cli.ui.tui.demo import DemoSessionOpener
 from fugu_cli.ui.tui.panels import Conversation, Trace
 from fugu_cli.ui.tui.preferences import load_preferences
 from fugu_cli.ui.tui.prompt import PromptInput
 from fugu_cli.ui.tui.status_line import StatusBar
+from tests.ui.tui.demo import DemoSessionOpener
 
 ANSWER = '[[step]]\ntext = "Done."\n'
 SLOW = '[[step]]\ntext = "Slow."\ndelay = 30\n'
@@ -500,9 +500,8 @@ def test_a_question_is_answered_with_a_key(
         fact = next(event for event in room.session.log.events if event.type == "permitted")
         assert (fact.allowed, fact.by) == (written, by)
         await until(lambda: prompt(app).has_focus)
-        assert room.session.rules == (  # type: ignore[attr-defined]
-            [f"write({desk.root / 'new.txt'})"] if key == "a" else []
-        )
+        rules = room.session.environment.rules.allow
+        assert rules == ((f"write({desk.root / 'new.txt'})",) if key == "a" else ())
 
     play(what, ASKS)
     assert (desk.root / "new.txt").exists() is written

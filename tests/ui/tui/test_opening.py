@@ -22,8 +22,8 @@ from fugu_cli.messages import Call
 from fugu_cli.safety import policy
 from fugu_cli.session.log import Log
 from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.demo import DemoSessionOpener
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionProtocol
+from tests.ui.tui.demo import DemoSessionOpener
 
 ANSWER = '[[step]]\ntext = "Done."\n'
 

@@ -6,8 +6,8 @@ import pytest
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.safety import policy
 from fugu_cli.session.events import Asked, Finished, Interrupted, Live, Permitted, Recorded, Replied
-from fugu_cli.ui.tui.demo import DemoSessionOpener
 from fugu_cli.ui.tui.request_queue import QueuedRequest, RequestQueue
+from tests.ui.tui.demo import DemoSessionOpener
 
 ANSWER = '[[step]]\ntext = "Done."\n'
 SLOW = '[[step]]\ntext = "Slow."\ndelay = 30\n'

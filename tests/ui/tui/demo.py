@@ -1,8 +1,5 @@
-"""The interface on scripted agents: `python -m fugu_cli.ui.tui.demo [FOLDER]`, and the base of its tests. Everything
-but the agents is real.
-
-`python -m fugu_cli.ui.tui.demo [FOLDER]`. Everything but the agents is the real thing: the log, the loop, the tools,
-policy, undo. Sessions are kept in a temporary folder.
+"""The real session on scripted agents: the log, the loop, the tools, policy and undo. `python -m tests.ui.tui.demo
+[FOLDER]` opens the interface on it.
 """
 
 from __future__ import annotations
@@ -10,23 +7,23 @@ from __future__ import annotations
 import shutil
 import sys
 import tomllib
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli.coordinators import CoordinatorSettings
-from fugu_cli.coordinators.rules import Cascade, Single
-from fugu_cli.engine import compaction, harness, orchestrator, undo
+from fugu_cli import wiring
+from fugu_cli.config import Config
+from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.environment import AskPermission, Environment, Team
 from fugu_cli.errors import UsageError
 from fugu_cli.extensions.skill_library import SkillLibrary
-from fugu_cli.messages import Call, Prompt
+from fugu_cli.open_session import Session
 from fugu_cli.providers.scripted import Script, Scripted
-from fugu_cli.safety import policy, saved_permissions
+from fugu_cli.safety import policy
 from fugu_cli.session import log as logs
-from fugu_cli.session import store, views
-from fugu_cli.session.events import Asked, Event, Finished, Member, Opened, Replied, Undone
+from fugu_cli.session import store
+from fugu_cli.session.events import Member, Opened
 from fugu_cli.system import temp_dirs
 from fugu_cli.tools.apply_patch import APPLY_PATCH
 from fugu_cli.tools.bash import BASH
@@ -42,7 +39,7 @@ from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.tui.session_protocol import SessionOpener, SessionProtocol
+    from fugu_cli.ui.tui.session_protocol import SessionOpener
 
 TOOLS = (READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, DIFF, JOB_OUTPUT, JOB_STOP, TODO_LIST)
 
@@ -79,93 +76,19 @@ usage = { input = 1700, cached = 1600, output = 60 }
 VERDICT = '[[step]]\ntext = "ACCEPT\\n\\nThe file is there and greets."\nusage = { input = 900, output = 15 }\n'
 
 
-@dataclass
-class DemoSession:
-    """A session on scripted agents."""
-
-    log: logs.Log
-    root: Path
-    team: Team
-    environment: Environment
-    warm: Callable[[], None] = lambda: None
-    rules: list[str] = field(default_factory=list)
-    excluded: frozenset[str] = frozenset()
-    pinned: str | None = None
-    library: SkillLibrary = field(default_factory=SkillLibrary)
-    tier: str = "fugu"
-
-    async def ask(self, text: str, attachments: tuple[str, ...] = (), typed: str = "", skill: str = "") -> None:
-        snapshot = "" if self.environment.workspace.in_git else None
-        self.log.append(Asked(text=text, typed=typed, skill=skill, attachments=attachments, snapshot=snapshot))
+class DemoSession(Session):
+    """Has no planner, and notes nothing about the machine."""
 
     def notes(self) -> tuple[str, ...]:
         return ()
 
-    def prompt(self, events: Sequence[Event], member: Member) -> Prompt:
-        return harness.chosen(self.team, member.name).prompt(events, member, (), "")
-
-    def go_on(self) -> bool:
-        return views.asked(self.log.events) is not None and views.finished(self.log.events) is None
-
-    async def run(self) -> Finished:
-        return await orchestrator.run(self.log, self.team, self.environment)
-
-    def set_mode(self, mode: policy.Mode) -> None:
-        self.environment = replace(self.environment, rules=self.environment.rules.model_copy(update={"mode": mode}))
-
-    def wake(self, name: str | None = None) -> None:
-        del name  # scripted agents never rest
-
-    def pin(self, name: str | None) -> None:
-        self.pinned = name
-        self._choose()
-
-    def exclude(self, names: frozenset[str]) -> None:
-        self.excluded = names
-        self._choose()
+    def permissions_file(self) -> str:
+        """The same on every machine: it is in snapshots."""
+        return "memory"
 
     def set_tier(self, tier: str) -> None:
         if tier != "fugu":
             raise UsageError(f"the tier {tier!r} is not there", hint="scripted agents only have /tier fugu")
-
-    def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
-        rule = saved_permissions.rule_for(call, judgement)
-        self.rules.append(rule)
-        return f"{rule} (in memory)"
-
-    def permissions_file(self) -> str:
-        return "memory"
-
-    async def undo_preview(self) -> str:
-        return await undo.undo_preview(self.log, self.environment.workspace)
-
-    async def undo(self) -> Undone:
-        return await undo.undo_request(self.log, self.environment.workspace)
-
-    async def redo_preview(self) -> str:
-        return await undo.redo_preview(self.log, self.environment.workspace)
-
-    async def redo(self) -> Undone:
-        return await undo.redo_request(self.log, self.environment.workspace)
-
-    async def compact(self) -> None:
-        if not any(isinstance(event, Replied) for event in self.log.events):
-            raise UsageError("there is nothing to shorten yet")
-        agents = self.team.agents
-        scribes = [compaction.Summarizer(member, agents[name]) for name, member in self.team.members.items()]
-        await compaction.compact(self.log, scribes, len(self.log.events) - 1)
-
-    async def close(self) -> None:
-        await self.environment.workspace.jobs.close()
-        for agent in self.team.agents.values():
-            await agent.close()
-        self.log.close()
-
-    def _choose(self) -> None:
-        members = tuple(self.team.members.values())
-        settings = CoordinatorSettings(opt_out=self.excluded)
-        one = Single(self.pinned, members, settings) if self.pinned else Cascade(members, settings)
-        self.team = replace(self.team, coordinator=one)
 
 
 @dataclass
@@ -181,13 +104,13 @@ class DemoSessionOpener:
     def prepare(self) -> None:
         """Everything is imported already."""
 
-    async def begin(self, ask: AskPermission) -> SessionProtocol:
+    async def begin(self, ask: AskPermission) -> Session:
         return self._session(store.new_path(self.data, self.root), ask)
 
-    async def resume(self, id: str, ask: AskPermission) -> SessionProtocol:
+    async def resume(self, id: str, ask: AskPermission) -> Session:
         return self._session(store.find_session(self.data, self.root, id), ask)
 
-    async def fork(self, id: str, ask: AskPermission) -> SessionProtocol:
+    async def fork(self, id: str, ask: AskPermission) -> Session:
         source = store.find_session(self.data, self.root, id)
         return self._session(store.fork_session(self.data, self.root, source), ask)
 
@@ -203,7 +126,7 @@ class DemoSessionOpener:
     def doctor(self) -> str:
         return f"python {sys.version.split()[0]}\ngit: {shutil.which('git') or 'missing'}"
 
-    def _session(self, path: Path, ask: AskPermission) -> DemoSession:
+    def _session(self, path: Path, ask: AskPermission) -> Session:
         members = tuple(self._members())
         log = logs.Log.open(path) if path.exists() else logs.Log.create(path)
         if not log.events:
@@ -211,9 +134,21 @@ class DemoSessionOpener:
         agents = {name: _agent(name, text, log) for name, text in self.scripts.items()}
         workspace = Workspace(self.root, self.data / "snapshots")
         workspace.jobs.attach(log.events, log.append)
-        environment = Environment(Toolbox(TOOLS), workspace, policy.Rules(mode=self.mode), ask)
-        team = Team({member.name: member for member in members}, agents, Cascade(members, CoordinatorSettings()))
-        return DemoSession(log, self.root, team, environment, library=self.library)
+        config = Config(coordinator="cascade", data_dir=self.data)
+
+        def decide(config: Config) -> Coordinator:
+            return wiring.build_coordinator(config, members)[0]
+
+        return DemoSession(
+            log=log,
+            root=self.root,
+            config=config,
+            team=Team({member.name: member for member in members}, agents, decide(config)),
+            environment=Environment(Toolbox(TOOLS), workspace, policy.Rules(mode=self.mode), ask),
+            warm=lambda: None,
+            decide=decide,
+            library=self.library,
+        )
 
     def _members(self) -> list[Member]:
         last = len(self.scripts) - 1
@@ -239,8 +174,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if TYPE_CHECKING:
-    _desk: SessionOpener = DemoSessionOpener(Path(), Path())
-    _opening: Callable[[AskPermission], Awaitable[SessionProtocol]] = _desk.begin
+    _opener: SessionOpener = DemoSessionOpener(Path(), Path())
 
 if __name__ == "__main__":
     raise SystemExit(main(sys.argv[1:]))
