@@ -4,14 +4,16 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from fugu_cli.__main__ import called
 from fugu_cli.config.loader import load_config
 from fugu_cli.session import log, store, views
-from fugu_cli.session.events import EVENT, Asked, Exclusion, Finished, Masked, Undone
+from fugu_cli.session.events import Asked, Event, Exclusion, Finished, Masked, Undone
 from tests.reacting import CHECK, repository
 
 RECORDED = Path(__file__).parent / "recorded" / "session-0.1.0.jsonl"
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 AGENT = """
 coordinator = "single:one"
 permission_mode = "yolo"

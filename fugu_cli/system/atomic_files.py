@@ -1,11 +1,11 @@
 """Files written whole or not at all.
 
-`write_whole` is for the user's files: under every tool that writes and under restoring. A crash or a full disk
+`write_atomically` is for the user's files: under every tool that writes and under restoring. A crash or a full disk
 leaves the old file; mode, owner and extended attributes are kept. Hard links are not: written in place, a file
 would also change under its other names, which may lie outside the repository (pnpm's and uv's stores), where
 nobody was asked, and a crash could leave half of it.
 
-`beside` is for what fugu keeps of its own: settings, caches, checkpoints.
+`replacement_file` is for what fugu keeps of its own: settings, caches, checkpoints.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
 @contextlib.contextmanager
 def replacement_file(path: Path, mode: int | None = None) -> Iterator[Path]:
     """An empty file in `path`'s folder, with its suffix: it takes `path`'s place when the block ends, and is gone when
-    the block fails. Folders and `mode` are as in `write_whole`. Raises OSError."""
+    the block fails. Folders and `mode` are as in `write_atomically`. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=".fugu-", suffix=path.suffix, dir=path.parent)
     os.close(descriptor)

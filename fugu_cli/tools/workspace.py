@@ -321,7 +321,7 @@ class Workspace:
         return snapshots.plan_restore(self.root, made, self._hash_name)
 
     def write(self, path: Path, data: bytes, mode: int | None = None) -> None:
-        """Write a file whole, as seen and as fugu's doing. `path` is resolved; `mode` as in `write_whole`. Raises
+        """Write a file whole, as seen and as fugu's doing. `path` is resolved; `mode` as in `write_atomically`. Raises
         StorageError, OSError."""
         old = path.read_bytes() if path.is_file() else None
         before = git_repositories.store_blob(self.store / "objects", old, self._hash_name) if old is not None else None

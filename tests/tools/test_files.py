@@ -219,17 +219,17 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_half_written(plain: Build, 
 def test_a_writer_that_is_killed_leaves_a_whole_file(plain: Build, tmp_path: Path) -> None:
     workspace = plain({"a.txt": "old" * 1000})
     script = (
-        "import sys, itertools\nfrom pathlib import Path\nfrom fugu_cli.system.atomic_files import write_whole\n"
+        "import sys, itertools\nfrom pathlib import Path\nfrom fugu_cli.system.atomic_files import write_atomically\n"
         "print('ready', flush=True)\n"
-        "for n in itertools.count():\n    write_whole(Path(sys.argv[1]), b'%d' % (n % 10) * 300000)\n"
+        "for n in itertools.count():\n    write_atomically(Path(sys.argv[1]), b'%d' % (n % 10) * 300000)\n"
     )
     path = workspace.root / "a.txt"
     command = [sys.executable, "-c", script, str(path)]
     for _ in range(3):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
         assert process.stdout is not None
-        process.stdout.readline()
-        while len(data := path.read_bytes()) == 3000:
+        assert process.stdout.readline() == b"ready\n"
+        while process.poll() is None and len(data := path.read_bytes()) == 3000:
             pass
         process.kill()
         process.communicate()

@@ -239,7 +239,11 @@ class Sandbox:
 
     def try_out(self) -> None:
         """Begin to try the means out, in a thread: it takes a process, and nobody has to wait for that idly."""
-        Thread(target=self._mechanism, daemon=True).start()
+        Thread(target=self._try_out, daemon=True).start()
+
+    def _try_out(self) -> None:
+        with contextlib.suppress(OSError):  # the first command tries again and says it
+            self._mechanism()
 
     def _mechanism(self) -> Mechanism:
         with TRYING_OUT:
